@@ -213,7 +213,8 @@ export interface Native {
   peerUid(localAddress: string, localPort: number, remoteAddress: string, remotePort: number): number;
 }
 
-const packageRoot = dirname(import.meta.dirname);
+/** The directory of this package. */
+export const packageRoot = dirname(import.meta.dirname);
 // In bundles, the build puts their own `require` here: loading node:module would cost its start a third of a millisecond.
 const packageRequire =
   (import.meta as { require?: NodeJS.Require }).require ??

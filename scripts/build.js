@@ -9,7 +9,7 @@
 // `import.meta.dirname` works everywhere: as it is in ES modules and in tests, as `__dirname` in the CommonJS files.
 // lib/native.ts and all outputs lie one directory below the package, so `..` is the package for each of them.
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { writeCodeCaches } from './code-cache.js';
@@ -86,12 +86,31 @@ await Promise.all([
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/experiments.cjs',
     metafile: true,
-  }).then(({ metafile }) => writeLicences(Object.keys(metafile.inputs))),
+  }).then(({ metafile }) => writeLicences('experiments.licenses.txt', Object.keys(metafile.inputs))),
   build({ ...common, ...command, entryPoints: ['lib/cli/start.ts'], outfile: 'dist/gpu-owner.cjs' }),
+  buildPage(),
 ]);
 
+/** The page of `gpu-owner web`: what browsers of the last two years understand. */
+async function buildPage() {
+  const { metafile } = await build({
+    absWorkingDir: root,
+    bundle: true,
+    minify: true,
+    target: ['chrome123', 'firefox125', 'safari17.5'],
+    entryPoints: ['web/page.tsx', 'web/page.css'],
+    outdir: 'dist/web',
+    tsconfig: 'web/tsconfig.json',
+    logLevel: 'warning',
+    metafile: true,
+  });
+  writeLicences('web/licenses.txt', Object.keys(metafile.inputs));
+  for (const name of ['index.html', 'icon.svg', 'openapi.json'])
+    copyFileSync(join(root, 'web', name), join(dist, 'web', name));
+}
+
 /** Packages that are ES modules only can't stay outside of the command; what is bundled comes with its licence. */
-function writeLicences(inputs) {
+function writeLicences(name, inputs) {
   const packages = new Set(inputs.map((path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0]));
   packages.delete(undefined);
   const texts = [...packages].sort().map((path) => {
@@ -99,7 +118,7 @@ function writeLicences(inputs) {
     if (file === undefined) throw new Error(`${path} has no licence`);
     return `${path.replace(/^.*node_modules\//, '')}\n\n${readFileSync(join(root, path, file), 'utf8').trim()}\n`;
   });
-  writeFileSync(join(dist, 'experiments.licenses.txt'), texts.join(`\n${'-'.repeat(72)}\n\n`));
+  writeFileSync(join(dist, name), texts.join(`\n${'-'.repeat(72)}\n\n`));
 }
 
 for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs']) {

@@ -62,6 +62,7 @@ const COMMAND_BUNDLES = [
   'command.cjs',
   'experiments.cjs',
   'experiments.licenses.txt',
+  'web',
 ];
 /** Files of a dependency that no program reads, except licences, and packages of its own, which are found by themselves. */
 const UNUSED =

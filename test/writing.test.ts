@@ -6,7 +6,7 @@ import { expect, test } from 'vitest';
 import { root } from './support/machine.ts';
 
 const CODE =
-  /^(?:lib|native|test|bench|scripts|python|examples)\/.*\.(?:ts|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
+  /^(?:lib|web|native|test|bench|scripts|python|examples)\/.*\.(?:tsx?|js|mjs|cjs|cc|c|h|py)$|^vitest\.config\.ts$/;
 const MAX_COLUMNS = 120;
 
 const paths = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
@@ -47,7 +47,7 @@ const OPENING = {
   python: /^\s*"""\s*$/,
 };
 const COMMENTS: [kind: RegExp, oneLine: RegExp, opening: RegExp | null, next: RegExp][] = [
-  [/\.[cm]?[jt]s$/, new RegExp(`/\\*\\* ${VAGUE}`), OPENING.script, new RegExp(`^\\s*\\* ${VAGUE}`)],
+  [/\.[cm]?[jt]sx?$/, new RegExp(`/\\*\\* ${VAGUE}`), OPENING.script, new RegExp(`^\\s*\\* ${VAGUE}`)],
   [/\.py$/, new RegExp(`"""${VAGUE}`), OPENING.python, new RegExp(`^\\s*${VAGUE}`)],
 ];
 

@@ -42,6 +42,10 @@ export const COMMANDS: Commands = {
     summary: 'watch GPUs, jobs and the wait queue',
     load: async () => (await import('./top.ts')).COMMAND,
   },
+  web: {
+    summary: 'serve a page that shows GPUs, jobs and the wait queue',
+    load: async () => (await import('./web.ts')).COMMAND,
+  },
   find: {
     summary: 'print what CUDA_VISIBLE_DEVICES would be, without claiming',
     load: async () => (await import('./find.ts')).COMMAND,

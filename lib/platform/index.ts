@@ -20,6 +20,12 @@ export {
   statusOf,
 } from './files.ts';
 export {
+  type HTTPServer,
+  hostIn,
+  isLocalHost,
+  openHTTPServer,
+} from './http-server.ts';
+export {
   describeOwner,
   type KernelLock,
   type LockOwner,

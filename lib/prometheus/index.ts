@@ -1,3 +1,3 @@
 export { CONTENT_TYPE, exposition, type Family, type Sample } from './exposition.ts';
-export { type MetricsServer, serveMetrics } from './server.ts';
+export { freshExposition, type MetricsServer, serveMetrics } from './server.ts';
 export { writeTextFile } from './text-file.ts';

@@ -16,3 +16,6 @@ export type { TopOptions } from './top/top.ts';
 
 /** Loads the drawing for terminals, which nobody but `top` needs. */
 export const loadTop = () => import('./top/top.ts');
+
+/** Loads the web server, which nobody but `web` needs. */
+export const loadWeb = () => import('./web/server.ts');

@@ -149,8 +149,8 @@ export class MachineView implements LiveView, MachineState {
       this.history.add(this.#snapshot);
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
-      if (this.#snapshot === null) throw error;
       this.#failure = error;
+      if (this.#snapshot === null) throw error;
     } finally {
       this.#lookSince = null;
     }
@@ -158,6 +158,11 @@ export class MachineView implements LiveView, MachineState {
 
   get snapshot(): MachineSnapshot | null {
     return this.#snapshot;
+  }
+
+  /** How the last look failed. */
+  get failure(): GPUOwnerError | null {
+    return this.#failure;
   }
 
   get problem(): string | null {

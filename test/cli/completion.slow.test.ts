@@ -246,6 +246,7 @@ test('the commands accept the values that are offered', () => {
   expect(cases.length).toBeGreaterThan(5);
   const places: Record<string, string[]> = {
     watch: [],
+    interval: [], // the command would go on
     machine: [],
     memory: [],
     format: [],
@@ -254,6 +255,7 @@ test('the commands accept the values that are offered', () => {
   const exp = ['gpus-per-task', 'grace'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
+    if (name === 'sort') return [command, 'top', `--sort=${value}`];
     return [
       ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
       ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),

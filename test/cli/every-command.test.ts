@@ -68,6 +68,15 @@ test('gpu-owner exp manager and exp worker work', async () => {
   expect(other.rows('results')).toContain('grid_1,0.2');
 });
 
+test('gpu-owner web works', async () => {
+  const server = experiment.machine.start([launcher, 'web'], { cwd: experiment.project });
+  const url = new URL(await output(server, /^http:\S+$/m));
+  const headers = { authorization: `Bearer ${url.hash.replace('#token=', '')}` };
+  const answer = await fetch(new URL('/api/v1/gpus', url), { headers });
+  expect(await answer.json()).toMatchObject([{ state: 'free' }, { state: 'free' }]);
+  expect(await (await fetch(url)).text()).toContain('<title>gpu-owner</title>');
+});
+
 test('every command of the help is run here', async () => {
   const listed = async (...group: string[]) => {
     const { stdout } = await gpuOwner(...group, '--help');
@@ -75,7 +84,7 @@ test('every command of the help is run here', async () => {
     return [...commands.matchAll(/^ {2}(\w+)/gm)].map(([, name]) => [...group, name].join(' '));
   };
   const all = [...(await listed()), ...(await listed('exp'))].filter((name) => name !== 'exp');
-  const paths = [...PATHS.map(([words]) => words), ['exp', 'manager'], ['exp', 'worker']];
+  const paths = [...PATHS.map(([words]) => words), ['web'], ['exp', 'manager'], ['exp', 'worker']];
   const walked = paths.map(([command, name]) => (command === 'exp' ? `exp ${name}` : command));
   expect(new Set(walked)).toEqual(new Set(all));
 });

@@ -404,6 +404,7 @@ describe('names', () => {
       'selftest',
       'simulate',
       'top',
+      'web',
       ...JOBS,
       ...EXPERIMENTS,
     ];
@@ -420,7 +421,7 @@ describe('names', () => {
   test('options in commands exist in the help of the command', () => {
     const lines = [
       ...everything.matchAll(
-        /\bgpu-owner (run|hold|status|find|top|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+        /\bgpu-owner (run|hold|status|find|top|web|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
       ),
     ];
     expect(lines.length).toBeGreaterThan(20);
@@ -449,8 +450,19 @@ describe('names', () => {
   });
 
   test('every option of the commands is explained in docs/claims.md, docs/jobs.md or the README', () => {
-    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}${texts.get('docs/top.md')}`;
-    const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'doctor', 'selftest', 'metrics'];
+    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}${texts.get('docs/top.md')}${texts.get('docs/web.md')}`;
+    const commands = [
+      'run',
+      ...JOBS,
+      'hold',
+      'status',
+      'find',
+      'top',
+      'web',
+      'doctor',
+      'selftest',
+      'metrics',
+    ];
     for (const name of commands) {
       for (const option of optionsIn(helps.get(name) ?? '')) {
         if (option !== '--help') expect(optionsIn(page), name).toContain(option);

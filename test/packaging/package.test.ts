@@ -83,6 +83,13 @@ function expectWorking(command: string, env = environment(withoutNode())): void 
     /^GPU-[\w-]{36},GPU-[\w-]{36}\n$/,
   );
   expect(run('status').match(/free/g)).toHaveLength(2);
+  // It reads the files of its page before it says where that is.
+  const served =
+    'out=$(mktemp); "$0" web >$out & until grep -q token= $out; do kill -0 $! || exit 1; sleep 0.1; done; kill $!';
+  execFileSync('bash', ['-c', served, command], {
+    env: { ...env, PATH: `${env.PATH}:/usr/bin:/bin` },
+    cwd: scratch,
+  });
   const project = mkdtempSync(join(scratch, 'sweep-'));
   run('exp', 'run', '--project', project, '--gpus', '2', '--grid', 'a=1,2', '--', 'true');
   expect(

@@ -1,0 +1,92 @@
+import { checkOptions } from '../claims/index.ts';
+import {
+  formatEndpoint,
+  hostName,
+  isLoopback,
+  parseDuration,
+  parseEndpoint,
+  sanitize,
+  showValue,
+} from '../platform/index.ts';
+import { loadWeb } from '../views/index.ts';
+import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type Parsed, refuseWords, usage, type Values } from './options.ts';
+import { print } from './output.ts';
+
+const DEFAULT_INTERVAL = '1s';
+const MIN_INTERVAL_MS = 100;
+/** Proxies close connections that are silent for longer. */
+const MAX_INTERVAL_MS = 30_000;
+
+async function web(parsed: Parsed): Promise<void> {
+  const { values } = parsed;
+  refuseWords(parsed);
+  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const endpoint = await parseEndpoint(String(values.listen ?? '0'), '--listen');
+  const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
+  const file = values['token-file'];
+  if (file === undefined && !isLoopback(endpoint.host)) {
+    throw usage(
+      `--listen ${formatEndpoint(endpoint)} is for other machines: name a file with a token of your own, --token-file FILE`,
+    );
+  }
+  const { newToken, pageURL, readTokenFile, serveWeb } = await loadWeb();
+  const token = file === undefined ? newToken() : readTokenFile(String(file), '--token-file');
+  const served = await serveWeb(request, {
+    endpoint,
+    token,
+    hosts: allowedHosts(values),
+    intervalMs: Math.min(Math.max(MIN_INTERVAL_MS, interval), MAX_INTERVAL_MS),
+    option: '--listen',
+  });
+  // What a service prints is in a log.
+  print(pageURL(served, file === undefined ? token : null));
+  if (file !== undefined) print(`The token is in ${sanitize(file)}; the page asks for it.`);
+  if (!isLoopback(served.host)) return;
+  const { port } = served;
+  print(
+    `To open it on another computer, run there: ssh -N -L ${port}:${formatEndpoint(served)} ${hostName()}`,
+  );
+}
+
+function allowedHosts({ 'allow-host': names = [] }: Values): string[] {
+  return (names as string[]).map((name) => {
+    if (/^[\w.-]+$|^[\da-f:]+$/i.test(name)) return name;
+    throw usage(
+      `--allow-host: ${showValue(name)} is not the name of a host; leave out scheme, port and path`,
+    );
+  });
+}
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Serves a page that shows GPUs, their holders, the wait queue, processes without a claim, and your jobs, live; and the same as JSON. It prints the page's URL, which has a secret token, and runs until a signal comes. It takes nothing and disturbs no claim.`,
+  groups: [
+    {
+      options: {
+        listen: {
+          value: '[HOST:]PORT',
+          help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file',
+        },
+        'token-file': {
+          value: 'FILE',
+          help: 'take the token from FILE (default: a new one at each start)',
+          candidates: 'file',
+        },
+        'allow-host': {
+          value: 'NAME',
+          isRepeatable: true,
+          help: 'answer also under this name, e.g. that of a proxy',
+        },
+        interval: {
+          value: 'DURATION',
+          help: `look every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
+          candidates: ['1s', '2s', '5s'],
+        },
+        ...LOCKS,
+      },
+    },
+  ],
+  run: web,
+};

@@ -1,0 +1,145 @@
+// The machine's state for all who ask over HTTP: one look at the driver per interval, however many they are, and none while nobody asks.
+import type { ServerResponse } from 'node:http';
+import { GPUOwnerError } from '../../errors.ts';
+import type { Job } from '../../jobs/index.ts';
+import { hostName, isoTime, now, pause, userName } from '../../platform/index.ts';
+import type { MachineSnapshot, MachineView } from '../machine-view.ts';
+
+/** A line of the stream. */
+export interface StreamLine {
+  /** ISO 8601: when it was sent. */
+  time: string;
+  /** A line comes at least this often, unless the server hangs. */
+  intervalSeconds: number;
+  /** The user of the server, whose jobs are among them. */
+  user: string;
+  machines: StreamMachine[];
+}
+
+/** A machine in a {@link StreamLine}. */
+export interface StreamMachine {
+  host: string;
+  /** Why the snapshot is not current, in words; null: it is. */
+  problem: string | null;
+  /** The last one that was had; null: none yet. */
+  snapshot: MachineSnapshot | null;
+  jobs: readonly Job[];
+}
+
+export const MAX_VIEWERS = 500;
+/** A viewer that hasn't read a line for so long is dropped. Meanwhile it misses lines: each has everything. */
+const STALL_TIMEOUT_MS = 15_000;
+/** How late a line may be before those who watch are told of the last state again, with what is wrong. */
+const LATE_MS = 1_000;
+
+/** Looks at a machine for everybody who asks. */
+export class Feed {
+  readonly #view: MachineView;
+  readonly #intervalMs: number;
+  readonly #end = new AbortController();
+  /** Viewers, and since when they haven't read; null: they have read all. */
+  readonly #viewers = new Map<ServerResponse, number | null>();
+  #isWatching = false;
+  #looking: Promise<void> | null = null;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+  #sentAt = Number.NEGATIVE_INFINITY;
+
+  constructor(view: MachineView, intervalMs: number) {
+    this.#view = view;
+    this.#intervalMs = intervalMs;
+  }
+
+  get isFull(): boolean {
+    return this.#viewers.size >= MAX_VIEWERS;
+  }
+
+  /** Sends a line per interval, the first at once, until the viewer goes, or doesn't read. */
+  add(viewer: ServerResponse): void {
+    this.#viewers.set(viewer, null);
+    viewer.on('close', () => this.#viewers.delete(viewer));
+    if (this.#isFresh) viewer.write(this.#line());
+    if (!this.#isWatching) void this.#watch();
+  }
+
+  /** The state now: that of a look which is no older than the interval. @throws what the look failed with */
+  async current(): Promise<{ snapshot: MachineSnapshot; jobs: readonly Job[] }> {
+    await this.#look();
+    const { snapshot, failure, jobs } = this.#view;
+    if (failure !== null) throw failure;
+    return { snapshot: snapshot as MachineSnapshot, jobs };
+  }
+
+  close(): void {
+    this.#end.abort();
+    for (const viewer of this.#viewers.keys()) viewer.destroy();
+  }
+
+  async #watch(): Promise<void> {
+    this.#isWatching = true;
+    const repeat = setInterval(() => {
+      if (now() - this.#sentAt > this.#intervalMs + LATE_MS) this.#send();
+    }, LATE_MS);
+    try {
+      while (this.#viewers.size > 0 && !this.#end.signal.aborted) {
+        const begin = now();
+        await this.#look();
+        this.#send();
+        await pause(Math.max(this.#intervalMs / 2, this.#intervalMs - (now() - begin)), this.#end.signal);
+      }
+    } finally {
+      clearInterval(repeat);
+      this.#isWatching = false;
+    }
+  }
+
+  get #isFresh(): boolean {
+    return now() - this.#lookedAt < this.#intervalMs;
+  }
+
+  /** Looks, unless somebody has a moment ago. */
+  #look(): Promise<void> {
+    // A timer that comes a little early must not cost the loop a whole interval.
+    if (now() - this.#lookedAt < this.#intervalMs * 0.9) return Promise.resolve();
+    this.#looking ??= this.#lookNow().finally(() => {
+      this.#looking = null;
+      this.#lookedAt = now();
+    });
+    return this.#looking;
+  }
+
+  async #lookNow(): Promise<void> {
+    try {
+      await this.#view.look();
+    } catch (error) {
+      // The view remembers it.
+      if (!(error instanceof GPUOwnerError)) throw error;
+    }
+  }
+
+  #line(): Buffer {
+    const { snapshot, failure, jobs } = this.#view;
+    const line: StreamLine = {
+      time: isoTime(),
+      intervalSeconds: this.#intervalMs / 1_000,
+      user: userName(process.geteuid?.() ?? 0),
+      machines: [
+        { host: hostName(), problem: this.#view.problem ?? failure?.message ?? null, snapshot, jobs },
+      ],
+    };
+    return Buffer.from(`${JSON.stringify(line)}\n`);
+  }
+
+  /** Sends a line to those who have read the last one: what waits in memory for a viewer is one line at most. */
+  #send(): void {
+    const at = now();
+    const line = this.#line();
+    this.#sentAt = at;
+    for (const [viewer, since] of this.#viewers) {
+      if (!viewer.writableNeedDrain) {
+        this.#viewers.set(viewer, null);
+        viewer.write(line);
+      } else if (since === null) this.#viewers.set(viewer, at);
+      else if (at - since > STALL_TIMEOUT_MS) viewer.destroy();
+    }
+  }
+}

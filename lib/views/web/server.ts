@@ -1,0 +1,171 @@
+// The web server: a page, and the API that it uses. It reads, and changes nothing.
+import { readFileSync } from 'node:fs';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import type { DiscoveryRequest } from '../../claims/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { packageRoot } from '../../native.ts';
+import { type Endpoint, formatEndpoint, hostName, openHTTPServer } from '../../platform/index.ts';
+import { CONTENT_TYPE, freshExposition } from '../../prometheus/index.ts';
+import { machineFamilies } from '../machine-metrics.ts';
+import { MachineView } from '../machine-view.ts';
+import { Access } from './access.ts';
+import { Feed, MAX_VIEWERS } from './feed.ts';
+
+export { newToken, readTokenFile } from './access.ts';
+
+export interface WebOptions {
+  endpoint: Endpoint;
+  token: string;
+  /** Names of this server besides those that it knows itself. */
+  hosts: readonly string[];
+  intervalMs: number;
+  /** The option that names the endpoint, for messages. */
+  option: string;
+}
+
+interface Reply {
+  status: number;
+  type: string;
+  content: string | Buffer;
+  headers?: Readonly<Record<string, string>>;
+}
+
+const JSON_TYPE = 'application/json';
+const MAX_CONNECTIONS = 2_000;
+const IDLE_TIMEOUT_MS = 30_000;
+
+/** Files of the page: nothing in these files is secret. */
+const FILES: Readonly<Record<string, { name: string; type: string }>> = {
+  '/': { name: 'index.html', type: 'text/html; charset=utf-8' },
+  '/page.js': { name: 'page.js', type: 'text/javascript; charset=utf-8' },
+  '/page.css': { name: 'page.css', type: 'text/css; charset=utf-8' },
+  '/icon.svg': { name: 'icon.svg', type: 'image/svg+xml' },
+  '/api/v1/openapi.json': { name: 'openapi.json', type: JSON_TYPE },
+};
+
+const CONTENT_SECURITY_POLICY = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  "connect-src 'self'",
+  "img-src 'self'",
+  "base-uri 'none'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+  "require-trusted-types-for 'script'",
+  "trusted-types 'none'",
+].join('; ');
+
+const SECURITY_HEADERS = {
+  'cache-control': 'no-store',
+  'content-security-policy': CONTENT_SECURITY_POLICY,
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'x-content-type-options': 'nosniff',
+  'x-frame-options': 'DENY',
+};
+
+/** Serves the page and the API until the process ends. @returns where it listens @throws ERR_INVALID_ARGUMENT if it can't listen there */
+export async function serveWeb(request: DiscoveryRequest, options: WebOptions): Promise<Endpoint> {
+  const access = new Access(options.token, options.hosts);
+  const feed = new Feed(new MachineView(request), options.intervalMs);
+  const metrics = freshExposition(() => machineFamilies(request));
+  const files = new Map(
+    Object.entries(FILES).map(([path, { name, type }]) => [
+      path,
+      { type, content: readFileSync(join(packageRoot, 'dist/web', name)) },
+    ]),
+  );
+  /** Connections of those who have the token: strangers don't keep them out. */
+  const known = new WeakSet<Socket>();
+
+  const contents: Record<string, () => Promise<string>> = {
+    '/api/v1/gpus': async () => JSON.stringify((await feed.current()).snapshot.gpus),
+    '/api/v1/queue': async () => JSON.stringify((await feed.current()).snapshot.queue),
+    '/api/v1/jobs': async () => JSON.stringify((await feed.current()).jobs),
+    '/metrics': metrics,
+  };
+
+  /** @returns null: it is a viewer now */
+  const replyTo = async (request: IncomingMessage, response: ServerResponse): Promise<Reply | null> => {
+    const path = request.url?.split('?')[0] ?? '';
+    const foreign = access.refuseSource(request);
+    if (foreign !== null) return failure(foreign.status, foreign.code, foreign.message);
+    if (request.method !== 'GET' && request.method !== 'HEAD') {
+      return failure(405, 'read-only', 'this server answers GET and HEAD', {
+        allow: 'GET, HEAD',
+        connection: 'close',
+      });
+    }
+    const file = files.get(path);
+    if (file !== undefined) return { status: 200, ...file };
+    const stranger = access.refuseToken(request);
+    if (stranger !== null)
+      return failure(stranger.status, stranger.code, stranger.message, { 'www-authenticate': 'Bearer' });
+    known.add(request.socket);
+    if (path === '/api/v1/stream') return stream(request, response, feed);
+    const content = Object.hasOwn(contents, path) ? contents[path] : undefined;
+    if (content === undefined)
+      return failure(404, 'not-found', 'the API is described in /api/v1/openapi.json');
+    return { status: 200, type: path === '/metrics' ? CONTENT_TYPE : JSON_TYPE, content: await content() };
+  };
+
+  const answer = (request: IncomingMessage, response: ServerResponse): void => {
+    for (const [name, value] of Object.entries(SECURITY_HEADERS)) response.setHeader(name, value);
+    replyTo(request, response).then(
+      (reply) => reply && send(response, reply),
+      (error: Error) =>
+        send(
+          response,
+          error instanceof GPUOwnerError
+            ? failure(503, error.code, error.message)
+            : failure(500, 'internal', error.message),
+        ),
+    );
+  };
+
+  const { endpoint } = await openHTTPServer(options.endpoint, answer, {
+    option: options.option,
+    keepsProcess: true,
+    maxConnections: MAX_CONNECTIONS,
+    isPreferred: (socket) => known.has(socket),
+    idleTimeoutMs: IDLE_TIMEOUT_MS,
+  });
+  return endpoint;
+}
+
+/** Sends a line of JSON per look, until the viewer goes. @returns a reply, if it can't */
+function stream({ method, socket }: IncomingMessage, response: ServerResponse, feed: Feed): Reply | null {
+  if (feed.isFull)
+    return failure(503, 'too-many-viewers', `${MAX_VIEWERS} viewers watch already`, { 'retry-after': '60' });
+  const headers = { 'content-type': 'application/x-ndjson', 'x-accel-buffering': 'no' };
+  if (method === 'HEAD') return { status: 200, type: headers['content-type'], content: '' };
+  response.writeHead(200, headers).flushHeaders();
+  socket.setTimeout(0); // the feed drops those who don't read
+  feed.add(response);
+  return null;
+}
+
+function failure(
+  status: number,
+  code: string,
+  message: string,
+  headers: Readonly<Record<string, string>> = {},
+): Reply {
+  return { status, type: JSON_TYPE, content: JSON.stringify({ error: { code, message } }), headers };
+}
+
+function send(response: ServerResponse, { status, type, content, headers }: Reply): void {
+  const length = Buffer.byteLength(content);
+  response.writeHead(status, { 'content-type': type, 'content-length': length, ...headers }).end(content);
+}
+
+/** The address of the page. The fragment has the token: browsers send it nowhere, so no log has it. @param token null: people know it */
+export function pageURL({ host, port }: Endpoint, token: string | null): string {
+  const isAny = /^(0\.0\.0\.0|[0:]+)$/.test(host);
+  const at = formatEndpoint({ host: isAny ? hostName() : host, port });
+  return `http://${at}/${token === null ? '' : `#token=${token}`}`;
+}

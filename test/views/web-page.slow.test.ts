@@ -1,0 +1,248 @@
+// The page of `web` as people meet it: in a real browser, by mouse or keyboard, while things happen on the machine.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createRequire } from 'node:module';
+import type { AddressInfo } from 'node:net';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
+import type { Browser, BrowserContextOptions, Page } from 'playwright-core';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { Jobs } from '../jobs/background.ts';
+import { openBrowser, whyNoBrowser } from '../support/browser.ts';
+import { finished, Machine, output, until } from '../support/machine.ts';
+import { freePort } from '../support/ports.ts';
+import { sendSignal } from '../support/processes.ts';
+import { WAIT_TIMEOUT_MS } from '../support/time.ts';
+import { WebServer } from '../support/web.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const WIDE = { width: 1280, height: 800 };
+const NARROW = { width: 360, height: 740 };
+
+describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
+  let browser: Browser;
+  let machine: Machine;
+  let page: Page;
+  /** Errors of the page, refusals of its content security policy among them. */
+  let complaints: string[];
+
+  beforeAll(async () => {
+    browser = await openBrowser();
+  });
+  afterAll(() => browser?.close());
+  beforeEach(() => {
+    machine = new Machine(4);
+    complaints = [];
+  });
+  afterEach(async () => {
+    await page?.context().close();
+    for (const pid of machine.allProcesses().flat()) sendSignal(pid, 'SIGKILL');
+    await machine.close();
+  });
+
+  async function open(url: string, options: BrowserContextOptions = {}): Promise<void> {
+    const context = await browser.newContext({ viewport: WIDE, ...options });
+    context.setDefaultTimeout(WAIT_TIMEOUT_MS);
+    page = await context.newPage();
+    page.on('pageerror', (error) => complaints.push(error.message));
+    page.on('console', (message) => {
+      // A connection that fails is what some tests are about.
+      if (message.type() === 'error' && !/Failed to load resource|ERR_/.test(message.text()))
+        complaints.push(message.text());
+    });
+    await page.goto(url);
+  }
+
+  const card = (gpu: number) => page.getByRole('listitem').filter({ hasText: `GPU ${gpu} ` });
+  const textOf = async (gpu: number) => (await card(gpu).textContent()) ?? '';
+  const shows = (gpu: number, text: string | RegExp) => card(gpu).filter({ hasText: text }).waitFor();
+
+  async function fill(): Promise<Jobs> {
+    const jobs = new Jobs(machine);
+    const note = '<img src=x onerror=alert(1)>';
+    await jobs.submit([
+      '-n',
+      '2',
+      '--name',
+      'train',
+      '--note',
+      note,
+      '--for',
+      '2h',
+      'sh',
+      '-c',
+      'sleep 1000',
+    ]);
+    await jobs.reach(1, 'running');
+    const occupant = machine.startCommand([
+      'simulate',
+      'occupy',
+      '3',
+      '--name',
+      'python',
+      '--memory',
+      '31GiB',
+    ]);
+    await output(occupant, /ready/);
+    await jobs.submit(['-n', '4', '--name', 'large', 'sleep', '1000']);
+    await until(async () => (await jobs.find(2)).position === 1);
+    return jobs;
+  }
+
+  test('shows a claim when it comes and when it goes, without a reload', async () => {
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    await shows(2, 'free');
+    await page.getByText('4 of 4 GPUs free').waitFor();
+    const holder = machine.startCommand(['hold', '-n', '1', '--devices', '2']);
+    await output(holder, /visibleDevices/);
+    await shows(2, /leased.*Holder/);
+    await page.getByText('3 of 4 GPUs free').waitFor();
+    expect(await page.title()).toMatch(/^3 of 4 GPUs free – /);
+    holder.stdin?.end();
+    await shows(2, 'free');
+    expect(complaints).toEqual([]);
+  });
+
+  test('shows holders, jobs, who waits, processes without a claim and totals; text of others stays text', async () => {
+    await fill();
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    await shows(0, /leased.*Job1 train.*<img src=x onerror=alert\(1\)>.*sleep 1000.*left\)/);
+    const row = (section: string, text: RegExp) =>
+      page
+        .getByRole('region', { name: section, exact: true })
+        .getByRole('row')
+        .filter({ hasText: text })
+        .waitFor();
+    await row('Waiting', /1\..*4.*2 large.*sleep 1000/);
+    await row('Without a claim', /3python.*31\.4 GiB/);
+    await row(`Jobs of ${userInfo().username}`, /1train.*running0, 1/);
+    await row('Users', /2.*1.*1$/);
+    expect(await page.locator('img').count()).toBe(0);
+    expect(complaints).toEqual([]);
+  });
+
+  test('takes the token out of the address, keeps it over a reload, and asks no other host', async () => {
+    const server = await WebServer.start(machine);
+    const asked = new Set<string>();
+    const context = await browser.newContext();
+    page = await context.newPage();
+    page.on('request', (request) => asked.add(new URL(request.url()).host));
+    await page.goto(server.url);
+    await shows(0, 'free');
+    expect(page.url()).toBe(`http://127.0.0.1:${server.port}/`);
+    await page.reload();
+    await shows(0, 'free');
+    expect([...asked]).toEqual([`127.0.0.1:${server.port}`]);
+    expect(await context.cookies()).toEqual([]);
+  });
+
+  test('says that the server is gone, and goes on when it has started again', async () => {
+    const file = join(machine.directory, 'token');
+    const token = '0123456789abcdef0123456789abcdef';
+    writeFileSync(file, token, { mode: 0o600 });
+    const args = ['--listen', String(await freePort()), '--token-file', file];
+    const first = await WebServer.start(machine, args);
+    await open(`${first.url}#token=${token}`);
+    await shows(0, 'free');
+    first.child.kill('SIGKILL');
+    await finished(first.child, 'exit');
+    await page
+      .getByRole('status')
+      .filter({ hasText: /No connection to the server.*This is how it was/ })
+      .waitFor();
+    await shows(0, 'free');
+    const holder = machine.startCommand(['hold', '-n', '1', '--devices', '0']);
+    await output(holder, /visibleDevices/);
+    await WebServer.start(machine, args);
+    await shows(0, 'leased');
+    await page
+      .getByRole('status')
+      .filter({ hasText: /^live$/ })
+      .waitFor();
+    expect(complaints).toEqual([]);
+  });
+
+  test('by keyboard alone: a wrong token, the right one, the filter, tables', async () => {
+    await fill();
+    const server = await WebServer.start(machine);
+    await open(`http://127.0.0.1:${server.port}/#token=wrong`);
+    await page.getByRole('alert').filter({ hasText: 'The server refuses the token' }).waitFor();
+    const focused = () => page.evaluate('document.activeElement?.tagName');
+    await page.keyboard.press('Tab');
+    expect(await focused()).toBe('INPUT');
+    await page.keyboard.type(server.url);
+    await page.keyboard.press('Enter');
+    await shows(0, 'leased');
+    await page.keyboard.press('Tab');
+    expect(await focused()).toBe('INPUT');
+    await page.keyboard.type('busy');
+    await shows(3, 'busy');
+    await until(async () => (await page.getByRole('listitem').count()) === 1);
+    // A line comes each second: it must not take the focus away.
+    expect(await focused()).toBe('INPUT');
+    await page.keyboard.press('Escape');
+    await until(async () => (await page.getByRole('listitem').count()) === 4);
+    await page.keyboard.press('Tab');
+    expect(await page.evaluate("document.activeElement?.getAttribute('aria-label')")).toBe('Table: Waiting');
+    expect(await textOf(0)).toContain('train');
+  });
+
+  test.each([
+    ['wide, light', WIDE, 'light'],
+    ['wide, dark', WIDE, 'dark'],
+    ['narrow, light', NARROW, 'light'],
+    ['narrow, dark', NARROW, 'dark'],
+  ] as const)(
+    'has nothing that keeps people out, and fits the screen: %s',
+    async (_, viewport, colorScheme) => {
+      const violations = async () => {
+        await page.evaluate(AXE);
+        // biome-ignore lint/suspicious/noExplicitAny: axe is only there in the page
+        const { violations } = await page.evaluate(() => (globalThis as any).axe.run());
+        return violations.map(({ id, nodes }: { id: string; nodes: { html: string }[] }) => [
+          id,
+          nodes[0]?.html,
+        ]);
+      };
+      await fill();
+      const server = await WebServer.start(machine);
+      await open(server.url, { viewport, colorScheme });
+      await shows(0, 'leased');
+      await page.getByRole('row').filter({ hasText: 'large' }).first().waitFor();
+      expect(await violations()).toEqual([]);
+      const overhang = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
+      expect(overhang).toBeLessThanOrEqual(0);
+      await page.evaluate("location.hash = '#token=wrong'");
+      await page.getByRole('alert').filter({ hasText: 'refuses' }).waitFor();
+      expect(await violations()).toEqual([]);
+      expect(complaints).toEqual([]);
+    },
+  );
+
+  test('a page of another server on this machine can neither read the API nor frame the page', async () => {
+    const server = await WebServer.start(machine);
+    const own = `http://127.0.0.1:${server.port}/`;
+    const other = createServer((_, response) =>
+      response.writeHead(200, { 'content-type': 'text/html' }).end(`<iframe src="${own}"></iframe>`),
+    );
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    try {
+      await open(`http://127.0.0.1:${(other.address() as AddressInfo).port}/`);
+      const read = (headers: string) =>
+        page.evaluate(
+          `fetch('${own}api/v1/gpus', { headers: ${headers} }).then(() => 'read', () => 'refused')`,
+        );
+      expect(await read(`{ authorization: 'Bearer ${server.token}' }`)).toBe('refused');
+      expect(await read('{}')).toBe('refused');
+      await until(
+        () => complaints.some((text) => /frame-ancestors/.test(text)),
+        () => complaints.join(),
+      );
+    } finally {
+      other.close();
+      other.closeAllConnections();
+    }
+  });
+});

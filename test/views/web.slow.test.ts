@@ -1,0 +1,383 @@
+// `web` as programs meet it: its API, who may ask, and what many viewers cost.
+import { once } from 'node:events';
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import type { StreamLine } from '../../lib/views/web/feed.ts';
+import { Jobs } from '../jobs/background.ts';
+import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+import { type Answer, WebServer } from '../support/web.ts';
+
+let machine: Machine;
+const sockets: Socket[] = [];
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+  for (const pid of machine.allProcesses().flat()) sendSignal(pid, 'SIGKILL');
+  await machine.close();
+});
+
+/** A machine with a lease, a job that waits, and a process without a claim. */
+async function fill(): Promise<void> {
+  const jobs = new Jobs(machine);
+  await jobs.submit([
+    '-n',
+    '2',
+    '--name',
+    'train',
+    '--note',
+    'seed 7',
+    '--for',
+    '2h',
+    '--',
+    'sh',
+    '-c',
+    'sleep 1000',
+  ]);
+  await jobs.reach(1, 'running');
+  const occupant = machine.startCommand(['simulate', 'occupy', '3', '--name', 'python']);
+  await output(occupant, /ready/);
+  await jobs.submit(['-n', '4', '--name', 'large', 'sleep', '1000']);
+  await until(async () => (await jobs.find(2)).position === 1);
+}
+
+/** The validator of a schema of the description, which accepts only members that it names. */
+function validatorOf(name: string) {
+  const description = JSON.parse(readFileSync(join(root, 'web/openapi.json'), 'utf8'));
+  const close = (schema: unknown): unknown => {
+    if (Array.isArray(schema)) return schema.map(close);
+    if (typeof schema !== 'object' || schema === null) return schema;
+    const closed = Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, close(value)]));
+    return 'properties' in closed ? { ...closed, additionalProperties: false } : closed;
+  };
+  const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+  ajv.addSchema({ $id: 'api', components: close(description.components) as object });
+  const validate = ajv.compile({ $ref: `api#/components/schemas/${name}` });
+  return (value: unknown) => {
+    validate(value);
+    return validate.errors ?? [];
+  };
+}
+
+describe('the API', () => {
+  test('answers as status, queue, jobs and metrics do, and as openapi.json says', async () => {
+    await fill();
+    const server = await WebServer.start(machine);
+    const printed = async (...words: string[]) => JSON.parse((await machine.runCommand(words)).stdout);
+    // Readings of idle time and such go on meanwhile.
+    const same = async (path: string, ...words: string[]) => {
+      let [ours, theirs]: unknown[] = [];
+      await until(
+        async () => {
+          [ours, theirs] = [(await server.get(path)).json, await printed(...words)];
+          return JSON.stringify(ours) === JSON.stringify(theirs);
+        },
+        () => `${JSON.stringify(ours)} to be ${JSON.stringify(theirs)}`,
+      );
+    };
+    await same('/api/v1/queue', 'queue', '--json');
+    await same('/api/v1/jobs', 'jobs', '--json');
+    await same('/api/v1/gpus', 'status', '--json');
+    const each = async (path: string, name: string, count: number) => {
+      const { json } = await server.get(path);
+      expect(json).toHaveLength(count);
+      const errorsOf = validatorOf(name);
+      for (const item of json) expect(errorsOf(item)).toEqual([]);
+      expect(errorsOf({ ...json[0], unheard: 1 })).not.toEqual([]);
+    };
+    await each('/api/v1/gpus', 'GPU', 4);
+    await each('/api/v1/queue', 'Request', 1);
+    await each('/api/v1/jobs', 'Job', 2);
+    const lines: StreamLine[] = [];
+    await server.watch((line) => lines.push(line) < 3);
+    expect(lines).toHaveLength(3);
+    for (const line of lines) expect(validatorOf('StreamLine')(line)).toEqual([]);
+    expect(lines[0]?.machines[0]?.snapshot).toMatchObject({ waiting: 1, intruders: [{ name: 'python' }] });
+    const metrics = await server.get('/metrics');
+    expect(metrics.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
+    const names = (text: string) => new Set(text.match(/^# TYPE .*/gm));
+    expect(names(metrics.text)).toEqual(names((await machine.runCommand(['metrics'])).stdout));
+    const { json } = await server.get('/api/v1/openapi.json', { authorization: undefined });
+    for (const path of Object.keys(json.paths)) {
+      if (path !== '/api/v1/stream') expect((await server.get(path)).status, path).toBe(200);
+    }
+  });
+
+  test('says with status 503 what is wrong with the driver, and goes on when it works again', async () => {
+    const server = await WebServer.start(machine, ['--interval', '200ms']);
+    machine.set('error=all:9');
+    let answer: Answer | undefined;
+    await until(async () => {
+      answer = await server.get('/api/v1/gpus');
+      return answer.status === 503;
+    });
+    expect(answer?.json.error.code).toMatch(/^ERR_/);
+    expect(validatorOf('Error')(answer?.json)).toEqual([]);
+    machine.set('error=off');
+    await until(async () => (await server.get('/api/v1/gpus')).status === 200);
+  });
+
+  test('is read only', async () => {
+    const server = await WebServer.start(machine);
+    for (const method of ['POST', 'PUT', 'DELETE', 'OPTIONS']) {
+      const { status, headers } = await server.get('/api/v1/gpus', {}, method);
+      expect([method, status, headers.allow]).toEqual([method, 405, 'GET, HEAD']);
+    }
+    expect(await server.get('/api/v1/gpus', {}, 'HEAD')).toMatchObject({ status: 200, text: '' });
+    expect(await server.get('/api/v1/other')).toMatchObject({ status: 404 });
+    expect(await server.get('/../../package.json')).toMatchObject({ status: 404 });
+  });
+});
+
+describe('access', () => {
+  test('needs the token, in a header only', async () => {
+    const server = await WebServer.start(machine);
+    const wrong = [
+      undefined,
+      'Bearer ',
+      'Bearer x',
+      `Bearer ${server.token}x`,
+      `Basic ${server.token}`,
+      server.token,
+    ];
+    for (const path of ['/api/v1/gpus', '/api/v1/stream', '/metrics', '/api/v1/other']) {
+      for (const authorization of wrong) {
+        const { status, headers, json } = await server.get(path, { authorization });
+        expect([status, headers['www-authenticate'], json.error.code]).toEqual([
+          401,
+          'Bearer',
+          'wrong-token',
+        ]);
+      }
+    }
+    const cookie = `token=${server.token}`;
+    expect(
+      await server.get(`/api/v1/gpus?token=${server.token}`, { authorization: undefined, cookie }),
+    ).toMatchObject({
+      status: 401,
+    });
+  });
+
+  test('is refused under a foreign Host and from a foreign Origin, whatever the token', async () => {
+    const server = await WebServer.start(machine, ['--allow-host', 'gpus.example.org']);
+    const status = async (headers: Record<string, string>, path = '/api/v1/gpus') =>
+      (await server.get(path, headers)).status;
+    const own = `127.0.0.1:${server.port}`;
+    for (const host of [
+      own,
+      `localhost:${server.port}`,
+      `[::1]:${server.port}`,
+      'gpus.example.org',
+      'GPUS.example.org:443',
+    ])
+      expect([host, await status({ host })]).toEqual([host, 200]);
+    for (const host of [
+      'evil.example',
+      `evil.example:${server.port}`,
+      'localhost.evil.example',
+      '10.0.0.1',
+    ]) {
+      for (const path of ['/', '/api/v1/gpus', '/metrics'])
+        expect([host, await status({ host }, path)]).toEqual([host, 403]);
+    }
+    expect(await status({ origin: `http://${own}` })).toBe(200);
+    expect(await status({ origin: 'https://gpus.example.org' })).toBe(200);
+    // Another port of this machine may be another user's server.
+    for (const origin of [
+      'null',
+      'http://evil.example',
+      `http://127.0.0.1:${server.port + 1}`,
+      'http://127.0.0.1',
+      'x',
+    ])
+      expect([origin, await status({ origin })]).toEqual([origin, 403]);
+  });
+
+  test('every answer has the security headers, and sets no cookie', async () => {
+    const server = await WebServer.start(machine);
+    const answers = [
+      await server.get('/'),
+      await server.get('/page.js'),
+      await server.get('/api/v1/gpus'),
+      await server.get('/nothing'),
+      await server.get('/', { host: 'evil.example' }),
+      await server.get('/api/v1/gpus', { authorization: 'Bearer x' }),
+    ];
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200, 404, 403, 401]);
+    for (const { headers } of answers) {
+      expect(headers['content-security-policy']).toMatch(/^default-src 'none'; .*frame-ancestors 'none'/);
+      expect(headers).toMatchObject({
+        'x-content-type-options': 'nosniff',
+        'referrer-policy': 'no-referrer',
+        'cache-control': 'no-store',
+      });
+      expect(headers).not.toHaveProperty('set-cookie');
+      expect(headers).not.toHaveProperty('access-control-allow-origin');
+    }
+  });
+
+  test('other addresses need a token file, which not everybody may read', async () => {
+    const file = join(machine.directory, 'token');
+    const refused = async (...args: string[]) => {
+      const { code, stderr } = await machine.runCommand(['web', ...args]);
+      expect(code).toBe(64);
+      return stderr;
+    };
+    expect(await refused('--listen', '0.0.0.0:0')).toMatch(/--token-file FILE/);
+    expect(await refused('--token-file', file)).toMatch(/can't be read .*openssl rand -hex 32/);
+    writeFileSync(file, 'short\n', { mode: 0o600 });
+    expect(await refused('--token-file', file)).toMatch(/needs 32 to 512 characters/);
+    const token = '0123456789abcdef0123456789abcdef';
+    writeFileSync(file, `${token}\n`);
+    chmodSync(file, 0o644);
+    expect(await refused('--token-file', file)).toMatch(/chmod o=/);
+    expect(await refused('--allow-host', 'http://x/')).toMatch(/not the name of a host/);
+    chmodSync(file, 0o640);
+    const server = await WebServer.start(machine, ['--listen', '0.0.0.0:0', '--token-file', file]);
+    expect(server.url).not.toContain(token);
+    const authorization = `Bearer ${token}`;
+    expect(await server.get('/api/v1/gpus', { authorization })).toMatchObject({ status: 200 });
+    expect(await server.get('/api/v1/gpus')).toMatchObject({ status: 401 });
+  });
+
+  test('prints the URL with its token, and how to reach it from elsewhere', async () => {
+    const child = machine.startCommand(['web', '--listen', '127.0.0.1:0']);
+    const ended = finished(child);
+    await output(child, /ssh -N/);
+    child.kill('SIGTERM');
+    const { stdout, stderr, signal } = await ended;
+    expect({ stderr, signal }).toEqual({ stderr: '', signal: 'SIGTERM' });
+    expect(stdout).toMatch(
+      /^http:\/\/127\.0\.0\.1:(\d+)\/#token=[\w-]{43}\n.*: ssh -N -L \1:127\.0\.0\.1:\1 \S+\n$/,
+    );
+  });
+});
+
+/** How many connections a server of 127.0.0.1 has that are not closed, by the kernel. */
+function connectionsTo(port: number): number {
+  const [number, established] = [port.toString(16).toUpperCase().padStart(4, '0'), '01'];
+  return readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, local = '', , state]) => local.endsWith(`:${number}`) && state === established).length;
+}
+
+describe('many viewers', () => {
+  const calls = async (): Promise<number> => {
+    const { stdout } = await machine.runCommand(['simulate', 'show', '--json']);
+    return Object.values(JSON.parse(stdout).calls as Record<string, number>).reduce(
+      (sum, each) => sum + each,
+      0,
+    );
+  };
+
+  test('200 cost no more looks at the driver than one, and nobody none', async () => {
+    machine.set('count=on');
+    const server = await WebServer.start(machine, ['--interval', '500ms']);
+    expect(await calls()).toBe(0);
+    const times = new Set<string>();
+    let received = 0;
+    const isOver = () => times.size >= 8;
+    await Promise.all(
+      Array.from({ length: 200 }, () =>
+        server.watch((line) => {
+          received++;
+          times.add(line.machines[0]?.snapshot?.time ?? '');
+          return !isOver();
+        }),
+      ),
+    );
+    const [all, looks] = [await calls(), times.size];
+    expect(received).toBeGreaterThan(200 * 4);
+    // The same number of looks for one viewer.
+    await pause(1_500);
+    const rest = await calls();
+    const alone = new Set<string>();
+    await server.watch((line) => alone.add(line.machines[0]?.snapshot?.time ?? '').size < looks);
+    const one = (await calls()) - rest;
+    expect(all).toBeLessThan(one * 2);
+    await until(async () => {
+      const before = await calls();
+      await pause(1_500);
+      return (await calls()) === before;
+    }, 'no more looks');
+  });
+
+  test('a viewer that does not read is dropped, and others get every line', async () => {
+    // The kernel buffers some MB for each viewer: a large machine fills that sooner.
+    await machine.close();
+    machine = new Machine(64);
+    const server = await WebServer.start(machine, ['--interval', '100ms']);
+    const memory = () =>
+      Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))?.[1]);
+    const stalled = await Promise.all(
+      Array.from({ length: 20 }, async () => {
+        const socket = connect(server.port, '127.0.0.1');
+        sockets.push(socket);
+        await once(socket, 'connect');
+        socket.pause();
+        socket.write(
+          `GET /api/v1/stream HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${server.token}\r\n\r\n`,
+        );
+        return socket;
+      }),
+    );
+    let lines = 0;
+    const reading = server.watch(() => {
+      lines++;
+      return stalled.some((socket) => !socket.destroyed);
+    });
+    const before = memory();
+    await until(
+      () => connectionsTo(server.port) <= 1,
+      () => `${connectionsTo(server.port)} connections`,
+      100_000,
+    );
+    expect(memory() - before).toBeLessThan(200 * 1024);
+    expect(lines).toBeGreaterThan(50);
+    for (const socket of stalled) socket.destroy();
+    await reading;
+  });
+
+  test('10,000 connections that ask nothing, or read nothing, keep nobody out', async () => {
+    const server = await WebServer.start(machine);
+    let lines = 0;
+    const watching = { on: true };
+    const viewer = server.watch(() => {
+      lines++;
+      return watching.on;
+    });
+    await until(() => lines > 0);
+    for (let i = 0; i < 10_000; i++) {
+      const socket = connect(server.port, '127.0.0.1');
+      socket.on('error', () => {});
+      socket.pause();
+      sockets.push(socket);
+      await once(socket, 'connect');
+      if (i % 2 === 0) socket.write('GET / HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      if (i % 2_000 === 1_999) expect((await server.get('/api/v1/gpus')).status).toBe(200);
+    }
+    const before = lines;
+    await until(() => lines > before);
+    watching.on = false;
+    await viewer;
+    expect(server.child.exitCode).toBe(null);
+  });
+});
+
+test('the page is small, and names no other host', () => {
+  const names = ['index.html', 'page.js', 'page.css', 'icon.svg'];
+  const contents = names.map((name) => readFileSync(join(root, 'dist/web', name)));
+  expect(contents.reduce((sum, content) => sum + gzipSync(content).length, 0)).toBeLessThan(150_000);
+  expect(statSync(join(root, 'dist/web/licenses.txt')).size).toBeGreaterThan(0);
+  for (const content of contents) {
+    const hosts = [...content.toString().matchAll(/\bhttps?:\/\/([\w.-]+)/g)].map(([, host]) => host);
+    expect(hosts.filter((host) => host !== 'www.w3.org')).toEqual([]); // names of XML namespaces
+  }
+});

@@ -1,0 +1,111 @@
+// The stream of states from the server, and the token that it wants.
+import type { StreamLine } from '../lib/views/web/feed.ts';
+
+/** News of the connection. */
+export type News =
+  | { kind: 'line'; line: StreamLine }
+  /** It is tried again, without end. */
+  | { kind: 'lost'; reason: string }
+  | { kind: 'wrong-token' };
+
+const TOKEN_KEY = 'gpu-owner-token';
+const MIN_PAUSE_MS = 500;
+const MAX_PAUSE_MS = 10_000;
+/** How much later than promised a line may be. */
+const MAX_LATENESS_MS = 15_000;
+const MAX_LINE_LENGTH = 32 * 1024 ** 2;
+
+/** Moves the token from the address, where others could read it on the screen, into the storage of this tab. */
+export function takeToken(): string | null {
+  const given = tokenIn(location.hash);
+  if (given !== null) {
+    sessionStorage.setItem(TOKEN_KEY, given);
+    history.replaceState(null, '', location.pathname + location.search);
+  }
+  return sessionStorage.getItem(TOKEN_KEY);
+}
+
+export function storeToken(token: string): void {
+  sessionStorage.setItem(TOKEN_KEY, token);
+}
+
+/** The token in a URL that `gpu-owner web` has printed; null: there is none. */
+export function tokenIn(url: string): string | null {
+  return /#token=([^&#]+)/.exec(url)?.[1] ?? null;
+}
+
+/** Follows the stream until it is aborted, or the token is refused. */
+export async function follow(token: string, signal: AbortSignal, tell: (news: News) => void): Promise<void> {
+  let failures = 0;
+  while (!signal.aborted) {
+    const attempt = new AbortController();
+    const abort = () => attempt.abort();
+    signal.addEventListener('abort', abort);
+    try {
+      const response = await fetch('api/v1/stream', {
+        headers: { authorization: `Bearer ${token}` },
+        cache: 'no-store',
+        signal: attempt.signal,
+      });
+      if (response.status === 401) return tell({ kind: 'wrong-token' });
+      if (!response.ok || response.body === null) throw new Error(await reasonOf(response));
+      await readLines(response.body, attempt, (line) => {
+        failures = 0;
+        tell({ kind: 'line', line });
+      });
+      throw new Error('the server has closed the connection');
+    } catch (error) {
+      if (signal.aborted) return;
+      tell({ kind: 'lost', reason: error instanceof Error ? error.message : String(error) });
+    } finally {
+      attempt.abort();
+      signal.removeEventListener('abort', abort);
+    }
+    await pause(Math.min(MIN_PAUSE_MS * 2 ** failures++, MAX_PAUSE_MS), signal);
+  }
+}
+
+async function reasonOf(response: Response): Promise<string> {
+  const { error } = (await response.json().catch(() => ({}))) as { error?: { message?: string } };
+  return error?.message ?? `the server answers ${response.status}`;
+}
+
+/** Reads lines of JSON to the end; aborts if they stay away. */
+async function readLines(
+  body: ReadableStream<Uint8Array>,
+  attempt: AbortController,
+  onLine: (line: StreamLine) => void,
+): Promise<void> {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const silent = () => attempt.abort(new Error('the server sends nothing'));
+  let timer = setTimeout(silent, MAX_LATENESS_MS);
+  try {
+    for (let text = ''; ; ) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      text += decoder.decode(value, { stream: true });
+      if (text.length > MAX_LINE_LENGTH) throw new Error('the server sends too much');
+      const lines = text.split('\n');
+      text = lines.pop() ?? '';
+      const last = lines.at(-1);
+      if (last === undefined) continue;
+      const line = JSON.parse(last) as StreamLine;
+      clearTimeout(timer);
+      timer = setTimeout(silent, MAX_LATENESS_MS + 2_000 * line.intervalSeconds);
+      onLine(line);
+    }
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal.addEventListener('abort', () => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,404 @@
+// A machine: its GPUs, who waits, processes without a claim, jobs, and what each user has. All text is others': it is only ever set as text.
+import type { ComponentChildren } from 'preact';
+import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
+import type { MachineSnapshot } from '../lib/views/machine-view.ts';
+import type { StreamMachine } from '../lib/views/web/feed.ts';
+
+type GPU = MachineSnapshot['gpus'][number];
+type Request = MachineSnapshot['queue'][number];
+type Intruder = MachineSnapshot['intruders'][number];
+type Job = StreamMachine['jobs'][number];
+
+/** Shorter rest is nothing to tell; as `status` has it. */
+const MIN_IDLE_MS = 60_000;
+const MIN_IDLE_LOOKS = 3;
+
+const isDivided = (gpu: GPU) => gpu.migEnabled === true;
+const labelOf = ({ index, instance }: { index: number; instance?: number | null }) =>
+  typeof instance === 'number' ? `${index}:${instance}` : String(index);
+const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`;
+
+/** How many GPUs are in which state, and how many requests wait. */
+export function summaryOf(machines: readonly StreamMachine[]): string {
+  const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
+  const gpus = snapshots.flatMap((snapshot) => snapshot.gpus.filter((gpu) => !isDivided(gpu)));
+  const waiting = snapshots.reduce((sum, snapshot) => sum + snapshot.waiting, 0);
+  const free = gpus.filter(({ state }) => state === 'free').length;
+  const intruders = snapshots.reduce((sum, snapshot) => sum + snapshot.intruders.length, 0);
+  return [
+    `${free} of ${plural(gpus.length, 'GPU')} free`,
+    ...(waiting === 0 ? [] : [`${waiting} waiting`]),
+    ...(intruders === 0 ? [] : [`${intruders} without a claim`]),
+  ].join(', ');
+}
+
+interface MachineProps {
+  machine: StreamMachine;
+  user: string;
+  filter: string;
+  /** By the server's clock. */
+  now: number;
+}
+
+export function Machine({ machine: { snapshot, jobs }, user, filter, now }: MachineProps) {
+  if (snapshot === null) return null;
+  const { gpus, queue, waiting, intruders } = snapshot;
+  const isWanted = matcherOf(filter);
+  const gpuOf = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));
+  const shownGPUs = gpus.filter((gpu) => isWanted(gpuTexts(gpu)));
+  const shownQueue = queue.filter(({ user, command, name, note }) => isWanted([user, command, name, note]));
+  const shownIntruders = intruders.filter(({ name, user }) => isWanted([name, user]));
+  const shownJobs = jobs.filter(({ id, name, command, note, state }) =>
+    isWanted([id === null ? null : `job ${id}`, name, command, note, state]),
+  );
+  const totals = [...totalsOf(snapshot, now)].filter(([name]) => isWanted([name]));
+  return (
+    <>
+      <Section title="GPUs" count={shownGPUs.length} of={gpus.length} empty="The driver reports no GPU.">
+        <ul class="cards">
+          {shownGPUs.map((gpu) => (
+            <GPUCard key={gpu.uuid} gpu={gpu} now={now} />
+          ))}
+        </ul>
+      </Section>
+      <Section title="Waiting" count={shownQueue.length} of={waiting} empty="Nobody is waiting.">
+        <Table titles={['', 'User', 'GPUs', 'Since', 'Job', 'Command']} label="Waiting">
+          {shownQueue.map((request) => (
+            <WaitingRow key={`${request.pid} ${request.position}`} request={request} now={now} />
+          ))}
+        </Table>
+        {queue.length < waiting && <p>These are the first {queue.length}.</p>}
+      </Section>
+      <Section title="Without a claim" count={shownIntruders.length} of={intruders.length} empty="None.">
+        <Table titles={['GPU', 'Process', 'User', 'PID', 'Memory']} label="Without a claim">
+          {shownIntruders.map((intruder) => (
+            <IntruderRow
+              key={`${intruder.uuid} ${intruder.pid}`}
+              intruder={intruder}
+              gpu={gpuOf.get(intruder.uuid)}
+            />
+          ))}
+        </Table>
+      </Section>
+      <Section title={`Jobs of ${user}`} count={shownJobs.length} of={jobs.length} empty="No jobs.">
+        <Table
+          titles={['ID', 'Name', 'State', 'GPUs', 'Time', 'Remark', 'Command']}
+          label={`Jobs of ${user}`}
+        >
+          {shownJobs.map((job) => (
+            <JobRow key={`${job.id} ${job.pid} ${job.started}`} job={job} now={now} />
+          ))}
+        </Table>
+      </Section>
+      <Section title="Users" count={totals.length} of={totals.length} empty="Nobody uses a GPU.">
+        <Table
+          titles={['User', 'GPUs', 'Memory', 'Utilization', 'Idle', 'Waiting', 'Without a claim']}
+          label="Users"
+        >
+          {totals.map(([name, total]) => (
+            <tr key={name}>
+              <th scope="row">{name}</th>
+              <td>
+                {total.gpus}
+                {total.instances > 0 && ` and ${plural(total.instances, 'MIG instance')}`}
+              </td>
+              <td>{formatBytes(total.memory)}</td>
+              <td>{total.utilization.length === 0 ? '' : `${Math.round(mean(total.utilization))} %`}</td>
+              <td>{total.idle || ''}</td>
+              <td>{total.waiting || ''}</td>
+              <td>{total.withoutClaim || ''}</td>
+            </tr>
+          ))}
+        </Table>
+      </Section>
+    </>
+  );
+}
+
+interface SectionProps {
+  title: string;
+  /** How many are shown. */
+  count: number;
+  of: number;
+  empty: string;
+  children: ComponentChildren;
+}
+
+function Section({ title, count, of, empty, children }: SectionProps) {
+  return (
+    <section aria-label={title}>
+      <h2>
+        {title} {of > 0 && <span class="count">{count === of ? of : `${count} of ${of}`}</span>}
+      </h2>
+      {of === 0 ? <p class="empty">{empty}</p> : count === 0 ? <p class="empty">None of these.</p> : children}
+    </section>
+  );
+}
+
+function Table({
+  titles,
+  label,
+  children,
+}: {
+  titles: string[];
+  label: string;
+  children: ComponentChildren;
+}) {
+  return (
+    // Where it is wider than the screen, it must scroll by keyboard, too.
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: scrollable regions need it
+    <section class="scroll" aria-label={`Table: ${label}`} tabIndex={0}>
+      <table>
+        <thead>
+          <tr>
+            {titles.map((title) =>
+              title === '' ? (
+                <td key={title} />
+              ) : (
+                <th key={title} scope="col">
+                  {title}
+                </th>
+              ),
+            )}
+          </tr>
+        </thead>
+        <tbody>{children}</tbody>
+      </table>
+    </section>
+  );
+}
+
+function GPUCard({ gpu, now }: { gpu: GPU; now: number }) {
+  const { memory, lease, utilizationPercent, powerWatts, temperatureCelsius, state, reason } = gpu;
+  const label = labelOf(gpu);
+  const rest = idleText(gpu, now);
+  const readings = [
+    temperatureCelsius === null ? '' : `${temperatureCelsius} °C`,
+    powerWatts === null ? '' : `${Math.round(powerWatts)} W`,
+  ].filter(Boolean);
+  return (
+    <li class={`card ${state}`}>
+      <h3>
+        {gpu.instance === null ? 'GPU' : 'MIG'} {label} <span class="state">{state}</span>
+      </h3>
+      <p class="model">{[gpu.name, ...readings].join(' · ')}</p>
+      <Meter
+        name="Utilization"
+        of={`GPU ${label}`}
+        share={utilizationPercent === null ? null : utilizationPercent / 100}
+        text={utilizationPercent === null ? '?' : `${utilizationPercent} %`}
+      />
+      <Meter
+        name="Memory"
+        of={`GPU ${label}`}
+        share={memory.usedBytes !== null && memory.totalBytes ? memory.usedBytes / memory.totalBytes : null}
+        text={
+          memory.usedBytes === null
+            ? '?'
+            : `${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`
+        }
+      />
+      {lease === null ? (
+        reason !== null && <p class="reason">{reason}</p>
+      ) : (
+        <dl>
+          <dt>Holder</dt>
+          <dd class="holder">{lease.user}</dd>
+          <Detail name="Job" text={jobText(lease)} />
+          <Detail name="Note" text={lease.note ?? null} />
+          <Detail name="Command" text={lease.command} />
+          <Detail name="Since" text={sinceText(lease.since, now)} />
+          <Detail name="Until" text={lease.until === undefined ? null : untilText(lease.until, now)} />
+          <Detail name="Idle" text={rest} isBad />
+        </dl>
+      )}
+    </li>
+  );
+}
+
+function Detail({ name, text, isBad = false }: { name: string; text: string | null; isBad?: boolean }) {
+  if (text === null || text === '') return null;
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd class={isBad ? 'bad' : ''}>{text}</dd>
+    </>
+  );
+}
+
+function Meter({ name, of, share, text }: { name: string; of: string; share: number | null; text: string }) {
+  return (
+    <div class="meter">
+      <span class="name">{name}</span>
+      <span>{text}</span>
+      {share !== null && (
+        // Browsers draw <meter> each in their own way, and over the text above it.
+        // biome-ignore lint/a11y/useSemanticElements: as said
+        <div
+          class="bar"
+          role="meter"
+          aria-valuemin={0}
+          aria-valuemax={100}
+          aria-valuenow={percent(share)}
+          aria-valuetext={text}
+          aria-label={`${name} of ${of}`}
+        >
+          <div style={{ width: `${percent(share)}%` }} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function WaitingRow({ request, now }: { request: Request; now: number }) {
+  const { position, user, count, since, job, name, note, command, stopped, latestStart } = request;
+  const start = latestStart === null ? '' : `starts at ${formatSince(latestStart, now)} at the latest`;
+  return (
+    <tr>
+      <td>{position}.</td>
+      <th scope="row">{user}</th>
+      <td>{count}</td>
+      <td>
+        {[sinceText(since, now), stopped ? 'suspended: skipped' : '', start].filter(Boolean).join('; ')}
+      </td>
+      <td>{[job, name, note].filter((each) => each !== null).join(' ')}</td>
+      <td class="command">{command}</td>
+    </tr>
+  );
+}
+
+function IntruderRow({ intruder, gpu }: { intruder: Intruder; gpu: GPU | undefined }) {
+  const { name, user, pid, usedBytes } = intruder;
+  return (
+    <tr>
+      <th scope="row">{gpu === undefined ? '' : labelOf(gpu)}</th>
+      <td>{name ?? 'not visible'}</td>
+      <td>{user ?? 'unknown'}</td>
+      <td>{pid}</td>
+      <td>{usedBytes === null ? '' : formatBytes(usedBytes)}</td>
+    </tr>
+  );
+}
+
+function JobRow({ job, now }: { job: Job; now: number }) {
+  const { id, name, state, gpus, count, progress, command, submitted, started, ended } = job;
+  const begin = Date.parse((state === 'waiting' ? submitted : started) ?? '');
+  const end = ended === null ? now : Date.parse(ended);
+  return (
+    <tr>
+      <th scope="row">{id ?? 'run'}</th>
+      <td>{name}</td>
+      <td>{state}</td>
+      <td>{gpus.length > 0 ? gpus.map(labelOf).join(', ') : `(${count})`}</td>
+      <td>{Number.isNaN(end - begin) ? '' : formatDuration(end - begin)}</td>
+      <td class="remark">
+        {progress !== null && (
+          <span class="progress">
+            <progress
+              value={progress.done}
+              max={Math.max(1, progress.total)}
+              aria-label={`Tasks of job ${id}`}
+            />{' '}
+            {progress.done} of {progress.total} tasks{' '}
+          </span>
+        )}
+        {remarkOf(job, now)}
+      </td>
+      <td class="command">{command}</td>
+    </tr>
+  );
+}
+
+function remarkOf({ reason, state, exitCode, until, note }: Job, now: number): string {
+  return [
+    reason,
+    state === 'failed' && exitCode !== null ? `exit code ${exitCode}` : null,
+    until === null || state !== 'running' ? null : `until ${untilText(until, now)}`,
+    note,
+  ]
+    .filter(Boolean)
+    .join('; ');
+}
+
+function jobText({ job, name, pid }: NonNullable<GPU['lease']>): string {
+  return [job === undefined ? (pid === null ? '' : `PID ${pid}`) : String(job), name ?? '']
+    .filter(Boolean)
+    .join(' ');
+}
+
+function sinceText(since: string | null, now: number): string | null {
+  const moment = formatSince(since, now);
+  return moment === null || since === null ? null : `${moment} (${formatDuration(now - Date.parse(since))})`;
+}
+
+function untilText(until: string, now: number): string {
+  const left = Date.parse(until) - now;
+  return `${formatSince(until, now)} (${left > 0 ? `${formatDuration(left)} left` : 'its time is up'})`;
+}
+
+const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 100);
+
+/** null: it works, or hasn't rested for long. */
+function idleText({ idle, lease }: GPU, now: number): string | null {
+  if (idle === null || lease === null) return null;
+  if (idle.since === null) return idle.looks < MIN_IDLE_LOOKS ? null : `at the last ${idle.looks} looks`;
+  const span = now - Math.max(Date.parse(idle.since), Date.parse(lease.since ?? '') || 0);
+  return span < MIN_IDLE_MS ? null : formatDuration(span);
+}
+
+/** The totals of a user. */
+interface Total {
+  gpus: number;
+  instances: number;
+  memory: number;
+  utilization: number[];
+  idle: number;
+  waiting: number;
+  withoutClaim: number;
+}
+
+function totalsOf({ gpus, queue, intruders }: MachineSnapshot, now: number): Map<string, Total> {
+  const totals = new Map<string, Total>();
+  const totalOf = (user: string): Total => {
+    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, withoutClaim: 0 };
+    const total = totals.get(user) ?? none;
+    totals.set(user, total);
+    return total;
+  };
+  for (const gpu of gpus) {
+    if (gpu.lease === null) continue;
+    const total = totalOf(gpu.lease.user);
+    if (gpu.instance === null) total.gpus++;
+    else total.instances++;
+    total.memory += gpu.memory.usedBytes ?? 0;
+    if (gpu.utilizationPercent !== null) total.utilization.push(gpu.utilizationPercent);
+    if (idleText(gpu, now) !== null) total.idle++;
+  }
+  for (const { user } of queue) totalOf(user).waiting++;
+  const users = new Map(intruders.map(({ pid, user }) => [pid, user ?? 'unknown']));
+  for (const user of users.values()) totalOf(user).withoutClaim++;
+  return new Map([...totals].sort(([, a], [, b]) => b.gpus - a.gpus || b.instances - a.instances));
+}
+
+const mean = (values: readonly number[]) => values.reduce((sum, value) => sum + value, 0) / values.length;
+
+function gpuTexts(gpu: GPU): (string | null | undefined)[] {
+  const { lease, name, state, reason } = gpu;
+  const job = lease?.job === undefined ? null : `job ${lease.job}`;
+  return [
+    `GPU ${labelOf(gpu)}`,
+    name,
+    state,
+    reason,
+    lease?.user,
+    lease?.name,
+    lease?.note,
+    lease?.command,
+    job,
+  ];
+}
+
+function matcherOf(filter: string): (texts: readonly (string | null | undefined)[]) => boolean {
+  const wanted = filter.trim().toLowerCase();
+  return (texts) => wanted === '' || texts.some((text) => text?.toLowerCase().includes(wanted));
+}

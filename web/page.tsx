@@ -1,0 +1,146 @@
+// The page: who asks for the token, follows the stream, and shows the last line of it.
+import { render } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { follow, type News, storeToken, takeToken, tokenIn } from './connection.ts';
+import { Machine, summaryOf } from './machine.tsx';
+
+function Page() {
+  const [token, setToken] = useState(takeToken);
+  const [isRefused, setRefused] = useState(false);
+  const [line, setLine] = useState<Extract<News, { kind: 'line' }>['line'] | null>(null);
+  const [problem, setProblem] = useState<string | null>(null);
+  const [filter, setFilter] = useState('');
+  const isSeen = useVisibility();
+
+  useEffect(() => {
+    const take = () => setToken(takeToken());
+    addEventListener('hashchange', take);
+    return () => removeEventListener('hashchange', take);
+  }, []);
+
+  useEffect(() => {
+    // A page that nobody sees doesn't keep the driver busy.
+    if (token === null || !isSeen) return;
+    const end = new AbortController();
+    setRefused(false);
+    void follow(token, end.signal, (news) => {
+      setRefused(news.kind === 'wrong-token');
+      setProblem(news.kind === 'lost' ? news.reason : null);
+      if (news.kind === 'line') setLine(news.line);
+      if (news.kind === 'wrong-token') setLine(null);
+    });
+    return () => end.abort();
+  }, [token, isSeen]);
+
+  const host = line?.machines[0]?.host ?? null;
+  useEffect(() => {
+    document.title = line === null ? 'gpu-owner' : `${summaryOf(line.machines)} – ${host}`;
+  }, [line, host]);
+
+  if (token === null || isRefused) {
+    return (
+      <TokenForm
+        isRefused={isRefused}
+        onToken={(text) => {
+          storeToken(text);
+          setRefused(false);
+          setToken(text);
+        }}
+      />
+    );
+  }
+  const stale = problem ?? line?.machines.find((machine) => machine.problem !== null)?.problem ?? null;
+  return (
+    <>
+      <header>
+        <h1>{host ?? 'gpu-owner'}</h1>
+        <p class="summary" role="status">
+          {line === null ? '' : summaryOf(line.machines)}
+        </p>
+        <p class={stale === null ? 'connection' : 'connection bad'} role="status">
+          {connectionText(line !== null, problem, stale)}
+        </p>
+        {line !== null && (
+          <p class="time">
+            as of <time dateTime={line.time}>{new Date(line.time).toLocaleTimeString()}</time>
+          </p>
+        )}
+        <search>
+          <label>
+            Show only{' '}
+            <input
+              type="search"
+              placeholder="user, job, GPU"
+              value={filter}
+              onInput={(event) => setFilter(event.currentTarget.value)}
+              onKeyDown={(event) => {
+                if (event.key === 'Escape') setFilter('');
+              }}
+            />
+          </label>
+        </search>
+      </header>
+      <main class={stale === null ? '' : 'stale'}>
+        {line?.machines.map((machine) => (
+          <Machine
+            key={machine.host}
+            machine={machine}
+            user={line.user}
+            filter={filter}
+            now={Date.parse(line.time)}
+          />
+        ))}
+      </main>
+    </>
+  );
+}
+
+function connectionText(hasLine: boolean, lost: string | null, stale: string | null): string {
+  if (lost !== null)
+    return `No connection to the server (${lost}). Trying again.${hasLine ? ' This is how it was.' : ''}`;
+  if (stale !== null) return `${stale}. This is how it was.`;
+  return hasLine ? 'live' : 'connecting';
+}
+
+function TokenForm({ isRefused, onToken }: { isRefused: boolean; onToken: (token: string) => void }) {
+  const [text, setText] = useState('');
+  return (
+    <main class="token">
+      <h1>gpu-owner</h1>
+      <p role="alert">
+        {isRefused ? 'The server refuses the token. It changes when the server restarts.' : ''}
+      </p>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          const token = (tokenIn(text) ?? text).trim();
+          if (token !== '') onToken(token);
+        }}
+      >
+        <label>
+          Token, or the URL that <code>gpu-owner web</code> has printed{' '}
+          <input
+            type="password"
+            autoComplete="off"
+            required
+            value={text}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+        </label>
+        <button type="submit">Show GPUs</button>
+      </form>
+    </main>
+  );
+}
+
+function useVisibility(): boolean {
+  const [isSeen, setSeen] = useState(!document.hidden);
+  useEffect(() => {
+    const look = () => setSeen(!document.hidden);
+    document.addEventListener('visibilitychange', look);
+    return () => document.removeEventListener('visibilitychange', look);
+  }, []);
+  return isSeen;
+}
+
+render(<Page />, document.getElementById('page') as HTMLElement);
