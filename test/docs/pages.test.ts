@@ -130,7 +130,7 @@ describe('docs/jobs.md: recipes of notifications', () => {
 
   test('mail', async () => {
     const got = await tell('\nMail');
-    await until(() => got().includes('failed'));
+    await until(() => /failed.*\|\n$/s.test(got()));
     expect(got()).toMatch(new RegExp(`^mail\\|-s\\|${STARTED.source}\\|alice\\|`));
     const lines = Array.from({ length: 50 }, (_, i) => 51 + i).join('\n');
     expect(got()).toMatch(new RegExp(`\\nmail\\|-s\\|${FAILED.source}\\|alice\\|${lines}\\|\\n$`));
@@ -138,7 +138,7 @@ describe('docs/jobs.md: recipes of notifications', () => {
 
   test('a desktop', async () => {
     const got = await tell('\nThe desktop');
-    await until(() => got().includes('failed'));
+    await until(() => /failed.*\n$/.test(got()));
     const sent = (text: RegExp) => `notify-send\\|gpu-owner\\|${text.source}\\|\\n`;
     expect(got()).toMatch(new RegExp(`^${sent(STARTED)}${sent(FAILED)}$`));
   });

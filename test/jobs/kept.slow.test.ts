@@ -148,6 +148,7 @@ describe('of a large output, the middle is cut out', () => {
     await until(() => processState(following.pid as number) === 'T');
     letGo('go');
     expect(await jobs.wait(1)).toBe(5);
+    await until(() => jobs.processes().length === 0); // its output is cut once more at the end
     signalLiving(following.pid, 'SIGCONT');
     const { code, stdout, stderr } = await followed;
     const file = readFileSync(join(jobs.directoryOf(1), 'output'), 'latin1');
