@@ -72,6 +72,7 @@ const build = [
 ];
 const quickChecks = [
   ['types', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit')],
+  ['types of the page', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit', '-p', 'web')],
   ['lint and format', () => node(inPackage('@biomejs/biome', 'bin/biome'), 'check')],
   ['binaries', () => node('scripts/check-binaries.js')],
   ['native tests', () => runNative({ plain: /./ })],
