@@ -18,9 +18,10 @@ const labelOf = ({ index, instance }: { index: number; instance?: number | null 
   typeof instance === 'number' ? `${index}:${instance}` : String(index);
 const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`;
 
-/** How many GPUs are in which state, and how many requests wait. */
+/** How many GPUs are free, and how many requests wait; '' if nothing is known. */
 export function summaryOf(machines: readonly StreamMachine[]): string {
   const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
+  if (snapshots.length === 0) return '';
   const gpus = snapshots.flatMap((snapshot) => snapshot.gpus.filter((gpu) => !isDivided(gpu)));
   const waiting = snapshots.reduce((sum, snapshot) => sum + snapshot.waiting, 0);
   const free = gpus.filter(({ state }) => state === 'free').length;

@@ -6,6 +6,8 @@ import { Machine, summaryOf } from './machine.tsx';
 
 function Page() {
   const [token, setToken] = useState(takeToken);
+  /** Counts tokens that were given, also if one is given again. */
+  const [attempt, setAttempt] = useState(0);
   const [isRefused, setRefused] = useState(false);
   const [line, setLine] = useState<Extract<News, { kind: 'line' }>['line'] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
@@ -13,7 +15,11 @@ function Page() {
   const isSeen = useVisibility();
 
   useEffect(() => {
-    const take = () => setToken(takeToken());
+    const take = () => {
+      if (tokenIn(location.hash) === null) return;
+      setToken(takeToken());
+      setAttempt((before) => before + 1);
+    };
     addEventListener('hashchange', take);
     return () => removeEventListener('hashchange', take);
   }, []);
@@ -30,12 +36,13 @@ function Page() {
       if (news.kind === 'wrong-token') setLine(null);
     });
     return () => end.abort();
-  }, [token, isSeen]);
+  }, [token, isSeen, attempt]);
 
   const host = line?.machines[0]?.host ?? null;
+  const summary = line === null ? '' : summaryOf(line.machines);
   useEffect(() => {
-    document.title = line === null ? 'gpu-owner' : `${summaryOf(line.machines)} – ${host}`;
-  }, [line, host]);
+    document.title = [summary, host ?? 'gpu-owner'].filter(Boolean).join(' – ');
+  }, [summary, host]);
 
   if (token === null || isRefused) {
     return (
@@ -45,6 +52,7 @@ function Page() {
           storeToken(text);
           setRefused(false);
           setToken(text);
+          setAttempt((before) => before + 1);
         }}
       />
     );
@@ -55,10 +63,10 @@ function Page() {
       <header>
         <h1>{host ?? 'gpu-owner'}</h1>
         <p class="summary" role="status">
-          {line === null ? '' : summaryOf(line.machines)}
+          {summary}
         </p>
         <p class={stale === null ? 'connection' : 'connection bad'} role="status">
-          {connectionText(line !== null, problem, stale)}
+          {connectionText(line !== null, summary !== '', problem, stale)}
         </p>
         {line !== null && (
           <p class="time">
@@ -95,10 +103,15 @@ function Page() {
   );
 }
 
-function connectionText(hasLine: boolean, lost: string | null, stale: string | null): string {
-  if (lost !== null)
-    return `No connection to the server (${lost}). Trying again.${hasLine ? ' This is how it was.' : ''}`;
-  if (stale !== null) return `${stale}. This is how it was.`;
+function connectionText(
+  hasLine: boolean,
+  hasSnapshot: boolean,
+  lost: string | null,
+  stale: string | null,
+): string {
+  const before = hasSnapshot ? ' This is how it was.' : '';
+  if (lost !== null) return `No connection to the server (${lost}). Trying again.${before}`;
+  if (stale !== null) return `${stale}.${before}`;
   return hasLine ? 'live' : 'connecting';
 }
 

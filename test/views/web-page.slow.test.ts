@@ -164,6 +164,29 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
+  test('says what is wrong with the driver, from the start or later, and goes on when it works', async () => {
+    machine.set('error=all:9');
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    const problem = page.locator('.connection.bad');
+    await problem.filter({ hasText: /driver/i }).waitFor();
+    expect(await problem.textContent()).not.toContain('This is how it was');
+    expect(await page.getByText('free').count()).toBe(0);
+    machine.set('error=off');
+    await shows(0, 'free');
+    machine.set('error=all:9');
+    await shows(0, /unavailable.*the NVIDIA driver is not/);
+    machine.set('error=off');
+    await shows(0, 'free');
+    expect(
+      await page
+        .getByRole('status')
+        .filter({ hasText: /^live$/ })
+        .count(),
+    ).toBe(1);
+    expect(complaints).toEqual([]);
+  });
+
   test('by keyboard alone: a wrong token, the right one, the filter, tables', async () => {
     await fill();
     const server = await WebServer.start(machine);
@@ -172,6 +195,14 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const focused = () => page.evaluate('document.activeElement?.tagName');
     await page.keyboard.press('Tab');
     expect(await focused()).toBe('INPUT');
+    await page.keyboard.type('wrong');
+    await page.keyboard.press('Enter');
+    await page.getByRole('alert').filter({ hasText: 'The server refuses the token' }).waitFor();
+    await until(async () => {
+      await page.keyboard.press('Tab');
+      return (await focused()) === 'INPUT';
+    });
+    await page.keyboard.press('Control+a');
     await page.keyboard.type(server.url);
     await page.keyboard.press('Enter');
     await shows(0, 'leased');

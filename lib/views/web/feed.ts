@@ -41,6 +41,7 @@ export class Feed {
   readonly #viewers = new Map<ServerResponse, number | null>();
   #isWatching = false;
   #looking: Promise<void> | null = null;
+  /** When the last look began. */
   #lookedAt = Number.NEGATIVE_INFINITY;
   #sentAt = Number.NEGATIVE_INFINITY;
 
@@ -57,7 +58,9 @@ export class Feed {
   add(viewer: ServerResponse): void {
     this.#viewers.set(viewer, null);
     viewer.on('close', () => this.#viewers.delete(viewer));
-    if (this.#isFresh) viewer.write(this.#line());
+    const { snapshot, failure } = this.#view;
+    const isKnown = snapshot !== null || failure !== null;
+    if (isKnown && now() - this.#lookedAt < this.#intervalMs) viewer.write(this.#line());
     if (!this.#isWatching) void this.#watch();
   }
 
@@ -92,17 +95,14 @@ export class Feed {
     }
   }
 
-  get #isFresh(): boolean {
-    return now() - this.#lookedAt < this.#intervalMs;
-  }
-
   /** Looks, unless somebody has a moment ago. */
   #look(): Promise<void> {
+    if (this.#looking !== null) return this.#looking;
     // A timer that comes a little early must not cost the loop a whole interval.
     if (now() - this.#lookedAt < this.#intervalMs * 0.9) return Promise.resolve();
-    this.#looking ??= this.#lookNow().finally(() => {
+    this.#lookedAt = now();
+    this.#looking = this.#lookNow().finally(() => {
       this.#looking = null;
-      this.#lookedAt = now();
     });
     return this.#looking;
   }
