@@ -32,7 +32,7 @@ async function web(parsed: Parsed): Promise<void> {
     );
   }
   const { newToken, pageURL, readTokenFile, serveWeb } = await loadWeb();
-  const token = file === undefined ? newToken() : readTokenFile(String(file), '--token-file');
+  const token = file === undefined ? newToken() : readTokenFile(String(file));
   const served = await serveWeb(request, {
     endpoint,
     token,

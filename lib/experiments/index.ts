@@ -34,7 +34,6 @@ export {
   Authentication,
   type ProtocolSettings,
   parseNetworks,
-  readToken,
 } from './protocol/index.ts';
 export {
   type AttemptInfo,

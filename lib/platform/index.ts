@@ -89,3 +89,4 @@ export {
   type Wait,
   type Waiting,
 } from './time.ts';
+export { readToken } from './token-file.ts';

@@ -7,12 +7,18 @@ import {
   type ExperimentPlace,
   type ProtocolSettings,
   parseNetworks,
-  readToken,
   type SweepSource,
   type WorkerSettings,
   withoutPassword,
 } from '../../experiments/index.ts';
-import { type Endpoint, parseDuration, parseEndpoint, sanitize, showValue } from '../../platform/index.ts';
+import {
+  type Endpoint,
+  parseDuration,
+  parseEndpoint,
+  readToken,
+  sanitize,
+  showValue,
+} from '../../platform/index.ts';
 import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES } from '../claim-options.ts';
 import type { OptionGroup } from '../command.ts';
 import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';

@@ -1,6 +1,5 @@
 export {
   Authentication,
   parseNetworks,
-  readToken,
 } from './access.ts';
 export { ProtocolService, type ProtocolSettings } from './server.ts';

@@ -1,15 +1,7 @@
 // Who may ask: those who have the token, from a page of this server, under a name of this server.
-import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import type { IncomingMessage } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
-import {
-  hostIn,
-  isLocalHost,
-  plainAddress,
-  showValue,
-  statusBehind,
-  systemError,
-} from '../../platform/index.ts';
+import { hostIn, isLocalHost, plainAddress, readToken, showValue } from '../../platform/index.ts';
 
 /** Why a request is refused. */
 export interface RequestRefusal {
@@ -19,8 +11,6 @@ export interface RequestRefusal {
 }
 
 const TOKEN_BYTES = 32;
-const MIN_TOKEN_LENGTH = 32;
-const MAX_TOKEN_LENGTH = 512;
 
 /** The rules for requests. */
 export class Access {
@@ -87,32 +77,12 @@ export function newToken(): string {
   return process.getBuiltinModule('node:crypto').randomBytes(TOKEN_BYTES).toString('base64url');
 }
 
-/** @throws ERR_INVALID_ARGUMENT */
-export function readTokenFile(path: string, option: string): string {
-  const refusal = (why: string) =>
-    new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option} ${showValue(path)} ${why}`);
-  let text = '';
-  let file = -1;
-  try {
-    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-    const status = statusBehind(file);
-    if (status?.kind !== 'file') throw refusal('is not a file');
-    if ((status.mode & 0o007) !== 0) throw refusal(`is open to everybody; run chmod o= ${path}`);
-    if (status.size > 2 * MAX_TOKEN_LENGTH) throw refusal('is too large for a token');
-    text = readFileSync(file, 'utf8').trim();
-  } catch (error) {
-    if (error instanceof GPUOwnerError) throw error;
-    throw refusal(
-      `can't be read (${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}); make it with: (umask 077; openssl rand -hex 32 >FILE)`,
-    );
-  } finally {
-    if (file >= 0) closeSync(file);
-  }
-  if (!/^[\w.~+/=-]*$/.test(text)) throw refusal('has more than letters, digits and -._~+/=');
-  if (text.length < MIN_TOKEN_LENGTH || text.length > MAX_TOKEN_LENGTH) {
-    throw refusal(
-      `needs ${MIN_TOKEN_LENGTH} to ${MAX_TOKEN_LENGTH} characters; openssl rand -hex 32 makes good ones`,
-    );
-  }
-  return text;
+/** Reads the token in a file; a header must be able to carry it. @throws ERR_CONFIGURATION */
+export function readTokenFile(path: string): string {
+  const token = readToken(path);
+  if (/^[\x21-\x7e]+$/.test(token)) return token;
+  throw new GPUOwnerError(
+    'ERR_CONFIGURATION',
+    `--token-file ${showValue(path)}: the token has blanks or characters beyond ASCII; openssl rand -hex 32 > FILE makes a good one`,
+  );
 }
