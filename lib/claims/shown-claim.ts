@@ -79,49 +79,37 @@ export class ShownClaim<Holder extends ContextHolder> {
   static *take<Holder extends ContextHolder, Step>(
     settings: Settings,
     take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
-    showing: Showing<Holder, Step>,
-  ): Effectful<ShownClaim<Holder>, Step | Effect> {
-    try {
-      const shown = yield* ShownClaim.#take(settings, take, showing);
-      const { directory, hasWaited } = shown.claim;
-      countClaim(directory, 'granted', ...(hasWaited ? (['handedOver'] as const) : []));
-      return shown;
-    } catch (error) {
-      const { lockDirectory, configuredDirectory } = settings.request;
-      if (error instanceof GPUOwnerError && /^ERR_(GPU_UNAVAILABLE|TIMEOUT)$/.test(error.code))
-        countClaim(LockDirectory.find(lockDirectory, { lockDirectory: configuredDirectory }), 'refused');
-      throw error;
-    }
-  }
-
-  static *#take<Holder extends ContextHolder, Step>(
-    settings: Settings,
-    take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
     { ownEnvironment, startPlaceholder }: Showing<Holder, Step>,
   ): Effectful<ShownClaim<Holder>, Step | Effect> {
     let conflict: GPUOwnerError | null = null;
-    for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
-      const claim: Claim = yield* take(conflict);
-      const shown: ShownClaim<Holder> = new ShownClaim(claim, settings);
-      let isKept = false;
-      try {
-        shown.#setVariables(ownEnvironment);
-        reached('environment');
-        shown.placeholder = yield* startPlaceholder(shown);
-        reached('placeholder');
-        claim.entry.leave(); // now others see it on the GPUs
-        conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
-        if (conflict === null) {
-          reached('claimed');
-          if (claim.jobFile !== null) removeOldJobFiles(claim.directory);
-          isKept = true;
-          return shown;
+    try {
+      for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
+        const claim: Claim = yield* take(conflict);
+        const shown: ShownClaim<Holder> = new ShownClaim(claim, settings);
+        let isKept = false;
+        try {
+          shown.#setVariables(ownEnvironment);
+          reached('environment');
+          shown.placeholder = yield* startPlaceholder(shown);
+          reached('placeholder');
+          claim.entry.leave(); // now others see it on the GPUs
+          conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
+          if (conflict === null) {
+            reached('claimed');
+            if (claim.jobFile !== null) removeOldJobFiles(claim.directory);
+            countClaim(claim.directory, 'granted', ...(claim.hasWaited ? (['handedOver'] as const) : []));
+            isKept = true;
+            return shown;
+          }
+        } finally {
+          if (!isKept) shown.release();
         }
-      } finally {
-        if (!isKept) shown.release();
       }
+      throw conflict;
+    } catch (error) {
+      countRefusal(settings, error);
+      throw error;
     }
-    throw conflict;
   }
 
   get gpus(): readonly GPU[] {
@@ -259,6 +247,13 @@ export class ShownClaim<Holder extends ContextHolder> {
     const isRenumbered = expected.length > 0 && !present.some((pid) => expected.includes(pid));
     return isRenumbered ? strangers.slice(1) : strangers;
   }
+}
+
+/** Counts a claim that was given nothing, if others have all GPUs. */
+function countRefusal({ request }: Settings, error: unknown): void {
+  if (!(error instanceof GPUOwnerError) || !/^ERR_(GPU_UNAVAILABLE|TIMEOUT)$/.test(error.code)) return;
+  const { lockDirectory, configuredDirectory } = request;
+  countClaim(LockDirectory.find(lockDirectory, { lockDirectory: configuredDirectory }), 'refused');
 }
 
 function computePids({ processes }: GPU): number[] {
