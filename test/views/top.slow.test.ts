@@ -39,7 +39,7 @@ const openTop = (args: string[] = [], options: Partial<TerminalOptions> = {}) =>
 async function openShell(): Promise<TestTerminal> {
   const terminal = open(['bash', '--norc', '--noprofile', '-i'], { env: { PS1: 'prompt> ' } });
   await terminal.shows(/prompt>$/m);
-  terminal.type('set +o history; ulimit -c 0; stty -g > before\r');
+  terminal.type('set +o history; ulimit -c 0; before=$(stty -g)\r');
   return terminal;
 }
 
@@ -234,7 +234,7 @@ describe('the terminal is as before', () => {
     await until(() => !terminal.isAlternate && !terminal.isCursorHidden, 'the screen to be restored');
     terminal.type('echo "code $?"\r');
     await terminal.shows(/^code \d+$/m);
-    terminal.type('cmp before <(stty -g) && echo the same\r');
+    terminal.type('[ "$before" = "$(stty -g)" ] && echo the same\r');
     await terminal.shows(/^the same$/m);
     return terminal;
   }
@@ -274,7 +274,7 @@ describe('the terminal is as before', () => {
       expect(processState(pid)).toBe('T');
       expect(terminal.isAlternate).toBe(false);
       expect(terminal.isCursorHidden).toBe(false);
-      terminal.type(`cmp before <(stty -g) && echo same ${i}\r`);
+      terminal.type(`[ "$before" = "$(stty -g)" ] && echo same ${i}\r`);
       await terminal.shows(new RegExp(`^same ${i}$`, 'm'));
       terminal.type('fg\r');
       await terminal.shows(/^ 3 .* free$/m);
