@@ -15,6 +15,12 @@ const TIMEOUT_MS = 10_000;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
 const MAX_WORDS_LENGTH = 90_000;
 
+/** Why it doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
+interface Refusal {
+  error: Failure;
+  isCertain: boolean;
+}
+
 type Hosts = ReturnType<typeof chooseHosts>;
 
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
@@ -22,13 +28,13 @@ export async function runOn(parsed: Parsed): Promise<void> {
   const { hosts, isAny, directory } = check(parsed);
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const words = wordsFor('run', parsed, isAny);
-  const start = async (host: Hosts[number]): Promise<Failure | null> => {
+  const start = async (host: Hosts[number]): Promise<Refusal | null> => {
     const end = await runOnHost(host, {
       ...{ words, directory, hasTerminal, isQuiet: isAny },
       onOutput: (bytes) => write(1, bytes),
       onErrors: (bytes) => write(2, bytes),
     });
-    if (end.state === 'failed') return end.error;
+    if (end.state === 'failed') return { error: end.error, isCertain: true };
     if (end.state === 'killed') return endBy(end.signal);
     if (end.note !== null) say(`${host.name}: ${end.note}`);
     process.exitCode = end.exitCode;
@@ -42,9 +48,9 @@ export async function submitOn(parsed: Parsed): Promise<void> {
   const { hosts, isAny, directory } = check(parsed);
   const words = wordsFor('submit', parsed, false);
   await choose(hosts, isAny, parsed.values, async (host) => {
-    const { id, error } = await submitOnHost(host, words, directory, TIMEOUT_MS);
-    if (error !== null) return error;
-    print(`${host.name} ${id}`);
+    const answer = await submitOnHost(host, words, directory, TIMEOUT_MS);
+    if (answer.error !== null) return answer;
+    print(`${host.name} ${answer.id}`);
     return null;
   });
 }
@@ -81,26 +87,31 @@ async function choose(
   hosts: Hosts,
   isAny: boolean,
   values: Values,
-  start: (host: Hosts[number]) => Promise<Failure | null>,
+  start: (host: Hosts[number]) => Promise<Refusal | null>,
 ): Promise<void> {
   const failures: [host: string, Failure][] = [];
   if (isAny) {
     for await (const { host, error } of freeHosts(hosts, values)) {
-      const failure = error ?? (await start(hosts.find(({ name }) => name === host) as Hosts[number]));
-      if (failure === null) return;
-      failures.push([host, failure]);
+      const refusal =
+        error === null
+          ? await start(hosts.find(({ name }) => name === host) as Hosts[number])
+          : { error, isCertain: true };
+      if (refusal === null) process.exit(); // other hosts may still be asked
+      failures.push([host, refusal.error]);
+      if (!refusal.isCertain) break;
     }
   } else {
     const [host] = hosts as [Hosts[number]];
-    const failure = await start(host);
-    if (failure === null) return;
-    failures.push([host.name, failure]);
+    const refusal = await start(host);
+    if (refusal === null) return;
+    failures.push([host.name, refusal.error]);
   }
   for (const [host, { message }] of failures) say(`${host}: ${message}`);
   process.exitCode = exitCodeOf(
     failures.map(([, { code }]) => code),
     isAny,
   );
+  process.exit();
 }
 
 function exitCodeOf(codes: readonly string[], isAny: boolean): number {

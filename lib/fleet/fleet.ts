@@ -175,30 +175,33 @@ function senseless(host: string, words: readonly string[], why: string): Failure
 }
 
 /**
- * Submits a job on a host. If the connection breaks, nobody knows whether it has been submitted.
+ * Submits a job on a host.
  * @param words the arguments of gpu-owner, @param directory where it runs: an absolute path
- * @returns its number
+ * @returns its number. `isCertain`: it was not submitted; otherwise nobody knows
  */
 export async function submitOnHost(
   host: Host,
   words: readonly string[],
   directory: string,
   timeoutMs: number,
-): Promise<{ id: number; error: null } | { id: null; error: Failure }> {
+): Promise<{ id: number; error: null } | { id: null; error: Failure; isCertain: boolean }> {
   const answer = await question(host, words, timeoutMs, directory);
-  if (answer.error !== null) return { id: null, error: answer.error };
+  if (answer.error !== null) {
+    const { error, isCertain } = answer;
+    if (isCertain) return { id: null, error, isCertain };
+    const look = `Perhaps it was submitted all the same: \`gpu-owner jobs --hosts ${host.name}\` tells`;
+    return { id: null, error: failure(error.code, `${error.message}. ${look}`), isCertain };
+  }
   const [id] = /^[1-9]\d{0,8}$/.exec(answer.output.trim()) ?? [];
   if (id !== undefined) return { id: Number(id), error: null };
-  return {
-    id: null,
-    error: failure('ERR_HOST_ANSWER', `its answer is no number: ${lastLine(answer.output)}`),
-  };
+  const error = failure('ERR_HOST_ANSWER', `its answer is no number: ${lastLine(answer.output)}`);
+  return { id: null, error, isCertain: false };
 }
 
-/** `unasked`: the output of a host that ran something else instead. */
+/** `unasked`: the output of a host that ran something else instead. `isCertain`: gpu-owner has done nothing there, or has failed. */
 type RawResult =
   | { version: string | null; output: string; error: null }
-  | { version: string | null; unasked: string | null; error: Failure };
+  | { version: string | null; unasked: string | null; error: Failure; isCertain: boolean };
 
 function failure(code: HostErrorCode | string, message: string): Failure {
   return { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) };
@@ -224,10 +227,13 @@ function interpret(
   timeoutMs: number,
   directory?: string,
 ): RawResult {
+  const raw = request.read(result.output, result.errors);
+  const isCertain = raw !== 'broken';
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,
     unasked: null,
     error: failure(code, message),
+    isCertain,
   });
   if (result.cut === 'no-ssh') {
     const { code, message } = noSSH();
@@ -243,7 +249,6 @@ function interpret(
       'ERR_HOST_TIMEOUT',
       `no answer within ${formatDuration(timeoutMs)}. Check that the host is up, or wait longer with --timeout`,
     );
-  const raw = request.read(result.output, result.errors);
   if (raw === 'missing') {
     const { code, message } = notInstalled(host);
     return failed(code, message);

@@ -58,7 +58,14 @@ const LOST = /closed by remote|Connection reset|client_loop|Broken pipe|Timeout,
 /** Runs a command of gpu-owner on a host. Signals that end this process end it. Never throws. */
 export async function runOnHost(host: Host, command: RemoteCommand): Promise<RemoteEnd> {
   // ssh closes all descriptors from 3 on, so its messages can only be told from those of the command by a file.
-  const directory = mkdtempSync(`${process.env.TMPDIR || '/tmp'}/gpu-owner-ssh-`);
+  const place = process.env.TMPDIR || '/tmp';
+  let directory: string;
+  try {
+    directory = mkdtempSync(`${place}/gpu-owner-ssh-`);
+  } catch (error) {
+    const message = `no file can be made in ${place}: ${(error as Error).message}. Set TMPDIR to another directory`;
+    return { state: 'failed', error: { code: 'ERR_NO_SSH', message: sanitize(message, MAX_MESSAGE_LENGTH) } };
+  }
   try {
     return await runLogged(host, command, `${directory}/log`);
   } finally {

@@ -1,5 +1,6 @@
 // `run --on` and `submit --on`: commands on other machines over a real ssh, each with simulated GPUs of its own.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { finished, type Machine, output, python, root, until } from '../support/machine.ts';
@@ -188,6 +189,40 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     expect(refused).toMatchObject({
       code: 75,
       stderr: expect.stringMatching(/^gpu-owner: taken: 1 GPU wanted, 0 free$/m),
+    });
+  });
+
+  test('any ends with its command, also while another host hasn’t answered', async () => {
+    const silent = createServer(() => {}).listen(0, '127.0.0.1');
+    await until(() => silent.listening);
+    hosts.addName('silent', [`Port ${(silent.address() as AddressInfo).port}`]);
+    const start = performance.now();
+    const submitted = await hosts.viewer.run([launcher, 'submit', '--on', 'silent,b', '--', 'true'], {
+      env,
+      cwd: place,
+    });
+    expect(submitted).toMatchObject({ code: 0, stdout: expect.stringMatching(/^b \d+\n$/) });
+    expect(await run(['--on', 'silent,b', '--', ...says('exit 3')])).toMatchObject({ code: 3, stderr: '' });
+    expect(performance.now() - start).toBeLessThan(15_000); // each of the two would wait for it for 10 s
+    silent.close();
+    await (hosts.machines[2] as Machine).runCommand(['wait', submitted.stdout.trim().slice(2)]);
+  });
+
+  test('a job that may have been submitted is not submitted anywhere else', async () => {
+    const program = `case $1 in submit) kill -KILL $PPID;; esac; exec ${process.execPath} ${launcher} "$@"`;
+    hosts.add('breaking', { program });
+    // The other one answers later, so this one is tried first.
+    hosts.add('later', {
+      program: `case $1 in find) sleep 1;; esac; exec ${process.execPath} ${launcher} "$@"`,
+    });
+    const words = [launcher, 'submit', '--on', 'breaking,later', '--', 'true'];
+    const { code, stdout, stderr } = await hosts.viewer.run(words, { env, cwd: place });
+    expect({ code, stdout, stderr }).toEqual({
+      code: 69,
+      stdout: '',
+      stderr: expect.stringMatching(
+        /^gpu-owner: breaking: .*Perhaps it was submitted all the same: `gpu-owner jobs --hosts breaking` tells\n$/,
+      ),
     });
   });
 
