@@ -21,7 +21,7 @@ beforeEach(() => {
 });
 afterEach(async () => {
   for (const terminal of terminals) terminal.close();
-  for (const pid of machine.allProcesses().flat()) sendSignal(pid, 'SIGKILL');
+  await new Jobs(machine).end();
   await machine.close();
 });
 

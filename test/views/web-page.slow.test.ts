@@ -11,7 +11,6 @@ import { Jobs } from '../jobs/background.ts';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { finished, Machine, output, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
-import { sendSignal } from '../support/processes.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { WebServer } from '../support/web.ts';
 
@@ -36,7 +35,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
   });
   afterEach(async () => {
     await page?.context().close();
-    for (const pid of machine.allProcesses().flat()) sendSignal(pid, 'SIGKILL');
+    await new Jobs(machine).end();
     await machine.close();
   });
 

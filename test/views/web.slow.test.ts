@@ -9,7 +9,6 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
 import { Jobs } from '../jobs/background.ts';
 import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
 import { type Answer, WebServer } from '../support/web.ts';
 
 let machine: Machine;
@@ -19,7 +18,7 @@ beforeEach(() => {
 });
 afterEach(async () => {
   for (const socket of sockets.splice(0)) socket.destroy();
-  for (const pid of machine.allProcesses().flat()) sendSignal(pid, 'SIGKILL');
+  await new Jobs(machine).end();
   await machine.close();
 });
 
