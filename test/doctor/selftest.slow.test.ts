@@ -124,7 +124,8 @@ describe('the self-test beside other programs', () => {
 
 describe('the self-test of a driver that differs', () => {
   test('finds other counters, small contexts, threads that wait for each other, and a shutdown that ends NVML for all', async () => {
-    machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:4000');
+    // Long beside the delays of a busy machine.
+    machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:20000');
     const { code, failed, said } = await selftest();
     expect({ code, failed }).toEqual({
       code: 1,
