@@ -2,6 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
+import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
 import type { StreamMachine } from '../lib/views/web/feed.ts';
 
 type GPU = MachineSnapshot['gpus'][number];
@@ -347,37 +348,8 @@ function idleText({ idle, lease }: GPU, now: number): string | null {
   return span < MIN_IDLE_MS ? null : formatDuration(span);
 }
 
-/** The totals of a user. */
-interface Total {
-  gpus: number;
-  instances: number;
-  memory: number;
-  utilization: number[];
-  idle: number;
-  waiting: number;
-  withoutClaim: number;
-}
-
-function totalsOf({ gpus, queue, intruders }: MachineSnapshot, now: number): Map<string, Total> {
-  const totals = new Map<string, Total>();
-  const totalOf = (user: string): Total => {
-    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, withoutClaim: 0 };
-    const total = totals.get(user) ?? none;
-    totals.set(user, total);
-    return total;
-  };
-  for (const gpu of gpus) {
-    if (gpu.lease === null) continue;
-    const total = totalOf(gpu.lease.user);
-    if (gpu.instance === null) total.gpus++;
-    else total.instances++;
-    total.memory += gpu.memory.usedBytes ?? 0;
-    if (gpu.utilizationPercent !== null) total.utilization.push(gpu.utilizationPercent);
-    if (idleText(gpu, now) !== null) total.idle++;
-  }
-  for (const { user } of queue) totalOf(user).waiting++;
-  const users = new Map(intruders.map(({ pid, user }) => [pid, user ?? 'unknown']));
-  for (const user of users.values()) totalOf(user).withoutClaim++;
+function totalsOf(snapshot: MachineSnapshot, now: number): Map<string, UserTotal> {
+  const totals = userTotals([snapshot], (gpu) => idleText(gpu, now) !== null, 'unknown');
   return new Map([...totals].sort(([, a], [, b]) => b.gpus - a.gpus || b.instances - a.instances));
 }
 

@@ -120,11 +120,7 @@ export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number 
   return Math.min(timeout, MAX_TIMER_MS);
 }
 
-function optionsForHosts(values: Values): string[] {
-  return Object.entries(values)
-    .filter(([option]) => !OWN.includes(option))
-    .flatMap(wordsOf);
-}
+const optionsForHosts = (values: Values) => wordsOf(values, (option) => !OWN.includes(option));
 
 function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {
   if (answers.some(({ error }) => error === null)) return 0;
@@ -133,9 +129,11 @@ function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {
   return isNothingFree ? EXIT_CODES.ERR_GPU_UNAVAILABLE : EXIT_CODES.ERR_NO_DRIVER;
 }
 
-/** An option as it was given. */
-export function wordsOf([name, value]: [string, Values[string]]): string[] {
-  if (value === undefined) return [];
-  const all = Array.isArray(value) ? value : [value];
-  return all.map((each) => (each === true ? `--${name}` : `--${name}=${String(each)}`));
+/** Options as they were given. @param isWanted by its name */
+export function wordsOf(values: Values, isWanted: (option: string) => boolean): string[] {
+  return Object.entries(values).flatMap(([name, value]) => {
+    if (value === undefined || !isWanted(name)) return [];
+    const all = Array.isArray(value) ? value : [value];
+    return all.map((each) => (each === true ? `--${name}` : `--${name}=${String(each)}`));
+  });
 }

@@ -1,6 +1,6 @@
 import { checkOptions } from '../claims/index.ts';
 import { parseEndpoint } from '../platform/index.ts';
-import { exposition, type Family, serveMetrics, writeTextFile } from '../prometheus/index.ts';
+import { exposition, type Family, type Sample, serveMetrics, writeTextFile } from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -50,12 +50,13 @@ async function familiesOfHosts(parsed: Parsed): Promise<Family[]> {
     help: 'Whether the host has answered.',
     samples: answers.map(({ host, error }) => ({ labels: { host }, value: error === null ? 1 : 0 })),
   };
-  const families = new Map<string, Family>();
+  const families = new Map<string, Family & { samples: Sample[] }>();
   for (const { host, records } of answers) {
     for (const family of records ?? []) {
-      const { samples = [] } = families.get(family.name) ?? {};
-      const own = family.samples.map((sample) => ({ ...sample, labels: { host, ...sample.labels } }));
-      families.set(family.name, { ...family, ...families.get(family.name), samples: [...samples, ...own] });
+      const all = families.get(family.name) ?? { ...family, samples: [] };
+      families.set(family.name, all);
+      for (const sample of family.samples)
+        all.samples.push({ ...sample, labels: { host, ...sample.labels } });
     }
   }
   return [up, ...families.values()];

@@ -74,9 +74,9 @@ function check(parsed: Parsed) {
 
 /** The arguments there. */
 function wordsFor(name: string, { values, command }: Parsed, isAny: boolean): string[] {
-  const options = Object.entries(values).filter(([option]) => option !== 'on' && option !== 'no-wait');
+  const options = wordsOf(values, (option) => option !== 'on' && option !== 'no-wait');
   const wait = values['no-wait'] || isAny ? ['--no-wait'] : [];
-  return [name, ...wait, ...options.flatMap(wordsOf), '--', ...command];
+  return [name, ...wait, ...options, '--', ...command];
 }
 
 /**
@@ -126,13 +126,11 @@ function exitCodeOf(codes: readonly string[], isAny: boolean): number {
 async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<Answer<'gpus'>> {
   const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
   const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
-  const options = Object.entries(values).filter(
-    ([name]) => Object.hasOwn(known, name) && !own.includes(name),
-  );
+  const options = wordsOf(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
   const answers: Answer<'gpus'>[] = [];
   let onAnswer = () => {};
   let left = hosts.length;
-  void askHosts(hosts, 'gpus', ['find', '--json', ...options.flatMap(wordsOf)], TIMEOUT_MS, (answer) => {
+  void askHosts(hosts, 'gpus', ['find', '--json', ...options], TIMEOUT_MS, (answer) => {
     answers.push(answer);
     onAnswer();
   });

@@ -44,10 +44,8 @@ async function topOfHosts({ values }: Parsed, interval: number, options: TopOpti
   if (values.json) throw usage('--json is for this machine only');
   const timeout = timeoutOf(values) + interval;
   const view = new FleetView(chooseHosts(String(values.hosts)));
-  const own = Object.entries(values).filter(([name]) =>
-    ['lock-dir', 'conventions', 'simulate'].includes(name),
-  );
-  const words = ['top', '--json', `--interval=${interval}ms`, ...own.flatMap(wordsOf)];
+  const own = wordsOf(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+  const words = ['top', '--json', `--interval=${interval}ms`, ...own];
   const watch = (onNews: () => void) => view.watch(words, timeout, onNews);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, watch, options);

@@ -15,7 +15,7 @@ import {
   notInstalled,
 } from './failures.ts';
 import { RemoteStart } from './request.ts';
-import { NO_SSH, release, sshProgram } from './ssh.ts';
+import { leashed, NO_SSH, release, sshProgram } from './ssh.ts';
 
 /** The end of a command on a host. */
 export type RemoteEnd =
@@ -45,10 +45,7 @@ const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteComm
 const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
 
 /** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
-const LEASHED = `{ read -r _ <&3 || kill -s HUP "$$"; } </dev/null >/dev/null 2>&1 &
-exec 3<&-
-command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
-exec "$@"`;
+const LEASHED = leashed('kill -s HUP "$$"');
 /** The exit code of gpu-owner where not enough GPUs are free. */
 const REFUSED = 75;
 const MAX_LOG_LENGTH = 100_000;

@@ -23,16 +23,21 @@ const OPTIONS = [
   ),
 ];
 
+/** The exit code where there is none. */
+export const NO_SSH = 254;
+
 /**
  * Becomes ssh, beside a process that kills its group as soon as descriptor 3 is closed: when this process has died, be it by
  * kill -9. A line on it says that all is well. Then the group may live on: it has the proxies of connections that ssh keeps.
  */
-const LEASHED = `{ read -r _ <&3 || kill -s KILL -- "-$$"; } </dev/null >/dev/null 2>&1 &
+const LEASHED = leashed('kill -s KILL -- "-$$"');
+/** A script that becomes its arguments, beside a process that runs a command as soon as descriptor 3 is closed without a word. */
+export function leashed(end: string): string {
+  return `{ read -r _ <&3 || ${end}; } </dev/null >/dev/null 2>&1 &
 exec 3<&-
-command -v "$1" >/dev/null 2>&1 || exit 254
+command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
 exec "$@"`;
-/** The exit code where there is none. */
-export const NO_SSH = 254;
+}
 
 export interface SSHResult {
   /** null: it was killed. */
@@ -55,7 +60,7 @@ interface Listener {
   /** It has ended; null: it couldn't be started. What it has left may have its output open still. */
   onExit: (exitCode: number | null) => void;
   /** Nothing can come any longer. */
-  onClose: () => void;
+  onClose?: () => void;
 }
 
 /** Starts ssh for a question. @returns what ends it, and everybody's interest in it */
@@ -78,7 +83,7 @@ function startSSH(host: string, commandLine: string, listener: Listener): () => 
     release(ssh);
     listener.onExit(exitCode ?? 255);
   });
-  ssh.once('close', listener.onClose);
+  ssh.once('close', () => listener.onClose?.());
   return () => {
     if (!hasEnded) killGroup(ssh);
     release(ssh);
@@ -153,8 +158,8 @@ export function runOverSSH(
 
 /**
  * Runs a command line on a host that prints lines for as long as it runs. Never throws.
- * @param onLine called with each line. It ends when this returns a reason
- * @param quietMs the longest time without a line
+ * @param onLine called with each line; returns whether it is one that is waited for
+ * @param quietMs the longest time without such a line
  * @returns how it ended, with the output that was no line
  */
 export function streamOverSSH(
@@ -206,7 +211,6 @@ export function streamOverSSH(
         if (exitCode === null) finish(null, 'no-ssh');
         else setTimeout(() => setImmediate(() => finish(exitCode, null)), LAST_TIMEOUT_MS);
       },
-      onClose: () => {},
     });
     if (signal.aborted) abort();
   });

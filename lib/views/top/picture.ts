@@ -11,6 +11,7 @@ import {
   sanitize,
 } from '../../platform/index.ts';
 import type { Intruder, MachineState, Sample, ShownGPU, SortKey } from '../machine-view.ts';
+import { type UserTotal, userTotals } from '../user-totals.ts';
 
 /** The place to draw on. */
 export interface Style {
@@ -639,44 +640,14 @@ function intruderText(
   return ` ${host === null ? '' : `${host} `}GPU ${where}${whose}: ${name ?? 'a process'} (pid ${pid}, ${user ?? 'unknown user'})${memory}`;
 }
 
-/** The sums of a user. */
-interface Total {
-  gpus: number;
-  instances: number;
-  memory: number;
-  utilization: number[];
-  idle: number;
-  waiting: number;
-  withoutClaim: number;
-}
-
 function userSection(
   machines: readonly MachineState[],
   wanted: ReturnType<typeof filterOf>,
   pen: Pen,
   now: number,
 ): Section {
-  const totals = new Map<string, Total>();
-  const totalOf = (user: string): Total => {
-    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, withoutClaim: 0 };
-    const total = totals.get(user) ?? none;
-    totals.set(user, total);
-    return total;
-  };
-  for (const { snapshot } of machines) {
-    for (const gpu of snapshot?.gpus ?? []) {
-      if (gpu.lease === null) continue;
-      const total = totalOf(gpu.lease.user);
-      if (gpu.instance === null) total.gpus++;
-      else total.instances++;
-      total.memory += gpu.memory.usedBytes ?? 0;
-      if (gpu.utilizationPercent !== null) total.utilization.push(gpu.utilizationPercent);
-      if (idleOf(gpu, now) !== '') total.idle++;
-    }
-    for (const { user } of snapshot?.queue ?? []) totalOf(user).waiting++;
-    const pids = new Map((snapshot?.intruders ?? []).map(({ pid, user }) => [pid, user ?? 'unknown user']));
-    for (const user of pids.values()) totalOf(user).withoutClaim++;
-  }
+  const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
+  const totals = userTotals(snapshots, (gpu) => idleOf(gpu, now) !== '', 'unknown user');
   const all = [...totals].filter(([user]) => wanted(user)).sort(([, a], [, b]) => size(b) - size(a));
   const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
     const { gpus, instances, memory, utilization, idle, waiting, withoutClaim } = total;
@@ -696,7 +667,7 @@ function userSection(
   return { head: ' USERS', rows };
 }
 
-function size({ gpus, instances, waiting, withoutClaim }: Total): number {
+function size({ gpus, instances, waiting, withoutClaim }: UserTotal): number {
   return gpus * 1e6 + instances * 1e4 + withoutClaim * 1e2 + waiting;
 }
 
