@@ -90,6 +90,10 @@ test(`lines of Markdown have at most ${MAX_COLUMNS} columns, tables and code exc
   expect(violations(/\.md$/, isWrong)).toEqual([]);
 });
 
+test('the README has at most 150 lines', () => {
+  expect(linesOf('README.md').length - 1).toBeLessThanOrEqual(150);
+});
+
 /** The output of `gpu-owner COMMAND --help`. */
 function help(...command: string[]): string {
   const { stdout } = spawnSync(join(root, 'bin/gpu-owner.cjs'), [...command, '--help'], { encoding: 'utf8' });

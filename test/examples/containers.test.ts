@@ -103,7 +103,7 @@ describe('Kubernetes', () => {
           expect(textOf('kubernetes/kustomization.yaml')).toContain(`generic ${secret.secretName} `);
       }
       for (const { name, value } of containers[0].env ?? []) {
-        expect(textOf('../README.md')).toContain(`\`${name}\``);
+        expect(textOf('../docs/reference.md')).toContain(`\`${name}\``);
         if (name === 'GPU_OWNER_QUEUE')
           expect(new URL(value).hostname).toBe(find('Service', 'redis').metadata.name);
       }
@@ -164,7 +164,7 @@ describe('Compose', () => {
         expect(compose.services[other].healthcheck, other).toBeDefined();
       }
       for (const variable of Object.keys(service.environment ?? {})) {
-        expect(textOf('../README.md')).toContain(`\`${variable}\``);
+        expect(textOf('../docs/reference.md')).toContain(`\`${variable}\``);
       }
     }
     const { GPU_OWNER_QUEUE: queue } = compose.services.worker.environment;

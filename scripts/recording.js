@@ -1,0 +1,159 @@
+// Records docs/pictures/session.svg, the picture of the README: what two people do on a simulated machine with four GPUs, typed
+// into a real shell, above a real `top`. Everything is as it happens; only what is typed is prepared.
+//
+// Usage: node scripts/recording.js [FILE]   (default: docs/pictures/session.svg)
+//
+// As root it makes the users alice and bob, seen in here only, and calls the machine `lab`. Otherwise both are you.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir, userInfo } from 'node:os';
+import { delimiter, dirname, join, resolve } from 'node:path';
+import { DARK, recording, Terminal } from './terminal.js';
+
+const root = dirname(import.meta.dirname);
+const target = resolve(process.argv[2] ?? join(root, 'docs/pictures/session.svg'));
+const COLUMNS = 100;
+const USERS = { alice: 2001, bob: 2002 };
+const KEY_MS = 35;
+const READING_MS = 1_700;
+const END_MS = 4_000;
+const WAIT_TIMEOUT_MS = 60_000;
+const MACHINE = '[gpu]\nname = NVIDIA H100 80GB HBM3\nmemory = 80GiB\ncount = 4\n';
+/** Stands for a training: it uses its GPUs until it is killed. */
+const TRAIN = `import os, subprocess, sys
+print(os.getpid(), flush=True)
+options = {'train.py': ['61GiB', '97'], 'eval.py': ['23GiB', '64'], 'vision.py': ['38GiB', '81']}[os.path.basename(sys.argv[0])]
+for gpu in os.environ['CUDA_VISIBLE_DEVICES'].split(','):
+    words = ['gpu-owner', 'simulate', 'occupy', gpu, '--name', 'python', '--memory', options[0], '--utilization', options[1]]
+    last = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+last.wait()
+`;
+
+const isRoot = process.getuid() === 0;
+const INSIDE = 'GPU_OWNER_RECORDING';
+if (isRoot && process.env[INSIDE] === undefined) {
+  // A mount and a host name of our own.
+  const script = 'hostname lab && mount --bind "$0" /etc/passwd && exec "$@"';
+  const place = mkdtempSync(join(tmpdir(), 'gpu-owner-passwd-'));
+  const passwd = join(place, 'passwd');
+  const lines = Object.entries(USERS).map(([name, id]) => `${name}:x:${id}:${id}::/nonexistent:/bin/sh\n`);
+  writeFileSync(passwd, readFileSync('/etc/passwd', 'utf8') + lines.join(''), { mode: 0o644 });
+  const again = [process.execPath, import.meta.filename, target];
+  const words = ['--mount', '--uts', 'sh', '-c', script, passwd, ...again];
+  const { status } = spawnSync('unshare', words, {
+    env: { ...process.env, [INSIDE]: '1' },
+    stdio: 'inherit',
+  });
+  rmSync(place, { recursive: true });
+  process.exit(status ?? 1);
+}
+
+const place = mkdtempSync(join(tmpdir(), 'gpu-owner-recording-'));
+chmodSync(place, 0o755);
+const bin = join(place, 'bin');
+mkdirSync(bin);
+writeFileSync(join(place, 'lab.conf'), MACHINE);
+for (const name of ['train.py', 'eval.py', 'vision.py']) writeFileSync(join(place, name), TRAIN);
+const command = join(root, 'bin/gpu-owner.cjs');
+writeFileSync(join(bin, 'gpu-owner'), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
+writeFileSync(join(bin, 'python'), '#!/bin/sh\nexec python3 "$@"\n', { mode: 0o755 });
+const shared = join(place, 'machine');
+mkdirSync(shared);
+chmodSync(shared, 0o1777);
+
+/** How this user starts programs. */
+function user(name) {
+  const id = USERS[name];
+  const home = join(place, name);
+  mkdirSync(home);
+  if (isRoot) chownSync(home, id, id);
+  const env = {
+    PATH: [bin, dirname(process.execPath), process.env.PATH].join(delimiter),
+    HOME: home,
+    USER: name,
+    LOGNAME: name,
+    PS1: `\\[\\e[1;32m\\]${isRoot ? name : userInfo().username}@${hostname()}\\[\\e[0m\\]:~$ `,
+    GPU_OWNER_SIMULATE: join(place, 'lab.conf'),
+    GPU_OWNER_SIMULATE_DIR: shared,
+    GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+    XDG_STATE_HOME: home,
+    XDG_CONFIG_HOME: home,
+  };
+  const as = isRoot ? ['setpriv', `--reuid=${id}`, `--regid=${id}`, '--clear-groups', '--'] : [];
+  return {
+    terminal: (rows, ...words) => new Terminal(COLUMNS, rows, [...as, ...words], { env, cwd: place }),
+    run(...words) {
+      const [program, ...args] = [...as, 'gpu-owner', ...words];
+      const { status, stdout, stderr } = spawnSync(program, args, { env, cwd: place, encoding: 'utf8' });
+      if (status !== 0) throw new Error(`${words.join(' ')}: ${stderr}`);
+      return stdout;
+    },
+  };
+}
+
+const pause = (ms) => new Promise((done) => setTimeout(done, ms));
+
+async function shows(terminal, pattern) {
+  const end = performance.now() + WAIT_TIMEOUT_MS;
+  while (!pattern.test(terminal.text)) {
+    if (performance.now() > end) throw new Error(`${pattern} isn't on the screen:\n${terminal.text}`);
+    await pause(50);
+  }
+}
+
+const [alice, bob] = [user('alice'), user('bob')];
+const open = [];
+try {
+  bob.run('submit', '--devices', '3', '--name', 'vision', '--', 'python', 'vision.py');
+  const top = alice.terminal(14, 'gpu-owner', 'top');
+  const shell = alice.terminal(12, 'bash', '--norc', '--noprofile');
+  open.push(top, shell);
+  await shows(top, /3 .*81%/);
+  await shows(shell, /\$ /);
+  await pause(6_000); // of top's minute
+
+  const start = performance.now();
+  const now = () => performance.now() - start;
+  const type = async (line) => {
+    for (const key of line) {
+      shell.type(key);
+      await pause(KEY_MS);
+    }
+    await pause(350);
+    shell.type('\r');
+  };
+  await pause(1_000);
+  await type('gpu-owner submit -n 3 --name llama -- python train.py');
+  await shows(top, /0 .*97%[\s\S]*1 .*97%[\s\S]*2 .*97%/);
+  await pause(READING_MS);
+  await type('gpu-owner submit -n 2 --name eval -- python eval.py   # all four are taken: it waits');
+  await shows(top, /1\. \w+ +2 GPUs +2 eval/);
+  await pause(READING_MS);
+  const stillMs = now();
+  await pause(READING_MS);
+  const [pid] = alice.run('logs', 'llama').split('\n');
+  await type(`kill -9 ${pid}   # train.py has an accident`);
+  await shows(top, /0 .*64%[\s\S]*1 .*64%[\s\S]*2 .*free/);
+  await pause(READING_MS);
+  await type('gpu-owner jobs');
+  await shows(shell, /1 llama +failed/);
+  const durationMs = Math.round(now() + END_MS);
+  await pause(END_MS - 500);
+  const panes = [
+    { terminal: shell, name: 'a shell', frames: await shell.frames(start) },
+    { terminal: top, name: 'gpu-owner top', frames: await top.frames(start) },
+  ];
+  const title =
+    'Two jobs on four GPUs, recorded: the second waits in the queue, the first is killed, the second starts at once';
+  writeFileSync(target, recording(panes, { title, theme: DARK, durationMs, stillMs }));
+  console.log(`${target}: ${Math.round(durationMs / 1000)} s`);
+} finally {
+  for (const each of [alice, bob]) {
+    const ids = JSON.parse(each.run('jobs', '--json'))
+      .filter(({ id, ended }) => id !== null && ended === null)
+      .map(({ id }) => String(id));
+    if (ids.length > 0) each.run('cancel', '--grace', '0s', ...ids);
+  }
+  for (const terminal of open) terminal.kill();
+  rmSync(place, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+}
