@@ -266,14 +266,19 @@ describe('what is shown is what happens', () => {
     for (const page of [
       'docs/claims.md',
       'docs/experiments.md',
+      'docs/failed-tasks.md',
       'docs/first-steps.md',
       'docs/mig.md',
+      'docs/nested-claims.md',
       'docs/nodejs.md',
       'docs/python.md',
+      'docs/python-jobs.md',
       'docs/results.md',
       'docs/resuming.md',
+      'docs/simulated-faults.md',
       'docs/simulator.md',
       'docs/sweeps.md',
+      'docs/time-limits.md',
     ]) {
       expect(ran(page), page).toBeGreaterThan(0);
     }
@@ -394,6 +399,23 @@ const EXPERIMENTS = [
 
 const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
 
+const PAGES_OF_COMMANDS = [
+  ...['claims', 'wait-queue', 'time-limits', 'nested-claims', 'hold', 'status', 'jobs', 'fleet'],
+  ...['simulator', 'selftest', 'metrics', 'top', 'web', 'doctor', 'reference', 'first-steps'],
+];
+const PAGES_OF_EXPERIMENTS = [
+  ...[
+    'experiments-reference',
+    'sweeps',
+    'manager',
+    'claims',
+    'wait-queue',
+    'simulator',
+    'jobs',
+    'time-limits',
+  ],
+];
+
 describe('names', () => {
   const helps = new Map<string, string>();
   beforeAll(() => {
@@ -451,8 +473,8 @@ describe('names', () => {
     }
   });
 
-  test('every option of the commands is explained in docs/claims.md, docs/jobs.md or the pages of commands', () => {
-    const page = `${texts.get('docs/claims.md')}${texts.get('docs/jobs.md')}${readme}${texts.get('docs/simulator.md')}${texts.get('docs/selftest.md')}${texts.get('docs/metrics.md')}${texts.get('docs/fleet.md')}${texts.get('docs/top.md')}${texts.get('docs/web.md')}`;
+  test('every option of the commands is explained in the pages of commands', () => {
+    const page = PAGES_OF_COMMANDS.map((name) => texts.get(`docs/${name}.md`)).join('');
     const commands = [
       'run',
       ...JOBS,
@@ -472,10 +494,8 @@ describe('names', () => {
     }
   });
 
-  test('every option about experiments is explained in docs/experiments-reference.md, or among claims and sweeps', () => {
-    const page = ['experiments-reference', 'sweeps', 'claims', 'simulator', 'jobs'].map((name) =>
-      texts.get(`docs/${name}.md`),
-    );
+  test('every option about experiments is explained in the pages of experiments', () => {
+    const page = PAGES_OF_EXPERIMENTS.map((name) => texts.get(`docs/${name}.md`));
     for (const name of EXPERIMENTS) {
       const options = optionsIn(helps.get(name) ?? '');
       expect(options.size, name).toBeGreaterThan(0);
@@ -559,9 +579,9 @@ describe('names', () => {
     }
   });
 
-  test('members of status --json are those in docs/claims.md', () => {
+  test('members of status --json are those in docs/status.md', () => {
     const { stdout } = spawnSync(command, ['status', '--json'], { env: machine('1'), encoding: 'utf8' });
-    const page = texts.get('docs/claims.md') as string;
+    const page = texts.get('docs/status.md') as string;
     const section = page.slice(page.indexOf('## The JSON of status'));
     const documented = [...section.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
       [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
@@ -586,16 +606,28 @@ test('members of exp status --json are those in docs/experiments-reference.md', 
   expect(Object.keys(status.counts).sort()).toEqual([...STATES].sort());
 });
 
+const tracked = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+  cwd: root,
+  encoding: 'utf8',
+})
+  .stdout.split('\n')
+  .filter((path) => path !== '' && existsSync(join(root, path)));
+
 test('links lead somewhere', () => {
+  const documents = new Map(
+    tracked
+      .filter((path) => path.endsWith('.md'))
+      .map((path) => [path, readFileSync(join(root, path), 'utf8').replace(/^ *```[\s\S]*?\n *```$/gm, '')]),
+  );
+  expect(documents.size).toBeGreaterThan(pages.length);
   const anchorsOf = (page: string) =>
-    [...(texts.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
+    [...(documents.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
       (heading as string)
         .toLowerCase()
         .replace(/[^\p{L}\p{N} _-]/gu, '')
         .replace(/ /g, '-'),
     );
-  for (const page of pages) {
-    const prose = (texts.get(page) as string).replace(/```[\s\S]*?\n```/g, '');
+  for (const [page, prose] of documents) {
     for (const [link, target = ''] of prose.matchAll(/\]\(([^)\s]+)\)/g)) {
       if (/^https?:/.test(target)) continue;
       const [path = '', anchor] = target.split('#');
@@ -604,6 +636,18 @@ test('links lead somewhere', () => {
       if (anchor !== undefined) expect(anchorsOf(file), `${page}: ${link}`).toContain(anchor);
     }
   }
+});
+
+test('pages that sources, examples and messages name exist', () => {
+  const sources = tracked.filter((path) => /^(?:lib|web|native|python|examples|scripts|\.ci)\//.test(path));
+  const named = sources.flatMap((path) =>
+    [...readFileSync(join(root, path), 'utf8').matchAll(/\bdocs\/[\w-]+\.md\b/g)].map(([page]) => [
+      path,
+      page,
+    ]),
+  );
+  expect(named.length).toBeGreaterThan(10);
+  for (const [path, page = ''] of named) expect(existsSync(join(root, page)), `${path}: ${page}`).toBe(true);
 });
 
 test('source files that are named exist', () => {

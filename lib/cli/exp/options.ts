@@ -165,7 +165,7 @@ export async function workerSettings(values: Values, byDefault: number | null): 
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP: OptionGroup = {
-  title: 'Workers that ask over TCP (docs/manager.md has the protocol):',
+  title: 'Workers that ask over TCP (docs/manager-protocol.md):',
   options: {
     listen: {
       value: 'PORT',
