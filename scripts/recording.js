@@ -1,22 +1,29 @@
 // Records docs/pictures/session.svg, the picture of the README: what two people do on a simulated machine with four GPUs, typed
 // into a real shell, above a real `top`. Everything is as it happens; only what is typed is prepared.
 //
-// Usage: node scripts/recording.js [FILE]   (default: docs/pictures/session.svg)
+// Usage: node scripts/recording.js [--fast] [FILE]   (default: docs/pictures/session.svg)
+//
+// With --fast nobody could read along: for tests.
 //
 // As root it makes the users alice and bob, seen in here only, and calls the machine `lab`. Otherwise both are you.
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir, userInfo } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
 import { DARK, recording, Terminal } from './terminal.js';
 
 const root = dirname(import.meta.dirname);
-const target = resolve(process.argv[2] ?? join(root, 'docs/pictures/session.svg'));
+const isFast = process.argv.includes('--fast');
+const [file = join(root, 'docs/pictures/session.svg')] = process.argv
+  .slice(2)
+  .filter((word) => word !== '--fast');
+const target = resolve(file);
 const COLUMNS = 100;
 const USERS = { alice: 2001, bob: 2002 };
-const KEY_MS = 35;
-const READING_MS = 1_700;
-const END_MS = 4_000;
+const KEY_MS = isFast ? 2 : 35;
+const READING_MS = isFast ? 100 : 1_700;
+const HISTORY_MS = isFast ? 0 : 6_000;
+const END_MS = isFast ? 1_000 : 4_000;
 const WAIT_TIMEOUT_MS = 60_000;
 const MACHINE = '[gpu]\nname = NVIDIA H100 80GB HBM3\nmemory = 80GiB\ncount = 4\n';
 /** Stands for a training: it uses its GPUs until it is killed. */
@@ -38,7 +45,7 @@ if (isRoot && process.env[INSIDE] === undefined) {
   const passwd = join(place, 'passwd');
   const lines = Object.entries(USERS).map(([name, id]) => `${name}:x:${id}:${id}::/nonexistent:/bin/sh\n`);
   writeFileSync(passwd, readFileSync('/etc/passwd', 'utf8') + lines.join(''), { mode: 0o644 });
-  const again = [process.execPath, import.meta.filename, target];
+  const again = [process.execPath, import.meta.filename, ...process.argv.slice(2)];
   const words = ['--mount', '--uts', 'sh', '-c', script, passwd, ...again];
   const { status } = spawnSync('unshare', words, {
     env: { ...process.env, [INSIDE]: '1' },
@@ -70,6 +77,7 @@ function user(name) {
   const env = {
     PATH: [bin, dirname(process.execPath), process.env.PATH].join(delimiter),
     HOME: home,
+    HISTFILE: '/dev/null',
     USER: name,
     LOGNAME: name,
     PS1: `\\[\\e[1;32m\\]${isRoot ? name : userInfo().username}@${hostname()}\\[\\e[0m\\]:~$ `,
@@ -82,6 +90,10 @@ function user(name) {
   const as = isRoot ? ['setpriv', `--reuid=${id}`, `--regid=${id}`, '--clear-groups', '--'] : [];
   return {
     terminal: (rows, ...words) => new Terminal(COLUMNS, rows, [...as, ...words], { env, cwd: place }),
+    start(...words) {
+      const [program, ...args] = [...as, ...words];
+      return spawn(program, args, { env, cwd: place, stdio: 'ignore' });
+    },
     run(...words) {
       const [program, ...args] = [...as, 'gpu-owner', ...words];
       const { status, stdout, stderr } = spawnSync(program, args, { env, cwd: place, encoding: 'utf8' });
@@ -103,14 +115,24 @@ async function shows(terminal, pattern) {
 
 const [alice, bob] = [user('alice'), user('bob')];
 const open = [];
+const other = bob.start(
+  'gpu-owner',
+  'run',
+  '--devices',
+  '3',
+  '--name',
+  'vision',
+  '--',
+  'python',
+  'vision.py',
+);
 try {
-  bob.run('submit', '--devices', '3', '--name', 'vision', '--', 'python', 'vision.py');
   const top = alice.terminal(14, 'gpu-owner', 'top');
   const shell = alice.terminal(12, 'bash', '--norc', '--noprofile');
   open.push(top, shell);
   await shows(top, /3 .*81%/);
   await shows(shell, /\$ /);
-  await pause(6_000); // of top's minute
+  await pause(HISTORY_MS); // of top's minute
 
   const start = performance.now();
   const now = () => performance.now() - start;
@@ -119,15 +141,15 @@ try {
       shell.type(key);
       await pause(KEY_MS);
     }
-    await pause(350);
+    await pause(KEY_MS * 10);
     shell.type('\r');
   };
-  await pause(1_000);
+  await pause(READING_MS);
   await type('gpu-owner submit -n 3 --name llama -- python train.py');
   await shows(top, /0 .*97%[\s\S]*1 .*97%[\s\S]*2 .*97%/);
   await pause(READING_MS);
   await type('gpu-owner submit -n 2 --name eval -- python eval.py   # all four are taken: it waits');
-  await shows(top, /1\. \w+ +2 GPUs +2 eval/);
+  await shows(top, /1\. \S+ +2 GPUs +2 eval/);
   await pause(READING_MS);
   const stillMs = now();
   await pause(READING_MS);
@@ -136,9 +158,9 @@ try {
   await shows(top, /0 .*64%[\s\S]*1 .*64%[\s\S]*2 .*free/);
   await pause(READING_MS);
   await type('gpu-owner jobs');
-  await shows(shell, /1 llama +failed/);
+  await shows(shell, /2 eval +running/);
   const durationMs = Math.round(now() + END_MS);
-  await pause(END_MS - 500);
+  await pause(END_MS);
   const panes = [
     { terminal: shell, name: 'a shell', frames: await shell.frames(start) },
     { terminal: top, name: 'gpu-owner top', frames: await top.frames(start) },
@@ -148,12 +170,14 @@ try {
   writeFileSync(target, recording(panes, { title, theme: DARK, durationMs, stillMs }));
   console.log(`${target}: ${Math.round(durationMs / 1000)} s`);
 } finally {
-  for (const each of [alice, bob]) {
-    const ids = JSON.parse(each.run('jobs', '--json'))
-      .filter(({ id, ended }) => id !== null && ended === null)
-      .map(({ id }) => String(id));
-    if (ids.length > 0) each.run('cancel', '--grace', '0s', ...ids);
-  }
+  const ids = JSON.parse(alice.run('jobs', '--json'))
+    .filter(({ id, ended }) => id !== null && ended === null)
+    .map(({ id }) => String(id));
+  if (ids.length > 0) alice.run('cancel', '--grace', '0s', ...ids);
+  const ended = new Promise((resolve) => other.once('exit', resolve));
+  other.kill('SIGTERM');
+  await ended;
   for (const terminal of open) terminal.kill();
-  rmSync(place, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
+  await Promise.all(open.map(({ closed }) => closed));
+  rmSync(place, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
 }

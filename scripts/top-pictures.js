@@ -7,7 +7,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
-import xterm from '@xterm/headless';
+import { LIGHT, picture, Terminal } from './terminal.js';
 
 const root = dirname(import.meta.dirname);
 const command = join(root, 'bin/gpu-owner.cjs');
@@ -79,69 +79,14 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** Lets `top` run in a terminal, and writes its screen. @param keys typed before */
 async function draw(name, env, words, columns, rows, keys = '') {
-  const screen = new xterm.Terminal({ cols: columns, rows, allowProposedApi: true });
-  const bridge = join(root, 'test/fixtures/pty_window.py');
-  const program = spawn('python3', [bridge, String(columns), String(rows), command, 'top', ...words], {
-    env: { ...env, TERM: 'xterm-256color', LANG: 'C.UTF-8', LC_ALL: '', NO_COLOR: '' },
-    stdio: ['pipe', 'pipe', 'inherit', 'pipe'],
-  });
-  program.stdout.on('data', (chunk) => screen.write(chunk));
+  const terminal = new Terminal(columns, rows, [command, 'top', ...words], { env });
   await pause(MINUTE_MS);
-  program.stdin.write(keys);
+  terminal.type(keys);
   await pause(1_500);
-  writeFileSync(join(target, `${name}.svg`), svg(screen));
-  program.stdin.write('q');
-  await new Promise((done) => program.once('close', done));
-}
-
-const CELL = { width: 8.4, height: 17 };
-const INK = '#1b1f24';
-const PAPER = '#ffffff';
-/** The colours of a terminal with a light background. */
-const COLOURS = { 1: '#b3261e', 2: '#1a7f37', 5: '#8250df' };
-
-function svg(screen) {
-  const [width, height] = [screen.cols * CELL.width + 16, screen.rows * CELL.height + 16];
-  const texts = [];
-  for (let row = 0; row < screen.rows; row++) {
-    const line = screen.buffer.active.getLine(screen.buffer.active.baseY + row);
-    for (let at = 0; at < screen.cols; ) {
-      const style = styleOf(line.getCell(at));
-      let end = at;
-      let text = '';
-      while (end < screen.cols && styleOf(line.getCell(end)) === style)
-        text += line.getCell(end++).getChars() || ' ';
-      texts.push(run(text, at, row, JSON.parse(style)));
-      at = end;
-    }
-  }
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" font-family="DejaVu Sans Mono, Menlo, Consolas, monospace" font-size="14">`,
-    `<title>gpu-owner top on a terminal of ${screen.cols} columns and ${screen.rows} rows</title>`,
-    `<rect width="100%" height="100%" rx="6" fill="${PAPER}" stroke="#d0d7de"/>`,
-    ...texts.flat(),
-    '</svg>',
-    '',
-  ].join('\n');
-}
-
-function styleOf(cell) {
-  const colour = cell.isFgPalette() ? cell.getFgColor() : -1;
-  return JSON.stringify({ colour, bold: cell.isBold() !== 0, reverse: cell.isInverse() !== 0 });
-}
-
-function run(text, column, row, { colour, bold, reverse }) {
-  if (text.trim() === '' && !reverse) return [];
-  const [x, y] = [8 + column * CELL.width, 8 + row * CELL.height];
-  const fill = reverse ? PAPER : (COLOURS[colour] ?? INK);
-  const escaped = text.replace(/[&<]/g, (c) => (c === '&' ? '&amp;' : '&lt;'));
-  const length = (text.length * CELL.width).toFixed(1);
-  return [
-    ...(reverse
-      ? [`<rect x="${x.toFixed(1)}" y="${y}" width="${length}" height="${CELL.height}" fill="${INK}"/>`]
-      : []),
-    `<text x="${x.toFixed(1)}" y="${y + 13}" textLength="${length}" lengthAdjust="spacingAndGlyphs" xml:space="preserve" fill="${fill}"${bold ? ' font-weight="bold"' : ''}>${escaped}</text>`,
-  ];
+  const title = `gpu-owner top on a terminal of ${columns} columns and ${rows} rows`;
+  writeFileSync(join(target, `${name}.svg`), picture(terminal, title, LIGHT));
+  terminal.type('q');
+  await terminal.closed;
 }
 
 function end() {
