@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import { checkOptions } from '../claims/index.ts';
 import {
   formatEndpoint,
@@ -16,6 +17,8 @@ import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
 const MIN_INTERVAL_MS = 100;
+/** On the other computer, where the server has none: a Unix socket. */
+const FORWARDED_PORT = 8088;
 /** Proxies close connections that are silent for longer. */
 const MAX_INTERVAL_MS = 30_000;
 
@@ -23,10 +26,11 @@ async function web(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
-  const endpoint = await parseEndpoint(String(values.listen ?? '0'), '--listen');
+  const listen = String(values.listen ?? '0');
+  const endpoint = listen.includes('/') ? { path: resolve(listen) } : await parseEndpoint(listen, '--listen');
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
   const file = values['token-file'];
-  if (file === undefined && !isLoopback(endpoint.host)) {
+  if (file === undefined && 'host' in endpoint && !isLoopback(endpoint.host)) {
     throw usage(
       `--listen ${formatEndpoint(endpoint)} is for other machines: name a file with a token of your own, --token-file FILE`,
     );
@@ -41,13 +45,12 @@ async function web(parsed: Parsed): Promise<void> {
     option: '--listen',
   });
   // What a service prints is in a log.
-  print(pageURL(served, file === undefined ? token : null));
+  const local = 'path' in served ? { host: '127.0.0.1', port: FORWARDED_PORT } : served;
+  print(pageURL(local, file === undefined ? token : null));
   if (file !== undefined) print(`The token is in ${sanitize(file)}; the page asks for it.`);
-  if (!isLoopback(served.host)) return;
-  const { port } = served;
-  print(
-    `To open it on another computer, run there: ssh -N -L ${port}:${formatEndpoint(served)} ${hostName()}`,
-  );
+  if (!isLoopback(local.host)) return;
+  const to = 'path' in served ? sanitize(served.path) : formatEndpoint(served);
+  print(`To open it on another computer, run there: ssh -N -L ${local.port}:${to} ${hostName()}`);
 }
 
 function allowedHosts({ 'allow-host': names = [] }: Values): string[] {
@@ -66,8 +69,8 @@ export const COMMAND: Command = {
     {
       options: {
         listen: {
-          value: '[HOST:]PORT',
-          help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file',
+          value: '[HOST:]PORT|PATH',
+          help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file; PATH, with a slash, is a Unix socket for you alone',
         },
         'token-file': {
           value: 'FILE',

@@ -10,6 +10,12 @@ export interface Endpoint {
   port: number;
 }
 
+/** A Unix socket to listen on. */
+export interface SocketFile {
+  /** Absolute. */
+  path: string;
+}
+
 /**
  * `5000`, `0.0.0.0:5000`, `[::]:5000`, `gpu-server:5000`; without a host, 127.0.0.1.
  * @param option what users call it

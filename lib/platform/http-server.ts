@@ -1,14 +1,18 @@
 // HTTP servers that anybody can connect to. Node.js' modules for them take milliseconds to load: those who listen load them.
+import { lstatSync, realpathSync, type Stats, statSync, unlinkSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
+import { dirname } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { type Endpoint, formatEndpoint, isLoopback } from './endpoint.ts';
+import { type Endpoint, formatEndpoint, isLoopback, type SocketFile } from './endpoint.ts';
+import { userName } from './processes.ts';
 import { hostName } from './system.ts';
+import { showValue } from './text.ts';
 
 /** A server that listens. */
-export interface HTTPServer {
+export interface HTTPServer<At extends Endpoint | SocketFile = Endpoint> {
   /** With the port that it got. */
-  endpoint: Endpoint;
+  endpoint: At;
   close(): void;
 }
 
@@ -27,13 +31,14 @@ export interface HTTPServerOptions {
 
 /**
  * Serves HTTP. Connections that don't ask, or ask slowly, are closed, and too many of them don't keep others out.
+ * A socket is for its owner alone (mode 0700), and is removed when the server is closed.
  * @throws ERR_INVALID_ARGUMENT if it can't listen there
  */
-export async function openHTTPServer(
-  endpoint: Endpoint,
+export async function openHTTPServer<At extends Endpoint | SocketFile>(
+  endpoint: At,
   answer: (request: IncomingMessage, response: ServerResponse) => void,
   { option, keepsProcess = false, maxConnections, isPreferred, idleTimeoutMs = 0 }: HTTPServerOptions,
-): Promise<HTTPServer> {
+): Promise<HTTPServer<At>> {
   const { createServer } = process.getBuiltinModule('node:http');
   const connections = new Set<Socket>();
   const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, answer);
@@ -50,28 +55,72 @@ export async function openHTTPServer(
       oldest.destroy();
     }
   });
+  const where = 'path' in endpoint ? showValue(endpoint.path) : formatEndpoint(endpoint);
+  const refuse = (why: string, cause?: Error) =>
+    new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option} ${where}: can't listen there: ${why}`, { cause });
+  if ('path' in endpoint) await makeWay(endpoint.path, refuse);
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error) =>
-      reject(
-        new GPUOwnerError(
-          'ERR_INVALID_ARGUMENT',
-          `${option} ${formatEndpoint(endpoint)}: can't listen there: ${error.message}; choose another port`,
-          { cause: error },
-        ),
-      ),
+      reject(refuse(`${error.message}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error)),
     );
+    // A socket has its mode from the moment when it is there.
+    const umask = process.umask(0o077);
     server.listen({ ...endpoint }, resolve);
+    process.umask(umask);
   });
   server.on('error', () => {});
   if (!keepsProcess) server.unref();
-  const { port } = server.address() as { port: number };
+  const address = server.address();
   return {
-    endpoint: { ...endpoint, port },
+    endpoint: typeof address === 'object' ? { ...endpoint, port: address?.port } : endpoint,
     close: () => {
       server.close();
       server.closeAllConnections();
     },
   };
+}
+
+/** Bytes of the path of a Unix socket (unix(7)). */
+const MAX_SOCKET_PATH_BYTES = 107;
+
+/** Checks that nobody can put another socket there, and removes one that a server has left which was killed. */
+async function makeWay(path: string, refuse: (why: string, cause?: Error) => GPUOwnerError): Promise<void> {
+  if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES)
+    throw refuse(`a socket's path has at most ${MAX_SOCKET_PATH_BYTES} bytes; choose a shorter one`);
+  const isTrusted = ({ uid }: Stats) => uid === 0 || uid === process.geteuid?.();
+  try {
+    for (let inner = path, at = realpathSync(dirname(path)); at !== inner; inner = at, at = dirname(at)) {
+      const stat = statSync(at);
+      // Others could put a socket of theirs in its place, and be told the token. Sticky is not enough for a file that comes and goes.
+      const isOpen = (stat.mode & 0o022) !== 0 && (inner === path || (stat.mode & 0o1000) === 0);
+      if (!isTrusted(stat) || isOpen)
+        throw refuse(
+          `others may replace files in ${showValue(at)}; choose a directory that only you may write to`,
+        );
+    }
+  } catch (error) {
+    throw error instanceof GPUOwnerError ? error : refuse((error as Error).message, error as Error);
+  }
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (found === undefined) return;
+  if (!found.isSocket() || !isTrusted(found))
+    throw refuse(
+      `there is ${found.isSocket() ? `a socket of ${userName(found.uid)}` : 'something else'}; choose another file`,
+    );
+  if (await isServed(path)) throw refuse('a server listens there already; choose another file, or end it');
+  if (lstatSync(path, { throwIfNoEntry: false })?.ino === found.ino) unlinkSync(path);
+}
+
+function isServed(path: string): Promise<boolean> {
+  const { connect } = process.getBuiltinModule('node:net');
+  return new Promise((resolve) => {
+    const socket = connect({ path });
+    socket.on('connect', () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => resolve(error.code !== 'ECONNREFUSED'));
+  });
 }
 
 /** The oldest is the first. */

@@ -1,5 +1,12 @@
 export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
-export { type Endpoint, formatEndpoint, isLoopback, parseEndpoint, plainAddress } from './endpoint.ts';
+export {
+  type Endpoint,
+  formatEndpoint,
+  isLoopback,
+  parseEndpoint,
+  plainAddress,
+  type SocketFile,
+} from './endpoint.ts';
 export {
   decode,
   type FileStatus,

@@ -83,8 +83,8 @@ export class Hosts {
   #prepareViewer(): void {
     const hostKey = readFileSync(join(this.#place, 'host-key.pub'), 'utf8').trim();
     writeFileSync(join(this.#place, 'known-hosts'), `[127.0.0.1]:${this.port} ${hostKey}\n`);
-    writeFileSync(join(this.#place, 'ssh-config'), '');
-    this.#script('ssh', `exec ssh -F ${join(this.#place, 'ssh-config')} "$@"`);
+    writeFileSync(this.configuration, '');
+    this.#script('ssh', `exec ssh -F ${this.configuration} "$@"`);
   }
 
   #script(name: string, text: string): string {
@@ -146,7 +146,12 @@ export class Hosts {
       'LogLevel ERROR',
     ];
     const text = [`Host ${name}`, ...all.map((line) => `  ${line}`), ''].join('\n');
-    appendFileSync(join(this.#place, 'ssh-config'), text);
+    appendFileSync(this.configuration, text);
+  }
+
+  /** The file that stands for ~/.ssh/config. */
+  get configuration(): string {
+    return join(this.#place, 'ssh-config');
   }
 
   /** The environment of the side that looks: nothing of NVIDIA's, and no addon. */

@@ -6,7 +6,13 @@ import { join } from 'node:path';
 import type { DiscoveryRequest } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { packageRoot } from '../../native.ts';
-import { type Endpoint, formatEndpoint, hostName, openHTTPServer } from '../../platform/index.ts';
+import {
+  type Endpoint,
+  formatEndpoint,
+  hostName,
+  openHTTPServer,
+  type SocketFile,
+} from '../../platform/index.ts';
 import { CONTENT_TYPE, freshExposition } from '../../prometheus/index.ts';
 import { machineFamilies } from '../machine-metrics.ts';
 import { MachineView } from '../machine-view.ts';
@@ -16,7 +22,7 @@ import { Feed, MAX_VIEWERS } from './feed.ts';
 export { newToken, readTokenFile } from './access.ts';
 
 export interface WebOptions {
-  endpoint: Endpoint;
+  endpoint: Endpoint | SocketFile;
   token: string;
   /** Names of this server besides those that it knows itself. */
   hosts: readonly string[];
@@ -69,7 +75,10 @@ const SECURITY_HEADERS = {
 };
 
 /** Serves the page and the API until the process ends. @returns where it listens @throws ERR_INVALID_ARGUMENT if it can't listen there */
-export async function serveWeb(request: DiscoveryRequest, options: WebOptions): Promise<Endpoint> {
+export async function serveWeb(
+  request: DiscoveryRequest,
+  options: WebOptions,
+): Promise<Endpoint | SocketFile> {
   const access = new Access(options.token, options.hosts);
   const feed = new Feed(new MachineView(request), options.intervalMs);
   const metrics = freshExposition(() => machineFamilies(request));
@@ -127,13 +136,21 @@ export async function serveWeb(request: DiscoveryRequest, options: WebOptions): 
     );
   };
 
-  const { endpoint } = await openHTTPServer(options.endpoint, answer, {
+  const { endpoint, close } = await openHTTPServer(options.endpoint, answer, {
     option: options.option,
     keepsProcess: true,
     maxConnections: MAX_CONNECTIONS,
     isPreferred: (socket) => known.has(socket),
     idleTimeoutMs: IDLE_TIMEOUT_MS,
   });
+  if ('path' in endpoint) {
+    for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
+      process.once(signal, () => {
+        close();
+        process.kill(process.pid, signal);
+      });
+    }
+  }
   return endpoint;
 }
 
