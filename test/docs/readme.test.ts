@@ -32,9 +32,11 @@ import { until } from '../support/simulated.ts';
 
 const root = join(import.meta.dirname, '../..');
 const command = join(root, 'bin/gpu-owner.cjs');
-const pages = ['README.md', ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`)].filter((name) =>
-  name.endsWith('.md'),
-);
+const pages = [
+  'README.md',
+  'python/README.md',
+  ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`),
+].filter((name) => name.endsWith('.md'));
 const texts = new Map(pages.map((page) => [page, readFileSync(join(root, page), 'utf8')]));
 const readme = texts.get('README.md') as string;
 const everything = [...texts.values()].join('\n');
