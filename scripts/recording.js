@@ -5,7 +5,8 @@
 //
 // With --fast nobody could read along: for tests.
 //
-// As root it makes the users alice and bob, seen in here only, and calls the machine `lab`. Otherwise both are you.
+// As root it makes the users alice and bob, seen in here only, and calls the machine `lab`. Otherwise, and in containers that may
+// not do that, both are you.
 import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir, userInfo } from 'node:os';
@@ -36,18 +37,22 @@ for gpu in os.environ['CUDA_VISIBLE_DEVICES'].split(','):
 last.wait()
 `;
 
-const isRoot = process.getuid() === 0;
 const INSIDE = 'GPU_OWNER_RECORDING';
-if (isRoot && process.env[INSIDE] === undefined) {
-  // A mount and a host name of our own.
-  const script = 'hostname lab && mount --bind "$0" /etc/passwd && exec "$@"';
+const hasUsers = process.env[INSIDE] !== undefined;
+// A mount and a host name of our own.
+const script = 'hostname lab && mount --bind "$0" /etc/passwd && exec "$@"';
+const as = (id) => ['setpriv', `--reuid=${id}`, `--regid=${id}`, '--clear-groups', '--'];
+const command = join(root, 'bin/gpu-owner.cjs');
+const unshare = (words, options) =>
+  spawnSync('unshare', ['--mount', '--uts', 'sh', '-c', script, ...words], options);
+const probe = ['/etc/passwd', ...as(USERS.alice), 'test', '-x', command];
+if (!hasUsers && process.getuid() === 0 && unshare(probe).status === 0) {
   const place = mkdtempSync(join(tmpdir(), 'gpu-owner-passwd-'));
   const passwd = join(place, 'passwd');
   const lines = Object.entries(USERS).map(([name, id]) => `${name}:x:${id}:${id}::/nonexistent:/bin/sh\n`);
   writeFileSync(passwd, readFileSync('/etc/passwd', 'utf8') + lines.join(''), { mode: 0o644 });
   const again = [process.execPath, import.meta.filename, ...process.argv.slice(2)];
-  const words = ['--mount', '--uts', 'sh', '-c', script, passwd, ...again];
-  const { status } = spawnSync('unshare', words, {
+  const { status } = unshare([passwd, ...again], {
     env: { ...process.env, [INSIDE]: '1' },
     stdio: 'inherit',
   });
@@ -61,7 +66,6 @@ const bin = join(place, 'bin');
 mkdirSync(bin);
 writeFileSync(join(place, 'lab.conf'), MACHINE);
 for (const name of ['train.py', 'eval.py', 'vision.py']) writeFileSync(join(place, name), TRAIN);
-const command = join(root, 'bin/gpu-owner.cjs');
 writeFileSync(join(bin, 'gpu-owner'), `#!/bin/sh\nexec ${command} "$@"\n`, { mode: 0o755 });
 writeFileSync(join(bin, 'python'), '#!/bin/sh\nexec python3 "$@"\n', { mode: 0o755 });
 const shared = join(place, 'machine');
@@ -73,29 +77,29 @@ function user(name) {
   const id = USERS[name];
   const home = join(place, name);
   mkdirSync(home);
-  if (isRoot) chownSync(home, id, id);
+  if (hasUsers) chownSync(home, id, id);
   const env = {
     PATH: [bin, dirname(process.execPath), process.env.PATH].join(delimiter),
     HOME: home,
     HISTFILE: '/dev/null',
     USER: name,
     LOGNAME: name,
-    PS1: `\\[\\e[1;32m\\]${isRoot ? name : userInfo().username}@${hostname()}\\[\\e[0m\\]:~$ `,
+    PS1: `\\[\\e[1;32m\\]${hasUsers ? name : userInfo().username}@${hostname()}\\[\\e[0m\\]:~$ `,
     GPU_OWNER_SIMULATE: join(place, 'lab.conf'),
     GPU_OWNER_SIMULATE_DIR: shared,
     GPU_OWNER_MACHINE_CONFIG: '/dev/null',
     XDG_STATE_HOME: home,
     XDG_CONFIG_HOME: home,
   };
-  const as = isRoot ? ['setpriv', `--reuid=${id}`, `--regid=${id}`, '--clear-groups', '--'] : [];
+  const before = hasUsers ? as(id) : [];
   return {
-    terminal: (rows, ...words) => new Terminal(COLUMNS, rows, [...as, ...words], { env, cwd: place }),
+    terminal: (rows, ...words) => new Terminal(COLUMNS, rows, [...before, ...words], { env, cwd: place }),
     start(...words) {
-      const [program, ...args] = [...as, ...words];
+      const [program, ...args] = [...before, ...words];
       return spawn(program, args, { env, cwd: place, stdio: 'ignore' });
     },
     run(...words) {
-      const [program, ...args] = [...as, 'gpu-owner', ...words];
+      const [program, ...args] = [...before, 'gpu-owner', ...words];
       const { status, stdout, stderr } = spawnSync(program, args, { env, cwd: place, encoding: 'utf8' });
       if (status !== 0) throw new Error(`${words.join(' ')}: ${stderr}`);
       return stdout;
