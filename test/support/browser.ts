@@ -8,7 +8,10 @@ const executable = PATHS.find((path) => path !== undefined && existsSync(path));
 /** Why tests with a browser are skipped; '' where they aren't. */
 export const whyNoBrowser = executable === undefined ? ' (skipped: chromium is not installed)' : '';
 
-export function openBrowser(): Promise<Browser> {
+export function openBrowser(args: string[] = []): Promise<Browser> {
   // Its sandbox needs user namespaces, which root and containers lack. It only sees pages of ours.
-  return chromium.launch({ executablePath: executable as string, args: ['--no-sandbox', '--disable-gpu'] });
+  return chromium.launch({
+    executablePath: executable as string,
+    args: ['--no-sandbox', '--disable-gpu', ...args],
+  });
 }

@@ -32,11 +32,11 @@ export class PrometheusServer {
     this.#url = `http://127.0.0.1:${port}`;
   }
 
-  /** @param targets HOST:PORT each */
-  static async start(targets: string[]): Promise<PrometheusServer> {
+  /** @param targets HOST:PORT each, @param settings more of `scrape_config` */
+  static async start(targets: string[], settings: object = {}): Promise<PrometheusServer> {
     const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-prometheus-'));
     const file = join(directory, 'prometheus.yml');
-    const scrape = { job_name: 'gpu-owner', static_configs: [{ targets }] };
+    const scrape = { job_name: 'gpu-owner', static_configs: [{ targets }], ...settings };
     const global = { scrape_interval: '2s', scrape_timeout: '2s' };
     writeFileSync(file, JSON.stringify({ global, scrape_configs: [scrape] })); // JSON is YAML
     const port = await freePort();

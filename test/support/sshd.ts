@@ -62,6 +62,8 @@ export class Hosts {
       'StrictModes no',
       'MaxStartups 1000',
       'PermitRootLogin yes',
+      'PermitUserEnvironment yes',
+      'Subsystem sftp internal-sftp',
     ];
     writeFileSync(join(place.directory, 'sshd-config'), `${config.join('\n')}\n`);
     writeFileSync(join(place.directory, 'authorized-keys'), '');
@@ -130,6 +132,19 @@ export class Hosts {
     appendFileSync(join(this.#place, 'authorized-keys'), authorized);
     this.addName(name, [`IdentityFile ${key}`, ...(settings.config ?? [])]);
     return machine;
+  }
+
+  /** Adds a host by a line of authorized_keys, but for the key. */
+  addKey(name: string, line: string, env: Record<string, string | undefined>): void {
+    const key = join(this.#place, `key-${name}`);
+    makeKey(key);
+    const settings = Object.entries(env)
+      .filter(([variable, value]) => value !== undefined && /^(?:GPU_OWNER|XDG)_|^PATH$/.test(variable))
+      .map(([variable, value]) => `environment="${variable}=${value}"`);
+    const [options] = line.split(' ssh-ed25519 ');
+    const authorized = `${[...settings, options].join(',')} ${readFileSync(`${key}.pub`, 'utf8')}`;
+    appendFileSync(join(this.#place, 'authorized-keys'), authorized);
+    this.addName(name, [`IdentityFile ${key}`]);
   }
 
   /** Adds a name of ~/.ssh/config. What comes first counts. */
