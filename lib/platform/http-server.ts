@@ -41,7 +41,9 @@ export async function openHTTPServer<At extends Endpoint | SocketFile>(
 ): Promise<HTTPServer<At>> {
   const { createServer } = process.getBuiltinModule('node:http');
   const connections = new Set<Socket>();
-  const server = createServer({ requestTimeout: 10_000, headersTimeout: 5_000 }, answer);
+  // Node.js looks for late ones every 30 s otherwise.
+  const timeouts = { requestTimeout: 10_000, headersTimeout: 5_000, connectionsCheckingInterval: 1_000 };
+  const server = createServer(timeouts, answer);
   server.timeout = idleTimeoutMs;
   server.on('connection', (socket) => {
     connections.add(socket);

@@ -200,7 +200,7 @@ describe.skipIf(noSSHD !== null)(
       return child;
     };
 
-    test('shows the GPUs, live, to status and top', async () => {
+    test('shows the GPUs, live, to status', async () => {
       const env = hosts.env;
       const watching = hosts.viewer.startCommand(['status', '--watch=1s', '--hosts', 'wall', '--json'], {
         env,

@@ -24,8 +24,9 @@ export class Access {
   }
 
   /** Why nobody may ask so, whatever their token; null: they may. */
-  refuseSource({ headers, socket }: IncomingMessage): RequestRefusal | null {
-    const { host = '', origin } = headers;
+  refuseSource({ headers: { origin }, headersDistinct, socket }: IncomingMessage): RequestRefusal | null {
+    // Several are no name of this server, whichever comes first: proxies may have judged by another one.
+    const host = headersDistinct.host?.join(', ') ?? '';
     const name = hostIn(host);
     // An address that a browser is told is the one that it asks; a name can be made to lead anywhere.
     const isOwn = isLocalHost(host) || name === plainAddress(socket.localAddress ?? '').toLowerCase();
