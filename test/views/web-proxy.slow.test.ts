@@ -78,6 +78,7 @@ function ask(
   port: number,
   path: string,
   headers: Record<string, string> = {},
+  beforeEnd = () => {},
 ): Promise<{ status: number; text: string }> {
   return new Promise((resolve, reject) => {
     const all = { host: `${NAME}:${port}`, ...headers };
@@ -85,6 +86,7 @@ function ask(
     const asked = request({ ...options, servername: NAME, agent: false }, (response) => {
       let text = '';
       const finish = () => {
+        beforeEnd();
         resolve({ status: response.statusCode as number, text });
         asked.destroy();
       };
@@ -97,6 +99,15 @@ function ask(
     });
     asked.on('error', reject).end();
   });
+}
+
+/** Connections that a server of this port has (proc(5): 01 is ESTABLISHED). */
+function connectionsTo(port: number): number {
+  const local = `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  return readFileSync('/proc/net/tcp', 'utf8')
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/))
+    .filter(([, address, , state]) => address === local && state === '01').length;
 }
 
 describe.each(PROXIES)('behind $name', ({ name, start }) => {
@@ -146,6 +157,19 @@ describe.each(PROXIES)('behind $name', ({ name, start }) => {
     // Whatever name the proxy lets through, the server knows its own.
     const renamed = { authorization, host: 'other.example' };
     expect((await ask(port, '/gpus/api/v1/gpus', renamed)).text).not.toMatch(/uuid/);
+  });
+
+  test.skipIf(reason !== '')(`a viewer that goes away is noticed${reason}`, async () => {
+    const { server, port } = await serve();
+    let open = 0;
+    await ask(port, '/gpus/api/v1/stream', { authorization: `Bearer ${TOKEN}` }, () => {
+      open = connectionsTo(server.port);
+    });
+    expect(open).toBeGreaterThan(0);
+    // Proxies may keep idle connections. The next line, which would find the viewer gone, comes after 30 s.
+    const left = Date.now();
+    await until(() => connectionsTo(server.port) < open);
+    expect(Date.now() - left).toBeLessThan(25_000);
   });
 
   test.skipIf(reason !== '' || whyNoBrowser !== '')(
