@@ -78,13 +78,22 @@ await Promise.all([
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/command.cjs',
     // lib/cli/start.ts doesn't take this one for them.
-    external: [...common.external, './lib/cli/exp.ts'],
+    external: [...common.external, './lib/cli/exp.ts', './lib/agents/index.ts'],
   }),
   build({
     ...common,
     ...bundle,
     entryPoints: ['lib/cli/main.ts'],
+    outfile: 'dist/agents.cjs',
+    external: [...common.external, './lib/cli/exp.ts'],
+    metafile: true,
+  }).then(({ metafile }) => writeLicences('agents.licenses.txt', Object.keys(metafile.inputs))),
+  build({
+    ...common,
+    ...bundle,
+    entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/experiments.cjs',
+    external: [...common.external, './lib/agents/index.ts'],
     metafile: true,
   }).then(({ metafile }) => writeLicences('experiments.licenses.txt', Object.keys(metafile.inputs))),
   build({ ...common, ...command, entryPoints: ['lib/cli/start.ts'], outfile: 'dist/gpu-owner.cjs' }),
@@ -121,7 +130,7 @@ function writeLicences(name, inputs) {
   writeFileSync(join(dist, name), texts.join(`\n${'-'.repeat(72)}\n\n`));
 }
 
-for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs']) {
+for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs', 'agents.cjs']) {
   if (!/[^\0-\x7f]/.test(readFileSync(join(dist, name), 'latin1'))) continue;
   throw new Error(
     `dist/${name} is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)`,

@@ -6,6 +6,7 @@ import { root } from './support/machine.ts';
 /** The rooms of lib/ from the top: a room imports only from rooms below. Rooms on one floor don't know each other. */
 const FLOORS = [
   ['cli'],
+  ['agents'],
   ['doctor', 'experiments', 'selftest', 'simulate', 'views'],
   ['fleet'],
   ['jobs'],

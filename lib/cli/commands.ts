@@ -46,6 +46,10 @@ export const COMMANDS: Commands = {
     summary: 'serve a page that shows GPUs, jobs and the wait queue',
     load: async () => (await import('./web.ts')).COMMAND,
   },
+  mcp: {
+    summary: 'let a coding agent see GPUs, and submit and follow jobs',
+    load: async () => (await import('./mcp.ts')).COMMAND,
+  },
   find: {
     summary: 'print what CUDA_VISIBLE_DEVICES would be, without claiming',
     load: async () => (await import('./find.ts')).COMMAND,

@@ -5,11 +5,14 @@ import { nativeFile } from '../native.ts';
 
 const root = dirname(import.meta.dirname);
 
+/** Reads package.json of this installation. */
+export function about(): { version: string; distribution?: string } {
+  return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+}
+
 /** The text of `--version`: the version alone in the first line, then what to say in a bug report. */
 export function versionText(): string {
-  const { version, distribution = 'sources' } = JSON.parse(
-    readFileSync(join(root, 'package.json'), 'utf8'),
-  ) as { version: string; distribution?: string };
+  const { version, distribution = 'sources' } = about();
   return [
     version,
     `package: ${root} (${distribution})`,

@@ -1,5 +1,4 @@
-// The entry of the command: runs command.cjs, which lies beside it, or for experiments the larger experiments.cjs, which has
-// everything.
+// The entry of the command: runs command.cjs, which lies beside it, or another bundle that has more, or less.
 import { runBundle } from '../bundle.ts';
 
 // What claims must be quick; some must know every command, or are commands of experiments. Others needn't pay for their size.
@@ -8,6 +7,7 @@ const BUNDLES: Record<string, string> = {
   run: 'claim',
   hold: 'claim',
   exp: 'experiments',
+  mcp: 'agents',
   help: 'experiments',
   completion: 'experiments',
 };

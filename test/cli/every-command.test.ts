@@ -68,6 +68,16 @@ test('gpu-owner exp manager and exp worker work', async () => {
   expect(other.rows('results')).toContain('grid_1,0.2');
 });
 
+test('gpu-owner mcp works', async () => {
+  const initialize = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":';
+  const about = '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}';
+  const server = experiment.machine.start([launcher, 'mcp'], { cwd: experiment.project });
+  server.stdin?.write(`${initialize}${about}\n`);
+  await output(server, /"serverInfo":\{"name":"gpu-owner"/);
+  server.stdin?.end();
+  expect((await finished(server)).code).toBe(0);
+});
+
 test('gpu-owner web works', async () => {
   const server = experiment.machine.start([launcher, 'web'], { cwd: experiment.project });
   const url = new URL(await output(server, /^http:\S+$/m));
@@ -84,7 +94,7 @@ test('every command of the help is run here', async () => {
     return [...commands.matchAll(/^ {2}(\w+)/gm)].map(([, name]) => [...group, name].join(' '));
   };
   const all = [...(await listed()), ...(await listed('exp'))].filter((name) => name !== 'exp');
-  const paths = [...PATHS.map(([words]) => words), ['web'], ['exp', 'manager'], ['exp', 'worker']];
+  const paths = [...PATHS.map(([words]) => words), ['web'], ['mcp'], ['exp', 'manager'], ['exp', 'worker']];
   const walked = paths.map(([command, name]) => (command === 'exp' ? `exp ${name}` : command));
   expect(new Set(walked)).toEqual(new Set(all));
 });

@@ -1,0 +1,73 @@
+// The output of a job, a bounded part at a time.
+import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
+import { stripVTControlCharacters } from 'node:util';
+import { Refusal } from './own-command.ts';
+
+export const MAX_LOG_BYTES = 64 * 1024;
+
+export interface LogPart {
+  text: string;
+  /** In bytes, as the others. */
+  offset: number;
+  nextOffset: number;
+  size: number;
+}
+
+/**
+ * Reads whole characters, without what only terminals understand.
+ * @param path null: it has written nothing yet
+ * @param from negative: so many bytes before the end
+ * @throws Refusal if it can't be read
+ */
+export function readLog(path: string | null, from: number, maxBytes: number): LogPart {
+  if (path === null) return { text: '', offset: 0, nextOffset: 0, size: 0 };
+  let file: number;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    throw new Refusal(`its output can't be read: ${(error as Error).message}`);
+  }
+  try {
+    const status = fstatSync(file);
+    if (!status.isFile()) throw new Refusal("its output can't be read again: it is not an ordinary file");
+    const { size } = status;
+    const begin = from < 0 ? Math.max(0, size + from) : Math.min(from, size);
+    const bytes = Buffer.alloc(Math.min(maxBytes, size - begin));
+    const part = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, begin));
+    const start = from < 0 && begin > 0 ? part.findIndex((byte) => !isContinuation(byte)) : 0;
+    const end = begin + part.length < size ? wholeCharacters(part) : part.length;
+    const whole = part.subarray(Math.max(0, start), Math.max(start, end));
+    return {
+      text: plain(whole.toString('utf8')),
+      offset: begin + Math.max(0, start),
+      nextOffset: begin + end,
+      size,
+    };
+  } finally {
+    closeSync(file);
+  }
+}
+
+const isContinuation = (byte: number) => (byte & 0xc0) === 0x80;
+
+/** How many bytes there are without a character that is cut at the end; all, if it is no UTF-8. */
+function wholeCharacters(bytes: Buffer): number {
+  for (let back = 1; back <= Math.min(4, bytes.length); back++) {
+    const byte = bytes[bytes.length - back] as number;
+    if (isContinuation(byte)) continue;
+    const needed = byte >= 0xf0 ? 4 : byte >= 0xe0 ? 3 : byte >= 0xc0 ? 2 : 1;
+    return needed > back && back < bytes.length ? bytes.length - back : bytes.length;
+  }
+  return bytes.length;
+}
+
+/** A line that was drawn anew, as progress bars do, is several lines. NUL stands where a long log was cut. */
+function plain(text: string): string {
+  return (
+    stripVTControlCharacters(text)
+      .replace(/\r+\n/g, '\n')
+      .replaceAll('\r', '\n')
+      // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+      .replace(/[\x00-\x08\x0b-\x1f\x7f-\x9f]/g, '')
+  );
+}

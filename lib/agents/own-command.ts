@@ -1,0 +1,108 @@
+// Runs gpu-owner itself: what an agent asks for is what its user could type. A driver call that hangs holds up nothing else here.
+import { spawn } from 'node:child_process';
+import { sanitize } from '../platform/index.ts';
+
+const MAX_OUTPUT_BYTES = 32 * 1024 * 1024;
+const MAX_MESSAGE_LINES = 40;
+
+export interface Finished {
+  exitCode: number | null;
+  output: string;
+  /** The message, in lines; '': none. */
+  errors: string;
+}
+
+export interface Running {
+  timeoutMs: number;
+  /** Ends it at once. */
+  signal?: AbortSignal;
+  directory?: string | undefined;
+  env?: Readonly<Record<string, string>>;
+}
+
+/** The request of an agent can't be met: the message names cause and remedy. */
+export class Refusal extends Error {}
+
+/** Runs a command of gpu-owner to its end. @throws Refusal if it can't be started, or takes too long */
+export function runOwn(words: readonly string[], running: Running): Promise<Finished> {
+  const { timeoutMs, signal, directory, env } = running;
+  return new Promise((resolve, reject) => {
+    const child = start(words, directory, env);
+    const output: Buffer[] = [];
+    const errors: Buffer[] = [];
+    let bytes = 0;
+    const collect = (into: Buffer[]) => (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes <= MAX_OUTPUT_BYTES) into.push(chunk);
+    };
+    child.stdout.on('data', collect(output));
+    child.stderr.on('data', collect(errors));
+    const finish = (exitCode: number | null) => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', abort);
+      const text = (chunks: Buffer[]) => Buffer.concat(chunks).toString('utf8');
+      resolve({ exitCode, output: text(output), errors: plainLines(text(errors)) });
+    };
+    const give = (message: string) => {
+      child.kill('SIGKILL');
+      // A process whose driver call hangs ends when the call returns: it isn't waited for.
+      for (const stream of [child.stdout, child.stderr]) stream.destroy();
+      child.unref();
+      clearTimeout(timer);
+      reject(new Refusal(message));
+    };
+    const abort = () => give('cancelled');
+    const timer = setTimeout(
+      () =>
+        give(
+          `gpu-owner ${words[0]} has not answered within ${timeoutMs / 1_000} s. Perhaps a driver call hangs: \`gpu-owner doctor\` tells`,
+        ),
+      timeoutMs,
+    );
+    signal?.addEventListener('abort', abort);
+    child.on('error', (error) => {
+      clearTimeout(timer);
+      reject(notStarted(error, directory));
+    });
+    child.on('close', finish);
+  });
+}
+
+function start(words: readonly string[], directory: string | undefined, env: Running['env']) {
+  try {
+    return spawn(process.execPath, [...process.execArgv, process.argv[1] as string, ...words], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+      env: { ...process.env, ...env },
+      cwd: directory,
+    });
+  } catch (error) {
+    throw notStarted(error as Error, directory);
+  }
+}
+
+function notStarted(error: NodeJS.ErrnoException, directory?: string): Refusal {
+  const { code, message } = error;
+  if (code === 'E2BIG')
+    return new Refusal('the command and its environment are too long for this system: put them into a file');
+  if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'EACCES')
+    return new Refusal(`the directory ${sanitize(directory ?? '.', 300)} can't be entered (${code})`);
+  return new Refusal(`gpu-owner can't be started: ${sanitize(message, 300)}`);
+}
+
+/** The lines of a message, harmless, without the name of the program. */
+function plainLines(text: string): string {
+  const lines = text.split('\n').map((line) => sanitize(line.replace(/^gpu-owner: /, ''), 500));
+  while (lines.at(-1)?.trim() === '') lines.pop();
+  return lines.slice(0, MAX_MESSAGE_LINES).join('\n');
+}
+
+/** Runs a command that prints JSON. @throws Refusal with its message, if it fails */
+export async function askOwn(words: readonly string[], running: Running): Promise<unknown> {
+  const { exitCode, output, errors } = await runOwn([...words, '--json'], running);
+  if (exitCode !== 0) throw new Refusal(errors || `gpu-owner ${words[0]} failed (exit code ${exitCode})`);
+  try {
+    return JSON.parse(output);
+  } catch {
+    throw new Refusal(`gpu-owner ${words[0]} printed no JSON`);
+  }
+}

