@@ -412,7 +412,7 @@ test('the skill names tools and commands that exist', async () => {
   expect(skill).toMatch(/^---\nname: share-gpus\ndescription: .{50,}\n---\n/);
   const named = [...skill.matchAll(/`(gpu_\w+|\w+_jobs?|job_\w+)`/g)].map(([, name]) => name);
   expect(new Set(named)).toEqual(new Set(TOOLS));
-  const lines = [...skill.matchAll(/^gpu-owner (.*?)(?: +#.*)?$/gm)].map(([, words]) => words as string);
+  const lines = [...skill.matchAll(/^ {3}gpu-owner (.*?)(?: +#.*)?$/gm)].map(([, words]) => words as string);
   expect(lines.length).toBeGreaterThan(5);
   const held = machine.startCommand(['run', '-n1', '--', 'sh', '-c', 'echo runs; sleep 600']);
   await output(held, /runs/);
