@@ -22,6 +22,8 @@ const DEFAULT_JOBS = 30;
 const DEFAULT_LOG_BYTES = 16 * 1024;
 const MAX_WORDS = 10_000;
 const MAX_GPUS = 64;
+/** With another place for jobs or locks, a job would start that the tools can't find. */
+const OWN_VARIABLES = /^(HOME|XDG_STATE_HOME|XDG_CONFIG_HOME|GPU_OWNER_.*)$/;
 
 const INSTRUCTIONS = `GPUs of this machine are shared. Never start a program on a GPU by yourself, and never end processes of others: submit a job. It waits in the queue, gets GPUs of its own, and releases them when it ends.
 Look with gpu_status, submit with submit_job (with timeLimit and note, so that others can plan), follow with wait_job and job_log, and cancel what is no longer needed with cancel_job.
@@ -303,6 +305,11 @@ function addTools(server: McpServer): void {
       annotations: { destructiveHint: false, idempotentHint: false, openWorldHint: false },
     },
     orRefuse(async (wanted, context) => {
+      const own = Object.keys(wanted.environment).find((name) => OWN_VARIABLES.test(name));
+      if (own !== undefined)
+        throw new Refusal(
+          `environment: ${own} changes where gpu-owner keeps jobs and locks. Set it for the program alone: command ["env", "${own}=VALUE", "PROGRAM"]`,
+        );
       const criteria = [
         `--gpus=${wanted.gpus}`,
         ...(wanted.minFreeMemory === undefined ? [] : [`--min-free-memory=${wanted.minFreeMemory}`]),
@@ -426,16 +433,17 @@ function addTools(server: McpServer): void {
       const { id } = find(job);
       const { signal, _meta, notify } = context.mcpReq;
       const begin = Date.now();
-      const tell = () => {
+      const tell = async () => {
         if (_meta?.progressToken === undefined) return;
         const params = {
           progressToken: _meta.progressToken,
           progress: Math.round((Date.now() - begin) / 1_000),
           message: describeJob(jobOf(jobOfID(id))),
         };
-        void notify({ method: 'notifications/progress', params }).catch(() => {});
+        await notify({ method: 'notifications/progress', params });
       };
-      const repeat = setInterval(tell, PROGRESS_INTERVAL_MS);
+      // Nobody catches what a timer throws: it would end the server.
+      const repeat = setInterval(() => void tell().catch(() => {}), PROGRESS_INTERVAL_MS);
       try {
         if (!hasEnded(jobOfID(id)))
           await runOwn(['wait', String(id), `--timeout=${Math.max(seconds, 0.001)}s`], {

@@ -179,6 +179,10 @@ describe('an agent', () => {
       await refused({ command: ['echo', 'x'.repeat(99_000), ...Array(40).fill('x'.repeat(99_000))] }),
     ).toMatch(/too long/);
     expect(await refused({ environment: { 'A=B': '1' } })).toMatch(/environment/);
+    for (const name of ['HOME', 'XDG_STATE_HOME', 'GPU_OWNER_LOCK_DIR'])
+      expect(await refused({ environment: { [name]: machine.directory } })).toContain(
+        `${name} changes where`,
+      );
     for (const tool of ['wait_job', 'job_log', 'cancel_job']) {
       expect(await agent.refusal(tool, { job: 7 })).toMatch(/you have no job 7/);
       expect(await agent.refusal(tool, { job: '../1' })).toMatch(/you have no job/);
@@ -220,6 +224,21 @@ describe('an agent', () => {
     const options = { onprogress: (progress: Json) => told.push(progress) };
     await agent.call('wait_job', { job: job.id, seconds: 6 }, options);
     expect(told[0]).toMatchObject({ message: expect.stringMatching(/^job 1: running/) });
+  });
+
+  test('keeps its server while jobs cannot be read', async () => {
+    const agent = await Agent.start();
+    const { job } = await agent.call('submit_job', { command: untilFile('go') });
+    const told: Json[] = [];
+    const options = { onprogress: (progress: Json) => told.push(progress) };
+    const waiting = agent.call('wait_job', { job: job.id, seconds: 12 }, options).catch(() => null);
+    await until(() => told.length > 0);
+    const [state, gone] = [join(machine.directory, 'state'), join(machine.directory, 'gone')];
+    renameSync(state, gone);
+    await waiting;
+    renameSync(gone, state);
+    expect((await agent.call('list_jobs')).jobs).toMatchObject([{ id: job.id, state: 'running' }]);
+    letGo('go');
   });
 
   test('killed with -9 while jobs run, it finds them again', async () => {
