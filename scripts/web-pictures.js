@@ -14,6 +14,13 @@ const place = mkdtempSync(join(tmpdir(), 'gpu-owner-pictures-'));
 const PICTURES = [
   { name: 'web-wide', viewport: { width: 1280, height: 720 }, colorScheme: 'light', fullPage: true },
   { name: 'web-narrow', viewport: { width: 390, height: 760 }, colorScheme: 'dark', fullPage: false },
+  {
+    name: 'web-charts',
+    viewport: { width: 1280, height: 420 },
+    colorScheme: 'dark',
+    fullPage: false,
+    isOfCharts: true,
+  },
 ];
 const SERVER = '[gpu]\nname = NVIDIA A100-SXM4-80GB\ncount = 8\n';
 /** Computes until it is killed. */
@@ -45,6 +52,24 @@ function submit(options, ...words) {
   const args = ['submit', ...options, '--', 'python3', 'train.py', ...words];
   const { status, stderr } = spawnSync(command, args, { env, cwd: place, encoding: 'utf8' });
   if (status !== 0) throw new Error(stderr);
+}
+
+/** Makes up the day before: nobody waits 24 hours for a picture. */
+async function showDay(route) {
+  const response = await route.fetch();
+  const history = await response.json();
+  for (const { gpus } of history.machines)
+    for (const [i, gpu] of gpus.entries()) {
+      const isLeased = (slot) => Math.sin(slot / (17 + 5 * i) + i) > -0.3 * (i % 3);
+      const wave = (slot, of) => Math.round(of * (0.85 + 0.15 * Math.sin(slot * (1.7 + i))));
+      for (let slot = 20 * (i % 2); slot < 288; slot++) {
+        const isOn = isLeased(slot) && i < 7;
+        gpu.leasedPercent[slot] = isOn ? 100 : 0;
+        gpu.utilizationPercent[slot] = isOn ? wave(slot, 95 - 8 * i) : 0;
+        gpu.memoryPercent[slot] = isOn ? 78 - 9 * i : 1;
+      }
+    }
+  await route.fulfill({ response, json: history });
 }
 
 const pause = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -86,12 +111,14 @@ try {
   await pause(3_000);
   const executablePath = process.env.GPU_OWNER_TEST_BROWSER ?? '/usr/bin/chromium';
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
-  for (const { name, viewport, colorScheme, fullPage } of PICTURES) {
+  for (const { name, viewport, colorScheme, fullPage, isOfCharts = false } of PICTURES) {
     const page = await browser.newPage({ viewport, colorScheme });
+    await page.route('**/api/v1/history', showDay);
     await page.goto(url);
-    await page.getByText('GPU 7').waitFor();
+    await page.getByRole('img', { name: /^GPU 7/ }).waitFor();
     await page.waitForTimeout(2_000);
-    writeFileSync(join(target, `${name}.webp`), await asWebP(browser, await page.screenshot({ fullPage })));
+    const shown = isOfCharts ? page.getByRole('region', { name: 'Last 24 hours' }) : page;
+    writeFileSync(join(target, `${name}.webp`), await asWebP(browser, await shown.screenshot({ fullPage })));
     await page.close();
   }
   await browser.close();

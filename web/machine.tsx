@@ -1,9 +1,11 @@
-// A machine: its GPUs, who waits, processes without a claim, jobs, and what each user has. All text is others': it is only ever set as text.
+// Machines: their GPUs, who waits, processes without a claim, jobs, and what each user has. All text is others': it is only ever set as
+// text.
 import type { ComponentChildren } from 'preact';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
-import type { StreamMachine } from '../lib/views/web/feed.ts';
+import type { HistoryAnswer, StreamMachine } from '../lib/views/web/feed.ts';
+import { Chart, Legend } from './history.tsx';
 
 type GPU = MachineSnapshot['gpus'][number];
 type Request = MachineSnapshot['queue'][number];
@@ -17,6 +19,8 @@ const MIN_IDLE_LOOKS = 3;
 const isDivided = (gpu: GPU) => gpu.migEnabled === true;
 const labelOf = ({ index, instance }: { index: number; instance?: number | null }) =>
   typeof instance === 'number' ? `${index}:${instance}` : String(index);
+const titleOf = (gpu: { index: number; instance: number | null }) =>
+  `${gpu.instance === null ? 'GPU' : 'MIG'} ${labelOf(gpu)}`;
 const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`;
 
 /** How many GPUs are free, and how many requests wait; '' if nothing is known. */
@@ -34,64 +38,145 @@ export function summaryOf(machines: readonly StreamMachine[]): string {
   ].join(', ');
 }
 
-interface MachineProps {
-  machine: StreamMachine;
+interface MachinesProps {
+  machines: readonly StreamMachine[];
+  history: HistoryAnswer | null;
   user: string;
   filter: string;
   /** By the server's clock. */
   now: number;
 }
 
-export function Machine({ machine: { snapshot, jobs }, user, filter, now }: MachineProps) {
-  if (snapshot === null) return null;
-  const { gpus, queue, waiting, intruders } = snapshot;
-  const isWanted = matcherOf(filter);
-  const gpuOf = new Map(gpus.map((gpu) => [gpu.uuid, gpu]));
-  const shownGPUs = gpus.filter((gpu) => isWanted(gpuTexts(gpu)));
-  const shownQueue = queue.filter(({ user, command, name, note }) => isWanted([user, command, name, note]));
-  const shownIntruders = intruders.filter(({ name, user }) => isWanted([name, user]));
-  const shownJobs = jobs.filter(({ id, name, command, note, state }) =>
-    isWanted([id === null ? null : `job ${id}`, name, command, note, state]),
+/** One machine, or all: what is listed then has its host. */
+export function Machines({ machines, history, user, filter, now }: MachinesProps) {
+  const shown = machines.flatMap(({ snapshot, ...machine }) =>
+    snapshot === null ? [] : { ...machine, snapshot },
   );
-  const totals = [...totalsOf(snapshot, now)].filter(([name]) => isWanted([name]));
+  const areMany = machines.length > 1;
+  if (shown.length === 0 && !areMany) return null;
+  const wanted = matcherOf(filter);
+  const all = shown.map(({ host, problem, jobs, snapshot }) => {
+    const { gpus, queue, waiting, intruders } = snapshot;
+    const isWanted = (texts: readonly (string | null | undefined)[]) =>
+      wanted(areMany ? [host, ...texts] : texts);
+    const days = history?.machines.find((machine) => machine.host === host)?.gpus ?? [];
+    const shownGPUs = gpus.filter((gpu) => isWanted(gpuTexts(gpu)));
+    return {
+      host,
+      problem,
+      total: { gpus: gpus.length, waiting, intruders: intruders.length, jobs: jobs.length },
+      isCut: queue.length < waiting,
+      gpuOf: new Map(gpus.map((gpu) => [gpu.uuid, gpu])),
+      gpus: shownGPUs,
+      days: days.filter(({ uuid }) => shownGPUs.some((gpu) => gpu.uuid === uuid)),
+      queue: queue.filter(({ user, command, name, note }) => isWanted([user, command, name, note])),
+      intruders: intruders.filter(({ name, user }) => isWanted([name, user])),
+      jobs: jobs.filter(({ id, name, command, note, state }) =>
+        isWanted([id === null ? null : `job ${id}`, name, command, note, state]),
+      ),
+    };
+  });
+  const sum = (of: (machine: (typeof all)[number]) => number) =>
+    all.reduce((total, machine) => total + of(machine), 0);
+  const silent = machines.filter(({ host, snapshot }) => snapshot === null && wanted([host]));
+  const hostColumn = areMany ? ['Host'] : [];
+  const totals = [
+    ...totalsOf(
+      shown.map(({ snapshot }) => snapshot),
+      now,
+    ),
+  ].filter(([name]) => wanted([name]));
+  const dayCount = sum(({ days }) => days.length);
   return (
     <>
-      <Section title="GPUs" count={shownGPUs.length} of={gpus.length} empty="The driver reports no GPU.">
-        <ul class="cards">
-          {shownGPUs.map((gpu) => (
-            <GPUCard key={gpu.uuid} gpu={gpu} now={now} />
-          ))}
-        </ul>
+      <Section
+        title="GPUs"
+        count={sum(({ gpus }) => gpus.length)}
+        of={sum(({ total }) => total.gpus)}
+        empty={areMany ? 'No host has answered yet.' : 'The driver reports no GPU.'}
+      >
+        {all.map(
+          ({ host, problem, gpus }) =>
+            gpus.length > 0 && (
+              <div key={host} class={areMany && problem !== null ? 'host stale' : 'host'}>
+                {areMany && <HostTitle host={host} problem={problem} />}
+                <ul class="cards">
+                  {gpus.map((gpu) => (
+                    <GPUCard key={gpu.uuid} gpu={gpu} now={now} isInHost={areMany} />
+                  ))}
+                </ul>
+              </div>
+            ),
+        )}
       </Section>
-      <Section title="Waiting" count={shownQueue.length} of={waiting} empty="Nobody is waiting.">
-        <Table titles={['', 'User', 'GPUs', 'Since', 'Job', 'Command']} label="Waiting">
-          {shownQueue.map((request) => (
-            <WaitingRow key={`${request.pid} ${request.position}`} request={request} now={now} />
-          ))}
+      {areMany && silent.length > 0 && (
+        <Section title="Without an answer" count={silent.length} of={silent.length} empty="">
+          <Table titles={['Host', 'Problem']} label="Without an answer">
+            {silent.map(({ host, problem }) => (
+              <tr key={host}>
+                <th scope="row">{host}</th>
+                <td class="remark">{problem ?? 'no answer yet'}</td>
+              </tr>
+            ))}
+          </Table>
+        </Section>
+      )}
+      <Section
+        title="Waiting"
+        count={sum(({ queue }) => queue.length)}
+        of={sum(({ total }) => total.waiting)}
+        empty="Nobody is waiting."
+      >
+        <Table titles={[...hostColumn, '', 'User', 'GPUs', 'Since', 'Job', 'Command']} label="Waiting">
+          {all.flatMap(({ host, queue }) =>
+            queue.map((request) => (
+              <WaitingRow
+                key={`${host} ${request.pid} ${request.position}`}
+                host={areMany ? host : null}
+                request={request}
+                now={now}
+              />
+            )),
+          )}
         </Table>
-        {queue.length < waiting && <p>These are the first {queue.length}.</p>}
+        {all.some(({ isCut }) => isCut) && <p>These are the first of each machine.</p>}
       </Section>
-      <Section title="Without a claim" count={shownIntruders.length} of={intruders.length} empty="None.">
-        <Table titles={['GPU', 'Process', 'User', 'PID', 'Memory']} label="Without a claim">
-          {shownIntruders.map((intruder) => (
-            <IntruderRow
-              key={`${intruder.uuid} ${intruder.pid}`}
-              intruder={intruder}
-              gpu={gpuOf.get(intruder.uuid)}
-            />
-          ))}
+      <Section
+        title="Without a claim"
+        count={sum(({ intruders }) => intruders.length)}
+        of={sum(({ total }) => total.intruders)}
+        empty="None."
+      >
+        <Table titles={[...hostColumn, 'GPU', 'Process', 'User', 'PID', 'Memory']} label="Without a claim">
+          {all.flatMap(({ host, intruders, gpuOf }) =>
+            intruders.map((intruder) => (
+              <IntruderRow
+                key={`${host} ${intruder.uuid} ${intruder.pid}`}
+                host={areMany ? host : null}
+                intruder={intruder}
+                gpu={gpuOf.get(intruder.uuid)}
+              />
+            )),
+          )}
         </Table>
       </Section>
-      <Section title={`Jobs of ${user}`} count={shownJobs.length} of={jobs.length} empty="No jobs.">
-        <Table
-          titles={['ID', 'Name', 'State', 'GPUs', 'Time', 'Remark', 'Command']}
-          label={`Jobs of ${user}`}
+      {!areMany && (
+        <Section
+          title={`Jobs of ${user}`}
+          count={sum(({ jobs }) => jobs.length)}
+          of={sum(({ total }) => total.jobs)}
+          empty="No jobs."
         >
-          {shownJobs.map((job) => (
-            <JobRow key={`${job.id} ${job.pid} ${job.started}`} job={job} now={now} />
-          ))}
-        </Table>
-      </Section>
+          <Table
+            titles={['ID', 'Name', 'State', 'GPUs', 'Time', 'Remark', 'Command']}
+            label={`Jobs of ${user}`}
+          >
+            {all.flatMap(({ jobs }) =>
+              jobs.map((job) => <JobRow key={`${job.id} ${job.pid} ${job.started}`} job={job} now={now} />),
+            )}
+          </Table>
+        </Section>
+      )}
       <Section title="Users" count={totals.length} of={totals.length} empty="Nobody uses a GPU.">
         <Table
           titles={['User', 'GPUs', 'Memory', 'Utilization', 'Idle', 'Waiting', 'Without a claim']}
@@ -113,7 +198,38 @@ export function Machine({ machine: { snapshot, jobs }, user, filter, now }: Mach
           ))}
         </Table>
       </Section>
+      {history !== null && (
+        <Section
+          title="Last 24 hours"
+          count={dayCount}
+          of={dayCount}
+          empty="Nothing is known yet."
+          hasNoCount
+        >
+          <Legend />
+          <div class="charts">
+            {all.flatMap(({ host, days }) =>
+              days.map((day) => (
+                <Chart
+                  key={`${host} ${day.uuid}`}
+                  day={day}
+                  label={`${areMany ? `${host} ` : ''}${titleOf(day)}`}
+                  slotSeconds={history.slotSeconds}
+                />
+              )),
+            )}
+          </div>
+        </Section>
+      )}
     </>
+  );
+}
+
+function HostTitle({ host, problem }: { host: string; problem: string | null }) {
+  return (
+    <h3>
+      {host} {problem !== null && <span class="bad">{problem}. This is how it was.</span>}
+    </h3>
   );
 }
 
@@ -123,14 +239,16 @@ interface SectionProps {
   count: number;
   of: number;
   empty: string;
+  hasNoCount?: boolean;
   children: ComponentChildren;
 }
 
-function Section({ title, count, of, empty, children }: SectionProps) {
+function Section({ title, count, of, empty, hasNoCount = false, children }: SectionProps) {
   return (
     <section aria-label={title}>
       <h2>
-        {title} {of > 0 && <span class="count">{count === of ? of : `${count} of ${of}`}</span>}
+        {title}{' '}
+        {of > 0 && !hasNoCount && <span class="count">{count === of ? of : `${count} of ${of}`}</span>}
       </h2>
       {of === 0 ? <p class="empty">{empty}</p> : count === 0 ? <p class="empty">None of these.</p> : children}
     </section>
@@ -170,7 +288,8 @@ function Table({
   );
 }
 
-function GPUCard({ gpu, now }: { gpu: GPU; now: number }) {
+function GPUCard({ gpu, now, isInHost }: { gpu: GPU; now: number; isInHost: boolean }) {
+  const Title = isInHost ? 'h4' : 'h3';
   const { memory, lease, utilizationPercent, powerWatts, temperatureCelsius, state, reason } = gpu;
   const label = labelOf(gpu);
   const rest = idleText(gpu, now);
@@ -180,9 +299,9 @@ function GPUCard({ gpu, now }: { gpu: GPU; now: number }) {
   ].filter(Boolean);
   return (
     <li class={`card ${state}`}>
-      <h3>
-        {gpu.instance === null ? 'GPU' : 'MIG'} {label} <span class="state">{state}</span>
-      </h3>
+      <Title>
+        {titleOf(gpu)} <span class="state">{state}</span>
+      </Title>
       <p class="model">{[gpu.name, ...readings].join(' · ')}</p>
       <Meter
         name="Utilization"
@@ -252,11 +371,12 @@ function Meter({ name, of, share, text }: { name: string; of: string; share: num
   );
 }
 
-function WaitingRow({ request, now }: { request: Request; now: number }) {
+function WaitingRow({ host, request, now }: { host: string | null; request: Request; now: number }) {
   const { position, user, count, since, job, name, note, command, stopped, latestStart } = request;
   const start = latestStart === null ? '' : `starts at ${formatSince(latestStart, now)} at the latest`;
   return (
     <tr>
+      {host !== null && <td>{host}</td>}
       <td>{position}.</td>
       <th scope="row">{user}</th>
       <td>{count}</td>
@@ -269,10 +389,17 @@ function WaitingRow({ request, now }: { request: Request; now: number }) {
   );
 }
 
-function IntruderRow({ intruder, gpu }: { intruder: Intruder; gpu: GPU | undefined }) {
+interface IntruderRowProps {
+  host: string | null;
+  intruder: Intruder;
+  gpu: GPU | undefined;
+}
+
+function IntruderRow({ host, intruder, gpu }: IntruderRowProps) {
   const { name, user, pid, usedBytes } = intruder;
   return (
     <tr>
+      {host !== null && <td>{host}</td>}
       <th scope="row">{gpu === undefined ? '' : labelOf(gpu)}</th>
       <td>{name ?? 'not visible'}</td>
       <td>{user ?? 'unknown'}</td>
@@ -348,8 +475,8 @@ function idleText({ idle, lease }: GPU, now: number): string | null {
   return span < MIN_IDLE_MS ? null : formatDuration(span);
 }
 
-function totalsOf(snapshot: MachineSnapshot, now: number): Map<string, UserTotal> {
-  const totals = userTotals([snapshot], (gpu) => idleText(gpu, now) !== null, 'unknown');
+function totalsOf(snapshots: readonly MachineSnapshot[], now: number): Map<string, UserTotal> {
+  const totals = userTotals(snapshots, (gpu) => idleText(gpu, now) !== null, 'unknown');
   return new Map([...totals].sort(([, a], [, b]) => b.gpus - a.gpus || b.instances - a.instances));
 }
 

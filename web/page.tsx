@@ -2,7 +2,8 @@
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { follow, type News, storeToken, takeToken, tokenIn } from './connection.ts';
-import { Machine, summaryOf } from './machine.tsx';
+import { useHistory } from './history.tsx';
+import { Machines, summaryOf } from './machine.tsx';
 
 function Page() {
   const [token, setToken] = useState(takeToken);
@@ -13,6 +14,7 @@ function Page() {
   const [problem, setProblem] = useState<string | null>(null);
   const [filter, setFilter] = useState('');
   const isSeen = useVisibility();
+  const history = useHistory(token, isSeen);
 
   useEffect(() => {
     const take = () => {
@@ -38,7 +40,8 @@ function Page() {
     return () => end.abort();
   }, [token, isSeen, attempt]);
 
-  const host = line?.machines[0]?.host ?? null;
+  const machines = line?.machines ?? [];
+  const host = machines.length > 1 ? `${machines.length} machines` : (machines[0]?.host ?? null);
   const summary = line === null ? '' : summaryOf(line.machines);
   useEffect(() => {
     document.title = [summary, host ?? 'gpu-owner'].filter(Boolean).join(' – ');
@@ -57,7 +60,8 @@ function Page() {
       />
     );
   }
-  const stale = problem ?? line?.machines.find((machine) => machine.problem !== null)?.problem ?? null;
+  // One of several tells its problem where it stands.
+  const stale = problem ?? (machines.length === 1 ? (machines[0]?.problem ?? null) : null);
   return (
     <>
       <header>
@@ -89,15 +93,15 @@ function Page() {
         </search>
       </header>
       <main class={stale === null ? '' : 'stale'}>
-        {line?.machines.map((machine) => (
-          <Machine
-            key={machine.host}
-            machine={machine}
+        {line !== null && (
+          <Machines
+            machines={machines}
+            history={history}
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}
           />
-        ))}
+        )}
       </main>
     </>
   );

@@ -1,5 +1,6 @@
 import { resolve } from 'node:path';
 import { checkOptions } from '../claims/index.ts';
+import { chooseHosts } from '../fleet/index.ts';
 import {
   formatEndpoint,
   hostName,
@@ -9,9 +10,10 @@ import {
   sanitize,
   showValue,
 } from '../platform/index.ts';
-import { loadWeb } from '../views/index.ts';
+import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { HOSTS, isForHosts, timeoutOf, wordsOf } from './hosts.ts';
 import { type Parsed, refuseWords, usage, type Values } from './options.ts';
 import { print } from './output.ts';
 
@@ -26,6 +28,7 @@ async function web(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   refuseWords(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const fleet = isForHosts(values) ? new FleetView(chooseHosts(String(values.hosts))) : null;
   const listen = String(values.listen ?? '0');
   const endpoint = listen.includes('/') ? { path: resolve(listen) } : await parseEndpoint(listen, '--listen');
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
@@ -37,13 +40,20 @@ async function web(parsed: Parsed): Promise<void> {
   }
   const { newToken, pageURL, readTokenFile, serveWeb } = await loadWeb();
   const token = file === undefined ? newToken() : readTokenFile(String(file));
-  const served = await serveWeb(request, {
+  const intervalMs = Math.min(Math.max(MIN_INTERVAL_MS, interval), MAX_INTERVAL_MS);
+  const served = await serveWeb(fleet ?? new MachineView(request), {
+    request: fleet === null ? request : null,
     endpoint,
     token,
     hosts: allowedHosts(values),
-    intervalMs: Math.min(Math.max(MIN_INTERVAL_MS, interval), MAX_INTERVAL_MS),
+    intervalMs,
     option: '--listen',
   });
+  if (fleet !== null) {
+    const own = wordsOf(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+    const words = ['top', '--json', `--interval=${intervalMs}ms`, ...own];
+    void fleet.watch(words, timeoutOf(values) + intervalMs, () => {});
+  }
   // What a service prints is in a log.
   const local = 'path' in served ? { host: '127.0.0.1', port: FORWARDED_PORT } : served;
   print(pageURL(local, file === undefined ? token : null));
@@ -64,7 +74,7 @@ function allowedHosts({ 'allow-host': names = [] }: Values): string[] {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Serves a page that shows GPUs, their holders, the wait queue, processes without a claim, and your jobs, live; and the same as JSON. It prints the page's URL, which has a secret token, and runs until a signal comes. It takes nothing and disturbs no claim.`,
+  about: `Serves a page that shows GPUs, their last 24 hours, their holders, the wait queue, processes without a claim, and your jobs, live; and the same as JSON. It prints the page's URL, which has a secret token, and runs until a signal comes. It takes nothing and disturbs no claim.`,
   groups: [
     {
       options: {
@@ -87,6 +97,7 @@ export const COMMAND: Command = {
           help: `look every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
           candidates: ['1s', '2s', '5s'],
         },
+        ...HOSTS,
         ...LOCKS,
       },
     },

@@ -1,8 +1,29 @@
 // `gpu-owner web` on a simulated machine, and requests to it.
 import type { ChildProcess } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
+import { join } from 'node:path';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
-import { type Machine, output } from './machine.ts';
+import { type Machine, output, root, type Starting } from './machine.ts';
+
+/** The validator of a schema of the description, which accepts only members that it names. */
+export function validatorOf(name: string) {
+  const description = JSON.parse(readFileSync(join(root, 'web/openapi.json'), 'utf8'));
+  const close = (schema: unknown): unknown => {
+    if (Array.isArray(schema)) return schema.map(close);
+    if (typeof schema !== 'object' || schema === null) return schema;
+    const closed = Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, close(value)]));
+    return 'properties' in closed ? { ...closed, additionalProperties: false } : closed;
+  };
+  const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+  ajv.addSchema({ $id: 'api', components: close(description.components) as object });
+  const validate = ajv.compile({ $ref: `api#/components/schemas/${name}` });
+  return (value: unknown) => {
+    validate(value);
+    return validate.errors ?? [];
+  };
+}
 
 export interface Answer {
   status: number;
@@ -28,8 +49,8 @@ export class WebServer {
     this.token = hash.replace('#token=', '');
   }
 
-  static async start(machine: Machine, args: string[] = []): Promise<WebServer> {
-    const child = machine.startCommand(['web', ...args]);
+  static async start(machine: Machine, args: string[] = [], starting: Starting = {}): Promise<WebServer> {
+    const child = machine.startCommand(['web', ...args], starting);
     return new WebServer(child, await output(child, /^(http:\S+)$/m));
   }
 

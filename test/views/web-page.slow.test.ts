@@ -103,6 +103,31 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
+  test('shows how far a sweep is, and the last 24 hours', async () => {
+    const go = join(machine.directory, 'go');
+    const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done`;
+    const words = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--', 'sh', '-c', task];
+    const { code, stderr } = await machine.runCommand(words, { cwd: machine.directory });
+    expect([code, stderr]).toEqual([0, stderr]);
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    const row = page.getByRole('row').filter({ hasText: 'exp run' });
+    await row.filter({ hasText: '1 of 3 tasks' }).waitFor();
+    expect(await row.getByRole('progressbar').getAttribute('value')).toBe('1');
+    await page.getByRole('img', { name: /^GPU 0, last 24 hours: .*memory up to \d+ %/ }).waitFor();
+    expect(await page.getByRole('img', { name: /last 24 hours/ }).count()).toBe(4);
+    await page.getByRole('searchbox').fill('GPU 3');
+    await until(async () => (await page.getByRole('img', { name: /last 24 hours/ }).count()) === 1);
+    await page.getByRole('searchbox').fill('');
+    writeFileSync(go, '');
+    await row
+      .filter({ hasText: '3 of 3 tasks' })
+      .or(row.filter({ hasText: 'completed' }))
+      .first()
+      .waitFor();
+    expect(complaints).toEqual([]);
+  });
+
   test('shows holders, jobs, who waits, processes without a claim and totals; text of others stays text', async () => {
     await fill();
     const server = await WebServer.start(machine);

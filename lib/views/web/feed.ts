@@ -1,9 +1,12 @@
-// The machine's state for all who ask over HTTP: one look at the driver per interval, however many they are, and none while nobody asks.
+// The state of machines for all who ask over HTTP: one look at the driver per interval, however many they are, and one per minute while
+// nobody asks, for the last 24 hours.
 import type { ServerResponse } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Job } from '../../jobs/index.ts';
 import { hostName, isoTime, now, pause, userName } from '../../platform/index.ts';
+import type { FleetView } from '../fleet-view.ts';
 import type { MachineSnapshot, MachineView } from '../machine-view.ts';
+import { Day, type GPUDay, SLOT_MS } from './day.ts';
 
 /** A line of the stream. */
 export interface StreamLine {
@@ -26,16 +29,28 @@ export interface StreamMachine {
   jobs: readonly Job[];
 }
 
+/** The last 24 hours, as /api/v1/history has them. */
+export interface HistoryAnswer {
+  /** ISO 8601: in the last slot. */
+  time: string;
+  slotSeconds: number;
+  machines: { host: string; gpus: GPUDay[] }[];
+}
+
 export const MAX_VIEWERS = 500;
 /** A viewer that hasn't read a line for so long is dropped. Meanwhile it misses lines: each has everything. */
 const STALL_TIMEOUT_MS = 15_000;
+/** Between looks that nobody waits for. */
+const IDLE_INTERVAL_MS = 60_000;
 /** How late a line may be before those who watch are told of the last state again, with what is wrong. */
 const LATE_MS = 1_000;
 
-/** Looks at a machine for everybody who asks. */
+/** Looks at machines for everybody who asks. */
 export class Feed {
-  readonly #view: MachineView;
+  readonly #view: MachineView | FleetView;
   readonly #intervalMs: number;
+  readonly #days: Day[];
+  readonly #idleTimer: NodeJS.Timeout;
   readonly #end = new AbortController();
   /** Viewers, and since when they haven't read; null: they have read all. */
   readonly #viewers = new Map<ServerResponse, number | null>();
@@ -45,9 +60,12 @@ export class Feed {
   #lookedAt = Number.NEGATIVE_INFINITY;
   #sentAt = Number.NEGATIVE_INFINITY;
 
-  constructor(view: MachineView, intervalMs: number) {
+  constructor(view: MachineView | FleetView, intervalMs: number) {
     this.#view = view;
     this.#intervalMs = intervalMs;
+    this.#days = view.machines.map(() => new Day());
+    this.#idleTimer = setInterval(() => void this.#look(), IDLE_INTERVAL_MS);
+    void this.#look();
   }
 
   get isFull(): boolean {
@@ -58,22 +76,34 @@ export class Feed {
   add(viewer: ServerResponse): void {
     this.#viewers.set(viewer, null);
     viewer.on('close', () => this.#viewers.delete(viewer));
-    const { snapshot, failure } = this.#view;
-    const isKnown = snapshot !== null || failure !== null;
-    if (isKnown && now() - this.#lookedAt < this.#intervalMs) viewer.write(this.#line());
+    if (this.#isKnown && now() - this.#lookedAt < this.#intervalMs) viewer.write(this.#line());
     if (!this.#isWatching) void this.#watch();
   }
 
-  /** The state now: that of a look which is no older than the interval. @throws what the look failed with */
-  async current(): Promise<{ snapshot: MachineSnapshot; jobs: readonly Job[] }> {
+  get #isKnown(): boolean {
+    return this.#machines().some(({ snapshot, problem }) => snapshot !== null || problem !== null);
+  }
+
+  /** The machines now, as of a look which is no older than the interval. */
+  async current(): Promise<StreamMachine[]> {
     await this.#look();
-    const { snapshot, failure, jobs } = this.#view;
-    if (failure !== null) throw failure;
-    return { snapshot: snapshot as MachineSnapshot, jobs };
+    return this.#machines();
+  }
+
+  /** How the last look at this machine failed. */
+  get failure(): GPUOwnerError | null {
+    return 'failure' in this.#view ? this.#view.failure : null;
+  }
+
+  history(): HistoryAnswer {
+    const at = now();
+    const machines = this.#machines().map(({ host }, i) => ({ host, gpus: this.#days[i]?.read(at) ?? [] }));
+    return { time: isoTime(), slotSeconds: SLOT_MS / 1_000, machines };
   }
 
   close(): void {
     this.#end.abort();
+    clearInterval(this.#idleTimer);
     for (const viewer of this.#viewers.keys()) viewer.destroy();
   }
 
@@ -109,22 +139,30 @@ export class Feed {
 
   async #lookNow(): Promise<void> {
     try {
-      await this.#view.look();
+      if ('look' in this.#view) await this.#view.look();
     } catch (error) {
       // The view remembers it.
       if (!(error instanceof GPUOwnerError)) throw error;
     }
+    for (const [i, { snapshot, problem }] of this.#machines().entries())
+      if (snapshot !== null && problem === null) this.#days[i]?.add(snapshot.gpus, now());
+  }
+
+  #machines(): StreamMachine[] {
+    return this.#view.machines.map(({ host, problem, snapshot, jobs }) => ({
+      host: host ?? hostName(),
+      problem: problem ?? this.failure?.message ?? null,
+      snapshot,
+      jobs,
+    }));
   }
 
   #line(): Buffer {
-    const { snapshot, failure, jobs } = this.#view;
     const line: StreamLine = {
       time: isoTime(),
       intervalSeconds: this.#intervalMs / 1_000,
       user: userName(process.geteuid?.() ?? 0),
-      machines: [
-        { host: hostName(), problem: this.#view.problem ?? failure?.message ?? null, snapshot, jobs },
-      ],
+      machines: this.#machines(),
     };
     return Buffer.from(`${JSON.stringify(line)}\n`);
   }

@@ -14,14 +14,17 @@ import {
   type SocketFile,
 } from '../../platform/index.ts';
 import { CONTENT_TYPE, freshExposition } from '../../prometheus/index.ts';
+import type { FleetView } from '../fleet-view.ts';
 import { machineFamilies } from '../machine-metrics.ts';
-import { MachineView } from '../machine-view.ts';
+import type { MachineView } from '../machine-view.ts';
 import { Access } from './access.ts';
-import { Feed, MAX_VIEWERS } from './feed.ts';
+import { Feed, MAX_VIEWERS, type StreamMachine } from './feed.ts';
 
 export { newToken, readTokenFile } from './access.ts';
 
 export interface WebOptions {
+  /** The machine whose metrics are served; null: the view has other machines. */
+  request: DiscoveryRequest | null;
   endpoint: Endpoint | SocketFile;
   token: string;
   /** Names of this server besides those that it knows itself. */
@@ -76,12 +79,25 @@ const SECURITY_HEADERS = {
 
 /** Serves the page and the API until the process ends. @returns where it listens @throws ERR_INVALID_ARGUMENT if it can't listen there */
 export async function serveWeb(
-  request: DiscoveryRequest,
+  view: MachineView | FleetView,
   options: WebOptions,
 ): Promise<Endpoint | SocketFile> {
   const access = new Access(options.token, options.hosts);
-  const feed = new Feed(new MachineView(request), options.intervalMs);
-  const metrics = freshExposition(() => machineFamilies(request));
+  const feed = new Feed(view, options.intervalMs);
+  const { request } = options;
+  /** Answers as a command does for this machine; for others, with an object by host. */
+  const answerWith = (key: string, of: (machine: StreamMachine) => unknown) => async (): Promise<string> => {
+    const machines = await feed.current();
+    const [only] = machines;
+    if (request === null)
+      return JSON.stringify(
+        Object.fromEntries(
+          machines.map((each) => [each.host, { problem: each.problem, [key]: of(each) ?? null }]),
+        ),
+      );
+    if (feed.failure !== null || only === undefined) throw feed.failure;
+    return JSON.stringify(of(only));
+  };
   const files = new Map(
     Object.entries(FILES).map(([path, { name, type }]) => [
       path,
@@ -92,10 +108,11 @@ export async function serveWeb(
   const known = new WeakSet<Socket>();
 
   const contents: Record<string, () => Promise<string>> = {
-    '/api/v1/gpus': async () => JSON.stringify((await feed.current()).snapshot.gpus),
-    '/api/v1/queue': async () => JSON.stringify((await feed.current()).snapshot.queue),
-    '/api/v1/jobs': async () => JSON.stringify((await feed.current()).jobs),
-    '/metrics': metrics,
+    '/api/v1/gpus': answerWith('gpus', ({ snapshot }) => snapshot?.gpus),
+    '/api/v1/queue': answerWith('queue', ({ snapshot }) => snapshot?.queue),
+    '/api/v1/jobs': answerWith('jobs', ({ jobs }) => jobs),
+    '/api/v1/history': async () => JSON.stringify(feed.history()),
+    ...(request === null ? {} : { '/metrics': freshExposition(() => machineFamilies(request)) }),
   };
 
   /** @returns null: it is a viewer now */

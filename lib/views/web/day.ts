@@ -1,0 +1,121 @@
+// The last 24 hours of each GPU, in memory of a fixed size: means of five minutes. Prometheus is for longer.
+import type { ShownGPU } from '../machine-view.ts';
+
+export const SLOT_MS = 5 * 60_000;
+export const SLOTS = 288;
+/** A machine has some dozens, MIG instances included; those that haven't been seen for longest make room. */
+const MAX_GPUS = 256;
+const UNKNOWN = 255;
+
+/** The last 24 hours of a GPU, from the oldest slot to the one that lasts still; null: unknown. In percent of each slot's time or capacity. */
+export interface GPUDay {
+  uuid: string;
+  index: number;
+  instance: number | null;
+  name: string;
+  utilizationPercent: (number | null)[];
+  memoryPercent: (number | null)[];
+  leasedPercent: (number | null)[];
+}
+
+/** A ring of means. */
+class Means {
+  readonly #slots = new Uint8Array(SLOTS).fill(UNKNOWN);
+  #sum = 0;
+  #count = 0;
+
+  /** Begins slots anew, which nothing is known of yet. */
+  clear(first: number, last: number): void {
+    for (let slot = Math.max(first, last - SLOTS + 1); slot <= last; slot++)
+      this.#slots[slot % SLOTS] = UNKNOWN;
+    this.#sum = 0;
+    this.#count = 0;
+  }
+
+  add(slot: number, percent: number | null): void {
+    if (percent === null) return;
+    this.#sum += Math.min(100, Math.max(0, percent));
+    this.#slots[slot % SLOTS] = Math.round(this.#sum / ++this.#count);
+  }
+
+  until(slot: number): (number | null)[] {
+    return Array.from({ length: SLOTS }, (_, i) => {
+      const value = this.#slots[(slot + 1 + i) % SLOTS] as number;
+      return value === UNKNOWN ? null : value;
+    });
+  }
+}
+
+interface Track {
+  gpu: ShownGPU;
+  /** The last slot in which it was seen. */
+  seen: number;
+  /** The last slot that has begun. */
+  slot: number;
+  utilization: Means;
+  memory: Means;
+  leased: Means;
+}
+
+const meansOf = ({ utilization, memory, leased }: Track) => [utilization, memory, leased];
+
+/** The last 24 hours of a machine. */
+export class Day {
+  /** The one that was seen last is the last. */
+  readonly #tracks = new Map<string, Track>();
+
+  /** @param at in ms, on a clock that doesn't go back */
+  add(gpus: readonly ShownGPU[], at: number): void {
+    const slot = slotAt(at);
+    for (const gpu of gpus) {
+      const track = this.#tracks.get(gpu.uuid) ?? {
+        gpu,
+        seen: slot,
+        slot,
+        utilization: new Means(),
+        memory: new Means(),
+        leased: new Means(),
+      };
+      if (slot < track.slot) continue;
+      advance(track, slot);
+      const { usedBytes, totalBytes } = gpu.memory;
+      track.gpu = gpu;
+      track.seen = slot;
+      track.utilization.add(slot, gpu.utilizationPercent);
+      track.memory.add(slot, usedBytes !== null && totalBytes ? (100 * usedBytes) / totalBytes : null);
+      track.leased.add(slot, gpu.lease === null ? 0 : 100);
+      this.#tracks.delete(gpu.uuid);
+      this.#tracks.set(gpu.uuid, track);
+    }
+    for (const [uuid, track] of this.#tracks) {
+      if (this.#tracks.size <= MAX_GPUS && slot - track.seen < SLOTS) break;
+      this.#tracks.delete(uuid);
+    }
+  }
+
+  /** The GPUs that were seen in the last 24 hours, in their order. */
+  read(at: number): GPUDay[] {
+    const slot = slotAt(at);
+    const tracks = [...this.#tracks.values()].filter((track) => slot - track.seen < SLOTS);
+    for (const track of tracks) advance(track, slot);
+    return tracks
+      .map((track) => ({
+        uuid: track.gpu.uuid,
+        index: track.gpu.index,
+        instance: track.gpu.instance,
+        name: track.gpu.name,
+        utilizationPercent: track.utilization.until(slot),
+        memoryPercent: track.memory.until(slot),
+        leasedPercent: track.leased.until(slot),
+      }))
+      .sort((a, b) => a.index - b.index || (a.instance ?? -1) - (b.instance ?? -1));
+  }
+}
+
+const slotAt = (at: number) => Math.floor(at / SLOT_MS);
+
+function advance(track: Track, slot: number): void {
+  if (slot <= track.slot) return;
+  for (const means of meansOf(track)) means.clear(track.slot + 1, slot);
+  track.slot = slot;
+}

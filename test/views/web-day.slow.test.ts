@@ -1,0 +1,137 @@
+// The last 24 hours as `web` remembers them, and a month of it in simulated time.
+import type { ServerResponse } from 'node:http';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { MachineSnapshot, MachineView, ShownGPU } from '../../lib/views/machine-view.ts';
+import { Day, SLOT_MS, SLOTS } from '../../lib/views/web/day.ts';
+import { Feed } from '../../lib/views/web/feed.ts';
+
+const DAY_MS = SLOTS * SLOT_MS;
+
+function gpu(index: number, changes: object = {}): ShownGPU {
+  const memory = { totalBytes: 100, usedBytes: 40, freeBytes: 60, reservedBytes: 0 };
+  const base = { index, instance: null, uuid: `GPU-${index}`, name: 'Test', utilizationPercent: 50, memory };
+  return { ...base, lease: null, state: 'free', ...changes } as unknown as ShownGPU;
+}
+
+describe('a day', () => {
+  test('has the mean of each five minutes, and null where nobody looked', () => {
+    const day = new Day();
+    expect(day.read(0)).toEqual([]);
+    day.add([gpu(0, { utilizationPercent: 0 }), gpu(1)], 0);
+    day.add([gpu(0, { utilizationPercent: 100, lease: { user: 'a' } })], 60_000);
+    day.add([gpu(0, { utilizationPercent: null })], 2 * SLOT_MS);
+    const [first, second] = day.read(2 * SLOT_MS);
+    expect(first?.utilizationPercent.slice(-4)).toEqual([null, 50, null, null]);
+    expect(first?.memoryPercent.slice(-3)).toEqual([40, null, 40]);
+    expect(first?.leasedPercent.slice(-3)).toEqual([50, null, 0]);
+    expect(second?.utilizationPercent.slice(-3)).toEqual([50, null, null]);
+  });
+
+  test('forgets what is older, and GPUs that are gone', () => {
+    const day = new Day();
+    day.add([gpu(0), gpu(1)], 0);
+    day.add([gpu(1)], DAY_MS - SLOT_MS);
+    expect(day.read(DAY_MS - SLOT_MS)[0]?.utilizationPercent[0]).toBe(50);
+    day.add([gpu(1)], DAY_MS);
+    const [left, ...others] = day.read(DAY_MS);
+    expect(others).toEqual([]);
+    expect(left).toMatchObject({ index: 1 });
+    expect(left?.utilizationPercent.filter((each) => each !== null)).toEqual([50, 50]);
+    // Long silence, and a clock that stands still.
+    day.add([gpu(1)], 5 * DAY_MS);
+    expect(day.read(5 * DAY_MS)[0]?.utilizationPercent.filter((each) => each !== null)).toEqual([50]);
+    day.add([gpu(1)], 4 * DAY_MS);
+    expect(day.read(5 * DAY_MS)[0]?.utilizationPercent.filter((each) => each !== null)).toEqual([50]);
+  });
+
+  test('keeps at most 256 GPUs, those that were seen last', () => {
+    const day = new Day();
+    for (let i = 0; i < 1_000; i++) day.add([gpu(0), gpu(i + 1)], i * 1_000);
+    const kept = day.read(1_000_000);
+    expect(kept).toHaveLength(256);
+    expect([kept[0]?.index, kept.at(-1)?.index]).toEqual([0, 1_000]);
+  });
+});
+
+describe('a month of uptime', () => {
+  beforeEach(() => {
+    vi.useFakeTimers({
+      toFake: ['setTimeout', 'clearTimeout', 'setInterval', 'clearInterval', 'Date', 'performance', 'hrtime'],
+    });
+  });
+  afterEach(() => vi.useRealTimers());
+
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  const heap = (): number => {
+    for (let i = 0; i < 3; i++) collect();
+    return process.memoryUsage().heapUsed;
+  };
+
+  test('takes no more memory than a day: viewers come and go, GPUs and users change, the driver fails', {
+    timeout: 120_000,
+  }, async () => {
+    let looks = 0;
+    const view = {
+      machines: [] as unknown[],
+      host: null,
+      snapshot: null as MachineSnapshot | null,
+      problem: null as string | null,
+      failure: null,
+      jobs: [],
+      async look() {
+        looks++;
+        this.problem = looks % 50 === 0 ? `failure ${looks}` : null;
+        const names = Array.from({ length: 8 }, (_, i) => ({
+          lease: looks % 3 === 0 ? null : { user: `user ${looks} ${i}` },
+          uuid: i === 7 ? `GPU-${looks % 5_000}` : `GPU-${i}`,
+        }));
+        const time = new Date().toISOString();
+        this.snapshot = {
+          time,
+          gpus: names.map((each, i) => gpu(i, each)),
+          queue: [],
+          waiting: 0,
+          intruders: [],
+        };
+      },
+    };
+    view.machines.push(view);
+    const feed = new Feed(view as unknown as MachineView, 30_000);
+    let lines = 0;
+    const viewer = (): ServerResponse => {
+      const listeners: (() => void)[] = [];
+      return {
+        writableNeedDrain: false,
+        write: () => lines++,
+        on: (_: string, listener: () => void) => listeners.push(listener),
+        destroy: () => {
+          for (const each of listeners) each();
+        },
+      } as unknown as ServerResponse;
+    };
+    const live = async (days: number) => {
+      for (let hour = 0; hour < days * 24; hour++) {
+        const viewers = Array.from({ length: hour % 7 }, viewer);
+        for (const each of viewers) feed.add(each);
+        await vi.advanceTimersByTimeAsync(10 * 60_000);
+        for (const each of viewers) each.destroy();
+        await vi.advanceTimersByTimeAsync(50 * 60_000);
+      }
+    };
+    await live(2);
+    const before = heap();
+    const answerBefore = JSON.stringify(feed.history()).length;
+    const [looksBefore, linesBefore] = [looks, lines];
+    await live(30);
+    expect(heap() - before).toBeLessThan(2 * 2 ** 20);
+    // One per minute, and two while somebody watches.
+    expect((looks - looksBefore) / (30 * 24 * 60)).toBeGreaterThan(0.9);
+    expect((looks - looksBefore) / (30 * 24 * 60)).toBeLessThan(1.3);
+    expect(lines - linesBefore).toBeGreaterThan(30 * 24 * 20);
+    expect(JSON.stringify(feed.history()).length).toBeLessThan(answerBefore * 1.5);
+    feed.close();
+  });
+});

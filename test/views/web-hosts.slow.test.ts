@@ -1,0 +1,138 @@
+// `web --hosts`: one page for several machines over a real ssh, of which one is down.
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { StreamLine } from '../../lib/views/web/feed.ts';
+import { openBrowser, whyNoBrowser } from '../support/browser.ts';
+import { output, until } from '../support/machine.ts';
+import { processesWith } from '../support/processes.ts';
+import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { WAIT_TIMEOUT_MS } from '../support/time.ts';
+import { validatorOf, WebServer } from '../support/web.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const NAMES = ['a', 'b', 'c', 'd', 'down'];
+
+const noSSHD = whyNoSSHD();
+describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped: ${noSSHD})`}`, () => {
+  let hosts: Hosts;
+  let server: WebServer;
+
+  beforeAll(async () => {
+    hosts = await Hosts.start();
+    for (const name of ['a', 'b', 'c', 'd']) hosts.add(name, { gpus: 2 });
+    hosts.addName('down', ['Port 1']);
+    const env = hosts.configure(`hosts: [${NAMES.join(', ')}]\n`);
+    server = await WebServer.start(hosts.viewer, ['--hosts', 'all', '--interval', '500ms'], { env });
+  });
+  afterAll(() => hosts?.close());
+
+  /** The machine of a host: the first is the place of sshd. */
+  const machineOf = (name: string) =>
+    hosts.machines[NAMES.indexOf(name) + 1] as (typeof hosts.machines)[number];
+
+  async function lineWith(isWanted: (line: StreamLine) => boolean): Promise<StreamLine> {
+    let found: StreamLine | undefined;
+    await server.watch((line) => {
+      if (isWanted(line)) found = line;
+      return found === undefined;
+    });
+    return found as StreamLine;
+  }
+  const allAnswered = ({ machines }: StreamLine) =>
+    machines.every(({ snapshot, problem }) => snapshot !== null || problem !== null);
+
+  test('the API answers with an object by host, as openapi.json says', async () => {
+    const line = await lineWith(allAnswered);
+    expect(line.machines.map(({ host }) => host)).toEqual(NAMES);
+    expect(line.machines.map(({ snapshot }) => snapshot?.gpus.length ?? null)).toEqual([2, 2, 2, 2, null]);
+    expect(line.machines[4]?.problem).toMatch(/refused/);
+    expect(validatorOf('StreamLine')(line)).toEqual([]);
+    const { json: gpus } = await server.get('/api/v1/gpus');
+    expect(Object.keys(gpus)).toEqual(NAMES);
+    expect(gpus.a).toMatchObject({ problem: null, gpus: [{ index: 0, state: 'free' }, { index: 1 }] });
+    expect(gpus.down).toEqual({ problem: expect.stringMatching(/refused/), gpus: null });
+    expect((await server.get('/api/v1/queue')).json.b).toEqual({ problem: null, queue: [] });
+    const { json: history } = await server.get('/api/v1/history');
+    expect(validatorOf('History')(history)).toEqual([]);
+    expect(history.machines.map(({ gpus }: { gpus: object[] }) => gpus.length)).toEqual([2, 2, 2, 2, 0]);
+    expect(await server.get('/metrics')).toMatchObject({ status: 404 });
+  });
+
+  test('many viewers and requests need one connection per host', async () => {
+    await Promise.all(Array.from({ length: 20 }, () => lineWith(allAnswered)));
+    const connections = processesWith(`GPU_OWNER_SSH=${hosts.env.GPU_OWNER_SSH}`).filter((pid) =>
+      readFileSync(`/proc/${pid}/cmdline`, 'latin1').startsWith('ssh\0'),
+    );
+    expect(connections.length).toBeLessThanOrEqual(5);
+  });
+
+  describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
+    let browser: Browser;
+    let page: Page;
+    beforeAll(async () => {
+      browser = await openBrowser();
+      page = await browser.newPage();
+      page.setDefaultTimeout(WAIT_TIMEOUT_MS);
+      await page.goto(server.url);
+    });
+    afterAll(() => browser?.close());
+
+    const rowOf = (table: string, text: string) =>
+      page
+        .getByRole('region', { name: `Table: ${table}` })
+        .getByRole('row')
+        .filter({ hasText: text });
+
+    test('shows all machines, who has what there, and the one that is down with its reason', async () => {
+      const words = ['run', '-n2', '--', 'sh', '-c', 'echo runs; sleep 600'];
+      await output(machineOf('b').startCommand(words), /runs/);
+      machineOf('b').startCommand(['run', '-n1', '--', 'sleep', '600']);
+      await page.getByRole('heading', { name: '5 machines', level: 1 }).waitFor();
+      await page.getByRole('status').filter({ hasText: '6 of 8 GPUs free, 1 waiting' }).waitFor();
+      for (const name of ['a', 'b', 'c', 'd'])
+        await page.getByRole('heading', { name, exact: true, level: 3 }).waitFor();
+      await rowOf('Without an answer', 'refused').filter({ hasText: 'down' }).waitFor();
+      await rowOf('Waiting', 'sleep 600').filter({ hasText: 'b' }).waitFor();
+      await rowOf('Users', '2').waitFor();
+      // The charts come with the first answer about them.
+      await page.getByRole('img', { name: /^a GPU 0, last 24 hours: / }).waitFor();
+    });
+
+    test('the filter is for all, by the name of a host too', async () => {
+      await page.getByRole('searchbox').fill('leased');
+      await until(async () => (await page.getByRole('listitem').count()) === 2);
+      await page.getByRole('searchbox').fill('GPU 1');
+      await until(async () => (await page.getByRole('listitem').count()) === 4);
+      await page.getByRole('searchbox').press('Escape');
+      await until(async () => (await page.getByRole('listitem').count()) === 8);
+    });
+
+    test.each([
+      ['light', 1280],
+      ['dark', 360],
+    ] as const)('keeps nobody out, and fits the screen: %s, %i', async (colorScheme, width) => {
+      await page.emulateMedia({ colorScheme });
+      await page.setViewportSize({ width, height: 800 });
+      await page.evaluate(AXE);
+      // biome-ignore lint/suspicious/noExplicitAny: axe is only there in the page
+      const { violations } = await page.evaluate(() => (globalThis as any).axe.run());
+      expect(violations.map(({ id }: { id: string }) => id)).toEqual([]);
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(width);
+    });
+
+    test('a host that goes away keeps its last picture, with the reason', async () => {
+      for (const pid of processesWith(`HOME=${machineOf('d').directory}/home`)) process.kill(pid, 'SIGKILL');
+      machineOf('d').set('error=all:9');
+      await page.getByRole('heading', { name: /^d .*This is how it was/, level: 3 }).waitFor();
+      expect(await page.getByRole('listitem').count()).toBe(8);
+    });
+  });
+
+  test('a name that makes no sense is refused, and --timeout alone', async () => {
+    const env = hosts.env;
+    expect(await hosts.run(['web', '--hosts', '-x'], env)).toMatchObject({ code: 64 });
+    expect(await hosts.run(['web', '--timeout', '3s'], env)).toMatchObject({ code: 64 });
+  });
+});
