@@ -271,7 +271,7 @@ function addTools(server: McpServer): void {
             'program and arguments, a word each; no shell reads them: for pipes use ["bash", "-c", "…"]',
           ),
         gpus: z.number().int().min(0).max(MAX_GPUS).default(1).describe('how many GPUs'),
-        name: text('a short name, for the tools below', 100).min(1).optional(),
+        name: text('a short name without blanks, for the other tools', 64).min(1).optional(),
         note: text('what it is for: others see it', 300).optional(),
         timeLimit: text(
           'end it after this time, such as 30m or 4h. Others see when the GPUs are expected back',
@@ -422,14 +422,14 @@ function addTools(server: McpServer): void {
         seconds: z
           .number()
           .min(0)
-          .max(MAX_WAIT_SECONDS)
           .default(MAX_WAIT_SECONDS)
-          .describe('at most so long'),
+          .describe(`at most so long; ${MAX_WAIT_SECONDS} at the most`),
       }),
       outputSchema: z.object({ hasEnded: z.boolean(), job: JobState }),
       annotations: { readOnlyHint: true, openWorldHint: false },
     },
-    orRefuse(async ({ job, seconds }, context) => {
+    orRefuse(async ({ job, seconds: wanted }, context) => {
+      const seconds = Math.min(wanted, MAX_WAIT_SECONDS);
       const { id } = find(job);
       const { signal, _meta, notify } = context.mcpReq;
       const begin = Date.now();

@@ -145,6 +145,8 @@ describe('an agent', () => {
     expect(await agent.call('gpu_queue')).toMatchObject({ waiting: 1, requests: [{ job: 2, gpus: 1 }] });
     expect(await agent.call('wait_job', { job: 'train', seconds: 0.2 })).toMatchObject({ hasEnded: false });
     letGo('go');
+    // More than clients wait is no mistake.
+    expect(await agent.call('wait_job', { job: 'train', seconds: 600 })).toMatchObject({ hasEnded: true });
     expect(await end(agent, 'train')).toMatchObject({ state: 'failed', exitCode: 3 });
     const log = await agent.call('job_log', { job: 1 });
     expect(log.text).toMatch(/^äöü on GPU-/);
