@@ -182,7 +182,10 @@ const hasEnded = ({ state }: { state: Job['state'] }) => state !== 'waiting' && 
 
 /** An answer of a tool: the same for programs, and in short for those that read text alone. */
 function answer<Content extends Fields>(structuredContent: Content, ...lines: string[]) {
-  return { content: [{ type: 'text' as const, text: lines.join('\n') }], structuredContent };
+  return {
+    content: [{ type: 'text' as const, text: lines.filter((line) => line !== '').join('\n') }],
+    structuredContent,
+  };
 }
 
 /** Makes a tool say what is wrong, so that the agent can do something else. */
