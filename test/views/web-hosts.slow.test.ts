@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { output, until } from '../support/machine.ts';
-import { processesWith } from '../support/processes.ts';
+import { processesWith, signalAll } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { validatorOf, WebServer } from '../support/web.ts';
@@ -123,7 +123,7 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
     });
 
     test('a host that goes away keeps its last picture, with the reason', async () => {
-      for (const pid of processesWith(`HOME=${machineOf('d').directory}/home`)) process.kill(pid, 'SIGKILL');
+      signalAll(processesWith(`HOME=${machineOf('d').directory}/home`), 'SIGKILL');
       machineOf('d').set('error=all:9');
       await page.getByRole('heading', { name: /^d .*This is how it was/, level: 3 }).waitFor();
       expect(await page.getByRole('listitem').count()).toBe(8);
