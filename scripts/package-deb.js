@@ -159,11 +159,12 @@ Copyright: the authors of Node.js ${node}
 License: Node.js
  See /usr/lib/gpu-owner/LICENSE.node.
 
-Files: usr/lib/gpu-owner/node_modules/* usr/lib/gpu-owner/dist/experiments.cjs usr/lib/gpu-owner/dist/web/page.js
+Files: usr/lib/gpu-owner/node_modules/* usr/lib/gpu-owner/dist/experiments.cjs usr/lib/gpu-owner/dist/agents.cjs
+ usr/lib/gpu-owner/dist/web/page.js
 Copyright: the authors of the packages
 License: as in the packages
  See the LICENSE files beside them, /usr/lib/gpu-owner/dist/experiments.licenses.txt,
- and /usr/lib/gpu-owner/dist/web/licenses.txt.
+ /usr/lib/gpu-owner/dist/agents.licenses.txt and /usr/lib/gpu-owner/dist/web/licenses.txt.
 `;
 }
 

@@ -62,6 +62,8 @@ const COMMAND_BUNDLES = [
   'command.cjs',
   'experiments.cjs',
   'experiments.licenses.txt',
+  'agents.cjs',
+  'agents.licenses.txt',
   'web',
 ];
 /** Files of a dependency that no program reads, except licences, and packages of its own, which are found by themselves. */
@@ -256,7 +258,7 @@ function writeCaches(tree, arch) {
   copy(join(root, 'scripts/code-cache.js'), join(tree, 'scripts/code-cache.js'));
   const program = `
     import { writeCodeCaches } from ${JSON.stringify(join(tree, 'scripts/code-cache.js'))};
-    const problems = await writeCodeCaches('build/Release/gpu_owner.node', ['claim', 'command', 'experiments']);
+    const problems = await writeCodeCaches('build/Release/gpu_owner.node', ['claim', 'command', 'experiments', 'agents']);
     if (problems.length > 0) throw new Error(problems.join('\\n'));`;
   run(join(tree, 'bin/node'), ['--input-type=module', '-e', program], { cwd: tree });
   rmSync(join(tree, 'scripts'), { recursive: true });

@@ -198,8 +198,8 @@ describe
         let said = '';
         terminal.stdout?.on('data', (text) => (said += text));
         if (inShell) terminal.stdin?.write('sh job\n');
-        // The terminal shows what was typed: ^C.
-        const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?$)/gm) ?? [];
+        // The terminal shows what was typed: ^C. A signal key drops what it hasn't shown yet, so whole lines are waited for.
+        const noted = () => said.match(/(?<=^(\^[CZ])*)(runs|INT|CONT)(?=\r?\n)/gm) ?? [];
         await expect.poll(noted, { timeout: SOON }).toEqual(['runs']);
         terminal.stdin?.write('\x03');
         await expect.poll(noted, { timeout: SOON }).toEqual(['runs', 'INT']);

@@ -90,6 +90,11 @@ function expectWorking(command: string, env = environment(withoutNode())): void 
     env: { ...env, PATH: `${env.PATH}:/usr/bin:/bin` },
     cwd: scratch,
   });
+  const about = '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}';
+  const input = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":${about}}\n`;
+  expect(execFileSync(command, ['mcp'], { encoding: 'utf8', env, cwd: scratch, input })).toMatch(
+    /"serverInfo"/,
+  );
   const project = mkdtempSync(join(scratch, 'sweep-'));
   run('exp', 'run', '--project', project, '--gpus', '2', '--grid', 'a=1,2', '--', 'true');
   expect(
