@@ -487,6 +487,7 @@ _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 _MARK = "GPU_OWNER_PYTHON_CLAIM"
 
 _state = threading.RLock()
+_first = threading.RLock()  # while a call with `once` claims
 _living = []  # type: List["Claim"]
 _ever = set()  # type: set[str]  # digits of the UUIDs of all GPUs that claims have shown to this process
 _before = {}  # type: Dict[str, Optional[str]]
@@ -597,8 +598,8 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _fork, _state, _before, _set
-    _fork, _state = threading.RLock(), threading.RLock()
+    global _fork, _state, _first, _before, _set
+    _fork, _state, _first = threading.RLock(), threading.RLock(), threading.RLock()
     for holder in list(_holders):
         holder.disown()
     _holders.clear()
@@ -792,6 +793,7 @@ class Claim(_SequenceOfGPUs):
     # Whether it may be made when CUDA runs already and shows other GPUs, too. Then it is one of these, and CUDA_VISIBLE_DEVICES
     # stays: PyTorch reads it again to count devices, which it would then number in another way than CUDA.
     _late = False
+    _once = False
 
     def __init__(self) -> None:
         self._inside = []  # type: List[contextlib.ExitStack]
@@ -868,7 +870,7 @@ class Claim(_SequenceOfGPUs):
 
     def __exit__(self, *_: Any) -> None:
         self._inside.pop().close()
-        if not self._inside:
+        if not self._inside and not self._once:
             self.release()
 
     def __reduce__(self) -> Tuple[Any, ...]:
@@ -902,6 +904,7 @@ def claim(
     lock_timeout: Union[None, float, str] = None,
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
+    once: bool = False,
     _made: Optional[Claim] = None,
 ) -> Claim:
     """
@@ -922,6 +925,8 @@ def claim(
         of this process stand, theirs is the default.
     lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
+    once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
+        return that claim. It lasts until release() or the end of the process, not until the end of a `with` block.
 
     While it waits, it reports on sys.stderr what it waits for. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
 
@@ -929,6 +934,7 @@ def claim(
     All of them are RuntimeErrors. Nothing is held then.
     """
     made = Claim() if _made is None else _made
+    made._once = once
     count = _count(count)
     args = [f"--gpus={count}", _wait_option(wait)]
     args += _criteria(
@@ -945,22 +951,38 @@ def claim(
             lock_timeout = f"{round(lock_timeout * 1000)}ms"
         args.append(f"--lock-timeout={lock_timeout}")
     words = _command(command)
-    _refuse_in_children()
-    where = _criteria(lock_dir=lock_dir, simulate=simulate)
-    env, own = _claimant_environment(made, count, words, where, allow_processes or force)
-    if own:
-        args.append("--allow-processes")
-    holder = _Holder(words, args, env)
-    try:
-        made._hold(holder, holder.answer())
-        with _state:
-            _refuse_mixture(made)
-            _refuse_late(made)
-            _join(made)
-        return made
-    except BaseException:
-        holder.end()
-        raise
+    with _first if once else contextlib.nullcontext():
+        earlier = _made_once(count) if once else None
+        if earlier is not None:
+            return earlier
+        _refuse_in_children()
+        where = _criteria(lock_dir=lock_dir, simulate=simulate)
+        env, own = _claimant_environment(made, count, words, where, allow_processes or force)
+        if own:
+            args.append("--allow-processes")
+        holder = _Holder(words, args, env)
+        try:
+            made._hold(holder, holder.answer())
+            with _state:
+                _refuse_mixture(made)
+                _refuse_late(made)
+                _join(made)
+            return made
+        except BaseException:
+            holder.end()
+            raise
+
+
+def _made_once(count: int) -> Optional[Claim]:
+    """The claim that an earlier call with `once` has made, if it stands."""
+    for earlier in [one for one in _living if one._once]:
+        if not earlier.held:
+            earlier.release()  # its `gpu-owner hold` was killed; CUDA_VISIBLE_DEVICES must not show its GPUs
+        elif len(earlier) == count:
+            return earlier
+        else:
+            raise UsageError(f"once: this process has claimed {len(earlier)} GPU(s) already, not {count}; release() that claim first")
+    return None
 
 
 def _form(default: Optional[str] = None) -> Optional[str]:

@@ -253,6 +253,64 @@ class Releasing(OnMachine):
         self.assertEqual(self.left(), [])
 
 
+class Once(OnMachine):
+    def test_several_jobs_of_a_process_share_one_claim(self):
+        script = self.start(
+            """
+            import ctypes, threading
+            jobs = []
+            def job():
+                with gpu_owner.claim(once=True, wait=False) as gpus:
+                    jobs.append(gpus)
+            threads = [threading.Thread(target=job) for _ in range(4)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            ctypes.CDLL(os.environ["SIMULATED_CUDA"]).cuInit(0)   # as a training does
+            job()
+            print(len(jobs), all(one is jobs[0] for one in jobs), [gpu.index for gpu in jobs[0]])
+            input()
+            try: gpu_owner.claim(2, once=True)
+            except gpu_owner.UsageError as error: print(error)
+            jobs[0].release()
+            print(jobs[0].held)
+            again = gpu_owner.claim(once=True)
+            print(again is jobs[0], [gpu.index for gpu in again])
+            input()
+            """
+        )
+        self.assertEqual(script.line(), "5 True [0]")
+        self.assertEqual(self.held(), [0])  # after the ends of all `with` blocks
+        script.go()
+        self.assertEqual(script.line(), "once: this process has claimed 1 GPU(s) already, not 2; release() that claim first")
+        self.assertEqual([script.line(), script.line()], ["False", "False [0]"])
+        script.go()
+        self.assertEqual(script.end(), (0, "", ""))
+        self.soon_held([])
+
+    def test_other_claims_of_the_process_are_others(self):
+        script = self.start(
+            """
+            mine = gpu_owner.claim()
+            once = gpu_owner.claim(once=True)
+            print(once is mine, [gpu.index for gpu in once])
+            """
+        )
+        self.assertEqual(script.end(), (0, "False [1]\n", ""))
+
+    def test_a_claim_whose_holder_was_killed_is_made_anew(self):
+        script = self.start(
+            """
+            import signal
+            first = gpu_owner.claim(once=True)
+            os.kill(first._holder.process.pid, signal.SIGKILL)
+            while first.held: time.sleep(0.01)
+            again = gpu_owner.claim(once=True)
+            print(again is first, again.held, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)
+            """
+        )
+        self.assertEqual(script.end(), (0, "False True True\n", ""))
+
+
 class Interrupting(OnMachine):
     def waiting(self, **options):
         script = self.start("gpu_owner.claim(4)", **options)
