@@ -578,7 +578,8 @@ def _refuse_in_children() -> None:
     raise GPUUnavailable(
         f"process {pid}, from which this one was started, claimed GPUs before ({devices}), and they are what CUDA shows here: use "
         "them without a claim. If this is a child of multiprocessing that runs the main module again, put the claim under "
-        "`if __name__ == '__main__':`. A child that is to claim for itself must be started without CUDA_VISIBLE_DEVICES and "
+        "`if __name__ == '__main__':`. If a launcher such as Lightning's runs the script again, start it with `gpu-owner run` in "
+        "place of the claim. A child that is to claim for itself must be started without CUDA_VISIBLE_DEVICES and "
         f"{_MARK} in its environment."
     )
 

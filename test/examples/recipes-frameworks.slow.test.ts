@@ -1,0 +1,194 @@
+// docs/recipes-frameworks.md, and the recipe for wandb, with the real libraries. They are about 6 GB: `npm run test:recipes`.
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { finished, output, python, root, until, uuidOf } from '../support/machine.ts';
+import { fence } from '../support/pages.ts';
+import { signalLiving } from '../support/processes.ts';
+import { install, Lab, recipes } from './recipes.ts';
+
+const { venv, missing } = process.env.GPU_OWNER_RECIPES
+  ? install('requirements-frameworks.txt', 1_200)
+  : { venv: null, missing: 'only in `npm run test:recipes`' };
+
+const line = (heading: string, page = 'recipes-frameworks.md') => fence(page, 'sh', `## ${heading}`).trim();
+
+describe.skipIf(missing !== null)(
+  `with frameworks from PyPI${missing === null ? '' : `: ${missing}`}`,
+  () => {
+    let lab: Lab;
+    afterEach(() => lab.close());
+    const isFree = async () => (await lab.machine.states()).every((state) => state === 'free');
+    const both = [uuidOf(0), uuidOf(1)].join(',');
+    const expectOneEach = (gpus: number) => {
+      const byProcess = [...lab.gpusOf().values()];
+      expect(byProcess.map(({ size }) => size)).toEqual(byProcess.map(() => 1));
+      expect(new Set(byProcess.flatMap((one) => [...one])).size).toBe(gpus);
+    };
+
+    describe('ranks', () => {
+      const open = () => {
+        lab = new Lab(venv as string, 4);
+        lab.hideCuda(venv as string, ['python', 'torchrun', 'accelerate']);
+      };
+
+      test.each([
+        ['torchrun', fence('recipes-frameworks.md', 'sh').trim()],
+        ['Accelerate', line('Accelerate')],
+      ])('of %s see the GPUs of one claim, and compute together', async (_, words) => {
+        open();
+        const { code, stdout, stderr } = await lab.run(words);
+        expect(code, stderr).toBe(0);
+        const ranks = stdout.split('\n').filter((each) => each.startsWith('rank '));
+        expect(ranks.sort()).toEqual([`rank 0 of 2: 3.0 on ${both}`, `rank 1 of 2: 3.0 on ${both}`]);
+        await until(isFree);
+      });
+
+      test('of Lightning see the GPUs of one claim', async () => {
+        open();
+        const { code, stdout, stderr } = await lab.run(line('PyTorch Lightning'));
+        expect(code, stderr).toBe(0);
+        for (const rank of [0, 1]) expect(stdout).toContain(`rank ${rank} of 2 on ${both}\n`);
+        await until(isFree);
+      });
+
+      test('of a script for Lightning that claims itself are told who has the GPUs', async () => {
+        open();
+        const text = readFileSync(join(recipes, 'lightning_train.py'), 'utf8');
+        const claims = text.replace(/gpus = os.*/, 'import gpu_owner; gpus = gpu_owner.claim(2)');
+        expect(claims).not.toBe(text);
+        writeFileSync(join(lab.directory, 'claims.py'), claims);
+        const { code, stderr } = await lab.run('python claims.py');
+        expect(code).not.toBe(0);
+        expect(stderr).toMatch(/from which this one was started, claimed GPUs before[\s\S]*`gpu-owner run`/);
+        await until(isFree);
+      });
+
+      test('of torchrun keep the GPUs until the last has ended, whoever is killed', async () => {
+        open();
+        const program =
+          'import os, time\nopen(f"rank{os.environ[\'RANK\']}", "w").write(str(os.getpid()))\ntime.sleep(600)\n';
+        writeFileSync(join(lab.directory, 'waits.py'), program);
+        const words = fence('recipes-frameworks.md', 'sh').trim().replace('torchrun_train.py', 'waits.py');
+        const child = lab.machine.start(lab.words(words.replace(/--\s/, '-- setsid ')), {
+          env: lab.env,
+          cwd: lab.directory,
+        });
+        const end = finished(child, 'exit');
+        const pids = () =>
+          [0, 1].map((rank) => {
+            try {
+              return Number(readFileSync(join(lab.directory, `rank${rank}`), 'utf8'));
+            } catch {
+              return 0;
+            }
+          });
+        await until(() => pids().every((pid) => pid > 0), 60_000);
+        const parent = Number(/^PPid:\s+(\d+)/m.exec(readFileSync(`/proc/${pids()[0]}/status`, 'utf8'))?.[1]);
+        signalLiving(parent, 'SIGKILL');
+        await end;
+        expect((await lab.machine.states()).filter((state) => state === 'leased')).toHaveLength(2);
+        for (const pid of pids()) signalLiving(pid, 'SIGKILL');
+        await until(isFree);
+      });
+    });
+
+    describe('Ray', () => {
+      test('gives each task one of the claimed GPUs', async () => {
+        lab = new Lab(venv as string, 3, 2);
+        const { code, stdout, stderr } = await lab.run(line('Ray'));
+        expect(code, stderr).toBe(0);
+        expect(stdout).toContain('[0.0081');
+        expect(lab.trainings()).toHaveLength(4);
+        expectOneEach(2);
+        await until(isFree);
+      });
+
+      test('calls GPUs by UUID, refuses more than were claimed, and a killed program frees them', async () => {
+        lab = new Lab(venv as string, 3, 1);
+        const program = `import os, ray, time
+try: ray.init(address="local", num_gpus=3)
+except Exception as error: print(type(error).__name__, flush=True); ray.shutdown()
+ray.init(address="local")
+@ray.remote(num_gpus=1)
+def ids(): return ray.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
+print(ray.cluster_resources()["GPU"], ray.get(ids.remote()), os.getpid(), flush=True)
+time.sleep(600)`;
+        writeFileSync(join(lab.directory, 'program.py'), program);
+        const child = lab.machine.start(lab.words('gpu-owner run -n 2 -- python program.py'), {
+          env: lab.env,
+          cwd: lab.directory,
+        });
+        const end = finished(child, 'exit');
+        const printed = await output(child, /(?:\w+Error\n)?2\.0 .*\n/, 60_000);
+        expect(printed).toContain('ValueError\n');
+        expect(printed).toMatch(new RegExp(`2\\.0 \\(\\['(${uuidOf(0)}|${uuidOf(1)})'\\], '\\1'\\)`));
+        signalLiving(Number(printed.trim().split(' ').at(-1)), 'SIGKILL');
+        await end;
+        await until(isFree, 60_000);
+      });
+    });
+
+    describe('wandb', () => {
+      const agents = async (heading: string, config: (text: string) => string) => {
+        lab = new Lab(venv as string, 2);
+        const file = join(lab.directory, 'wandb_sweep.yaml');
+        writeFileSync(file, config(readFileSync(file, 'utf8')));
+        const server = lab.machine.start([
+          python,
+          join(import.meta.dirname, 'fixtures/wandb_server.py'),
+          file,
+        ]);
+        const url = await output(server, /http.*/);
+        const env = { WANDB_BASE_URL: url, WANDB_API_KEY: `local-${'0'.repeat(40)}`, WANDB_MODE: 'offline' };
+        const run = await lab.run(heading.replace('ENTITY/PROJECT/SWEEP', 'me/project/sweep'), env);
+        expect(run.code, run.stderr).toBe(0);
+        expect(
+          lab
+            .trainings()
+            .map(({ lr }) => lr)
+            .sort(),
+        ).toEqual([0.003, 0.01, 0.03, 0.1]);
+        expectOneEach(2);
+        await until(isFree);
+        return run.stdout + run.stderr;
+      };
+      const words = line('One GPU per wandb agent', 'recipes-workers.md');
+
+      test('one GPU for each agent', async () => {
+        const said = await agents(words, (text) => text.replace(/^command: .*$/m, ''));
+        expect(said).toMatch(/About to run command: \/usr\/bin\/env python wandb_train\.py/);
+      });
+
+      test('one GPU for each run', async () => {
+        const said = await agents(words.replace('gpu-owner run -- ', ''), (text) => text);
+        expect(said).toMatch(/About to run command: gpu-owner run -- python wandb_train\.py/);
+      });
+    });
+
+    // Its daemon needs a server. What it makes of the variables of a claim needs none.
+    test.each([
+      ['keeps the claim', '', `${uuidOf(0)} ${uuidOf(0)}`],
+      ['overrides the claim with --gpus', ', gpus="1"', '1 1'],
+    ])('the agent of ClearML %s', async (_, option, seen) => {
+      lab = new Lab(venv as string, 2);
+      const program = `import os
+from clearml_agent.session import Session
+Session(only_load_config=True${option})
+print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["NVIDIA_VISIBLE_DEVICES"])`;
+      writeFileSync(join(lab.directory, 'agent.py'), program);
+      const { stdout, stderr } = await lab.run('gpu-owner run -- python agent.py');
+      expect(stdout.trim().split('\n').at(-1), stderr).toBe(seen);
+    });
+
+    test('the page shows of Lightning what the program does', () => {
+      const shown = fence('recipes-frameworks.md', 'python', '## PyTorch Lightning');
+      const program = readFileSync(join(root, 'examples/recipes/lightning_train.py'), 'utf8');
+      expect(program).toContain(shown.split('\n')[0]);
+      for (const option of ['devices=len(gpus)', 'strategy="ddp"']) {
+        expect(shown).toContain(option);
+        expect(program).toContain(option);
+      }
+    });
+  },
+);

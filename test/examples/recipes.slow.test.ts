@@ -1,0 +1,239 @@
+// docs/recipes-workers.md as its readers run it, with the real libraries from PyPI; and the notebooks and debuggers of
+// docs/python-environments.md. That each worker has one GPU, and no GPU two workers, is told by test/examples/fixtures/witness.py.
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { finished, root, until } from '../support/machine.ts';
+import { fence } from '../support/pages.ts';
+import { freePort } from '../support/ports.ts';
+import { signalLiving } from '../support/processes.ts';
+import { install, Lab, recipes } from './recipes.ts';
+
+const pages = ['recipes.md', 'recipes-workers.md', 'recipes-frameworks.md'];
+const textOf = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
+
+describe('the pages', () => {
+  const shown = pages.flatMap((page) => [
+    ...textOf(page).matchAll(/^<!-- examples\/recipes\/(\S+) -->\n```\w+\n([\s\S]*?)^```$/gm),
+  ]);
+
+  test.each(shown.map(([, name, body]) => [name as string, body as string]))(
+    'show %s as it is',
+    (name, body) => {
+      expect(body).toBe(readFileSync(join(recipes, name), 'utf8'));
+    },
+  );
+
+  test('show or name every file', () => {
+    const all = pages.map(textOf).join('\n');
+    const files = readdirSync(recipes, { recursive: true, withFileTypes: true }).filter((entry) =>
+      entry.isFile(),
+    );
+    for (const { name } of files) if (!name.startsWith('requirements')) expect(all).toContain(name);
+    expect(shown.length).toBeGreaterThan(4);
+  });
+
+  test('show the same command in the table as in the recipe', () => {
+    const commands = [...textOf('recipes.md').matchAll(/^\| \[.*?\]\((\S+?)#.*?\) \| `(.*)` \|$/gm)];
+    expect(commands.length).toBeGreaterThan(8);
+    for (const [, page = '', command = ''] of commands) expect(textOf(page)).toContain(command);
+  });
+});
+
+const { venv, missing } = install('requirements.txt', 180);
+
+describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? '' : `: ${missing}`}`, () => {
+  let lab: Lab;
+  afterEach(() => lab.close());
+  const open = (gpus: number, together = gpus) => {
+    lab = new Lab(venv as string, gpus, together);
+    return lab;
+  };
+  const line = (heading: string) => fence('recipes-workers.md', 'sh', `## ${heading}`);
+
+  /** Each process had one GPU, and all GPUs were used. */
+  const expectOneEach = (gpus: number) => {
+    const byProcess = [...lab.gpusOf().values()];
+    expect(byProcess.map(({ size }) => size)).toEqual(byProcess.map(() => 1));
+    expect(new Set(byProcess.flatMap((one) => [...one])).size).toBe(gpus);
+  };
+  const isFree = async () => (await lab.machine.states()).every((state) => state === 'free');
+
+  test('one GPU for each worker of Optuna', async () => {
+    open(2);
+    const { code, stderr } = await lab.run(line('One GPU per Optuna worker'));
+    expect(code, stderr).toBe(0);
+    expectOneEach(2);
+    // Each worker may have begun its last trial when another one ended the study.
+    expect([20, 21]).toContain(lab.trainings().length);
+    expect(await isFree()).toBe(true);
+  });
+
+  test('a killed worker of Optuna gives its GPU to the next', async () => {
+    open(2);
+    const child = lab.machine.start(lab.words(line('One GPU per Optuna worker')), {
+      env: lab.env,
+      cwd: lab.directory,
+    });
+    const end = finished(child);
+    await until(() => lab.gpusOf().size === 2);
+    const [first = 0] = lab.gpusOf().keys();
+    signalLiving(first, 'SIGKILL');
+    // A third worker, on its GPU.
+    await until(() => lab.gpusOf().size > 2);
+    expect((await end).code).toBe(123);
+    expectOneEach(2);
+    expect(lab.trainings().length).toBeGreaterThanOrEqual(20);
+  });
+
+  test('workers without a claim fail', async () => {
+    open(2);
+    const { code, stderr } = await lab.run('python optuna_worker.py');
+    expect(code).toBe(1);
+    expect(stderr).toContain('CUDA shows 2 GPUs');
+    const workers = 'python optuna_worker.py & python optuna_worker.py & wait -n; kill $(jobs -p)';
+    const both = await lab.run(`gpu-owner run -- bash -c '${workers}'`);
+    expect(both.stderr).toContain('BlockingIOError');
+  });
+
+  test('one GPU for each job of Hydra', async () => {
+    open(2);
+    const { code, stdout, stderr } = await lab.run(line('One GPU per Hydra job'));
+    expect(code, stdout + stderr).toBe(0);
+    expect(
+      lab
+        .trainings()
+        .map(({ lr }) => lr)
+        .sort(),
+    ).toEqual([0.003, 0.01, 0.03, 0.1]);
+    expect(lab.gpusOf().size).toBe(2);
+    expectOneEach(2);
+    expect(await isFree()).toBe(true);
+  });
+
+  test.each([
+    ['which wait for each other', /^pytest -n 4$/m],
+    ['of a job', /^gpu-owner run -n 2 -- pytest -n 2$/m],
+  ])('one GPU for each worker of pytest-xdist, %s', async (_, command) => {
+    open(2);
+    const program = `import pytest\nfrom model import train\n
+@pytest.mark.parametrize("number", range(12))
+def test_training(number, gpu):
+    assert gpu == 0
+    train(number)\n`;
+    const project = join(lab.directory, 'xdist');
+    writeFileSync(join(project, 'test_training.py'), program);
+    const [words = ''] = command.exec(textOf('recipes-workers.md')) ?? [];
+    const PYTHONPATH = `${lab.env.PYTHONPATH}:${lab.directory}`;
+    const { code, stdout, stderr } = await lab.run(words, { PYTHONPATH }, project);
+    expect(code, stdout + stderr).toBe(0);
+    expect(stdout).toMatch(/12 passed/);
+    expectOneEach(2);
+    expect(await isFree()).toBe(true);
+  });
+
+  test('a kernel of Jupyter has a GPU, keeps it over a restart, and frees it', async () => {
+    open(1);
+    const kernel = join(lab.machine.directory, 'home/.local/share/jupyter/kernels/python3-gpu');
+    const script = `
+import os, pathlib, sys, time
+from jupyter_client.manager import KernelManager
+os.makedirs(sys.argv[1]); pathlib.Path(sys.argv[1], "kernel.json").write_text(sys.stdin.read())
+manager = KernelManager(kernel_name="python3-gpu")
+manager.start_kernel()
+
+def ask(code):
+    client = manager.client(); client.start_channels(); client.wait_for_ready(timeout=60)
+    out = []
+    reply = client.execute_interactive(code, timeout=60, output_hook=lambda message: out.append(message["content"].get("text", "")))
+    client.stop_channels()
+    return "".join(out).strip() or reply["content"].get("ename")
+
+first = ask("import os; print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'])").split()
+manager.restart_kernel()
+again = ask("import os; print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'])").split()
+print(first[0] != again[0], first[1] == again[1] == "${'GPU-00000000-0000-4000-8000-000000000000'}", flush=True)
+client = manager.client(); client.start_channels(); client.wait_for_ready(timeout=60)
+client.execute("open('busy', 'w').close(); import time; time.sleep(600)")
+while not os.path.exists("busy"): time.sleep(0.01)
+manager.interrupt_kernel()
+print(client.get_shell_msg(timeout=60)["content"]["ename"], flush=True)
+client.stop_channels()
+manager.shutdown_kernel()
+`;
+    const program = join(lab.directory, 'kernels.py');
+    writeFileSync(program, script);
+    const { code, stdout, stderr } = await lab.machine.run(
+      lab.words(`python ${program} ${kernel}`),
+      { env: lab.env, cwd: lab.directory },
+      fence('python-environments.md', 'json'),
+    );
+    expect(code, stderr).toBe(0);
+    expect(stdout).toBe('True True\nKeyboardInterrupt\n');
+    await until(isFree);
+  });
+
+  test('a notebook claims in its first cell', async () => {
+    open(2);
+    const [first, second] = ['python-environments.md'].flatMap((page) =>
+      [...textOf(page).matchAll(/^```python\n((?:import gpu_owner|gpus\.release)[\s\S]*?)\n```/gm)].map(
+        ([, body]) => body,
+      ),
+    );
+    const cells = JSON.stringify([first, 'from model import train; train(0.1)', second, 'print(gpus.held)']);
+    const program = `import json, nbformat, nbclient
+cells = [nbformat.v4.new_code_cell(each) for each in json.loads(${JSON.stringify(cells)})]
+nbclient.NotebookClient(notebook := nbformat.v4.new_notebook(cells=cells), kernel_name="python3").execute()
+print(notebook.cells[-1].outputs[0].text.strip())`;
+    writeFileSync(join(lab.directory, 'notebook.py'), program);
+    const { code, stdout, stderr } = await lab.run('python notebook.py', { WITNESS_TOGETHER: '1' });
+    expect(code, stderr).toBe(0);
+    expect(stdout.trim()).toBe('False');
+    expect(lab.trainings()).toHaveLength(1);
+    await until(isFree);
+  });
+
+  test('a debugger attaches to a program that has its GPU', async () => {
+    open(1);
+    writeFileSync(join(lab.directory, 'train.py'), 'from model import train\ntrain(0.1)\n');
+    const port = String(await freePort());
+    const words = fence('python-environments.md', 'sh', "- **Python's debugger**").trim();
+    expect(words).toContain('--listen 5678');
+    const child = lab.machine.start(lab.words(words.replace('5678', port)), {
+      env: lab.env,
+      cwd: lab.directory,
+    });
+    const end = finished(child);
+    const attach = `import json, socket, sys, time
+for _ in range(600):
+    try: connection = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); break
+    except OSError: time.sleep(0.1)
+def say(seq, command, **arguments):
+    data = json.dumps({"type": "request", "seq": seq, "command": command, "arguments": arguments}).encode()
+    connection.sendall(b"Content-Length: %d\\r\\n\\r\\n" % len(data) + data)
+seen = b""
+def hear(what):
+    global seen
+    while what not in seen:
+        data = connection.recv(65536)
+        assert data, seen
+        seen += data
+say(1, "initialize", adapterID="debugpy")
+say(2, "attach")
+hear(b'"initialized"')
+print("waits", flush=True)
+sys.stdin.readline()
+say(3, "configurationDone")
+hear(b'"terminated"')`;
+    const debuggerProgram = lab.machine.start(['python', '-c', attach, port], { env: lab.env });
+    const ended = finished(debuggerProgram);
+    await new Promise((resolve) => debuggerProgram.stdout?.once('data', resolve));
+    expect(await lab.machine.states()).toEqual(['leased']);
+    expect(lab.trainings()).toEqual([]);
+    debuggerProgram.stdin?.end('\n');
+    expect(await ended).toMatchObject({ code: 0 });
+    const { code, stderr } = await end;
+    expect(code, stderr).toBe(0);
+    expect(lab.trainings()).toHaveLength(1);
+  });
+});
