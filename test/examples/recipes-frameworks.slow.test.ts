@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { finished, output, python, root, until, uuidOf } from '../support/machine.ts';
 import { fence } from '../support/pages.ts';
+import { freePort } from '../support/ports.ts';
 import { signalLiving } from '../support/processes.ts';
 import { install, Lab, recipes } from './recipes.ts';
 
@@ -104,15 +105,16 @@ describe.skipIf(missing !== null)(
         await until(isFree);
       });
 
-      test('calls GPUs by UUID, refuses more than were claimed, and a killed program frees them', async () => {
+      test('calls GPUs by UUID, refuses more than were claimed, and keeps them while a process of it lives', async () => {
         lab = new Lab(venv as string, 3, 1);
         const program = `import os, ray, time
+refused = None
 try: ray.init(address="local", num_gpus=3)
-except Exception as error: print(type(error).__name__, flush=True); ray.shutdown()
+except Exception as error: refused = type(error).__name__; ray.shutdown()
 ray.init(address="local")
 @ray.remote(num_gpus=1)
 def ids(): return ray.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
-print(ray.cluster_resources()["GPU"], ray.get(ids.remote()), os.getpid(), flush=True)
+print(refused, ray.cluster_resources()["GPU"], ray.get(ids.remote()), os.getpid(), flush=True)
 time.sleep(600)`;
         writeFileSync(join(lab.directory, 'program.py'), program);
         const child = lab.machine.start(lab.words('gpu-owner run -n 2 -- python program.py'), {
@@ -120,11 +122,34 @@ time.sleep(600)`;
           cwd: lab.directory,
         });
         const end = finished(child, 'exit');
-        const printed = await output(child, /(?:\w+Error\n)?2\.0 .*\n/, 60_000);
-        expect(printed).toContain('ValueError\n');
-        expect(printed).toMatch(new RegExp(`2\\.0 \\(\\['(${uuidOf(0)}|${uuidOf(1)})'\\], '\\1'\\)`));
+        const printed = await output(child, /\w+ 2\.0 .*\n/, 60_000);
+        expect(printed).toMatch(
+          new RegExp(`^ValueError 2\\.0 \\(\\['(${uuidOf(0)}|${uuidOf(1)})'\\], '\\1'\\)`),
+        );
         signalLiving(Number(printed.trim().split(' ').at(-1)), 'SIGKILL');
         await end;
+        expect((await lab.machine.states()).filter((state) => state === 'leased')).toHaveLength(2);
+        // Its agents notice after a minute.
+        await until(isFree, 180_000);
+      }, 300_000);
+
+      test('as a cluster is a job, which can be cancelled', async () => {
+        lab = new Lab(venv as string, 3, 1);
+        const submit = fence('recipes-frameworks.md', 'sh', 'For a cluster that outlives').trim();
+        const program = `import ray, time
+for last in [False] * 120 + [True]:
+    try: ray.init(address="auto"); break
+    except ConnectionError:
+        if last: raise
+        time.sleep(0.5)
+print(ray.cluster_resources()["GPU"])`;
+        writeFileSync(join(lab.directory, 'program.py'), program);
+        const options = `--port ${await freePort()} --include-dashboard=false`;
+        const { code, stdout, stderr } = await lab.run(`${submit} ${options}\npython program.py`);
+        expect(code, stderr).toBe(0);
+        expect(stdout).toBe('1\n2.0\n');
+        const cancelled = await lab.run('gpu-owner cancel ray');
+        expect(cancelled.code, cancelled.stderr).toBe(0);
         await until(isFree, 60_000);
       });
     });

@@ -219,7 +219,7 @@ def hear(what):
         assert data, seen
         seen += data
 say(1, "initialize", adapterID="debugpy")
-say(2, "attach")
+say(2, "attach", justMyCode=True)
 hear(b'"initialized"')
 print("waits", flush=True)
 sys.stdin.readline()

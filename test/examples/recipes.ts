@@ -4,7 +4,8 @@ import { createHash } from 'node:crypto';
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { delimiter, join } from 'node:path';
-import { type Finished, launcher, Machine, root } from '../support/machine.ts';
+import { type Finished, launcher, Machine, root, signalAll } from '../support/machine.ts';
+import { processesWith } from '../support/processes.ts';
 
 export const recipes = join(root, 'examples/recipes');
 const fixtures = join(import.meta.dirname, 'fixtures');
@@ -59,6 +60,7 @@ export class Lab {
       PYTHONDONTWRITEBYTECODE: '1',
       HOME: home,
       XDG_CACHE_HOME: undefined,
+      RAY_TMPDIR: join(this.machine.directory, 'ray'),
       WITNESS: witness,
       WITNESS_TOGETHER: String(together),
     };
@@ -96,7 +98,9 @@ export class Lab {
     return all;
   }
 
-  close(): Promise<void> {
-    return this.machine.close();
+  /** Ends what a failed test has left behind, too: daemons of Ray, a program that waits for its debugger. */
+  async close(): Promise<void> {
+    signalAll(processesWith(`WITNESS=${this.env.WITNESS}`), 'SIGKILL');
+    await this.machine.close();
   }
 }
