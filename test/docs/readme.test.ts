@@ -465,7 +465,7 @@ describe('names', () => {
     const foreign = new Set([
       ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
       ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
-      ...['--device', '--nv', '--no-capture-output'],
+      ...['--device', '--nv', '--no-capture-output', '--nproc-per-node'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
       ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
       ...['--query-gpu', '--query-compute-apps', '--format'],
@@ -564,7 +564,8 @@ describe('names', () => {
 
   test('examples of configuration files are valid', () => {
     const examples = fences.filter(
-      ({ language, file, body }) => language === 'yaml' && file === null && !/^steps:/m.test(body),
+      ({ language, file, body }) =>
+        language === 'yaml' && file === null && !/^(?:steps|program):/m.test(body),
     );
     expect(examples.length).toBeGreaterThan(1);
     for (const { page, line, body } of examples) {
