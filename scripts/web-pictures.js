@@ -62,7 +62,8 @@ async function showDay(route) {
     for (const [i, gpu] of gpus.entries()) {
       const isLeased = (slot) => Math.sin(slot / (17 + 5 * i) + i) > -0.3 * (i % 3);
       const wave = (slot, of) => Math.round(of * (0.85 + 0.15 * Math.sin(slot * (1.7 + i))));
-      for (let slot = 20 * (i % 2); slot < 288; slot++) {
+      // The last slot is what the cards show.
+      for (let slot = 20 * (i % 2); slot < 287; slot++) {
         const isOn = isLeased(slot) && i < 7;
         gpu.leasedPercent[slot] = isOn ? 100 : 0;
         gpu.utilizationPercent[slot] = isOn ? wave(slot, 95 - 8 * i) : 0;

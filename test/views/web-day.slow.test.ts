@@ -3,6 +3,8 @@ import type { ServerResponse } from 'node:http';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
+import type { Host } from '../../lib/config/index.ts';
+import { FleetView } from '../../lib/views/fleet-view.ts';
 import type { MachineSnapshot, MachineView, ShownGPU } from '../../lib/views/machine-view.ts';
 import { Day, SLOT_MS, SLOTS } from '../../lib/views/web/day.ts';
 import { Feed } from '../../lib/views/web/feed.ts';
@@ -132,6 +134,53 @@ describe('a month of uptime', () => {
     expect((looks - looksBefore) / (30 * 24 * 60)).toBeLessThan(1.3);
     expect(lines - linesBefore).toBeGreaterThan(30 * 24 * 20);
     expect(JSON.stringify(feed.history()).length).toBeLessThan(answerBefore * 1.5);
+    feed.close();
+  });
+
+  test('takes no more memory with five hosts, of which some are down and one always is', {
+    timeout: 120_000,
+  }, async () => {
+    const hosts = Array.from({ length: 5 }, (_, i) => ({ name: `host-${i}`, command: null }));
+    const view = new FleetView(hosts as unknown as Host[]);
+    const feed = new Feed(view, 30_000);
+    let minute = 0;
+    const snapshotOf = (i: number) => ({
+      time: new Date().toISOString(),
+      gpus: [gpu(0), gpu(1, { uuid: `GPU-${minute % 3_000}`, lease: { user: `user ${minute}` } })],
+      queue: Array.from({ length: (minute + i) % 20 }, (_, position) => ({
+        position,
+        user: `user ${minute}`,
+      })),
+      waiting: (minute + i) % 20,
+      intruders: [],
+      problem: null,
+    });
+    const live = async (days: number) => {
+      for (const end = minute + days * 24 * 60; minute < end; minute++) {
+        for (const [i, machine] of view.machines.entries()) {
+          const isDown = i === 4 || (minute + 300 * i) % 1_440 < 240;
+          const error = { code: 'ERR_HOST', message: `connection ${minute} refused` };
+          machine.take(
+            (isDown ? { records: null, error } : { records: [snapshotOf(i)], error: null }) as Parameters<
+              typeof machine.take
+            >[0],
+          );
+        }
+        await vi.advanceTimersByTimeAsync(60_000);
+      }
+    };
+    await live(2);
+    const before = heap();
+    await live(30);
+    expect(heap() - before).toBeLessThan(2 * 2 ** 20);
+    const { machines } = feed.history();
+    expect(machines.map(({ host }) => host)).toEqual(hosts.map(({ name }) => name));
+    expect(machines.map(({ gpus }) => gpus.length > 0)).toEqual([true, true, true, true, false]);
+    for (const { gpus } of machines) expect(gpus.length).toBeLessThanOrEqual(256);
+    // Four hours of each day the host was down: nothing is known of these.
+    const gaps = (machines[0]?.gpus[0]?.utilizationPercent ?? []).filter((each) => each === null).length;
+    expect(gaps / SLOTS).toBeGreaterThan(0.14);
+    expect(gaps / SLOTS).toBeLessThan(0.2);
     feed.close();
   });
 });
