@@ -442,7 +442,7 @@ describe('names', () => {
       helps.set(name, stdout);
     }
   });
-  const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z-]*/g) ?? []);
+  const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]*/g) ?? []);
 
   test('options in commands exist in the help of the command', () => {
     const lines = [
@@ -465,7 +465,9 @@ describe('names', () => {
     const foreign = new Set([
       ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
       ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
-      ...['--device', '--nv', '--no-capture-output', '--nproc-per-node'],
+      ...['--device', '--nv', '--no-capture-output'],
+      ...['--nproc-per-node', '--standalone', '--docker', '--gpu_ids', '--main_process_port', '--multi_gpu'],
+      ...['--num_processes'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
       ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
       ...['--query-gpu', '--query-compute-apps', '--format'],
