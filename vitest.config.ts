@@ -14,6 +14,7 @@ export default defineConfig({
       { extends: true, test: { name: 'slow', include: SLOW } },
     ],
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
+    setupFiles: ['test/setup/limits.ts'],
     // Each test file is a process of its own: the addon, `CUDA_VISIBLE_DEVICES` and locks are process-wide state.
     pool: 'forks',
     // The tests start many processes themselves, and wait for them a third of the time: a file more than there are processors

@@ -66,7 +66,20 @@ function npm(directory: string, ...args: string[]): string {
   const env = Object.fromEntries(
     Object.entries(process.env).filter(([name]) => !/^npm_|^INIT_CWD$/.test(name)),
   );
-  return execFileSync('npm', [...args, '--loglevel=error'], { cwd: directory, encoding: 'utf8', env });
+  const install = () =>
+    execFileSync('npm', [...args, '--loglevel=error'], {
+      cwd: directory,
+      encoding: 'utf8',
+      env,
+      timeout: 50_000,
+    });
+  try {
+    return install();
+  } catch (error) {
+    // It stood still once, in the middle of unpacking, for more than an hour. 600 more tries have not shown why.
+    if ((error as NodeJS.ErrnoException).code !== 'ETIMEDOUT') throw error;
+    return install();
+  }
 }
 
 function files(...command: [string, ...string[]]): string[] {
