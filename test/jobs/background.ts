@@ -96,11 +96,11 @@ export class Jobs {
     // Not by its name: the file was made without one.
     const files = names(this.machine.lockDirectory)
       .filter((name) => name.startsWith('jobs-'))
-      .map((name) => statSync(join(this.machine.lockDirectory, name)).ino);
+      .map((name) => identityOf(join(this.machine.lockDirectory, name)));
     return names('/proc')
       .filter((name) => /^\d+$/.test(name))
       .filter((pid) =>
-        names(`/proc/${pid}/fd`).some((fd) => files.includes(inodeOf(`/proc/${pid}/fd/${fd}`))),
+        names(`/proc/${pid}/fd`).some((fd) => files.includes(identityOf(`/proc/${pid}/fd/${fd}`))),
       )
       .map(Number);
   }
@@ -125,10 +125,12 @@ function names(directory: string): string[] {
   }
 }
 
-function inodeOf(path: string): number {
+/** Other file systems, and pipes, have the same numbers of inodes. */
+function identityOf(path: string): string | null {
   try {
-    return statSync(path).ino;
+    const { dev, ino } = statSync(path);
+    return `${dev}:${ino}`;
   } catch {
-    return -1;
+    return null;
   }
 }

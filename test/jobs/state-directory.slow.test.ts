@@ -378,7 +378,7 @@ while True: time.sleep(1000)`;
       record(request, { ...times, ...pids }, { ...times, ...pids }),
       record({ ...request, lock: living }, { ...times, ...pids }, { ...times, ...pids }),
       record(
-        { ...request, lock: { ...living, path: '/gone' } },
+        { ...request, lock: { ...living, path: join(machine.directory, 'gone') } },
         { ...times, ...pids },
         { ...times, ...pids },
       ),
