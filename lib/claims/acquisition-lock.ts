@@ -5,7 +5,15 @@ import { describeOwner, locking, now, ownersOf, pathIn, warn, warnOnce } from '.
 import type { Effectful } from './effects.ts';
 import type { UnexplainedLock } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
+import {
+  decodeRecord,
+  encodeRecord,
+  leaseInfo,
+  MAX_GENERATIONS,
+  naturalNumber,
+  RECORD_SIZE,
+  type RecordContents,
+} from './record.ts';
 
 const NAME = 'acquisition.lock';
 /** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
@@ -142,8 +150,9 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
-  const byte = EPOCHS + Number(record?.generation);
-  if (!Number.isSafeInteger(byte) || byte < EPOCHS) return null;
+  const generation = naturalNumber(record?.generation, MAX_GENERATIONS);
+  if (generation === null) return null;
+  const byte = EPOCHS + generation;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
 }
 

@@ -3,7 +3,7 @@
 import { readSync } from 'node:fs';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
+import { decodeRecord, encodeRecord, naturalNumber, RECORD_SIZE } from './record.ts';
 
 export interface ClaimCounts {
   /** GPUs were given. */
@@ -43,9 +43,6 @@ function readCounts(file: number): ClaimCounts {
   const block = Buffer.alloc(RECORD_SIZE);
   readSync(file, block, 0, RECORD_SIZE, 0);
   const record = decodeRecord(block) ?? {};
-  const count = (name: keyof ClaimCounts) => {
-    const value = Number(record[name]);
-    return Number.isSafeInteger(value) && value > 0 ? value : 0;
-  };
+  const count = (name: keyof ClaimCounts) => naturalNumber(record[name]) ?? 0;
   return { granted: count('granted'), handedOver: count('handedOver'), refused: count('refused') };
 }

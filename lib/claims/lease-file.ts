@@ -4,7 +4,7 @@ import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
 import { bootId, bootMilliseconds, type LockOwner, ownersOf, readLink } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, leaseInfo, RECORD_SIZE } from './record.ts';
+import { decodeRecord, leaseInfo, MAX_GENERATIONS, naturalNumber, RECORD_SIZE } from './record.ts';
 
 // Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this tenure: whoever wants to
 // know when the lease ends waits there, and so never stands in the way of the next claimant.
@@ -84,10 +84,8 @@ export function isTenure(descriptor: number, generation: number): boolean {
  */
 export function readHolder(descriptor: number): Record<string, unknown> | null {
   const record = readRecord(descriptor);
-  const generation = Number(record?.generation);
-  return Number.isSafeInteger(generation) && generation >= 0 && isTenure(descriptor, generation)
-    ? record
-    : null;
+  const generation = naturalNumber(record?.generation, MAX_GENERATIONS);
+  return generation !== null && isTenure(descriptor, generation) ? record : null;
 }
 
 /** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */

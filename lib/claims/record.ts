@@ -124,8 +124,8 @@ export function decodeRecord(block: Uint8Array): Record<string, unknown> | null 
 export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
   const info: LeaseInfo = {
     user: text(record?.user, 32) ?? 'somebody',
-    uid: count(record?.uid, 2 ** 32 - 1),
-    pid: count(record?.pid, 2 ** 22) || null,
+    uid: naturalNumber(record?.uid, 2 ** 32 - 1),
+    pid: naturalNumber(record?.pid, 2 ** 22) || null,
     host: text(record?.host, 64),
     command: text(record?.command, 200),
     since: time(record?.since),
@@ -133,13 +133,13 @@ export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
   };
   const until = moment(record?.until);
   if (until !== null) info.until = until;
-  const job = count(record?.job, 2 ** 31);
+  const job = naturalNumber(record?.job, 2 ** 31);
   if (job) info.job = job;
   const name = text(record?.name, 64);
   if (name !== null) info.name = name;
   const note = text(record?.note, 200);
   if (note !== null) info.note = note;
-  const survivors = count(record?.survivors, 2 ** 22);
+  const survivors = naturalNumber(record?.survivors, 2 ** 22);
   if (survivors) info.survivors = survivors;
   return info;
 }
@@ -148,7 +148,8 @@ function text(value: unknown, most: number): string | null {
   return typeof value === 'string' ? sanitize(value, most) || null : null;
 }
 
-function count(value: unknown, most: number): number | null {
+/** A number from a record: `Number()` would throw for an object whose methods somebody has overwritten. */
+export function naturalNumber(value: unknown, most = Number.MAX_SAFE_INTEGER): number | null {
   return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= most ? Number(value) : null;
 }
 
