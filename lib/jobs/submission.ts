@@ -41,7 +41,7 @@ import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
 import { checkNotification, notifierOf, startNotifier } from './notification.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, waitingVariable } from './waiter.ts';
+import { type ContinuedWait, WAITING, waitingVariable } from './waiter.ts';
 
 /** A user's wishes besides the claim. */
 export interface JobOptions {
@@ -461,10 +461,11 @@ function ownArguments(words: number): Buffer {
   return line.subarray(at);
 }
 
-/** As bytes, without what is for the program that called this one: how it wants to read errors. */
+/** As bytes, without what is for this process only: how its caller wants to read errors, and the slot of a wait. The job has its own. */
 function ownEnvironment(): Buffer {
   const entries = readFileSync('/proc/self/environ', 'latin1').split('\0');
-  return Buffer.from(entries.filter((entry) => !entry.startsWith('GPU_OWNER_ERRORS=')).join('\0'), 'latin1');
+  const isOwn = (entry: string) => entry.startsWith('GPU_OWNER_ERRORS=') || entry.startsWith(`${WAITING}=`);
+  return Buffer.from(entries.filter((entry) => !isOwn(entry)).join('\0'), 'latin1');
 }
 
 /** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together, each with a pointer to it. */

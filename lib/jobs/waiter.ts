@@ -8,7 +8,7 @@ import { INHERITED, parseInherited } from './inherited.ts';
 export const WAITER = 'gpu-owner-waiter';
 
 /** Names the variable by which a wait goes on in another process. */
-const WAITING = 'GPU_OWNER_WAITING';
+export const WAITING = 'GPU_OWNER_WAITING';
 /** The form of its contents: what is left in another one is closed, and the wait begins anew. */
 const FORMAT = 2;
 /** The kernel refuses a variable of more than 128 KiB. */
@@ -119,18 +119,48 @@ export function continueWait(): ContinuedWait {
   const text = process.env[WAITING];
   delete process.env[WAITING];
   const [, format, list = '', json = ''] = /^(\d+) fds=([\d,]*) (.*)$/s.exec(text ?? '') ?? [];
-  const descriptors = list.split(',').filter(Boolean).map(Number);
+  const descriptors = list.split(',').map(Number).filter(isHandedOn);
   // Nothing of it is for the command, but for what the caller hands on himself.
   const isOpen = descriptors.every((descriptor) => native().processCloseOnExec(descriptor) === 0);
   try {
     if (format === String(FORMAT) && isOpen) {
-      const { rested, keep, told } = JSON.parse(json);
-      restoreTold(told);
-      return { rested, keep };
+      const left: unknown = JSON.parse(json);
+      if (isLeft(left, descriptors)) {
+        restoreTold(left.told);
+        return { rested: left.rested, keep: left.keep };
+      }
     }
   } catch {}
   for (const descriptor of descriptors) native().fileClose(descriptor);
   return { rested: null, keep: [] };
+}
+
+/** Other descriptors are not from a waiter, but of somebody who has set the variable. */
+function isHandedOn(descriptor: number): boolean {
+  return Number.isSafeInteger(descriptor) && descriptor >= 200 && descriptor < 2 ** 31;
+}
+
+/** Whether it is what {@link waitingVariable} writes: anybody can set a variable. */
+function isLeft(
+  value: unknown,
+  descriptors: readonly number[],
+): value is { rested: Rested; keep: number[]; told: ReturnType<typeof toldSoFar> } {
+  const { rested, keep, told } = Object(value);
+  const { slot, rest } = Object(rested);
+  const { descriptor, number, since } = Object(slot);
+  const { began, since: restedSince, end } = Object(rest);
+  const isPair = (each: unknown) =>
+    Array.isArray(each) && each.length === 2 && each.every((text) => typeof text === 'string');
+  return (
+    Array.isArray(keep) &&
+    [descriptor, ...keep].every((each) => descriptors.includes(each)) &&
+    Number.isSafeInteger(number) &&
+    number >= 0 &&
+    typeof since === 'string' &&
+    (rest === null || [began, restedSince, end ?? 0].every((each) => Number.isFinite(each))) &&
+    Array.isArray(told) &&
+    told.every(isPair)
+  );
 }
 
 /** The environment variable that has a process go on with a wait. @param told as `toldSoFar` has it */

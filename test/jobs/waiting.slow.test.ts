@@ -370,6 +370,29 @@ test('what another version has left is closed, and the wait begins anew', async 
   expect({ code, stdout }).toEqual({ code: 1, stdout: '\n0\n' });
 });
 
+test.each([
+  ['2 fds=1 {}'],
+  ['2 fds= {"rested":{},"keep":[],"told":[]}'],
+  ['2 fds=205 {"rested":{"slot":{"descriptor":205,"number":0,"since":"x"},"rest":null},"keep":[],"told":[]}'],
+])('a variable that somebody has made up changes no wait: %s', async (value) => {
+  const script = 'exec 205</dev/null; exec "$@"';
+  const words = ['bash', '-c', script, 'bash', ...START, '--', 'sh', '-c', 'echo "ran$GPU_OWNER_WAITING"'];
+  const env = { GPU_OWNER_WAITING: value };
+  expect(await machine.run(words, { env })).toMatchObject({ code: 0, stdout: 'ran\n', stderr: '' });
+});
+
+test('a job keeps its own slot where the one who submits it has such a variable', async () => {
+  const env = { GPU_OWNER_WAITING: '2 fds= {"rested":null,"keep":[],"told":[]}' };
+  const show = 'echo "$GPU_OWNER_WAITING"; readlink /proc/self/fd/* | grep -c line.lock';
+  const { code } = await machine.runCommand(['submit', '--placeholder=none', '--', 'sh', '-c', show], {
+    env,
+  });
+  expect(code).toBe(0);
+  await machine.runCommand(['wait', '1']);
+  // Nor is it told that it waits, for itself.
+  expect((await machine.runCommand(['logs', '1'])).stdout).toBe('\n0\n');
+});
+
 test('five hundred that wait are no burden, and wake one after the other', async () => {
   const { child, release } = await holder();
   const [first] = await queueUp([['true']]);
