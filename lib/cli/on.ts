@@ -1,7 +1,7 @@
 // `run` and `submit` on another machine.
 import type { GPUOwnerError } from '../errors.ts';
 import { type Answer, askHosts, chooseHosts, type Failure, runOnHost, submitOnHost } from '../fleet/index.ts';
-import { showValue } from '../platform/index.ts';
+import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
@@ -64,7 +64,7 @@ function check(parsed: Parsed) {
     throw usage('--on any does not wait: it takes the first host on which enough GPUs are free now');
   const hosts = chooseHosts(list, '--on', 'any');
   const directory = process.cwd();
-  const size = [directory, ...parsed.args].reduce((sum, word) => sum + Buffer.byteLength(word) + 3, 0);
+  const size = Buffer.byteLength(shellWords([directory, ...parsed.args])); // quoted: each ' takes four
   if (size > MAX_WORDS_LENGTH)
     throw usage(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
   const odd = [directory, ...parsed.args].find((word) => word.includes('\ufffd'));

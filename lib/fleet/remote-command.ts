@@ -4,7 +4,7 @@ import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import type { Host } from '../config/index.ts';
-import { sanitize } from '../platform/index.ts';
+import { sanitize, shellWords } from '../platform/index.ts';
 import {
   explain,
   type Failure,
@@ -45,7 +45,8 @@ const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteComm
 const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
 
 /** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
-const LEASHED = leashed('kill -s HUP "$$"');
+const leashedWith = (directory: string) =>
+  leashed(`{ kill -s HUP "$$"; rm -rf -- ${shellWords([directory])}; }`);
 /** The exit code of gpu-owner where not enough GPUs are free. */
 const REFUSED = 75;
 const MAX_LOG_LENGTH = 100_000;
@@ -64,19 +65,20 @@ export async function runOnHost(host: Host, command: RemoteCommand): Promise<Rem
     return { state: 'failed', error: { code: 'ERR_NO_SSH', message: sanitize(message, MAX_MESSAGE_LENGTH) } };
   }
   try {
-    return await runLogged(host, command, `${directory}/log`);
+    return await runLogged(host, command, directory);
   } finally {
     rmSync(directory, { recursive: true, force: true });
   }
 }
 
-function runLogged(host: Host, command: RemoteCommand, log: string): Promise<RemoteEnd> {
+function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<RemoteEnd> {
+  const log = `${logs}/log`;
   const { spawn } = process.getBuiltinModule('node:child_process');
   const { hasTerminal, isQuiet, onOutput, onErrors } = command;
   const start = new RemoteStart(isQuiet);
   const settings = [...OPTIONS, ...(hasTerminal && !isQuiet ? [] : UNATTENDED)];
   const words = [
-    ...['-c', LEASHED, 'sh', sshProgram(), hasTerminal ? '-t' : '-T', '-a', '-x', '-E', log],
+    ...['-c', leashedWith(logs), 'sh', sshProgram(), hasTerminal ? '-t' : '-T', '-a', '-x', '-E', log],
     ...settings.flatMap((setting) => ['-o', setting]),
     ...['--', host.name, start.commandLine(host, command)],
   ];
@@ -121,8 +123,10 @@ function judge(
   if (start.missing === 'missing') return { state: 'failed', error: notInstalled(host) };
   if (start.missing === 'directory') return { state: 'failed', error: noDirectory(directory) };
   if (exitCode === NO_SSH && early === '' && log === '') return { state: 'failed', error: noSSH() };
-  if (!start.hasReached && exitCode === 255)
-    return { state: 'failed', error: explain(host, { exitCode, output: '', errors: log, cut: null }) };
+  if (!start.hasReached) {
+    const [errors, output] = exitCode === 255 ? [log, ''] : [early, start.withheld];
+    return { state: 'failed', error: explain(host, { exitCode, output, errors, cut: null }) };
+  }
   const said = `${early}\n${start.withheld}`;
   const ours = said.split(/\r?\n/).findLast((line) => line.startsWith('gpu-owner: '));
   const message = ours?.slice('gpu-owner: '.length).replace(/:$/, '') ?? lastLine(isLost ? log : said);

@@ -1,5 +1,5 @@
 // `run --on` and `submit --on`: commands on other machines over a real ssh, each with simulated GPUs of its own.
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -99,6 +99,38 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
         /a: there is no directory .*gone\.2'.*--on runs a command in the same directory/,
       ),
     });
+  });
+
+  test('arguments that are too long once they are quoted are refused', async () => {
+    const submit = ['submit', '--on', 'a', '--', 'echo', "'".repeat(40_000)];
+    for (const words of [submit, ['run', ...submit.slice(1)]])
+      expect(await hosts.viewer.run([launcher, ...words], { env, cwd: place })).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(/arguments of \d+ bytes are too many for ssh/),
+      });
+    const most = "'".repeat(22_000);
+    expect(await run(['--on', 'b', '--', 'echo', most])).toMatchObject({ code: 0, stdout: `${most}\n` });
+  });
+
+  test('a login that ends before the command is told as such', async () => {
+    hosts.add('leaving', { forced: 'exit 3' });
+    const { code, stderr } = await run(['--on', 'leaving', '--', 'true']);
+    expect({ code, stderr }).toEqual({
+      code: 69,
+      stderr: expect.stringMatching(/leaving: its shell ran no command \(exit code 3\)/),
+    });
+  });
+
+  test('no file is left of a gpu-owner that was killed', async () => {
+    const files = join(hosts.viewer.directory, "it's temporary");
+    mkdirSync(files);
+    const words = [launcher, 'run', '--on', 'a', '--', ...says('echo $$ > killed; exec sleep 600')];
+    const child = hosts.viewer.start(words, { env: { ...env, TMPDIR: files }, cwd: place });
+    await pidIn('killed');
+    expect(readdirSync(files).filter((name) => name.startsWith('gpu-owner-ssh-'))).toHaveLength(1);
+    sendSignal(child.pid, 'SIGKILL');
+    await until(() => readdirSync(files).every((name) => !name.startsWith('gpu-owner-ssh-')));
+    await free(a);
   });
 
   /** An ssh before which a directory is removed: here it is another machine's. */
