@@ -111,6 +111,7 @@ async function stream<Kind extends keyof Records>(
   const request = new RemoteRequest();
   /** Lines that are no answers: of shells, and marks. */
   const others: string[] = [];
+  let othersLength = 0;
   let wrong: string | null = null;
   let hasAnswered = false;
   const onLine = (line: string): boolean => {
@@ -120,7 +121,8 @@ async function stream<Kind extends keyof Records>(
     const records =
       version !== undefined || (isFirst && line.startsWith('[')) ? parseRecords(kind, line) : null;
     if (records === null || (typeof records === 'string' && version === undefined)) {
-      if (others.length < MAX_OTHER_LINES) others.push(line);
+      othersLength += line.length;
+      if (others.length < MAX_OTHER_LINES && othersLength < MAX_OTHER_LENGTH) others.push(line);
       return false;
     }
     wrong = typeof records === 'string' ? records : null;
@@ -141,6 +143,7 @@ async function stream<Kind extends keyof Records>(
 
 /** Shells print some, not more. */
 const MAX_OTHER_LINES = 10_000;
+const MAX_OTHER_LENGTH = 1024 * 1024;
 
 async function ask<Kind extends keyof Records>(
   { name: host, ...rest }: Host,

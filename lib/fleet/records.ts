@@ -169,16 +169,27 @@ const named =
 const labels: Check = (value, path) => {
   const given = Object.entries(record({})(value, path) as object);
   const isRight = ([name, each]: [string, unknown]) =>
-    /^[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
+    /^(?!__)[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
   if (!given.every(isRight)) throw new Mismatch(path);
   return Object.fromEntries(given);
 };
 
+/** Prometheus refuses the samples of all hosts if two are the same. */
+const eachOnce =
+  (check: Check, keyOf: (entry: Record<string, object>) => unknown): Check =>
+  (value, path) => {
+    const entries = check(value, path) as Record<string, object>[];
+    if (new Set(entries.map(keyOf)).size < entries.length) throw new Mismatch(path);
+    return entries;
+  };
+
 const METRIC = {
-  name: named(/^gpu_owner_[a-z_]{1,80}$/),
+  name: named(/^gpu_owner_(?!host_up$)[a-z_]{1,80}$/),
   type: named(/^(?:gauge|counter)$/),
   help: text,
-  samples: listOf(record({ labels, value: number }), MAX_RECORDS),
+  samples: eachOnce(listOf(record({ labels, value: number }), MAX_RECORDS), ({ labels: all = {} }) =>
+    JSON.stringify(Object.entries(all).sort()),
+  ),
 } satisfies Record<keyof Family, Check>;
 
 const LEASE: Fields = {
@@ -249,7 +260,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   gpus: listOf(record(GPU)),
   queue: listOf(record(QUEUE), MAX_RECORDS),
   jobs: listOf(record(JOB), MAX_RECORDS),
-  metrics: listOf(record(METRIC)),
+  metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };
 

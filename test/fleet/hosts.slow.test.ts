@@ -172,6 +172,20 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await until(() => sshProcesses().length === 0);
   });
 
+  test('--watch keeps little of a host that sends long lines without end', async () => {
+    const ssh = join(hosts.viewer.directory, 'ssh-endless');
+    const line = `head -c 15000000 /dev/zero | tr '\\0' x; echo`;
+    const script = `#!/bin/sh\nfor line in $(seq 40); do ${line}; done; echo ended >&2; exit 3\n`;
+    writeFileSync(ssh, script, { mode: 0o755 });
+    const words = ['status', '--hosts', 'a', '--watch', '--timeout=1m', '--json'];
+    const child = hosts.viewer.startCommand(words, { env: { ...env, GPU_OWNER_SSH: ssh } });
+    await output(child, /"a":\{"error":/);
+    const peak = /^VmHWM:\s+(\d+) kB/m.exec(readFileSync(`/proc/${child.pid}/status`, 'utf8'))?.[1];
+    expect(Number(peak)).toBeLessThan(400_000);
+    sendSignal(child.pid, 'SIGTERM');
+    await finished(child, 'exit');
+  });
+
   test('fifty hosts are asked at once: it takes little longer than the slowest and fifty logins', async () => {
     const answer = await json('status', '--hosts', 'a');
     const file = join(hosts.viewer.directory, 'answer.json');
@@ -270,6 +284,9 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
       'forged-syntax': { ...family, name: 'gpu_owner_x{}' },
       'forged-label': { ...family, samples: [{ ...sample, labels: { host: 'z' } }] },
       'forged-value': { ...family, samples: [{ ...sample, value: '1' }] },
+      'forged-meta': { ...family, samples: [{ ...sample, labels: { __name__: 'up' } }] },
+      'forged-twice': { ...family, samples: [sample, sample] },
+      'forged-up': { ...family, name: 'gpu_owner_host_up' },
     };
     for (const [name, each] of Object.entries(forged))
       hosts.add(name, { program: standIn(`echo '${JSON.stringify([each])}'`) });
