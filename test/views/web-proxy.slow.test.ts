@@ -9,6 +9,7 @@ import { launcher, Machine, output, root, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { noPrometheus, PrometheusServer } from '../support/prometheus.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { TestTerminal } from '../support/terminal.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { WebServer } from '../support/web.ts';
 
@@ -232,6 +233,22 @@ describe.skipIf(noSSHD !== null)(
       await output(watching, /"wall":\{"version":null,"gpus":\[\{"index":0,.*"state":"free"/);
       await output(machine.startCommand(['run', '-n2', '--', 'sh', '-c', 'echo runs; sleep 600']), /runs/);
       await output(watching, /"wall":\{"version":null,"gpus":\[\{"index":0,.*"state":"leased"/);
+    });
+
+    test('shows them to top and to the page of a wall', async () => {
+      const { env, viewer } = hosts;
+      const terminal = new TestTerminal([launcher, 'top', '--hosts', 'wall'], {
+        columns: 100,
+        rows: 40,
+        env: { ...viewer.env, ...env } as NodeJS.ProcessEnv,
+      });
+      ending.push(() => terminal.close());
+      await terminal.shows(/wall {2}2 GPUs: 2 free/);
+      const page = await WebServer.start(viewer, ['--hosts', 'wall'], { env });
+      await until(async () => {
+        const { problem, gpus } = (await page.get('/api/v1/gpus')).json.wall;
+        return problem === null && gpus?.length === 2;
+      });
     });
 
     test('gives no shell, no terminal, no forwarding and no files', async () => {
