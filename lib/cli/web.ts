@@ -30,7 +30,9 @@ async function web(parsed: Parsed): Promise<void> {
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(String(values.hosts))) : null;
   const listen = String(values.listen ?? '0');
-  const endpoint = listen.includes('/') ? { path: resolve(listen) } : await parseEndpoint(listen, '--listen');
+  const endpoint = listen.includes('/')
+    ? { path: resolve(listen) }
+    : await parseEndpoint(listen, '--listen', ', or a PATH with a slash');
   const interval = parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval');
   const file = values['token-file'];
   if (file === undefined && 'host' in endpoint && !isLoopback(endpoint.host)) {

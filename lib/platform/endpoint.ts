@@ -19,15 +19,16 @@ export interface SocketFile {
 /**
  * `5000`, `0.0.0.0:5000`, `[::]:5000`, `gpu-server:5000`; without a host, 127.0.0.1.
  * @param option what users call it
+ * @param others what else it may be, for the message
  * @throws ERR_INVALID_ARGUMENT
  */
-export async function parseEndpoint(text: string, option: string): Promise<Endpoint> {
+export async function parseEndpoint(text: string, option: string, others = ''): Promise<Endpoint> {
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT`,
+      `${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT${others}`,
     );
   }
   const host = bracketed ?? name ?? '127.0.0.1';

@@ -18,9 +18,12 @@ export function readToken(path: string): string {
     throw refuse(`it can't be opened (${(error as NodeJS.ErrnoException).code})`, error);
   }
   try {
-    const { mode, size } = fstatSync(file);
+    const { mode, size, uid } = fstatSync(file);
     if ((mode & 0o077) !== 0) {
       throw refuse(`others may read it, or write to it; chmod 600 ${sanitize(path, 300)}`);
+    }
+    if (uid !== 0 && uid !== process.geteuid?.()) {
+      throw refuse(`it belongs to the user ${uid}, who knows the token; use a file of your own`);
     }
     const most = `it has ${size} bytes; a token has at most ${MAX_TOKEN_BYTES}`;
     const token = decode(readAtMost(file, MAX_TOKEN_BYTES, most, refuse), refuse).trim();

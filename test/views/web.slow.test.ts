@@ -1,6 +1,6 @@
 // `web` as programs meet it: its API, who may ask, and what many viewers cost.
 import { once } from 'node:events';
-import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -229,6 +229,7 @@ describe('access', () => {
       return `${code}: ${stderr}`;
     };
     expect(await refused('--listen', '0.0.0.0:0')).toMatch(/^64: .*--token-file FILE/);
+    expect(await refused('--listen', 'gpus.sock')).toMatch(/^64: .*or a PATH with a slash/);
     expect(await refused('--token-file', file)).toMatch(/^78: .*ENOENT/);
     writeFileSync(file, 'short\n', { mode: 0o600 });
     expect(await refused('--token-file', file)).toMatch(/^78: .*needs 16 or more/);
@@ -238,6 +239,12 @@ describe('access', () => {
     writeFileSync(file, `${token}\n`);
     chmodSync(file, 0o640);
     expect(await refused('--token-file', file)).toMatch(/^78: .*chmod 600/);
+    if (process.getuid?.() === 0) {
+      chmodSync(file, 0o600);
+      chownSync(file, 1000, 1000);
+      expect(await refused('--token-file', file)).toMatch(/^78: .*belongs to the user 1000/);
+      chownSync(file, 0, 0);
+    }
     expect(await refused('--allow-host', 'http://x/')).toMatch(/^64: .*not the name of a host/);
     chmodSync(file, 0o600);
     const server = await WebServer.start(machine, ['--listen', '0.0.0.0:0', '--token-file', file]);
