@@ -103,6 +103,7 @@ describe
     test('a claim that is under way when its process exits holds nothing', async (context) => {
       const machine = await StuckMachine.make(context);
       const child = await claimant(machine, LATER);
+      await machine.untilStuck();
       child.stdin?.write('process.exit(3)\n');
       await until(() => machine.locked() === '', SOON);
       await untilStuckAtItsEnd(child);
@@ -111,7 +112,7 @@ describe
     test('a claim that is killed in the middle holds all until the call returns', async (context) => {
       const machine = await StuckMachine.make(context);
       const child = await claimant(machine, NOW);
-      await pause(200); // the call is under way
+      await machine.untilStuck();
       child.kill('SIGKILL');
       await untilStuckAtItsEnd(child);
       expect(machine.locked()).toBe('decision lease share');

@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, type TestContext } from 'vitest';
 import { compileDriverLibrary, noCompiler } from './driver-library.ts';
-import { Machine, output, processState, python, until } from './machine.ts';
+import { Machine, output, pause, processState, python, until } from './machine.ts';
 
 const noFuse = process.getuid?.() === 0 && existsSync('/dev/fuse') ? null : 'needs root and /dev/fuse';
 export const noStuckCalls = noCompiler ?? noFuse;
@@ -41,6 +41,7 @@ export class StuckMachine extends Machine {
   readonly #switch = join(this.directory, 'stuck');
   #server: ChildProcess | undefined;
   #file = '';
+  #said = '';
 
   static async make({ onTestFinished }: TestContext): Promise<StuckMachine> {
     const machine = new StuckMachine(2);
@@ -54,6 +55,7 @@ export class StuckMachine extends Machine {
     ]);
     machine.#server = server;
     machine.#file = await output(server, /(\/proc\/\d+\/fd\/\d+\/file)\n/);
+    server.stdout?.on('data', (text) => (machine.#said += text));
     await machine.status();
     return machine;
   }
@@ -69,6 +71,11 @@ export class StuckMachine extends Machine {
 
   getStuck(): void {
     writeFileSync(this.#switch, '');
+  }
+
+  /** Waits until a call is under way that doesn't return. */
+  async untilStuck(): Promise<void> {
+    await until(() => this.#said.includes('asked'), 'a call that gets stuck', SOON);
   }
 
   /** The calls that are stuck return. */
@@ -112,6 +119,12 @@ function filesIn(directory: string): Dirent[] {
 
 /** Ended as far as it can: its main thread is gone, or is about to be, and who waits for it isn't told. */
 export async function untilStuckAtItsEnd(child: ChildProcess): Promise<void> {
-  await until(() => processState(child.pid as number) === 'Z', SOON);
+  const state = () => processState(child.pid as number);
+  await until(
+    () => state() === 'Z',
+    () => `the end of a process in state ${state()}, exit code ${child.exitCode}`,
+    SOON,
+  );
+  await pause(100); // Node.js would be told of an end by now
   if (child.exitCode !== null || child.signalCode !== null) throw new Error('it has ended');
 }
