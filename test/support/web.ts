@@ -5,7 +5,7 @@ import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'nod
 import { join } from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
-import { type Machine, output, root, type Starting } from './machine.ts';
+import { command, type Machine, output, root, type Starting } from './machine.ts';
 
 /** The validator of a schema of the description, which accepts only members that it names. */
 export function validatorOf(name: string) {
@@ -49,8 +49,14 @@ export class WebServer {
     this.token = hash.replace('#token=', '');
   }
 
-  static async start(machine: Machine, args: string[] = [], starting: Starting = {}): Promise<WebServer> {
-    const child = machine.startCommand(['web', ...args], starting);
+  /** @param under a program that runs it, with its words */
+  static async start(
+    machine: Machine,
+    args: string[] = [],
+    starting: Starting = {},
+    under: string[] = [],
+  ): Promise<WebServer> {
+    const child = machine.start([...under, process.execPath, command, 'web', ...args], starting);
     return new WebServer(child, await output(child, /^(http:\S+)$/m));
   }
 

@@ -33,7 +33,10 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     machine = new Machine(4);
     complaints = [];
   });
-  afterEach(async () => {
+  afterEach(async ({ task }) => {
+    if (task.result?.state === 'fail') {
+      console.error(await page?.locator('body').innerText(), await new Jobs(machine).list(), complaints);
+    }
     await page?.context().close();
     await new Jobs(machine).end();
     await machine.close();

@@ -1,4 +1,5 @@
 // `web` as programs meet it: its API, who may ask, and what many viewers cost.
+import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
@@ -46,6 +47,9 @@ async function fill(): Promise<void> {
   await until(async () => (await jobs.find(2)).position === 1);
 }
 
+const noTracing =
+  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is not installed, or may not trace';
+
 describe('the API', () => {
   test('answers as status, queue, jobs and metrics do, and as openapi.json says', async () => {
     await fill();
@@ -89,6 +93,32 @@ describe('the API', () => {
       if (path !== '/api/v1/stream') expect((await server.get(path)).status, path).toBe(200);
     }
   });
+
+  test.skipIf(noTracing !== null)(
+    `tells of jobs within seconds, also when files are slow${noTracing === null ? '' : `: ${noTracing}`}`,
+    async () => {
+      const jobs = new Jobs(machine);
+      await jobs.submit(['sleep', '1000']);
+      await jobs.reach(1, 'running');
+      const slow = ['-e', 'trace=openat', '-e', 'inject=openat:delay_enter=400000'];
+      const under = [
+        'strace',
+        '-D',
+        '-f',
+        '-qq',
+        '-o',
+        '/dev/null',
+        '-P',
+        join(jobs.directoryOf(1), 'job'),
+        ...slow,
+      ];
+      const server = await WebServer.start(machine, [], {}, under);
+      const state = async () => (await server.get('/api/v1/jobs')).json[0].state;
+      expect(await state()).toBe('running');
+      await jobs.run(['cancel', '1']);
+      await until(async () => (await state()) === 'cancelled');
+    },
+  );
 
   test('says with status 503 what is wrong with the driver, and goes on when it works again', async () => {
     machine.set('error=all:9');
