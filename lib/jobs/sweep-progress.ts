@@ -26,15 +26,18 @@ export class SweepProgress {
     return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
   }
 
+  /** A failure is nobody's: the sweep goes on without it, and the next note tries again. */
   note(done: number, total: number): void {
     const noted = `${done}/${total}`;
     if (noted === this.#noted) return;
-    this.#noted = noted;
-    const store = JobStore.open();
-    const progress = store.read(this.#id)?.progress;
-    if (progress == null) return;
-    const file = store.openFile(this.#id);
-    writeBlock(file, 'progress', { ...progress, done, total } satisfies JobProgress);
-    closeSync(file);
+    try {
+      const store = JobStore.open();
+      const progress = store.read(this.#id)?.progress;
+      if (progress == null) return;
+      const file = store.openFile(this.#id);
+      if (writeBlock(file, 'progress', { ...progress, done, total } satisfies JobProgress))
+        this.#noted = noted;
+      closeSync(file);
+    } catch {}
   }
 }

@@ -1,8 +1,10 @@
 // A sweep in the background: what is seen of it, and what is left of it however it ends.
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
 import { Experiment } from '../support/experiment.ts';
-import { until } from '../support/machine.ts';
+import { pause, until } from '../support/machine.ts';
 import { isAlive, sendSignal } from '../support/processes.ts';
 
 let experiment: Experiment;
@@ -52,6 +54,26 @@ test('a sweep in the background tells how far it is, what it does, and how it en
   expect(experiment.starts()).toHaveLength(4);
   expect(jobs.processes()).toEqual([]);
 });
+
+const IMMUTABLE =
+  spawnSync('sh', ['-c', 'f=$(mktemp) && chattr +i "$f" && chattr -i "$f" && rm "$f"']).status === 0;
+
+test.skipIf(!IMMUTABLE)(
+  `a sweep goes on when its job’s file can’t be written${IMMUTABLE ? '' : ': chattr +i is not to be had here'}`,
+  async () => {
+    const id = await detach([...grid(3), ...experiment.train('--wait-for', 'go-{seed}', 'loss={seed}')]);
+    await experiment.untilStarted(2);
+    const file = join(jobs.directoryOf(id), 'job');
+    await experiment.machine.run(['chattr', '+i', file]);
+    await experiment.machine.run(['touch', 'go-1'], { cwd: experiment.project });
+    await experiment.untilStarted(3);
+    await pause(2_500); // it has wanted to note that
+    await experiment.machine.run(['chattr', '-i', file]);
+    await until(async () => (await jobs.find(id)).progress?.done === 1);
+    await experiment.machine.run(['touch', 'go-2', 'go-3'], { cwd: experiment.project });
+    expect(await jobs.wait(id)).toBe(0);
+  },
+);
 
 test('a sweep with a task that fails ends with 1', async () => {
   const id = await detach([...grid(1), ...experiment.train('--exit', '3')]);
