@@ -210,8 +210,7 @@ export function serveAgents(version: string): void {
 }
 
 function addTools(server: McpServer): void {
-  const ask = (...args: string[]) => askOwn(args, { timeoutMs: ANSWER_TIMEOUT_MS });
-  const queue = async () => listOf(await ask('queue')).map(requestOf);
+  const ask = async (what: string) => listOf(await askOwn([what], { timeoutMs: ANSWER_TIMEOUT_MS }));
 
   server.registerTool(
     'gpu_status',
@@ -223,7 +222,7 @@ function addTools(server: McpServer): void {
       annotations: { readOnlyHint: true, openWorldHint: false },
     },
     orRefuse(async () => {
-      const gpus = listOf(await ask('status')).map(gpuOf);
+      const gpus = (await ask('status')).map(gpuOf);
       const free = gpus.filter(({ state }) => state === 'free').length;
       return answer(
         { free, gpus },
@@ -246,7 +245,7 @@ function addTools(server: McpServer): void {
       annotations: { readOnlyHint: true, openWorldHint: false },
     },
     orRefuse(async () => {
-      const all = await queue();
+      const all = (await ask('queue')).map(requestOf);
       const requests = all.slice(0, MAX_REQUESTS);
       const lines = requests.map(
         ({ position, gpus, user, command }) =>
@@ -343,9 +342,12 @@ function addTools(server: McpServer): void {
       );
       const id = Number(output);
       if (exitCode !== 0 || !(id > 0)) throw new Refusal(errors || 'it was not submitted');
-      const job = await beginningOf(id);
-      const request = job.state === 'waiting' ? (await queue()).find((each) => isOf(each, id)) : undefined;
-      const { waitingFor = [], latestStart = null } = request ?? {};
+      const begun = await beginningOf(id);
+      const job = jobOf(begun);
+      // Other users have jobs with this number, too.
+      const entry =
+        job.state === 'waiting' ? (await ask('queue')).find((each) => each.pid === begun.pid) : undefined;
+      const { waitingFor, latestStart } = entry ? requestOf(entry) : { waitingFor: [], latestStart: null };
       return answer(
         { job, waitingFor, latestStart },
         describeJob(job),
@@ -505,16 +507,13 @@ function jobOfID(id: number): Job & { id: number } {
   return { ...jobAt(JobStore.open(), id), id };
 }
 
-const isOf = (request: z.infer<typeof Request>, id: number) => request.job === id;
-
 /** A job that has just been submitted, as soon as it runs, or stands in the queue. */
-async function beginningOf(id: number): Promise<z.infer<typeof JobState>> {
+async function beginningOf(id: number): Promise<Job> {
   for (const begin = Date.now(); ; await new Promise((resolve) => setTimeout(resolve, START_POLL_MS))) {
-    const [job] = listJobs({ user: null, all: true, lockDirectory: undefined }).filter(
-      (each) => each.id === id,
-    );
+    const listed = listJobs({ user: null, all: true, lockDirectory: undefined });
+    const job = listed.find((each) => each.id === id);
     const isKnown =
       job !== undefined && (job.state !== 'waiting' || job.position !== null || job.after.length > 0);
-    if (isKnown || Date.now() - begin > START_TIMEOUT_MS) return jobOf(job ?? jobOfID(id));
+    if (isKnown || Date.now() - begin > START_TIMEOUT_MS) return job ?? jobOfID(id);
   }
 }

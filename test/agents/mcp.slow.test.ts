@@ -289,7 +289,15 @@ describe('an agent', () => {
     for (const job of [1, 'mine'])
       expect(await theirs.refusal('cancel_job', { job })).toMatch(/you have no job/);
     expect((await theirs.call('gpu_status')).gpus[0].holder).toMatchObject({ name: 'mine' });
-    expect((await mine.call('list_jobs')).jobs).toMatchObject([{ state: 'running' }]);
+    // Job 2 of the one waits for something else than job 2 of the other.
+    await mine.call('submit_job', { command: ['true'], devices: '0' });
+    await until(async () => (await mine.call('gpu_queue')).waiting === 1);
+    await theirs.call('submit_job', { command: ['sleep', '1000'], devices: '1' });
+    await until(async () => (await theirs.call('gpu_status')).free === 0);
+    const { job, waitingFor } = await theirs.call('submit_job', { command: ['true'], devices: '1' });
+    expect(job).toMatchObject({ id: 2, position: 2 });
+    expect(waitingFor).toMatchObject([{ index: 1 }]);
+    expect((await mine.call('list_jobs')).jobs).toMatchObject([{ state: 'running' }, { state: 'waiting' }]);
   });
 });
 
