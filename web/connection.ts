@@ -11,7 +11,7 @@ export type News =
 const TOKEN_KEY = 'gpu-owner-token';
 const MIN_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 10_000;
-/** How much later than promised a line may be. */
+/** How long the server may take to answer, and how much later than promised a line may be. */
 const MAX_LATENESS_MS = 15_000;
 const MAX_LINE_LENGTH = 32 * 1024 ** 2;
 
@@ -41,6 +41,8 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
     const attempt = new AbortController();
     const abort = () => attempt.abort();
     signal.addEventListener('abort', abort);
+    const silent = () => attempt.abort(new Error('the server sends nothing'));
+    let timer = setTimeout(silent, MAX_LATENESS_MS);
     try {
       const response = await fetch('api/v1/stream', {
         headers: { authorization: `Bearer ${token}` },
@@ -49,7 +51,9 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
       });
       if (response.status === 401) return tell({ kind: 'wrong-token' });
       if (!response.ok || response.body === null) throw new Error(await reasonOf(response));
-      await readLines(response.body, attempt, (line) => {
+      await readLines(response.body, (line) => {
+        clearTimeout(timer);
+        timer = setTimeout(silent, MAX_LATENESS_MS + 2_000 * line.intervalSeconds);
         failures = 0;
         tell({ kind: 'line', line });
       });
@@ -58,6 +62,7 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
       if (signal.aborted) return;
       tell({ kind: 'lost', reason: error instanceof Error ? error.message : String(error) });
     } finally {
+      clearTimeout(timer);
       attempt.abort();
       signal.removeEventListener('abort', abort);
     }
@@ -70,33 +75,22 @@ async function reasonOf(response: Response): Promise<string> {
   return error?.message ?? `the server answers ${response.status}`;
 }
 
-/** Reads lines of JSON to the end; aborts if they stay away. */
+/** Reads lines of JSON to the end. Of several that come together, the last counts. */
 async function readLines(
   body: ReadableStream<Uint8Array>,
-  attempt: AbortController,
   onLine: (line: StreamLine) => void,
 ): Promise<void> {
   const reader = body.getReader();
   const decoder = new TextDecoder();
-  const silent = () => attempt.abort(new Error('the server sends nothing'));
-  let timer = setTimeout(silent, MAX_LATENESS_MS);
-  try {
-    for (let text = ''; ; ) {
-      const { done, value } = await reader.read();
-      if (done) return;
-      text += decoder.decode(value, { stream: true });
-      if (text.length > MAX_LINE_LENGTH) throw new Error('the server sends too much');
-      const lines = text.split('\n');
-      text = lines.pop() ?? '';
-      const last = lines.at(-1);
-      if (last === undefined) continue;
-      const line = JSON.parse(last) as StreamLine;
-      clearTimeout(timer);
-      timer = setTimeout(silent, MAX_LATENESS_MS + 2_000 * line.intervalSeconds);
-      onLine(line);
-    }
-  } finally {
-    clearTimeout(timer);
+  for (let text = ''; ; ) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    text += decoder.decode(value, { stream: true });
+    if (text.length > MAX_LINE_LENGTH) throw new Error('the server sends too much');
+    const lines = text.split('\n');
+    text = lines.pop() ?? '';
+    const last = lines.at(-1);
+    if (last !== undefined) onLine(JSON.parse(last) as StreamLine);
   }
 }
 

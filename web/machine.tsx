@@ -69,7 +69,9 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
       gpuOf: new Map(gpus.map((gpu) => [gpu.uuid, gpu])),
       gpus: shownGPUs,
       days: days.filter(({ uuid }) => shownGPUs.some((gpu) => gpu.uuid === uuid)),
-      queue: queue.filter(({ user, command, name, note }) => isWanted([user, command, name, note])),
+      queue: queue.filter(({ user, command, job, name, note }) =>
+        isWanted([user, command, job === null ? null : `job ${job}`, name, note]),
+      ),
       intruders: intruders.filter(({ name, user }) => isWanted([name, user])),
       jobs: jobs.filter(({ id, name, command, note, state }) =>
         isWanted([id === null ? null : `job ${id}`, name, command, note, state]),

@@ -191,6 +191,27 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
+  test('says that the server does not answer', async () => {
+    const server = await WebServer.start(machine);
+    await open(`http://127.0.0.1:${server.port}/`);
+    await page.clock.install();
+    server.child.kill('SIGSTOP');
+    await page.getByRole('textbox').fill(server.token);
+    await page.getByRole('button').click();
+    const says = (text: RegExp) => page.getByRole('status').filter({ hasText: text }).waitFor();
+    await says(/^connecting$/);
+    await page.clock.fastForward(15_000);
+    await says(/^No connection to the server \(the server sends nothing\)\. Trying again\.$/);
+    server.child.kill('SIGCONT');
+    await says(/^live$/);
+    server.child.kill('SIGSTOP');
+    await page.clock.fastForward(17_000);
+    await says(/sends nothing.*This is how it was/);
+    server.child.kill('SIGCONT');
+    await says(/^live$/);
+    expect(complaints).toEqual([]);
+  });
+
   test('says what is wrong with the driver, from the start or later, and goes on when it works', async () => {
     machine.set('error=all:9');
     const server = await WebServer.start(machine);
