@@ -103,6 +103,11 @@ const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: strin
   ],
 ];
 
+/** Whether a connection broke when the login was over, by messages of OpenSSH (packet.c, clientloop.c). */
+export function isLostLate(errors: string): boolean {
+  return /closed by remote host|client_loop|Read from remote host|Timeout, server/.test(errors);
+}
+
 /** Why ssh ended without an answer. */
 export function explain({ name }: Host, { exitCode, output, errors }: SSHResult): Failure {
   // Other programs can have these words in what they say, but ssh ends with 255.

@@ -5,6 +5,7 @@ import {
   explain,
   type Failure,
   type HostErrorCode,
+  isLostLate,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -231,7 +232,8 @@ function interpret(
   directory?: string,
 ): RawResult {
   const raw = request.read(result.output, result.errors);
-  const isCertain = raw !== 'broken';
+  const isLost = result.cut === 'time' || isLostLate(result.errors);
+  const isCertain = raw !== 'broken' && !(raw === null && isLost);
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,
     unasked: null,

@@ -295,6 +295,40 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     await a.runCommand(['wait', '2']);
   });
 
+  test('a job that was submitted over a connection which then stood still is not submitted anywhere else', async () => {
+    const [ssh, asked, submitted] = ['still', 'asked', 'submitted'].map((name) =>
+      join(hosts.viewer.directory, name),
+    ) as [string, string, string];
+    writeFileSync(
+      ssh,
+      `#!/bin/sh
+case "$*" in
+*' a '*)
+  if [ -e '${asked}' ]; then
+    : >'${submitted}'
+    '${env.GPU_OWNER_SSH}' "$@" >/dev/null 2>&1
+    exec sleep 60
+  fi
+  : >'${asked}' ;;
+*) while [ ! -e '${submitted}' ]; do sleep 0.1; done ;;
+esac
+exec '${env.GPU_OWNER_SSH}' "$@"
+`,
+      { mode: 0o755 },
+    );
+    const words = [launcher, 'submit', '--on', 'a,b', '--name', 'still', '--', 'true'];
+    const { code, stdout, stderr } = await hosts.viewer.run(words, {
+      env: { ...env, GPU_OWNER_SSH: ssh },
+      cwd: place,
+    });
+    expect({ code, stdout, stderr }).toEqual({
+      code: 69,
+      stdout: '',
+      stderr: expect.stringMatching(/^gpu-owner: a: no answer within 10 s.*Perhaps it was submitted.*\n$/),
+    });
+    expect((await a.runCommand(['wait', 'still'])).code).toBe(0);
+  });
+
   test('no ssh is left', () => {
     expect(processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`)).toEqual([]);
   });
