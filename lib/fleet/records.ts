@@ -57,6 +57,11 @@ const or =
       throw error;
     }
   };
+/** As {@link or}, for a field that is left out where there is nothing to say. */
+const optional =
+  (check: Check): Check =>
+  (value, path) =>
+    or(check)(value, path) ?? undefined;
 const listOf =
   (check: Check, max = MAX_ENTRIES): Check =>
   (value, path) => {
@@ -78,7 +83,8 @@ const record =
       key,
       check(Object.hasOwn(source, key) ? source[key] : undefined, `${path}.${key}`),
     ]);
-    return { ...given, ...Object.fromEntries(checked) };
+    const all = Object.entries({ ...given, ...Object.fromEntries(checked) });
+    return Object.fromEntries(all.filter(([, each]) => each !== undefined));
   };
 
 /** JSON that nobody here knows. */
@@ -198,10 +204,10 @@ const LEASE: Fields = {
   pid: or(id),
   command: or(text),
   since: or(time),
-  until: or(time),
-  job: or(id),
-  name: or(text),
-  note: or(text),
+  until: optional(time),
+  job: optional(id),
+  name: optional(text),
+  note: optional(text),
 };
 
 const SNAPSHOT = record({
@@ -211,7 +217,7 @@ const SNAPSHOT = record({
       ...GPU,
       migEnabled: (value) => value === true,
       migInstances: someOf(record({})),
-      lease: or(record({ ...LEASE, nested: or(record(LEASE)) })),
+      lease: or(record({ ...LEASE, nested: optional(record(LEASE)) })),
     }),
   ),
   queue: listOf(record(QUEUE), MAX_RECORDS),

@@ -89,20 +89,33 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       const words = ['run', '-n2', '--', 'sh', '-c', 'echo runs; sleep 600'];
       await output(machineOf('b').startCommand(words), /runs/);
       machineOf('b').startCommand(['run', '-n1', '--', 'sleep', '600']);
+      const limited = ['run', '--for', '2h', '--name', 'train', '--note', 'soon', '--'];
+      await output(machineOf('c').startCommand([...limited, ...words.slice(3)]), /runs/);
+      const occupant = ['simulate', 'occupy', '1', '--memory', '2GiB', '--name', 'intruder'];
+      machineOf('c').startCommand(occupant);
       await page.getByRole('heading', { name: '5 machines', level: 1 }).waitFor();
-      await page.getByRole('status').filter({ hasText: '6 of 8 GPUs free, 1 waiting' }).waitFor();
+      await page
+        .getByRole('status')
+        .filter({ hasText: '4 of 8 GPUs free, 1 waiting, 1 without a claim' })
+        .waitFor();
       for (const name of ['a', 'b', 'c', 'd'])
         await page.getByRole('heading', { name, exact: true, level: 3 }).waitFor();
       await rowOf('Without an answer', 'refused').filter({ hasText: 'down' }).waitFor();
       await rowOf('Waiting', 'sleep 600').filter({ hasText: 'b' }).waitFor();
       await rowOf('Users', '2').waitFor();
+      const cardOf = (text: string) =>
+        page.getByRole('listitem').filter({ hasText: text }).first().innerText();
+      expect(await cardOf('leased')).toMatch(/Job\s+PID \d+\s+Command\s+sh -c .*\s+Since\s+[^\n]+$/);
+      expect(await cardOf('train')).toMatch(/Job\s+PID \d+ train\s+Note\s+soon\s[\s\S]*Until\s+.* left\)$/);
+      const line = await lineWith(({ machines }) => machines[1]?.snapshot?.waiting === 1);
+      expect(validatorOf('StreamLine')(line)).toEqual([]);
       // The charts come with the first answer about them.
       await page.getByRole('img', { name: /^a GPU 0, last 24 hours: / }).waitFor();
     });
 
     test('the filter is for all, by the name of a host too', async () => {
       await page.getByRole('searchbox').fill('leased');
-      await until(async () => (await page.getByRole('listitem').count()) === 2);
+      await until(async () => (await page.getByRole('listitem').count()) === 3);
       await page.getByRole('searchbox').fill('GPU 1');
       await until(async () => (await page.getByRole('listitem').count()) === 4);
       await page.getByRole('searchbox').press('Escape');
