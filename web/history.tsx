@@ -5,6 +5,8 @@ import type { GPUDay } from '../lib/views/web/day.ts';
 import type { HistoryAnswer } from '../lib/views/web/feed.ts';
 
 const INTERVAL_MS = 60_000;
+/** Until the server knows something. */
+const FIRST_INTERVAL_MS = 2_000;
 const WIDTH = 288;
 const HEIGHT = 60;
 const HOURS = [6, 12, 18];
@@ -15,17 +17,23 @@ export function useHistory(token: string | null, isSeen: boolean): HistoryAnswer
   useEffect(() => {
     if (token === null || !isSeen) return;
     const end = new AbortController();
-    const ask = async () => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async (): Promise<boolean> => {
       const headers = { authorization: `Bearer ${token}` };
       const response = await fetch('api/v1/history', { headers, cache: 'no-store', signal: end.signal });
-      if (response.ok) setHistory((await response.json()) as HistoryAnswer);
+      if (!response.ok) return true;
+      const answer = (await response.json()) as HistoryAnswer;
+      setHistory(answer);
+      return answer.machines.some(({ gpus }) => gpus.length > 0);
     };
-    // Where there is no connection, the stream says so.
-    const repeat = () => void ask().catch(() => {});
-    repeat();
-    const timer = setInterval(repeat, INTERVAL_MS);
+    const repeat = async () => {
+      // Where there is no connection, the stream says so.
+      const isKnown = await ask().catch(() => true);
+      if (!end.signal.aborted) timer = setTimeout(repeat, isKnown ? INTERVAL_MS : FIRST_INTERVAL_MS);
+    };
+    void repeat();
     return () => {
-      clearInterval(timer);
+      clearTimeout(timer);
       end.abort();
     };
   }, [token, isSeen]);
