@@ -103,9 +103,14 @@ const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: strin
   ],
 ];
 
-/** Whether a connection broke when the login was over, by messages of OpenSSH (packet.c, clientloop.c). */
-export function isLostLate(errors: string): boolean {
-  return /closed by remote host|client_loop|Read from remote host|Timeout, server/.test(errors);
+/** Whether a connection broke after the login, by messages of OpenSSH (packet.c, clientloop.c). */
+export function isLostLate({ errors }: SSHResult): boolean {
+  return /^Connection to .* closed by remote|client_loop|Read from remote host|Timeout, server/m.test(errors);
+}
+
+/** Whether sshd had no time for a login, or a gateway before it: it may have some a moment later. */
+export function isTurnedAway({ exitCode, errors }: SSHResult): boolean {
+  return exitCode === 255 && errors.includes('kex_exchange_identification');
 }
 
 /** Why ssh ended without an answer. */

@@ -6,6 +6,7 @@ import {
   type Failure,
   type HostErrorCode,
   isLostLate,
+  isTurnedAway,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -25,6 +26,9 @@ export type Answer<Kind extends keyof Records> = { host: string; version: string
 
 /** Between two starts: gateways drop connections of too many who log in at once (MaxStartups of sshd). */
 const START_INTERVAL_MS = 20;
+/** Between two logins to a host that has turned one away, in ms: each time twice as long. */
+const LOGIN_PAUSE_MS = 250;
+const MAX_LOGINS = 4;
 
 /**
  * The hosts of a list as users type it: names divided by commas, or a word for all of the configuration.
@@ -217,10 +221,17 @@ async function question(
   timeoutMs: number,
   directory?: string,
 ): Promise<RawResult> {
-  const request = new RemoteRequest();
-  const commandLine = request.commandLine(host, words, directory);
-  const result = await runOverSSH(host.name, commandLine, timeoutMs, (...tails) => request.isWhole(...tails));
-  return interpret(host, request, result, timeoutMs, directory);
+  const end = performance.now() + timeoutMs;
+  for (let tries = 1; ; tries++) {
+    const request = new RemoteRequest();
+    const commandLine = request.commandLine(host, words, directory);
+    const left = end - performance.now();
+    const result = await runOverSSH(host.name, commandLine, left, (...tails) => request.isWhole(...tails));
+    const rest = LOGIN_PAUSE_MS * 2 ** tries * (0.75 + Math.random() / 2);
+    if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
+      return interpret(host, request, result, timeoutMs, directory);
+    await new Promise((resolve) => setTimeout(resolve, rest));
+  }
 }
 
 /** The result of a question, by what ssh, the host's shell and gpu-owner there have said. */
@@ -232,7 +243,7 @@ function interpret(
   directory?: string,
 ): RawResult {
   const raw = request.read(result.output, result.errors);
-  const isLost = result.cut === 'time' || isLostLate(result.errors);
+  const isLost = result.cut === 'time' || isLostLate(result);
   const isCertain = raw !== 'broken' && !(raw === null && isLost);
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,

@@ -1,8 +1,8 @@
 // `--hosts`: other machines over a real ssh, each with simulated GPUs of its own.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer, type Server } from 'node:net';
-import { join } from 'node:path';
+import { type AddressInfo, connect, createServer, type Server } from 'node:net';
+import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -93,6 +93,37 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     });
     holder.stdin?.end();
     await finished(holder, 'exit');
+  });
+
+  test('a host that turns logins away is asked again, for a while', async () => {
+    let [turnedAway, logins] = [2, 0];
+    // As sshd does at MaxStartups.
+    const gate = createServer((socket): void => {
+      socket.on('error', () => {});
+      logins++;
+      if (logins <= turnedAway) {
+        socket.destroy();
+        return;
+      }
+      const sshd = connect(hosts.port, '127.0.0.1').on('error', () => {});
+      socket.pipe(sshd).pipe(socket);
+    }).listen(0, '127.0.0.1');
+    await until(() => gate.listening);
+    hosts.addName('gate', [
+      `Port ${(gate.address() as AddressInfo).port}`,
+      `HostKeyAlias [127.0.0.1]:${hosts.port}`,
+      `IdentityFile ${join(dirname(hosts.configuration), 'key-a')}`,
+    ]);
+    const answer = await json('status', '--hosts', 'gate');
+    expect(answer.all.gate.gpus).toHaveLength(2);
+    expect(logins).toBe(3);
+    [turnedAway, logins] = [Number.POSITIVE_INFINITY, 0];
+    expect(await failure('gate')).toMatchObject({
+      code: 'ERR_HOST_UNREACHABLE',
+      message: expect.stringContaining('MaxStartups'),
+    });
+    expect(logins).toBe(4);
+    gate.close();
   });
 
   test('queue and jobs show those of the hosts', async () => {
