@@ -85,7 +85,7 @@ describe('on a machine', () => {
       const lease = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
       const since = new Date(Date.now() - 1_700_000).toISOString();
       writeFileSync(lease, readFileSync(lease, 'utf8').replace(/"since":"[^"]*"/, `"since":"${since}"`));
-      expect((await later()).stdout).toMatch(/leased by .*, idle for 28 min/s);
+      expect((await later()).stdout).toMatch(/leased by .*, idle\s+for\s+28\s+min/s);
       machine.set('gpu=0', 'utilization=50');
       expect((await later()).stdout).not.toMatch(/idle for/);
     },
