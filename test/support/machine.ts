@@ -3,6 +3,7 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
+import { signalAll, treeOf } from './processes.ts';
 import { WAIT_TIMEOUT_MS } from './time.ts';
 
 export { processState, signalAll } from './processes.ts';
@@ -180,8 +181,9 @@ export class Machine {
 
   /** Ends what is left and removes all traces. */
   async close(): Promise<void> {
-    for (const child of this.#children) {
-      if (child.exitCode === null && child.signalCode === null) child.kill('SIGKILL');
+    for (const { pid, exitCode, signalCode } of this.#children) {
+      // A keeper and its command live on without the front.
+      if (pid !== undefined && exitCode === null && signalCode === null) signalAll(treeOf(pid), 'SIGKILL');
     }
     rmSync(this.directory, { recursive: true, force: true });
   }

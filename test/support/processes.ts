@@ -59,6 +59,11 @@ export function childrenOf(pid: number): number[] {
   return read(pid, `task/${pid}/children`).split(' ').filter(Boolean).map(Number);
 }
 
+/** The process and everything below it, from the top. */
+export function treeOf(pid: number): number[] {
+  return [pid, ...childrenOf(pid).flatMap(treeOf)];
+}
+
 /** Finds the processes, zombies and this one left out, that have this text in their environment. */
 export function processesWith(text: string): number[] {
   return readdirSync('/proc')

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
 import { launcher, Machine, output, pause, python, until } from '../support/machine.ts';
-import { childrenOf, isAlive, processState, sendSignal, stat } from '../support/processes.ts';
+import { childrenOf, isAlive, processState, sendSignal, stat, treeOf } from '../support/processes.ts';
 import { type TerminalOptions, TestTerminal } from '../support/terminal.ts';
 
 const CTRL_C = '\u0003';
@@ -45,7 +45,6 @@ async function openShell(): Promise<TestTerminal> {
 
 /** The process of `top` below another one. */
 async function topBelow(pid: number): Promise<number> {
-  const below = (parent: number): number[] => childrenOf(parent).flatMap((child) => [child, ...below(child)]);
   const isTop = (candidate: number) => {
     try {
       return /\0top(\0|$)/.test(readFileSync(`/proc/${candidate}/cmdline`, 'latin1'));
@@ -55,7 +54,7 @@ async function topBelow(pid: number): Promise<number> {
   };
   let found: number | undefined;
   await until(() => {
-    found = below(pid).find(isTop);
+    found = treeOf(pid).find(isTop);
     return found !== undefined;
   }, 'the process of top');
   return found as number;
