@@ -9,11 +9,11 @@
 
 namespace gpu_owner::nvml {
 
-// How long one look at a GPU (its memory and its processes) takes, in microseconds; medians.
+// How long one look at a GPU (its memory and its processes) takes, in microseconds; lower quartiles.
 struct LookTimes {
   Code code = SUCCESS;
   std::vector<double> alone;  // for each GPU, while no other is looked at
-  double together = 0;        // for the slowest GPU, while threads look at all of them at once
+  double together = 0;        // for all GPUs, while threads look at them at once
 };
 LookTimes measure_looks(const Library& library, const std::vector<std::string>& uuids, int milliseconds);
 
