@@ -42,7 +42,7 @@ struct Rounds {
 struct Looker {
   Rounds* rounds;
   Device device;
-  // Of the last look, in nanoseconds.
+  // When the last look began and ended, in nanoseconds.
   int64_t start;
   int64_t end;
 };

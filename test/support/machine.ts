@@ -185,7 +185,8 @@ export class Machine {
       // A keeper and its command live on without the front.
       if (pid !== undefined && exitCode === null && signalCode === null) signalAll(treeOf(pid), 'SIGKILL');
     }
-    rmSync(this.directory, { recursive: true, force: true });
+    // A process that has been killed may still end its last system call.
+    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
