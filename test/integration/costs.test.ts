@@ -1,15 +1,14 @@
 // What a look, a claim and a start cost, in calls: these are the same on every machine, however busy it is. Times are measured by
 // `npm run bench`, instructions of the native part counted by native/tests/costs. Whoever makes something cheaper lowers the bounds.
-import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { launcher, Machine, root } from '../support/machine.ts';
+import { whyNoTracing } from '../support/processes.ts';
 
 const GPUS = 8;
-const noTracing =
-  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is not installed, or may not trace';
+const noTracing = whyNoTracing();
 /** How often they happen depends on how threads get on. */
 const BY_CHANCE =
   /^(futex|clone3?|rseq|exit|mmap|munmap|mprotect|madvise|brk|set_robust_list|sched_\w+|restart_syscall|rt_sig\w+|epoll_\w+|gettid|getpid|[a-z]+\?)$/;

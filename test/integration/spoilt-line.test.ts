@@ -1,9 +1,9 @@
 // Anybody can lock any number of bytes of the wait queue's file. The kernel goes through all of them for each question.
-import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Machine, NOBODY, output, python, whyNotNobody } from '../support/machine.ts';
+import { whyNoTracing } from '../support/processes.ts';
 import { fixture, Line } from './line.ts';
 
 /** To take them, the kernel goes through all of them for each. */
@@ -36,8 +36,7 @@ async function spoil() {
   return child;
 }
 
-const noTracing =
-  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is missing, or may not trace';
+const noTracing = whyNoTracing();
 const why = whyNotNobody();
 describe.skipIf(why !== null)(
   `${LOCKS} locks of another user in the wait queue${why ? ` (${why})` : ''}`,

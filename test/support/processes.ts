@@ -1,5 +1,6 @@
 // Signals for processes, and what the kernel says of them. A process that a test looks at may end at any moment: nothing here fails for that
 // unless its name says so.
+import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 
 /** Sends a signal. A process that has ended already is no error. @param pid or -pid, for a group @returns whether it was there */
@@ -75,6 +76,13 @@ export function processesWith(text: string): number[] {
 /** As `ps` shows it; '' once it has ended. */
 export function nameOf(pid: number): string {
   return read(pid, 'comm').trim();
+}
+
+/** Can system calls of programs be traced here? Otherwise: why not. */
+export function whyNoTracing(): string | null {
+  return spawnSync('strace', ['-f', 'true']).status === 0
+    ? null
+    : 'strace is not installed, or may not trace';
 }
 
 function read(pid: number, file: string): string {

@@ -1,5 +1,4 @@
 // `web` as programs meet it: its API, who may ask, and what many viewers cost.
-import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
@@ -10,6 +9,7 @@ import type { GPUDay } from '../../lib/views/web/day.ts';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
 import { Jobs } from '../jobs/background.ts';
 import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
+import { whyNoTracing } from '../support/processes.ts';
 import { type Answer, validatorOf, WebServer } from '../support/web.ts';
 
 let machine: Machine;
@@ -47,8 +47,7 @@ async function fill(): Promise<void> {
   await until(async () => (await jobs.find(2)).position === 1);
 }
 
-const noTracing =
-  spawnSync('strace', ['-f', 'true']).status === 0 ? null : 'strace is not installed, or may not trace';
+const noTracing = whyNoTracing();
 
 describe('the API', () => {
   test('answers as status, queue, jobs and metrics do, and as openapi.json says', async () => {
