@@ -34,7 +34,7 @@ export async function runOn(parsed: Parsed): Promise<void> {
       onOutput: (bytes) => write(1, bytes),
       onErrors: (bytes) => write(2, bytes),
     });
-    if (end.state === 'failed') return { error: end.error, isCertain: true };
+    if (end.state === 'failed') return end;
     if (end.state === 'killed') return endBy(end.signal);
     if (end.note !== null) say(`${host.name}: ${end.note}`);
     process.exitCode = end.exitCode;

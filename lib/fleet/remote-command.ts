@@ -23,8 +23,8 @@ export type RemoteEnd =
   | { state: 'ended'; exitCode: number; note: string | null }
   /** ssh was killed. */
   | { state: 'killed'; signal: NodeJS.Signals }
-  /** It never ran. */
-  | { state: 'failed'; error: Failure };
+  /** It never ran; without `isCertain` nobody knows. */
+  | { state: 'failed'; error: Failure; isCertain: boolean };
 
 export interface RemoteCommand {
   /** The arguments of gpu-owner. */
@@ -62,7 +62,7 @@ export async function runOnHost(host: Host, command: RemoteCommand): Promise<Rem
     directory = mkdtempSync(`${place}/gpu-owner-ssh-`);
   } catch (error) {
     const message = `no file can be made in ${place}: ${(error as Error).message}. Set TMPDIR to another directory`;
-    return { state: 'failed', error: { code: 'ERR_NO_SSH', message: sanitize(message, MAX_MESSAGE_LENGTH) } };
+    return failed({ code: 'ERR_NO_SSH', message: sanitize(message, MAX_MESSAGE_LENGTH) });
   }
   try {
     return await runLogged(host, command, directory);
@@ -100,7 +100,7 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
   });
   const signalled = forwardSignals(ssh);
   return new Promise((resolve) => {
-    ssh.once('error', () => resolve({ state: 'failed', error: noSSH() }));
+    ssh.once('error', () => resolve(failed(noSSH())));
     ssh.once('exit', () => release(ssh));
     ssh.once('close', (code, signal) => {
       const own = signalled() ?? signal;
@@ -117,26 +117,36 @@ function judge(
   directory: string,
   { early, log }: { early: string; log: string },
 ): RemoteEnd {
-  // 255 is also what a command may return, but then ssh has nothing to say.
-  const isLost = exitCode === 255 && LOST.test(log);
-  if (start.isOver) return { state: 'ended', exitCode, note: isLost ? lastLine(log) : null };
-  if (start.missing === 'missing') return { state: 'failed', error: notInstalled(host) };
-  if (start.missing === 'directory') return { state: 'failed', error: noDirectory(directory) };
-  if (exitCode === NO_SSH && early === '' && log === '') return { state: 'failed', error: noSSH() };
+  if (start.isOver) {
+    // 255 is also what a command may return, but then ssh has nothing to say.
+    const isLost = exitCode === 255 && LOST.test(log);
+    return { state: 'ended', exitCode, note: isLost ? lastLine(log) : null };
+  }
+  if (start.missing === 'missing') return failed(notInstalled(host));
+  if (start.missing === 'directory') return failed(noDirectory(directory));
+  if (exitCode === NO_SSH && early === '' && log === '') return failed(noSSH());
   if (!start.hasReached) {
     const [errors, output] = exitCode === 255 ? [log, ''] : [early, start.withheld];
-    return { state: 'failed', error: explain(host, { exitCode, output, errors, cut: null }) };
+    return failed(explain(host, { exitCode, output, errors, cut: null }));
+  }
+  if (exitCode === 255) {
+    // sshd there may notice hours later, and what it was to say may be on its way still.
+    const look = `Perhaps the command runs all the same: \`gpu-owner status --hosts ${host.name}\` tells`;
+    const message = `the connection broke: ${lastLine(log)}. ${look}`;
+    const error = { code: 'ERR_HOST_UNREACHABLE', message: sanitize(message, MAX_MESSAGE_LENGTH) };
+    return { state: 'failed', error, isCertain: false };
   }
   const said = `${early}\n${start.withheld}`;
   const ours = said.split(/\r?\n/).findLast((line) => line.startsWith('gpu-owner: '));
-  const message = ours?.slice('gpu-owner: '.length).replace(/:$/, '') ?? lastLine(isLost ? log : said);
-  return {
-    state: 'failed',
-    error: {
-      code: exitCode === REFUSED ? 'ERR_GPU_UNAVAILABLE' : 'ERR_HOST_ANSWER',
-      message: sanitize(message, MAX_MESSAGE_LENGTH),
-    },
-  };
+  const message = ours?.slice('gpu-owner: '.length).replace(/:$/, '') ?? lastLine(said);
+  return failed({
+    code: exitCode === REFUSED ? 'ERR_GPU_UNAVAILABLE' : 'ERR_HOST_ANSWER',
+    message: sanitize(message, MAX_MESSAGE_LENGTH),
+  });
+}
+
+function failed(error: Failure): RemoteEnd {
+  return { state: 'failed', error, isCertain: true };
 }
 
 function readLog(path: string): string {

@@ -329,6 +329,50 @@ exec '${env.GPU_OWNER_SSH}' "$@"
     expect((await a.runCommand(['wait', 'still'])).code).toBe(0);
   });
 
+  test('a command that may have started before the connection was lost is not started anywhere else', async () => {
+    const [ssh, said] = ['lost-ssh', 'said'].map((name) => join(hosts.viewer.directory, name)) as [
+      string,
+      string,
+    ];
+    // What comes after the first mark stays on the way; then ssh gives up, and sshd hasn't noticed.
+    writeFileSync(
+      ssh,
+      `#!/bin/sh
+case "$*" in
+*' b '*)
+  for word; do
+    [ "$last" != -E ] || log=$word
+    last=$word
+  done
+  [ -n "$log" ] || exec '${env.GPU_OWNER_SSH}' "$@"
+  '${env.GPU_OWNER_SSH}' "$@" </dev/null >'${said}' 2>/dev/null 3<&- &
+  while [ ! -e '${file('started')}' ]; do sleep 0.1; done
+  sed '/ reached$/q' '${said}'
+  echo 'Timeout, server b not responding.' >"$log"
+  exit 255 ;;
+*) sleep 1 ;;
+esac
+exec '${env.GPU_OWNER_SSH}' "$@"
+`,
+      { mode: 0o755 },
+    );
+    const { code, stdout, stderr } = await run(
+      ['--on', 'b,a', '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
+      '',
+      { ...env, GPU_OWNER_SSH: ssh },
+    );
+    expect({ code, stdout, stderr }).toEqual({
+      code: 69,
+      stdout: '',
+      stderr: expect.stringMatching(
+        /^gpu-owner: b: the connection broke: Timeout.*Perhaps the command runs.*--hosts b` tells\n$/,
+      ),
+    });
+    await until(() => readFileSync(file('started'), 'utf8').endsWith('ended\n'));
+    expect(readFileSync(file('started'), 'utf8')).toBe('once\nended\n');
+    await free(hosts.machines[2] as Machine);
+  });
+
   test('no ssh is left', () => {
     expect(processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`)).toEqual([]);
   });
