@@ -95,9 +95,10 @@ function describeHolder({ info, gpus, idle }: Holder, wanted: readonly string[])
 /** As the record says: anybody may have written it. */
 function gpusOf({ gpus }: Record<string, unknown>): Holder['gpus'] {
   if (!Array.isArray(gpus)) return [];
-  return gpus.flatMap(({ index, instance, uuid } = {}) =>
-    Number.isSafeInteger(index) && typeof uuid === 'string' && /^[A-Za-z0-9/-]{1,96}$/.test(uuid)
+  return gpus.flatMap((gpu) => {
+    const { index, instance, uuid } = gpu ?? {};
+    return Number.isSafeInteger(index) && typeof uuid === 'string' && /^[A-Za-z0-9/-]{1,96}$/.test(uuid)
       ? [{ index, ...(Number.isSafeInteger(instance) ? { instance } : {}), uuid }]
-      : [],
-  );
+      : [];
+  });
 }

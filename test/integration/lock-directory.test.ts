@@ -616,6 +616,8 @@ describe('a record that somebody wrote', () => {
         ended: 0,
         boot: readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim(),
       }),
+    'GPUs that are none': () =>
+      '{"user":"a","gpus":[null,1,"GPU",[],{"index":{},"uuid":null},{"index":0,"uuid":{}}]}',
     'two records': () => '{"user":"a"}{"user":"b"}',
     'a truncated record': () => '{"user":"alice","command":"train',
   };
@@ -650,6 +652,9 @@ describe('a record that somebody wrote', () => {
     const table = await machine.runCommand(['status'], here());
     expect(table.stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
     for (const line of table.stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+    const metrics = await machine.runCommand(['metrics'], here());
+    expect({ code: metrics.code, stderr: metrics.stderr }).toEqual({ code: 0, stderr: '' });
+    expect(metrics.stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
 
     const claim = await machine.runCommand(
       ['run', '--placeholder', 'none', '--no-wait', '-n', '2', '--', 'echo', 'it ran'],
