@@ -20,7 +20,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from '@photostructure/sqlite';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { all, takeFrom, taker } from './conformance.ts';
@@ -46,6 +46,12 @@ async function open(file = path): Promise<Queue> {
   const queue = await openQueue(`sqlite:${file}`, directory);
   queues.push(queue);
   return queue;
+}
+
+/** Keeps the number of a file that will be removed from being given to another one, which may be locked, too. */
+function keepInode(file: string): void {
+  const descriptor = openSync(file, 'r');
+  onTestFinished(() => closeSync(descriptor));
 }
 
 /** How it is refused. */
@@ -182,6 +188,7 @@ test('an attempt lives although the lock file was removed', async () => {
   await queue.enqueue([spec({ n: 0 }), spec({ n: 1 })]);
   const attempt = await takeFrom(queue);
   const manager = await queue.manage({ host: 'here', pid: process.pid });
+  keepInode(`${path}-lock`);
   unlinkSync(`${path}-lock`);
   const other = await open();
   expect((await other.attempts('living')).map(({ token }) => token)).toEqual([attempt.token]);
@@ -268,6 +275,7 @@ test('a queue that is made where another was removed gives nothing out before ta
     const before = await open();
     await before.enqueue(plainTasks(2));
     const attempt = await takeFrom(before);
+    keepInode(`${path}-lock`);
     removed();
     mkdirSync(directory, { recursive: true });
 
