@@ -90,6 +90,7 @@ async function choose(
   start: (host: Hosts[number]) => Promise<Refusal | null>,
 ): Promise<void> {
   const failures: [host: string, Failure][] = [];
+  let isCertain = true;
   if (isAny) {
     for await (const { host, error } of freeHosts(hosts, values)) {
       const refusal =
@@ -98,7 +99,8 @@ async function choose(
           : { error, isCertain: true };
       if (refusal === null) process.exit(); // other hosts may still be asked
       failures.push([host, refusal.error]);
-      if (!refusal.isCertain) break;
+      isCertain = refusal.isCertain;
+      if (!isCertain) break;
     }
   } else {
     const [host] = hosts as [Hosts[number]];
@@ -107,8 +109,10 @@ async function choose(
     failures.push([host.name, refusal.error]);
   }
   for (const [host, { message }] of failures) say(`${host}: ${message}`);
+  // Whoever is told that no GPU is free tries again, and it would run twice.
+  const decisive = isCertain ? failures : failures.slice(-1);
   process.exitCode = exitCodeOf(
-    failures.map(([, { code }]) => code),
+    decisive.map(([, { code }]) => code),
     isAny,
   );
   process.exit();

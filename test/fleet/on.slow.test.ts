@@ -37,6 +37,9 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
     await until(() => readFileSync(file(name), { encoding: 'utf8', flag: 'a+' }).endsWith('\n'));
     return Number(readFileSync(file(name), 'utf8'));
   };
+  /** A gpu-owner where somebody takes what `find` has found. */
+  const quicker = `case "$*" in find*) exec ${process.execPath} ${launcher} "$@";; esac
+echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   const free = (machine: Machine) =>
     until(async () => (await machine.states()).every((state) => state === 'free'));
 
@@ -208,9 +211,7 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
   });
 
   test('any goes on with the next host where somebody was quicker', async () => {
-    const taken = `case "$*" in find*) exec ${process.execPath} ${launcher} "$@";; esac
-echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
-    hosts.add('taken', { program: taken });
+    hosts.add('taken', { program: quicker });
     // The other one answers later, so this one is tried first.
     hosts.add('slow', {
       program: `case $1 in find) sleep 1;; esac; exec ${process.execPath} ${launcher} "$@"`,
@@ -344,20 +345,22 @@ case "$*" in
     [ "$last" != -E ] || log=$word
     last=$word
   done
-  [ -n "$log" ] || exec '${env.GPU_OWNER_SSH}' "$@"
+  [ -n "$log" ] || { sleep 1; exec '${env.GPU_OWNER_SSH}' "$@"; }
   '${env.GPU_OWNER_SSH}' "$@" </dev/null >'${said}' 2>/dev/null 3<&- &
   while [ ! -e '${file('started')}' ]; do sleep 0.1; done
   sed '/ reached$/q' '${said}'
   echo 'Timeout, server b not responding.' >"$log"
   exit 255 ;;
-*) sleep 1 ;;
+*' a '*) sleep 2 ;;
 esac
 exec '${env.GPU_OWNER_SSH}' "$@"
 `,
       { mode: 0o755 },
     );
+    // The first one refuses; all the same the end mustn't look as if no GPU were free.
+    hosts.add('full', { program: quicker });
     const { code, stdout, stderr } = await run(
-      ['--on', 'b,a', '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
+      ['--on', 'full,b,a', '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
       '',
       { ...env, GPU_OWNER_SSH: ssh },
     );
@@ -365,7 +368,7 @@ exec '${env.GPU_OWNER_SSH}' "$@"
       code: 69,
       stdout: '',
       stderr: expect.stringMatching(
-        /^gpu-owner: b: the connection broke: Timeout.*Perhaps the command runs.*--hosts b` tells\n$/,
+        /^gpu-owner: full: .*\ngpu-owner: b: the connection broke: Timeout.*Perhaps the command runs.*--hosts b` tells\n$/,
       ),
     });
     await until(() => readFileSync(file('started'), 'utf8').endsWith('ended\n'));
