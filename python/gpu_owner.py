@@ -281,8 +281,8 @@ def _list(value: Selector, name: str) -> List[str]:
     if isinstance(value, (int, str)):
         value = [value]
     try:
-        # A GPU of a claim is a number of CUDA's, not of the machine.
-        words = [one.uuid if isinstance(one, GPU) else str(one) for one in value]
+        # A GPU of a claim is a number of CUDA's, not of the machine, and an instance of MIG has that of its GPU.
+        words = [one.uuid if isinstance(one, (GPU, GPUStatus)) and one.uuid else str(one) for one in value]
     except TypeError:
         raise UsageError(f"{name}: {value!r} is neither an index, a name or UUID, nor a list of them") from None
     if not words:
@@ -1105,6 +1105,7 @@ class GPUStatus(int, _MappingOfValues):
     """
     A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
 
+    instance: of a MIG instance, which of its GPU's it is; else None. Then `int` and `index` are those of the GPU.
     state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts. What the
     driver can't tell is None. raw: the object of `gpu-owner status --json`.
 
@@ -1148,6 +1149,10 @@ class GPUStatus(int, _MappingOfValues):
     @property
     def index(self) -> int:
         return int(self)
+
+    @property
+    def instance(self) -> Optional[int]:
+        return cast(Optional[int], self.raw.get("instance"))
 
     @property
     def uuid(self) -> str:
@@ -1203,7 +1208,8 @@ class GPUStatus(int, _MappingOfValues):
         return None if lease is None else Lease(*(lease.get(field) for field in Lease._fields))
 
     def __repr__(self) -> str:
-        return f"<GPU {self.index}: {self.name}, {self.state}{f' ({self.reason})' if self.reason else ''}>"
+        number = self.index if self.instance is None else f"{self.index}:{self.instance}"
+        return f"<GPU {number}: {self.name}, {self.state}{f' ({self.reason})' if self.reason else ''}>"
 
     __str__ = int.__repr__
     __format__ = int.__format__
@@ -1417,7 +1423,7 @@ class Job:
         limit = [] if timeout is None else [f"--timeout={_duration(timeout, 'timeout')}"]
         code, _, messages = _run(self._words, ["wait", str(self.id), *limit, *self._where])
         message = messages.take()
-        if message.startswith(_ERROR):
+        if message.startswith(_ERROR) or code < 0:  # somebody has killed it, and the job goes on
             raise _error(code, message, self._words)
         if code in (126, 127):
             self.info()  # raises if it is the command that can't be run, and not the job's

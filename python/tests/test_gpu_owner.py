@@ -992,6 +992,23 @@ class Looking(OnMachine):
             lines = self.run_script("print(sorted(gpu.lease.until is None for gpu in gpu_owner.status() if gpu.lease))")
         self.assertEqual(lines, ["[False, True]"])
 
+    def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
+        lines = self.run_script(
+            """
+            machine = "a100x4-mig"
+            instances = [gpu for gpu in gpu_owner.status(simulate=machine) if gpu.index == 0 and gpu.instance is not None]
+            print(instances[2])
+            print(repr(instances[2]))
+            with gpu_owner.claim(devices=instances[2], simulate=machine) as gpus:
+                print(gpus[0].index, gpus[0].instance, gpus[0].uuid == instances[2].uuid)
+            with gpu_owner.claim(devices=instances, exclude=instances[:3], simulate=machine) as gpus:
+                print(gpus[0].uuid == instances[3].uuid)
+            print([gpu.instance for gpu in gpu_owner.status()])
+            """
+        )
+        shown = "<GPU 0:3: NVIDIA A100-SXM4-80GB MIG 1g.10gb, free>"
+        self.assertEqual(lines, ["0", shown, "0 3 True", "True", "[None, None, None]"])
+
     def test_status(self):
         with self.occupied("--devices", "1"):
             lines = self.run_script(

@@ -65,6 +65,32 @@ class Jobs(OnMachine):
         )
         self.assertEqual(lines, ["WaitTimeout ERR_TIMEOUT 75"] * 3 + ["cancelled 143"])
 
+    def test_a_wait_that_somebody_kills_is_no_end_of_the_job(self):
+        lines = self.run_script(
+            """
+            import signal, subprocess, threading
+            job = gpu_owner.submit(["sleep", "600"])
+            words = f"wait\\0{job.id}\\0".encode()
+            def kill():
+                while True:
+                    for pid in filter(str.isdigit, os.listdir("/proc")):
+                        try:
+                            with open(f"/proc/{pid}/cmdline", "rb") as file, open(f"/proc/{pid}/stat") as stat:
+                                if file.read().endswith(words) and stat.read().split()[3] == str(os.getpid()):
+                                    return os.kill(int(pid), signal.SIGKILL)
+                        except OSError:
+                            continue
+                    time.sleep(0.05)
+            threading.Thread(target=kill).start()
+            try:
+                job.wait()
+            except gpu_owner.GPUOwnerError as error:
+                print(error.exit_code, "signal 9" in str(error), job.state())
+            job.cancel(grace=5)
+            """
+        )
+        self.assertEqual(lines, ["-9 True running"])
+
     def test_an_exit_code_is_no_error_of_ours(self):
         lines = self.run_script(
             """
