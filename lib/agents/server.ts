@@ -3,6 +3,7 @@ import { McpServer, type ServerContext } from '@modelcontextprotocol/server';
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import { z } from 'zod';
 import { GPUOwnerError } from '../errors.ts';
+import { label } from '../gpus/index.ts';
 import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { MAX_LOG_BYTES, readLog } from './log.ts';
@@ -64,7 +65,11 @@ const GPU = z.object({
   holder: Holder.nullable(),
 });
 
-const Obstacle = z.object({ index: z.number(), reason: z.string() });
+const Obstacle = z.object({
+  index: z.number(),
+  instance: z.number().nullable().describe('of MIG'),
+  reason: z.string(),
+});
 
 const Request = z.object({
   position: z.number().describe('1 is served first'),
@@ -88,7 +93,7 @@ const JobState = z.object({
   exitCode: z.number().nullable(),
   reason: z.string().nullable().describe('why it waits, was cancelled or never started'),
   position: z.number().nullable().describe('in the wait queue'),
-  gpus: z.array(z.number()).describe('that it has or had, by index'),
+  gpus: z.array(z.string()).describe("that it has or had: '0', or '0:2' for instance 2 of GPU 0"),
   wanted: z.number().describe('how many GPUs it wants'),
   command: z.string(),
   note: z.string().nullable(),
@@ -143,8 +148,9 @@ function requestOf(entry: Fields): z.infer<typeof Request> {
     note: words(entry.note),
     since: words(entry.since),
     latestStart: words(entry.latestStart),
-    waitingFor: listOf(entry.waitingFor).map(({ index, reason }) => ({
+    waitingFor: listOf(entry.waitingFor).map(({ index, instance, reason }) => ({
       index: Number(index),
+      instance: number(instance),
       reason: words(reason) ?? '',
     })),
   };
@@ -158,7 +164,7 @@ function jobOf(job: Job): z.infer<typeof JobState> {
     exitCode: job.exitCode,
     reason: words(job.reason),
     position: job.position,
-    gpus: job.gpus.map(({ index }) => index),
+    gpus: job.gpus.map(label),
     wanted: job.count,
     command: words(job.command) ?? '',
     note: words(job.note),
@@ -224,13 +230,12 @@ function addTools(server: McpServer): void {
     orRefuse(async () => {
       const gpus = (await ask('status')).map(gpuOf);
       const free = gpus.filter(({ state }) => state === 'free').length;
+      const divided = new Set(gpus.filter(({ instance }) => instance !== null).map(({ index }) => index));
+      const units = gpus.filter(({ index, instance }) => instance !== null || !divided.has(index));
       return answer(
         { free, gpus },
-        `${free} of ${gpus.length} GPUs are free`,
-        ...gpus.map(({ index, instance, reason }) => {
-          const name = `GPU ${index}${instance === null ? '' : `:${instance}`}`;
-          return `${name}: ${reason ?? 'free'}`;
-        }),
+        `${free} of ${units.length} GPUs are free`,
+        ...gpus.map((gpu) => `GPU ${label(gpu)}: ${gpu.reason ?? 'free'}`),
       );
     }),
   );
@@ -288,7 +293,7 @@ function addTools(server: McpServer): void {
           .default([])
           .describe('start when these have ended with exit code 0'),
         minFreeMemory: text('only GPUs with so much free memory, such as 20GiB', 20).min(1).optional(),
-        devices: text('only these GPUs, such as 0,2-3', 1_000).min(1).optional(),
+        devices: text('only these GPUs, such as 0,2-3; 0:2 is instance 2 of GPU 0', 1_000).min(1).optional(),
         wait: z
           .boolean()
           .default(true)
@@ -351,7 +356,7 @@ function addTools(server: McpServer): void {
       return answer(
         { job, waitingFor, latestStart },
         describeJob(job),
-        ...waitingFor.map(({ index, reason }) => `GPU ${index}: ${reason}`),
+        ...waitingFor.map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`),
         hasEnded(job) ? 'Read its output with job_log.' : 'Follow it with wait_job and job_log.',
       );
     }),

@@ -86,6 +86,11 @@ class Agent {
     return structuredContent;
   }
 
+  /** An answer for those that read text alone. */
+  async text(name: string, args: object = {}): Promise<string> {
+    return (await this.#call(name, args)).content[0].text;
+  }
+
   /** The message of a tool that can't do it. */
   async refusal(name: string, args: object = {}): Promise<string> {
     const { isError, content } = await this.#call(name, args);
@@ -156,6 +161,22 @@ describe('an agent', () => {
       job: { state: 'cancelled' },
     });
     expect((await agent.call('list_jobs', { all: true, limit: 1 })).jobs).toMatchObject([{ id: 2 }]);
+  });
+
+  test('sees which MIG instance a job has, and which one another waits for', async () => {
+    await machine.close();
+    machine = new Machine('a100x4-mig');
+    const agent = await Agent.start();
+    expect(await agent.text('gpu_status')).toMatch(
+      /^13 of 13 GPUs are free\nGPU 0: MIG is on.*\nGPU 0:0: free$/m,
+    );
+    const submit = () => agent.call('submit_job', { command: ['sleep', '1000'], devices: '0:2' });
+    await submit();
+    await until(async () => (await agent.call('list_jobs')).jobs[0].state === 'running');
+    expect((await agent.call('list_jobs')).jobs[0].gpus).toEqual(['0:2']);
+    expect((await submit()).waitingFor).toEqual([
+      { index: 0, instance: 2, reason: expect.stringMatching(/leased/) },
+    ]);
   });
 
   test('is told who has the GPUs and until when, if they are not free now', async () => {
