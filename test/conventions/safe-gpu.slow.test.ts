@@ -86,7 +86,7 @@ test('a waiting claim does not keep safe-gpu from its lock', async () => {
   await pause(200);
   const started = performance.now();
   await output(startOriginal(machine, ['safe-gpu', newer(), '0.1']), /locked/);
-  expect(performance.now() - started).toBeLessThan(3_000);
+  expect(performance.now() - started).toBeLessThan(10_000);
   holder.stdin?.end();
   expect((await finished(waiting)).code).toBe(0);
 });

@@ -45,7 +45,7 @@ test('if a GPU hangs, the others are told, and the doctor ends soon', async () =
   machine.set('gpu=5', 'hang=memory');
   const begin = performance.now();
   const diagnosis = await diagnose(machine);
-  expect(performance.now() - begin).toBeLessThan(6_000);
+  expect(performance.now() - begin).toBeLessThan(12_000);
   expect(diagnosis).toMatchObject({ code: 1, ids: ['gpu-not-responding'] });
   expect(said(diagnosis, 'gpu-not-responding')).toMatch(/^GPU 5.*does not answer/);
   expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 0 to 4, 6 and 7: /);

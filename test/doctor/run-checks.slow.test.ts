@@ -79,7 +79,7 @@ test('the findings count of a check whose process can’t end, as the driver has
   // Only once: a process that nobody reads from any longer must still be able to end.
   const diagnosis = await hooked(`const { exit } = process;
     if (part === 'driver') process.exit = () => { process.exit = exit; setInterval(() => {}, 1_000); };`);
-  expect(performance.now() - begin).toBeLessThan(8_000);
+  expect(performance.now() - begin).toBeLessThan(12_000);
   expect(diagnosis).toMatchObject({ code: 0, ids: [] });
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });

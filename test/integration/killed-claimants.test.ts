@@ -102,7 +102,7 @@ describe('a claimant stopped while it decides', () => {
     const begin = performance.now();
     const { code, stderr, stdout } = await machine.runScript(CLAIM_ALL);
     expect({ code, stdout }).toEqual({ code: 0, stdout: '2\n' });
-    expect(performance.now() - begin).toBeLessThan(4_000);
+    expect(performance.now() - begin).toBeLessThan(10_000);
     expect(stderr).toMatch(new RegExp(`pid ${stopped.pid}.*has held the decision lock for 2 s`));
   });
 
