@@ -81,6 +81,8 @@ class Jobs(OnMachine):
                         except OSError:
                             continue
                     time.sleep(0.05)
+            while job.state() != "running":
+                time.sleep(0.02)
             threading.Thread(target=kill).start()
             try:
                 job.wait()
