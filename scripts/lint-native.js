@@ -1,7 +1,9 @@
 // Checks the C++ part: its format (clang-format), and mistakes (clang-tidy) where `npm run test:native` has written compile commands.
 // A tool that isn't installed is reported as skipped (both are on PyPI: pip install clang-format clang-tidy).
 //
-// Usage: node scripts/lint-native.js [--fix]     --fix: writes the format instead of checking it
+// Usage: node scripts/lint-native.js              checks both
+//        node scripts/lint-native.js --format     checks the format only
+//        node scripts/lint-native.js --fix        writes the format
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -36,7 +38,7 @@ if (has('clang-format')) {
 } else {
   skip('clang-format', 'it is not installed (pip install clang-format)');
 }
-if (!isFix) {
+if (!isFix && !process.argv.includes('--format')) {
   const sources = files.filter(
     (file) =>
       file.startsWith('native/') &&

@@ -9,11 +9,17 @@ const read = (path: string) => readFileSync(join(root, path), 'utf8');
 const { scripts } = JSON.parse(read('package.json'));
 const lock = read('package-lock.json');
 
-/** Why a test that needs a program is skipped; '' where it isn't. */
-function whyNot(program: string): string {
-  return spawnSync(program, ['--version'], { stdio: 'ignore' }).error === undefined
-    ? ''
-    : ` (skipped: ${program} is not installed)`;
+/** Why a test that needs a program is skipped; '' where it isn't. Other versions than `version` find other mistakes. */
+function whyNot(program: string, version = ''): string {
+  const { stdout } = spawnSync(program, ['--version'], { encoding: 'utf8' });
+  return stdout?.includes(version) ? '' : ` (skipped: ${`${program} ${version}`.trim()} is not installed)`;
+}
+
+/** As whyNot(), for a linter that `npm run ci:tools` installs from PyPI. */
+function whyNotPinned(linter: string): string {
+  const version = new RegExp(`^${linter}==(.+)$`, 'm').exec(read('python/requirements-lint.txt'))?.[1];
+  if (version === undefined) throw new Error(`python/requirements-lint.txt pins no ${linter}`);
+  return whyNot(linter, version);
 }
 
 function run(program: string, ...args: string[]): { status: number | null; output: string } {
@@ -56,11 +62,16 @@ describe('workflows', () => {
   });
 });
 
-const reason = whyNot('ruff') || whyNot('mypy');
-test.skipIf(reason !== '')(`ruff and mypy find no mistake in the Python code${reason}`, () => {
-  const { status, output } = run('npm', 'run', '--silent', 'lint:python');
-  expect(status, output).toBe(0);
-});
+const LINTED: [what: string, whyNot: string, command: string[]][] = [
+  ['Python code', whyNotPinned('ruff') || whyNotPinned('mypy'), ['lint:python']],
+  ['format of C++ code', whyNotPinned('clang-format'), ['lint:native', '--', '--format']],
+];
+for (const [what, reason, command] of LINTED) {
+  test.skipIf(reason !== '')(`linters find no mistake in the ${what}${reason}`, () => {
+    const { status, output } = run('npm', 'run', '--silent', ...command);
+    expect(status, output).toBe(0);
+  });
+}
 
 test.each(['.ci/run', '.ci/tools', '.githooks/pre-commit'])('%s is a script without mistakes', (path) => {
   expect(existsSync(join(root, path))).toBe(true);
