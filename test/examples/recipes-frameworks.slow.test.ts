@@ -6,7 +6,7 @@ import { finished, output, python, root, until, uuidOf } from '../support/machin
 import { fence } from '../support/pages.ts';
 import { freePort } from '../support/ports.ts';
 import { signalLiving } from '../support/processes.ts';
-import { install, Lab, recipes } from './recipes.ts';
+import { fixture, install, Lab, recipes } from './recipes.ts';
 
 const { venv, missing } = process.env.GPU_OWNER_RECIPES
   ? install('requirements-frameworks.txt', 1_200)
@@ -107,20 +107,13 @@ describe.skipIf(missing !== null)(
 
       test('calls GPUs by UUID, refuses more than were claimed, and keeps them while a process of it lives', async () => {
         lab = new Lab(venv as string, 3, 1);
-        const program = `import os, ray, time
-refused = None
-try: ray.init(address="local", num_gpus=3)
-except Exception as error: refused = type(error).__name__; ray.shutdown()
-ray.init(address="local")
-@ray.remote(num_gpus=1)
-def ids(): return ray.get_gpu_ids(), os.environ["CUDA_VISIBLE_DEVICES"]
-print(refused, ray.cluster_resources()["GPU"], ray.get(ids.remote()), os.getpid(), flush=True)
-time.sleep(600)`;
-        writeFileSync(join(lab.directory, 'program.py'), program);
-        const child = lab.machine.start(lab.words('gpu-owner run -n 2 -- python program.py'), {
-          env: lab.env,
-          cwd: lab.directory,
-        });
+        const child = lab.machine.start(
+          lab.words(`gpu-owner run -n 2 -- python '${fixture('ray_ids.py')}'`),
+          {
+            env: lab.env,
+            cwd: lab.directory,
+          },
+        );
         const end = finished(child, 'exit');
         const printed = await output(child, /\w+ 2\.0 .*\n/, 60_000);
         expect(printed).toMatch(
@@ -136,16 +129,10 @@ time.sleep(600)`;
       test('as a cluster is a job, which can be cancelled', async () => {
         lab = new Lab(venv as string, 3, 1);
         const submit = fence('recipes-frameworks.md', 'sh', 'For a cluster that outlives').trim();
-        const program = `import ray, time
-for last in [False] * 120 + [True]:
-    try: ray.init(address="auto"); break
-    except ConnectionError:
-        if last: raise
-        time.sleep(0.5)
-print(ray.cluster_resources()["GPU"])`;
-        writeFileSync(join(lab.directory, 'program.py'), program);
         const options = `--port ${await freePort()} --include-dashboard=false`;
-        const { code, stdout, stderr } = await lab.run(`${submit} ${options}\npython program.py`);
+        const { code, stdout, stderr } = await lab.run(
+          `${submit} ${options}\npython '${fixture('ray_client.py')}'`,
+        );
         expect(code, stderr).toBe(0);
         expect(stdout).toBe('1\n2.0\n');
         const cancelled = await lab.run('gpu-owner cancel ray');

@@ -3,11 +3,11 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { finished, root, until } from '../support/machine.ts';
+import { finished, root, until, uuidOf } from '../support/machine.ts';
 import { fence } from '../support/pages.ts';
 import { freePort } from '../support/ports.ts';
 import { signalLiving } from '../support/processes.ts';
-import { install, Lab, recipes } from './recipes.ts';
+import { fixture, install, Lab, recipes } from './recipes.ts';
 
 const pages = ['recipes.md', 'recipes-workers.md', 'recipes-frameworks.md'];
 const textOf = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
@@ -135,36 +135,8 @@ def test_training(number, gpu):
   test('a kernel of Jupyter has a GPU, keeps it over a restart, and frees it', async () => {
     open(1);
     const kernel = join(lab.machine.directory, 'home/.local/share/jupyter/kernels/python3-gpu');
-    const script = `
-import os, pathlib, sys, time
-from jupyter_client.manager import KernelManager
-os.makedirs(sys.argv[1]); pathlib.Path(sys.argv[1], "kernel.json").write_text(sys.stdin.read())
-manager = KernelManager(kernel_name="python3-gpu")
-manager.start_kernel()
-
-def ask(code):
-    client = manager.client(); client.start_channels(); client.wait_for_ready(timeout=60)
-    out = []
-    reply = client.execute_interactive(code, timeout=60, output_hook=lambda message: out.append(message["content"].get("text", "")))
-    client.stop_channels()
-    return "".join(out).strip() or reply["content"].get("ename")
-
-first = ask("import os; print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'])").split()
-manager.restart_kernel()
-again = ask("import os; print(os.getpid(), os.environ['CUDA_VISIBLE_DEVICES'])").split()
-print(first[0] != again[0], first[1] == again[1] == "${'GPU-00000000-0000-4000-8000-000000000000'}", flush=True)
-client = manager.client(); client.start_channels(); client.wait_for_ready(timeout=60)
-client.execute("open('busy', 'w').close(); import time; time.sleep(600)")
-while not os.path.exists("busy"): time.sleep(0.01)
-manager.interrupt_kernel()
-print(client.get_shell_msg(timeout=60)["content"]["ename"], flush=True)
-client.stop_channels()
-manager.shutdown_kernel()
-`;
-    const program = join(lab.directory, 'kernels.py');
-    writeFileSync(program, script);
     const { code, stdout, stderr } = await lab.machine.run(
-      lab.words(`python ${program} ${kernel}`),
+      lab.words(`python '${fixture('kernels.py')}' ${kernel} ${uuidOf(0)}`),
       { env: lab.env, cwd: lab.directory },
       fence('python-environments.md', 'json'),
     );
@@ -204,28 +176,7 @@ print(notebook.cells[-1].outputs[0].text.strip())`;
       cwd: lab.directory,
     });
     const end = finished(child);
-    const attach = `import json, socket, sys, time
-for _ in range(600):
-    try: connection = socket.create_connection(("127.0.0.1", int(sys.argv[1]))); break
-    except OSError: time.sleep(0.1)
-def say(seq, command, **arguments):
-    data = json.dumps({"type": "request", "seq": seq, "command": command, "arguments": arguments}).encode()
-    connection.sendall(b"Content-Length: %d\\r\\n\\r\\n" % len(data) + data)
-seen = b""
-def hear(what):
-    global seen
-    while what not in seen:
-        data = connection.recv(65536)
-        assert data, seen
-        seen += data
-say(1, "initialize", adapterID="debugpy")
-say(2, "attach", justMyCode=True)
-hear(b'"initialized"')
-print("waits", flush=True)
-sys.stdin.readline()
-say(3, "configurationDone")
-hear(b'"terminated"')`;
-    const debuggerProgram = lab.machine.start(['python', '-c', attach, port], { env: lab.env });
+    const debuggerProgram = lab.machine.start(['python', fixture('debugger.py'), port], { env: lab.env });
     const ended = finished(debuggerProgram);
     await new Promise((resolve) => debuggerProgram.stdout?.once('data', resolve));
     expect(await lab.machine.states()).toEqual(['leased']);

@@ -9,6 +9,7 @@ import { processesWith } from '../support/processes.ts';
 
 export const recipes = join(root, 'examples/recipes');
 const fixtures = join(import.meta.dirname, 'fixtures');
+export const fixture = (name: string) => join(fixtures, name);
 
 /** A virtual environment, or why there is none. */
 export type Installed = { venv: string; missing: null } | { venv: null; missing: string };

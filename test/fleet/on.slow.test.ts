@@ -10,6 +10,7 @@ import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 const reason = whyNoSSHD();
 const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
 const launcher = join(root, 'bin/gpu-owner.cjs');
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 
 describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${reason})`}`, () => {
   let hosts: Hosts;
@@ -297,29 +298,10 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test('a job that was submitted over a connection which then stood still is not submitted anywhere else', async () => {
-    const [ssh, asked, submitted] = ['still', 'asked', 'submitted'].map((name) =>
-      join(hosts.viewer.directory, name),
-    ) as [string, string, string];
-    writeFileSync(
-      ssh,
-      `#!/bin/sh
-case "$*" in
-*' a '*)
-  if [ -e '${asked}' ]; then
-    : >'${submitted}'
-    '${env.GPU_OWNER_SSH}' "$@" >/dev/null 2>&1
-    exec sleep 60
-  fi
-  : >'${asked}' ;;
-*) while [ ! -e '${submitted}' ]; do sleep 0.1; done ;;
-esac
-exec '${env.GPU_OWNER_SSH}' "$@"
-`,
-      { mode: 0o755 },
-    );
+    const [ASKED, SUBMITTED] = ['asked', 'submitted'].map((name) => join(hosts.viewer.directory, name));
     const words = [launcher, 'submit', '--on', 'a,b', '--name', 'still', '--', 'true'];
     const { code, stdout, stderr } = await hosts.viewer.run(words, {
-      env: { ...env, GPU_OWNER_SSH: ssh },
+      env: { ...env, GPU_OWNER_SSH: fixture('still-ssh'), SSH: env.GPU_OWNER_SSH, ASKED, SUBMITTED },
       cwd: place,
     });
     expect({ code, stdout, stderr }).toEqual({
@@ -331,38 +313,18 @@ exec '${env.GPU_OWNER_SSH}' "$@"
   });
 
   test('a command that may have started before the connection was lost is not started anywhere else', async () => {
-    const [ssh, said] = ['lost-ssh', 'said'].map((name) => join(hosts.viewer.directory, name)) as [
-      string,
-      string,
-    ];
-    // What comes after the first mark stays on the way; then ssh gives up, and sshd hasn't noticed.
-    writeFileSync(
-      ssh,
-      `#!/bin/sh
-case "$*" in
-*' b '*)
-  for word; do
-    [ "$last" != -E ] || log=$word
-    last=$word
-  done
-  [ -n "$log" ] || { sleep 1; exec '${env.GPU_OWNER_SSH}' "$@"; }
-  '${env.GPU_OWNER_SSH}' "$@" </dev/null >'${said}' 2>/dev/null 3<&- &
-  while [ ! -e '${file('started')}' ]; do sleep 0.1; done
-  sed '/ reached$/q' '${said}'
-  echo 'Timeout, server b not responding.' >"$log"
-  exit 255 ;;
-*' a '*) sleep 2 ;;
-esac
-exec '${env.GPU_OWNER_SSH}' "$@"
-`,
-      { mode: 0o755 },
-    );
     // The first one refuses; all the same the end mustn't look as if no GPU were free.
     hosts.add('full', { program: quicker });
     const { code, stdout, stderr } = await run(
       ['--on', 'full,b,a', '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
       '',
-      { ...env, GPU_OWNER_SSH: ssh },
+      {
+        ...env,
+        GPU_OWNER_SSH: fixture('lost-ssh'),
+        SSH: env.GPU_OWNER_SSH,
+        STARTED: file('started'),
+        SAID: join(hosts.viewer.directory, 'said'),
+      },
     );
     expect({ code, stdout, stderr }).toEqual({
       code: 69,

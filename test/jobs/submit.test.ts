@@ -2,6 +2,7 @@
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { fixture } from '../support/keeper.ts';
 import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
 import { until } from '../support/time.ts';
 import { Jobs } from './background.ts';
@@ -66,18 +67,7 @@ test('a job runs in the background: its number, state, exit code and output', as
 });
 
 test('its arguments, environment, directory, umask, limits and descriptors are as in the foreground', async () => {
-  const script = join(machine.directory, 'show.py');
-  writeFileSync(
-    script,
-    `import os, resource, sys
-environment = {name: value for name, value in os.environb.items()
-               if not name.startswith((b"GPU_OWNER_", b"CUDA_", b"XDG_STATE", b"LD_LIBRARY", b"PATH")) and name != b"_"}
-print(sorted(environment.items()))
-print([os.fsencode(word) for word in sys.argv], os.getcwd(), oct(os.umask(0)), resource.getrlimit(resource.RLIMIT_NOFILE),
-      resource.getrlimit(resource.RLIMIT_CORE))
-print(sorted(os.path.basename(os.readlink(f"/proc/self/fd/{fd}")).split("-")[0] for fd in os.listdir("/proc/self/fd") if int(fd) > 2 and os.path.exists(f"/proc/self/fd/{fd}")))
-`,
-  );
+  const script = fixture('surroundings.py');
   const shell = (words: string) =>
     `ulimit -c 0; ulimit -Sn 512; umask 027; ${words} ${python} ${script} "$(printf 'a\\377b')" 'two words' '' -n 9`;
   const odd = { 'ODD.NAME': 'x', VALUE: 'line\nbreak' };
@@ -224,25 +214,7 @@ describe('cancel', () => {
   });
 
   test('everything of a job ends: what ignores SIGTERM, forks, has a session of its own or is stopped', async () => {
-    const script = join(machine.directory, 'stubborn.py');
-    writeFileSync(
-      script,
-      `import os, signal, subprocess, sys, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-for start in (False, True):
-    subprocess.Popen([sys.executable, "-c", "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"],
-                     start_new_session=start, close_fds=True)
-if os.fork() == 0:
-    os.setsid()
-    if os.fork() == 0:
-        os.kill(os.getpid(), signal.SIGSTOP)
-        time.sleep(1000)
-    os._exit(0)
-print("ready", flush=True)
-time.sleep(1000)
-`,
-    );
-    const id = await jobs.submit(['--', python, script]);
+    const id = await jobs.submit(['--', python, fixture('stubborn.py'), machine.directory]);
     await until(async () => (await jobs.logs(id)) === 'ready\n');
     expect(await jobs.run(['cancel', '--grace', '300ms', String(id)])).toMatchObject({ code: 0, stderr: '' });
     expect(await jobs.find(id)).toMatchObject({ state: 'cancelled', exitCode: 137 });

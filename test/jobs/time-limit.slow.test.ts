@@ -118,20 +118,7 @@ test('the limit is kept when `gpu-owner run` itself is killed', async () => {
 
 test('Python’s processes of multiprocessing and subprocess end with the job', async () => {
   const { directory, leases } = workspace();
-  const source = `
-import multiprocessing, os, signal, subprocess, sys, time
-def work(name):
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    with open(os.path.join(sys.argv[1], name), 'w') as file: file.write(str(os.getpid()))
-    time.sleep(600)
-if __name__ == '__main__':
-    multiprocessing.set_start_method('fork')
-    multiprocessing.Process(target=work, args=('stopped',)).start()
-    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)
-    with open(os.path.join(sys.argv[1], 'daemon'), 'w') as file: file.write(str(child.pid))
-    work('command')
-`;
-  const command = [python, '-c', source, directory];
+  const command = [python, fixture('python_processes.py'), directory];
   const running = launch({ leases, options: limit(3_000, 300), command });
   const pids = await stubbornPids(directory);
   expect((await running.exited).code).toBe(124);

@@ -1,11 +1,12 @@
 // While it waits, `gpu-owner run` is a small process without Node.js, and nobody else can tell the difference.
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { cpSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { beginProcessorTime, usage } from '../../bench/processes.js';
 import { Line } from '../integration/line.ts';
 import { binaries } from '../support/binaries.ts';
+import { fixture } from '../support/keeper.ts';
 import {
   command,
   finished,
@@ -28,7 +29,7 @@ afterEach(() => machine.close());
 
 /** Longer than it takes until somebody who waits alone has become small: the machine may be busy. */
 const RESTS = 60_000;
-const bridge = join(import.meta.dirname, 'fixtures/pty_bridge.py');
+const bridge = fixture('pty_bridge.py');
 
 /** Has the GPU until it is told to let it go. */
 async function holder() {
@@ -259,41 +260,8 @@ test('when the queue’s file is removed, those who wait join the new one', asyn
 });
 
 test('the command finds everything as without a wait', async () => {
-  const probe = join(machine.directory, 'probe.py');
-  writeFileSync(
-    probe,
-    `import os, resource, signal, sys
-print(sorted(fd for fd in map(int, os.listdir('/proc/self/fd')) if fd < 200 and os.path.exists('/proc/self/fd/%d' % fd)))
-print([os.fsencode(word) for word in sys.argv[1:]])
-own = (b'GPU_OWNER_JOB', b'CUDA_VISIBLE_DEVICES', b'_')
-print(sorted((k, v) for k, v in os.environb.items() if k not in own))
-print(os.umask(0), os.getcwd(), resource.getrlimit(resource.RLIMIT_NOFILE), os.getpgid(0) == os.getpgid(os.getppid()))
-print([s for s in range(1, 65) if s not in (32, 33) and signal.getsignal(s) == signal.SIG_IGN], signal.pthread_sigmask(signal.SIG_BLOCK, []))
-print(repr(sys.stdin.read()), os.isatty(1))
-print(len([fd for fd in map(int, os.listdir('/proc/self/fd')) if fd >= 200]))
-`,
-  );
   // What isn't UTF-8, variables that shells can't name, a descriptor, an ignored signal, a limit.
-  const start = join(machine.directory, 'start.py');
-  writeFileSync(
-    start,
-    `import os, resource, signal, sys
-os.environb[b'ODD.NAME%%'] = b'x\\xff\\x01'
-os.environb[b'ODD'] = b'\\xe9\\n'
-os.umask(0o027)
-os.chdir('/')
-signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-signal.signal(signal.SIGHUP, signal.SIG_IGN)
-signal.signal(signal.SIGALRM, signal.SIG_IGN)
-signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-resource.setrlimit(resource.RLIMIT_NOFILE, (900, 4096))
-os.dup2(os.open('/etc/passwd', os.O_RDONLY), 7)
-os.set_inheritable(7, True)
-os.closerange(8, 200)
-os.execvp(sys.argv[1], [os.fsencode(word) for word in sys.argv[1:]] + [b'\\xff \\xe9', b'', b'a  b\\n'])
-`,
-  );
-  const words = [python, start, ...START, '--', python, '-I', '-S', probe];
+  const words = [python, fixture('odd_start.py'), ...START, '--', python, '-I', '-S', fixture('finds.py')];
   const before = machine.start(words);
   before.stdin?.end('input');
   const without = await finished(before);
@@ -395,11 +363,7 @@ test('a job keeps its own slot where the one who submits it has such a variable'
 test('five hundred that wait are no burden, and wake one after the other', async () => {
   const { child, release } = await holder();
   const [first] = await queueUp([['true']]);
-  const many = machine.start([
-    python,
-    join(import.meta.dirname, 'fixtures/many_waiters.py'),
-    ...manyWords('500'),
-  ]);
+  const many = machine.start([python, fixture('many_waiters.py'), ...manyWords('500')]);
   const ended = finished(many);
   const pids = (await output(many, /^pids [\d ]+\n/m)).trim().split(' ').slice(1).map(Number);
   expect(pids).toHaveLength(500);

@@ -6,6 +6,7 @@ import { nvtop, pythonClients } from '../support/clients.ts';
 import { because } from '../support/doctor.ts';
 import { libraries, Simulated, until } from '../support/simulated.ts';
 
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const python = pythonClients();
 const top = nvtop();
 const torch = spawnSync('python3', ['-c', 'import torch'], { encoding: 'utf8' });
@@ -59,8 +60,7 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
   test.each(['h200x8', 'a100x4-mig', 'rtx4090x2-display', 'mixed', 'wsl', 'jetson'])(
     '%s: every getter of pynvml answers, or says that this is not supported',
     (name) => {
-      const fixture = join(import.meta.dirname, 'fixtures/getters.py');
-      const answers: Record<string, unknown> = JSON.parse(runPython(open(name), fixture, '0'));
+      const answers: Record<string, unknown> = JSON.parse(runPython(open(name), fixture('getters.py'), '0'));
       expect(Object.keys(answers).length).toBeGreaterThan(130);
       const others = Object.entries(answers).filter(([, answer]) =>
         /^NVMLError_(?!NotSupported)/.test(String(answer)),
@@ -74,18 +74,8 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
   test('pynvml reads the same numbers as the simulated state has', async () => {
     const machine = open('h200x8');
     await machine.occupy('0', '--memory', '100GiB', '--utilization', '90');
-    const code = `
-import json, pynvml as n
-n.nvmlInit()
-h = n.nvmlDeviceGetHandleByIndex(0)
-print(json.dumps([
-    n.nvmlDeviceGetUtilizationRates(h).gpu, n.nvmlDeviceGetPowerUsage(h), n.nvmlDeviceGetTemperature(h, 0),
-    n.nvmlDeviceGetClockInfo(h, n.NVML_CLOCK_SM), n.nvmlDeviceGetMemoryInfo(h, version=n.nvmlMemory_v2).used,
-    n.nvmlDeviceGetBAR1MemoryInfo(h).bar1Total, n.nvmlDeviceGetProcessUtilization(h, 0)[0].smUtil,
-    len(n.nvmlDeviceGetSupportedGraphicsClocks(h, 3201)), n.nvmlDeviceGetTemperatureV(h, 0),
-]))`;
     const shown = machine.show().gpus[0];
-    const numbers = JSON.parse(runPython(machine, '-c', code));
+    const numbers = JSON.parse(runPython(machine, fixture('one_gpu.py')));
     expect(numbers).toEqual([
       90,
       shown.powerWatts * 1000,
@@ -101,17 +91,7 @@ print(json.dumps([
 
   test('pynvml is woken by an XID error', async () => {
     const machine = open('2');
-    const code = `
-import pynvml as n
-n.nvmlInit()
-events = n.nvmlEventSetCreate()
-h = n.nvmlDeviceGetHandleByIndex(1)
-n.nvmlDeviceRegisterEvents(h, n.nvmlEventTypeXidCriticalError, events)
-print("waiting", flush=True)
-data = n.nvmlEventSetWait_v2(events, 60000)
-print(data.eventType, data.eventData, n.nvmlDeviceGetIndex(data.device))
-n.nvmlEventSetFree(events)`;
-    const child = spawn('python3', ['-c', code], { env: environment(machine) });
+    const child = spawn('python3', [fixture('xid.py')], { env: environment(machine) });
     let text = '';
     child.stdout.setEncoding('utf8').on('data', (part) => {
       text += part;
