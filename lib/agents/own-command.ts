@@ -27,6 +27,7 @@ export class Refusal extends Error {}
 export function runOwn(words: readonly string[], running: Running): Promise<Finished> {
   const { timeoutMs, signal, directory, env } = running;
   return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(new Refusal('cancelled'));
     const child = start(words, directory, env);
     const output: Buffer[] = [];
     const errors: Buffer[] = [];
@@ -37,9 +38,12 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
     };
     child.stdout.on('data', collect(output));
     child.stderr.on('data', collect(errors));
-    const finish = (exitCode: number | null) => {
+    const settle = () => {
       clearTimeout(timer);
       signal?.removeEventListener('abort', abort);
+    };
+    const finish = (exitCode: number | null) => {
+      settle();
       const text = (chunks: Buffer[]) => Buffer.concat(chunks).toString('utf8');
       resolve({ exitCode, output: text(output), errors: plainLines(text(errors)) });
     };
@@ -48,7 +52,7 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
       // A process whose driver call hangs ends when the call returns: it isn't waited for.
       for (const stream of [child.stdout, child.stderr]) stream.destroy();
       child.unref();
-      clearTimeout(timer);
+      settle();
       reject(new Refusal(message));
     };
     const abort = () => give('cancelled');
@@ -61,7 +65,7 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
     );
     signal?.addEventListener('abort', abort);
     child.on('error', (error) => {
-      clearTimeout(timer);
+      settle();
       reject(notStarted(error, directory));
     });
     child.on('close', finish);

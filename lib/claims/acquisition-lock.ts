@@ -32,13 +32,10 @@ const MIN_SUSPENDED_MS = 500;
  * for everybody. The holder keeps a byte that nobody wants any more.
  */
 export class AcquisitionLock {
-  /** Whether others may have decided since this claim asked for the lock. */
-  readonly waited: boolean;
   readonly #descriptor: number | null;
 
-  private constructor(descriptor: number | null, waited: boolean) {
+  private constructor(descriptor: number | null) {
     this.#descriptor = descriptor;
-    this.waited = waited;
   }
 
   /**
@@ -97,12 +94,12 @@ export class AcquisitionLock {
         // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
         native().lockTry(descriptor, OFD, EXCLUSIVE, EPOCHS + record.generation, 1);
         keep = true;
-        return new AcquisitionLock(descriptor, waited);
+        return new AcquisitionLock(descriptor);
       } finally {
         if (!keep) closeSync(descriptor);
       }
     }
-    return new AcquisitionLock(null, true);
+    return new AcquisitionLock(null);
   }
 
   release(): void {

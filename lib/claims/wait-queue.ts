@@ -90,19 +90,21 @@ export class Slot {
   ): Slot | null {
     for (let i = 0; i < MAX_REPLACEMENTS; i++) {
       let descriptor = -1;
+      let slot: Slot | null = null;
       try {
         descriptor = directory.openFile(WAIT_QUEUE_FILE);
         const number = native().queueJoin(descriptor);
         if (number === -errno.E2BIG) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeSpoilt(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
-        const slot = new Slot({ descriptor, number, since: record.since });
+        slot = new Slot({ descriptor, number, since: record.since });
         if (slot.isIntact(directory)) {
           slot.updateRequest(record, request);
           return slot;
         }
         slot.leave(); // the file was removed meanwhile: nobody else would join this queue
       } catch (error) {
-        if (descriptor >= 0) closeSync(descriptor);
+        if (slot !== null) slot.leave();
+        else if (descriptor >= 0) closeSync(descriptor);
         if (!(error instanceof GPUOwnerError)) throw error;
         warnOnce(
           error.message === describeSpoilt(directory)

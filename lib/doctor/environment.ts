@@ -1,32 +1,14 @@
-import { existsSync, readlinkSync } from 'node:fs';
-import { type ContainerSigns, whichContainer } from '../gpus/index.ts';
+import { hasPidNamespace, isWSLKernel, REAL_SIGNS, type SystemSigns, whichContainer } from '../gpus/index.ts';
 import { mountOf, parseMounts } from '../platform/index.ts';
 import type { Report } from './finding.ts';
-import { readOrEmpty, whyPrivate } from './system.ts';
+import { whyPrivate } from './system.ts';
 
 /** The parts of the system that are checked here; tests have their own. */
-export interface System extends ContainerSigns {
-  /** '' where there is none. */
-  readlink(path: string): string;
+export interface System extends SystemSigns {
   uid: number;
 }
 
-const REAL_SYSTEM: System = {
-  exists: existsSync,
-  read: readOrEmpty,
-  readlink: (path) => {
-    try {
-      return readlinkSync(path);
-    } catch {
-      return '';
-    }
-  },
-  env: process.env,
-  uid: process.geteuid?.() ?? 0,
-};
-
-/** The kernel's fixed number of the PID namespace in which the machine started. */
-const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
+const REAL_SYSTEM: System = { ...REAL_SIGNS, uid: process.geteuid?.() ?? 0 };
 
 /** Where this process runs, and what it can't see from there. */
 export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
@@ -44,7 +26,7 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
       "Mount the host's directory: `docker run -v /run/lock/gpu-owner:/run/lock/gpu-owner …`.",
     );
   }
-  if (isOtherPidNamespace(system)) {
+  if (hasPidNamespace(system)) {
     add(
       'pid-namespace',
       `This PID namespace isn't the machine's: processes outside of it are invisible here, and PIDs that the driver reports may be those of other processes. Leases are not affected.`,
@@ -71,7 +53,7 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
       'Give the service `PrivateTmp=no`, and create a lock directory elsewhere: `install -d -m 1777 /run/lock/gpu-owner`.',
     );
   }
-  if (/microsoft/i.test(system.read('/proc/sys/kernel/osrelease'))) {
+  if (isWSLKernel(system)) {
     add(
       'wsl',
       'This is WSL: its driver belongs to Windows, and lists no processes. Programs in Windows are only visible by their memory use.',
@@ -79,9 +61,4 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
   }
   if (!remarkable)
     report.add('surroundings', 'No container, no private /tmp; processes of other users are visible.');
-}
-
-function isOtherPidNamespace({ readlink }: System): boolean {
-  const namespace = readlink('/proc/self/ns/pid');
-  return namespace !== '' && namespace !== FIRST_PID_NAMESPACE;
 }

@@ -103,9 +103,13 @@ const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: strin
   ],
 ];
 
-/** Whether a connection broke after the login, by messages of OpenSSH (packet.c, clientloop.c). */
+/** Messages of OpenSSH when a connection breaks that was there, old versions' too (packet.c, clientloop.c). */
+const LOST_LATE =
+  /^Connection to .* closed by remote|client_loop|packet_write_wait|ssh_dispatch_run_fatal|Read from remote host|Timeout, server/m;
+
+/** Whether a connection broke after the login, or perhaps then. */
 export function isLostLate({ errors }: SSHResult): boolean {
-  return /^Connection to .* closed by remote|client_loop|Read from remote host|Timeout, server/m.test(errors);
+  return LOST_LATE.test(errors);
 }
 
 /** Whether sshd had no time for a login, or a gateway before it: it may have some a moment later. */

@@ -27,7 +27,7 @@ export type Answer<Kind extends keyof Records> = { host: string; version: string
 /** Between two starts: gateways drop connections of too many who log in at once (MaxStartups of sshd). */
 const START_INTERVAL_MS = 20;
 /** Between two logins to a host that has turned one away, in ms: each time twice as long. */
-const LOGIN_PAUSE_MS = 250;
+const LOGIN_PAUSE_MS = 500;
 const MAX_LOGINS = 4;
 
 /**
@@ -227,7 +227,7 @@ async function question(
     const commandLine = request.commandLine(host, words, directory);
     const left = end - performance.now();
     const result = await runOverSSH(host.name, commandLine, left, (...tails) => request.isWhole(...tails));
-    const rest = LOGIN_PAUSE_MS * 2 ** tries * (0.75 + Math.random() / 2);
+    const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);
     await new Promise((resolve) => setTimeout(resolve, rest));

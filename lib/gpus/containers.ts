@@ -2,6 +2,23 @@ import { existsSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
 import { mountOf, parseMounts, readLink, readMounts, readSmallFile } from '../platform/index.ts';
 
+/** Signs of the system around this process; tests have others. */
+export interface SystemSigns {
+  exists(path: string): boolean;
+  /** '' where it can't be read. */
+  read(path: string): string;
+  /** '' where there is none. */
+  readlink(path: string): string;
+  env: NodeJS.ProcessEnv;
+}
+
+export const REAL_SIGNS: SystemSigns = {
+  exists: existsSync,
+  read: (path) => readSmallFile(path) ?? '',
+  readlink: (path) => readLink(path) ?? '',
+  env: process.env,
+};
+
 let wsl: boolean | undefined;
 
 /**
@@ -11,36 +28,22 @@ let wsl: boolean | undefined;
 export function isWSL(): boolean {
   const machine = simulatedMachine();
   if (machine !== null) return machine.startsWith('wsl');
-  wsl ??= isWSLKernel('/dev/dxg', '/proc/sys/kernel/osrelease');
+  wsl ??= isWSLKernel();
   return wsl;
-}
-
-/** @param device Windows' GPUs, as a device @param release the kernel's name; one built by its user may lack `microsoft` */
-export function isWSLKernel(device: string, release: string): boolean {
-  return existsSync(device) || /microsoft/i.test(readSmallFile(release) ?? '');
 }
 
 /** The PID namespace that the kernel itself starts with; it is a constant of the kernel. */
 const FIRST_PID_NAMESPACE = 'pid:[4026531836]';
 
 /** Whether processes here have other numbers than the host knows them by, as in most containers, and in WSL 2. */
-export function hasPidNamespace(): boolean {
-  return (readLink('/proc/self/ns/pid') ?? FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
+export function hasPidNamespace({ readlink } = REAL_SIGNS): boolean {
+  return (readlink('/proc/self/ns/pid') || FIRST_PID_NAMESPACE) !== FIRST_PID_NAMESPACE;
 }
 
-/** Signs that tell whether this is a container; tests have others. */
-export interface ContainerSigns {
-  exists(path: string): boolean;
-  /** '' where it can't be read. */
-  read(path: string): string;
-  env: NodeJS.ProcessEnv;
+/** Whether the kernel is that of WSL 2. One that its user has built may lack `microsoft` in its name. */
+export function isWSLKernel({ exists, read } = REAL_SIGNS): boolean {
+  return exists('/dev/dxg') || /microsoft/i.test(read('/proc/sys/kernel/osrelease'));
 }
-
-const REAL_SIGNS: ContainerSigns = {
-  exists: existsSync,
-  read: (path) => readSmallFile(path) ?? '',
-  env: process.env,
-};
 
 /** In which kind of container this process is, by the mark that its engine has left; null: in none that shows. */
 export function whichContainer({ exists, read, env } = REAL_SIGNS): string | null {

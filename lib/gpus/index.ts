@@ -1,4 +1,12 @@
-export { type ContainerSigns, hasPidNamespace, isWSL, mountPointOf, whichContainer } from './containers.ts';
+export {
+  hasPidNamespace,
+  isWSL,
+  isWSLKernel,
+  mountPointOf,
+  REAL_SIGNS,
+  type SystemSigns,
+  whichContainer,
+} from './containers.ts';
 export { interruptedError, isMissingLibrary, librarySetting, openDriver, triedLibraries } from './driver.ts';
 export { type JudgeContext, judge } from './judge.ts';
 export { describeListedProcess, isMPSServer } from './listed-processes.ts';

@@ -242,7 +242,7 @@ function start(
   const opened = [lock, file];
   let slot: Slot | null = null;
   try {
-    const output = openOutput(request);
+    const output = openOutput(request, store.directoryOf(request.id));
     opened.push(output);
     const handed = [lock, file];
     const locks: string[] = [];
@@ -325,9 +325,9 @@ function scopeWords(id: number): string[] {
   return [];
 }
 
-function openOutput({ output }: JobRequest): number {
+function openOutput({ output }: JobRequest, directory: string): number {
   const { O_WRONLY, O_APPEND, O_CREAT } = constants;
-  const isOwn = output.includes('/gpu-owner/jobs/');
+  const isOwn = dirname(output) === directory;
   refuseSpecialFile(output);
   try {
     return openSync(output, O_WRONLY | O_APPEND | O_CREAT, isOwn ? 0o600 : 0o666);

@@ -1,7 +1,7 @@
 // Heartbeats of queued waiters, and the watch on those of others.
 //
 // A thread of its own, so that a hundred programs that wait needn't wake up for it: it writes the time into a file
-// every few seconds, and tells its owner only if there is something to be done.
+// every second, and tells its owner only if there is something to be done.
 #pragma once
 
 #include <pthread.h>

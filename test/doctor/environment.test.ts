@@ -93,6 +93,8 @@ test('a private /tmp is a warning', () => {
 test('WSL is a note', () => {
   const of = world({ '/proc/sys/kernel/osrelease': '5.15.153.1-microsoft-standard-WSL2\n' });
   expect(Object.keys(found(of))).toEqual(['wsl']);
+  // A kernel that its user has built.
+  expect(Object.keys(found(world({ '/dev/dxg': '' })))).toEqual(['wsl']);
 });
 
 describe('the doctor itself', () => {

@@ -297,20 +297,40 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     await a.runCommand(['wait', '2']);
   });
 
-  test('a job that was submitted over a connection which then stood still is not submitted anywhere else', async () => {
-    const [ASKED, SUBMITTED] = ['asked', 'submitted'].map((name) => join(hosts.viewer.directory, name));
-    const words = [launcher, 'submit', '--on', 'a,b', '--name', 'still', '--', 'true'];
-    const { code, stdout, stderr } = await hosts.viewer.run(words, {
-      env: { ...env, GPU_OWNER_SSH: fixture('still-ssh'), SSH: env.GPU_OWNER_SSH, ASKED, SUBMITTED },
-      cwd: place,
-    });
-    expect({ code, stdout, stderr }).toEqual({
-      code: 69,
-      stdout: '',
-      stderr: expect.stringMatching(/^gpu-owner: a: no answer within 10 s.*Perhaps it was submitted.*\n$/),
-    });
-    expect((await a.runCommand(['wait', 'still'])).code).toBe(0);
-  });
+  test.each([
+    ['stood still', '', 'no answer within 10 s'],
+    ['was closed', 'Connection to a closed by remote host.', 'Connection to a closed'],
+    // As OpenSSH before 7.9 says it.
+    ['broke', 'packet_write_wait: Connection to a port 22: Broken pipe', 'packet_write_wait'],
+  ])(
+    'a job that was submitted over a connection which then %s is not submitted anywhere else',
+    async (...of) => {
+      const [name, LOST, reason] = of;
+      const [ASKED, SUBMITTED] = ['asked', 'submitted'].map((file) =>
+        join(hosts.viewer.directory, file + name),
+      );
+      const words = [launcher, 'submit', '--on', 'a,b', '--name', name.split(' ').join('-'), '--', 'true'];
+      const { code, stdout, stderr } = await hosts.viewer.run(words, {
+        env: {
+          ...env,
+          GPU_OWNER_SSH: fixture('still-ssh'),
+          SSH: env.GPU_OWNER_SSH,
+          ASKED,
+          SUBMITTED,
+          LOST,
+        },
+        cwd: place,
+      });
+      expect({ code, stdout, stderr }).toEqual({
+        code: 69,
+        stdout: '',
+        stderr: expect.stringMatching(
+          new RegExp(`^gpu-owner: a: .*${reason}.*Perhaps it was submitted.*\\n$`),
+        ),
+      });
+      expect((await a.runCommand(['wait', name.split(' ').join('-')])).code).toBe(0);
+    },
+  );
 
   test('a command that may have started before the connection was lost is not started anywhere else', async () => {
     // The first one refuses; all the same the end mustn't look as if no GPU were free.

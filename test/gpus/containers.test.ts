@@ -1,35 +1,28 @@
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterAll, afterEach, describe, expect, it, vi } from 'vitest';
-import { isWSL, isWSLKernel, mountPointOf } from '../../lib/gpus/containers.ts';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { isWSL, isWSLKernel, mountPointOf, REAL_SIGNS } from '../../lib/gpus/containers.ts';
 
-const directory = mkdtempSync(join(tmpdir(), 'platform-'));
-afterAll(() => rmSync(directory, { recursive: true }));
 afterEach(() => vi.unstubAllEnvs());
 
-function file(name: string, text: string): string {
-  const path = join(directory, name);
-  writeFileSync(path, text);
-  return path;
+/** A machine with these files, and no others. */
+function machine(files: Record<string, string>) {
+  const exists = (path: string) => Object.hasOwn(files, path);
+  return { ...REAL_SIGNS, exists, read: (path: string) => files[path] ?? '' };
 }
 
 describe('WSL', () => {
-  const missing = join(directory, 'missing');
+  const kernel = (release: string) => ({ '/proc/sys/kernel/osrelease': release });
 
   it('is known by the name of its kernel, or by the device of Windows’ GPUs', () => {
-    const release = file('release', '5.15.153.1-microsoft-standard-WSL2\n');
-    const own = file('own', '6.6.36-my-own\n');
-    expect(isWSLKernel(missing, release)).toBe(true);
-    expect(isWSLKernel(file('dxg', ''), own)).toBe(true);
-    expect(isWSLKernel(missing, file('old', '4.19.104-Microsoft\n'))).toBe(true);
+    expect(isWSLKernel(machine(kernel('5.15.153.1-microsoft-standard-WSL2\n')))).toBe(true);
+    expect(isWSLKernel(machine({ '/dev/dxg': '', ...kernel('6.6.36-my-own\n') }))).toBe(true);
+    expect(isWSLKernel(machine(kernel('4.19.104-Microsoft\n')))).toBe(true);
   });
 
   it('is no other kernel, also of Azure', () => {
     for (const release of ['6.8.0-45-generic', '6.5.0-1025-azure', '']) {
-      expect(isWSLKernel(missing, file('release', release))).toBe(false);
+      expect(isWSLKernel(machine(kernel(release)))).toBe(false);
     }
-    expect(isWSLKernel(missing, missing)).toBe(false);
+    expect(isWSLKernel(machine({}))).toBe(false);
   });
 
   it('is what a simulated machine says, wherever that is simulated', () => {

@@ -341,6 +341,14 @@ test('logs: the last lines, and as they come', async () => {
   expect(readFileSync(join(machine.directory, `log-${id}-n`), 'utf8')).toBe('a\nb\nc\nd\n');
 });
 
+test('an output file of the user has ordinary permissions, also in a directory that is called as ours', async () => {
+  const directory = join(machine.directory, 'src/gpu-owner/jobs');
+  mkdirSync(directory, { recursive: true });
+  const id = await jobs.submit(['--output', 'src/gpu-owner/jobs/log', 'true'], { cwd: machine.directory });
+  expect(await jobs.wait(id)).toBe(0);
+  expect(statSync(join(directory, 'log')).mode & 0o777).toBe(0o666 & ~process.umask());
+});
+
 test('odd names and notes are shown as they are, and are names of files, never of directories', async () => {
   const name = '%j$(id)`";\'é*';
   const note = '-- $(id) %n "é" <b>';

@@ -10,6 +10,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <string>
+
 #include "locks/files.h"
 #include "locks/heartbeat.h"
 #include "locks/locks.h"
@@ -74,11 +77,18 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
 }
 
 TEST("a lock file of ours that got a second name is written to as before") {
-  const int file = tests::opened().open_shared("file", kSize);
-  REQUIRE_EQUAL(write_block(file, "{\"user\":\"alice\"}", 16), 0);
-  REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
-  CHECK_EQUAL(write_block(file, "{\"user\":\"bob\"}  ", 16), 0);
-  CHECK_EQUAL(tests::contents_of(path()).substr(0, 16), "{\"user\":\"bob\"}  ");
+  for (const std::string before : {"{\"user\":\"alice\"}", "{\"granted\":1}", "{\"boot\":\"8a\"}", "period 1"}) {
+    const int file = tests::opened().open_shared("file", kSize);
+    REQUIRE_EQUAL(write_block(file, before.c_str(), before.size()), 0);
+    REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
+    std::string after = before;
+    std::replace(after.begin(), after.end(), '1', '2');
+    CHECK_EQUAL(write_block(file, after.c_str(), after.size()), 0);
+    CHECK_EQUAL(tests::contents_of(path()).substr(0, after.size()), after);
+    close(file);
+    unlink(path().c_str());
+    unlink(tests::path_of("backup").c_str());
+  }
 }
 
 TEST("a FIFO doesn't block") {
