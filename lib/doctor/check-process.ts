@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize } from '../platform/index.ts';
+import { isRunnable, sanitize } from '../platform/index.ts';
 import {
   type Collector,
   type Facts,
@@ -34,6 +34,8 @@ export type Message =
 const NOTICE_MS = 3_000;
 /** To be started, on a machine that is overloaded. */
 const START_TIMEOUT_MS = 15_000;
+/** For a check that hangs nowhere: it computes, or a busy machine gives it no processor. */
+const MAX_BUSY_MS = 30_000;
 /** After SIGKILL. */
 const END_TIMEOUT_MS = 1_000;
 const HANGS = 'hangs';
@@ -76,11 +78,26 @@ export class CheckProcess {
         child.once('exit', ended).kill('SIGKILL');
         child.unref();
       };
-      const giveUp = () => end(HANGS);
+      let heard = 0;
+      let busyUntil = 0;
+      const giveUp = () => {
+        const before = heard;
+        // It may have spoken while this process itself had no processor.
+        setImmediate(() => {
+          if (heard !== before || child.exitCode !== null || child.signalCode !== null) return;
+          const time = performance.now();
+          if (busyUntil === 0) busyUntil = time + MAX_BUSY_MS;
+          if (time < busyUntil && isRunnable(child.pid ?? 0))
+            timer = setTimeout(giveUp, this.#check.timeoutMs);
+          else end(HANGS);
+        });
+      };
       let timer = setTimeout(giveUp, START_TIMEOUT_MS);
       let lines = '';
       let errors = '';
       child.stdout.setEncoding('utf8').on('data', (text: string) => {
+        heard++;
+        busyUntil = 0;
         clearTimeout(timer);
         timer = setTimeout(giveUp, this.#check.timeoutMs);
         lines += text;

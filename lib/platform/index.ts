@@ -45,6 +45,7 @@ export {
   descendsFrom,
   describeProcess,
   isInForeground,
+  isRunnable,
   type ProcessDescription,
   pidNamespace,
   processIds,

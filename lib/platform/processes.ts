@@ -109,13 +109,26 @@ function isDying(stat: ProcessStat, status: string): boolean {
 
 /** The main thread may end before others (`pthread_exit` in main): then the process looks like a zombie and lives. */
 function hasLivingThread(proc: string, pid: number, main: ProcessStat): boolean {
-  if (main.threads < 2) return false;
+  return (
+    main.threads > 1 &&
+    hasThread(proc, pid, (stat, id) => {
+      if (id === String(pid)) return false;
+      return !isDying(stat, readSmallFile(`${proc}/${pid}/task/${id}/status`) ?? '');
+    })
+  );
+}
+
+/** Whether a thread of a process computes, or waits for nothing but a processor. */
+export function isRunnable(pid: number): boolean {
+  return hasThread('/proc', pid, ({ state }) => state === 'R');
+}
+
+function hasThread(proc: string, pid: number, is: (stat: ProcessStat, id: string) => boolean): boolean {
   const directory = `${pid}/task`;
   try {
-    return readdirSync(`${proc}/${directory}`).some((thread) => {
-      if (thread === String(pid)) return false;
-      const stat = readProcessStat(`${directory}/${thread}`, proc);
-      return stat !== null && !isDying(stat, readSmallFile(`${proc}/${directory}/${thread}/status`) ?? '');
+    return readdirSync(`${proc}/${directory}`).some((id) => {
+      const stat = readProcessStat(`${directory}/${id}`, proc);
+      return stat !== null && is(stat, id);
     });
   } catch {
     return false;

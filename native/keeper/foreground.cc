@@ -296,9 +296,10 @@ void Foreground::take_over() {
     job_.set_helper(placeholder_);
     placeholder_ = 0;
   }
+  // First of all: until then other tools see the marks of a process that is gone.
+  sign_markers(options_, keeper_);
   say("the keeper (process %d) was killed; this process now keeps %s until the last process of %s has ended", keeper_,
       *options_.gpus ? options_.gpus : "the job", options_.command_name());
-  sign_markers(options_, keeper_);
   keeper_ = 0;
   state_->keeper = getpid();
   command_ = state_->command;

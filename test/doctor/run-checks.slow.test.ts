@@ -84,6 +84,19 @@ test('the findings count of a check whose process can’t end, as the driver has
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });
 
+test('a check that computes, or gets no processor, hangs nowhere', async () => {
+  // After its first line, for longer than a step may take.
+  const diagnosis = await hooked(`const { write } = process.stdout;
+    if (part === 'driver') process.stdout.write = (...args) => {
+      process.stdout.write = write;
+      write.apply(process.stdout, args);
+      for (const end = Date.now() + 7_000; Date.now() < end; );
+      return true;
+    };`);
+  expect(diagnosis).toMatchObject({ code: 0, ids: [] });
+  expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
+});
+
 test('the doctor checks in its own process if none can be started', async () => {
   const diagnosis = await hooked(`process.execPath = '/nonexistent/node';`);
   expect(diagnosis.findings.filter(({ id }) => id === 'check-failed')).toEqual([]);
