@@ -125,13 +125,15 @@ bool Foreground::is_forwarded(const signalfd_siginfo& info) {
   bool wanted = false;
   for (const int candidate : forwarded) wanted = wanted || candidate == signal;
   if (!wanted) return false;
+  // The keeper notes it before the command runs; its event may be on its way still.
+  const pid_t command = state_->command;
   if (info.ssi_code == SI_KERNEL) {
     // From the terminal: to the whole foreground group, except that its hangup goes to the session's leader alone.
     if (signal == SIGINT) interrupted_by_terminal_ = true;
-    return (signal == SIGHUP || signal == SIGCONT) && getsid(0) == getpid();
+    return command == 0 || ((signal == SIGHUP || signal == SIGCONT) && getsid(0) == getpid());
   }
   if (signal == SIGCONT) return sender != keeper_ || !keeper_;
-  const bool same_group = command_ && getpgid(command_) == getpgrp();
+  const bool same_group = command && getpgid(command) == getpgrp();
   return !(same_group && group_signals_.has_seen(signal, sender, info.ssi_code == passed_on));
 }
 
@@ -171,9 +173,7 @@ void Foreground::receive_event(void* foreground, const char* line, bool) {
 
 void Foreground::on_event(const char* line) {
   long number = 0;
-  if (is_event(line, "started")) {
-    if (number_in(line, "pid", &number)) command_ = static_cast<pid_t>(number);
-  } else if (is_event(line, "failed")) {
+  if (is_event(line, "failed")) {
     report_failure(line);
   } else if (is_event(line, "stopped")) {
     // The keeper stops us; without one, we follow what comes from the terminal, as from there comes the continuation.
@@ -302,8 +302,7 @@ void Foreground::take_over() {
       *options_.gpus ? options_.gpus : "the job", options_.command_name());
   keeper_ = 0;
   state_->keeper = getpid();
-  command_ = state_->command;
-  job_.adopt(command_, state_->exit_code >= 0 || !command_);
+  job_.adopt(state_->command, state_->exit_code >= 0 || !state_->command);
   if (cancel_grace_ >= 0) job_.cancel(cancel_grace_);
   job_.react();
 }

@@ -49,7 +49,6 @@ class Foreground {
   pid_t keeper_ = 0;
   pid_t placeholder_ = 0;
   bool taken_over_ = false;
-  pid_t command_ = 0;
   JobState* state_ = nullptr;
   bool complete_ = false;  // the keeper has said all that we wait for
   bool survivors_reported_ = false;
