@@ -21,11 +21,5 @@ export {
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
-export {
-  becomeWaiter,
-  type ContinuedWait,
-  continueWait,
-  type WaiterOptions,
-  type WaitLine,
-} from './waiter.ts';
+export { type ContinuedWait, continueWait, type WaitLine } from './waiter.ts';
 export { WorkerClaim } from './worker-claim.ts';

@@ -14,28 +14,6 @@ const FORMAT = 2;
 /** The kernel refuses a variable of more than 128 KiB. */
 const MAX_TOLD_CHARACTERS = 50_000;
 
-/** The changes that the waiter waits for: any of them. Descriptors stay the caller's. */
-export interface WaiterOptions {
-  /** Until nobody has a write lock on one of these bytes. */
-  locks?: readonly { descriptor: number; byte: number }[];
-  /** Until each of them has been free. */
-  all?: boolean;
-  /** In a session of its own. */
-  setsid?: boolean;
-  /** The slot in the wait queue that is kept meanwhile, by its number; and the file's path. */
-  queue?: { slot: number; descriptor: number; path: string };
-  /** Slots, until one is left or its waiter suspended. */
-  ahead?: readonly number[];
-  /** Leases, until one stays free. */
-  leases?: readonly number[];
-  /** On the clock of `now()`. */
-  until?: number;
-  /** Files without which the program can't start. */
-  needs?: readonly string[];
-  /** Painted anew on standard error every second, as long as this process is in the terminal's foreground. */
-  line?: WaitLine;
-}
-
 /** A line that says how long a wait has lasted. */
 export interface WaitLine {
   before: string;
@@ -44,64 +22,6 @@ export interface WaitLine {
   since: number;
   /** It is too long for a terminal with fewer. */
   columns: number;
-}
-
-/**
- * Turns this process into a small one that waits, and then becomes the program. Everything that the caller of this process had it
- * inherit stays. Returns only if that isn't possible.
- *
- * @param program with arguments, to which the last `own` arguments of this process are appended as bytes
- * @param keep descriptors that the program shall have, too, with these numbers: 200 or higher
- */
-export function becomeWaiter(
-  options: WaiterOptions,
-  program: readonly string[],
-  own = 0,
-  keep: readonly number[] = [],
-): void {
-  const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
-  // A thread that is stuck in the kernel lets no process become another program.
-  if (driverHasCallOut() || cudaHasCallOut()) return;
-  const inherited = parseInherited(process.env[INHERITED]);
-  const given: number[] = [];
-  const give = (descriptor: number) => {
-    const duplicate = processInheritable(descriptor);
-    if (duplicate >= 0) given.push(duplicate);
-    return duplicate;
-  };
-  const { locks = [], ahead = [], leases = [], needs = [], queue, until, line } = options;
-  const args = [
-    WAITER,
-    ...(options.setsid ? ['--setsid'] : []),
-    ...(options.all ? ['--all'] : []),
-    ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
-    ...(queue === undefined
-      ? []
-      : ['--queue', `${queue.descriptor}:${queue.slot}`, '--queue-path', queue.path]),
-    ...ahead.flatMap((slot) => ['--ahead', String(slot)]),
-    ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
-    ...(until === undefined || !Number.isFinite(until) ? [] : ['--until', String(Math.ceil(until))]),
-    ...needs.flatMap((path) => ['--needs', path]),
-    ...(line === undefined
-      ? []
-      : [
-          ...['--line-before', line.before, '--line-after', line.after],
-          ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
-        ]),
-    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-    '--',
-    ...program,
-  ];
-  if (given.length === locks.length + leases.length) {
-    process.emit(BEFORE_EXEC as 'exit', 0);
-    const descriptors = [
-      ...inherited.descriptors,
-      ...keep,
-      ...(queue === undefined ? [] : [queue.descriptor]),
-    ];
-    processExec(nativeProgram(WAITER), args, own, descriptors, 0);
-  }
-  for (const duplicate of given) closeSync(duplicate);
 }
 
 /** A wait that the process before this one began; see {@link continueWait}. */
@@ -183,31 +103,51 @@ export function restingPlace(
   return new Resting(rested, become, line !== undefined);
 }
 
+/**
+ * Turns this process into a small one that waits, and then starts this program anew. Everything that the caller of this process had it
+ * inherit stays. Returns only if that isn't possible.
+ */
 function becomeResting(rest: Rest, rested: Rested, keep: readonly number[], line: WaitLine | null): void {
+  const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
+  // A thread that is stuck in the kernel lets no process become another program.
+  if (driverHasCallOut() || cudaHasCallOut()) return;
   const { slot, directory, locks, ahead, leases, until } = rest;
-  const descriptor = native().processInheritable(slot.descriptor);
-  if (descriptor < 0) return;
-  const said = toldSoFar();
-  const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
-  const [name, value] = waitingVariable({ ...rested, slot: { ...slot, descriptor } }, keep, told);
-  process.env[name] = value;
-  const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-  becomeWaiter(
-    {
-      locks,
-      ahead,
-      leases,
-      until,
-      ...(line === null ? {} : { line }),
-      queue: { slot: slot.number, descriptor, path },
-      needs: [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(WAITER)].filter(
-        (path) => existsSync(path),
-      ),
-    },
-    [process.execPath, ...process.execArgv],
-    process.argv.length - 1,
-    keep,
-  );
-  delete process.env[WAITING];
-  closeSync(descriptor);
+  const inherited = parseInherited(process.env[INHERITED]);
+  const given: number[] = [];
+  const give = (descriptor: number) => {
+    const duplicate = processInheritable(descriptor);
+    if (duplicate >= 0) given.push(duplicate);
+    return duplicate;
+  };
+  const queue = give(slot.descriptor);
+  const needs = [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(WAITER)];
+  const args = [
+    WAITER,
+    ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
+    ...['--queue', `${queue}:${slot.number}`, '--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
+    ...ahead.flatMap((number) => ['--ahead', String(number)]),
+    ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
+    ...(Number.isFinite(until) ? ['--until', String(Math.ceil(until))] : []),
+    ...needs.filter((path) => existsSync(path)).flatMap((path) => ['--needs', path]),
+    ...(line === null
+      ? []
+      : [
+          ...['--line-before', line.before, '--line-after', line.after],
+          ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
+        ]),
+    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
+    ...['--', process.execPath, ...process.execArgv],
+  ];
+  if (given.length === 1 + locks.length + leases.length) {
+    const said = toldSoFar();
+    const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
+    const [name, value] = waitingVariable({ ...rested, slot: { ...slot, descriptor: queue } }, keep, told);
+    process.env[name] = value;
+    process.emit(BEFORE_EXEC as 'exit', 0);
+    const descriptors = [...inherited.descriptors, ...keep, queue];
+    // The arguments of this process follow, as bytes.
+    processExec(nativeProgram(WAITER), args, process.argv.length - 1, descriptors, 0);
+    delete process.env[WAITING];
+  }
+  for (const duplicate of given) closeSync(duplicate);
 }

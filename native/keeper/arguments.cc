@@ -24,8 +24,7 @@ constexpr char help[] =
     "  gpu-owner-keeper hold [OPTION...]\n"
     "\n"
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
-    "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --name TEXT  "
-    "--recheck MS\n"
+    "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --recheck MS\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
@@ -208,9 +207,6 @@ int parse_option(const char* option, const char* value, Options* options) {
     options->record = value;
   } else if (is("--gpus")) {
     options->gpus = value;
-  } else if (is("--name")) {
-    options->name = value;
-    set_message_prefix(value);
   } else if (is("--answer")) {
     options->answer = value;
   } else if (is("--directory")) {

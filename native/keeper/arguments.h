@@ -67,7 +67,6 @@ struct Options {
   uint64_t ignored_signals = 0;     // bit n - 1: the command starts with signal n ignored
   long open_files = -1;             // soft RLIMIT_NOFILE of the command
   const char* gpus = "the GPUs";    // words for messages; empty: there are none
-  const char* name = "gpu-owner";   // prefix of messages
   int control = -1;                 // socket of the worker (task)
   int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
   const char* directory = nullptr;  // where the command starts (task); default: here

@@ -11,22 +11,12 @@
 
 namespace keeper {
 
-namespace {
-
-const char* prefix = "gpu-owner";
-
-}  // namespace
-
-void set_message_prefix(const char* name) { prefix = name; }
-
 void say(const char* format, ...) {
-  char line[2048];
-  const size_t last = sizeof line - 1;
-  int length = snprintf(line, last, "%s: ", prefix);
-  if (length < 0 || static_cast<size_t>(length) >= last) return;
+  char line[2048] = "gpu-owner: ";
+  const size_t length = strlen(line);
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(line + length, last - static_cast<size_t>(length), format, arguments);
+  vsnprintf(line + length, sizeof line - 1 - length, format, arguments);
   va_end(arguments);
   make_printable(line);
   size_t size = strlen(line);

@@ -2,10 +2,7 @@
 
 namespace keeper {
 
-// The prefix of every message: "gpu-owner".
-void set_message_prefix(const char* name);
-
-// One line on standard error, in one write.
+// One line on standard error, in one write, with "gpu-owner: " before it.
 void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
 
 }  // namespace keeper

@@ -46,7 +46,6 @@ int main(int count, char** arguments) {
     return 0;
   }
   prctl(PR_SET_NAME, "gpu-owner-wait");  // it may have been started by a descriptor's number
-  if (options.setsid) setsid();
   for (const waiter::Lock& lock : options.locks) close_on_exec(lock.descriptor);
   for (const int lease : options.leases) close_on_exec(lease);
   const auto is_ignored = [&](int signal) { return (options.ignored_signals >> (signal - 1) & 1) != 0; };

@@ -27,8 +27,7 @@ constexpr char kHelp[] =
     "  --needs PATH       a file without which the program can't start\n"
     "  --line-before TEXT --line-after TEXT --line-since MS --line-columns N\n"
     "                     paint this line in the terminal's foreground, with the time that has passed between\n"
-    "  --ignore-signals HEX   these, as a mask\n"
-    "  --setsid           in a session of its own\n";
+    "  --ignore-signals HEX   these, as a mask\n";
 
 // Not strtol: with newer headers it becomes a symbol that older C libraries lack.
 bool parse_number(const char* text, size_t length, int64_t maximum, int64_t* value) {
@@ -141,8 +140,6 @@ int parse_options(int count, char** arguments, Options* options) {
     if (strcmp(arguments[i], "--help") == 0) return 0;
     if (strcmp(arguments[i], "--all") == 0) {
       options->all = true;
-    } else if (strcmp(arguments[i], "--setsid") == 0) {
-      options->setsid = true;
     } else if (i + 1 == count) {
       say("waiter: %s needs a value", arguments[i]);
       return exit_usage;

@@ -36,7 +36,6 @@ struct Options {
   const char* line_after = "";
   int64_t line_since = 0;  // CLOCK_MONOTONIC, ms
   int64_t line_columns = 0;
-  bool setsid = false;
   char** program = nullptr;  // and its arguments; null: print help
 };
 

@@ -119,9 +119,9 @@ test('--help says who starts this program', async () => {
   expect(running.stdout).toContain('started by gpu-owner, not by people');
 });
 
-test('the prefix of messages is settable, and messages carry no terminal controls', async () => {
-  const ended = await complete({ options: ['--name', 'gpu-owner run'], command: ['no\u001b[31msuch'] });
-  expect(ended.stderr).toBe("gpu-owner run: cannot run 'no?[31msuch': not found\n");
+test('messages carry no terminal controls', async () => {
+  const ended = await complete({ command: ['no\u001b[31msuch'] });
+  expect(ended.stderr).toBe("gpu-owner: cannot run 'no?[31msuch': not found\n");
 });
 
 test.each([

@@ -9,7 +9,6 @@
 
 #include "fuzz.h"
 #include "keeper/job_file.h"
-#include "keeper/messages.h"
 #include "keeper/record.h"
 
 namespace {
@@ -220,7 +219,6 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (std::string& word : words) arguments.push_back(&word[0]);
   arguments.push_back(nullptr);
 
-  keeper::set_message_prefix("gpu-owner");  // not that of the input before
   keeper::Options options;
   const int code = keeper::parse_arguments(static_cast<int>(words.size()), arguments.data(), &options);
   if (code == 0) check_options(options, words);
