@@ -444,6 +444,23 @@ describe('wherever the queue is', () => {
     expect(table()).toHaveLength(30);
   }, 60_000);
 
+  test('rows of an older worker are each its task’s, also where all results are the same', async () => {
+    sweep('[1.0, 0.5]', '[42, 101, 2024]');
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    expect((await worker('gpu0', '--older', '--alike')).code).toBe(0);
+    const { code, stdout, stderr } = await ended;
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(stdout).not.toMatch(/warning|without a result/);
+    const rows = table().map(
+      ({ width_factor, seed, test_accuracy }) => `${width_factor} ${seed} ${test_accuracy}`,
+    );
+    expect(rows.sort()).toEqual(
+      ['0.5', '1.0'].flatMap((width) => ['101', '2024', '42'].map((seed) => `${width} ${seed} 0.9`)),
+    );
+  });
+
   test('older workers that work at the same time have their own rows or none, though the manager is killed meanwhile', async () => {
     sweep('[1.0, 2]', '[42, 101, 2024]');
     const child = manager();

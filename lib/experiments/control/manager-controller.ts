@@ -45,7 +45,7 @@ export class ManagerController {
     this.#service = new ProtocolService({
       ...protocol,
       queue,
-      rowsOf: (taskId, inStep) => this.#manager.rowsOf(taskId, inStep),
+      rowsOf: (taskId) => this.#manager.rowsOf(taskId),
       report: (attempt) => this.#report(attempt),
       tell: (message) => this.#manager.tell(message),
     });

@@ -323,12 +323,12 @@ export class Manager {
   }
 
   /**
-   * Reads rows of a task's table that may be its row; null: another process writes the tables, or it can't be read.
-   * @param inStep whether to write everything known first: then rows of other tasks can be told
+   * Reads rows of a task's table that may be its row; null: another process writes the tables, or it can't be read. Everything known is
+   * written first: then rows of other tasks can be told.
    */
-  async rowsOf(taskId: string, inStep: boolean): Promise<RowsOfTask | null> {
+  async rowsOf(taskId: string): Promise<RowsOfTask | null> {
     const tables = this.#tables;
-    if (inStep) await tables?.sync();
+    await tables?.sync();
     return (await tables?.rowsOf(taskId)) ?? null;
   }
 

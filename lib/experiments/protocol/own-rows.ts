@@ -6,8 +6,8 @@ import type { Values } from '../task/index.ts';
 
 export interface OwnRowsOptions {
   queue: Pick<Queue, 'attempts'>;
-  /** Reads the rows of the task's table; null: they aren't known here. `inStep`: after the rows of other tasks were filled in. */
-  rowsOf: (taskId: string, inStep: boolean) => Promise<RowsOfTask | null>;
+  /** Reads the rows of the task's table, after those that are known to be others' were filled in; null: they aren't known here. */
+  rowsOf: (taskId: string) => Promise<RowsOfTask | null>;
   /** Tells a person something. */
   tell: (message: string) => void;
 }
@@ -25,8 +25,10 @@ const UNKNOWN: Values = {};
 
 /** An attempt that was given out by this process. */
 interface Run {
-  /** The rows that fitted the task before it began. null: they couldn't be read. */
-  before: readonly string[] | null;
+  /** The rows that fitted the task before it began, and that are nobody's yet. null: they couldn't be read. */
+  before: string[] | null;
+  /** Its own row, until that is filled in. */
+  found: string | null;
   /** Other attempts that may have written a row since then, by token: nobody knows yet which row. */
   readonly others: Map<string, { taskId: string; isCompleting: boolean }>;
   /** The names of tasks that got a row in the belief that this attempt hadn't written it. */
@@ -53,18 +55,21 @@ export class OwnRows {
   /** To be called before the worker gets the task. */
   async begin({ token, taskId }: AttemptInfo): Promise<void> {
     for (const { others } of this.#runs.values()) others.set(token, { taskId, isCompleting: false });
-    const run: Run = { before: null, others: new Map(), believed: [] };
+    const run: Run = { before: null, found: null, others: new Map(), believed: [] };
     this.#runs.set(token, run);
     const living = await this.#options.queue.attempts('living').catch(() => null);
     if (living === null) return;
     for (const other of living) {
       // Whoever completes its task already has written its row.
-      const mayWrite =
-        other.token !== token && other.taker.pid === NO_PID && !this.#completing.has(other.token);
-      if (mayWrite) run.others.set(other.token, { taskId: other.taskId, isCompleting: false });
+      const hasWritten = this.#completing.has(other.token) || this.#runs.get(other.token)?.found != null;
+      if (other.token !== token && other.taker.pid === NO_PID && !hasWritten)
+        run.others.set(other.token, { taskId: other.taskId, isCompleting: false });
     }
-    const rows = await this.#look(taskId, false);
-    run.before = rows?.shared.map(({ content }) => content) ?? null;
+    const rows = await this.#look(taskId);
+    if (rows === null) return;
+    const before = rows.shared.map(({ content }) => content);
+    for (const { found } of this.#runs.values()) if (found !== null) removeFirst(before, found);
+    run.before = before;
   }
 
   end(token: string): void {
@@ -95,7 +100,7 @@ export class OwnRows {
   }
 
   async #find(attempt: AttemptInfo, isLocal: boolean): Promise<Values | null> {
-    const rows = await this.#look(attempt.taskId, true);
+    const rows = await this.#look(attempt.taskId);
     if (rows === null) return null;
     const result = rows.own ?? (await this.#onlyNew(attempt, rows, isLocal));
     if (result === null) this.#tellOfDoubt(attempt);
@@ -116,10 +121,10 @@ export class OwnRows {
     if (row === 'several' || !isLocal) return UNKNOWN;
     const rival = await this.#rivalOf(run, rows);
     if (rival === 'wrote') return UNKNOWN;
-    if (rival === null) return row.result;
+    if (rival === null) return this.#claim(run, row);
     // Another worker may have written this row, over ours: then it says so now.
     if (!(await this.#outlast(run, rows))) return UNKNOWN;
-    const later = await this.#look(taskId, true);
+    const later = await this.#look(taskId);
     const again = later && newest(later, run.before);
     if (later === null || again === null) return null;
     const isSame = again !== 'several' && again.content === row.content;
@@ -127,7 +132,17 @@ export class OwnRows {
     for (const [other, { taskId: rival }] of run.others) {
       if (rows.rivals.has(rival)) this.#runs.get(other)?.believed.push(taskName);
     }
-    return row.result;
+    return this.#claim(run, row);
+  }
+
+  /** Notes that a row is a run's. Others that have seen it before they began may write an equal one. */
+  #claim(run: Run, { content, result }: Row): Values {
+    run.found = content;
+    const before = count(run.before, content);
+    for (const other of this.#runs.values()) {
+      if (other !== run && count(other.before, content) > before) removeFirst(other.before, content);
+    }
+    return result;
   }
 
   /** Its row is missing: perhaps it was slower than others believed. */
@@ -164,11 +179,11 @@ export class OwnRows {
     return true;
   }
 
-  async #look(taskId: string, inStep: boolean): Promise<RowsOfTask | null> {
+  async #look(taskId: string): Promise<RowsOfTask | null> {
     const late = new AbortController();
     const timeout = sleep(READ_TIMEOUT_MS, null, { signal: late.signal }).catch(() => null);
     try {
-      return await Promise.race([this.#options.rowsOf(taskId, inStep), timeout]);
+      return await Promise.race([this.#options.rowsOf(taskId), timeout]);
     } catch {
       return null; // the manager says what is wrong with the tables
     } finally {
@@ -177,17 +192,23 @@ export class OwnRows {
   }
 }
 
+type Row = RowsOfTask['shared'][number];
+
+function count(rows: readonly string[] | null, content: string): number {
+  return rows?.filter((each) => each === content).length ?? 0;
+}
+
+/** @returns whether there was one */
+function removeFirst(rows: string[] | null, content: string): boolean {
+  const at = rows?.indexOf(content) ?? -1;
+  if (at !== -1) rows?.splice(at, 1);
+  return at !== -1;
+}
+
 /** Finds the row that wasn't there before; null: there is none, or all are known to be other tasks'. */
-function newest(
-  { shared, spare }: RowsOfTask,
-  before: readonly string[],
-): RowsOfTask['shared'][number] | 'several' | null {
+function newest({ shared, spare }: RowsOfTask, before: readonly string[]): Row | 'several' | null {
   const left = [...before];
-  const news = shared.filter(({ content }) => {
-    const at = left.indexOf(content);
-    if (at !== -1) left.splice(at, 1);
-    return at === -1;
-  });
+  const news = shared.filter(({ content }) => !removeFirst(left, content));
   if (news.length === 0 || spare === 0) return null;
   return news.length === 1 && news[0] !== undefined ? news[0] : 'several';
 }

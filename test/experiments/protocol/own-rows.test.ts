@@ -59,6 +59,35 @@ test('the only row that is new is its own, whatever was there before', async () 
   expect(await fixture.resultOf('a')).toEqual({ acc: 7 });
 });
 
+test('a row that equals the one before it is its own task’s', async () => {
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a');
+  fixture.rows = [5];
+  expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
+  // The next task is given out before the row of a is filled in.
+  await fixture.begin('b');
+  fixture.end('a');
+  fixture.rows = [5]; // that of b
+  expect(await fixture.resultOf('b')).toEqual({ acc: 5 });
+});
+
+test.concurrent('so is one whose task was given out while the other one’s row was looked for', async ({
+  expect,
+}) => {
+  const fixture = new OwnRowsFixture();
+  await fixture.begin('a', 'b');
+  fixture.rows = [5];
+  const asked = fixture.resultOf('a'); // b may have written it
+  await sleep(100);
+  await fixture.begin('c');
+  expect(await asked).toEqual({ acc: 5 });
+  fixture.end('a');
+  fixture.finder.noteKnown('b');
+  fixture.end('b');
+  fixture.rows = [5]; // that of c
+  expect(await fixture.resultOf('c')).toEqual({ acc: 5 });
+});
+
 test('two tasks that end together get no row, though there is only one', async () => {
   const fixture = new OwnRowsFixture();
   await fixture.begin('a', 'b');
