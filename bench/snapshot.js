@@ -1,4 +1,4 @@
-// How long a look at all GPUs takes from JavaScript, beside a C program that makes the same driver calls, the same in Python, and a
+// How long a snapshot of all GPUs takes from JavaScript, beside a C program that makes the same driver calls, the same in Python, and a
 // process that is started to ask.
 import { execFileSync } from 'node:child_process';
 import { dirname, join } from 'node:path';

@@ -1451,7 +1451,7 @@ class Job:
         for one in jobs:
             if one["id"] == self.id:
                 return dict(one)
-        raise UsageError(f"you have no job {self.id} on this machine")
+        raise UsageError(f"you have no job {self.id} on this machine; `gpu-owner jobs --all` lists those that you have")
 
     def state(self) -> str:
         """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'."""
@@ -1506,12 +1506,12 @@ def submit(
         job.wait()
 
     words: the program and its arguments; no shell reads them. gpus: how many GPUs.
-    name, note: for `gpu-owner jobs` and others who look.
+    name, note: which other users see.
     after: jobs (a Job, a number, a name, or a list of them) that must have ended before; after_ok: those that must have ended with
         exit code 0, otherwise this one is cancelled.
     time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
-    notify: tell you of its start and end, as the configuration says.
+    notify: notify you when the job starts and ends, as the configuration says.
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
     wait: True (default) until GPUs are free, or for at most so long. Other parameters are those of `claim`.
 
@@ -1832,7 +1832,7 @@ class Task(Dict[str, Any]):
     def __missing__(self, name: str) -> Any:
         attribute = {"phase_name": "phase"}.get(name, name)
         if hasattr(self, attribute) and not hasattr(dict, attribute):
-            raise KeyError(f"{name}: is no parameter; write task.{attribute}")
+            raise KeyError(f"{name}: is not a parameter; write task.{attribute}")
         known = ", ".join(map(str, self)) or "none"
         raise KeyError(f"{name}: the task has no such parameter; it has {known}")
 

@@ -230,7 +230,7 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
 function HostTitle({ host, problem }: { host: string; problem: string | null }) {
   return (
     <h3>
-      {host} {problem !== null && <span class="bad">{problem}. This is how it was.</span>}
+      {host} {problem !== null && <span class="bad">{problem}. Showing the last snapshot.</span>}
     </h3>
   );
 }
@@ -464,7 +464,7 @@ function sinceText(since: string | null, now: number): string | null {
 
 function untilText(until: string, now: number): string {
   const left = Date.parse(until) - now;
-  return `${formatSince(until, now)} (${left > 0 ? `${formatDuration(left)} left` : 'its time is up'})`;
+  return `${formatSince(until, now)} (${left > 0 ? `${formatDuration(left)} left` : 'time limit reached'})`;
 }
 
 const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 100);
@@ -472,7 +472,7 @@ const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 
 /** null: it works, or hasn't rested for long. */
 function idleText({ idle, lease }: GPU, now: number): string | null {
   if (idle === null || lease === null) return null;
-  if (idle.since === null) return idle.looks < MIN_IDLE_LOOKS ? null : `at the last ${idle.looks} looks`;
+  if (idle.since === null) return idle.looks < MIN_IDLE_LOOKS ? null : `in the last ${idle.looks} snapshots`;
   const span = now - Math.max(Date.parse(idle.since), Date.parse(lease.since ?? '') || 0);
   return span < MIN_IDLE_MS ? null : formatDuration(span);
 }

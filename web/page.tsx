@@ -113,7 +113,7 @@ function connectionText(
   lost: string | null,
   stale: string | null,
 ): string {
-  const before = hasSnapshot ? ' This is how it was.' : '';
+  const before = hasSnapshot ? ' Showing the last snapshot.' : '';
   if (lost !== null) return `No connection to the server (${lost}). Trying again.${before}`;
   if (stale !== null) return `${stale}.${before}`;
   return hasLine ? 'live' : 'connecting';

@@ -59,7 +59,7 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
     const timer = setTimeout(
       () =>
         give(
-          `gpu-owner ${words[0]} has not answered within ${timeoutMs / 1_000} s. Perhaps a driver call hangs: \`gpu-owner doctor\` tells`,
+          `gpu-owner ${words[0]} has not answered within ${timeoutMs / 1_000} s. A driver call may hang: run \`gpu-owner doctor\``,
         ),
       timeoutMs,
     );

@@ -62,7 +62,8 @@ export function readActivity(lockDirectory: string | undefined): Activity {
     const taken = new Set(uuids.flatMap((uuid) => byGPU.get(uuid) ?? []));
     const blockers = [...taken].map((holder) => describeHolder(holder, uuids));
     const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
-    if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid))) blockers.push('others come first');
+    if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid)))
+      blockers.push('requests ahead in the wait queue come first');
     if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'and others');
     return { info, position: i + 1, count, isSuspended, blockers };
   });

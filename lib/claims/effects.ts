@@ -2,7 +2,7 @@ import { channel } from 'node:diagnostics_channel';
 import { GPUOwnerError } from '../errors.ts';
 import { type Asked, type GPU, interruptedError, snapshot, snapshotSync } from '../gpus/index.ts';
 import { errno, native, OFD } from '../native.ts';
-import { timerMs, type Wait } from '../platform/index.ts';
+import { readLink, sanitize, systemError, timerMs, type Wait } from '../platform/index.ts';
 
 /**
  * A step that a claim has to wait for. A claim is written once, as a generator that yields these; it is run either at once on
@@ -49,7 +49,7 @@ function performSync(effect: Effect): unknown {
       const { descriptor, mode, byte, milliseconds } = effect;
       const error = native().lockWaitSync(descriptor, OFD, mode, byte, 1, milliseconds);
       if (error === errno.EINTR) throw interruptedError();
-      return outcome(error);
+      return outcome(error, descriptor);
     }
     case 'sleep':
       if (!native().processSleep(effect.milliseconds)) throw interruptedError();
@@ -134,7 +134,7 @@ async function lockAsync(
   signal: AbortSignal | undefined,
 ): Promise<boolean> {
   const error = native().lockTry(descriptor, OFD, mode, byte, 1);
-  if (error !== errno.EAGAIN) return outcome(error);
+  if (error !== errno.EAGAIN) return outcome(error, descriptor);
   const result = await new Promise<number>((resolve) => {
     const wait = new (native().Wait)(descriptor, OFD, mode, byte, 1, (outcome) => {
       clearTimeout(timer);
@@ -146,7 +146,7 @@ async function lockAsync(
     signal?.addEventListener('abort', cancel);
   });
   if (result === errno.ECANCELED && signal?.aborted) throw abortedError(signal);
-  return outcome(result);
+  return outcome(result, descriptor);
 }
 
 export function abortedError(signal: AbortSignal | undefined): GPUOwnerError {
@@ -155,10 +155,14 @@ export function abortedError(signal: AbortSignal | undefined): GPUOwnerError {
   });
 }
 
-function outcome(error: number): boolean {
+function outcome(error: number, descriptor: number): boolean {
   if (error === 0) return true;
   if (error === errno.EAGAIN || error === errno.ECANCELED) return false;
-  throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `a lock failed with errno ${error}.`);
+  const path = readLink(`/proc/self/fd/${descriptor}`) ?? 'a file of the lock directory';
+  throw new GPUOwnerError(
+    'ERR_LOCK_DIRECTORY',
+    `can't lock ${sanitize(path, 500)}: ${systemError(error)}. Run \`gpu-owner doctor\`.`,
+  );
 }
 
 /** The steps of a claim, in order. `lease` is reached once per GPU. */

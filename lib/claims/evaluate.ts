@@ -317,13 +317,14 @@ export function unavailable(
   if (problem && usable < count) return problem;
   const reasons = reasonsOf(candidates);
   const message = outrun
-    ? 'other claims took the free GPUs first, several times in a row'
+    ? 'lost the race for a free GPU several times in a row'
     : notEnough(
         count,
         candidates.map(({ verdict }) => verdict),
       );
   if (bound !== undefined) return boundElsewhere(bound, message, reasons);
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + listReasons(reasons), { gpus: reasons });
+  const remedy = outrun ? '; try again, or wait longer' : '';
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + remedy + listReasons(reasons), { gpus: reasons });
 }
 
 /** "2 GPUs asked for, only 1 is free" */

@@ -71,7 +71,7 @@ export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
 export function idleText(idle: Idle | null | undefined, since: string | null = null): string | null {
   if (idle == null) return null;
   if (idle.since === null)
-    return idle.looks < NOTEWORTHY_LOOKS ? null : `idle at the last ${idle.looks} looks`;
+    return idle.looks < NOTEWORTHY_LOOKS ? null : `idle in the last ${idle.looks} snapshots`;
   const begin = Math.max(Date.parse(idle.since), since === null ? 0 : Date.parse(since) || 0);
   const span = Date.now() - begin;
   return span < NOTEWORTHY_MS ? null : `idle for ${formatDuration(span)}`;

@@ -2,7 +2,14 @@ import { readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
-import { bootId, bootMilliseconds, type LockOwner, ownersOf, readLink } from '../platform/index.ts';
+import {
+  bootId,
+  bootMilliseconds,
+  type LockOwner,
+  ownersOf,
+  readLink,
+  showValue,
+} from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, MAX_GENERATIONS, naturalNumber, RECORD_SIZE } from './record.ts';
 
@@ -24,7 +31,7 @@ export function leaseName(given: string, depth = 0): string {
   if (!isLeaseName(uuid)) {
     throw new GPUOwnerError(
       'ERR_DRIVER',
-      `the driver gives ${JSON.stringify(given)} as a UUID, which isn't valid.`,
+      `the driver reports an invalid UUID: ${showValue(given)}. Compare with \`nvidia-smi -L\`, and reinstall the driver.`,
     );
   }
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;

@@ -90,7 +90,10 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
     const held = uuid === '' ? null : findHeld(directory, uuid, generation);
     if (held === null) continue;
     if (held.depth === MAX_DEPTH) {
-      throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `claims are nested more than ${MAX_DEPTH} deep.`);
+      throw new GPUOwnerError(
+        'ERR_INVALID_ARGUMENT',
+        `claims are nested more than ${MAX_DEPTH} deep. Check whether a command starts itself again with gpu-owner.`,
+      );
     }
     size++;
     isCertain &&= held.isCertain;

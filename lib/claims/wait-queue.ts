@@ -178,8 +178,8 @@ function fitToBlock(record: object, uuids: readonly string[]): object {
 /** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
 function describeSpoilt({ path }: LockDirectory): string {
   return (
-    `the wait queue can't be used, so others may be served first: more of ${pathIn(path, WAIT_QUEUE_FILE)} is locked than waiters lock. ` +
-    'A program disturbs it: as root, `gpu-owner doctor` names the program.'
+    "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
+    `${pathIn(path, WAIT_QUEUE_FILE)}. As root, run \`gpu-owner doctor\`: it names the program.`
   );
 }
 

@@ -1,5 +1,5 @@
 import { cancelJob, JobStore, resolveJob } from '../jobs/index.ts';
-import { parseDuration } from '../platform/index.ts';
+import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
@@ -11,7 +11,8 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
   const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
-  if (grace > MAX_GRACE_MS) throw usage('--grace: an hour is the most');
+  if (grace > MAX_GRACE_MS)
+    throw usage(`--grace: ${showValue(values.grace)} is more than an hour; use 1h or less`);
   const store = JobStore.open();
   const ids = positionals.map((word) => resolveJob(store, word));
   const outcomes = await Promise.all(

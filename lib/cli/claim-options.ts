@@ -25,7 +25,7 @@ const CRITERIA: OptionTable = {
   },
   exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
   'exclude-names': { value: 'NAME', isRepeatable: true, help: 'never use models of this name' },
-  force: { help: 'skip the checks of health and use; leases are always respected' },
+  force: { help: 'accept GPUs that are unhealthy or in use, unless they are leased' },
 };
 
 export const CRITERIA_GROUP = {

@@ -15,7 +15,7 @@ export const HOSTS: OptionTable = {
   },
   timeout: {
     value: 'DURATION',
-    help: `with --hosts, give a host up after DURATION (default ${DEFAULT_TIMEOUT})`,
+    help: `with --hosts, stop waiting for a host after DURATION (default ${DEFAULT_TIMEOUT})`,
     candidates: ['5s', '10s', '1m'],
   },
 };

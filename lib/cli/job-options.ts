@@ -7,8 +7,8 @@ import { say } from './output.ts';
 const CANCELLED = 143;
 
 export const ABOUT: OptionTable = {
-  name: { value: 'NAME', help: 'name it, for `gpu-owner jobs` and others who look' },
-  note: { value: 'TEXT', help: 'say something about it to others who look' },
+  name: { value: 'NAME', help: "set the job's name, which other users see" },
+  note: { value: 'TEXT', help: 'set a note, which other users see' },
 };
 
 export const JOB: OptionTable = {
@@ -29,7 +29,7 @@ export const JOB: OptionTable = {
     help: "append its output to FILE; %j is the job's number, %n its name",
     candidates: 'file',
   },
-  notify: { help: 'tell you of its start and end, as notifyCommand or notifyWebhook says' },
+  notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },
   'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 };
 

@@ -101,7 +101,7 @@ function remarks({ state, exitCode, reason, until, idle, started, note, after, p
   if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
   if (until !== null) {
     const left = Date.parse(until) - Date.now();
-    texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'its time is up');
+    texts.push(left > 0 ? `${formatDuration(left)} left, until ${formatSince(until)}` : 'time limit reached');
   }
   const rest = idleText(idle, started);
   if (rest !== null) texts.push(rest);

@@ -34,7 +34,7 @@ async function logs({ values, positionals: [word, more] }: Parsed): Promise<void
 
 function numberOfLines(text: string): number {
   if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw usage(`-n: ${showValue(text)} is not a number of lines`);
+  throw usage(`-n: ${showValue(text)} is not a number of lines; use 20, for example`);
 }
 
 function openOutput(path: string, id: number): number {
@@ -42,11 +42,15 @@ function openOutput(path: string, id: number): number {
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw usage(`the output of job ${id} can't be read: ${(error as Error).message}`);
+    throw usage(
+      `the output of job ${id} can't be read: ${(error as Error).message}. Check whether the file was moved, and its permissions.`,
+    );
   }
   // A device may have no end.
   if (fstatSync(file).isFile()) return file;
-  throw usage(`the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file`);
+  throw usage(
+    `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
+  );
 }
 
 /** Writes what stands there from an offset on. @returns the offset of its end */

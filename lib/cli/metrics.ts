@@ -13,9 +13,9 @@ async function metrics(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
   const { listen, output, json } = values;
   if (listen !== undefined && output !== undefined)
-    throw usage('--listen and --output contradict each other: start the command twice');
+    throw usage("--listen and --output can't be combined: start the command twice");
   if (json && (listen !== undefined || output !== undefined))
-    throw usage('--json is printed: leave out --listen and --output');
+    throw usage("--json can't be combined with --listen and --output: leave them out");
   if (output === '') throw usage('--output needs the name of a file');
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const publish = (families: readonly Family[]) => {
@@ -26,7 +26,7 @@ async function metrics(parsed: Parsed): Promise<void> {
   if (isForHosts(values)) {
     if (listen !== undefined)
       throw usage(
-        '--hosts asks once: write a file with --output again and again, or serve metrics on each host',
+        "--listen can't be combined with --hosts: call it with --output from a timer, or serve metrics on each host",
       );
     return publish(await familiesOfHosts(parsed));
   }

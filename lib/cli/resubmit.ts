@@ -23,7 +23,7 @@ function resubmit({ positionals }: Parsed): void {
 
 export const COMMAND: Command = {
   usage: 'JOB...|lost',
-  about: `Submits ended jobs once more, with the arguments, environment and directory of then, and prints their new numbers. JOB is a number or a name; \`lost\` stands for all jobs that were lost (by a restart of the machine, for example) and weren't resubmitted since.`,
+  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name; \`lost\` stands for all jobs that were lost (by a restart of the machine, for example) and weren't resubmitted since.`,
   groups: [{ options: {} }],
   operands: 'jobs',
   run: resubmit,

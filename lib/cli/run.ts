@@ -83,7 +83,7 @@ function exitCode(value: unknown): number {
 const ON: OptionTable = {
   on: {
     value: 'HOST|any',
-    help: 'do so on another machine over ssh, in the same directory: a name as in `ssh NAME`, or any of those that the configuration lists on which GPUs are free now',
+    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`; any: the first configured host with enough free GPUs',
   },
 };
 

@@ -101,7 +101,7 @@ class Page {
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Claims GPUs, and checks on them whatever gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and gives all back, also after Ctrl-C.`,
+  about: `Claims GPUs, and checks on them whatever gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and releases all of them, also after Ctrl-C.`,
   groups: [
     {
       options: {

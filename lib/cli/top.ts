@@ -92,7 +92,7 @@ export const COMMAND: Command = {
       options: {
         interval: {
           value: 'DURATION',
-          help: `look every DURATION (default ${DEFAULT_INTERVAL}); plain lines are then printed each time`,
+          help: `refresh every DURATION (default ${DEFAULT_INTERVAL}); plain lines are then printed each time`,
           candidates: ['1s', '2s', '5s'],
         },
         sort: {
@@ -102,7 +102,7 @@ export const COMMAND: Command = {
         },
         filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
         json: {
-          help: 'print an array with an object { time, gpus, queue, waiting, intruders, problem } instead; with --interval, one per line again and again',
+          help: 'print an array with an object { time, gpus, queue, waiting, intruders, problem } instead; with --interval, a line every DURATION',
         },
         ...HOSTS,
         ...LOCKS,

@@ -96,7 +96,7 @@ export const COMMAND: Command = {
         },
         interval: {
           value: 'DURATION',
-          help: `look every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
+          help: `refresh every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
           candidates: ['1s', '2s', '5s'],
         },
         ...HOSTS,

@@ -253,7 +253,7 @@ function reportLocking(report: Report, path: string): void {
     if (code === 'ENOSPC') return; // that it is full has been said
     const why =
       code === 'EOPNOTSUPP' || code === 'EISDIR'
-        ? 'the file system has no files without a name'
+        ? 'the file system does not support O_TMPFILE'
         : systemError(-(number ?? 0));
     report.add(
       'locks-untested',
@@ -264,7 +264,7 @@ function reportLocking(report: Report, path: string): void {
   try {
     const problem = tryLocks(file);
     if (problem === null) {
-      report.add('locks', `Locks work there (tested on a file without a name)${protectedRegular()}.`);
+      report.add('locks', `Locks work in ${path} (tested with O_TMPFILE)${protectedRegular()}.`);
     } else {
       report.add(
         'locks-broken',

@@ -75,11 +75,11 @@ function reportForeign(report: Report, path: string, stat: Stats, isPrivate: boo
   const locked = isLocked(path);
   report.add(
     isPrivate ? 'lock-file-unusable' : 'lock-file-linked',
-    `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names and mode ${octal(stat)}, so it may be a private file that somebody linked there: no claim ${isPrivate ? 'locks it or writes to it' : 'writes to it, so nobody sees who holds what it locks'}.${locked ? ' Somebody has it locked.' : ''}`,
+    `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names and mode ${octal(stat)}, so it may be a private file that somebody linked there. Claims ${isPrivate ? "don't lock it or write to it" : "don't write to it, so nobody sees who holds what it locks"}.${locked ? ' It is locked now.' : ''}`,
     `As root, \`${namesCommand(path)}\` lists the names. If it is a lock file, ${isPrivate ? `\`chmod 0666 ${path}\`` : 'the other names can be removed'}. ${
       locked
-        ? `If not, its name there can go when nobody has it locked any longer; \`fuser -v ${path}\` shows who has it open.`
-        : `If not: \`rm ${path}\`.`
+        ? `If not, remove it once it is unlocked; \`fuser -v ${path}\` shows who has it open.`
+        : `If not, remove it: \`rm ${path}\`.`
     }`,
   );
 }

@@ -141,5 +141,5 @@ export function explain({ name }: Host, { exitCode, output, errors }: SSHResult)
 export function lastLine(text: string): string {
   const lines = text.slice(-10_000).split('\n');
   const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '');
-  return (line ?? 'it said nothing').replace(/\.$/, '');
+  return (line ?? 'it printed nothing').replace(/\.$/, '');
 }

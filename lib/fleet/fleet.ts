@@ -1,6 +1,6 @@
 import { checkHostName, type Host, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, pause, sanitize } from '../platform/index.ts';
+import { formatDuration, pause, sanitize, showValue } from '../platform/index.ts';
 import {
   explain,
   type Failure,
@@ -142,7 +142,10 @@ async function stream<Kind extends keyof Records>(
   const failed = (error: Failure) => ({ host: host.name, version: result.version, records: null, error });
   if (wrong !== null) return { last: failed(senseless(host.name, words, wrong)), hasAnswered };
   if (result.error === null)
-    return { last: failed(failure('ERR_HOST_UNREACHABLE', 'gpu-owner there has ended')), hasAnswered };
+    return {
+      last: failed(failure('ERR_HOST_UNREACHABLE', 'gpu-owner on the host ended unexpectedly')),
+      hasAnswered,
+    };
   return { last: answerOf(kind, words, host.name, result), hasAnswered };
 }
 
@@ -194,15 +197,17 @@ export async function submitOnHost(
   timeoutMs: number,
 ): Promise<{ id: number; error: null } | { id: null; error: Failure; isCertain: boolean }> {
   const answer = await question(host, words, timeoutMs, directory);
+  const check = `The job may have been submitted. Check with \`gpu-owner jobs --hosts ${host.name}\``;
   if (answer.error !== null) {
     const { error, isCertain } = answer;
     if (isCertain) return { id: null, error, isCertain };
-    const look = `Perhaps it was submitted all the same: \`gpu-owner jobs --hosts ${host.name}\` tells`;
-    return { id: null, error: failure(error.code, `${error.message}. ${look}`), isCertain };
+    return { id: null, error: failure(error.code, `${error.message}. ${check}`), isCertain };
   }
-  const [id] = /^[1-9]\d{0,8}$/.exec(answer.output.trim()) ?? [];
+  const text = answer.output.trim();
+  const [id] = /^[1-9]\d{0,8}$/.exec(text) ?? [];
   if (id !== undefined) return { id: Number(id), error: null };
-  const error = failure('ERR_HOST_ANSWER', `its answer is no number: ${lastLine(answer.output)}`);
+  const printed = text === '' ? 'nothing' : showValue(lastLine(text));
+  const error = failure('ERR_HOST_ANSWER', `it printed ${printed} instead of a job number. ${check}`);
   return { id: null, error, isCertain: false };
 }
 

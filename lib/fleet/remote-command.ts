@@ -131,8 +131,8 @@ function judge(
   }
   if (exitCode === 255) {
     // sshd there may notice hours later, and what it was to say may be on its way still.
-    const look = `Perhaps the command runs all the same: \`gpu-owner status --hosts ${host.name}\` tells`;
-    const message = `the connection broke: ${lastLine(log)}. ${look}`;
+    const check = `The command may be running. Check with \`gpu-owner status --hosts ${host.name}\``;
+    const message = `the connection broke: ${lastLine(log)}. ${check}`;
     const error = { code: 'ERR_HOST_UNREACHABLE', message: sanitize(message, MAX_MESSAGE_LENGTH) };
     return { state: 'failed', error, isCertain: false };
   }

@@ -248,7 +248,7 @@ export function resolveJob(store: JobStore, word: string): number {
   return found.job.request.id;
 }
 
-function unknownJob(word: string): GPUOwnerError {
+export function unknownJob(word: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
     `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`,

@@ -23,7 +23,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
 import { INHERITED } from './inherited.ts';
-import { exitCodeOf, resolveJob, stateOf } from './job-state.ts';
+import { exitCodeOf, resolveJob, stateOf, unknownJob } from './job-state.ts';
 import {
   ARGUMENTS,
   ENVIRONMENT,
@@ -167,7 +167,7 @@ export async function submitJob(
 /** Starts an ended job once more, under a new number. @param renumbered jobs that were, and their new numbers */
 export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap<number, number>): number {
   const found = stateOf(store, id);
-  if (found === null) throw invalid(`you have no job ${id} on this machine`);
+  if (found === null) throw unknownJob(String(id));
   if (found.state === 'waiting' || found.state === 'running')
     throw invalid(`job ${id} has not ended: ${found.state}; cancel it first`);
   const {
@@ -352,19 +352,19 @@ function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobReque
   return wanted.map(({ word, isOk }) => {
     const id = resolveJob(store, word);
     const why = isOk ? whyNeverOk(store, id) : null;
-    if (why !== null) throw invalid(`--after-ok ${word}: ${why}, so the new job would never start`);
+    if (why !== null) throw invalid(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
     return { id, isOk };
   });
 }
 
-/** Why a job that must end with exit code 0 hasn't, and won't; null: it has, or may. */
+/** 'failed with exit code 1': what became of a job that can't end with exit code 0 any more; null: it has, or may. */
 export function whyNeverOk(store: JobStore, id: number): string | null {
   const found = stateOf(store, id);
-  if (found === null) return `job ${id} is not known any longer`;
+  if (found === null) return 'is no longer known';
   if (found.state === 'waiting' || found.state === 'running' || found.state === 'completed') return null;
   const code = exitCodeOf(found.job);
-  if (found.state === 'failed') return `job ${id} failed with exit code ${code ?? 'unknown'}`;
-  return found.state === 'lost' ? `job ${id} was lost` : `job ${id} was cancelled`;
+  if (found.state === 'failed') return `failed with exit code ${code ?? 'unknown'}`;
+  return found.state === 'lost' ? 'was lost' : 'was cancelled';
 }
 
 function refuseInsideJob(): never {
@@ -539,7 +539,7 @@ export class JobProcess implements BackgroundJob {
   get obstacle(): string | null {
     for (const { id, isOk } of this.request.after) {
       const why = isOk ? whyNeverOk(this.store, id) : null;
-      if (why !== null) return `${why}, which it was to follow`;
+      if (why !== null) return `it was to follow job ${id}, which ${why}`;
     }
     return null;
   }

@@ -116,7 +116,7 @@ function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonl
   if (listing === null || listedMs === null) {
     fail(
       `${start}, but the driver does not list the process on its GPUs ${milliseconds(MAX_LISTING_MS)} later.`,
-      'Programs that only look at the driver do not see who uses a GPU, so use claims for all. In a container, try `--pid=host`.',
+      'Programs that only ask the driver do not see who uses a GPU, so use claims for all. In a container, try `--pid=host`.',
     );
   }
   const when = `the driver lists it ${milliseconds(listedMs)} after its start`;

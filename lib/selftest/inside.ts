@@ -40,7 +40,7 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
   }
   const median = times.toSorted((a, b) => a - b)[times.length >> 1] as number;
   const count = all.filter(({ instance }) => instance === null).length;
-  const text = `A look at ${count === 1 ? 'the GPU' : `all ${count} GPUs`} takes ${milliseconds(median)}`;
+  const text = `A snapshot of ${count === 1 ? 'the GPU' : `all ${count} GPUs`} takes ${milliseconds(median)}`;
   if (median > MAX_SNAPSHOT_MS) {
     fail(
       `${text}; every claim takes at least as long, and a GPU that is silent for 0.8 s counts as hung.`,
@@ -158,12 +158,12 @@ function checkSideBySide(gpus: readonly GPU[]): string {
   if (uuids.length < 2) skip('needs two whole GPUs (-n 2)');
   const { code, alone, together } = native().driverLookTimes(uuids, LOOK_TIME_MS);
   if (code !== 0)
-    fail(`The driver refuses threads that look at GPUs side by side: ${native().driverCodeText(code)}.`);
+    fail(`The driver refuses parallel threads that query GPUs: ${native().driverCodeText(code)}.`);
   const longest = Math.max(...alone);
   const others = alone.reduce((sum, time) => sum + time, 0) - longest;
   // 0: as fast as alone; 1: each waits for all others.
   const waiting = (together - longest) / others;
-  const text = `A look at a GPU takes ${milliseconds(longest / 1_000)} alone, ${milliseconds(together / 1_000)} while ${uuids.length} are looked at by threads`;
+  const text = `A snapshot of a GPU takes ${milliseconds(longest / 1_000)} alone, ${milliseconds(together / 1_000)} while threads query ${uuids.length} GPUs`;
   if (waiting > 0.6 && longest > SLOW_LOOK_US) {
     fail(
       `${text}: the driver serves one after the other, so a snapshot takes the sum of all GPUs.`,
@@ -188,7 +188,7 @@ function checkOtherUser(gpus: readonly GPU[]): string {
   if (code !== 0)
     fail(`Two users of NVML in one process disturb each other: ${native().driverCodeText(code)}.`, remedy);
   if (health !== 'ok')
-    fail(`After another user of NVML has ended, GPU ${label(gpu)} can't be looked at: ${health}.`, remedy);
+    fail(`After another user of NVML has ended, GPU ${label(gpu)} can't be queried: ${health}.`, remedy);
   if (!sameMemory || !again.sameMemory)
     fail('Two users of NVML in one process read different memory sizes.', remedy);
   const more = open() - before;

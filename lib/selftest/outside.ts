@@ -123,7 +123,7 @@ async function checkPlaceholder(claims: Claims): Promise<string> {
     if (seenMs === null) {
       fail(
         `${text}, but the driver lists no process of it on the GPUs.`,
-        'Tools that only look at the driver take claimed GPUs for free, so use claims for all. In a container, try `--pid=host`.',
+        'Tools that only ask the driver treat claimed GPUs as free, so use claims for all. In a container, try `--pid=host`.',
       );
     }
     return `${text}. The driver lists its placeholder ${milliseconds(seenMs)} after its start, before the command runs.`;
@@ -136,7 +136,7 @@ function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
   return listingOf(-1, before, after) !== null;
 }
 
-/** Nobody else gets claimed GPUs. */
+/** A second claim doesn't get claimed GPUs. */
 async function checkExclusion(claims: Claims): Promise<string> {
   const holder = await claims.hold(['--no-wait', '--placeholder=none']);
   if (holder === null) return claims.explainRefusal('A claim is refused');
@@ -147,14 +147,14 @@ async function checkExclusion(claims: Claims): Promise<string> {
     if (code === 0) {
       fail('A second claim gets GPUs that are claimed.', LOCKS_FAIL);
     }
-    if (code !== 75) fail(`A second claim fails with exit code ${code} in place of 75.`);
+    if (code !== 75) fail(`A second claim fails with exit code ${code} instead of 75.`);
     return `A second claim is refused, in ${milliseconds(took)}.`;
   } finally {
     await holder.stop();
   }
 }
 
-/** GPUs that are given back go to the one who waits for them. */
+/** Released GPUs go to the claim that waits for them. */
 async function checkHandOver(claims: Claims): Promise<string> {
   const holder = await claims.hold();
   if (holder === null) return claims.explainRefusal('A claim is refused');
@@ -163,13 +163,13 @@ async function checkHandOver(claims: Claims): Promise<string> {
     const isQueued = async () => (await getQueue(claims.options)).some(({ pid }) => pid === waiter.pid);
     for (const end = now() + QUEUE_TIMEOUT_MS; now() < end && !(await isQueued()); ) {
       if ((await waiter.line(QUEUE_POLL_MS)) !== null)
-        fail('Who waits gets GPUs that are still claimed.', LOCKS_FAIL);
+        fail('A waiting claim gets GPUs that are still claimed.', LOCKS_FAIL);
     }
     const began = now();
     const [line] = await Promise.all([waiter.line(CLAIM_TIMEOUT_MS), holder.stop()]);
     const took = now() - began;
-    if (line === null) return await claims.explainRefusal('Who waits does not get GPUs that were given back');
-    const text = `GPUs that are given back are claimed by who waits after ${milliseconds(took)}, with CUDA's start`;
+    if (line === null) return await claims.explainRefusal('A waiting claim does not get released GPUs');
+    const text = `A waiting claim gets released GPUs after ${milliseconds(took)}, including CUDA's start`;
     if (took > MAX_HAND_OVER_MS)
       fail(`${text}.`, 'See the time that CUDA takes to start (check cuda-listed), and persistence mode.');
     return `${text}.`;

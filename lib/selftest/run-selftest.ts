@@ -33,7 +33,7 @@ const START_TIMEOUT_MS = 60_000;
 
 /**
  * Proves gpu-owner on this machine's driver. Each part runs in processes of its own, so that this one ends also where the driver hangs.
- * Only claimed GPUs are used, and all are given back, however it ends.
+ * Only claimed GPUs are used, and all are released, however it ends.
  *
  * @throws what a claim throws, where no GPU can be had
  */
@@ -53,7 +53,7 @@ export async function runSelftest(options: SelftestOptions): Promise<SelftestRep
     for (const signal of signals) process.off(signal, interrupt);
     // As it would have ended without us: who waits for it learns which signal it was.
     if (interrupted !== null) {
-      options.onProgress('gpu-owner: interrupted; all GPUs are given back.');
+      options.onProgress('gpu-owner: interrupted; all GPUs are released.');
       await endBy(interrupted);
     }
   }

@@ -141,7 +141,7 @@ class Reader {
     if (found === undefined) {
       throw this.#problem(
         value.line,
-        `driver: ${showValue(state)} is none; use ${listWords(Object.keys(DRIVER_STATES), 'or')}`,
+        `driver: ${showValue(state)} is not a state; use ${listWords(Object.keys(DRIVER_STATES), 'or')}`,
       );
     }
     return { kind: 'set', words: [`error=${found[0]}`], about: `driver ${state}: ${found[1]}` };
@@ -161,13 +161,13 @@ class Reader {
     const bytes = memory && this.#checked(memory, () => parseSize(this.#scalar(memory, 'memory'), 'memory'));
     const type = text('type');
     if (type !== undefined && !TYPES.includes(type)) {
-      throw this.#problem(line, `type: ${showValue(type)} is none; use ${listWords(TYPES, 'or')}`);
+      throw this.#problem(line, `type: ${showValue(type)} is not a type; use ${listWords(TYPES, 'or')}`);
     }
     const utilization = text('utilization')?.replace(/\s*%$/, '');
     if (utilization !== undefined && !(/^\d{1,3}$/.test(utilization) && Number(utilization) <= 100)) {
       throw this.#problem(
         line,
-        `utilization: ${showValue(utilization)} is no percentage; use a number from 0 to 100`,
+        `utilization: ${showValue(utilization)} is not a percentage; use a number from 0 to 100`,
       );
     }
     const args = [
@@ -293,7 +293,7 @@ export function parseSpeed(value: unknown, option: string): number {
   if (speed > 0 && speed <= 1_000_000) return speed;
   throw new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is no speed; use 1, 0.5 or 10`,
+    `${option}: ${showValue(value)} is not a speed; use 1, 0.5 or 10`,
   );
 }
 
@@ -324,7 +324,7 @@ export function checkScenario(
           : Number(index) < gpus.length;
       if (isThere) continue;
       const known = `an index from 0 to ${gpus.length - 1}, 0:2 for a MIG instance, or a UUID`;
-      throw problem(path, line, `gpu: ${showValue(gpu)} is none of ${machine}; use ${known}`);
+      throw problem(path, line, `gpu: ${showValue(gpu)} is not a GPU of machine ${machine}; use ${known}`);
     }
   }
 }

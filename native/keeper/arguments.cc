@@ -28,13 +28,13 @@ constexpr char help[] =
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
-    "         --then WORD  (run: a program to start after everything is given back, and its arguments, one each)\n"
+    "         --then WORD  (run: a program to start after all GPUs are released, and its arguments, one each)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
     "\n"
-    "To cancel a job, its user queues signal SIGRTMAX-1 (sigqueue) for its keeper or its front, with a number of ms:\n"
-    "all of its processes get SIGTERM, and after that time SIGKILL.\n";
+    "To cancel a job, its user sends SIGRTMAX-1 to its keeper or its front by sigqueue(), with a grace period in ms.\n"
+    "All of its processes get SIGTERM, and SIGKILL after the grace period.\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 

@@ -75,7 +75,7 @@ struct Options {
   int job = -1;                     // the file of a job in the background (run)
   int log = -1;                     // the output of that job (run)
   long log_size = 0;                // bytes that it may have on disk
-  WordList then;                    // what is started when everything is given back (run)
+  WordList then;                    // what is started when all GPUs are released (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

@@ -200,7 +200,7 @@ int main(int argc, char** argv) {
   changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_t thread;
   if (!options.list && pthread_create(&thread, nullptr, end_with_input, nullptr) != 0)
-    return usage("no thread can be had");
+    return usage("can't create a thread");
 
   cuda::Library library;
   if (!library.load(options.cuda)) {

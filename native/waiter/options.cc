@@ -22,7 +22,7 @@ constexpr char kHelp[] =
     "  --queue FD:SLOT    meanwhile, keep this slot of the wait queue; the program inherits the descriptor\n"
     "  --queue-path PATH  until this names another file than the queue's\n"
     "  --ahead SLOT       until this slot is given up, or its waiter is suspended\n"
-    "  --lease FD         until nobody takes this lease, though it is free: 1 s, and 50 ms more for each waiter ahead\n"
+    "  --lease FD         until this lease has been free for 1 s, and 50 ms more for each waiter ahead\n"
     "  --until MS         until then, on CLOCK_MONOTONIC\n"
     "  --needs PATH       a file without which the program can't start\n"
     "  --line-before TEXT --line-after TEXT --line-since MS --line-columns N\n"

@@ -113,7 +113,7 @@ class Jobs(OnMachine):
             print(read("order").split(), third.info()["after"])
             """
         )
-        reason = "job 1 failed with exit code 1, which it was to follow"
+        reason = "it was to follow job 1, which failed with exit code 1"
         self.assertEqual(lines, [f"[1, 0, 0, 143] cancelled {reason}", "['1', '2', '3'] [1, 2, 2]"])
 
     def test_where_it_runs(self):

@@ -150,7 +150,7 @@ class Tasks(WithFiles):
         self.assertRegex(self.complaint("gpu_owner.task()", inside=False), r"NoTask: .*GPU_OWNER_TASK isn't set.*default=")
         self.assertRegex(self.complaint("gpu_owner.task()['momentum']"), r"KeyError: .*momentum: .*no such parameter.* dataset, width")
         for key, attribute in (("output_dir", "output_dir"), ("phase_name", "phase"), ("seed", "seed")):
-            self.assertIn(f"{key}: is no parameter; write task.{attribute}", self.complaint(f"gpu_owner.task()['{key}']"))
+            self.assertIn(f"{key}: is not a parameter; write task.{attribute}", self.complaint(f"gpu_owner.task()['{key}']"))
         self.write("{")
         self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTask: .*task.json.* isn't a task: ")
         self.write("[]")

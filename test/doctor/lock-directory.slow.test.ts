@@ -245,7 +245,7 @@ describe('the doctor finds lock files', () => {
         chmodSync(file, 0o600);
         linkSync(file, `${file}.other`);
       },
-      /has 2 names and mode 0600.* `find .* -xdev -samefile .*\. If it is a lock file, `chmod 0666 .* If not: `rm /,
+      /has 2 names and mode 0600.* `find .* -xdev -samefile .*\. If it is a lock file, `chmod 0666 .* If not, remove it: `rm /,
     ],
   ])('%s', async (_, spoil, words) => {
     await makeLeaseFiles();
@@ -268,7 +268,9 @@ describe('the doctor finds lock files', () => {
     );
     // One that may be somebody's own.
     writeFileSync(lease, 'precious');
-    expect(said(await examine(), 'lock-file-linked')).toMatch(/no claim writes to it.* If not: `rm /);
+    expect(said(await examine(), 'lock-file-linked')).toMatch(
+      /Claims don't write to it.* If not, remove it: `rm /,
+    );
   });
 
   test('that a program has locked without a claim', async () => {

@@ -143,7 +143,7 @@ describe('the self-test of a driver that differs', () => {
     machine.set('latency=memory:4000');
     const { code, failed, said } = await selftest();
     expect({ code, failed }).toEqual({ code: 0, failed: [] });
-    expect(said('side-by-side')).toMatch(/^passed: A look at a GPU takes \d.* side by side\./);
+    expect(said('side-by-side')).toMatch(/^passed: A snapshot of a GPU takes \d.* side by side\./);
   });
 
   test('finds processes that are not listed, and a GPU that needs more memory when idle', async () => {
@@ -307,7 +307,7 @@ describe.each([
     const { signal: by, stderr } = await end;
     expect({ by, stderr }).toEqual({
       by: signal,
-      stderr: 'gpu-owner: interrupted; all GPUs are given back.\n',
+      stderr: 'gpu-owner: interrupted; all GPUs are released.\n',
     });
     // A placeholder that was killed is listed for a moment more.
     await until(() => processesWith(mark).length === 0);

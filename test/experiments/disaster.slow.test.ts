@@ -241,7 +241,7 @@ test.concurrent('nothing runs twice at a time when somebody deletes .gpu-owner w
   rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
   const next = experiment.start(['run', '--gpus', '2']);
   const second = finished(next);
-  await output(next, /no task is given out/);
+  await output(next, /No task starts until/);
   await pause(500);
   expect(starts(experiment)).toBe(2);
   first.kill('SIGINT');
@@ -252,7 +252,7 @@ test.concurrent('nothing runs twice at a time when somebody deletes .gpu-owner w
   expect({ code, stderr }).toEqual({
     code: 0,
     stderr: expect.stringContaining(
-      'was removed while tasks of it ran, and 2 still do: no task is given out',
+      'was removed, but 2 of its tasks still run. No task starts until they have ended.',
     ),
   });
   await expectWhole(experiment, 4);

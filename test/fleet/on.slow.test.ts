@@ -255,7 +255,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       code: 69,
       stdout: '',
       stderr: expect.stringMatching(
-        /^gpu-owner: breaking: .*Perhaps it was submitted all the same: `gpu-owner jobs --hosts breaking` tells\n$/,
+        /^gpu-owner: breaking: .*The job may have been submitted\. Check with `gpu-owner jobs --hosts breaking`\n$/,
       ),
     });
   });
@@ -325,7 +325,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
         code: 69,
         stdout: '',
         stderr: expect.stringMatching(
-          new RegExp(`^gpu-owner: a: .*${reason}.*Perhaps it was submitted.*\\n$`),
+          new RegExp(`^gpu-owner: a: .*${reason}.*The job may have been submitted.*\\n$`),
         ),
       });
       expect((await a.runCommand(['wait', name.split(' ').join('-')])).code).toBe(0);
@@ -350,7 +350,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       code: 69,
       stdout: '',
       stderr: expect.stringMatching(
-        /^gpu-owner: full: .*\ngpu-owner: b: the connection broke: Timeout.*Perhaps the command runs.*--hosts b` tells\n$/,
+        /^gpu-owner: full: .*\ngpu-owner: b: the connection broke: Timeout.*The command may be running.*--hosts b`\n$/,
       ),
     });
     await until(() => readFileSync(file('started'), 'utf8').endsWith('ended\n'));

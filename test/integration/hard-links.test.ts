@@ -245,6 +245,6 @@ describe('what a claim says of a lease file that may be somebody’s own', () =>
     // The other GPU is there for everybody.
     expect((await machine.runCommand([...RUN, '--', 'true'])).code).toBe(0);
     const { findings } = await examine();
-    expect(findings.find(({ id }) => id === 'lock-file-unusable')?.remedy).toMatch(/If not: `rm /);
+    expect(findings.find(({ id }) => id === 'lock-file-unusable')?.remedy).toMatch(/If not, remove it: `rm /);
   });
 });

@@ -12,7 +12,7 @@ const LOCKS = process.env.GPU_OWNER_SOAK ? 20_000 : 8_000;
 const MAX_QUESTIONS = 2 * 2 * 4_096 + 200;
 const CLAIM = ['run', '--no-wait', '--', 'echo', 'it ran'];
 const WARNING =
-  /warning: the wait queue can't be used, so others may be served first: more of .*line\.lock is locked/g;
+  /warning: the wait queue can't be used, so requests are served in no order: a program .* has locked .*line\.lock\./g;
 
 let machine: Machine;
 let line: Line;

@@ -168,10 +168,10 @@ describe('order', () => {
     expect(await jobs.wait(afterOk)).toBe(143);
     expect(await jobs.find(afterOk)).toMatchObject({
       state: 'cancelled',
-      reason: `job ${failing} failed with exit code 4, which it was to follow`,
+      reason: `it was to follow job ${failing}, which failed with exit code 4`,
     });
     expect(await jobs.wait(afterThat)).toBe(143);
-    expect((await jobs.find(afterThat)).reason).toBe(`job ${afterOk} was cancelled, which it was to follow`);
+    expect((await jobs.find(afterThat)).reason).toBe(`it was to follow job ${afterOk}, which was cancelled`);
     const { code, stderr } = await jobs.run(['submit', '--after-ok', String(failing), 'true']);
     expect(code).toBe(64);
     expect(stderr).toMatch(/failed with exit code 4, so the new job would never start/);

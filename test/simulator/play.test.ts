@@ -153,7 +153,7 @@ describe('simulate play', () => {
     writeFileSync(join(machine.directory, 'server.conf'), '[gpu]\nname = NVIDIA H200\n');
     const path = write('machine: ./server.conf\nsteps:\n  - { at: 0s, occupy: { gpu: 1 } }\n');
     expect((await play(path)).stderr).toMatch(
-      /gpu: '1' is none of server-[0-9a-f]{8}; use an index from 0 to 0/,
+      /gpu: '1' is not a GPU of machine server-[0-9a-f]{8}; use an index from 0 to 0/,
     );
     for (const option of ['--machine', '--simulate']) expect((await play(path, option, '2')).code).toBe(0);
     const env = { GPU_OWNER_SIMULATE: undefined };
@@ -174,7 +174,7 @@ describe('mistakes in a scenario are found before anything happens', () => {
     ['', 1, /a scenario is a map with machine, speed and steps/],
     ['steps: [', 1, /not valid YAML/],
     ['steps: []', 1, /it has no steps; add/],
-    ['speed: 0\nsteps:\n  - { at: 0s, end: x }\n', 1, /speed: '?0'? is no speed; use 1, 0\.5 or 10/],
+    ['speed: 0\nsteps:\n  - { at: 0s, end: x }\n', 1, /speed: '?0'? is not a speed; use 1, 0\.5 or 10/],
     ['stpes:\n', 1, /a scenario has no 'stpes'; did you mean steps\?/],
     [`steps:\n${first}  - { end: python }\n`, 3, /a step without a time; add `at: 5s`/],
     [
@@ -213,7 +213,7 @@ describe('mistakes in a scenario are found before anything happens', () => {
     [
       `steps:\n${first}  - { at: 5s, occupy: { gpu: 4, as: b } }\n`,
       3,
-      /gpu: '4' is none of 4; use an index from 0 to 3/,
+      /gpu: '4' is not a GPU of machine 4; use an index from 0 to 3/,
     ],
     [`steps:\n${first}  - { at: 5s, occupy: { as: b } }\n`, 3, /occupy has no gpu; add it/],
     [
@@ -224,16 +224,20 @@ describe('mistakes in a scenario are found before anything happens', () => {
     [
       `steps:\n${first}  - { at: 5s, occupy: { gpu: 0, as: b, type: x } }\n`,
       3,
-      /type: 'x' is none; use compute, /,
+      /type: 'x' is not a type; use compute, /,
     ],
     [
       `steps:\n${first}  - { at: 5s, occupy: { gpu: 0, as: b, utilization: 101 } }\n`,
       3,
-      /'101' is no percentage/,
+      /'101' is not a percentage/,
     ],
     [`steps:\n${first}  - { at: 5s, set: gpu=0 lost=maybe }\n`, 3, /lost=maybe: expected on or off$/m],
     [`steps:\n${first}  - { at: 5s, set: gpu=0 mig=on frob=1 }\n`, 3, /unknown key frob$/m],
-    [`steps:\n${first}  - { at: 5s, driver: away }\n`, 3, /driver: 'away' is none; use off, mismatch or on/],
+    [
+      `steps:\n${first}  - { at: 5s, driver: away }\n`,
+      3,
+      /driver: 'away' is not a state; use off, mismatch or on/,
+    ],
     [`steps: ${'['.repeat(50)}`, 1, /nested deeper than 10 levels/],
   ])('%j', async (text, line, message) => {
     const { code, stdout, stderr } = await play(write(text));
@@ -249,7 +253,7 @@ describe('mistakes in a scenario are found before anything happens', () => {
       /nonexistent\.yaml: it can't be read \(ENOENT\); name a scenario/,
     );
     expect((await play(write('steps:\n  - { at: 0s, set: teardown=1 }\n'), '--speed=fast')).stderr).toMatch(
-      /--speed: 'fast' is no speed/,
+      /--speed: 'fast' is not a speed/,
     );
   });
 });

@@ -206,7 +206,7 @@ describe('keys', () => {
     const terminal = openTop();
     await terminal.shows(/^ 0 .*pid \d+/m);
     terminal.type(`${DOWN}c`);
-    await terminal.shows(/^pid \d+ is no background job/m);
+    await terminal.shows(/^pid \d+ is not a background job/m);
     terminal.type('y');
     terminal.type('q');
     expect(await terminal.ended).toBe(0);

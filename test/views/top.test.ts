@@ -204,7 +204,7 @@ describe('a picture', () => {
   test('says what is wrong, and how old it is', () => {
     const { lines } = draw([machine({ gpus: [gpu(0)] }, { problem: 'the driver has not answered for 9 s' })]);
     expect(lines[1]).toMatch(
-      /^! the driver has not answered for 9 s\. Shown is how it was at \d\d:\d\d:\d\d\.$/,
+      /^! the driver has not answered for 9 s\. Showing the snapshot of \d\d:\d\d:\d\d\.$/,
     );
     expect(lines[3]).toMatch(/ free/);
   });

@@ -138,7 +138,7 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
     test('a host that goes away keeps its last picture, with the reason', async () => {
       signalAll(processesWith(`HOME=${machineOf('d').directory}/home`), 'SIGKILL');
       machineOf('d').set('error=all:9');
-      await page.getByRole('heading', { name: /^d .*This is how it was/, level: 3 }).waitFor();
+      await page.getByRole('heading', { name: /^d .*Showing the last snapshot/, level: 3 }).waitFor();
       expect(await page.getByRole('listitem').count()).toBe(8);
     });
   });

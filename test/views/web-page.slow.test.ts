@@ -177,7 +177,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await finished(first.child, 'exit');
     await page
       .getByRole('status')
-      .filter({ hasText: /No connection to the server.*This is how it was/ })
+      .filter({ hasText: /No connection to the server.*Showing the last snapshot/ })
       .waitFor();
     await shows(0, 'free');
     const holder = machine.startCommand(['hold', '-n', '1', '--devices', '0']);
@@ -206,7 +206,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await says(/^live$/);
     server.child.kill('SIGSTOP');
     await page.clock.fastForward(17_000);
-    await says(/sends nothing.*This is how it was/);
+    await says(/sends nothing.*Showing the last snapshot/);
     server.child.kill('SIGCONT');
     await says(/^live$/);
     expect(complaints).toEqual([]);
@@ -218,7 +218,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await open(server.url);
     const problem = page.locator('.connection.bad');
     await problem.filter({ hasText: /driver/i }).waitFor();
-    expect(await problem.textContent()).not.toContain('This is how it was');
+    expect(await problem.textContent()).not.toContain('Showing the last snapshot');
     expect(await page.getByText('free').count()).toBe(0);
     machine.set('error=off');
     await shows(0, 'free');

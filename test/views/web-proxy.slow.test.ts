@@ -1,4 +1,4 @@
-// The recipes for a page that others see: behind a proxy with TLS, scraped by Prometheus, and with a key that may only look.
+// The recipes for a page that others see: behind a proxy with TLS, scraped by Prometheus, and with a read-only ssh key.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { request } from 'node:https';
@@ -205,7 +205,7 @@ test.skipIf(noPrometheus)(`Prometheus scrapes it with the token (${noPrometheus 
 
 const noSSHD = whyNoSSHD();
 describe.skipIf(noSSHD !== null)(
-  `a key that may only look${noSSHD === null ? '' : ` (skipped: ${noSSHD})`}`,
+  `a read-only ssh key${noSSHD === null ? '' : ` (skipped: ${noSSHD})`}`,
   () => {
     let hosts: Hosts;
     beforeEach(async () => {

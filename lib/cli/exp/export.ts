@@ -54,7 +54,7 @@ function unwritable(path: string, error: unknown): GPUOwnerError {
   const { errno = 0 } = error as NodeJS.ErrnoException;
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `${sanitize(path, 500)} can't be written: ${systemError(-errno)}`,
+    `${sanitize(path, 500)} can't be written: ${systemError(-errno)}; name another file with --output`,
   );
 }
 

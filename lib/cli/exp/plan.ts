@@ -110,14 +110,14 @@ function details({ phase, factors, reasons, next }: PhasePlan): string[] {
 function footer({ gone, otherCommands }: Plan): string[] {
   const lines: string[] = [];
   if (gone === null) {
-    lines.push('There are too many tasks to tell which are repeated, and which the sweep no longer has.');
+    lines.push('There are too many tasks to tell which are repeated, and which are no longer in the sweep.');
   } else if (gone.count > 0) {
     const states = Object.entries(gone.counts).filter(([, count]) => count > 0);
     const counts = listWords(states.map(([state, count]) => `${count} ${STATES[state as PlanState]}`));
     const names = gone.first.map(({ name }) => sanitize(name)).join(', ');
     const run = gone.counts.pending > 0 ? ' They still run, unless you cancel them (exp cancel).' : '';
     lines.push(
-      `The queue has ${amount(gone.count)} that this sweep hasn't: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
+      `The queue has ${amount(gone.count)} that ${gone.count === 1 ? 'is' : 'are'} not in this sweep: ${counts} (${names}${gone.count > gone.first.length ? ', ...' : ''}).${run}`,
     );
   }
   if (otherCommands > 0) {

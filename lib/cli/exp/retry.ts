@@ -11,11 +11,15 @@ async function retry({ values, positionals }: Parsed): Promise<void> {
   await withQueue(placeOf(values), async (queue) => {
     const { names, unchanged } = await retryTasks(queue, positionals);
     const manager = await queue.manager();
-    const who =
-      names.length > 0 && manager === null ? ' gpu-owner exp run, or exp manager, starts them.' : '';
     const rest =
-      unchanged > 0 ? `; ${unchanged} ${unchanged === 1 ? 'runs or waits' : 'run or wait'} already` : '';
-    print(`To be started again: ${tasksNamed(names)}${rest}.${who}`);
+      unchanged > 0
+        ? ` ${unchanged === 1 ? '1 task already runs or waits' : `${unchanged} tasks already run or wait`}.`
+        : '';
+    const who =
+      names.length > 0 && manager === null
+        ? ` gpu-owner exp run, or exp manager, starts ${names.length === 1 ? 'it' : 'them'}.`
+        : '';
+    print(`${names.length === 0 ? 'No task' : tasksNamed(names)} will start again.${rest}${who}`);
   });
 }
 

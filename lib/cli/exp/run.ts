@@ -112,7 +112,7 @@ Ctrl-C lets running tasks finish; a second Ctrl-C stops and requeues them.`,
     {
       options: {
         ...workerOptions('use N GPUs in all (no default)'),
-        detach: { help: 'run it as a job in the background, and print the number of that' },
+        detach: { help: 'run the sweep as a job in the background, and print its number' },
         ...ABOUT,
         ...JOB,
         'replace-commands': REPLACE_COMMANDS,

@@ -149,8 +149,9 @@ export class OwnRows {
   #tellOfDoubt({ token, taskName }: AttemptInfo): void {
     const believed = this.#runs.get(token)?.believed ?? [];
     if (believed.length === 0) return;
+    const rows = believed.length === 1 ? 'A row written while it ran was' : 'Rows written while it ran were';
     this.#options.tell(
-      `warning: ${taskName} is complete, and no row is its own. A row that came while it ran counts for ${listWords(believed)}, perhaps with a wrong seed. To run them again: gpu-owner exp retry ${shellWords([taskName, ...believed])}`,
+      `warning: ${taskName} completed, but no row of the table could be assigned to it. ${rows} assigned to ${listWords(believed)}, perhaps with a wrong seed. To run them again: gpu-owner exp retry ${shellWords([taskName, ...believed])}`,
     );
   }
 

@@ -126,7 +126,7 @@ function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | 
     if (!Number.isSafeInteger(value)) {
       const shown =
         typeof value === 'string' ? showValue(value) : each.kind === 'scalar' ? formatValue(value) : 'this';
-      throw fail(each.line, `seeds: ${shown} is no plain whole number; use a list such as '[42, 43]'`);
+      throw fail(each.line, `seeds: ${shown} is not a plain whole number; use a list such as '[42, 43]'`);
     }
     return { value, location: { file, line: each.line } };
   });

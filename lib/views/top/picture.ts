@@ -262,7 +262,7 @@ function titleLines(
 
 function problemLines({ problem, snapshot }: MachineState, pen: Pen): string[] {
   if (problem === null) return [];
-  const since = snapshot === null ? '' : ` Shown is how it was at ${timeOf(snapshot.time)}.`;
+  const since = snapshot === null ? '' : ` Showing the snapshot of ${timeOf(snapshot.time)}.`;
   return [pen.ink(pen.fit(`! ${problem.replace(/\.?$/, '.')}${since}`), 'bold', 'red')];
 }
 

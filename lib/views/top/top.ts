@@ -295,9 +295,10 @@ class Session {
     else if (row.user === null) this.#say('nobody has leased this GPU');
     else if (row.machine.host !== null) this.#say(elsewhere(row, row.machine, what));
     else if (!isOwn(row.uid)) this.#say(`this is a job of ${row.user}'s`);
-    else if (row.job === null)
-      this.#say(`pid ${row.pid} is no background job: see to it where it was started`);
-    else return { id: row.job, store: JobStore.open() };
+    else if (row.job === null) {
+      const remedy = what === 'logs' ? 'read its output' : 'stop it';
+      this.#say(`pid ${row.pid} is not a background job: ${remedy} where it was started`);
+    } else return { id: row.job, store: JobStore.open() };
     return null;
   }
 

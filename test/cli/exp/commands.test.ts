@@ -99,7 +99,7 @@ describe('while two tasks run', () => {
 
   test('retry of a running task says that it runs already', async () => {
     const { stdout } = await experiment.run(['retry', 'grid_0_1']);
-    expect(stdout).toBe('To be started again: no task; 1 runs or waits already.\n');
+    expect(stdout).toBe('No task will start again. 1 task already runs or waits.\n');
   });
 
   test('logs prints the output so far, and with -f until the task has ended', async () => {
@@ -136,7 +136,7 @@ describe('while two tasks run', () => {
   test('retry of a completed task takes its row out; names that are wrong are told', async () => {
     const { stdout } = await experiment.run(['retry', 'grid_2_1']);
     expect(stdout).toBe(
-      'To be started again: 1 task (grid_2_1). gpu-owner exp run, or exp manager, starts them.\n',
+      '1 task (grid_2_1) will start again. gpu-owner exp run, or exp manager, starts it.\n',
     );
     expect((await experiment.status()).counts).toMatchObject({ pending: 1, completed: 3 });
     for (const name of ['retry', 'cancel', 'logs']) {

@@ -66,7 +66,7 @@ describe('exp plan', () => {
     expect(stdout).toMatch(/^exp1_vary_width +4 +3 +1 +0 +results_exp1_vary_width$/m);
     expect(stdout).toContain('2 new: `width` = 3 is new');
     expect(stdout).toContain('1 done: its row was found in a table');
-    expect(stdout).toMatch(/The queue has 2 tasks that this sweep hasn't: 2 waiting.*exp cancel/);
+    expect(stdout).toMatch(/The queue has 2 tasks that are not in this sweep: 2 waiting.*exp cancel/);
   });
 
   test('the plan as JSON can be read by Python', () => {

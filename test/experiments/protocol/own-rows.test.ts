@@ -147,7 +147,7 @@ test.concurrent('one that takes longer is told of, since the other one may have 
   expect(await fixture.resultOf('b')).toBeNull();
   expect(fixture.told).toEqual([
     expect.stringMatching(
-      /^warning: b is complete.* counts for a, perhaps with a wrong seed\. .* retry b a$/,
+      /^warning: b completed, .* A row .* was assigned to a, perhaps with a wrong seed\. .* retry b a$/,
     ),
   ]);
 });

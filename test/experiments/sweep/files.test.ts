@@ -226,10 +226,13 @@ describe('mistakes are named with file, line and key', () => {
     [`seeds: 42\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers such as'],
     [`seeds:\n${P}`, 's.yaml:1: seeds: it must be a list of whole numbers'],
     [`seeds: []\n${P}`, 's.yaml:1: seeds: it is an empty list; give it numbers, or leave it out'],
-    [`seeds: [1, '2']\n${P}`, "s.yaml:1: seeds: '2' is no plain whole number; use a list such as '[42, 43]'"],
+    [
+      `seeds: [1, '2']\n${P}`,
+      "s.yaml:1: seeds: '2' is not a plain whole number; use a list such as '[42, 43]'",
+    ],
     [
       'seeds:\n  - 1\n  - 2..9\np: {combinations: [{a: [1]}]}\n',
-      "s.yaml:3: seeds: '2..9' is no plain whole number",
+      "s.yaml:3: seeds: '2..9' is not a plain whole number",
     ],
     [
       'seeds: {combinations: [{a: [1]}]}\n',

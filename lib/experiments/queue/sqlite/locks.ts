@@ -129,9 +129,13 @@ export function hasOrphans(database: Database, locks: LockFile): boolean {
 export async function warnOfOrphans(database: Database, locks: LockFile): Promise<void> {
   const { length } = await database.read(() => orphansIn(database, locks));
   if (length === 0) return;
+  const [which, ones, them] =
+    length === 1
+      ? ['one of its tasks still runs', 'that one has', 'it']
+      : [`${length} of its tasks still run`, 'they have', 'them'];
   warnOnce(
-    `the queue that was in ${database.path} before was removed while ${length === 1 ? 'a task of it ran, which still does' : `tasks of it ran, and ${length} still do`}: ` +
-      'no task is given out before that has ended. To have it sooner, end the gpu-owner that runs it.',
+    `the previous queue in ${database.path} was removed, but ${which}. No task starts until ${ones} ended. ` +
+      `To start sooner, end the gpu-owner that runs ${them}.`,
   );
 }
 
