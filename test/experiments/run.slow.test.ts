@@ -154,7 +154,7 @@ test.concurrent('three different tasks that fail in a row pause the sweep, and t
 
 test.concurrent('a second exp run works and watches, and takes over when the first is killed', async (context) => {
   const experiment = newExperiment(context);
-  const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--seconds', '0.4', 'x=1')];
+  const words = ['run', '--gpus', '1', ...grid(8), ...experiment.train('--wait-for', 'go', 'x=1')];
   const first = experiment.start(words);
   await experiment.untilStarted(1);
   const second = experiment.start(words);
@@ -166,6 +166,7 @@ test.concurrent('a second exp run works and watches, and takes over when the fir
   );
   first.kill('SIGKILL');
   await output(second, /the other manager is gone/);
+  writeFileSync(join(experiment.project, 'go'), '');
   const { code } = await ended;
   expect(code).toBe(0);
   expect(experiment.rows('results_grid')).toHaveLength(8);
