@@ -272,11 +272,14 @@ test.concurrent('a task can have two GPUs', async (context) => {
 
 test.concurrent('`exp worker` helps, and ends when nothing is left', async (context) => {
   const experiment = newExperiment(context);
-  const words = ['run', '--gpus', '1', ...grid(6), ...experiment.train('--seconds', '0.4', 'x=1')];
+  const words = ['run', '--gpus', '1', ...grid(6), ...experiment.train('--wait-for', 'go', 'x=1')];
   const child = experiment.start(words);
   const ended = finished(child);
   await experiment.untilStarted(1);
-  const worker = await experiment.run(['worker', '--gpus', '2']);
+  const helping = experiment.run(['worker', '--gpus', '2']);
+  await experiment.untilStarted(3);
+  writeFileSync(join(experiment.project, 'go'), '');
+  const worker = await helping;
   expect(worker.code).toBe(0);
   expect(worker.stdout).toMatch(/Task grid_\d_\d completed by gpu1/);
   expect((await ended).code).toBe(0);
