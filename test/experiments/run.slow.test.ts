@@ -256,16 +256,18 @@ test.concurrent('exp run has to be told how many GPUs it may take, and the numbe
 
 test.concurrent('a task can have two GPUs', async (context) => {
   const experiment = newExperiment(context);
-  const { code } = await experiment.run([
+  const running = experiment.run([
     'run',
     '--gpus',
     'all',
     '--gpus-per-task',
     '2',
     ...grid(4),
-    ...experiment.train('x=1'),
+    ...experiment.train('--wait-for', 'go', 'x=1'),
   ]);
-  expect(code).toBe(0);
+  await experiment.untilStarted(2);
+  writeFileSync(join(experiment.project, 'go'), '');
+  expect((await running).code).toBe(0);
   expect(experiment.log()).toMatch(/to gpu0-1$/m);
   expect(experiment.log()).toMatch(/to gpu2-3$/m);
 });
