@@ -99,7 +99,9 @@ describe
       await server.kill();
       await pause(1_000);
       await server.start();
-      await pause(500);
+      // An outage of its own: the worker is connected, and its lock is renewed.
+      await insist(() => queue.counts());
+      await queue.changed(0);
       server.signal('SIGSTOP');
       await pause(1_500);
       server.signal('SIGCONT');
