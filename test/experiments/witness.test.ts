@@ -200,12 +200,15 @@ describe('the witness in the processes themselves', () => {
     const holder = machine.startCommand(['hold'], { env });
     const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);
     const both = [0, 1].map(() =>
-      machine.start(claimant(0.4), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } }),
+      machine.start(claimant(600), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } }),
     );
+    for (const violation of [/gpu GPU-\S+: attempt \d+ is there, too/, /had two attempts/]) {
+      await expect
+        .poll(() => violationsIn(readTestimony(directory)))
+        .toContainEqual(expect.stringMatching(violation));
+    }
+    for (const each of both) each.kill('SIGKILL');
     await Promise.all(both.map((each) => finished(each)));
-    const seen = violationsIn(readTestimony(directory));
-    expect(seen).toContainEqual(expect.stringMatching(/gpu GPU-\S+: attempt \d+ is there, too/));
-    expect(seen).toContainEqual(expect.stringContaining('had two attempts'));
     holder.stdin?.end();
     await finished(holder);
   });
@@ -214,12 +217,14 @@ describe('the witness in the processes themselves', () => {
     const env = begin();
     const holder = machine.startCommand(['hold'], { env });
     const gpu = await output(holder, /"visibleDevices":"([^"]+)"/);
-    const one = machine.start(claimant(2), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } });
+    const one = machine.start(claimant(600), { env: { ...env, CUDA_VISIBLE_DEVICES: gpu } });
     await until(() => readTestimony(directory).length > 0, 'the claimant’s first line');
+    expect(violationsIn(readTestimony(directory))).toEqual([]);
     holder.stdin?.end();
+    await expect
+      .poll(() => violationsIn(readTestimony(directory)))
+      .toEqual([expect.stringMatching(/lives, and nobody has the lease/)]);
+    one.kill('SIGKILL');
     await finished(one);
-    expect(violationsIn(readTestimony(directory))).toEqual([
-      expect.stringMatching(/lives, and nobody has the lease/),
-    ]);
   });
 });
