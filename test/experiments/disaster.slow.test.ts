@@ -77,11 +77,16 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
       join(table, 'final_results.csv'),
       `dataset,width_factor,depth,seed,accuracy\n${known.join('\n')}\n`,
     );
+    // So that the sweep isn't over before it is struck, whatever else the machine does.
+    const slow = join(experiment.machine.directory, 'slow');
+    writeFileSync(slow, '600');
+    Object.assign(experiment.env, { HONEST_SLOW: slow, HONEST_SLOW_AFTER: String(tasks - 45 - 8) });
     const first = experiment.start(['run', '--gpus', '4']);
     const end = finished(first, 'exit');
     await until(() => starts(experiment) > (tasks - 45) / 3);
     strike(experiment, kinds, 'SIGKILL');
     expect((await end).signal).toBe('SIGKILL');
+    rmSync(slow);
     const { code, stderr, stdout } = await experiment.run(['run', '--gpus', '4']);
     expect({ code, stderr, stdout }).toMatchObject({ code: 0 });
     await expectWhole(experiment, tasks, undefined, 45);
