@@ -213,10 +213,12 @@ test.concurrent(`a waiter${'uid' in user ? ', another user,' : ''} gets a GPU be
   experiment.sweep(honest(0.2), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '1']));
   await until(() => starts(experiment) > 2);
+  const waiter = experiment.machine.startCommand(['run', '--wait=1m', '--', 'true'], { ...user, cwd: '/' });
+  const waited = finished(waiter);
+  // Not while it starts: or it has met a free GPU.
+  await output(waiter, /in the queue/).catch(() => waited);
   const before = starts(experiment);
-  expect(
-    await experiment.machine.runCommand(['run', '--wait=20s', '--', 'true'], { ...user, cwd: '/' }),
-  ).toMatchObject({ code: 0 });
+  expect(await waited).toMatchObject({ code: 0 });
   expect(starts(experiment) - before).toBeLessThan(10);
   expect(await end).toMatchObject({ code: 0 });
   await expectWhole(experiment, 30);
