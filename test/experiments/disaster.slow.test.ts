@@ -241,7 +241,10 @@ test.concurrent('a job beside that holds a GPU keeps it, and the sweep runs on t
 
 test.concurrent('nothing runs twice at a time when somebody deletes .gpu-owner while tasks run, and starts again at once', async (context) => {
   const experiment = newExperiment(context, 4);
-  experiment.sweep(honest(5), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
+  experiment.sweep(honest(0.1), { exp1_vary_width: { dataset: 'mnist', seed: range(4) } });
+  const slow = join(experiment.machine.directory, 'slow');
+  writeFileSync(slow, '600');
+  experiment.env.HONEST_SLOW = slow;
   const first = experiment.start(['run', '--gpus', '2']);
   const firstEnd = finished(first);
   await until(() => starts(experiment) === 2);
@@ -251,8 +254,9 @@ test.concurrent('nothing runs twice at a time when somebody deletes .gpu-owner w
   await output(next, /No task starts until/);
   await pause(500);
   expect(starts(experiment)).toBe(2);
+  rmSync(slow);
   first.kill('SIGINT');
-  await pause(100);
+  await output(first, /ending: running tasks finish/);
   first.kill('SIGINT');
   expect((await firstEnd).code).not.toBe(0);
   const { code, stderr } = await second;
