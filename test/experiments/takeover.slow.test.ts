@@ -10,8 +10,8 @@ import { type Testimony, violationsIn } from './witness.ts';
 import { WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-/** In seconds: what docs/many-machines.md says; or as much for less patience: 2 + 0.4 + 1, and 2 as there. */
-const { query, most } = SOAK ? { query: '', most: 75 } : { query: 'patience=2&margin=1', most: 5.4 };
+/** In seconds: what docs/many-machines.md says; or as much for less patience: 4 + 0.8 + 1, and 2 as there. */
+const { query, most } = SOAK ? { query: '', most: 75 } : { query: 'patience=4&margin=1', most: 7.8 };
 const ROUNDS = SOAK ? 3 : 1;
 const HONEST = [python, '-S', join(import.meta.dirname, 'fixtures/honest_task.py'), '{seconds}'];
 const seeds = (count: number) => Array.from({ length: count }, (_, i) => i);
