@@ -62,7 +62,7 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
     ['only the manager', some, ['manager']],
     ['manager and keepers', some, ['manager', ...KEEPERS]],
   ];
-  test.for(ways)('after kill -9 of %s', { timeout: 90_000 }, async ([, widths, kinds], context) => {
+  test.for(ways)('after kill -9 of %s', async ([, widths, kinds], context) => {
     const tasks = widths * 4 * 10;
     const experiment = newExperiment(context, 4);
     experiment.sweep(honest(0.02), {
@@ -124,7 +124,6 @@ describe('a full disk', () => {
 
   test.skipIf(!mounted)(
     'loses nothing in the middle of a sweep, which goes on when there is space again [needs root, to mount a small one]',
-    { timeout: 90_000 },
     async (context) => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
       mkdirSync(disk);

@@ -70,7 +70,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
     // What it would show there.
     const bytes = spawnSync('sh', ['-c', remedy as string], { encoding: 'utf8' }).stdout;
     expect(bytes.length).toBe('hello from seed 1\n'.length);
-  }, 30_000);
+  });
 });
 
 test('exp logs says that the output of workers over TCP is on their machines', async () => {

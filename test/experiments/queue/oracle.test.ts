@@ -60,7 +60,7 @@ describe.skipIf(noRedis !== null)('Redis and SQLite', () => {
     }
     expect(steps).toBeGreaterThan(20);
   };
-  const timeout = 1_000 * SECONDS + 60_000;
+  const timeout = 1_000 * SECONDS + 120_000;
 
   test(`come to the same, whatever they are told (seed ${SEED})`, { timeout }, async () => {
     await compare(server.port, null);
