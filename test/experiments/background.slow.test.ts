@@ -89,7 +89,7 @@ test('a cancelled sweep stops and requeues its tasks, and another run goes on', 
   expect((await jobs.find(id)).state).toBe('cancelled');
   expect(tasks.filter(isAlive)).toEqual([]);
   expect(jobs.processes()).toEqual([]);
-  expect(await experiment.machine.states()).toEqual(['free', 'free']);
+  await expect.poll(() => experiment.machine.states()).toEqual(['free', 'free']);
   expect(await counts()).toMatchObject({ pending: 6, active: 0, completed: 0 });
   await experiment.machine.run(['touch', 'go'], { cwd: experiment.project });
   expect((await experiment.run(['run', '--gpus', 'all'])).code).toBe(0);
@@ -109,5 +109,5 @@ test('a sweep whose controller was killed is not taken for a good one, and goes 
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(await jobs.wait(stdout.trim())).toBe(0);
   expect(await counts()).toMatchObject({ pending: 0, completed: 6 });
-  expect(await experiment.machine.states()).toEqual(['free', 'free']);
+  await expect.poll(() => experiment.machine.states()).toEqual(['free', 'free']);
 });
