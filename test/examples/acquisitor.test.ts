@@ -5,7 +5,9 @@ import { Machine, root } from '../support/machine.ts';
 let machine: Machine;
 afterEach(() => machine.close());
 
-const PAUSE = 2;
+/** In s. Both come within it, and either works for twice as long: on a busy machine, too. */
+const PAUSE = 4;
+const WORK = 2 * PAUSE;
 
 /** Lines of the log: what was said, and when in ms. */
 function read(log: string) {
@@ -23,7 +25,7 @@ test('one of two acquisitors on three GPUs waits until the other has taken its o
     machine.run([
       process.execPath,
       join(root, 'examples/acquisitor.mjs'),
-      ...['--id', `${id}`, '--gpus', `${gpus}`, '--pause', `${PAUSE}`, '--work', '3'],
+      ...['--id', `${id}`, '--gpus', `${gpus}`, '--pause', `${PAUSE}`, '--work', `${WORK}`],
     ]);
   const runs = await Promise.all([start(1, 1), start(2, 2)]);
   const logs = runs.map(({ code, stdout, stderr }) => {
