@@ -93,7 +93,7 @@ test('workers get their turn while a long sweep is enqueued', async () => {
   const queue = await open();
   const manager = await remote();
   let enqueued = false;
-  const enqueuing = manager.ask('enqueue', 30_000, 'exp1').then(() => {
+  void manager.ask('enqueue', 300_000, 'exp1').then(() => {
     enqueued = true;
   });
   await until(async () => (await queue.counts()).pending > 0);
@@ -104,7 +104,7 @@ test('workers get their turn while a long sweep is enqueued', async () => {
   }
   expect(completed).toBe(5);
   expect(enqueued).toBe(false);
-  await enqueuing;
+  await manager.kill();
 });
 
 test('a stopped process that is in the middle of a transaction is waited for', async () => {
