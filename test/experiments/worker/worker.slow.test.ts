@@ -314,8 +314,10 @@ test('a task that is cancelled while it runs, and retried, runs again in the sam
 
 test('two workers in one process have different GPUs', async () => {
   const fixture = await WorkerFixture.open();
-  await fixture.add(...Array.from({ length: 6 }, () => ['cuda', 'sleep', '0.1']));
+  await fixture.add(...Array.from({ length: 6 }, (_, i) => ['cuda', 'touch', `started${i}`, 'wait', 'go']));
   const two = [fixture.work(), fixture.work()];
+  await until(() => [0, 1].every((i) => existsSync(fixture.path(`started${i}`))));
+  writeFileSync(fixture.path('go'), '');
   const ends = await Promise.all(two.map(({ ended }) => ended));
   expect(ends.map(({ why }) => why)).toEqual(['finished', 'finished']);
   const names = two.map(({ events }) => events.find(({ type }) => type === 'claimed'));
