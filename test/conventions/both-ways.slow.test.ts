@@ -229,9 +229,10 @@ describe('gpu_lock', () => {
 
   test('a lock that lasts only while they look and write is seen before a command starts, and respected', async () => {
     const directory = directoryOf(machine, 'gpu_lock');
-    const slow = startOriginal(machine, ['hold', 'gpu_lock', directory, '0', '--window', '1']);
+    const slow = startOriginal(machine, ['hold', 'gpu_lock', directory, '0', '--window']);
     await output(slow, /looked/);
     const child = await owner(); // between their look and their writing
+    slow.stdin?.write('write\n');
     await output(slow, /locked/);
     const theirs = readFileSync(fileOf(machine, 'gpu_lock'), 'utf8');
     expect(JSON.parse(theirs).owner).toBe(slow.pid);

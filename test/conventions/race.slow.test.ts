@@ -162,9 +162,10 @@ test('the witness would see it: without the convention GPUs are held twice', asy
   const directory = directoryOf(machine, 'gpu_lock');
   const witness = randomBytes(8).toString('hex');
   const env = { GPU_OWNER_CONVENTIONS: 'none' };
+  // Each counts from its own start, and they must overlap.
   const running = [
-    machine.start([process.execPath, claimant, witness, '2', '1'], { env }),
-    startOriginal(machine, ['loop', 'gpu_lock', directory, witness, '1', '2']),
+    machine.start([process.execPath, claimant, witness, '8', '1'], { env }),
+    startOriginal(machine, ['loop', 'gpu_lock', directory, witness, '1', '8']),
   ];
   const results = await Promise.all(running.map((child) => finished(child)));
   expect(results.map(({ stdout }) => stdout).join('')).toMatch(/violation: GPU 0/);

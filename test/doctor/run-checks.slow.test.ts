@@ -14,6 +14,9 @@ import {
 } from '../support/doctor.ts';
 import { command, Machine, root } from '../support/machine.ts';
 
+/** What hangs here does so for ever: this only tells it from a machine that is busy. */
+const ENDLESS_MS = 60_000;
+
 let machine: Machine;
 beforeEach(() => {
   machine = new Machine(2);
@@ -41,15 +44,12 @@ async function hooked(source: string): Promise<Diagnosis> {
 test.skipIf(noCompiler !== null)(
   `a file system that hangs ends its check alone${because(noCompiler)}`,
   async () => {
+    const shim = compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c'));
     const begin = performance.now();
     const diagnosis = await diagnose(machine, {
-      env: {
-        GPU_OWNER_LOCK_DIR: machine.directory,
-        LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
-        HANG_AT: machine.directory,
-      },
+      env: { GPU_OWNER_LOCK_DIR: machine.directory, LD_PRELOAD: shim, HANG_AT: machine.directory },
     });
-    expect(performance.now() - begin).toBeLessThan(12_000);
+    expect(performance.now() - begin).toBeLessThan(ENDLESS_MS);
     expect(diagnosis).toMatchObject({ code: 1, ids: ['check-hangs'] });
     expect(diagnosis.findings.find(({ id }) => id === 'check-hangs')?.subject).toBe('lock-directory');
     expect(said(diagnosis, 'check-hangs')).toMatch(
@@ -79,7 +79,7 @@ test('the findings count of a check whose process can’t end, as the driver has
   // Only once: a process that nobody reads from any longer must still be able to end.
   const diagnosis = await hooked(`const { exit } = process;
     if (part === 'driver') process.exit = () => { process.exit = exit; setInterval(() => {}, 1_000); };`);
-  expect(performance.now() - begin).toBeLessThan(12_000);
+  expect(performance.now() - begin).toBeLessThan(ENDLESS_MS);
   expect(diagnosis).toMatchObject({ code: 0, ids: [] });
   expect(said(diagnosis, 'gpus')).toMatch(/All answer/);
 });

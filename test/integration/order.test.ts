@@ -25,7 +25,7 @@ let machine: Machine;
 afterEach(() => machine.close());
 
 test(`${WAITERS} waiters${twoUsers ? ' of two users' : ''} with mixed wishes, some killed and stopped: nobody is starved, none denied what they could have`, {
-  timeout: (60 + WAITERS) * 1000,
+  timeout: (60 + 5 * WAITERS) * 1000,
 }, async () => {
   machine = new Machine(GPUS);
   const witness = randomBytes(8).toString('hex');

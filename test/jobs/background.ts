@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs
 import { join } from 'node:path';
 import { expect } from 'vitest';
 import type { Machine, Starting } from '../support/machine.ts';
-import { signalAll } from '../support/processes.ts';
+import { killAll } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: the JSON of the command is what tests are about
@@ -107,13 +107,8 @@ export class Jobs {
 
   /** Ends what is left of all jobs. */
   async end(): Promise<void> {
-    await until(() => {
-      const left = this.processes();
-      // PIDs begin anew some day: a keeper that outlived its command by a moment would note the end.
-      signalAll(left, 'SIGSTOP');
-      signalAll(left, 'SIGKILL');
-      return left.length === 0;
-    });
+    // All at once: a keeper that outlived its command by a moment would note the end.
+    await killAll(() => this.processes());
   }
 }
 

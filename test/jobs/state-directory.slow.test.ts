@@ -13,7 +13,16 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  Machine,
+  NOBODY,
+  output,
+  python,
+  removeDirectory,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { isAlive, sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
 
@@ -151,7 +160,7 @@ describe('a restart of the machine', () => {
       expect((await jobs.run(['cancel', '7'])).code).toBe(0);
       await until(async () => (await jobs.find(4)).position === 1);
       await jobs.end();
-      if (files === 'lock files are gone') rmSync(machine.lockDirectory, { recursive: true });
+      if (files === 'lock files are gone') await removeDirectory(machine.lockDirectory);
       letGo('go');
 
       const run = (args: string[]) => machine.run(inNewBoot([process.execPath, command, ...args]));
@@ -189,7 +198,7 @@ describe('a lock directory whose files are removed', () => {
     const before = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
     const waiting = await jobs.submit(['true']);
     await until(async () => (await jobs.find(waiting)).position === 1);
-    rmSync(machine.lockDirectory, { recursive: true });
+    await removeDirectory(machine.lockDirectory);
     expect(await states()).toEqual(['1 running', '2 waiting', '3 waiting']);
     const after = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
     await until(async () => existsSync(machine.lockDirectory)); // another file now
@@ -207,7 +216,7 @@ describe('a lock directory whose files are removed', () => {
     await jobs.reach(id, 'running');
     const end = () => JSON.parse(readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608));
     await until(() => end().pid > 0);
-    rmSync(machine.lockDirectory, { recursive: true });
+    await removeDirectory(machine.lockDirectory);
     for (const pid of [end().front, end().keeper]) sendSignal(pid, 'SIGKILL');
     await until(() => !isAlive(end().front) && !isAlive(end().keeper));
     expect(await jobs.find(id)).toMatchObject({ state: 'running' });
@@ -264,7 +273,7 @@ describe('the state directory', () => {
     await jobs.reach(1, 'running');
     await jobs.submit(['--', 'sh', '-c', `echo 2 >>${told}`]);
     await until(async () => (await jobs.find(2)).position === 1);
-    rmSync(machine.stateDirectory(), { recursive: true });
+    await removeDirectory(machine.stateDirectory());
     expect((await jobs.list()).map(({ id, state }: ListedJob) => [id, state])).toEqual([
       [null, 'running'],
       [null, 'waiting'],

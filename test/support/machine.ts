@@ -3,8 +3,8 @@ import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
-import { signalAll, treeOf } from './processes.ts';
-import { WAIT_TIMEOUT_MS } from './time.ts';
+import { killAll, treeOf } from './processes.ts';
+import { until, WAIT_TIMEOUT_MS } from './time.ts';
 
 export { processState, signalAll } from './processes.ts';
 export { pause, until } from './time.ts';
@@ -181,13 +181,31 @@ export class Machine {
 
   /** Ends what is left and removes all traces. */
   async close(): Promise<void> {
-    for (const { pid, exitCode, signalCode } of this.#children) {
-      // A keeper and its command live on without the front.
-      if (pid !== undefined && exitCode === null && signalCode === null) signalAll(treeOf(pid), 'SIGKILL');
-    }
-    // A process that has been killed may still end its last system call.
-    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
+    const left = this.#children
+      .filter(({ exitCode, signalCode }) => exitCode === null && signalCode === null)
+      .flatMap(({ pid }) => pid ?? []);
+    // A keeper and its command live on without the front.
+    await killAll(() => left.flatMap(treeOf));
+    await removeDirectory(this.directory);
   }
+}
+
+/** Removes a directory also if a process that has been killed makes a file there by its last system call. */
+export async function removeDirectory(path: string): Promise<void> {
+  let error: unknown;
+  await until(
+    () => {
+      try {
+        // Its own retries don't help: they never list a directory again.
+        rmSync(path, { recursive: true, force: true });
+        return true;
+      } catch (caught) {
+        error = caught;
+        return false;
+      }
+    },
+    () => `the removal of ${path}: ${error}`,
+  );
 }
 
 type Ending = [code: number | null, signal: NodeJS.Signals | null];

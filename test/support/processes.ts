@@ -2,6 +2,7 @@
 // unless its name says so.
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { until } from './time.ts';
 
 /** Sends a signal. A process that has ended already is no error. @param pid or -pid, for a group @returns whether it was there */
 export function sendSignal(pid: number | undefined, signal: NodeJS.Signals | 0): boolean {
@@ -25,6 +26,22 @@ export function signalLiving(pid: number | undefined, signal: NodeJS.Signals): v
 /** Sends a signal to each of them, also where the death of one takes others with it. */
 export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
   for (const pid of pids) sendSignal(pid, signal);
+}
+
+/** Stops what `find` finds until it finds nothing new, kills all of it, and waits until none of it lives. */
+export async function killAll(find: () => readonly number[]): Promise<void> {
+  const found = new Set<number>();
+  await until(
+    () => {
+      const before = found.size;
+      for (const pid of find()) found.add(pid);
+      signalAll([...found], 'SIGSTOP');
+      if (found.size > before) return false;
+      signalAll([...found], 'SIGKILL');
+      return ![...found].some(isAlive);
+    },
+    () => `the end of processes ${[...found].filter(isAlive).join()}`,
+  );
 }
 
 /** Whether there is such a process; a zombie is. */
