@@ -157,6 +157,7 @@ describe('order', () => {
     const afterOk = await jobs.submit(['--after-ok', String(failing), 'true']);
     const afterThat = await jobs.submit(['--after-ok', String(afterOk), 'true']);
     await jobs.reach(first, 'running');
+    await jobs.reach(failing, 'running');
     expect(await jobs.find(after)).toMatchObject({
       state: 'waiting',
       after: [first, failing],
