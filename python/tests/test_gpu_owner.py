@@ -26,6 +26,7 @@ MODULE = ROOT / "python" / "gpu_owner.py"
 COMMAND = ROOT / "bin" / "gpu-owner.cjs"
 BINARIES = pathlib.Path(os.environ.get("GPU_OWNER_BUILD", ROOT / "build" / "Release"))
 WAIT_TIMEOUT_S = 30  # s; for what hangs: the machine may have much else to do
+END_TIMEOUT_S = 300  # s; for a whole script that hangs: some start Node.js twenty times
 
 
 def until(is_so, what):
@@ -62,7 +63,7 @@ class Script:
 
     def end(self):
         # Not communicate(): it doesn't know what line() has read ahead.
-        timer = threading.Timer(WAIT_TIMEOUT_S, self.process.kill)
+        timer = threading.Timer(END_TIMEOUT_S, self.process.kill)
         timer.start()
         with contextlib.suppress(BrokenPipeError):
             self.process.stdin.close()

@@ -105,10 +105,11 @@ class Jobs(OnMachine):
     def test_order(self):
         lines = self.run_script(
             """
-            first = gpu_owner.submit(["sh", "-c", "sleep 0.5; echo 1 >> order; exit 1"], name="first")
+            first = gpu_owner.submit(["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done; echo 1 >> order; exit 1"], name="first")
             second = gpu_owner.submit(["sh", "-c", "echo 2 >> order"], after=first)
             third = gpu_owner.submit(["sh", "-c", "echo 3 >> order"], after=["first", second.id], after_ok=[second])
             never = gpu_owner.submit(["true"], after_ok=first)
+            Path("go").touch()
             print([job.wait() for job in (first, second, third, never)], never.state(), never.info()["reason"])
             print(read("order").split(), third.info()["after"])
             """

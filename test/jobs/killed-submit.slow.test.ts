@@ -86,7 +86,7 @@ test('submit that is killed at any moment leaves no lock, no job that waits for 
   expect(new Set(ran).size).toBe(ran.length);
   expect(Math.max(...outputs.map(({ id }) => id), ...listed.map(({ id }) => id))).toBe(last);
 
-  expect(jobs.processes()).toEqual([]);
+  await until(() => jobs.processes().length === 0);
   expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
   expect((await jobs.run(['run', '-n2', '--no-wait', 'true'])).code).toBe(0);
 });

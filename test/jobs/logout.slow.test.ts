@@ -53,7 +53,7 @@ async function expectToGoOn() {
   expect(await jobs.wait(1)).toBe(3);
   expect(await jobs.wait(2)).toBe(4);
   expect(await jobs.wait(3)).toBe(5);
-  expect(jobs.processes()).toEqual([]);
+  await until(() => jobs.processes().length === 0);
 }
 
 test.each([
@@ -174,7 +174,7 @@ exec "$@"`;
       });
       await jobs.reach(3, 'running');
       expect((await jobs.run(['cancel', '3'])).code).toBe(0);
-      expect(jobs.processes()).toEqual([]);
+      await until(() => jobs.processes().length === 0);
     });
 
     test('with linger but no service manager, submit warns', async () => {
@@ -189,7 +189,7 @@ exec "$@"`;
 test('--for ends everything of a job: what ignores SIGTERM, forks, has a session of its own or is stopped', async () => {
   const stubborn = join(import.meta.dirname, 'fixtures/stubborn.py');
   // After a time limit's SIGTERM, everything has 30 s.
-  const id = await jobs.submit(['--for', '500ms', '--', python, stubborn, machine.directory]);
+  const id = await jobs.submit(['--for', '5s', '--', python, stubborn, machine.directory]);
   const pids = await Promise.all(
     ['command', 'daemon', 'stopped'].map(async (name) => {
       await until(() => existsSync(file(name)) && readFileSync(file(name), 'utf8') !== '');
@@ -199,6 +199,6 @@ test('--for ends everything of a job: what ignores SIGTERM, forks, has a session
   expect(await jobs.wait(id)).toBe(124);
   expect(await jobs.find(id)).toMatchObject({ state: 'failed', exitCode: 124 });
   for (const pid of pids) expect(existsSync(`/proc/${pid}/exe`)).toBe(false);
-  expect(jobs.processes()).toEqual([]);
+  await until(() => jobs.processes().length === 0);
   expect(await machine.states()).toEqual(['free', 'free']);
 });

@@ -399,6 +399,7 @@ describe('the notifier', () => {
     block('cancellation', { at: Date.now(), reason: null });
     notifyOfCancelled(store(), ID);
     await until(() => existsSync(told));
+    await until(() => existsSync(join(directory, 'notifications'))); // the last file that the notifier makes
     const env = readFileSync(told, 'utf8');
     expect(env).toMatch(/^OF_JOB=yes$/m);
     expect(env).toMatch(/^GPU_OWNER_EVENT=cancelled$/m);

@@ -60,6 +60,7 @@ test('a job runs in the background: its number, state, exit code and output', as
     gpus: [{ index: 0 }, { index: 1 }],
   });
   expect(await jobs.logs('first')).toBe('out\nerr\n');
+  await until(() => jobs.processes().length === 0);
   expect(await machine.states()).toEqual(['free', 'free']);
   expect(await jobs.submit(['true'])).toBe(2);
   expect(await jobs.wait(2)).toBe(0);
@@ -156,6 +157,7 @@ describe('order', () => {
     const afterOk = await jobs.submit(['--after-ok', String(failing), 'true']);
     const afterThat = await jobs.submit(['--after-ok', String(afterOk), 'true']);
     await jobs.reach(first, 'running');
+    await jobs.reach(failing, 'running');
     expect(await jobs.find(after)).toMatchObject({
       state: 'waiting',
       after: [first, failing],
@@ -218,8 +220,8 @@ describe('cancel', () => {
     await until(async () => (await jobs.logs(id)) === 'ready\n');
     expect(await jobs.run(['cancel', '--grace', '300ms', String(id)])).toMatchObject({ code: 0, stderr: '' });
     expect(await jobs.find(id)).toMatchObject({ state: 'cancelled', exitCode: 137 });
+    await until(() => jobs.processes().length === 0);
     expect(await machine.states()).toEqual(['free', 'free']);
-    expect(jobs.processes()).toEqual([]);
   });
 
   test('a job that ended by itself stays what it was', async () => {

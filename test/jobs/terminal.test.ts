@@ -14,7 +14,6 @@ import {
   workspace,
 } from '../support/keeper.ts';
 import { isThere, processState, sendSignal, signalLiving } from '../support/processes.ts';
-import { pause } from '../support/time.ts';
 
 const probe = new Probe();
 const env = { ...process.env, TERM: 'dumb', PYTHONSTARTUP: '', INPUTRC: '/dev/null', HISTFILE: '' };
@@ -117,10 +116,9 @@ test('a read in the background and SIGTSTP to the front stop the job, and fg con
 });
 
 test('Ctrl-C ends a shell’s loop around gpu-owner', async () => {
-  const { terminal } = await shell({ command: ['sleep', '60'] });
+  const { terminal } = await shell({ command: ['sh', '-c', 'echo running; exec sleep 60'] });
   type(terminal, 'for i in 1 2 3; do echo "round $i"; g; done; echo "co""de $?"\n');
-  let at = await terminal.printed(/round 1[\r\n]/);
-  await pause(500);
+  let at = await terminal.printed(/round 1[\r\n]+running/);
   type(terminal, CTRL_C);
   at = await terminal.printed(/\^C[\r\n]+.*\$ /, at);
   type(terminal, 'echo "last $?"\n');

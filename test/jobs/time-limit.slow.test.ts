@@ -18,6 +18,8 @@ const probe = new Probe();
 
 /** As long as a test may take: what ends sooner has not waited for SIGKILL. */
 const NEVER = 600_000;
+/** Long enough for stubborn.py to be ready on a busy machine, in ms: the time counts from the keeper's start. */
+const LIMIT = 6_000;
 const limit = (ms: number, grace = NEVER) => ['--time-limit', `${ms}:${ms}ms`, '--grace', String(grace)];
 const OVER = /^gpu-owner: the time limit of \d+ms is over: .* SIGTERM, and after \d+ s SIGKILL\n$/;
 
@@ -46,7 +48,7 @@ test('processes that ignore SIGTERM, are daemons or have stopped themselves are 
   const { directory, leases } = workspace();
   const running = launch({
     leases,
-    options: limit(3_000, 300),
+    options: limit(LIMIT, 300),
     command: [python, fixture('stubborn.py'), directory],
   });
   const pids = await stubbornPids(directory);
@@ -59,7 +61,7 @@ test('processes that ignore SIGTERM, are daemons or have stopped themselves are 
 test('a job that is suspended gets its SIGTERM at the limit', async () => {
   // SIGKILL would come too late for this test.
   const ended = await complete({
-    options: limit(1_000),
+    options: limit(LIMIT / 2),
     command: ['sh', '-c', 'trap "echo term; exit 3" TERM; kill -STOP $$; echo resumed'],
   });
   expect(ended).toMatchObject({ code: 124, signal: null });
@@ -70,7 +72,7 @@ test('what a command leaves behind is ended at the limit, and the command’s ex
   const { directory, leases } = workspace();
   const running = launch({
     leases,
-    options: limit(3_000, 200),
+    options: limit(LIMIT, 200),
     command: [python, fixture('stubborn.py'), directory, '5'],
   });
   const pids = await stubbornPids(directory);
@@ -86,7 +88,7 @@ test('the signal before the limit reaches the command once, and the SIGTERM come
 });
 
 test('a command that its notice ends has not reached the limit', async () => {
-  const options = [...limit(NEVER), '--notice', `10:${NEVER - 300}`];
+  const options = [...limit(NEVER), '--notice', `10:${NEVER - LIMIT / 2}`];
   const ended = await complete({ options, command: ['sleep', '600'] });
   expect(ended).toMatchObject({ code: 138, stderr: '' });
 });
@@ -107,7 +109,7 @@ test('the limit is kept when `gpu-owner run` itself is killed', async () => {
   const { directory, leases } = workspace();
   const running = launch({
     leases,
-    options: limit(3_000, 200),
+    options: limit(LIMIT, 200),
     command: [python, fixture('stubborn.py'), directory],
   });
   const pids = await stubbornPids(directory);
@@ -119,7 +121,7 @@ test('the limit is kept when `gpu-owner run` itself is killed', async () => {
 test('Python’s processes of multiprocessing and subprocess end with the job', async () => {
   const { directory, leases } = workspace();
   const command = [python, fixture('python_processes.py'), directory];
-  const running = launch({ leases, options: limit(3_000, 300), command });
+  const running = launch({ leases, options: limit(LIMIT, 300), command });
   const pids = await stubbornPids(directory);
   expect((await running.exited).code).toBe(124);
   expect(pids.filter(isAlive)).toEqual([]);

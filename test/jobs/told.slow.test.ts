@@ -4,7 +4,9 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { pidIn } from '../support/keeper.ts';
 import { Machine } from '../support/machine.ts';
+import { isAlive } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 import { Jobs } from './background.ts';
 
@@ -88,12 +90,17 @@ test('a command that can not be told of, or hangs, holds no job up', async () =>
   expect(log()).toMatch(
     / completed: '\/nonexistent\/program' was not told: it can't be started \(ENOENT\)\n$/,
   );
-  configure(`notifyCommand: [sleep, '10']\n`);
+  const hanging = join(machine.directory, 'hanging');
+  // It hangs as long as its file is there.
+  const hang = `echo $$ >>${hanging}; while [ -e ${hanging} ]; do sleep 0.1; done`;
+  configure(`notifyCommand: [sh, -c, '${hang}']\n`);
   const second = await jobs.submit(['--notify', '-n2', '--', 'true']);
   expect(await jobs.wait(second)).toBe(0);
+  const pid = await pidIn(machine.directory, 'hanging');
   // It has nothing of the job: its GPUs, its lock, its output.
-  await until(async () => (await machine.states()).every((state) => state === 'free'));
-  expect(jobs.processes()).toEqual([]);
+  await until(() => jobs.processes().length === 0);
+  expect(await machine.states()).toEqual(['free', 'free']);
+  expect(isAlive(pid)).toBe(true);
 });
 
 test("the webhook's URL is in no process, and in no file of the job", async () => {

@@ -10,6 +10,11 @@ const jobs = join(root, 'python/tests/test_jobs.py');
 const tasks = join(root, 'python/tests/test_tasks.py');
 const originals = join(root, 'python/tests/test_originals.py');
 
+/** For what hangs, in ms: a class of tests may start Node.js a hundred times. */
+const PROGRAM_TIMEOUT_MS = 600_000;
+/** The program's own timeout comes first. */
+const TEST_TIMEOUT_MS = PROGRAM_TIMEOUT_MS + 60_000;
+
 /** The classes of tests in a file, each with its file. */
 function classesOf(file: string): [name: string, file: string][] {
   const source = readFileSync(file, 'utf8');
@@ -37,13 +42,14 @@ const [[first, python] = ['', ''], ...others] = pythons();
 
 test.skipIf(python === '').each([claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
+  { timeout: TEST_TIMEOUT_MS },
   (name, file) => {
     check(python, file, [name]);
   },
 );
 
 // What differs from one version to the next is how processes start, fork and end.
-test.each(others)('the tests pass with Python %s', (_, path) => {
+test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_MS }, (_, path) => {
   check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
   check(
     path,
@@ -55,7 +61,10 @@ test.each(others)('the tests pass with Python %s', (_, path) => {
 });
 
 function check(program: string, file: string, names: string[]): void {
-  const { status, stderr, error } = spawnSync(program, ['-W', 'error', file, ...names], { encoding: 'utf8' });
+  const { status, stderr, error } = spawnSync(program, ['-W', 'error', file, ...names], {
+    encoding: 'utf8',
+    timeout: PROGRAM_TIMEOUT_MS,
+  });
   if (error) throw error;
   expect(status, stderr).toBe(0);
   expect(stderr).toMatch(/^Ran [1-9]\d* tests? in/m);

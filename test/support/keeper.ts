@@ -210,5 +210,8 @@ afterEach(() => {
   for (const { child } of processes.splice(0)) {
     if (child.exitCode === null && child.signalCode === null) killTree(child.pid as number);
   }
-  for (const directory of directories.splice(0)) rmSync(directory, { recursive: true, force: true });
+  for (const directory of directories.splice(0)) {
+    // A process that has been killed may still end its last system call.
+    rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
+  }
 });

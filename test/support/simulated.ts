@@ -117,7 +117,8 @@ export class Simulated {
 
   [Symbol.dispose](): void {
     for (const session of this.#sessions) session.kill();
-    rmSync(join(this.directory, '..'), { recursive: true, force: true });
+    // A process that has been killed may still end its last system call.
+    rmSync(join(this.directory, '..'), { recursive: true, force: true, maxRetries: 5 });
   }
 }
 
