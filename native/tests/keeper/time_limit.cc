@@ -44,6 +44,9 @@ PROGRAM(noting) {
   return 3;
 }
 
+// Long enough for what must have begun by then.
+std::string time_limit() { return std::to_string(5000 * tests::slowness()) + ":5s"; }
+
 pid_t run(const std::vector<std::string>& options, const char* program, const std::vector<std::string>& arguments) {
   // A process that loses its keepers becomes our child, and can be seen to end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
@@ -78,7 +81,7 @@ bool is_gone(pid_t process) {
 }  // namespace
 
 TEST("a time limit ends the command and everything that it has started") {
-  const pid_t front = run({"--time-limit", "1000:1s", "--grace", "50"}, "stubborn",
+  const pid_t front = run({"--time-limit", time_limit(), "--grace", "50"}, "stubborn",
                           {tests::path_of("session"), tests::path_of("stopped")});
   const pid_t session = pid_in("session");
   const pid_t stopped = pid_in("stopped");
@@ -88,7 +91,7 @@ TEST("a time limit ends the command and everything that it has started") {
 }
 
 TEST("what a command has left behind is ended at its time limit") {
-  const pid_t front = run({"--time-limit", "1000:1s", "--grace", "50"}, "stubborn",
+  const pid_t front = run({"--time-limit", time_limit(), "--grace", "50"}, "stubborn",
                           {tests::path_of("session"), tests::path_of("stopped"), "5"});
   const pid_t session = pid_in("session");
   const pid_t stopped = pid_in("stopped");
@@ -98,7 +101,7 @@ TEST("what a command has left behind is ended at its time limit") {
 }
 
 TEST("a command gets a signal before its time limit, once, and ends with the limit's code") {
-  const pid_t front = run({"--time-limit", "2000:2s", "--notice", "10:500"}, "noting", {tests::path_of("notices")});
+  const pid_t front = run({"--time-limit", time_limit(), "--notice", "10:500"}, "noting", {tests::path_of("notices")});
   CHECK_EQUAL(tests::end_of(front), 124);
   CHECK_EQUAL(tests::contents_of(tests::path_of("notices")), "notice ");
 }

@@ -54,7 +54,7 @@ TEST("what was never written, garbage and times from elsewhere are no sign of li
   CHECK(is_alive(descriptor, 0, 10'000));
 }
 
-TEST("a heartbeat goes on until it is ended, and is none soon after") {
+TIMED_TEST("a heartbeat goes on until it is ended, and is none soon after") {
   const int descriptor = file();
   Heartbeat* heartbeat = Heartbeat::start(descriptor, 64, kPeriod, kLifeless, tell, nullptr);
   REQUIRE(heartbeat != nullptr);

@@ -130,7 +130,7 @@ TEST("WSL: processes and utilization are unknown, memory isn't") {
   CHECK(samples[0].memory.used > 0);
 }
 
-TEST("many snapshots cost no threads and no descriptors") {
+TIMED_TEST("many snapshots cost no threads and no descriptors") {
   const tests::SimulatedMachine machine("8");
   tests::opened_driver();
   Samples samples = snapshot();

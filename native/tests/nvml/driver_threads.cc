@@ -9,7 +9,7 @@
 
 using namespace gpu_owner::nvml;
 
-TEST("every thread gets whole samples") {
+TIMED_TEST("every thread gets whole samples") {
   const tests::SimulatedMachine machine("4");
   tests::opened_driver();
   std::atomic<int> good{0};

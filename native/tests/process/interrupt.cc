@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <string>
 
 #include "support/processes.h"
 #include "support/stopwatch.h"
@@ -47,6 +48,15 @@ bool same(const struct sigaction& a, const struct sigaction& b) {
     masks = masks && sigismember(&a.sa_mask, signal) == sigismember(&b.sa_mask, signal);
   constexpr int kFlags = SA_RESTART | SA_SIGINFO | SA_NODEFER | SA_RESETHAND | SA_ONSTACK | SA_NOCLDSTOP;
   return masks && a.sa_handler == b.sa_handler && (a.sa_flags & kFlags) == (b.sa_flags & kFlags);
+}
+
+// Waits until the main thread of a process sleeps, which takes long on a busy machine.
+void wait_for_sleep(pid_t process) {
+  tests::sleep_milliseconds(50);
+  tests::eventually([process] {
+    const std::string status = tests::contents_of("/proc/" + std::to_string(process) + "/stat");
+    return status[status.rfind(')') + 2] == 'S';
+  });
 }
 
 }  // namespace
@@ -153,7 +163,7 @@ TEST("one within another: the handlers are back when the outer one ends") {
 TEST("a sleep ends early when a handled signal comes, even with SA_RESTART, and says so") {
   set_handler(SIGTERM, plain, SA_RESTART);
   const pid_t sender = tests::start([] {
-    tests::sleep_milliseconds(50);
+    wait_for_sleep(getppid());
     kill(getppid(), SIGTERM);
     return 0;
   });
@@ -170,7 +180,7 @@ TEST("a sleep ends early when another thread handles the signal") {
   pthread_create(
       &thread, nullptr,
       [](void*) -> void* {
-        tests::sleep_milliseconds(50);
+        wait_for_sleep(getpid());
         raise(SIGTERM);
         return nullptr;
       },
