@@ -5,7 +5,6 @@ import { noStuckCalls, StuckMachine, untilStuckAtItsEnd } from '../support/stuck
 
 test.skipIf(noStuckCalls !== null)(
   `a killed process whose driver call is stuck: it is named, with what it keeps${because(noStuckCalls)}`,
-  { timeout: 30_000 },
   async (context) => {
     const machine = await StuckMachine.make(context);
     const child = machine.start([

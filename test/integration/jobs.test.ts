@@ -28,7 +28,7 @@ async function announced(way: string, role: string): Promise<number> {
     } catch {
       return false;
     }
-  }, 10_000);
+  });
   return pidOf(way, role);
 }
 

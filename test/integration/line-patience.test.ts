@@ -1,6 +1,6 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
-import { finished, Machine, NOBODY, output, pause, until, whyNotNobody } from '../support/machine.ts';
+import { finished, Machine, NOBODY, output, pause, whyNotNobody } from '../support/machine.ts';
 import { Line, names } from './line.ts';
 
 function newLine({ onTestFinished }: TestContext): Line {
@@ -88,13 +88,13 @@ describe.concurrent('waiters that others have to be patient with', () => {
   test('a claim that doesn’t wait leaves a GPU to those in the queue, who are patient with the forged waiter as well', async (context) => {
     const { expect } = context;
     const line = newLine(context);
-    const { release } = await line.holder(4);
+    const { child: holder, release } = await line.holder(4);
     await line.fakeWaiter(1, await line.uuids(), 'alive', 0);
     const waiting = line.waiter([{ name: 'honest', count: 4, hold: 60_000 }]);
     await line.untilWaiting(2);
     const got = output(waiting, /^got honest/m);
     release();
-    await until(async () => (await line.machine.states()).every((state) => state === 'free'));
+    await finished(holder); // all GPUs are free now, for as long as others are patient
     const { code, stderr } = await line.machine.runCommand(['run', '--no-wait', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringMatching(/GPU 0: leased by .*waiter\.mjs/)]);
     await got;

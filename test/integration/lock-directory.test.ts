@@ -320,7 +320,8 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
   test('a holder keeps its GPU while the file system fills up, and others see who it is', async () => {
     const { stdout } = await inNamespace(`
       mount -t tmpfs -o size=64k tmpfs $mnt; claim >/dev/null
-      mkfifo $mnt/../end; g hold -n 1 <$mnt/../end & exec 9>$mnt/../end; sleep 0.5
+      mkfifo $mnt/../end; g hold -n 1 <$mnt/../end >$mnt/../out & exec 9>$mnt/../end
+      until [ -s $mnt/../out ]; do sleep 0.05; done
       head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true
       claim 1; claim 2; exec 9>&-; wait; claim 2`);
     expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
@@ -345,7 +346,9 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
           },
         );
       }
-      const HOLD = `mkfifo $mnt/end; g hold -n 1 --devices 0 --placeholder none <$mnt/end & exec 9>$mnt/end; sleep 0.5\n`;
+      const HOLD = `
+        mkfifo $mnt/end; g hold -n 1 --devices 0 --placeholder none <$mnt/end >$mnt/out & exec 9>$mnt/end
+        until [ -s $mnt/out ]; do sleep 0.05; done\n`;
 
       test('/var/tmp/gpu-owner is made by whoever comes first', async () => {
         const { stdout } = await standard(

@@ -135,6 +135,11 @@ test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: n
   await until(async () => (await machine.states()).every((state) => state === 'free'));
   for (let gpu = 0; gpu < GPUS; gpu++) expect(machine.processes(gpu)).toEqual([]);
   expect(JSON.parse((await machine.runCommand(['queue', '--json'])).stdout)).toEqual([]);
+  // A killed job's own file stays until its user claims again.
+  if (twoUsers) {
+    const { code } = await machine.runCommand(['run', '--', 'true'], { ...here(machine), uid: NOBODY });
+    expect(code).toBe(0);
+  }
   for (const name of readdirSync(machine.lockDirectory)) {
     expect(name).toMatch(
       /^(GPU-[0-9a-f-]{36}\.(lease|look|nested-\d)|acquisition\.lock|claims\.count|line\.lock|safe-gpu\.sharing)$/,

@@ -231,10 +231,16 @@ describe('waiting inside a job', () => {
   });
 
   test('a waiting run goes on when the sibling’s command has ended', async () => {
-    const { stdout, stderr } = await runJob(
+    const [begun, end] = ['begun', 'end'].map((name) => join(machine.directory, name)) as [string, string];
+    const job = startJob(
       1,
-      `$GO run -- sh -c 'echo first begins; touch ${machine.directory}/begun; sleep 4; echo first ends' & until [ -e ${machine.directory}/begun ]; do sleep 0.1; done; $GO run -- echo second; wait`,
+      `$GO run -- sh -c 'echo first begins; touch ${begun}; until [ -e ${end} ]; do sleep 0.1; done; echo first ends' & ` +
+        `until [ -e ${begun} ]; do sleep 0.1; done; $GO run -- echo second; wait`,
     );
+    const outcome = finished(job);
+    await output(job, /waiting for a GPU/);
+    writeFileSync(end, '');
+    const { stdout, stderr } = await outcome;
     expect(stdout).toBe('first begins\nfirst ends\nsecond\n');
     expect(stderr).toMatch(/waiting for a GPU, 1st in the queue:\n {2}GPU 0: leased by/);
   });
@@ -463,8 +469,10 @@ test('sixteen claim inside a job of four, killed at random, and others outside: 
   const texts = results.map(({ stdout }) => stdout).join('');
   expect(texts.match(/violation: .*/g)).toBeNull();
   expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
-  // Those who wait say so, but nobody has anything to warn of.
-  expect(results.map(({ stderr }) => stderr).join('')).not.toMatch(/warning|Error/i);
+  // Those who wait say so, but nobody has anything to warn of; unless a busy machine keeps one from going on while it decides.
+  const slow = /^gpu-owner: warning: another claim \(.*\) has held the decision lock for .*\n/gm;
+  const said = results.map(({ stderr }) => stderr.replace(slow, '')).join('');
+  expect(said).not.toMatch(/warning|Error/i);
   expect(texts).toMatch(/failed 0/);
   const claims = [...texts.matchAll(/claims (\d+)/g)].reduce((sum, [, n]) => sum + Number(n), 0);
   console.log(`${claims} claims in ${SECONDS} s, ${/killed \d+/.exec(texts)?.[0]}`);

@@ -45,7 +45,7 @@ test('jobs that live on in grandchildren never share a GPU, also when fronts and
   expect(texts.match(/violation: .*/g)).toBeNull();
   expect(texts.match(/^used$/gm)?.length).toBeGreaterThan(JOBS * 0.75);
   expect(killed).toBeGreaterThan(JOBS / 20);
-  await machine.states().then((states) => expect(states).toEqual(Array(GPUS).fill('free')));
+  await expect.poll(() => machine.states()).toEqual(Array(GPUS).fill('free'));
 });
 
 /** The child of the front that has left its session. */

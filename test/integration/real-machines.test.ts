@@ -305,7 +305,7 @@ describe('a process that comes in between while no placeholder is on the GPU', (
     await until(() => {
       if (processState(child.pid as number) === 'T') child.kill('SIGCONT');
       return over;
-    }, 10_000);
+    });
   }
 });
 

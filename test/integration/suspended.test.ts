@@ -6,7 +6,7 @@ import { describe, type TestContext, test } from 'vitest';
 import { openWitness } from '../../bench/witness.js';
 import { TRACE_POINTS } from '../../lib/claims/effects.ts';
 import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
-import { childrenOf, signalLiving } from '../support/processes.ts';
+import { childrenOf, sendSignal } from '../support/processes.ts';
 import { quickest, WAIT_TIMEOUT_MS } from '../support/time.ts';
 import { Line } from './line.ts';
 
@@ -28,7 +28,7 @@ const KINDS: [how: string, conventions: string[]][] = [
 ];
 /** The last part of the time before they go on, in s. It begins when the delays that are allowed, 4 s, are over for sure. */
 const LAST = SOAK ? 8 : 3;
-/** In s. */
+/** In s; or eight times the longest silence before, on a machine that is busy. */
 const MAX_SILENCE_S = 4;
 /** How many the others make in a second of the last part; or a quarter of what they made before, on a machine that is busy. */
 const CLAIMS = 62.5;
@@ -91,28 +91,32 @@ describe.concurrent(`of ${CLAIMANTS} claimants ${SUSPENDED} are suspended at ran
         .filter(({ pid, at }) => others.has(pid) && at > started && at < resumed)
         .map(({ at }) => at)
         .sort((a, b) => a - b);
-      const silence = Math.max(...[...claims, resumed].map((at, i) => at - (claims[i - 1] ?? started)));
+      const silences = [...claims, resumed].map((at, i) => at - (claims[i - 1] ?? started));
+      const silence = Math.max(...silences);
+      const silenceBefore = Math.max(...silences.filter((_, i) => (claims[i] ?? resumed) < started + FIRST));
       const before = claims.filter((at) => at < started + FIRST).length / FIRST;
       const last = claims.filter((at) => at > resumed - LAST).length / LAST;
       console.log(
-        `${how} ${conventions}: silence ${silence.toFixed(2)} s, ${Math.round(before)} claims/s before, ${Math.round(last)} claims/s at last`,
+        `${how} ${conventions}: silence ${silence.toFixed(2)} s (${silenceBefore.toFixed(2)} s before), ${Math.round(before)} claims/s before, ${Math.round(last)} claims/s at last`,
       );
       expect(results.map(({ code, stderr }) => ({ code, stderr })).filter(({ code }) => code !== 0)).toEqual(
         [],
       );
       witness.check();
       expect(await machine.states()).toEqual(Array(8).fill('free'));
-      expect(silence).toBeLessThanOrEqual(MAX_SILENCE_S);
+      expect(silence).toBeLessThanOrEqual(Math.max(MAX_SILENCE_S, 8 * silenceBefore));
       expect(last).toBeGreaterThanOrEqual(Math.min(CLAIMS, before / 4));
     },
   );
 });
 
-// Their own timeout is short, so that a delay for each claim instead of one would show within seconds.
+/** Prints how long each of so many claims has taken, in ms. */
 const claimOften = (times: number, lockTimeout: string) => `
-  const started = performance.now();
-  for (let i = 0; i < ${times}; i++) new GPUOwner({ placeholder: 'none', lockTimeout: '${lockTimeout}' }).release();
-  console.log(Math.round(performance.now() - started));`;
+  for (let i = 0; i < ${times}; i++) {
+    const started = performance.now();
+    new GPUOwner({ placeholder: 'none', lockTimeout: '${lockTimeout}' }).release();
+    console.log(Math.round(performance.now() - started));
+  }`;
 const CLAIM = `new GPUOwner({ placeholder: 'none' }).release(); console.log('claimed');`;
 
 function startScript(machine: Machine, source: string, env = {}, prefix: string[] = []) {
@@ -121,12 +125,25 @@ function startScript(machine: Machine, source: string, env = {}, prefix: string[
 }
 
 async function expectOneDelay({ expect }: TestContext, machine: Machine): Promise<void> {
-  // 30 delays would take 15 s. Another process knows of the one who is suspended without having waited itself.
-  for (const source of [claimOften(30, '500ms'), claimOften(1, '10s')]) {
-    const { code, stdout, stderr } = await finished(startScript(machine, source));
+  const times = async (count: number, lockTimeout: string) => {
+    const { code, stdout, stderr } = await finished(startScript(machine, claimOften(count, lockTimeout)));
     expect({ code, stderr }).toMatchObject({ code: 0 });
-    expect(Number(stdout)).toBeLessThan(8_000);
-  }
+    return stdout.trim().split('\n').map(Number);
+  };
+  // A delay for each claim instead of one would make each as long as its timeout.
+  const took = await times(30, '500ms');
+  expect({ took, median: took.toSorted((a, b) => a - b)[15] }).toEqual({
+    took: expect.toSatisfy((all: number[]) => Math.max(...all) < 8_000),
+    median: expect.toSatisfy((median: number) => median < 500),
+  });
+  // Another process knows of the one who is suspended without having waited itself.
+  expect((await times(1, '60s'))[0]).toBeLessThan(30_000);
+}
+
+/** Has it go on, again and again: with another try it stops at the same step again. */
+function resume(pid: number, outcome: Promise<unknown>): void {
+  const resuming = setInterval(() => sendSignal(pid, 'SIGCONT'), 50);
+  void outcome.finally(() => clearInterval(resuming));
 }
 
 describe.concurrent('a suspended claimant delays the others once, and goes on later', () => {
@@ -139,7 +156,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
       await until(() => processState(suspended.pid as number) === 'T', WAIT_TIMEOUT_MS);
       await expectOneDelay(context, machine);
       const outcome = finished(suspended);
-      suspended.kill('SIGCONT');
+      resume(suspended.pid as number, outcome);
       expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
       expect(await machine.states()).toEqual(['free', 'free']);
     },
@@ -165,6 +182,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     await until(() => processState(suspended.pid as number) !== 'T');
     await expectOneDelay(context, machine);
     group.thaw();
+    resume(suspended.pid as number, outcome);
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
   });
 
@@ -184,7 +202,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
     await until(() => processState(claimant()) === 'T', WAIT_TIMEOUT_MS);
     await expectOneDelay(context, machine);
     const outcome = finished(suspended);
-    signalLiving(claimant(), 'SIGCONT');
+    resume(claimant(), outcome);
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n0\n' });
   });
 
@@ -213,7 +231,7 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
       expect({ timeout, epoch: epoch() }).toEqual({ timeout, epoch: expected });
     }
     const outcome = finished(suspended);
-    suspended.kill('SIGCONT');
+    resume(suspended.pid as number, outcome);
     expect(await outcome).toMatchObject({ code: 0, stdout: 'claimed\n' });
   });
 
