@@ -124,8 +124,10 @@ test('processes that are made anew whenever they are told to end are gone', asyn
 });
 
 test('what a command has left behind is ended by a cancellation', async () => {
-  const job = await start((directory) => [...stubborn(directory), '5']);
+  const script = '"$@"; code=$?; while [ ! -e "$0/go" ]; do sleep 0.02; done; exit $code';
+  const job = await start((directory) => ['sh', '-c', script, directory, ...stubborn(directory), '5']);
   const [, ...left] = await stubbornPids(job.directory);
+  writeFileSync(join(job.directory, 'go'), '');
   expect((await job.running.exited).code).toBe(5);
   expect(jobState(job.file)).toMatchObject({ exitCode: 5, ended: null, cancelled: false });
   cancel(job.keeper, 100);
@@ -170,9 +172,10 @@ test('with `--cancel command`, SIGTERM is for the command alone, and SIGKILL for
 
 test('with `--cancel command`, a time limit during a cancellation is for all', async () => {
   const script =
-    'sh -c \'trap "echo child" TERM; echo ready; while :; do sleep 0.02; done\' & trap "" TERM; wait';
-  const options = ['--cancel', 'command', '--time-limit', '3000:3s', '--grace', '500'];
+    'sh -c \'trap "echo child" TERM; echo up; while :; do sleep 0.02; done\' & trap "" TERM; echo ready; wait';
+  const options = ['--cancel', 'command', '--time-limit', '5000:5s', '--grace', '3000'];
   const job = await start(() => ['sh', '-c', script], options);
+  await job.running.printed(/up/);
   await job.running.printed(/ready/);
   cancel(job.keeper, NEVER);
   await job.running.printed(/child/);

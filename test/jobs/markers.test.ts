@@ -44,10 +44,14 @@ const told = (path: string): number => Number(readFileSync(path, 'utf8').trim())
 
 test('markers live as long as the job, and name the PID of its keeper', async () => {
   const { directory, lease, text, pid, launcher } = marked();
-  const command = [python, fixture('job.py'), directory, 'daemon'];
+  // The keeper is no child of the front once the command has ended.
+  const go = join(directory, 'go');
+  const script = `"$@"; while [ ! -e "${go}" ]; do sleep 0.02; done`;
+  const command = ['sh', '-c', script, 'sh', python, fixture('job.py'), directory, 'daemon'];
   const running = launch({ leases: [lease], launcher, command });
   const keeper = await keeperOf(running.pid);
   await until(() => told(pid) === keeper, 'the PID of the keeper');
+  writeFileSync(go, '');
   expect((await running.exited).code).toBe(0); // the command has ended, its daemon has not
   expect([existsSync(text), told(pid)]).toEqual([true, keeper]);
   sendSignal(await pidIn(directory, 'daemon-child'), 'SIGKILL');

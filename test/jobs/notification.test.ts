@@ -37,6 +37,7 @@ const SECRET = 'services/T0/B0/secret-of-the-webhook';
 let base: string;
 let directory: string;
 let told: string;
+let time: number;
 const before = { ...process.env };
 const script = process.argv[1] as string;
 const servers: Server[] = [];
@@ -46,6 +47,7 @@ beforeEach(() => {
   base = mkdtempSync(join(tmpdir(), 'notification-'));
   directory = join(base, 'jobs/1');
   told = join(base, 'told');
+  time = Date.now();
   mkdirSync(join(base, 'config/gpu-owner'), { recursive: true });
   process.argv[1] = gpuOwner; // as it is in the command
   process.env.XDG_CONFIG_HOME = join(base, 'config');
@@ -77,7 +79,7 @@ function makeJob(): void {
     directoryBytes: null,
     umask: 0o022,
     outputPattern: null,
-    submitted: Date.now(),
+    submitted: time,
     after: [],
     limitMs: null,
     notify: true,
@@ -98,9 +100,9 @@ function block(name: Parameters<typeof writeBlock>[1], contents: object): void {
 }
 
 const started = () =>
-  block('progress', { pid: 1, started: Date.now() - 90_000, gpus: [{ index: 1, uuid: 'GPU-1' }] });
+  block('progress', { pid: 1, started: time - 90_000, gpus: [{ index: 1, uuid: 'GPU-1' }] });
 const ended = (exitCode: number) =>
-  block('end', { keeper: 1, front: 1, pid: 1, exitCode, ended: Date.now(), cancelled: false });
+  block('end', { keeper: 1, front: 1, pid: 1, exitCode, ended: time, cancelled: false });
 
 function configure(text: string, mode = 0o600): void {
   const path = join(base, 'config/gpu-owner/config.yaml');
@@ -138,6 +140,8 @@ function answering(answer: Answer) {
 const QUICK = { ...LIMITS, pausesMs: [20, 20] };
 /** For what hangs. */
 const SHORT = { ...QUICK, postMs: 300, commandMs: 300, graceMs: 200 };
+/** For what hangs after it has done something. */
+const LONGER = { ...SHORT, postMs: 2_000, commandMs: 3_000 };
 
 describe('a command', () => {
   test('gets the job as JSON, and the usual in variables', async () => {
@@ -200,7 +204,7 @@ describe('a command', () => {
   test('is killed with its group, also if it ignores SIGTERM', async () => {
     configure(`notifyCommand: [${program(`trap '' TERM; sleep 600 & echo $$ $! > ${told}; wait; wait`)}]`);
     ended(0);
-    await tellOfJob(directory, 'ended', SHORT);
+    await tellOfJob(directory, 'ended', LONGER);
     expect(log()).toMatch(/it took longer than/);
     const pids = readFileSync(told, 'utf8').trim().split(' ').map(Number);
     expect(pids).toHaveLength(2);
@@ -268,7 +272,7 @@ describe('a webhook', () => {
   });
 
   test('that hangs is given up', async () => {
-    const { requests, log } = await tell(() => {}, SHORT);
+    const { requests, log } = await tell(() => {}, LONGER);
     expect(requests).toHaveLength(3);
     expect(log).toMatch(/was not told: no answer within .*; it was tried 3 times\n$/);
   });

@@ -214,8 +214,9 @@ describe('a lock directory whose files are removed', () => {
   test('a command whose keeper was killed too is seen and ended', async () => {
     const id = await jobs.submit(['--', ...untilFile('go')]);
     await jobs.reach(id, 'running');
-    const end = () => JSON.parse(readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608));
-    await until(() => end().pid > 0);
+    const record = () => readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608);
+    const end = () => JSON.parse(record());
+    await until(() => record().startsWith('{') && end().pid > 0);
     await removeDirectory(machine.lockDirectory);
     for (const pid of [end().front, end().keeper]) sendSignal(pid, 'SIGKILL');
     await until(() => !isAlive(end().front) && !isAlive(end().keeper));
