@@ -512,15 +512,20 @@ class Children(OnMachine):
             import time
             gpus = None
 
+            def begin(given):
+                global barrier
+                barrier = given
+
             def work(_):
                 global gpus
                 if gpus is None:
                     gpus = gpu_owner.claim()
-                time.sleep(0.2)
+                    barrier.wait()  # so that each worker gets a task
                 return gpus[0].index
 
             if __name__ == "__main__":
-                with multiprocessing.get_context(sys.argv[1]).Pool(4) as pool:
+                context = multiprocessing.get_context(sys.argv[1])
+                with context.Pool(4, begin, [context.Barrier(4)]) as pool:
                     print(sorted(set(pool.map(work, range(8), 1))))
                     input()
             """
@@ -852,9 +857,9 @@ class Waiting(OnMachine):
 
     def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
         with self.occupied():
-            code, _, err = self.start("gpu_owner.claim(wait=0.5)").end()
+            code, _, err = self.start("gpu_owner.claim(wait=3)").end()
         self.assertEqual(code, 1)
-        self.assertEqual(err.count("timed out after 500 ms"), 1)
+        self.assertEqual(err.count("timed out after 3 s"), 1)
         self.assertEqual(err.count("gpu-owner: waiting for a GPU, 1st in the queue:"), 1)
 
     def test_however_long_the_command_takes_to_end(self):

@@ -95,7 +95,7 @@ test('in a job that somebody else watches, the same line says who stands ahead',
   const waiting = machine.startCommand(['run', '--', 'true']);
   const outcome = finished(waiting);
   await output(waiting, /waiting/);
-  const { code, stderr } = await machine.runCommand(['run', '--wait=300ms', '--', 'true']);
+  const { code, stderr } = await machine.runCommand(['run', '--wait=3s', '--', 'true']);
   expect(code).toBe(75);
   expect(stderr).toMatch(/waiting for a GPU, 2nd in the queue:\n {2}GPU 0: leased by/);
   first.stdin?.end();

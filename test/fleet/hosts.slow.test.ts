@@ -433,7 +433,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
       code: 0,
       stderr: expect.stringMatching(/^gpu-owner: silent: no answer within 15 s\. .*--timeout\n$/),
     });
-    expect(sshProcesses()).toEqual([]);
+    await until(() => sshProcesses().length === 0);
   });
 
   test('a program that hangs on a host is given up, too', async () => {

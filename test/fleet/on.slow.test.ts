@@ -243,12 +243,12 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test('a job that may have been submitted is not submitted anywhere else', async () => {
-    const program = `case $1 in submit) kill -KILL $PPID;; esac; exec ${process.execPath} ${launcher} "$@"`;
-    hosts.add('breaking', { program });
+    const broken = join(hosts.viewer.directory, 'broken');
+    const program = (first: string) =>
+      `case $1 in ${first};; esac; exec ${process.execPath} ${launcher} "$@"`;
+    hosts.add('breaking', { program: program(`submit) touch '${broken}'; kill -KILL $PPID`) });
     // The other one answers later, so this one is tried first.
-    hosts.add('later', {
-      program: `case $1 in find) sleep 1;; esac; exec ${process.execPath} ${launcher} "$@"`,
-    });
+    hosts.add('later', { program: program(`find) while [ ! -e '${broken}' ]; do sleep 0.1; done`) });
     const words = [launcher, 'submit', '--on', 'breaking,later', '--', 'true'];
     const { code, stdout, stderr } = await hosts.viewer.run(words, { env, cwd: place });
     expect({ code, stdout, stderr }).toEqual({
@@ -358,7 +358,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     await free(hosts.machines[2] as Machine);
   });
 
-  test('no ssh is left', () => {
-    expect(processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`)).toEqual([]);
+  test('no ssh is left', async () => {
+    await until(() => processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).length === 0);
   });
 });

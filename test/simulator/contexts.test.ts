@@ -8,7 +8,10 @@ afterAll(() => machine[Symbol.dispose]());
 beforeEach(() => {
   machine.tool(['reset']);
   session = machine.session();
-  return () => session.kill();
+  return async () => {
+    session.kill();
+    await session.ended();
+  };
 });
 
 test('nothing works before cuInit, except the versions', async () => {

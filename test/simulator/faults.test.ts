@@ -46,6 +46,7 @@ test('a GPU that is lost while in use gives no context and no memory', async () 
   machine.set('gpu=1', 'lost=on');
   expect(await user.do('[cuda.allocate(1)[0], cuda.create(1)[0], cuda.retain(0)[0]]')).toEqual([999, 999, 0]);
   user.kill();
+  await user.ended();
 });
 
 test('a call can be unsupported, per GPU and field', async () => {

@@ -270,7 +270,7 @@ describe('the terminal is as before', () => {
       terminal.type(`q${CTRL_Z}`);
       await terminal.shows(/Stopped/);
       const pid = await topBelow(terminal.child.pid as number);
-      expect(processState(pid)).toBe('T');
+      await until(() => processState(pid) === 'T', 'top to be stopped');
       expect(terminal.isAlternate).toBe(false);
       expect(terminal.isCursorHidden).toBe(false);
       terminal.type(`[ "$before" = "$(stty -g)" ] && echo same ${i}\r`);

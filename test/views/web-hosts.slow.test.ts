@@ -24,7 +24,11 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
     for (const name of ['a', 'b', 'c', 'd']) hosts.add(name, { gpus: 2 });
     hosts.addName('down', ['Port 1']);
     const env = hosts.configure(`hosts: [${NAMES.join(', ')}]\n`);
-    server = await WebServer.start(hosts.viewer, ['--hosts', 'all', '--interval', '500ms'], { env });
+    server = await WebServer.start(
+      hosts.viewer,
+      ['--hosts', 'all', '--interval', '500ms', '--timeout', '1m'],
+      { env },
+    );
   });
   afterAll(() => hosts?.close());
 
