@@ -1122,6 +1122,9 @@ class GPUStatus(int, _MappingOfValues):
     def __getnewargs__(self) -> Tuple[Any, ...]:
         return (self.raw,)
 
+    def __bool__(self) -> bool:
+        return True  # GPU 0 is one, too
+
     def __getitem__(self, key: str) -> Any:
         return self._as_scheduler()[key]
 
@@ -1240,7 +1243,15 @@ def status(
 
 
 def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
-    return [GPUStatus(raw) for raw in json.loads(_output(command, args).decode())]
+    return [GPUStatus(raw) for raw in _json(command, args)]
+
+
+def _json(command: Sequence[str], args: Sequence[str]) -> Any:
+    output = _output(command, args)
+    try:
+        return json.loads(output.decode())
+    except ValueError as error:
+        raise GPUOwnerError(f"'{shlex.join([*command, *args])}' printed no JSON: is it gpu-owner?") from error
 
 
 def _run(
@@ -1380,13 +1391,13 @@ def get_gpu_utilization(**options: Any) -> List[Dict[str, Any]]:
 
 
 def get_total_num_gpus(**options: Any) -> int:
-    """How many GPUs the machine has."""
-    return len(get_gpu_info(**options))
+    """How many GPUs the machine has. One that is divided into MIG instances counts once."""
+    return len({gpu["gpu_id"] for gpu in get_gpu_info(**options)})
 
 
-def is_gpu_locked(gpu_id: int, **options: Any) -> bool:
+def is_gpu_locked(gpu_id: Union[int, str], **options: Any) -> bool:
     """Whether somebody holds the GPU, here or with another tool whose locks count."""
-    return any(gpu.state == "leased" for gpu in status(**options) if gpu.index == gpu_id)
+    return any(gpu.state == "leased" for gpu in _machine(lambda: status(**options)) if str(gpu.index) == str(gpu_id))
 
 
 def get_lock_path(gpu_id: int) -> str:
@@ -1447,8 +1458,7 @@ class Job:
 
     def info(self) -> Dict[str, Any]:
         """Its entry in `gpu-owner jobs --json`: state, exitCode, reason, gpus, command, submitted, started, ended and others."""
-        jobs = json.loads(_output(self._words, ["jobs", "--all", "--json", *self._where]).decode())
-        for one in jobs:
+        for one in _json(self._words, ["jobs", "--all", "--json", *self._where]):
             if one["id"] == self.id:
                 return dict(one)
         raise UsageError(f"you have no job {self.id} on this machine; `gpu-owner jobs --all` lists those that you have")
@@ -1575,7 +1585,8 @@ class GPUScheduler:
     """
     As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda". A claim is
     woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi. debug_mode skips health
-    and thresholds, and doesn't wait. Other keyword parameters are those of `claim`. After max_wait_time: a TimeoutError.
+    and thresholds, and doesn't wait. Other keyword parameters are those of `claim`. After max_wait_time, and at once where waiting would
+    not help: a TimeoutError. Each thread that enters it has GPUs of its own.
     """
 
     def __init__(
@@ -1602,32 +1613,36 @@ class GPUScheduler:
         self.debug_mode = debug_mode
         self.gpu_ids = []  # type: List[GPU]
         self._options = options
-        self._claims = []  # type: List[Claim]
+        self._claims = []  # type: List[Tuple[int, Claim]]  # each with its thread
 
     def __enter__(self) -> List[GPU]:
         options = {
             **_thresholds(self.memory_free_threshold_gb, self.power_threshold_w, self.utilization_threshold_percent),
             "wait": False if self.debug_mode else self.max_wait_time,
             "devices": self.specific_gpus,
-            "lock_timeout": self.timeout,
+            # Less than 0 is filelock's "for ever". Here nobody waits so long for another one's decision.
+            "lock_timeout": None if isinstance(self.timeout, (int, float)) and self.timeout < 0 else self.timeout,
             "force": self.debug_mode,
             **self._options,
         }
         try:
             made = claim(self.num_gpus, _made=_LateClaim(), **options)
         except GPUUnavailable as error:
-            if options["wait"] == 0 and not self.debug_mode:
-                raise WaitTimeout(str(error), error.exit_code) from error
-            raise
+            if options["wait"] is False or isinstance(error, WaitTimeout):
+                raise
+            raise WaitTimeout(str(error), error.exit_code) from error
         self.gpu_ids = list(made.__enter__())
-        self._claims.append(made)
+        self._claims.append((threading.get_ident(), made))
         _scheduler_log.info("Acquired %d GPUs: %s", len(self.gpu_ids), self.gpu_ids)
         return self.gpu_ids
 
     def __exit__(self, *_: Any) -> None:
-        self._claims.pop().__exit__()
-        _scheduler_log.info("Released GPUs: %s", self.gpu_ids)
-        self.gpu_ids = list(self._claims[-1]) if self._claims else []
+        own = [at for at, (thread, _) in enumerate(self._claims) if thread == threading.get_ident()]
+        made = self._claims.pop(own[-1] if own else -1)[1]
+        gpus = list(made)
+        made.__exit__()
+        _scheduler_log.info("Released GPUs: %s", gpus)
+        self.gpu_ids = list(self._claims[-1][1]) if self._claims else []
 
 
 class _Lock(_LateClaim):
@@ -1636,6 +1651,7 @@ class _Lock(_LateClaim):
     def __init__(self, count: int, options: Dict[str, Any]) -> None:
         super().__init__()
         self._options = options
+        self._turn = threading.RLock()
         claim(count, _made=self, **options)
 
     @property
@@ -1644,10 +1660,15 @@ class _Lock(_LateClaim):
         return indices[0] if len(indices) == 1 else indices
 
     def __enter__(self) -> "Claim":
-        if not self.held:
-            self.release()  # what is left of it
-            claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._devices]})
-        return super().__enter__()
+        with self._turn:
+            if not self.held:
+                self.release()  # what is left of it
+                claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._devices]})
+            return super().__enter__()
+
+    def __exit__(self, *_: Any) -> None:
+        with self._turn:
+            super().__exit__()
 
 
 def lock_gpu(uid: Optional[Selector] = None, n: Optional[int] = None, n_system_gpus: Optional[int] = None, **options: Any) -> Claim:
@@ -1766,12 +1787,14 @@ class GPUOwner:
         """Releases the placeholders and the GPUs."""
         placeholders, self.placeholders = self.placeholders, []
         let_go = getattr(self.placeholder_fn, "release", None)
-        for placeholder, index in zip(placeholders, self.devices_taken):
-            self.logger.info(f"Releasing placeholder on CUDA device: {index}")
-            if let_go is not None:
-                let_go(placeholder)
-        del placeholders
-        self.claim.release()
+        try:
+            for placeholder, index in zip(placeholders, self.devices_taken):
+                self.logger.info(f"Releasing placeholder on CUDA device: {index}")
+                if let_go is not None:
+                    let_go(placeholder)
+        finally:
+            placeholders.clear()
+            self.claim.release()
 
     release_gpus = release
 

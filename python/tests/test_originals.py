@@ -168,6 +168,64 @@ class Scheduler(OnMachine):
             )
         self.assertEqual(lines, ["ERR_TIMEOUT", "ERR_TIMEOUT", "ERR_GPU_UNAVAILABLE"])
 
+    def test_where_waiting_would_not_help(self):
+        lines = self.run_script(
+            """
+            for limit in (1, float("inf")):
+                try:
+                    with gpu_owner.GPUScheduler(memory_free_threshold_gb=500, max_wait_time=limit):
+                        print("runs")
+                except TimeoutError as error:
+                    print("waiting would not help" in str(error))
+            with gpu_owner.GPUScheduler(timeout=-1) as gpu_ids:
+                print(gpu_ids)
+            """
+        )
+        self.assertEqual(lines, ["True", "True", "[0]"])
+
+    def test_threads_that_enter_it_have_gpus_of_their_own(self):
+        lines = self.run_script(
+            """
+            import threading
+            scheduler = gpu_owner.GPUScheduler()
+            inside, left = threading.Barrier(2), threading.Event()
+            def leave_first():
+                with scheduler:
+                    inside.wait()
+                left.set()
+            def stay():
+                with scheduler:
+                    inside.wait()
+                    left.wait()
+                    print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            first = threading.Thread(target=leave_first)
+            first.start()
+            while len(scheduler.gpu_ids) == 0:
+                time.sleep(0.02)
+            second = threading.Thread(target=stay)
+            second.start()
+            for thread in (first, second):
+                thread.join()
+            print(scheduler.gpu_ids, [gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            """
+        )
+        self.assertEqual(lines, ["[1]", "[] []"])
+
+    def test_gpu_0_is_one_too(self):
+        lines = self.run_script(
+            """
+            print(bool(gpu_owner.find_free_gpus()[0]), gpu_owner.is_gpu_locked("0"))
+            with gpu_owner.GPUScheduler():
+                print(gpu_owner.is_gpu_locked("0"), gpu_owner.is_gpu_locked(1))
+            try:
+                gpu_owner.find_free_gpus(command=["true"])
+            except gpu_owner.GPUOwnerError as error:
+                print(error)
+            """
+        )
+        self.assertEqual(lines[:2], ["True False", "True False"])
+        self.assertRegex(lines[2], "^'true status .*' printed no JSON: is it gpu-owner\\?$")
+
     def test_numbers_as_a_configuration_file_gives_them(self):
         wrong = [
             ("memory_free_threshold_gb", "many"),
@@ -431,6 +489,23 @@ class SafeGPU(OnMachine):
             """
         )
         self.assertEqual(lines, ["init", "device 0", "init", "device 1", "detached", "detached"])
+
+    def test_a_placeholder_whose_release_fails_keeps_no_gpu(self):
+        lines = self.run_script(
+            """
+            class Placeholder:
+                def __call__(self, device_no):
+                    return device_no
+                def release(self, placeholder):
+                    raise OSError("broken")
+            owner = gpu_owner.GPUOwner(2, Placeholder())
+            try:
+                owner.release()
+            except OSError as error:
+                print(error, owner.claim.held)
+            """
+        )
+        self.assertEqual(lines, ["broken False"])
 
     def test_more_than_there_are(self):
         self.assertEqual(self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"])
