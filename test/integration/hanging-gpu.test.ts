@@ -62,7 +62,7 @@ test.concurrent('a process stays usable and sees the GPU again when its call has
 test.concurrent('the event loop goes on while a GPU hangs', async (context) => {
   const machine = await newMachine(context);
   machine.set('gpu=3', 'hang=memory');
-  // One that were blocked by the look would stand still for its whole second.
+  // A loop that the look blocks stands still for most of a second.
   const longestStandstill = async () => {
     const { stdout } = await machine.runScript(`
       let last = performance.now();

@@ -10,6 +10,7 @@ import {
   Probe,
   python,
   Running,
+  restingKeeperOf,
   until,
   workspace,
 } from '../support/keeper.ts';
@@ -105,6 +106,8 @@ test('a read in the background and SIGTSTP to the front stop the job, and fg con
   at = await terminal.printed(/fg[\r\n]+g[\r\n]/, at);
   type(terminal, 'hello\n');
   at = await terminal.printed(/read hello/, at);
+  // The keeper resumes the front when the command goes on, and that discards a pending stop.
+  await restingKeeperOf(front);
   signalLiving(front, 'SIGTSTP');
   at = await terminal.printed(/Stopped[\s\S]*\$ /, at);
   type(terminal, 'kill %1\n');
