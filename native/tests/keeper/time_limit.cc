@@ -45,7 +45,7 @@ PROGRAM(noting) {
 }
 
 // Long enough for what must have begun by then.
-std::string time_limit() { return std::to_string(5000 * tests::slowness()) + ":5s"; }
+std::string time_limit() { return std::to_string(2000 * tests::slowness()) + ":2s"; }
 
 pid_t run(const std::vector<std::string>& options, const char* program, const std::vector<std::string>& arguments) {
   // A process that loses its keepers becomes our child, and can be seen to end.
