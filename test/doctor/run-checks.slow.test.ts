@@ -14,7 +14,7 @@ import {
 } from '../support/doctor.ts';
 import { command, Machine, root } from '../support/machine.ts';
 
-/** What hangs here does so for ever: this only tells it from a machine that is busy. */
+/** Tells what hangs for ever from a machine that is busy. */
 const ENDLESS_MS = 60_000;
 
 let machine: Machine;
