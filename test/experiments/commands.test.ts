@@ -52,7 +52,9 @@ test('exp run without a command goes on with what has one, as exp retry says', a
   expect((await run('--', 'sh', 'train.sh', '{width}')).code).toBe(1);
   writeFileSync(inProject('train.sh'), 'exit 0');
   const retried = await experiment.run(['retry', 'failed']);
-  expect(retried.stdout).toMatch(/exp1_1_42\) will start again\. gpu-owner exp run, or exp manager, starts it\./);
+  expect(retried.stdout).toMatch(
+    /exp1_1_42\) will start again\. gpu-owner exp run, or exp manager, starts it\./,
+  );
   const { code, stdout, stderr } = await run();
   expect(code, stderr).toBe(0);
   expect(stdout).toMatch(/2 tasks: 2 completed/);
