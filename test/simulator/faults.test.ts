@@ -87,7 +87,10 @@ test('any call can return any code', async () => {
   const third = machine.session();
   machine.set('error=off');
   expect(await third.do('[cuda.init(), cuda.retain(0)[0], cuda.use(1)]')).toEqual([0, 2, 0]);
-  for (const each of [other, third]) each.kill();
+  for (const each of [other, third]) {
+    each.kill();
+    await each.ended();
+  }
 });
 
 test('the memory of processes can be unknown', async () => {
