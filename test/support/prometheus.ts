@@ -24,7 +24,7 @@ export interface QueriedSample {
   value: [time: number, value: string];
 }
 
-/** A Prometheus that scrapes some targets every two seconds until the test ends. */
+/** A Prometheus that scrapes some targets every five seconds until the test ends. */
 export class PrometheusServer {
   readonly #url: string;
 
@@ -37,7 +37,7 @@ export class PrometheusServer {
     const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-prometheus-'));
     const file = join(directory, 'prometheus.yml');
     const scrape = { job_name: 'gpu-owner', static_configs: [{ targets }], ...settings };
-    const global = { scrape_interval: '2s', scrape_timeout: '2s' };
+    const global = { scrape_interval: '5s', scrape_timeout: '5s' };
     writeFileSync(file, JSON.stringify({ global, scrape_configs: [scrape] })); // JSON is YAML
     const port = await freePort();
     const child = spawn(
