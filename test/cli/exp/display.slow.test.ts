@@ -60,21 +60,22 @@ test('the display has a bar, what runs where and what has failed; only the summa
 });
 
 test('no line of the display is too long on a small terminal, also after it was made smaller', async () => {
+  const narrow = /^[1-5]\/6 \(/m; // no room for a bar
   const { screens, wrapped, status } = await see(
     [70, 6],
-    ['--resize', '30'],
+    ['--resize', '30', '--resized', narrow.source],
     sweep('--seconds', '0.8', 'x=1'),
   );
   expect(status).toBe(0);
   const summary = /^(6 tasks|Generated|Marked|results)/;
   expect(wrapped.filter((line) => !summary.test(line))).toEqual([]);
-  expect(screens.some((screen) => /^[1-5]\/6 \(/m.test(screen))).toBe(true); // no room for a bar
+  expect(screens.some((screen) => narrow.test(screen))).toBe(true);
 });
 
 test('Ctrl-C says that it finishes what runs, and twice ends at once', async () => {
   const { screens, status } = await see(
     [80, 24],
-    ['--interrupt', 'gpu1  grid_'],
+    ['--interrupt', 'gpu1  grid_', '--interrupt', 'a second Ctrl-C stops them'],
     sweep('--stubborn', '--wait-for', 'never'),
   );
   expect(status).toBe(130);
