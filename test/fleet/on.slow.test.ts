@@ -41,6 +41,9 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
   /** A gpu-owner where somebody takes what `find` has found. */
   const quicker = `case "$*" in find*) exec ${process.execPath} ${launcher} "$@";; esac
 echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
+  /** A gpu-owner that finds nothing before there is a file. */
+  const slowToFind = (path: string) =>
+    `case $1 in find) while [ ! -e '${path}' ]; do sleep 0.05; done;; esac; exec ${process.execPath} ${launcher} "$@"`;
   const free = (machine: Machine) =>
     until(async () => (await machine.states()).every((state) => state === 'free'));
 
@@ -212,11 +215,10 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test('any goes on with the next host where somebody was quicker', async () => {
-    hosts.add('taken', { program: quicker });
+    const tried = file('tried');
+    hosts.add('taken', { program: `case $1 in run) touch '${tried}';; esac\n${quicker}` });
     // The other one answers later, so this one is tried first.
-    hosts.add('slow', {
-      program: `case $1 in find) sleep 1;; esac; exec ${process.execPath} ${launcher} "$@"`,
-    });
+    hosts.add('slow', { program: slowToFind(tried) });
     const ended = await run(['--on', 'taken,slow', '--', ...says('cat; exit 9')], 'all of it');
     expect(ended).toMatchObject({ code: 9, stdout: 'all of it', stderr: '' });
     const refused = await run(['--on', 'taken,down', '--', 'true']);
@@ -243,12 +245,11 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test('a job that may have been submitted is not submitted anywhere else', async () => {
-    const broken = join(hosts.viewer.directory, 'broken');
-    const program = (first: string) =>
-      `case $1 in ${first};; esac; exec ${process.execPath} ${launcher} "$@"`;
-    hosts.add('breaking', { program: program(`submit) touch '${broken}'; kill -KILL $PPID`) });
+    const chosen = file('chosen');
+    const program = `case $1 in submit) touch '${chosen}'; kill -KILL $PPID;; esac; exec ${process.execPath} ${launcher} "$@"`;
+    hosts.add('breaking', { program });
     // The other one answers later, so this one is tried first.
-    hosts.add('later', { program: program(`find) while [ ! -e '${broken}' ]; do sleep 0.1; done`) });
+    hosts.add('later', { program: slowToFind(chosen) });
     const words = [launcher, 'submit', '--on', 'breaking,later', '--', 'true'];
     const { code, stdout, stderr } = await hosts.viewer.run(words, { env, cwd: place });
     expect({ code, stdout, stderr }).toEqual({
