@@ -509,7 +509,6 @@ class Children(OnMachine):
     def test_each_worker_of_a_pool_may_claim(self):
         path = self.program(
             """
-            import time
             gpus = None
 
             def begin(given):
@@ -525,7 +524,7 @@ class Children(OnMachine):
 
             if __name__ == "__main__":
                 context = multiprocessing.get_context(sys.argv[1])
-                with context.Pool(4, begin, [context.Barrier(4)]) as pool:
+                with context.Pool(4, begin, [context.Barrier(4, timeout=100)]) as pool:
                     print(sorted(set(pool.map(work, range(8), 1))))
                     input()
             """
