@@ -85,8 +85,10 @@ describe.skipIf(process.arch !== 'x64')(
         if (isKilled) expect([null, 0, 137]).toContain(code);
         else expect({ code, stderr }).toMatchObject({ code: 0 });
       }
-      const { stdout } = await finished(start(current, 'status', '--json'));
-      await until(() => !/"state":\s*"leased"/.test(stdout), 'no lease');
+      await until(async () => {
+        const { stdout } = await finished(start(current, 'status', '--json'));
+        return stdout !== '' && !/"state":\s*"leased"/.test(stdout);
+      }, 'no lease');
     });
 
     test.each([
