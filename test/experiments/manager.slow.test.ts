@@ -186,10 +186,11 @@ describe.each(KINDS)('on $name', (kind) => {
     test('a manager that was killed with SIGKILL goes on when it is started again; tasks stay with their workers', async () => {
       const child = manager();
       await output(child, /workers can ask/);
-      const workers = ['gpu0', 'gpu1', 'gpu2'].map((id) => worker(id, '--seconds', '0.7'));
+      const workers = ['gpu0', 'gpu1', 'gpu2'].map((id) => worker(id, '--wait-for', 'go'));
       await experiment.untilStarted(3);
       child.kill('SIGKILL');
       await finished(child, 'exit');
+      writeFileSync(join(experiment.project, 'go'), '');
       const again = manager();
       const ended = finished(again);
       expect((await Promise.all(workers)).map(({ code }) => code)).toEqual([0, 0, 0]);
@@ -207,9 +208,11 @@ describe.each(KINDS)('on $name', (kind) => {
       const second = manager();
       const said = finished(second);
       await output(second, /manages this queue[\s\S]*is in use, perhaps by the other manager/);
-      const workers = ['gpu0', 'gpu1'].map((id) => worker(id, '--seconds', '0.5'));
+      const workers = ['gpu0', 'gpu1'].map((id) => worker(id, '--wait-for', 'go'));
       await experiment.untilStarted(2);
       first.kill('SIGKILL');
+      await finished(first, 'exit');
+      writeFileSync(join(experiment.project, 'go'), '');
       await Promise.all(workers);
       const { code, stdout } = await said;
       expect(code).toBe(0);
@@ -248,7 +251,7 @@ describe.each(KINDS)('on $name', (kind) => {
       );
       const metrics = parseMetrics(await (await fetch(url)).text());
       expect(metrics.get('gpu_owner_tasks_without_result_total{worker="gpu0"}')).toBe(6);
-      expect(names()).toHaveLength(6);
+      await expect.poll(() => names()).toHaveLength(6);
       // What is retried, and comes with a result, is no longer counted.
       expect((await experiment.run(['retry', ...names()])).code).toBe(0);
       expect((await worker('gpu1')).code).toBe(0);
