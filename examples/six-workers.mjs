@@ -6,7 +6,7 @@
 //
 // Exits with 0 only if all that was true.
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -18,12 +18,15 @@ const real = process.argv.includes('--real');
 // A simulated machine of our own, out of reach of settings that are meant for the real one.
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-example-'));
 const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, GPU_OWNER_LOCK_DIR, ...others } = process.env;
+// So that no worker warns of one that decides for more than 2 s, as on a busy machine.
+const configuration = join(directory, 'machine.yaml');
+writeFileSync(configuration, 'lockTimeout: 1m\n', { mode: 0o644 });
 const env = real
   ? process.env
   : {
       ...others,
       GPU_OWNER_SIMULATE_DIR: directory,
-      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      GPU_OWNER_MACHINE_CONFIG: configuration,
       XDG_CONFIG_HOME: directory,
     };
 const simulate = real ? [] : ['--simulate', '4'];
