@@ -42,10 +42,11 @@ void unlock_own(const Options& options) {
 }
 
 void unlock(const Options& options) {
-  unlock_own(options);
+  remove_markers(options);
   unlock_all(options.leases);
   unlock_all(options.shared);
   unlock_all(options.inherited);
+  unlock_all(options.held);  // last: whoever waits for the job's end finds its GPUs free
 }
 
 bool lease_file_removed(const Options& options) {
