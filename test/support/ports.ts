@@ -1,13 +1,22 @@
 import { createServer } from 'node:net';
 
-/** Finds a TCP port of 127.0.0.1 that nobody uses now. */
-export function freePort(): Promise<number> {
+/** Below the ports that the kernel gives to connections (ip_local_port_range): those may take the port of a server that is away. */
+const [FIRST, LAST] = [15_000, 32_000];
+
+/** Finds a TCP port of 127.0.0.1 that nobody uses now, nor will by chance. */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = FIRST + Math.floor(Math.random() * (LAST - FIRST));
+    if (await isFree(port)) return port;
+  }
+}
+
+function isFree(port: number): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
+    server.once('error', (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? resolve(false) : reject(error),
+    );
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
 }

@@ -2,8 +2,8 @@ import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_pr
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { pause } from './machine.ts';
 import { freePort } from './ports.ts';
+import { until } from './time.ts';
 
 /** Another one, such as valkey-server, perhaps with its path. Its command-line client is beside it. */
 const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';
@@ -98,11 +98,12 @@ export class RedisServer {
     writeFileSync(join(this.directory, 'redis.conf'), `${lines.join('\n')}\n`);
     const words = [SERVER, join(this.directory, 'redis.conf')];
     const [program, ...args] = place === undefined ? words : place.words(words);
-    this.#child = spawn(program as string, args, { stdio: 'ignore' });
-    for (let tries = 0; !/PONG/.test(this.command('PING')); tries++) {
-      if (tries === 200) throw new Error(`${SERVER} does not start`);
-      await pause(25);
-    }
+    const child = spawn(program as string, args, { stdio: 'ignore' });
+    this.#child = child;
+    await until(
+      () => /PONG/.test(this.command('PING')),
+      () => `${SERVER} to start (exit code ${child.exitCode})`,
+    );
   }
 
   /** By redis-cli, which says what it heard. */
