@@ -1,5 +1,5 @@
 /* What claiming and giving back costs at least when many do it at once: so many processes make the system calls of a claim again and
- * again (the acquisition lock, a probe of each lease, one lease with its tenure, its record, the end written down) and nothing else.
+ * again (the acquisition lock, a probe of each lease, one lease with its epoch, its record, the end written down) and nothing else.
  * Who is refused tries again after a millisecond. Each hold is noted in the log of the witness (bench/witness.js).
  * contention DIRECTORY WITNESS GPUS PROCESSES MILLISECONDS -> a line per process: claims, refusals */
 #define _GNU_SOURCE

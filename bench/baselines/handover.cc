@@ -106,10 +106,10 @@ int line(const char* path, const char* lease_path, int waiters) {
       close(ready[1]);
       wait_for_turn(path, slot);
       const int lease = opened(lease_path);
-      for (;;) {  // the end of the tenure is waited for, as claimants do, then the lease is tried
-        const int tenure = open(lease_path, O_RDONLY | O_CLOEXEC);
-        wait_lock(tenure, Kind::ofd, Mode::shared, {1, 1});
-        close(tenure);
+      for (;;) {  // the end of the lease epoch is waited for, as claimants do, then the lease is tried
+        const int epoch = open(lease_path, O_RDONLY | O_CLOEXEC);
+        wait_lock(epoch, Kind::ofd, Mode::shared, {1, 1});
+        close(epoch);
         if (try_lock(lease, Kind::ofd, Mode::exclusive, {0, 1}) == 0) break;
       }
       times[i].had = nanoseconds();

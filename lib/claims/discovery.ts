@@ -34,7 +34,7 @@ import {
 import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
 import { latestStart } from './latest-start.ts';
 import {
-  FIRST_TENURE,
+  FIRST_EPOCH,
   findUnexplained,
   isLocked,
   LEASE,
@@ -366,7 +366,7 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
 }
 
 /** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_TENURE + 2 * MAX_GENERATIONS;
+const NOBODYS = FIRST_EPOCH + 2 * MAX_GENERATIONS;
 
 /** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
 export type StrangeLock = UnexplainedLock & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });

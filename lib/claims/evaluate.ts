@@ -224,7 +224,7 @@ export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseIn
   const verdict = judge(gpu, circumstances);
   if (directory === null || verdict.state !== 'busy') return verdict;
   // Remains of a holder that has just died, or of a stranger? Only the former are worth waiting for. What still runs right
-  // after the end of a tenure is most probably its placeholder.
+  // after the end of a lease is most probably its placeholder.
   const transient = verdict.transient
     ? mayHaveRemains(directory, leaseKey(gpu, job))
     : endedWithin(directory, leaseKey(gpu, job), PLACEHOLDER_END_MS);

@@ -13,10 +13,10 @@ import {
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, MAX_GENERATIONS, naturalNumber, RECORD_SIZE } from './record.ts';
 
-// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this tenure: whoever wants to
+// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this lease epoch: whoever wants to
 // know when the lease ends waits there, and so never stands in the way of the next claimant.
 export const LEASE = 0;
-export const FIRST_TENURE = 1;
+export const FIRST_EPOCH = 1;
 
 /**
  * How deep claims inside jobs can be nested. Each level has a file of its own per GPU, with the same layout: level 0 is the
@@ -78,9 +78,9 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
   return native().lockProbe(descriptor, OFD, mode, LEASE, 1) >= 0;
 }
 
-/** Whether this tenure of the lease lasts. Takes nothing. */
-export function isTenure(descriptor: number, generation: number): boolean {
-  const byte = FIRST_TENURE + generation;
+/** Whether this epoch of the lease lasts. Takes nothing. */
+export function isEpochLocked(descriptor: number, generation: number): boolean {
+  const byte = FIRST_EPOCH + generation;
   // A longer lock is a stranger's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
 }
@@ -92,17 +92,17 @@ export function isTenure(descriptor: number, generation: number): boolean {
 export function readHolder(descriptor: number): Record<string, unknown> | null {
   const record = readRecord(descriptor);
   const generation = naturalNumber(record?.generation, MAX_GENERATIONS);
-  return generation !== null && isTenure(descriptor, generation) ? record : null;
+  return generation !== null && isEpochLocked(descriptor, generation) ? record : null;
 }
 
 /** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */
-function isOnlyTenure(descriptor: number, generation: number): boolean {
-  const byte = FIRST_TENURE + generation;
+function isOnlyEpoch(descriptor: number, generation: number): boolean {
+  const byte = FIRST_EPOCH + generation;
   const isFree = (start: number, length: number) =>
     native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;
   return (
-    isTenure(descriptor, generation) &&
-    (generation === 0 || isFree(FIRST_TENURE, generation)) &&
+    isEpochLocked(descriptor, generation) &&
+    (generation === 0 || isFree(FIRST_EPOCH, generation)) &&
     isFree(byte + 1, 0)
   );
 }
@@ -212,8 +212,8 @@ export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKe
 }
 
 /**
- * On which level a tenure of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: somebody else has locked such a
- * byte, too, and the tenure may be that one's.
+ * On which level an epoch of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: somebody else has locked such a
+ * byte, too, and the epoch may be that one's.
  */
 export function findHeld(
   directory: LockDirectory,
@@ -221,19 +221,19 @@ export function findHeld(
   generation: number,
 ): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
-    // Who holds a MIG instance has a tenure in its GPU's file as well, but not the lease.
-    if (isTenure(descriptor, generation) && isLocked(descriptor, SHARED)) {
-      return { depth, isCertain: isOnlyTenure(descriptor, generation), record: readRecord(descriptor) };
+    // Who holds a MIG instance has an epoch in its GPU's file as well, but not the lease.
+    if (isEpochLocked(descriptor, generation) && isLocked(descriptor, SHARED)) {
+      return { depth, isCertain: isOnlyEpoch(descriptor, generation), record: readRecord(descriptor) };
     }
   }
   return null;
 }
 
 /**
- * Whether a tenure of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
+ * Whether an epoch of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
  * numbers that anybody may have written.
  */
-export function isTenureHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
+export function isEpochHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
   if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
   for (const descriptor of directory.filesNamed(leaseName(uuid))) {
     if (!isLocked(descriptor)) continue;
@@ -283,12 +283,12 @@ export function mayHaveRemains(directory: LockDirectory, key: LeaseKey): boolean
   return endsOf(directory, key).some((ago) => ago === null || ago < REMAINS_MS);
 }
 
-/** Whether a tenure of the lease ended in an orderly way less than so many ms ago. */
+/** Whether an epoch of the lease ended in an orderly way less than so many ms ago. */
 export function endedWithin(directory: LockDirectory, key: LeaseKey, milliseconds: number): boolean {
   return endsOf(directory, key).some((ago) => ago !== null && ago < milliseconds);
 }
 
-/** How many ms ago the last tenures since the machine's start ended; null: nobody has noted an end. */
+/** How many ms ago the last epochs since the machine's start ended; null: nobody has noted an end. */
 function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
   const ends: (number | null)[] = [];
   const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
@@ -300,23 +300,23 @@ function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
   return ends;
 }
 
-/** A descriptor and the byte on which a read lock is granted when the present tenure ends. */
-export interface Tenure {
+/** A descriptor and the byte on which a read lock is granted when the present epoch ends. */
+export interface EpochLock {
   descriptor: number;
   byte: number;
 }
 
 /** The lock to wait on for the end of a lease; null: there is none. The caller closes the descriptor. */
-export function findTenure(directory: LockDirectory, key: LeaseKey): Tenure | null {
+export function findEpochLock(directory: LockDirectory, key: LeaseKey): EpochLock | null {
   const { uuid, parent = null, job = null } = key;
   const from = depthFor(directory, key);
-  const tenure = from === null ? null : tenureFrom(directory, uuid, from);
-  if (tenure !== null || parent === null || job !== null) return tenure;
-  // Who holds other instances of the GPU has tenures there as well, which are not in the way.
-  return probeWhole(directory, parent) === null ? null : tenureFrom(directory, parent, 0);
+  const epochLock = from === null ? null : epochLockFrom(directory, uuid, from);
+  if (epochLock !== null || parent === null || job !== null) return epochLock;
+  // Who holds other instances of the GPU has epochs there as well, which are not in the way.
+  return probeWhole(directory, parent) === null ? null : epochLockFrom(directory, parent, 0);
 }
 
-function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenure | null {
+function epochLockFrom(directory: LockDirectory, uuid: string, from: number): EpochLock | null {
   for (let depth = from; depth <= MAX_DEPTH; depth++) {
     const name = leaseName(uuid, depth);
     let exists = false;
@@ -325,10 +325,10 @@ function tenureFrom(directory: LockDirectory, uuid: string, from: number): Tenur
       if (descriptor < 0) continue;
       exists = true;
       // The kernel tells which byte is locked: nothing hangs on what the file says.
-      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_TENURE, 0);
+      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_EPOCH, 0);
       // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
-      const stranger = byte >= FIRST_TENURE && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
-      if (byte >= FIRST_TENURE && !stranger) return { descriptor, byte };
+      const stranger = byte >= FIRST_EPOCH && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
+      if (byte >= FIRST_EPOCH && !stranger) return { descriptor, byte };
       native().fileClose(descriptor);
     }
     if (!exists) return null;

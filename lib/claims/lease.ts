@@ -4,7 +4,7 @@ import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
 import { bootMilliseconds, pathIn, systemError } from '../platform/index.ts';
 import {
   depthFor,
-  FIRST_TENURE,
+  FIRST_EPOCH,
   isHeldFrom,
   isLocked,
   LEASE,
@@ -107,7 +107,7 @@ export class Lease {
     this.abandon();
   }
 
-  /** Writes down that this tenure ends now, so that what shows on the GPU later is not taken for its remains. */
+  /** Writes down that this epoch ends now, so that what shows on the GPU later is not taken for its remains. */
   noteEnd(): void {
     this.#write({ ...this.record, ended: Math.round(bootMilliseconds()) });
   }
@@ -142,10 +142,10 @@ function lockFile(
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
-      // Only a stranger can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own tenure
+      // Only a stranger can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own epoch
       // not in the file. Of a part, this claim may have another for its next instance.
-      const isTenure = lock(descriptor, FIRST_TENURE + generation, EXCLUSIVE);
-      if (!isTenure && mode === EXCLUSIVE) throw lockedByStranger(directory, name);
+      const hasEpoch = lock(descriptor, FIRST_EPOCH + generation, EXCLUSIVE);
+      if (!hasEpoch && mode === EXCLUSIVE) throw lockedByStranger(directory, name);
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
       native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
       taken = true;

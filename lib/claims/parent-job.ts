@@ -1,6 +1,6 @@
 // Claims inside of jobs. A job is known by its number, the generation of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
 // can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
-// whoever can show a secret for the only tenure of a lease is the lease's holder, or a process that this user has started.
+// whoever can show a secret for the only epoch of a lease is the lease's holder, or a process that this user has started.
 
 import { readSync } from 'node:fs';
 import type { Mark } from '../conventions/index.ts';

@@ -29,7 +29,7 @@ export interface RecordContents {
   name?: string | undefined;
   note?: string | undefined;
   job?: number | undefined;
-  /** Which of the tenures of a lease this is; any number that no other tenure has. */
+  /** The number of this lease epoch: any one that no other epoch has. */
   generation: number;
   /** In which PIDs are meant; null: unknown. */
   pidNamespace: string | null;
@@ -38,7 +38,7 @@ export interface RecordContents {
   [member: string]: unknown;
 }
 
-/** For what a keeper adds: its PID, the command's, how many survive, and when the tenure ended. In bytes. */
+/** For what a keeper adds: its PID, the command's, how many survive, and when the epoch ended. In bytes. */
 const KEEPER_BYTES = 160;
 /** So many fit however long the rest is. */
 const MIN_GPUS = 4;

@@ -13,7 +13,7 @@ import { native } from '../native.ts';
 import { now, sleeping, warnOnce } from '../platform/index.ts';
 import { type Effectful, reached, runAsync, takeSnapshot } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
-import { isLeased, isTenureHeld } from './lease-file.ts';
+import { isEpochHeld, isLeased } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { findParentJob, type ParentJob } from './parent-job.ts';
@@ -115,7 +115,7 @@ const NOTE = 'safe-gpu.sharing';
 export function leasesIn(directory: LockDirectory | null): Leases {
   return {
     isLeased: (uuid) => directory !== null && isLeased(directory, { uuid }),
-    isHeld: (uuid, generation) => directory !== null && isTenureHeld(directory, uuid, generation),
+    isHeld: (uuid, generation) => directory !== null && isEpochHeld(directory, uuid, generation),
   };
 }
 

@@ -7,7 +7,7 @@ import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
-import { findTenure, type Tenure } from './lease-file.ts';
+import { type EpochLock, findEpochLock } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
 import type { Resting } from './resting.ts';
@@ -34,11 +34,11 @@ export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
 const USE_POLL_MS = 1_000;
 
 /**
- * Between a lease and its tenure lies a moment in which there is nothing to wait on, and a lease may have ended since it was
+ * Between a lease and its epoch lies a moment in which there is nothing to wait on, and a lease may have ended since it was
  * seen: so the first look comes at once. Strangers' locks can make that last: then there are pauses, each twice as long as
  * the one before, up to LOOK_AGAIN. In ms.
  */
-const MIN_TENURE_POLL_MS = 5;
+const MIN_POLL_MS = 5;
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const MAX_WAIT_MS = 60_000;
@@ -142,7 +142,7 @@ export function endOf(maxWait: number | null): number {
 }
 
 function longerPause(pause: number): number {
-  return Math.min(Math.max(2 * pause, MIN_TENURE_POLL_MS), USE_POLL_MS);
+  return Math.min(Math.max(2 * pause, MIN_POLL_MS), USE_POLL_MS);
 }
 
 function impossibleError({ error, candidates }: Pick<Refusal, 'error' | 'candidates'>): GPUOwnerError {
@@ -178,9 +178,9 @@ interface Changing {
  * @returns whether the end of each lease could be waited for
  */
 async function waitForChange(found: NotFound, { own, longest, pause, signal }: Changing): Promise<boolean> {
-  const { tenures, ahead, isPolled, isComplete } = whatIsInTheWay(found);
+  const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(found);
   let seen = isComplete;
-  const descriptors = tenures.map(({ descriptor }) => descriptor);
+  const descriptors = epochLocks.map(({ descriptor }) => descriptor);
   const cancels: (() => void)[] = [];
   const waits: NativeWait[] = [];
   try {
@@ -189,7 +189,7 @@ async function waitForChange(found: NotFound, { own, longest, pause, signal }: C
       const onAbort = () => reject(abortedError(signal));
       signal?.addEventListener('abort', onAbort, { once: true });
       cancels.push(() => signal?.removeEventListener('abort', onAbort));
-      const waitFor = ({ descriptor, byte }: Tenure) => {
+      const waitFor = ({ descriptor, byte }: EpochLock) => {
         const wait = new (native().Wait)(descriptor, OFD, SHARED, byte, 1, (error) => {
           if (error === 0) return resolve();
           if (error === errno.ECANCELED) return;
@@ -200,7 +200,7 @@ async function waitForChange(found: NotFound, { own, longest, pause, signal }: C
         });
         waits.push(wait);
       };
-      for (const tenure of tenures) waitFor(tenure);
+      for (const epochLock of epochLocks) waitFor(epochLock);
       // Seen before this one joined the queue. They have left it since, and their number is its own by now or that of somebody
       // behind: to wait for them would be to wait for itself.
       if (own !== null && ahead.some((slot) => slot >= own)) return resolve();
@@ -234,7 +234,7 @@ async function waitForChange(found: NotFound, { own, longest, pause, signal }: C
 /** The obstacles of a claimant that isn't behind others. */
 interface InTheWay {
   /** Leases whose ends are told. The caller closes the descriptors. */
-  tenures: Tenure[];
+  epochLocks: EpochLock[];
   /** Slots of those who could use a part of what is free. */
   ahead: number[];
   /** GPUs are used without a lease, or silent. */
@@ -244,7 +244,7 @@ interface InTheWay {
 }
 
 function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): InTheWay {
-  const tenures: Tenure[] = [];
+  const epochLocks: EpochLock[] = [];
   const ahead = new Set<number>();
   let isPolled = false;
   // Others took the GPUs first, so there is nothing to wait for.
@@ -257,23 +257,23 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
     }
     if (verdict.state !== 'leased') continue;
     const key = leaseKey(gpu, job?.generation ?? null);
-    const tenure = directory === null ? null : findTenure(directory, key);
-    if (tenure === null) isComplete = false;
-    else tenures.push(tenure);
+    const epochLock = directory === null ? null : findEpochLock(directory, key);
+    if (epochLock === null) isComplete = false;
+    else epochLocks.push(epochLock);
   }
-  return { tenures, ahead: [...ahead], isPolled, isComplete };
+  return { epochLocks, ahead: [...ahead], isPolled, isComplete };
 }
 
 /** Leaves the wait to a smaller process in place of this one, where only leases are in the way; returns otherwise. */
 function restAtFront(refusal: Refusal, waiter: QueuedWaiter, resting: Resting, end: number): void {
-  const { tenures, ahead, isPolled, isComplete } = whatIsInTheWay(refusal);
+  const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(refusal);
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled && ahead.every((slot) => slot < kept.number)) {
     const { directory } = refusal;
     const until = Math.min(end, now() + MAX_WAIT_MS);
-    resting.rest({ slot: kept, directory, locks: tenures, ahead, leases: [], until, end });
+    resting.rest({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
   }
-  for (const { descriptor } of tenures) closeSync(descriptor);
+  for (const { descriptor } of epochLocks) closeSync(descriptor);
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */

@@ -8,14 +8,14 @@ import type { machinePath } from './paths.ts';
 export interface Leases {
   /** Whether somebody holds the lease of this GPU. */
   isLeased(uuid: string): boolean;
-  /** Whether this tenure of this GPU's lease still lasts. */
+  /** Whether this epoch of this GPU's lease still lasts. */
   isHeld(uuid: string, generation: number): boolean;
 }
 
 /** A claim, as the conventions see it. */
 export interface Claimant extends Leases {
   user: string;
-  /** Which tenure of leases this claim begins; no other one has this number. */
+  /** The number of the lease epoch that this claim begins; no other one has it. */
   generation: number;
   /** A line of text that all claimants of the machine share; '' where there is none yet. */
   note: { read(): string; write(text: string): void };

@@ -11,7 +11,7 @@ export interface LockOwner {
   uid: number | null;
   user: string | null;
   name: string | null;
-  /** Whether the open file has another lock, of a tenure, as claims have besides that of the lease or of a decision. */
+  /** Whether the open file has another lock, of an epoch, as claims have besides that of the lease or of a decision. */
   isClaim: boolean;
 }
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Lease } from '../../lib/claims/lease.ts';
-import { findTenure, probeLease, probeWhole } from '../../lib/claims/lease-file.ts';
+import { findEpochLock, probeLease, probeWhole } from '../../lib/claims/lease-file.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord, type RecordContents } from '../../lib/claims/record.ts';
 
@@ -94,14 +94,14 @@ test('the holder of an instance is shown for the instance and for its GPU', () =
 test('the end of each lease can be waited for', () => {
   const locks = directory();
   const one = take(locks, ONE);
-  expect(findTenure(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
-  expect(findTenure(locks, { uuid: GPU })).not.toBeNull();
+  expect(findEpochLock(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
+  expect(findEpochLock(locks, { uuid: GPU })).not.toBeNull();
   // Nobody holds this one, so there is nothing to wait for, whoever holds its neighbour.
-  expect(findTenure(locks, { uuid: OTHER, parent: GPU })).toBeNull();
+  expect(findEpochLock(locks, { uuid: OTHER, parent: GPU })).toBeNull();
   release(one);
-  expect(findTenure(locks, { uuid: GPU })).toBeNull();
+  expect(findEpochLock(locks, { uuid: GPU })).toBeNull();
   take(locks, GPU);
-  expect(findTenure(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
+  expect(findEpochLock(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
 });
 
 test('the lease of an instance doesn’t write to its GPU’s file, and notices its removal', () => {

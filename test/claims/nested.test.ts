@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Lease } from '../../lib/claims/lease.ts';
-import { findTenure, probeLease } from '../../lib/claims/lease-file.ts';
+import { findEpochLock, probeLease } from '../../lib/claims/lease-file.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
 import { native, OFD, SHARED } from '../../lib/native.ts';
@@ -116,11 +116,11 @@ describe('a lease within a job', () => {
 describe('waiters inside a job', () => {
   /** Which lease it is whose end is waited for. */
   function awaited(job: Lease | null): Lease | undefined {
-    const tenure = findTenure(directory, { uuid: GPU, job: job?.record.generation ?? null });
-    if (tenure === null) return undefined;
-    expect(native().lockProbe(tenure.descriptor, OFD, SHARED, tenure.byte, 1)).toBe(tenure.byte);
-    closeSync(tenure.descriptor);
-    return held.find(({ record }) => record.generation === tenure.byte - 1);
+    const epochLock = findEpochLock(directory, { uuid: GPU, job: job?.record.generation ?? null });
+    if (epochLock === null) return undefined;
+    expect(native().lockProbe(epochLock.descriptor, OFD, SHARED, epochLock.byte, 1)).toBe(epochLock.byte);
+    closeSync(epochLock.descriptor);
+    return held.find(({ record }) => record.generation === epochLock.byte - 1);
   }
 
   test('a waiter waits for the lease of its own level, and else for one below', () => {

@@ -108,7 +108,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
   });
 
   test.each(['run', 'hold'])(
-    'does not get into a %s by a tenure of its own in the lease file',
+    'does not get into a %s by an epoch of its own in the lease file',
     async (kind) => {
       const job =
         kind === 'run'
@@ -127,7 +127,7 @@ describe.skipIf(noUsers !== null)(`another user${because(noUsers)}`, () => {
     },
   );
 
-  test('a user who has locked all tenures beforehand stops a GPU from being leased, and gets into no job', async () => {
+  test('a user who has locked all epochs beforehand stops a GPU from being leased, and gets into no job', async () => {
     const first = await machine.runCommand([...RUN, '-n', '2', '--', 'true'], starting({ uid: VICTIM }));
     expect(first).toMatchObject({ code: 0, stderr: '' });
     const lease = join(locks, `${uuidOf(0)}.lease`);

@@ -736,7 +736,7 @@ describe('a stranger who locks', () => {
   );
 
   test.each(['ofd', 'ofd-read', 'posix'])(
-    'all tenures (%s) has the GPU as well, and claims say what keeps them from it',
+    'all epochs (%s) has the GPU as well, and claims say what keeps them from it',
     async (kind) => {
       const end = await lock(leaseFile(0), kind, '1', '0');
       const { code, stderr } = await machine.runCommand(
