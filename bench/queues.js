@@ -186,11 +186,11 @@ async function openDirectly(socket, name) {
 }
 
 function asWorker(queue) {
-  const taker = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+  const worker = { name: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
   return {
     enqueue: (tasks) => queue.enqueue(tasks),
     async claim() {
-      const { token } = await queue.take(taker);
+      const { token } = await queue.take(worker);
       await queue.complete(token, { accuracy: 0.5 });
     },
     close: () => queue.close(),

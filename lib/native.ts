@@ -60,7 +60,7 @@ export interface NativeWait {
 }
 
 export interface NativeHeartbeat {
-  /** Tells once of a pulse at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
+  /** Tells once of a heartbeat at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
   watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
   end(): void;
 }

@@ -289,7 +289,7 @@ export class QueuedWaiter {
     const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
     const ahead = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
     const at = now();
-    // Much may have happened in between. Looks come with a beat of the pulse, so one may be a beat late, or left out.
+    // Much may have happened in between. Looks come with a heartbeat, so one may be a heartbeat late, or left out.
     if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();
     this.#observed = at;
     this.#stallDetector.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);

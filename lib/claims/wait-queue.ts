@@ -57,7 +57,7 @@ export interface KeptSlot {
 export class Slot {
   readonly number: number;
   readonly #descriptor: number;
-  readonly #pulse: NativeHeartbeat;
+  readonly #heartbeat: NativeHeartbeat;
   readonly #since: string;
   #record: RecordContents | null = null;
   #onNews: ((unlocked: boolean) => void) | null = null;
@@ -67,7 +67,7 @@ export class Slot {
     this.#descriptor = descriptor;
     this.number = number;
     this.#since = since;
-    this.#pulse = new (native().Heartbeat)(
+    this.#heartbeat = new (native().Heartbeat)(
       descriptor,
       heartbeatOffset(number),
       HEARTBEAT_MS,
@@ -153,16 +153,16 @@ export class Slot {
     onNews: (unlocked: boolean) => void,
   ): void {
     this.#onNews = onNews;
-    this.#pulse.watch(slots.map(heartbeatOffset), leases, quiet);
+    this.#heartbeat.watch(slots.map(heartbeatOffset), leases, quiet);
   }
 
   unwatch(): void {
     this.#onNews = null;
-    this.#pulse.watch([], [], 0);
+    this.#heartbeat.watch([], [], 0);
   }
 
   leave(): void {
-    this.#pulse.end();
+    this.#heartbeat.end();
     closeSync(this.#descriptor);
   }
 }
@@ -348,7 +348,7 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
   return left;
 }
 
-/** With so many more waiters ahead each looks a pulse later whether those take what they could. */
+/** With so many more waiters ahead each looks one heartbeat later whether those take what they could. */
 export const WAITERS_PER_HEARTBEAT = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
 const STALL_TIMEOUT_MS = 2_500;

@@ -37,7 +37,7 @@ const attempt = {
   host: 'box',
   pid: '4711',
   gpus: '["GPU-0"]',
-  taker: '["w1","box",4711,["GPU-0"]]',
+  by: '["w1","box",4711,["GPU-0"]]', // the worker in Redis
   since: '1763634120000',
   log: '/p/worker_gpu0.log',
   log_from: '0',
@@ -96,13 +96,13 @@ fuzz(
   damaged({ ...task, ...attempt }),
   (record) => {
     const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
-    const { id, taker, since, ended, outcome, error, log, log_from: from, log_to: to, token, name } = record;
+    const { id, by, since, ended, outcome, error, log, log_from: from, log_to: to, token, name } = record;
     for (const info of [
       infoOf(columns as unknown as Parameters<typeof infoOf>[0]),
-      redis.attemptInfoOf([id, taker, since, ended, outcome, error, log, from, to, token, name, '1']),
+      redis.attemptInfoOf([id, by, since, ended, outcome, error, log, from, to, token, name, '1']),
     ]) {
-      expect(Number.isSafeInteger(info.taker.pid) && info.taker.pid >= 0).toBe(true);
-      for (const gpu of info.taker.gpus) expect(typeof gpu).toBe('string');
+      expect(Number.isSafeInteger(info.worker.pid) && info.worker.pid >= 0).toBe(true);
+      for (const gpu of info.worker.gpus) expect(typeof gpu).toBe('string');
       new Date(info.since).toISOString();
       if (info.log !== null) expect(info.log.from <= (info.log.to ?? Number.POSITIVE_INFINITY)).toBe(true);
     }
@@ -152,10 +152,10 @@ fuzz(
     fc.oneof(fc.constantFrom(0, 1, 4096, 2 ** 40, 2 ** 53 - 2), fc.maxSafeNat()),
     fc.uint8Array({ maxLength: 32 }),
   ),
-  ([written, place, pulse]) => {
+  ([written, place, heartbeat]) => {
     const block = Buffer.alloc(4096, ' ');
     block.write(written);
-    block.set(pulse, 4096 - pulse.length);
+    block.set(heartbeat, 4096 - heartbeat.length);
     writeFileSync(path, block);
     const opened = { openForProbe: () => native().fileOpenForProbe(path) } as unknown as LockDirectory;
     const line = WaitQueue.open(opened);

@@ -190,8 +190,8 @@ describe('the line’s file is anybody’s to write', () => {
     expect(await line.queue()).toEqual([]);
   });
 
-  test.each(['', 'never', '-1', '99999999999999'])('the heartbeat %j is ignored', async (pulse) => {
-    const fake = await line.fakeWaiter(4, await line.uuids(), pulse || ' ');
+  test.each(['', 'never', '-1', '99999999999999'])('the heartbeat %j is ignored', async (heartbeat) => {
+    const fake = await line.fakeWaiter(4, await line.uuids(), heartbeat || ' ');
     expect((await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true'])).code).toBe(0);
     expect(await line.queue()).toMatchObject([{ position: 1, count: 4, user: 'mallory', stopped: true }]);
     fake.kill('SIGKILL');

@@ -52,10 +52,10 @@ export class Line {
     return { child, release: () => child.stdin?.end() };
   }
 
-  async fakeWaiter(count: number, uuids: string[], pulse = 'alive', place = 0, starting: Starting = {}) {
+  async fakeWaiter(count: number, uuids: string[], heartbeat = 'alive', place = 0, starting: Starting = {}) {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
     const record = { user: 'mallory', pid: 1, place, count, uuids, scope: null, boot };
-    const words = [fixture('fake_waiter.py'), this.file, String(place), JSON.stringify(record), pulse];
+    const words = [fixture('fake_waiter.py'), this.file, String(place), JSON.stringify(record), heartbeat];
     const fake = this.machine.start([python, ...words], starting);
     await output(fake, /there/);
     return fake;

@@ -116,10 +116,10 @@ function standing(progress: Progress, command: (name: string) => string): string
 
 function table(running: readonly AttemptInfo[], now: number): string[] {
   const own = hostName();
-  const rows = running.map(({ taskName, taker, since }) => [
-    `${taker.host === own ? '' : `${sanitize(taker.host, 30)} `}${sanitize(taker.worker, 30)}`,
+  const rows = running.map(({ taskName, worker, since }) => [
+    `${worker.host === own ? '' : `${sanitize(worker.host, 30)} `}${sanitize(worker.name, 30)}`,
     sanitize(taskName, 80),
-    taker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
+    worker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
     `since ${formatSince(since) ?? '?'} (${seconds(now - since)})`,
   ]);
   const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
@@ -146,13 +146,13 @@ function experimentJSON(
     manager,
     pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
     nextTime: iso(nextTime),
-    running: running.map(({ taskId, taskName, taker, since, log }) => ({
+    running: running.map(({ taskId, taskName, worker, since, log }) => ({
       id: taskId,
       name: taskName,
-      worker: taker.worker,
-      host: taker.host,
-      pid: taker.pid,
-      gpus: taker.gpus,
+      worker: worker.name,
+      host: worker.host,
+      pid: worker.pid,
+      gpus: worker.gpus,
       since: iso(since),
       log: log?.path ?? null,
     })),

@@ -126,9 +126,9 @@ export class RunController {
     const now = this.#now as Progress;
     const own = this.#pool?.lines ?? [];
     const others = now.running
-      .filter(({ taker }) => taker.pid !== process.pid || taker.host !== this.#host)
-      .map(({ taker, taskName, since }) => ({
-        worker: taker.host === this.#host ? taker.worker : `${taker.host} ${taker.worker}`,
+      .filter(({ worker }) => worker.pid !== process.pid || worker.host !== this.#host)
+      .map(({ worker, taskName, since }) => ({
+        worker: worker.host === this.#host ? worker.name : `${worker.host} ${worker.name}`,
         doing: taskName,
         since,
       }));

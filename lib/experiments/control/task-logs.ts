@@ -67,9 +67,9 @@ export class TaskLogs {
   }
 
   async #show(attempt: AttemptInfo, follow: boolean): Promise<void> {
-    const { taskName, taker, since } = attempt;
+    const { taskName, worker, since } = attempt;
     this.#output.line(
-      `==> ${sanitize(taskName, 100)} on ${sanitize(taker.worker, 40)} (${sanitize(taker.host, 60)}) since ${formatSince(since) ?? '?'}`,
+      `==> ${sanitize(taskName, 100)} on ${sanitize(worker.name, 40)} (${sanitize(worker.host, 60)}) since ${formatSince(since) ?? '?'}`,
     );
     let { log, outcome } = attempt;
     while (follow && log === null && outcome === null) {
@@ -79,14 +79,14 @@ export class TaskLogs {
     if (log === null) {
       return this.#output.line(
         // Those that ask over TCP have none.
-        taker.pid === 0
-          ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(taker.host, 60)}`
+        worker.pid === 0
+          ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(worker.host, 60)}`
           : '<== no output: its command has not been started',
       );
     }
     const path = resolve(this.#project, log.path);
-    const place = `its output is in ${sanitize(path, 500)} on ${sanitize(taker.host, 60)}`;
-    const own = taker.host === hostName();
+    const place = `its output is in ${sanitize(path, 500)} on ${sanitize(worker.host, 60)}`;
+    const own = worker.host === hostName();
     const tail = FileTail.open(path, log.from);
     if ('problem' in tail) {
       return this.#output.line(
@@ -134,21 +134,21 @@ export class TaskLogs {
 }
 
 /** Is this the line above the attempt's output? It says whose that is. */
-function isAbout(line: string, { taskName, taker }: AttemptInfo): boolean {
+function isAbout(line: string, { taskName, worker }: AttemptInfo): boolean {
   const begin = NEXT.exec(line);
   if (begin?.index !== 0) return false;
   const rest = line.slice(begin[0].length).replace(/ \(start \d+\) on /, ' on ');
-  return rest.startsWith(`${sanitize(taskName)} on ${taker.worker} (${taker.host}): `);
+  return rest.startsWith(`${sanitize(taskName)} on ${worker.name} (${worker.host}): `);
 }
 
 /** How to see it there. */
-function elsewhere({ taker, log }: AttemptInfo): string {
+function elsewhere({ worker, log }: AttemptInfo): string {
   const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
   // Anybody who may write to the queue has chosen these words, and somebody is about to type them.
-  if (!HOST.test(taker.host) || sanitize(path, MAX_PATH_LENGTH) !== path) return 'not on this machine';
+  if (!HOST.test(worker.host) || sanitize(path, MAX_PATH_LENGTH) !== path) return 'not on this machine';
   const end = to === null ? '' : ` | head -c ${to - from}`;
   const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;
-  return `not on this machine; to see it: ${shellWords(['ssh', '--', taker.host, look])}`;
+  return `not on this machine; to see it: ${shellWords(['ssh', '--', worker.host, look])}`;
 }
 
 function isInside(directory: string, path: string): boolean {

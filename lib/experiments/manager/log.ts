@@ -133,21 +133,21 @@ export function describeEvent(event: WorkerEvent): string | null {
 
 /** The line of the log about an attempt of another process: that it began, or how it ended. */
 function describeAttempt(attempt: AttemptInfo): string {
-  const { taskName, taker, outcome, error } = attempt;
+  const { taskName, worker, outcome, error } = attempt;
   const why = error === null ? '' : `: ${firstLine(error)}`;
   switch (outcome) {
     case null:
-      return `Assigned task ${taskName} to ${taker.worker}`;
+      return `Assigned task ${taskName} to ${worker.name}`;
     case 'completed':
-      return `Task ${taskName} completed by ${taker.worker}${lacksResult(attempt) ? ' without a result' : ''}`;
+      return `Task ${taskName} completed by ${worker.name}${lacksResult(attempt) ? ' without a result' : ''}`;
     case 'failed':
-      return `Task ${taskName} failed on ${taker.worker}${why}`;
+      return `Task ${taskName} failed on ${worker.name}${why}`;
     case 'given-back':
-      return `Task ${taskName} requeued by ${taker.worker}${why}`;
+      return `Task ${taskName} requeued by ${worker.name}${why}`;
     case 'cancelled':
-      return `Task ${taskName} cancelled on ${taker.worker}`;
+      return `Task ${taskName} cancelled on ${worker.name}`;
     case 'lost':
-      return `Task ${taskName} lost by ${taker.worker}${why}`;
+      return `Task ${taskName} lost by ${worker.name}${why}`;
   }
 }
 
@@ -195,7 +195,7 @@ export class AttemptEvents {
     }
   }
 
-  #isOwn({ taker: { host, pid } }: AttemptInfo): boolean {
+  #isOwn({ worker: { host, pid } }: AttemptInfo): boolean {
     return pid === this.#self.pid && host === this.#self.host;
   }
 

@@ -50,8 +50,8 @@ export class Collector {
 
   /** Counts an attempt of a worker that asked this process for its task. */
   attempt(attempt: AttemptInfo, now = Date.now()): void {
-    const { taker, since, outcome } = attempt;
-    const { worker } = taker;
+    const { since, outcome } = attempt;
+    const worker = attempt.worker.name;
     const without = this.#withoutResult.get(worker) ?? 0;
     this.#withoutResult.set(worker, without + (lacksResult(attempt) ? 1 : 0));
     if (outcome === null) this.#begin(worker, since);

@@ -62,7 +62,7 @@ export class OwnRows {
     for (const other of living) {
       // Whoever completes its task already has written its row.
       const hasWritten = this.#completing.has(other.token) || this.#runs.get(other.token)?.found != null;
-      if (other.token !== token && other.taker.pid === NO_PID && !hasWritten)
+      if (other.token !== token && other.worker.pid === NO_PID && !hasWritten)
         run.others.set(other.token, { taskId: other.taskId, isCompleting: false });
     }
     const rows = await this.#look(taskId);

@@ -130,8 +130,8 @@ export class RequestHandler {
     if (unique && !done.earlier) await this.#endEarlier(worker);
     done.earlier = true;
     if (await this.#isRefused(worker)) return NO_TASK;
-    const taker = { worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
-    const attempt = await queue.take(taker, { lifetime });
+    const asker = { name: worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
+    const attempt = await queue.take(asker, { lifetime });
     if (attempt === null) {
       this.#expected.delete(worker);
       await this.#tellOfPause(worker);
@@ -144,7 +144,7 @@ export class RequestHandler {
       token,
       taskId: task.id,
       taskName: task.name,
-      taker,
+      worker: asker,
       since: Date.now(),
       ended: null,
       outcome: null,
@@ -179,7 +179,7 @@ export class RequestHandler {
     await queue.requeue(info.token, 'it was revoked');
     const attempts = await queue.attempts({ taskId: info.taskId });
     const { outcome, error } = attempts.find(({ token }) => token === info.token) ?? info;
-    if (outcome === 'lost') this.#expected.delete(info.taker.worker);
+    if (outcome === 'lost') this.#expected.delete(info.worker.name);
     if (outcome !== null && this.#given.has(info.token)) this.#reportEnd(info, outcome, error);
   }
 
@@ -196,7 +196,7 @@ export class RequestHandler {
     const { queue } = this.#options;
     const error = `${worker} asked for another task without reporting on this one`;
     for (const attempt of await queue.attempts('living')) {
-      if (attempt.taker.pid !== NO_PID || attempt.taker.worker !== worker) continue;
+      if (attempt.worker.pid !== NO_PID || attempt.worker.name !== worker) continue;
       if ((await queue.fail(attempt.token, { error, retry: true })) === null) continue;
       this.#reportEnd(attempt, 'failed', error);
       await this.#noteFailure(worker, attempt.taskId, error);
@@ -276,7 +276,7 @@ export class RequestHandler {
   async #noteCompleted(ended: AttemptInfo): Promise<void> {
     const attempt = await this.#current(ended);
     if (attempt === undefined || !lacksResult(attempt)) return;
-    const { worker, host } = attempt.taker;
+    const { name: worker, host } = attempt.worker;
     const key = `${host} ${worker}`;
     const count = (this.#withoutResult.get(key) ?? 0) + 1;
     this.#withoutResult.set(key, count);
@@ -324,7 +324,7 @@ export class RequestHandler {
       if (row.task.name !== task) continue;
       known = true;
       const attempts = (await queue.attempts({ taskId: row.task.id })).filter(
-        ({ taker }) => taker.pid === NO_PID && taker.worker === worker,
+        (attempt) => attempt.worker.pid === NO_PID && attempt.worker.name === worker,
       );
       if (attempts.length > 0) return attempts.reverse();
     }

@@ -13,8 +13,8 @@ export const MAX_DELAY_MS = 60_000;
 
 /** A process that takes tasks. */
 export interface WorkerInfo {
-  /** The worker's name for people and for its log: `gpu0`. */
-  worker: string;
+  /** For people and for its log: `gpu0`. */
+  name: string;
   host: string;
   pid: number;
   /** UUIDs of the GPUs on which it runs tasks. */
@@ -44,7 +44,7 @@ export interface AttemptInfo {
   token: string;
   taskId: string;
   taskName: string;
-  taker: WorkerInfo;
+  worker: WorkerInfo;
   /** ms since the epoch. */
   since: number;
   ended: number | null;
@@ -61,8 +61,8 @@ export interface AttemptInfo {
 export const NO_PID = 0;
 
 /** Whether an attempt over TCP completed its task, and sent no result. */
-export function lacksResult({ taker, outcome, submitted }: AttemptInfo): boolean {
-  return taker.pid === NO_PID && outcome === 'completed' && !submitted;
+export function lacksResult({ worker, outcome, submitted }: AttemptInfo): boolean {
+  return worker.pid === NO_PID && outcome === 'completed' && !submitted;
 }
 
 /** A task with its fate, for lists. */
@@ -180,7 +180,7 @@ export interface Queue {
    * @param lifetime for workers without a heartbeat: after so many ms the task may be given out again. Undefined: it is the attempt's while
    *   this process or any process with the descriptors lives.
    */
-  take(taker: WorkerInfo, options?: { lifetime?: number }): Promise<Attempt | null>;
+  take(worker: WorkerInfo, options?: { lifetime?: number }): Promise<Attempt | null>;
   /**
    * Ends lost attempts as `take` does: those whose processes have ended silently, or whose lifetime is over. Costs little if there are none.
    */

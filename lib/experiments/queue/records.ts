@@ -150,8 +150,8 @@ export function attemptInfoOf(record: StoredAttempt): AttemptInfo {
     token: readText(record.token),
     taskId: readText(record.id),
     taskName: readText(record.name),
-    taker: {
-      worker: readText(worker),
+    worker: {
+      name: readText(worker),
       host: readText(host),
       pid: readCount(pid),
       gpus: Array.isArray(gpus) ? gpus.filter((gpu) => typeof gpu === 'string') : [],

@@ -366,7 +366,7 @@ export class ResultTables {
       if (!table.waiting.has(task) || !table.shared.fits(task)) continue;
       const attempts = await this.queue.attempts({ taskId: completion.task.id });
       const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-      if (last?.taker.pid !== NO_PID) continue;
+      if (last?.worker.pid !== NO_PID) continue;
       const content = contentOf(completion.result);
       if (content === '' && last.submitted && table.cover(task)) continue;
       const row = table.shared.find(task, content, fills);

@@ -152,8 +152,8 @@ export class Worker {
     if (claim === null) return null;
     const { host = hostName(), queue } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
-    const taker = { worker: nameOf(claim.gpus), host, pid: process.pid, gpus };
-    return this.#retry(() => queue.take(taker));
+    const worker = { name: nameOf(claim.gpus), host, pid: process.pid, gpus };
+    return this.#retry(() => queue.take(worker));
   }
 
   /** There is work: gets GPUs for it, unless others have done it meanwhile, or the queue was removed. */

@@ -7,7 +7,7 @@ const attempt: AttemptInfo = {
   token: 'a',
   taskId: 't-1',
   taskName: 'exp1_0',
-  taker: { worker: 'gpu0', host: 'elsewhere', pid: 1, gpus: ['GPU-0'] },
+  worker: { name: 'gpu0', host: 'elsewhere', pid: 1, gpus: ['GPU-0'] },
   since: 0,
   ended: null,
   outcome: null,

@@ -9,7 +9,7 @@ import { findRecordedTasks } from '../../../lib/experiments/results/find-results
 import { openSweep, type Sweep } from '../../../lib/experiments/sweep/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 
-const TAKER = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+const WORKER = { name: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
 let project = '';
 let queue: Queue;
@@ -89,7 +89,7 @@ describe('a task that would run', () => {
   test('is told from tasks that are done, run, wait, failed or were cancelled', async () => {
     const seeds = 'p: {combinations: [{seed: [1, 2, 3, 4, 5]}]}';
     await queue.enqueue((await sweepOf(seeds)).tasks());
-    const take = async () => (await queue.take(TAKER))?.token ?? '';
+    const take = async () => (await queue.take(WORKER))?.token ?? '';
     await queue.complete(await take(), { loss: 1 });
     await queue.fail(await take(), { error: 'exit code 1\nmore', retry: false });
     await take();

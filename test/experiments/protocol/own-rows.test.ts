@@ -43,9 +43,9 @@ class OwnRowsFixture {
 }
 
 function attempt(taskId: string): AttemptInfo {
-  const taker = { worker: 'gpu0', host: 'host', pid: 0, gpus: [] };
+  const worker = { name: 'gpu0', host: 'host', pid: 0, gpus: [] };
   const none = { ended: null, outcome: null, submitted: false, error: null, log: null };
-  return { token: taskId, taskId, taskName: taskId, taker, since: 0, ...none };
+  return { token: taskId, taskId, taskName: taskId, worker, since: 0, ...none };
 }
 
 test('the only row that is new is its own, whatever was there before', async () => {

@@ -25,7 +25,7 @@ export interface Engine {
   seesProcesses: boolean;
 }
 
-export const taker: WorkerInfo = { worker: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+export const worker: WorkerInfo = { name: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
 
 /** A new queue for each test, and other processes that have it. */
 export class QueueFixture {
@@ -97,7 +97,7 @@ export async function rowOf(queue: Queue, match: string): Promise<TaskRow> {
 
 /** The next task, which there must be. */
 export async function takeFrom(queue: Queue, options?: { lifetime?: number }): Promise<Attempt> {
-  const attempt = await queue.take(taker, options);
+  const attempt = await queue.take(worker, options);
   if (attempt === null) throw new Error('no task was given out');
   return attempt;
 }
@@ -105,7 +105,7 @@ export async function takeFrom(queue: Queue, options?: { lifetime?: number }): P
 /** Takes as a worker would: again when something has changed. */
 export async function takeWithin(queue: Queue, milliseconds: number): Promise<Attempt> {
   for (const end = performance.now() + milliseconds; ; ) {
-    const attempt = await queue.take(taker);
+    const attempt = await queue.take(worker);
     if (attempt !== null) return attempt;
     if (performance.now() > end) throw new Error(`no task was given out within ${milliseconds} ms`);
     await queue.changed(1_000);

@@ -8,7 +8,7 @@ import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Literal } from '../../../lib/experiments/task/index.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
-import { takeFrom, taker } from './conformance.ts';
+import { takeFrom, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
 describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRedis}`}`, () => {
@@ -109,7 +109,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
 
   test('can pause and resume the experiment', async () => {
     await seen.pause();
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     const paused = await queue.paused();
     expect(paused).toMatchObject({ by: 'person', message: 'paused in a dashboard of BullMQ' });
     await pause(5);
@@ -121,11 +121,11 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     await queue.pause('person', 'lunch');
     await seen.resume();
     expect(await queue.paused()).toMatchObject({ message: 'lunch' });
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     await queue.pause('person', 'again');
     expect(await seen.isPaused()).toBe(true);
     await queue.resume();
-    expect(await queue.take(taker)).not.toBeNull();
+    expect(await queue.take(worker)).not.toBeNull();
   });
 
   test('show metrics, the pause, and who works on a task', async () => {

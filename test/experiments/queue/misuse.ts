@@ -2,7 +2,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../../lib/errors.ts';
 import { type Queue, STATES } from '../../../lib/experiments/queue/queue.ts';
 import { exportResults } from '../../../lib/experiments/results/export.ts';
-import { taker } from './conformance.ts';
+import { worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 
 /** More is a loop without an end. */
@@ -38,7 +38,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
   enqueue: (queue) => queue.enqueue(plainTasks(44)),
   take: async (queue) => {
     for (let times = 0; times < MAX_STEPS; times++) {
-      const attempt = await queue.take(taker);
+      const attempt = await queue.take(worker);
       if (attempt === null) return;
       const { token } = attempt;
       void queue.setLog(token, { path: '/log', from: 0, to: null }).catch(() => {}); // it waits for something else to be written

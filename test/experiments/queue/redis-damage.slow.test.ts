@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { Random } from '../../support/random.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
-import { takeFrom, taker } from './conformance.ts';
+import { takeFrom, worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 import { misuse } from './misuse.ts';
 
@@ -59,9 +59,9 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     }
     await queue.cancel({ ids: ['exp1_20_2', 'exp1_21_0'] });
     await queue.retry({ ids: ['exp1_1_1'] });
-    await queue.take(taker, { lifetime: 60_000 });
-    await queue.take(taker, { lifetime: 1 }); // overdue
-    await queue.take(taker); // of somebody who gives no sign of life any longer
+    await queue.take(worker, { lifetime: 60_000 });
+    await queue.take(worker, { lifetime: 1 }); // overdue
+    await queue.take(worker); // of somebody who gives no sign of life any longer
     await queue.pause('failures', 'too many');
     await queue.close();
   }
@@ -178,7 +178,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     try {
       await queue.resume();
       const names: string[] = [];
-      for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+      for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
         names.push(attempt.task.name);
         await queue.complete(attempt.token, {});
       }

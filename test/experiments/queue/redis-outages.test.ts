@@ -3,7 +3,7 @@ import { describe, expect, type TestContext, test } from 'vitest';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { pause } from '../../support/machine.ts';
 import { noRedis, RedisServer } from '../../support/redis-server.ts';
-import { QueueFixture, rowOf, takeFrom, taker, takeWithin } from './conformance.ts';
+import { QueueFixture, rowOf, takeFrom, takeWithin, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 import { Network } from './network.ts';
 
@@ -81,7 +81,7 @@ describe
           message: expect.stringMatching(/was removed while it was in use.*Start again/),
         });
       await refused(queue.counts());
-      await refused(queue.take(taker));
+      await refused(queue.take(worker));
       await refused(queue.pause('person', 'lunch'));
       await refused(queue.enqueue([spec({ n: 2 })]));
       expect(await queue.complete(attempt.token, {})).toBe(false);
@@ -107,7 +107,7 @@ describe
       server.signal('SIGCONT');
       await pause(3_000);
       expect(attempt.signal.aborted).toBe(false);
-      expect(await insist(() => queue.take(taker))).toBeNull();
+      expect(await insist(() => queue.take(worker))).toBeNull();
       expect(await insist(() => queue.complete(attempt.token, {}))).toBe(true);
       expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', starts: 1 });
     });
@@ -140,7 +140,7 @@ describe
         expect((attempt.signal.reason as Error).message).toMatch(/could not be reached/);
         expect(again.start).toBe(2);
         // As far as anybody knows, the third start of the other task has killed its worker.
-        expect(await queue.take(taker)).toBeNull();
+        expect(await queue.take(worker)).toBeNull();
         expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
         network.mend();
         expect(await insist(() => far.complete(attempt.token, { stale: true }))).toBe(false);

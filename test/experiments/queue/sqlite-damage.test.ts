@@ -13,7 +13,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { findSQLiteQueue, openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/index.ts';
 import { Random } from '../../support/random.ts';
-import { all, rowOf, takeFrom, taker } from './conformance.ts';
+import { all, rowOf, takeFrom, worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 import { misuse } from './misuse.ts';
 
@@ -44,8 +44,8 @@ beforeAll(async () => {
   }
   await queue.cancel({ ids: ['exp1_20_2', 'exp1_21_0'] });
   await queue.retry({ ids: ['exp1_1_1'] });
-  await queue.take(taker, { lifetime: 3_600_000 }); // lasts
-  await queue.take(taker); // lost when this queue is closed
+  await queue.take(worker, { lifetime: 3_600_000 }); // lasts
+  await queue.take(worker); // lost when this queue is closed
   await queue.pause('failures', 'too many');
   await queue.manage({ host: 'here', pid: 1 });
   await queue.close();
@@ -255,7 +255,7 @@ test.each(['damaged', 'sound'])(
       const ended = (await all(queue.tasks({ state: 'completed' }))).map(({ task }) => task.name);
       const given: string[] = [];
       const takeAll = async () => {
-        for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+        for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
           given.push(attempt.task.name);
           await queue.complete(attempt.token, {});
         }
@@ -275,7 +275,7 @@ test('damaged tasks are hidden from everybody else', async () => {
   const queue = await openSQLiteQueue(path);
   try {
     const names: string[] = [];
-    for (let attempt = await queue.take(taker); attempt !== null; attempt = await queue.take(taker)) {
+    for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
       names.push(attempt.task.name);
       await queue.complete(attempt.token, {});
     }

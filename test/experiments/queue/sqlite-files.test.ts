@@ -23,7 +23,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { all, takeFrom, taker } from './conformance.ts';
+import { all, takeFrom, worker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
 /** Tests what happens to the files of a queue, and which files are none. */
@@ -122,7 +122,7 @@ test('a queue is the same under whatever path, and refused with two hard links',
   const linked = await open(join(directory, 'link.db'));
   expect(linked.url).toBe(queue.url);
   const { token } = await takeFrom(linked);
-  expect(await queue.take(taker)).toBeNull();
+  expect(await queue.take(worker)).toBeNull();
   expect(await queue.complete(token, {})).toBe(true);
   linkSync(path, join(directory, 'hard.db'));
   expect(await refusal(open(join(directory, 'hard.db')))).toMatch(/2 hard links/);
@@ -175,7 +175,7 @@ test('a database that is removed or replaced while in use is noticed', async () 
     const { token } = await takeFrom(queue);
     remove();
     expect(await refusal(queue.complete(token, {}))).toMatch(/removed or replaced/);
-    expect(await refusal(queue.take(taker))).toMatch(/removed or replaced/);
+    expect(await refusal(queue.take(worker))).toMatch(/removed or replaced/);
     await queue.changed(10_000); // doesn't keep anybody from noticing
     await queue.close();
     rmSync(directory, { recursive: true });
@@ -195,7 +195,7 @@ test('an attempt lives although the lock file was removed', async () => {
   expect(await other.manage({ host: 'here', pid: 1 })).toBeNull();
   const second = await takeFrom(other);
   expect(second.task.name).toBe('exp1_1');
-  for (const each of [queue, other]) expect(await each.take(taker)).toBeNull();
+  for (const each of [queue, other]) expect(await each.take(worker)).toBeNull();
   await queue.close();
   expect((await takeFrom(other)).task.name).toBe('exp1_0');
   expect(await other.manage({ host: 'here', pid: 1 })).not.toBeNull();
@@ -214,8 +214,8 @@ test('a database from before the attempts that live gives their numbers to nobod
   const restored = await open();
   const again = await takeFrom(restored);
   for (const { token } of attempts) expect(await restored.complete(token, {})).toBe(false);
-  expect(await restored.take(taker)).not.toBeNull();
-  expect(await restored.take(taker)).toBeNull();
+  expect(await restored.take(worker)).not.toBeNull();
+  expect(await restored.take(worker)).toBeNull();
   expect(await restored.complete(again.token, {})).toBe(true);
 });
 
@@ -281,13 +281,13 @@ test('a queue that is made where another was removed gives nothing out before ta
 
     const queue = await open();
     await queue.enqueue(plainTasks(2));
-    expect(await queue.take(taker)).toBe(null);
+    expect(await queue.take(worker)).toBe(null);
     const asked = Date.now();
     const time = await queue.nextTime();
     expect(time).toBeGreaterThan(asked);
     expect(time).toBeLessThanOrEqual(Date.now() + 1_000);
     const another = await open();
-    expect(await another.take(taker)).toBe(null);
+    expect(await another.take(worker)).toBe(null);
     await expect(before.complete(attempt.token, {})).rejects.toThrow('was removed');
     await before.close();
     expect(await queue.nextTime()).toBe(null);

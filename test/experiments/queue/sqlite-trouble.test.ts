@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { pause, until } from '../../support/machine.ts';
-import { all, rowOf, takeFrom, taker } from './conformance.ts';
+import { all, rowOf, takeFrom, worker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 import { Remote } from './remote.ts';
 
@@ -64,7 +64,7 @@ test('a client with a lifetime is not of this machine, so that its restart chang
   const raw = new DatabaseSync(path);
   raw.exec(`UPDATE attempt SET boot = 'another'`);
   raw.close();
-  expect(await queue.take(taker)).toBeNull();
+  expect(await queue.take(worker)).toBeNull();
   expect(await queue.complete(token, {})).toBe(true);
 });
 
@@ -145,7 +145,7 @@ test('a clock that is set back keeps no task waiting that was given back with a 
     await queue.requeue((await takeFrom(queue)).token, 'busy', 3_600_000);
     const time = (await queue.nextTime()) ?? 0;
     expect(time - Date.now()).toBe(60_000);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
   } finally {
     clock.mockRestore();
   }

@@ -89,7 +89,7 @@ export class FakeQueue implements Pick<Queue, Part> {
     const taskId = which === 'living' ? '' : which.taskId;
     const attempt = this.overTCP.get(taskId);
     if (attempt === undefined) return [];
-    const taker = { worker: attempt.worker, host: 'host', pid: 0, gpus: [] };
+    const worker = { name: attempt.worker, host: 'host', pid: 0, gpus: [] };
     const { submitted } = attempt;
     const outcome = 'completed';
     return [
@@ -97,7 +97,7 @@ export class FakeQueue implements Pick<Queue, Part> {
         token: '1',
         taskId,
         taskName: '',
-        taker,
+        worker,
         since: 0,
         ended: 0,
         outcome,

@@ -69,7 +69,7 @@ function resultOf(name: string): Values {
 }
 
 async function completeOne(queue: Queue): Promise<string | null> {
-  const attempt = await queue.take({ worker: 'gpu0', host: 'here', pid: process.pid, gpus: [] });
+  const attempt = await queue.take({ name: 'gpu0', host: 'here', pid: process.pid, gpus: [] });
   if (attempt === null) return null;
   await queue.complete(attempt.token, resultOf(attempt.task.name));
   return attempt.task.name;

@@ -29,7 +29,7 @@ export function attemptMethods(
     const asked = renewal.time;
     const milliseconds = lifetime === undefined ? '' : Math.ceil(lifetime);
     const answer = await connection
-      .call<Answer[] | null>('take', token, milliseconds, worker.worker, workerText(worker))
+      .call<Answer[] | null>('take', token, milliseconds, worker.name, workerText(worker))
       .catch((error) => {
         doubtful.add(token);
         throw error;
@@ -81,8 +81,8 @@ export function attemptMethods(
 }
 
 /** A worker as text, as `attemptInfoOf` and the scripts read it. */
-function workerText({ worker, host, pid, gpus }: WorkerInfo): string {
-  return JSON.stringify([wellFormed(worker), wellFormed(host), pid, gpus]);
+function workerText({ name, host, pid, gpus }: WorkerInfo): string {
+  return JSON.stringify([wellFormed(name), wellFormed(host), pid, gpus]);
 }
 
 /** Replaces halves of characters by U+FFFD: Lua's JSON refuses them. */
@@ -93,7 +93,7 @@ function wellFormed(text: string): string {
 /** The Lua of `take`. */
 export const TAKE = `
 -- A job that BullMQ has given us. The task, if it is started now.
-local function begin(id, token, taker, lifetime)
+local function begin(id, token, worker, lifetime)
   local key = P .. 'task:' .. id
   local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number')
   if fields.err then fields = {} end
@@ -119,7 +119,7 @@ local function begin(id, token, taker, lifetime)
   end
   starts = string.format('%d', starts + 1)
   local attempt = P .. 'attempt:' .. token
-  rcall('HSET', attempt, 'begun', NOW .. ' ' .. id .. ' ' .. taker)
+  rcall('HSET', attempt, 'begun', NOW .. ' ' .. id .. ' ' .. worker)
   if last then rcall('HSET', attempt, 'before', last) end
   if lifetime then
     rcall('HSET', attempt, 'deadline', NOW + lifetime)
@@ -134,14 +134,14 @@ local function begin(id, token, taker, lifetime)
   return {id, name, parameters, command, places, starts}
 end
 
-function operations.take(token, lifetime, worker, taker)
+function operations.take(token, lifetime, name, worker)
   local earlier = AGAIN and lazily('attemptOf', token)
   if earlier then
     if earlier.outcome then return false end
     return {earlier.task, lazily('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts')}
   end
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
-  local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = worker}
+  local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = name}
   local checked = false
   -- Somebody may have resumed BullMQ's queue in a dashboard: a pause of ours stands.
   local paused = rcall('HEXISTS', P .. 'settings', 'pause') == 1
@@ -153,7 +153,7 @@ function operations.take(token, lifetime, worker, taker)
       if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return gone() or false end
       checked = true
     else
-      local task = begin(id, token, taker, lifetime)
+      local task = begin(id, token, worker, lifetime)
       if task then return task end
     end
   end

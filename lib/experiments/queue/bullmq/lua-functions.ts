@@ -223,7 +223,7 @@ local function completedBy(id)
   if state == 'completed' and source ~= 'table' then return by or last, ended end
 end
 
--- Since when, id of the task, taker.
+-- Since when, id of the task, worker.
 local function begunOf(text)
   if text then return string.match(text, '^(%d+) (%S+) (.*)$') end
 end
@@ -232,10 +232,10 @@ local function attemptOf(token)
   local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error')
   if fields.err then return nil end
   local begun, outcome, deadline, result, why = unpack(fields)
-  local since, id, taker = begunOf(begun)
+  local since, id, worker = begunOf(begun)
   if not id then return nil end
   if not outcome and completedBy(id) == token then outcome = 'completed' end
-  local ok, who = pcall(cjson.decode, taker)
+  local ok, who = pcall(cjson.decode, worker)
   if not ok or type(who) ~= 'table' then who = {} end
   for i = 1, 3 do if type(who[i]) ~= 'string' and type(who[i]) ~= 'number' then who[i] = '?' end end
   return {task = id, outcome = outcome, deadline = tonumber(deadline), result = result, error = why, since = since,

@@ -211,13 +211,13 @@ local function describe(token, id)
     'deadline')
   if fields.err then fields = {} end
   local begun, ended, outcome, why, log, from, to, deadline = unpack(fields)
-  local since, _, taker = begunOf(begun)
+  local since, _, worker = begunOf(begun)
   if not outcome then
     local by, when = completedBy(id)
     if by == token then outcome, ended = 'completed', when end
   end
   local submitted = redis.pcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
-  return {id, taker or false, since or false, ended or false, outcome or false, why or false, log or false, from or false, to or false,
+  return {id, worker or false, since or false, ended or false, outcome or false, why or false, log or false, from or false, to or false,
     token, (get(id, 'name')) or id, submitted}, tonumber(deadline)
 end
 

@@ -143,7 +143,7 @@ async function take(
           token,
           task: task.number,
           start,
-          worker: withoutNUL(worker.worker),
+          worker: withoutNUL(worker.name),
           host: withoutNUL(worker.host),
           pid: worker.pid,
           gpus: JSON.stringify(worker.gpus),

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { Attempt } from '../../../../lib/experiments/queue/queue.ts';
 import { pause, until } from '../../../support/machine.ts';
-import { type QueueFixture, rowOf, takeFrom, taker } from '../conformance.ts';
+import { type QueueFixture, rowOf, takeFrom, worker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 
 /** Tests what becomes of tasks that were taken. */
@@ -12,8 +12,8 @@ export function testAttempts(fixture: () => QueueFixture): void {
     const attempts = [await takeFrom(queue), await takeFrom(other), await takeFrom(queue)];
     expect(attempts.map(({ task }) => task.parameters.n)).toEqual([0, 1, 2]);
     expect(attempts.map(({ start }) => start)).toEqual([1, 1, 1]);
-    expect(await queue.take(taker)).toBeNull();
-    expect(await other.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
+    expect(await other.take(worker)).toBeNull();
     expect(await queue.counts()).toEqual({ pending: 0, active: 3, completed: 0, failed: 0, cancelled: 0 });
   });
 
@@ -42,7 +42,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
       }
     }
     expect(order).toEqual([[0, 1], [1, 1], [0, 2], [1, 2], [0, 3], [1, 3]]); // biome-ignore format: as they come
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'failed', starts: 3, error: 'exit code 3' });
   });
 
@@ -50,7 +50,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     const queue = await fixture().opened(spec({ n: 0 }));
     const { token } = await takeFrom(queue);
     expect(await queue.fail(token, { error: 'no JSON', retry: false })).toBe('failed');
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
   });
 
   test('a start that was given back does not count', async () => {
@@ -73,7 +73,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     const queue = await fixture().opened(spec({ n: 0 }));
     const before = Date.now();
     await queue.requeue((await takeFrom(queue)).token, 'busy', 60_000);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     const next = await queue.nextTime();
     expect(next).toBeGreaterThanOrEqual(before + 60_000);
     expect(next).toBeLessThanOrEqual(Date.now() + 60_000);
@@ -85,7 +85,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     await queue.requeue(token, 'busy', 1_000);
     let again: Attempt | null = null;
     await until(async () => {
-      again = await queue.take(taker);
+      again = await queue.take(worker);
       return again !== null;
     });
     expect(Date.now()).toBeGreaterThanOrEqual(given + 1_000);
@@ -148,7 +148,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     const { token } = await takeFrom(queue);
     const other = await fixture().open();
     await other.pause('failures', 'three tasks failed');
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await queue.paused()).toMatchObject({ by: 'failures', message: 'three tasks failed' });
     await other.pause('person', 'lunch');
     await other.pause('failures', 'more failed');
@@ -160,7 +160,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect((await takeFrom(other)).task.parameters.n).toBe(1);
   });
 
-  test('attempts are listed with their takers and logs', async () => {
+  test('attempts are listed with their workers and logs', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
     const first = await takeFrom(queue);
     expect(await queue.attempts('living')).toEqual([
@@ -168,7 +168,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
         token: first.token,
         taskId: first.task.id,
         taskName: 'exp1_0',
-        taker,
+        worker,
         since: expect.any(Number),
         ended: null,
         outcome: null,
@@ -192,7 +192,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
 
   test('workers over TCP that completed tasks without a result are listed, until the tasks are retried', async () => {
     const queue = await fixture().opened(...Array.from({ length: 6 }, (_, n) => spec({ n })));
-    const overTCP = (worker: string) => queue.take({ ...taker, worker, pid: 0 }, { lifetime: 60_000 });
+    const overTCP = (name: string) => queue.take({ ...worker, name, pid: 0 }, { lifetime: 60_000 });
     const completed: string[] = [];
     for (const worker of ['gpu1', 'a\nb', 'a\nb']) {
       const attempt = (await overTCP(worker)) as Attempt;
@@ -205,7 +205,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     expect(await queue.complete(submitted.token, null)).toBe(true);
     await queue.complete(((await overTCP('gpu1')) as Attempt).token, { loss: 1 });
     await queue.complete((await takeFrom(queue)).token, null);
-    const { host } = taker;
+    const { host } = worker;
     const [first, second] = [
       { worker: 'a\nb', host, tasks: 2 },
       { worker: 'gpu1', host, tasks: 1 },

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../support/machine.ts';
 import { sendSignal, signalLiving } from '../../../support/processes.ts';
-import { type Engine, type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { type Engine, type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
@@ -14,7 +14,7 @@ export function testDeaths(
     const queue = await fixture().opened(spec({ n: 0 }));
     const remote = await fixture().remote();
     const { token } = (await remote.take()) as RemoteAttempt;
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     await remote.kill();
     const again = await takeWithin(queue, fixture().engine.recovery);
     expect(again.start).toBe(2);
@@ -35,12 +35,12 @@ export function testDeaths(
     fixture().kills(child);
     await remote.kill();
     await pause(300);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await queue.counts()).toMatchObject({ active: 1 });
     expect(await queue.attempts('living')).toHaveLength(1);
     signalLiving(child, 'SIGTERM'); // which it ignores
     await pause(100);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     sendSignal(child, 'SIGKILL');
     expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(2);
   });
@@ -58,7 +58,7 @@ export function testDeaths(
       const next = await takeFrom(queue);
       expect(next.task.parameters.n).toBe(1);
       await queue.complete(next.token, {});
-      expect(await queue.take(taker)).toBeNull();
+      expect(await queue.take(worker)).toBeNull();
       sendSignal(child, 'SIGKILL');
       const again = await takeWithin(queue, fixture().engine.recovery);
       expect([again.task.parameters.n, again.start]).toEqual([0, 2]);
@@ -72,7 +72,7 @@ export function testDeaths(
     remote.signal('SIGSTOP');
     await pause(1_000);
     // Whether its task is given out meanwhile is the engine's affair.
-    const other = await queue.take(taker);
+    const other = await queue.take(worker);
     const taken = other === null ? null : await queue.complete(other.token, { who: 'other' });
     remote.signal('SIGCONT');
     expect(await remote.ask('complete', token, { who: 'stopped' })).toBe(taken === null);
@@ -95,7 +95,7 @@ export function testDeaths(
     }
     const end = Date.now() + fixture().engine.recovery;
     while ((await queue.counts()).failed === 0 && Date.now() < end) {
-      expect(await queue.take(taker)).toBeNull();
+      expect(await queue.take(worker)).toBeNull();
       await queue.changed(1_000);
     }
     expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });

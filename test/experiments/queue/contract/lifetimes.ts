@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { pause } from '../../../support/machine.ts';
 import { WAIT_TIMEOUT_MS } from '../../../support/time.ts';
-import { type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
@@ -14,7 +14,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(descriptors).toEqual([]);
     await remote.kill();
     const queue = await fixture().open();
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect((await queue.attempts('living')).map((attempt) => attempt.token)).toEqual([token]);
     expect(await queue.submit(token, { a: 1 })).toBe(true);
     const later = await fixture().remote();
@@ -30,7 +30,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
       expect(attempt).toMatchObject({ start, task: { name: 'exp1_1' } });
       await pause(1_050);
     }
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'active', starts: 1 });
   });
@@ -53,15 +53,15 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ active: 2, pending: 0 });
   });
 
-  test('the taker of a task is shown unchanged, whatever is in the names', async () => {
+  test('the worker of a task is shown unchanged, whatever is in the names', async () => {
     const queue = await fixture().opened(spec({ n: 0 }));
-    const worker = 'gpu "0" \\ \n [ü] 🙂';
-    await queue.take({ ...taker, worker }, { lifetime: 50 });
+    const name = 'gpu "0" \\ \n [ü] 🙂';
+    await queue.take({ ...worker, name }, { lifetime: 50 });
     await pause(100);
     await queue.endLost();
     const { id } = (await rowOf(queue, 'exp1_0')).task;
     expect(await queue.attempts({ taskId: id })).toMatchObject([
-      { taker: { ...taker, worker }, error: expect.stringContaining(`worker ${worker} (PID`) },
+      { worker: { ...worker, name }, error: expect.stringContaining(`worker ${name} (PID`) },
     ]);
   });
 

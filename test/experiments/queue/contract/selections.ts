@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { until } from '../../../support/machine.ts';
-import { all, type QueueFixture, rowOf, takeFrom, taker, takeWithin } from '../conformance.ts';
+import { all, type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
@@ -19,7 +19,7 @@ export function testSelections(fixture: () => QueueFixture): void {
     expect(await queue.cancel({ ids: ['exp1_1'] })).toEqual([]); // completed
     expect(await queue.cancel({ state: 'pending' })).toEqual(['exp1_3']);
     expect(await queue.cancel('all')).toEqual([]);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await queue.counts()).toEqual({ pending: 0, active: 0, completed: 1, failed: 0, cancelled: 3 });
   });
 
@@ -43,7 +43,7 @@ export function testSelections(fixture: () => QueueFixture): void {
     const { token } = (await remote.take()) as RemoteAttempt;
     await queue.cancel('all');
     expect(await queue.retry({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
     expect(await remote.ask('complete', token, { stale: true })).toBe(false);
     // Its process has said that it is done with it.
     expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(1);
@@ -137,7 +137,7 @@ export function testSelections(fixture: () => QueueFixture): void {
       ['table', { accuracy: 1 }],
       ['table', { accuracy: 1 }],
     ]);
-    expect(await queue.take(taker)).toBeNull();
+    expect(await queue.take(worker)).toBeNull();
   });
 
   test('a row of a table is not the result of a task that was completed and then retried', async () => {
