@@ -14,7 +14,7 @@ const MAX_POLL_MS = 1_000;
 const KILL_TIMEOUT_MS = 1_000;
 
 /**
- * From now on, processes of tasks whose keeper and guard were both killed become children of this process, so that it can end
+ * From now on, processes of tasks whose keeper and watchdog were both killed become children of this process, so that it can end
  * them. Whoever starts processes in a session of their own must say so with {@link registerChild}.
  */
 export function adoptOrphans(): void {
@@ -79,7 +79,7 @@ export async function waitForEnd(pid: number, milliseconds: number, matters = tr
 
 /**
  * Kills what has become this process's without being started by it, until there is nothing left. That can only come from tasks
- * without keeper and guard: all others have a nearer parent to fall to. A command has a session of its own, and nobody of it can ever
+ * without keeper and watchdog: all others have a nearer parent to fall to. A command has a session of its own, and nobody of it can ever
  * come back into ours: what is in ours isn't touched.
  */
 export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<void> {

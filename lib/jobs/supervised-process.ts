@@ -42,8 +42,8 @@ interface Event {
 /** How often processes that should never be stopped are told to go on, in ms. */
 const HEARTBEAT_MS = 2_000;
 
-/** How long a guard may take to follow its keeper, in ms. */
-const GUARD_END_TIMEOUT_MS = 300;
+/** How long a watchdog may take to follow its keeper, in ms. */
+const WATCHDOG_END_TIMEOUT_MS = 300;
 
 /** Keepers of commands that are under way; null: not known yet. */
 const keepers = new Map<SupervisedProcess, number | null>();
@@ -81,21 +81,21 @@ export function supervise(supervising: SupervisedTask): Supervised {
   return new SupervisedProcess(pid, control, supervising.claim);
 }
 
-/** The worker's side of a keeper and its guard. */
+/** The worker's side of a keeper and its watchdog. */
 class SupervisedProcess implements Supervised {
   readonly ended: Promise<Outcome>;
-  readonly #guard: number;
+  readonly #watchdog: number;
   readonly #control: Socket;
   readonly #heartbeat: NodeJS.Timeout;
-  #guardGone = false;
+  #watchdogGone = false;
   #outcome: Outcome | null = null;
   #keeperLost = false;
   #released = false;
   #told = false;
   #left: { count: number; names: string[] } | null = null;
 
-  constructor(guard: number, control: number, claim: SupervisedTask['claim']) {
-    this.#guard = guard;
+  constructor(watchdog: number, control: number, claim: SupervisedTask['claim']) {
+    this.#watchdog = watchdog;
     keepers.set(this, null);
     this.#control = new Socket({ fd: control, readable: true, writable: true });
     let text = '';
@@ -156,39 +156,39 @@ class SupervisedProcess implements Supervised {
         break;
       case 'released':
         this.#released = true;
-        // A guard that is stopped would keep its copies of the descriptors.
-        setTimeout(() => this.#dismiss(), GUARD_END_TIMEOUT_MS).unref();
+        // A watchdog that is stopped would keep its copies of the descriptors.
+        setTimeout(() => this.#dismiss(), WATCHDOG_END_TIMEOUT_MS).unref();
     }
   }
 
-  /** Somebody who stops keeper and guard, by mistake, would stop this worker for good. */
+  /** Somebody who stops keeper and watchdog, by mistake, would stop this worker for good. */
   #wake(): void {
-    this.#guardGone ||= reap(this.#guard);
+    this.#watchdogGone ||= reap(this.#watchdog);
     const keeper = keepers.get(this) ?? null;
-    if (!this.#guardGone) signal(this.#guard, 'SIGCONT');
+    if (!this.#watchdogGone) signal(this.#watchdog, 'SIGCONT');
     else if (keeper !== null) signal(keeper, 'SIGCONT'); // it is ours by now, and not collected
   }
 
   #dismiss(): void {
-    this.#guardGone ||= reap(this.#guard);
-    if (!this.#guardGone) signal(this.#guard, 'SIGKILL');
+    this.#watchdogGone ||= reap(this.#watchdog);
+    if (!this.#watchdogGone) signal(this.#watchdog, 'SIGKILL');
   }
 
-  /** The other end is closed, so keeper and guard are ending, if they haven't ended. */
+  /** The other end is closed, so keeper and watchdog are ending, if they haven't ended. */
   async #finish(): Promise<Outcome> {
     clearInterval(this.#heartbeat);
     const keeper = keepers.get(this) ?? null;
-    while (!this.#guardGone && !(await waitForEnd(this.#guard, GUARD_END_TIMEOUT_MS)))
-      signal(this.#guard, 'SIGKILL');
-    // Without a guard it fell to us.
-    if (keeper !== null) await waitForEnd(keeper, GUARD_END_TIMEOUT_MS);
+    while (!this.#watchdogGone && !(await waitForEnd(this.#watchdog, WATCHDOG_END_TIMEOUT_MS)))
+      signal(this.#watchdog, 'SIGKILL');
+    // Without a watchdog it fell to us.
+    if (keeper !== null) await waitForEnd(keeper, WATCHDOG_END_TIMEOUT_MS);
     keepers.delete(this);
     if (!this.#released) await endOrphans(isKeeper);
     return this.#outcome ?? { kind: 'lost', text: 'the process that kept it was killed' };
   }
 }
 
-/** Whether it keeps a command that is under way, which it does also without its guard. */
+/** Whether it keeps a command that is under way, which it does also without its watchdog. */
 function isKeeper(pid: number): boolean {
   const known = [...keepers.values()];
   if (known.includes(pid)) return true;

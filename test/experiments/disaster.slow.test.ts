@@ -54,7 +54,7 @@ async function expectWhole(
 }
 
 describe('240 tasks, 45 of them done before, killed -9 in the middle and started again: 240 rows', () => {
-  const KEEPERS: Kind[] = ['keeper', 'guard'];
+  const KEEPERS: Kind[] = ['keeper', 'watchdog'];
   // Fewer tasks will do for the others.
   const some = process.env.GPU_OWNER_SOAK ? 6 : 2;
   const ways: [string, number, readonly Kind[]][] = [
@@ -156,7 +156,7 @@ test.concurrent('a sweep goes on after all of it was stopped for some seconds, a
   experiment.sweep(honest(0.1), { exp1_vary_width: { seed: range(30) } });
   const end = finished(experiment.start(['run', '--gpus', '2']));
   await until(() => starts(experiment) > 8);
-  const all: Kind[] = ['manager', 'worker', 'keeper', 'guard', 'command', 'child', 'other'];
+  const all: Kind[] = ['manager', 'worker', 'keeper', 'watchdog', 'command', 'child', 'other'];
   strike(experiment, all, 'SIGSTOP');
   await pause(4_000);
   strike(experiment, all, 'SIGCONT');

@@ -9,7 +9,7 @@ import { type Kind, type Process, processesOf } from './processes.ts';
 export type Shares = Partial<Record<Kind, number>>;
 
 /** Most processes are commands, and most of what can go wrong is in those that look after them. */
-const EVERYBODY: Shares = { manager: 2, worker: 3, keeper: 3, guard: 2, command: 3, child: 2 };
+const EVERYBODY: Shares = { manager: 2, worker: 3, keeper: 3, watchdog: 2, command: 3, child: 2 };
 
 export class Monkey {
   readonly #machine: Machine;
@@ -72,12 +72,13 @@ export class Monkey {
 }
 
 /**
- * A keeper and its guard stand in for each other. With both gone, and the worker as well, there is nobody left who could know what
+ * A keeper and its watchdog stand in for each other. With both gone, and the worker as well, there is nobody left who could know what
  * belonged to a command: that isn't promised.
  */
 function mayBeKilled(victim: Process, all: readonly Process[]): boolean {
-  if (victim.kind === 'keeper') return all.some(({ pid, kind }) => pid === victim.parent && kind === 'guard');
-  if (victim.kind === 'guard')
+  if (victim.kind === 'keeper')
+    return all.some(({ pid, kind }) => pid === victim.parent && kind === 'watchdog');
+  if (victim.kind === 'watchdog')
     return all.some(({ parent, kind }) => parent === victim.pid && kind === 'keeper');
   return true;
 }

@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import type { Machine } from '../support/machine.ts';
 
-export type Kind = 'manager' | 'worker' | 'keeper' | 'guard' | 'command' | 'child' | 'other';
+export type Kind = 'manager' | 'worker' | 'keeper' | 'watchdog' | 'command' | 'child' | 'other';
 
 export interface Process {
   pid: number;
@@ -35,7 +35,7 @@ export function processesOf(machine: Machine): Process[] {
 
 function kindOf(comm: string, words: readonly string[]): Kind {
   if (comm === 'gpu-owner-keep') return 'keeper';
-  if (comm === 'gpu-owner-guard') return 'guard';
+  if (comm === 'gpu-owner-guard') return 'watchdog';
   const exp = words.indexOf('exp');
   if (exp >= 0 && words[exp + 1] === 'run') return 'manager';
   if (exp >= 0 && words[exp + 1] === 'worker') return 'worker';

@@ -131,9 +131,9 @@ test('no zombies and no descriptors stay', async () => {
 const ways = ['fork', 'popen', 'new_session', 'stubborn_daemon', 'respawning'] as const;
 const victims = [
   ['keeper'],
-  ['guard', 'keeper'],
-  ['keeper', 'guard'],
-  ['guard', 'keeper', 'command'],
+  ['watchdog', 'keeper'],
+  ['keeper', 'watchdog'],
+  ['watchdog', 'keeper', 'command'],
 ] as const;
 
 test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way, killed] as const)))(
@@ -150,23 +150,23 @@ test.each(victims.flatMap((killed) => ways.map((way) => [killed.join(', '), way,
     expect(await one.ended).toMatchObject({
       kind: killed.includes('command' as never) ? expect.anything() : 'lost',
     });
-    expect([child, command, all.keeper, all.guard].map(isAlive)).toEqual([false, false, false, false]);
+    expect([child, command, all.keeper, all.watchdog].map(isAlive)).toEqual([false, false, false, false]);
   },
 );
 
-test('after kill -9 of the guard, the command goes on, and its end is reported', async () => {
+test('after kill -9 of the watchdog, the command goes on, and its end is reported', async () => {
   const one = task((directory) => [python, fixture('job.py'), directory, 'popen', '--stay']);
   const child = await pidIn(one.directory, 'popen-child');
   await pidIn(one.directory, 'popen-staying');
   const all = await chain();
-  sendSignal(all.guard, 'SIGKILL');
+  sendSignal(all.watchdog, 'SIGKILL');
   await pause(60);
   expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
   // Another task that loses both of its processes meanwhile doesn't cost this one its keeper.
   const two = task(['sleep', '60']);
   const other = await chain();
   sendSignal(other.keeper, 'SIGKILL');
-  sendSignal(other.guard, 'SIGKILL');
+  sendSignal(other.watchdog, 'SIGKILL');
   expect((await two.ended).kind).toBe('lost');
   expect([child, all.keeper, all.command].map(isAlive)).toEqual([true, true, true]);
   signalLiving(all.command, 'SIGTERM');
@@ -174,7 +174,7 @@ test('after kill -9 of the guard, the command goes on, and its end is reported',
   expect([child, all.keeper].map(isAlive)).toEqual([false, false]);
 });
 
-test.each(['guard', 'keeper', 'command'] as const)(
+test.each(['watchdog', 'keeper', 'command'] as const)(
   'SIGSTOP of the %s does not stop the worker',
   async (victim) => {
     const one = task((directory) => [python, fixture('job.py'), directory, 'fork', '--stay']);
@@ -184,11 +184,11 @@ test.each(['guard', 'keeper', 'command'] as const)(
     signalLiving(all[victim], 'SIGSTOP');
     one.terminate(300);
     expect(await one.ended).toMatchObject({ kind: 'killed' });
-    expect([child, all.keeper, all.guard].map(isAlive)).toEqual([false, false, false]);
+    expect([child, all.keeper, all.watchdog].map(isAlive)).toEqual([false, false, false]);
   },
 );
 
-test('a guard and a keeper that are stopped go on within seconds', async () => {
+test('a watchdog and a keeper that are stopped go on within seconds', async () => {
   const one = task((directory) => [
     'sh',
     '-c',
@@ -196,7 +196,7 @@ test('a guard and a keeper that are stopped go on within seconds', async () => {
     join(directory, 'go'),
   ]);
   const all = await chain();
-  signalLiving(all.guard, 'SIGSTOP');
+  signalLiving(all.watchdog, 'SIGSTOP');
   signalLiving(all.keeper, 'SIGSTOP');
   writeFileSync(join(one.directory, 'go'), '');
   expect(await one.ended).toEqual({ kind: 'exited', code: 0 });

@@ -74,15 +74,15 @@ export function script(text: string, ...args: string[]): string[] {
   return [python, '-c', text, ...args];
 }
 
-/** The processes of the one task that is under way: this process's children are guards. */
-export async function chain(): Promise<{ guard: number; keeper: number; command: number }> {
-  const found = { guard: 0, keeper: 0, command: 0 };
+/** The processes of the one task that is under way: this process's children are watchdogs. */
+export async function chain(): Promise<{ watchdog: number; keeper: number; command: number }> {
+  const found = { watchdog: 0, keeper: 0, command: 0 };
   await until(() => {
-    [found.guard = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
-    [found.keeper = 0] = found.guard ? childrenOf(found.guard) : [];
+    [found.watchdog = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
+    [found.keeper = 0] = found.watchdog ? childrenOf(found.watchdog) : [];
     [found.command = 0] = found.keeper ? childrenOf(found.keeper) : [];
     return found.command > 0 && isAlive(found.command);
-  }, 'a guard, a keeper and a command');
+  }, 'a watchdog, a keeper and a command');
   return found;
 }
 

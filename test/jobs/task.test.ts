@@ -35,7 +35,7 @@ interface Event {
 }
 
 interface Task {
-  /** The guard. */
+  /** The watchdog. */
   running: Running;
   control: Socket;
   events: Event[];
@@ -135,7 +135,7 @@ test('a command that can’t start is reported', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('the keeper’s start is reported first, also where it overtakes the guard', async () => {
+test('the keeper’s start is reported first, also where it overtakes the watchdog', async () => {
   const { running, events } = start(() => ['pyhton'], [], { env: slow() });
   await running.exited;
   await until(() => events.length === 3, 'all events');
@@ -245,7 +245,7 @@ test('SIGTERM to the keeper ends the task', async () => {
 });
 
 test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
-  'the guard ends everything when the keeper is killed (%s)',
+  'the watchdog ends everything when the keeper is killed (%s)',
   async (way) => {
     const task = start(job(way, '--stay'), ['--grace', '150']);
     const { running, directory, event, events, lease } = task;
@@ -261,7 +261,7 @@ test.each(['fork', 'popen', 'stubborn_daemon', 'respawning'])(
   },
 );
 
-test('the guard ends the rest when the keeper is killed after the command’s end', async () => {
+test('the watchdog ends the rest when the keeper is killed after the command’s end', async () => {
   const task = start(job('stubborn'), ['--grace', '60000']);
   const { running, event } = task;
   const { keeper } = await processes(task);
@@ -274,7 +274,7 @@ test('the guard ends the rest when the keeper is killed after the command’s en
   await running.exited;
 });
 
-test('the keeper goes on when the guard is killed', async () => {
+test('the keeper goes on when the watchdog is killed', async () => {
   const task = start(job('fork', '--stay'), ['--grace', '150']);
   const { running, control, directory, event } = task;
   const child = await pidIn(directory, 'fork-child');
@@ -288,7 +288,7 @@ test('the keeper goes on when the guard is killed', async () => {
   await until(() => !isAlive(child), 'the end of the child');
 });
 
-test('the keeper ends everything when guard and worker are killed', async () => {
+test('the keeper ends everything when watchdog and worker are killed', async () => {
   const task = start(job('popen', '--stay'), ['--grace', '150']);
   const { running, control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -299,7 +299,7 @@ test('the keeper ends everything when guard and worker are killed', async () => 
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
 
-test('the guard ends everything when keeper and worker are killed', async () => {
+test('the watchdog ends everything when keeper and worker are killed', async () => {
   const task = start(job('popen', '--stay'), ['--grace', '150']);
   const { control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -310,7 +310,7 @@ test('the guard ends everything when keeper and worker are killed', async () => 
   expect([child, command].map(isAlive)).toEqual([false, false]);
 });
 
-test('the command keeps the lease while it lives when keeper, guard and worker are killed', async () => {
+test('the command keeps the lease while it lives when keeper, watchdog and worker are killed', async () => {
   const task = start(job('popen', '--stay'));
   const { running, control, directory, lease } = task;
   const child = await pidIn(directory, 'popen-child');
@@ -332,7 +332,7 @@ test('a suspended keeper is resumed', async () => {
   const { keeper } = await processes(task);
   await pidIn(task.directory, 'fork-command');
   signalLiving(keeper, 'SIGSTOP');
-  signalLiving(task.running.pid, 'SIGSTOP'); // and a guard that is stopped, too, when somebody continues it
+  signalLiving(task.running.pid, 'SIGSTOP'); // and a watchdog that is stopped, too, when somebody continues it
   signalLiving(keeper, 'SIGSTOP');
   await until(() => stat(keeper)?.state === 'T', 'the keeper is stopped');
   task.running.kill('SIGCONT');
@@ -342,7 +342,7 @@ test('a suspended keeper is resumed', async () => {
   expect(await task.running.exited).toEqual({ code: 0, signal: null });
 });
 
-test('a guard that is stopped does not keep the lease', async () => {
+test('a watchdog that is stopped does not keep the lease', async () => {
   const task = start(job('fork', '--stay'));
   const { running, control, lease } = task;
   await pidIn(task.directory, 'fork-command');
@@ -353,7 +353,7 @@ test('a guard that is stopped does not keep the lease', async () => {
   expect(await probe.isHeld(lease)).toBe(false);
 });
 
-test('guard, keeper and command run as parent and child', async () => {
+test('watchdog, keeper and command run as parent and child', async () => {
   const task = start(job('fork', '--stay'));
   const { keeper, command } = await processes(task);
   expect(childrenOf(task.running.pid)).toEqual([keeper]);

@@ -27,7 +27,7 @@ beforeAll(() => {
 });
 
 interface Chain {
-  guard?: number | undefined;
+  watchdog?: number | undefined;
   keeper?: number | undefined;
   command?: number | undefined;
 }
@@ -63,13 +63,13 @@ class Project {
     return child;
   }
 
-  /** Processes that a worker has under way; a keeper without guard is its own child. */
+  /** Processes that a worker has under way; a keeper without watchdog is its own child. */
   chain(worker: number): Chain {
     const chain: Chain = {};
     try {
       const children = childrenOf(worker).filter(isAlive);
-      chain.guard = children.find((pid) => nameOf(pid) === 'gpu-owner-guard');
-      chain.keeper = [...(chain.guard ? childrenOf(chain.guard) : []), ...children].find(
+      chain.watchdog = children.find((pid) => nameOf(pid) === 'gpu-owner-guard');
+      chain.keeper = [...(chain.watchdog ? childrenOf(chain.watchdog) : []), ...children].find(
         (pid) => nameOf(pid) === 'gpu-owner-keep',
       );
       chain.command = chain.keeper ? childrenOf(chain.keeper)[0] : undefined;
@@ -116,11 +116,11 @@ function kill(pid: number | undefined, signal: NodeJS.Signals): void {
 const cases = [
   ['worker'],
   ['worker', 'keeper'],
-  ['worker', 'guard'],
+  ['worker', 'watchdog'],
   ['keeper'],
-  ['guard'],
-  ['keeper', 'guard'],
-  ['guard', 'keeper', 'command'],
+  ['watchdog'],
+  ['keeper', 'watchdog'],
+  ['watchdog', 'keeper', 'command'],
   ['command'],
 ];
 
@@ -129,14 +129,14 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
   async (_, killed) => {
     const one = await project(1, 600);
     const worker = one.start(0);
-    // Guard, keeper, command, and three others.
+    // Watchdog, keeper, command, and three others.
     const isWhole = () =>
       one.members().length === 6 &&
       ['deaf', 'popen', 'fork'].every((role) => existsSync(join(one.locks, `${role}-ready`)));
     await until(isWhole);
     const chain = one.chain(worker.pid as number);
     expect(chain).toEqual({
-      guard: expect.any(Number),
+      watchdog: expect.any(Number),
       keeper: expect.any(Number),
       command: expect.any(Number),
     });
@@ -148,9 +148,9 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
       // Its leases end when the last of its processes has, and not before.
       await until(async () => (await one.machine.states())[0] === 'free');
       expect(before.filter(isAlive)).toEqual([]);
-    } else if (killed.length === 1 && killed[0] === 'guard') {
+    } else if (killed.length === 1 && killed[0] === 'watchdog') {
       await pause(100);
-      expect(before.filter(isAlive)).toEqual(before.filter((pid) => pid !== chain.guard));
+      expect(before.filter(isAlive)).toEqual(before.filter((pid) => pid !== chain.watchdog));
     } else {
       // The worker goes on with another attempt, once nothing is left of this one.
       await until(() => before.filter(isAlive).length === 0);
@@ -177,10 +177,10 @@ test(
         continue;
       }
       const chain = one.chain(worker.pid as number);
-      const what = ['worker', 'keeper', 'guard', 'command', 'both', 'stop'][
+      const what = ['worker', 'keeper', 'watchdog', 'command', 'both', 'stop'][
         Math.floor(Math.random() * 6)
       ] as string;
-      // Of a task's worker, keeper and guard, one must live on, and not be suspended: nobody else knows of its processes.
+      // Of a task's worker, keeper and watchdog, one must live on, and not be suspended: nobody else knows of its processes.
       if (what === 'worker') await pause((calm.get(gpu) ?? 0) - performance.now());
       count[what] = (count[what] ?? 0) + 1;
       if (what === 'worker') {
@@ -188,9 +188,9 @@ test(
         one.start(gpu);
       } else if (what === 'both') {
         kill(chain.keeper, 'SIGKILL');
-        kill(chain.guard, 'SIGKILL');
+        kill(chain.watchdog, 'SIGKILL');
       } else if (what === 'stop') {
-        const all = [worker.pid, chain.keeper, chain.guard, chain.command];
+        const all = [worker.pid, chain.keeper, chain.watchdog, chain.command];
         const victim = all[Math.floor(Math.random() * all.length)];
         kill(victim, 'SIGSTOP');
         if (victim === worker.pid || victim === chain.command) setTimeout(() => kill(victim, 'SIGCONT'), 150);
@@ -198,7 +198,7 @@ test(
       } else {
         kill(chain[what as keyof Chain], 'SIGKILL');
       }
-      if (['keeper', 'guard', 'both'].includes(what)) {
+      if (['keeper', 'watchdog', 'both'].includes(what)) {
         calm.set(gpu, Math.max(calm.get(gpu) ?? 0, performance.now() + 1_500));
       }
       expect(one.violations()).toBe('');

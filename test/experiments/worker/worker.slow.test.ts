@@ -276,7 +276,7 @@ test.each(['polite', 'deaf', 'exit 1'])(
     await until(() => existsSync(fixture.path('started')));
     const family = (pid: number): number[] => [pid, ...childrenOf(pid).flatMap(family)];
     const all = childrenOf(process.pid).flatMap(family);
-    expect(all.length).toBeGreaterThan(2); // the guard, the keeper, the command
+    expect(all.length).toBeGreaterThan(2); // the watchdog, the keeper, the command
     worker.drain();
     signalAll(all, 'SIGTERM');
     expect((await ended).why).toBe('drained');
