@@ -48,18 +48,23 @@ from typing import (
 __version__ = "0.2.0"
 __all__ = [
     "CUDAInitialized",
+    "CUDAInitializedError",
     "Claim",
     "CommandNotFound",
+    "CommandNotFoundError",
     "GPU",
     "GPUOwner",
     "GPUOwnerError",
     "GPUScheduler",
     "GPUStatus",
     "GPUUnavailable",
+    "GPUUnavailableError",
     "Job",
     "Lease",
     "NoDriver",
+    "NoDriverError",
     "NoTask",
+    "NoTaskError",
     "NvidiasmiError",
     "Process",
     "PyCudaPlaceholder",
@@ -68,6 +73,7 @@ __all__ = [
     "TensorflowPlaceholder",
     "UsageError",
     "WaitTimeout",
+    "WaitTimeoutError",
     "claim",
     "claim_gpus",
     "cleanup_stale_locks",
@@ -122,19 +128,19 @@ class GPUOwnerError(RuntimeError):
             self.code = code
 
 
-class GPUUnavailable(GPUOwnerError):
+class GPUUnavailableError(GPUOwnerError):
     """Not enough GPUs are free now; the message has the reason for each."""
 
     code = "ERR_GPU_UNAVAILABLE"
 
 
-class WaitTimeout(GPUUnavailable, TimeoutError):
+class WaitTimeoutError(GPUUnavailableError, TimeoutError):
     """Not enough GPUs came free within the time given by `wait`, or a job didn't end. It is a built-in TimeoutError, too."""
 
     code = "ERR_TIMEOUT"
 
 
-class NoDriver(GPUOwnerError):
+class NoDriverError(GPUOwnerError):
     """There is no NVIDIA driver here, or it fails."""
 
     code = "ERR_NO_DRIVER"
@@ -146,33 +152,41 @@ class UsageError(GPUOwnerError, ValueError):
     code = "ERR_INVALID_ARGUMENT"
 
 
-class CUDAInitialized(GPUOwnerError):
+class CUDAInitializedError(GPUOwnerError):
     """CUDA already runs in this process, and no longer reads CUDA_VISIBLE_DEVICES."""
 
     code = "ERR_CUDA_INITIALIZED"
 
 
-class CommandNotFound(GPUOwnerError):
+class CommandNotFoundError(GPUOwnerError):
     """The command `gpu-owner`, or the Node.js that it needs, wasn't found."""
 
     code = "ERR_COMMAND_NOT_FOUND"
 
 
-class NoTask(GPUOwnerError):
+class NoTaskError(GPUOwnerError):
     """This program isn't run as a task of an experiment, or its task can't be read."""
 
     code = "ERR_NO_TASK"
 
 
+# The names of earlier releases.
+GPUUnavailable = GPUUnavailableError
+WaitTimeout = WaitTimeoutError
+NoDriver = NoDriverError
+CUDAInitialized = CUDAInitializedError
+CommandNotFound = CommandNotFoundError
+NoTask = NoTaskError
+
 _CLASSES = {
     "ERR_INVALID_ARGUMENT": UsageError,
-    "ERR_NO_DRIVER": NoDriver,
-    "ERR_DRIVER": NoDriver,
-    "ERR_UNSUPPORTED_PLATFORM": NoDriver,
-    "ERR_GPU_UNAVAILABLE": GPUUnavailable,
-    "ERR_TIMEOUT": WaitTimeout,
-    "ERR_CUDA_INITIALIZED": CUDAInitialized,
-    "ERR_COMMAND_NOT_FOUND": CommandNotFound,
+    "ERR_NO_DRIVER": NoDriverError,
+    "ERR_DRIVER": NoDriverError,
+    "ERR_UNSUPPORTED_PLATFORM": NoDriverError,
+    "ERR_GPU_UNAVAILABLE": GPUUnavailableError,
+    "ERR_TIMEOUT": WaitTimeoutError,
+    "ERR_CUDA_INITIALIZED": CUDAInitializedError,
+    "ERR_COMMAND_NOT_FOUND": CommandNotFoundError,
 }
 
 # For a failed program that starts gpu-owner (npx, a shell), which reports no code.
@@ -199,7 +213,7 @@ def _error(exit_code: int, output: str, command: Sequence[str], count: str = "co
             message = message[len(_PREFIX) :]
     kind = _CLASSES.get(code, GPUOwnerError)
     message = _in_python(message, count) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
-    if kind is CommandNotFound and "GPU_OWNER_NODE" not in message:
+    if kind is CommandNotFoundError and "GPU_OWNER_NODE" not in message:
         message = _NOT_FOUND.format(message)
     return kind(message, exit_code, code)
 
@@ -256,7 +270,7 @@ def _command(command: Optional[Command]) -> List[str]:
     for path in (beside, *usual):
         if os.access(path, os.X_OK):
             return [path]
-    raise CommandNotFound(_NOT_FOUND.format("The command 'gpu-owner' isn't in PATH"))
+    raise CommandNotFoundError(_NOT_FOUND.format("The command 'gpu-owner' isn't in PATH"))
 
 
 _NOT_FOUND = (
@@ -273,8 +287,8 @@ def _own_command() -> str:
     return f"{program[:400]} (pid {os.getpid()})"
 
 
-def _cannot_start(command: Sequence[str], error: OSError) -> CommandNotFound:
-    return CommandNotFound(_NOT_FOUND.format(f"'{command[0]}' can't be started: {error.strerror}"))
+def _cannot_start(command: Sequence[str], error: OSError) -> CommandNotFoundError:
+    return CommandNotFoundError(_NOT_FOUND.format(f"'{command[0]}' can't be started: {error.strerror}"))
 
 
 def _list(value: Selector, name: str) -> List[str]:
@@ -575,7 +589,7 @@ def _refuse_in_children() -> None:
         return
     if _started(int(pid)) != started:
         return
-    raise GPUUnavailable(
+    raise GPUUnavailableError(
         f"process {pid}, from which this one was started, claimed GPUs before ({devices}), and they are what CUDA shows here: use "
         "them without a claim. If this is a child of multiprocessing that runs the main module again, put the claim under "
         "`if __name__ == '__main__':`. If a launcher such as Lightning's runs the script again, start it with `gpu-owner run` in "
@@ -856,7 +870,7 @@ class Claim(_SequenceOfGPUs):
 
     def __enter__(self) -> "Claim":
         if self._holder.owner == os.getpid() and not self.held:
-            raise GPUUnavailable("this claim has ended: it was released, or its `gpu-owner hold` was killed. Claim again")
+            raise GPUUnavailableError("this claim has ended: it was released, or its `gpu-owner hold` was killed. Claim again")
         inside = contextlib.ExitStack()
         try:
             torch = getattr(sys.modules.get("torch"), "cuda", None)
@@ -931,7 +945,8 @@ def claim(
 
     While it waits, it reports on sys.stderr what it waits for. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
 
-    Raises GPUUnavailable (WaitTimeout), NoDriver, UsageError (a ValueError), CUDAInitialized, CommandNotFound, or else GPUOwnerError.
+    Raises GPUUnavailableError (WaitTimeoutError), NoDriverError, UsageError (a ValueError), CUDAInitializedError,
+    CommandNotFoundError, or else GPUOwnerError.
     All of them are RuntimeErrors. Nothing is held then.
     """
     made = Claim() if _made is None else _made
@@ -1026,7 +1041,7 @@ def _claimant_environment(
     if len(left) < count:
         names = ", ".join(f"GPU {held[digits]}" for digits in bound if digits in held)
         holds = f"; this process already holds {names} of them: use it, or release it first" if names else ""
-        raise CUDAInitialized(
+        raise CUDAInitializedError(
             f"CUDA in this process is bound to {len(bound)} GPU(s) as long as the process lives{holds}. "
             "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
         )
@@ -1038,8 +1053,8 @@ def _claimant_environment(
     return env, own
 
 
-def _initialized() -> CUDAInitialized:
-    return CUDAInitialized(
+def _initialized() -> CUDAInitializedError:
+    return CUDAInitializedError(
         f"CUDA was initialised in this process before the claim{_suspects()}, and no longer reads CUDA_VISIBLE_DEVICES. Claim first, "
         "then use what uses CUDA: importing is no problem, but torch.cuda.is_available() is use. In a notebook, restart the kernel "
         "and claim in the first cell. Or start the program with `gpu-owner run`."
@@ -1321,7 +1336,7 @@ def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
     for count in range(len(free), 0, -1):
         try:
             return _look(command, ["find", "--json", f"--gpus={count}", *args])
-        except (GPUUnavailable, UsageError):
+        except (GPUUnavailableError, UsageError):
             continue
     return []
 
@@ -1350,7 +1365,7 @@ def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:
     """Where there is no GPU, GPU Scheduler's functions answer with an empty list and a line in its log."""
     try:
         return look()
-    except NoDriver as error:
+    except NoDriverError as error:
         _scheduler_log.error("%s", error)
         return []
 
@@ -1429,7 +1444,7 @@ class Job:
     def wait(self, timeout: Union[None, float, str] = None) -> int:
         """
         Waits until it has ended, and returns its exit code: 128 + N if signal N ended it, 124 at its time limit, 143 if it was
-        cancelled before it started, 137 if it was lost. timeout: seconds or '10m'; then it raises WaitTimeout, and the job goes on.
+        cancelled before it started, 137 if it was lost. timeout: seconds or '10m'; then it raises WaitTimeoutError, and the job goes on.
         """
         limit = [] if timeout is None else [f"--timeout={_duration(timeout, 'timeout')}"]
         code, _, messages = _run(self._words, ["wait", str(self.id), *limit, *self._where])
@@ -1525,7 +1540,7 @@ def submit(
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
     wait: True (default) until GPUs are free, or for at most so long. Other parameters are those of `claim`.
 
-    Raises UsageError for what can never run, NoDriver, CommandNotFound, or else GPUOwnerError. There is no job then.
+    Raises UsageError for what can never run, NoDriverError, CommandNotFoundError, or else GPUOwnerError. There is no job then.
     """
     if isinstance(words, (str, bytes)) or not words:
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
@@ -1627,10 +1642,10 @@ class GPUScheduler:
         }
         try:
             made = claim(self.num_gpus, _made=_LateClaim(), **options)
-        except GPUUnavailable as error:
-            if options["wait"] is False or isinstance(error, WaitTimeout):
+        except GPUUnavailableError as error:
+            if options["wait"] is False or isinstance(error, WaitTimeoutError):
                 raise
-            raise WaitTimeout(str(error), error.exit_code) from error
+            raise WaitTimeoutError(str(error), error.exit_code) from error
         self.gpu_ids = list(made.__enter__())
         self._claims.append((threading.get_ident(), made))
         _scheduler_log.info("Acquired %d GPUs: %s", len(self.gpu_ids), self.gpu_ids)
@@ -1741,7 +1756,7 @@ class PyCudaPlaceholder:
 
 
 # safe-gpu's name for "nvidia-smi fails", for programs that go on without a GPU then.
-NvidiasmiError = NoDriver
+NvidiasmiError = NoDriverError
 
 
 class GPUOwner:
@@ -1865,12 +1880,12 @@ def task(default: Optional[Mapping[str, Any]] = None) -> Task:
     The task that `gpu-owner exp` runs this program for. `default` has the parameters for when it is started by hand; within a
     task they don't count. `output_dir` is relative to the project, which is the current directory unless the program changes it.
 
-    Raises NoTask if there is neither a task nor a `default`.
+    Raises NoTaskError if there is neither a task nor a `default`.
     """
     path = os.environ.get("GPU_OWNER_TASK")
     if not path:
         if default is None:
-            raise NoTask(
+            raise NoTaskError(
                 "This program isn't run by 'gpu-owner exp': GPU_OWNER_TASK isn't set. To run it by hand, say with which "
                 'parameters: gpu_owner.task(default={"lr": 0.1})'
             )
@@ -1883,11 +1898,11 @@ def task(default: Optional[Mapping[str, Any]] = None) -> Task:
             fields = json.load(file)
     except OSError as error:
         reason = "that attempt has ended" if isinstance(error, FileNotFoundError) else error.strerror
-        raise NoTask(f"The task can't be read from {path} (GPU_OWNER_TASK): {reason}") from error
+        raise NoTaskError(f"The task can't be read from {path} (GPU_OWNER_TASK): {reason}") from error
     except ValueError as error:
-        raise NoTask(f"{path} (GPU_OWNER_TASK) isn't a task: {error}") from error
+        raise NoTaskError(f"{path} (GPU_OWNER_TASK) isn't a task: {error}") from error
     if not isinstance(fields, dict) or not isinstance(fields.get("parameters"), dict):
-        raise NoTask(f"{path} (GPU_OWNER_TASK) isn't a task: it has no parameters")
+        raise NoTaskError(f"{path} (GPU_OWNER_TASK) isn't a task: it has no parameters")
     return Task(fields)
 
 

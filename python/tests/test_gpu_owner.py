@@ -641,7 +641,7 @@ class Environment(OnMachine):
             print(first[0].index, second[0].index)
             try:
                 gpu_owner.claim(wait=False)
-            except gpu_owner.GPUUnavailable as error:
+            except gpu_owner.GPUUnavailableError as error:
                 print("not in the CUDA_VISIBLE_DEVICES that was inherited" in str(error))
             second.release()
             print([gpu.index for gpu in gpu_owner.find_free_gpus()])
@@ -731,7 +731,7 @@ class WithCUDA(OnMachine):
             sys.modules["tensorflow"] = os
             try:
                 gpu_owner.claim()
-            except gpu_owner.CUDAInitialized as error:
+            except gpu_owner.CUDAInitializedError as error:
                 print(error.code, error)
             """
         ).end()
@@ -747,7 +747,7 @@ class WithCUDA(OnMachine):
                 def work():
                     try:
                         gpu_owner.claim()
-                    except gpu_owner.CUDAInitialized as error:
+                    except gpu_owner.CUDAInitializedError as error:
                         print(error.code, os.environ.get("CUDA_VISIBLE_DEVICES"))
                 thread = threading.Thread(target=work)
                 thread.start()
@@ -787,7 +787,7 @@ class WithCUDA(OnMachine):
             print(all(same(gpu) for gpu in gpus))
             try:
                 gpu_owner.claim()  # a cell that is run again
-            except gpu_owner.CUDAInitialized as error:
+            except gpu_owner.CUDAInitializedError as error:
                 print("this process already holds GPU 1, GPU 2 of them" in str(error))
             gpus.release()
             again = gpu_owner.claim(devices=2)
@@ -798,7 +798,7 @@ class WithCUDA(OnMachine):
             input()
             try:
                 gpu_owner.claim(2, wait=False)
-            except gpu_owner.GPUUnavailable as error:
+            except gpu_owner.GPUUnavailableError as error:
                 print("and 1 more" in str(error))
             print(gpu_owner.claim(wait=False))
             """
@@ -844,15 +844,15 @@ class Waiting(OnMachine):
                     sys.stderr = open(os.devnull, "w")
                     try:
                         gpu_owner.claim(wait=wait)
-                    except gpu_owner.GPUUnavailable as error:
+                    except gpu_owner.GPUUnavailableError as error:
                         print(type(error).__name__, error.code, error.exit_code, str(error).split(":")[0])
                     sys.stderr.close()
                     sys.stderr = sys.__stderr__
                 """
             )
-        unavailable = "GPUUnavailable ERR_GPU_UNAVAILABLE 75 1 GPU asked for, none is free"
+        unavailable = "GPUUnavailableError ERR_GPU_UNAVAILABLE 75 1 GPU asked for, none is free"
         self.assertEqual(lines[:2], [unavailable] * 2)
-        self.assertEqual(lines[2:], [f"WaitTimeout ERR_TIMEOUT 75 timed out after {ms} ms" for ms in (300, 200)])
+        self.assertEqual(lines[2:], [f"WaitTimeoutError ERR_TIMEOUT 75 timed out after {ms} ms" for ms in (300, 200)])
 
     def test_the_reason_of_a_failure_is_in_the_exception_alone(self):
         with self.occupied():
@@ -866,7 +866,7 @@ class Waiting(OnMachine):
         command = json.dumps(["sh", "-c", f"echo 'gpu-owner: warning: slow' >&2; sleep 0.3; printf '%s\\n' '{error}' >&2; sleep 0.3; exit 69", "sh"])
         for call in ("claim", "status"):
             code, out, err = self.start(
-                f"try: gpu_owner.{call}(command={command})\nexcept gpu_owner.NoDriver as error: print(error.code, str(error).splitlines())"
+                f"try: gpu_owner.{call}(command={command})\nexcept gpu_owner.NoDriverError as error: print(error.code, str(error).splitlines())"
             ).end()
             self.assertEqual((code, out, err), (0, "ERR_DRIVER ['broken', 'for good']\n", "gpu-owner: warning: slow\n"))
 
@@ -878,7 +878,7 @@ class Waiting(OnMachine):
                     sys.stderr = {stderr}
                     try:
                         gpu_owner.claim(wait=0.2)
-                    except gpu_owner.WaitTimeout as error:
+                    except gpu_owner.WaitTimeoutError as error:
                         print(error.code)
                     sys.stderr = sys.__stderr__
                     """
@@ -896,7 +896,7 @@ class Parameters(OnMachine):
                 try:
                     with gpu_owner.claim(wait=False, **criteria) as gpus:
                         return gpus[0].index
-                except gpu_owner.GPUUnavailable:
+                except gpu_owner.GPUUnavailableError:
                     return None
             print(which(min_free_memory="30GiB"), which(min_free_memory=30 * 1024**3), which(min_free_memory=30e9), which(min_free_memory="90GiB"))
             print(which(exclude_names=["A100", "4090"]), which(devices="*4090"), which(devices=["2", 1], exclude=2))
@@ -934,7 +934,7 @@ class Parameters(OnMachine):
             """
             try:
                 gpu_owner.claim()
-            except gpu_owner.NoDriver as error:
+            except gpu_owner.NoDriverError as error:
                 print(error.exit_code)
             """,
             {"GPU_OWNER_SIMULATE": "", "GPU_OWNER_NVML_LIBRARY": "/nonexistent"},
@@ -943,7 +943,7 @@ class Parameters(OnMachine):
 
     def test_the_code_is_the_commands_own(self):
         """Several codes share the exit code 69."""
-        for fault, error in (("init:9", "NoDriver ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):
+        for fault, error in (("init:9", "NoDriverError ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):
             self.gpu_owner("simulate", "set", f"error={fault}")
             lines = self.run_script(
                 """
@@ -965,14 +965,14 @@ class Parameters(OnMachine):
             def attempt(**options):
                 try:
                     return len(gpu_owner.claim(**options))
-                except gpu_owner.CommandNotFound as error:
+                except gpu_owner.CommandNotFoundError as error:
                     return "GPU_OWNER_COMMAND" in str(error) or "GPU_OWNER_NODE" in str(error)
             print(attempt(), attempt(command="/nonexistent/gpu-owner"), attempt(command=[sys.executable, "-c", "raise SystemExit(127)"]))
             """
         if not any(os.path.exists(path) for path in ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs")):
             self.assertEqual(self.run_script(source, env), ["True True True"])
         # Node.js isn't in PATH: gpu-owner says so itself.
-        self.assertEqual(self.run_script("print(1)\ntry: gpu_owner.claim()\nexcept gpu_owner.CommandNotFound as error: print('GPU_OWNER_NODE' in str(error))",
+        self.assertEqual(self.run_script("print(1)\ntry: gpu_owner.claim()\nexcept gpu_owner.CommandNotFoundError as error: print('GPU_OWNER_NODE' in str(error))",
                                          {**env, "GPU_OWNER_COMMAND": str(COMMAND)}), ["1", "True"])
         node = shutil.which("node")
         for command in (str(COMMAND), f"{node} '{COMMAND}'"):
@@ -1121,7 +1121,7 @@ class Reentering(OnMachine):
                 try:
                     with gpus:
                         print("runs")
-                except gpu_owner.GPUUnavailable as error:
+                except gpu_owner.GPUUnavailableError as error:
                     print("Claim again" in str(error))
             gpus = gpu_owner.claim()
             print(gpus.held)
@@ -1129,7 +1129,7 @@ class Reentering(OnMachine):
             try:
                 with gpus:
                     print("runs")
-            except gpu_owner.GPUUnavailable as error:
+            except gpu_owner.GPUUnavailableError as error:
                 print("was killed" in str(error))
             """
         )
@@ -1154,7 +1154,7 @@ class AsOthersDid(OnMachine):
                 try:
                     with scheduler as gpu_ids:
                         print(gpu_ids)
-                except gpu_owner.GPUUnavailable:
+                except gpu_owner.GPUUnavailableError:
                     print("none")
             """
         )

@@ -63,7 +63,7 @@ class Jobs(OnMachine):
             print(job.state(), job.wait())
             """
         )
-        self.assertEqual(lines, ["WaitTimeout ERR_TIMEOUT 75"] * 3 + ["cancelled 143"])
+        self.assertEqual(lines, ["WaitTimeoutError ERR_TIMEOUT 75"] * 3 + ["cancelled 143"])
 
     def test_a_wait_that_somebody_kills_is_no_end_of_the_job(self):
         lines = self.run_script(

@@ -114,9 +114,14 @@ class Signatures(unittest.TestCase):
             self.skipTest("none of the originals is installed (pip install safe-gpu)")
 
     def test_kinds_of_errors(self):
-        for error, kinds in ((gpu_owner.WaitTimeout, (TimeoutError, RuntimeError)), (gpu_owner.UsageError, (ValueError, RuntimeError))):
+        for error, kinds in ((gpu_owner.WaitTimeoutError, (TimeoutError, RuntimeError)), (gpu_owner.UsageError, (ValueError, RuntimeError))):
             self.assertIsInstance(error("why", 75), kinds)
             self.assertEqual((str(error("why", 75)), error("why", 75).exit_code), ("why", 75))
+
+    def test_errors_have_their_earlier_names(self):
+        for name in ("GPUUnavailable", "WaitTimeout", "NoDriver", "CUDAInitialized", "CommandNotFound", "NoTask"):
+            self.assertIs(getattr(gpu_owner, name), getattr(gpu_owner, name + "Error"))
+            self.assertIn(name, gpu_owner.__all__)
 
 
 class Scheduler(OnMachine):
@@ -269,7 +274,7 @@ class Scheduler(OnMachine):
                             print(used())
                     try:
                         gpu_owner.claim()
-                    except gpu_owner.CUDAInitialized as error:
+                    except gpu_owner.CUDAInitializedError as error:
                         print(error.code)
                     """
                 )

@@ -147,17 +147,17 @@ class Tasks(WithFiles):
         self.assertEqual(out, "{'lr': 7, 'seed': 3} 3 out None None None 1 by hand\n.\n")
 
     def test_errors(self):
-        self.assertRegex(self.complaint("gpu_owner.task()", inside=False), r"NoTask: .*GPU_OWNER_TASK isn't set.*default=")
+        self.assertRegex(self.complaint("gpu_owner.task()", inside=False), r"NoTaskError: .*GPU_OWNER_TASK isn't set.*default=")
         self.assertRegex(self.complaint("gpu_owner.task()['momentum']"), r"KeyError: .*momentum: .*no such parameter.* dataset, width")
         for key, attribute in (("output_dir", "output_dir"), ("phase_name", "phase"), ("seed", "seed")):
             self.assertIn(f"{key}: is not a parameter; write task.{attribute}", self.complaint(f"gpu_owner.task()['{key}']"))
         self.write("{")
-        self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTask: .*task.json.* isn't a task: ")
+        self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTaskError: .*task.json.* isn't a task: ")
         self.write("[]")
-        self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTask: .* it has no parameters")
+        self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTaskError: .* it has no parameters")
         os.unlink(self.task)
-        self.assertRegex(self.complaint("gpu_owner.task(default={})"), r"NoTask: .*task.json.*: that attempt has ended")
-        self.assertEqual(self.run_program("print(issubclass(gpu_owner.NoTask, RuntimeError), gpu_owner.NoTask('').code)"), "True ERR_NO_TASK\n")
+        self.assertRegex(self.complaint("gpu_owner.task(default={})"), r"NoTaskError: .*task.json.*: that attempt has ended")
+        self.assertEqual(self.run_program("print(issubclass(gpu_owner.NoTaskError, RuntimeError), gpu_owner.NoTaskError('').code)"), "True ERR_NO_TASK\n")
 
 
 class Results(WithFiles):
