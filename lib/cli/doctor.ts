@@ -4,7 +4,7 @@ import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { doctorPage } from './doctor-page.ts';
 import { type Option, type Parsed, refuseWords } from './options.ts';
-import { isTerminal, print, say } from './output.ts';
+import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
 
@@ -23,10 +23,7 @@ async function doctor(parsed: Parsed): Promise<void> {
   print(
     values.json
       ? JSON.stringify(findings, null, 2)
-      : doctorPage(findings, {
-          width: (isTerminal(1) && process.stdout.columns) || Number(process.env.COLUMNS) || 80,
-          colour: isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb',
-        }),
+      : doctorPage(findings, { width: pageWidth(), colour: hasColour() }),
   );
   // Not by an exit code to be: processes that hang must not keep this one.
   process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);

@@ -1,13 +1,12 @@
 import { idleText } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
-import { nativeOrNull } from '../native.ts';
 import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords, usage } from './options.ts';
-import { isTerminal, print } from './output.ts';
+import { pageWidth, print } from './output.ts';
 
 async function jobs(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
@@ -15,7 +14,7 @@ async function jobs(parsed: Parsed): Promise<void> {
   const user = values.user === undefined ? null : String(values.user);
   if (user === '') throw usage('--user needs the name of a user');
   if (isForHosts(values)) {
-    const shown = (jobs: readonly Job[]) => (jobs.length === 0 ? 'No jobs.' : table(jobs, columns()));
+    const shown = (jobs: readonly Job[]) => (jobs.length === 0 ? 'No jobs.' : table(jobs, pageWidth()));
     return askFleet('jobs', parsed, 'jobs', ({ host, records }) => `${host}:\n${shown(records)}\n`);
   }
   const listed = listJobs({
@@ -28,16 +27,12 @@ async function jobs(parsed: Parsed): Promise<void> {
     return print([...new Set(words.filter(Boolean))].join('\n'));
   }
   if (values.json) return print(JSON.stringify(listed, null, 2));
-  if (listed.length > 0) return print(table(listed, columns()));
+  if (listed.length > 0) return print(table(listed, pageWidth()));
   print(
     user === null
       ? `No jobs.${values.all ? '' : ' `gpu-owner jobs --all` lists old ones, too.'}`
       : 'No jobs.',
   );
-}
-
-function columns(): number {
-  return (isTerminal(1) && nativeOrNull()?.processColumns(1)) || 80;
 }
 
 const COLUMNS = [

@@ -1,5 +1,5 @@
 import { fstatSync, writeSync } from 'node:fs';
-import { native } from '../native.ts';
+import { native, nativeOrNull } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 
 /** As in sysexits.h. */
@@ -46,4 +46,18 @@ export function isTerminal(descriptor: number): boolean {
   } catch {
     return process.getBuiltinModule('node:tty').isatty(descriptor);
   }
+}
+
+/**
+ * The columns of a page on standard output: those of its terminal; without one, those of COLUMNS, or the default. Node's streams know
+ * them only after node:tty was loaded.
+ */
+export function pageWidth(otherwise = 80): number {
+  const terminal = isTerminal(1) ? (nativeOrNull()?.processColumns(1) ?? process.stdout.columns) : 0;
+  return terminal || Number(process.env.COLUMNS) || otherwise;
+}
+
+/** Whether a page on standard output has colours. */
+export function hasColour(): boolean {
+  return isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
 }

@@ -12,7 +12,7 @@ import {
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Parsed, refuseWords, type Values } from './options.ts';
-import { isTerminal, print, write } from './output.ts';
+import { hasColour, pageWidth, print, write } from './output.ts';
 
 const EXIT_FAILED = 1;
 const DEFAULT_TIMEOUT = '5m';
@@ -65,11 +65,8 @@ const MAX_WIDTH = 110;
 
 /** Results for people, one line each as soon as it is known, and a summary at the end. */
 class Page {
-  readonly #width = Math.min(
-    Math.max((isTerminal(1) && process.stdout.columns) || Number(process.env.COLUMNS) || 80, MIN_WIDTH),
-    MAX_WIDTH,
-  );
-  readonly #colour = isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
+  readonly #width = Math.min(Math.max(pageWidth(), MIN_WIDTH), MAX_WIDTH);
+  readonly #colour = hasColour();
 
   add({ name, result, detail, remedy }: CheckResult): void {
     const start = RESULT_WIDTH + 2 + NAME_WIDTH;

@@ -3,7 +3,7 @@ import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
 import { type Parsed, refuseWords } from './options.ts';
-import { isTerminal, print } from './output.ts';
+import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 import { statusTable } from './status-table.ts';
 
@@ -37,8 +37,7 @@ async function status(parsed: Parsed): Promise<void> {
 
 function table(gpus: readonly GPUStatus[]): string {
   if (gpus.length === 0) return 'The driver reports no GPU.';
-  const colour = isTerminal(1) && !process.env.NO_COLOR && process.env.TERM !== 'dumb';
-  return statusTable(gpus, { width: Number(process.env.COLUMNS) || 80, colour });
+  return statusTable(gpus, { width: pageWidth(), colour: hasColour() });
 }
 
 export const COMMAND: Command = {

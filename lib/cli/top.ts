@@ -1,6 +1,5 @@
 import { checkOptions } from '../claims/index.ts';
 import { chooseHosts } from '../fleet/index.ts';
-import { nativeOrNull } from '../native.ts';
 import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
@@ -8,7 +7,7 @@ import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { HOSTS, isForHosts, timeoutOf, wordsOf } from './hosts.ts';
 import { type Parsed, refuseWords, usage, type Values } from './options.ts';
-import { isTerminal, print, write } from './output.ts';
+import { isTerminal, pageWidth, print, write } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
 const MIN_INTERVAL_MS = 100;
@@ -30,7 +29,7 @@ async function top(parsed: Parsed): Promise<void> {
   if (values.json) return printJSON(view, values.interval === undefined ? null : interval);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook), options);
-  const show = (end: string) => write(1, plainPicture(view, columns(), options) + end);
+  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);
   if (values.interval !== undefined) return view.watch(interval, () => show('\n'));
   await view.look();
   show('');
@@ -49,7 +48,7 @@ async function topOfHosts({ values }: Parsed, interval: number, options: TopOpti
   const watch = (onNews: () => void) => view.watch(words, timeout, onNews);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, watch, options);
-  const show = (end: string) => write(1, plainPicture(view, columns(), options) + end);
+  const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);
   if (values.interval !== undefined) {
     const timer = setInterval(() => show('\n'), interval);
     return watch(() => {}).finally(() => clearInterval(timer));
@@ -78,10 +77,6 @@ function sortKey({ sort = 'gpu' }: Values): SortKey {
   const key = SORT_KEYS.find((each) => each === sort);
   if (key !== undefined) return key;
   throw usage(`--sort: ${showValue(sort)} is unknown; use ${SORT_KEYS.join(', ')}`);
-}
-
-function columns(): number {
-  return (isTerminal(1) && nativeOrNull()?.processColumns(1)) || Number(process.env.COLUMNS) || PLAIN_COLUMNS;
 }
 
 export const COMMAND: Command = {

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { command, finished, Machine, output, pause, python } from '../support/machine.ts';
+import { TestTerminal } from '../support/terminal.ts';
 
 const MACHINES = [
   'h200x8',
@@ -144,6 +145,17 @@ test('a reason with words longer than the line is broken, not cut', async () => 
   const { stdout } = await machine.runCommand(['status'], { env: { GPU_OWNER_MACHINE_CONFIG: name } });
   expectToFit(stdout);
   expect(stdout.replaceAll(/\s/g, '')).toContain(`bannedby${name}`);
+});
+
+test('the table is as wide as its terminal', async () => {
+  machine = new Machine(1);
+  const name = join(machine.directory, 'a'.repeat(120));
+  writeFileSync(name, 'exclude: [0]\n');
+  const env = { ...process.env, ...machine.env, GPU_OWNER_MACHINE_CONFIG: name };
+  const terminal = new TestTerminal([process.execPath, command, 'status'], { columns: 250, env });
+  await terminal.shows(/banned by/);
+  expect(terminal.lines.find((line) => line.includes('banned by'))).toContain(name);
+  terminal.close();
 });
 
 describe('colours and terminals', () => {

@@ -10,7 +10,7 @@ import {
 import { fitColumns, formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
-import { isTerminal, print } from '../output.ts';
+import { isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { placeOf, QUEUE, sameQueue } from './options.ts';
 import { counts, seconds } from './render.ts';
@@ -32,8 +32,7 @@ async function status(parsed: Parsed): Promise<void> {
           const json = experimentJSON(placeOf(values).directory, queue.url, now);
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
         } else {
-          const width = Number(process.env.COLUMNS) || 80;
-          const page = statusPage(now, { width, now: Date.now(), options: sameQueue(values) });
+          const page = statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });
           print(`${interval !== null && isTerminal(1) ? CLEAR : ''}${page}`);
         }
         if (interval === null) return;
