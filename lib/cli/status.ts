@@ -1,11 +1,24 @@
 import { checkOptions, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
+import { isInstance, label } from '../gpus/index.ts';
+import { sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
-import { statusTable } from './status-table.ts';
+
+const PLACE_WIDTH = 3;
+const NAME_WIDTH = 24;
+const INDENT = '     ';
+const COLOURS: Record<string, string> = {
+  free: '32',
+  leased: '36',
+  busy: '33',
+  unavailable: '31',
+  excluded: '2',
+};
+const GIB = 1024 ** 3;
 
 async function status(parsed: Parsed): Promise<void> {
   const { values } = parsed;
@@ -35,9 +48,59 @@ async function status(parsed: Parsed): Promise<void> {
   }
 }
 
+/** A line per GPU or MIG instance that fits 80 columns, and below it why it isn't free. */
 function table(gpus: readonly GPUStatus[]): string {
   if (gpus.length === 0) return 'The driver reports no GPU.';
-  return statusTable(gpus, { width: pageWidth(), colour: hasColour() });
+  const width = pageWidth();
+  const colour = hasColour();
+  const header = `GPU  ${'NAME'.padEnd(NAME_WIDTH)}  ${'MEMORY (GiB)'.padStart(13)}  UTIL  ${'POWER (W)'.padStart(9)}  TEMP  STATE`;
+  const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width)]);
+  return [header, ...lines].join('\n');
+}
+
+function row(gpu: GPUStatus, colour: boolean): string {
+  const { memory } = gpu;
+  const place = label(gpu).padStart(PLACE_WIDTH);
+  const columns = [
+    place,
+    // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.
+    shortName(gpu).padEnd(NAME_WIDTH + PLACE_WIDTH - place.length),
+    `${gib(memory.usedBytes)} / ${gib(memory.totalBytes).padStart(5)}`.padStart(13),
+    unit(gpu.utilizationPercent, '%').padStart(4),
+    `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
+    unit(gpu.temperatureCelsius, 'C').padStart(4),
+    colour && Object.hasOwn(COLOURS, gpu.state)
+      ? `\u001b[${COLOURS[gpu.state]}m${gpu.state}\u001b[0m`
+      : gpu.state,
+  ];
+  return columns.join('  ');
+}
+
+function reasonLines(gpu: GPUStatus, width: number): string[] {
+  if (gpu.reason === null) return [];
+  const columns = Math.max(width, 40) - INDENT.length;
+  // Its first words repeat the state, and paths can be longer than a line.
+  const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');
+  return wrapText(reason, columns).map((line) => INDENT + line);
+}
+
+/** Leaves out of an instance's name the name of its GPU, which is in the line above. */
+function shortName(gpu: GPUStatus): string {
+  const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
+  const short = isInstance(gpu) ? name.replace(/^.* (?=MIG )/, '  ') : name;
+  return short.length <= NAME_WIDTH ? short : `${short.slice(0, NAME_WIDTH - 1)}…`;
+}
+
+function gib(bytes: number | null): string {
+  return bytes === null ? '?' : (bytes / GIB).toFixed(1);
+}
+
+function round(value: number | null): string {
+  return value === null ? '?' : String(Math.round(value));
+}
+
+function unit(value: number | null, symbol: string): string {
+  return value === null ? '?' : `${Math.round(value)}${symbol}`;
 }
 
 export const COMMAND: Command = {

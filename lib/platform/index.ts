@@ -5,6 +5,7 @@ export {
   isLoopback,
   parseEndpoint,
   plainAddress,
+  readToken,
   type SocketFile,
 } from './endpoint.ts';
 export {
@@ -97,4 +98,3 @@ export {
   type Wait,
   type Waiting,
 } from './time.ts';
-export { readToken } from './token-file.ts';

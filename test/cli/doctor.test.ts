@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { doctorPage } from '../../lib/cli/doctor-page.ts';
+import { doctorPage } from '../../lib/cli/doctor.ts';
 import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
 import { launcher, Machine, python } from '../support/machine.ts';
 
