@@ -43,8 +43,21 @@ export function inMemory(directory) {
 }
 
 export function removeDirectories(directory) {
-  for (const each of [directory, counterpart(directory)]) {
-    rmSync(each, { recursive: true, force: true, maxRetries: 5 });
+  for (const each of [directory, counterpart(directory)]) removeDirectory(each);
+}
+
+const REMOVAL_TIMEOUT_MS = 5_000;
+
+/** Removes a directory, also if a process that has been killed makes a file there by its last system call. */
+export function removeDirectory(path) {
+  for (const end = performance.now() + REMOVAL_TIMEOUT_MS; ; ) {
+    try {
+      // Its own retries don't help: they never list a directory again.
+      return rmSync(path, { recursive: true, force: true });
+    } catch (error) {
+      if (performance.now() > end) throw error;
+    }
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20);
   }
 }
 

@@ -1,9 +1,10 @@
 // npm run bench -- paired: two variants of this package, measured in turn, so that whatever else the machine does befalls both.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { removeDirectory } from './leftovers.js';
 import { environment, median } from './measure.js';
 
 const HELP = `Usage: npm run bench -- paired --against DIR [OPTIONS] [-- ARGUMENTS]
@@ -158,6 +159,6 @@ export function main(words) {
     );
     return 0;
   } finally {
-    rmSync(base, { recursive: true, force: true, maxRetries: 5 });
+    removeDirectory(base);
   }
 }

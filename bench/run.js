@@ -15,7 +15,7 @@ import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
 import { beside, names as known, load as loadBenchmark } from './benchmarks.js';
 import { absences, writeDocs } from './docs.js';
-import { endLeftovers, removeDirectories } from './leftovers.js';
+import { endLeftovers, removeDirectories, removeDirectory } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
 import { duration } from './numbers.js';
 import { main as comparePairs } from './paired.js';
@@ -130,7 +130,7 @@ async function main() {
     }
   } finally {
     await Promise.allSettled(begun.values()); // whose directories are in there
-    rmSync(base, { recursive: true, force: true, maxRetries: 5 });
+    removeDirectory(base);
   }
   if (stopped.signal.aborted) {
     console.error(`bench: stopped by ${stopped.signal.reason}; nothing was written`);

@@ -11,6 +11,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir, userInfo } from 'node:os';
 import { delimiter, dirname, join, resolve } from 'node:path';
+import { removeDirectory } from '../bench/leftovers.js';
 import { DARK, recording, Terminal } from './terminal.js';
 
 const root = dirname(import.meta.dirname);
@@ -183,5 +184,5 @@ try {
   await ended;
   for (const terminal of open) terminal.kill();
   await Promise.all(open.map(({ closed }) => closed));
-  rmSync(place, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
+  removeDirectory(place);
 }

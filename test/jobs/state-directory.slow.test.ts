@@ -160,7 +160,7 @@ describe('a restart of the machine', () => {
       expect((await jobs.run(['cancel', '7'])).code).toBe(0);
       await until(async () => (await jobs.find(4)).position === 1);
       await jobs.end();
-      if (files === 'lock files are gone') await removeDirectory(machine.lockDirectory);
+      if (files === 'lock files are gone') removeDirectory(machine.lockDirectory);
       letGo('go');
 
       const run = (args: string[]) => machine.run(inNewBoot([process.execPath, command, ...args]));
@@ -198,7 +198,7 @@ describe('a lock directory whose files are removed', () => {
     const before = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
     const waiting = await jobs.submit(['true']);
     await until(async () => (await jobs.find(waiting)).position === 1);
-    await removeDirectory(machine.lockDirectory);
+    removeDirectory(machine.lockDirectory);
     expect(await states()).toEqual(['1 running', '2 waiting', '3 waiting']);
     const after = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
     await until(async () => existsSync(machine.lockDirectory)); // another file now
@@ -217,7 +217,7 @@ describe('a lock directory whose files are removed', () => {
     const record = () => readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608);
     const end = () => JSON.parse(record());
     await until(() => record().startsWith('{') && end().pid > 0);
-    await removeDirectory(machine.lockDirectory);
+    removeDirectory(machine.lockDirectory);
     for (const pid of [end().front, end().keeper]) sendSignal(pid, 'SIGKILL');
     await until(() => !isAlive(end().front) && !isAlive(end().keeper));
     expect(await jobs.find(id)).toMatchObject({ state: 'running' });
@@ -274,7 +274,7 @@ describe('the state directory', () => {
     await jobs.reach(1, 'running');
     await jobs.submit(['--', 'sh', '-c', `echo 2 >>${told}`]);
     await until(async () => (await jobs.find(2)).position === 1);
-    await removeDirectory(machine.stateDirectory());
+    removeDirectory(machine.stateDirectory());
     expect((await jobs.list()).map(({ id, state }: ListedJob) => [id, state])).toEqual([
       [null, 'running'],
       [null, 'waiting'],

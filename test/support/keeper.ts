@@ -1,10 +1,11 @@
 // Starts the keeper as gpu-owner does, and watches the leases from outside.
 import { type ChildProcess, execFileSync, type StdioOptions, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { afterAll, afterEach } from 'vitest';
+import { removeDirectory } from '../../bench/leftovers.js';
 import { binaries } from './binaries.ts';
 import { childrenOf, isAlive, nameOf, processState, sendSignal, signalLiving } from './processes.ts';
 import { pause, until } from './time.ts';
@@ -210,8 +211,5 @@ afterEach(() => {
   for (const { child } of processes.splice(0)) {
     if (child.exitCode === null && child.signalCode === null) killTree(child.pid as number);
   }
-  for (const directory of directories.splice(0)) {
-    // A process that has been killed may still end its last system call.
-    rmSync(directory, { recursive: true, force: true, maxRetries: 5 });
-  }
+  for (const directory of directories.splice(0)) removeDirectory(directory);
 });

@@ -1,13 +1,15 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
+import { removeDirectory } from '../../bench/leftovers.js';
 import { binaries } from './binaries.ts';
 import { killAll, treeOf } from './processes.ts';
-import { until, WAIT_TIMEOUT_MS } from './time.ts';
+import { WAIT_TIMEOUT_MS } from './time.ts';
 
 export { processState, signalAll } from './processes.ts';
 export { pause, until } from './time.ts';
+export { removeDirectory };
 
 export const root = resolve(import.meta.dirname, '../..');
 export const command = join(root, 'dist/gpu-owner.cjs');
@@ -186,26 +188,8 @@ export class Machine {
       .flatMap(({ pid }) => pid ?? []);
     // A keeper and its command live on without the front.
     await killAll(() => left.flatMap(treeOf));
-    await removeDirectory(this.directory);
+    removeDirectory(this.directory);
   }
-}
-
-/** Removes a directory also if a process that has been killed makes a file there by its last system call. */
-export async function removeDirectory(path: string): Promise<void> {
-  let error: unknown;
-  await until(
-    () => {
-      try {
-        // Its own retries don't help: they never list a directory again.
-        rmSync(path, { recursive: true, force: true });
-        return true;
-      } catch (caught) {
-        error = caught;
-        return false;
-      }
-    },
-    () => `the removal of ${path}: ${error}`,
-  );
 }
 
 type Ending = [code: number | null, signal: NodeJS.Signals | null];

@@ -1,8 +1,9 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface, type Interface } from 'node:readline';
+import { removeDirectory } from '../../bench/leftovers.js';
 import { binaries } from './binaries.ts';
 
 export const MiB = 2 ** 20;
@@ -117,8 +118,7 @@ export class Simulated {
 
   [Symbol.dispose](): void {
     for (const session of this.#sessions) session.kill();
-    // A process that has been killed may still end its last system call.
-    rmSync(join(this.directory, '..'), { recursive: true, force: true, maxRetries: 5 });
+    removeDirectory(join(this.directory, '..'));
   }
 }
 

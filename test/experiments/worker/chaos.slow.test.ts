@@ -1,6 +1,6 @@
 // Whole worker processes under kill -9 and SIGSTOP at random moments, of every process there is.
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { buildSync } from 'esbuild';
@@ -8,7 +8,7 @@ import { afterEach, beforeAll, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { binaries } from '../../support/binaries.ts';
-import { Machine, pause, python, root, until } from '../../support/machine.ts';
+import { Machine, pause, python, removeDirectory, root, until } from '../../support/machine.ts';
 import { childrenOf, isAlive, nameOf, processesWith, sendSignal } from '../../support/processes.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -91,7 +91,7 @@ class Project {
     for (const child of this.workers.values()) child.kill('SIGKILL');
     await this.queue.close();
     // Its processes may still end their last system calls; they end when it is gone.
-    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5 });
+    removeDirectory(this.directory);
     await until(() => this.members().length === 0);
     await this.machine.close();
   }
