@@ -124,8 +124,8 @@ export function* claim(
       const { gpus, leases, marks, jobFile, all, seenAt } = outcome;
       return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, seenAt, all };
     }
-    const patience = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
-    if (outcome.obstacle === 'use' || began - started > patience) {
+    const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
+    if (outcome.obstacle === 'use' || began - started > timeout) {
       return yield* refuse(outcome.candidates, outcome.obstacle === 'contention');
     }
     // Random, so that claimants who met do not meet again.

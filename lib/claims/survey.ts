@@ -119,8 +119,8 @@ export function leasesIn(directory: LockDirectory | null): Leases {
   };
 }
 
-/** A claim, as other conventions see it. @param patience how long to wait for somebody who doesn't move, in ms */
-export function claimantOf(directory: LockDirectory, record: RecordContents, patience: number): Claimant {
+/** A claim, as other conventions see it. @param timeoutMs how long to wait for somebody who doesn't move, in ms */
+export function claimantOf(directory: LockDirectory, record: RecordContents, timeoutMs: number): Claimant {
   return {
     user: record.user,
     generation: record.generation,
@@ -129,7 +129,7 @@ export function claimantOf(directory: LockDirectory, record: RecordContents, pat
       read: () => readNote(directory),
       write: (text) => writeNote(directory, noteBlock(text)),
     },
-    patience,
+    timeoutMs,
   };
 }
 

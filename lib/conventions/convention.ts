@@ -20,7 +20,7 @@ export interface Claimant extends Leases {
   /** A line of text that all claimants of the machine share; '' where there is none yet. */
   note: { read(): string; write(text: string): void };
   /** How long to wait for somebody who doesn't move, in ms. */
-  patience: number;
+  timeoutMs: number;
 }
 
 /** Keeps the others from deciding while we do. */

@@ -71,7 +71,7 @@ export class SafeGPU implements Convention {
         files.some(({ descriptor }) => isShared(descriptor, byte)),
       );
       const since = now();
-      for (const file of files) yield* share(file, byte, since, claimant.patience);
+      for (const file of files) yield* share(file, byte, since, claimant.timeoutMs);
     } catch (error) {
       leave();
       throw error;
@@ -129,9 +129,9 @@ function isShared(descriptor: number, byte?: number): boolean {
 }
 
 /** Shares the lock of the file that has this name, or goes on without: a program that is stopped must not stop us. */
-function* share(file: OpenFile, byte: number, since: number, patience: number): Waiting<void> {
+function* share(file: OpenFile, byte: number, since: number, timeoutMs: number): Waiting<void> {
   for (let i = 0; i < MAX_TRIES; i++) {
-    if (!(yield* shareThis(file, byte, since, patience))) return;
+    if (!(yield* shareThis(file, byte, since, timeoutMs))) return;
     if (file.directory.isNamed(file.descriptor, NAME)) return;
     const directory = Directory.at(file.directory.path);
     if (directory === null) return;
@@ -147,13 +147,13 @@ function* shareThis(
   { directory, descriptor }: OpenFile,
   byte: number,
   since: number,
-  patience: number,
+  timeoutMs: number,
 ): Waiting<boolean> {
   const path = directory.pathOf(NAME);
   if (native().lockTry(descriptor, OFD, SHARED, byte, 1) === 0) return true;
   let pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
   while (!isSkipped(path, pid)) {
-    if (yield* locking(descriptor, SHARED, byte, patience)) return true;
+    if (yield* locking(descriptor, SHARED, byte, timeoutMs)) return true;
     const before = pid;
     pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
     const waited = now() - since;

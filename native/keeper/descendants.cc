@@ -18,9 +18,9 @@ namespace keeper {
 
 namespace {
 
-constexpr int64_t end_patience_ms = 1000;
+constexpr int64_t end_timeout_ms = 1000;
 constexpr long first_pause_ns = 100'000;
-constexpr long longest_pause_ns = 4'000'000;
+constexpr long max_pause_ns = 4'000'000;
 
 // Enough for any job worth a message; whoever kills looks again until nobody is left.
 constexpr int most = 4096;
@@ -197,11 +197,11 @@ void end_child(pid_t child) {
   // Where it isn't ours, its number may be somebody else's by now.
   if (child <= 0 || waitpid(child, nullptr, WNOHANG) != 0) return;
   kill(child, SIGKILL);
-  const int64_t end = now_ms() + end_patience_ms;
+  const int64_t end = now_ms() + end_timeout_ms;
   timespec pause = {0, first_pause_ns};
   while (waitpid(child, nullptr, WNOHANG) == 0 && now_ms() < end) {
     nanosleep(&pause, nullptr);
-    if (pause.tv_nsec < longest_pause_ns) pause.tv_nsec *= 2;
+    if (pause.tv_nsec < max_pause_ns) pause.tv_nsec *= 2;
   }
 }
 

@@ -203,20 +203,20 @@ void Driver::add_helpers(const std::shared_ptr<Job>& job) {
   }
 }
 
-Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_thread, int64_t patience) {
+Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_thread, int64_t timeout) {
   Job& job = *shared;
   const int64_t start = monotonic_nanoseconds();
   if (spin_while(job.over, 0)) return Wait::done;
   std::unique_ptr<process::Interrupt> interrupt;
   if (on_main_thread) interrupt = std::make_unique<process::Interrupt>();
   uint64_t answered = job.answers();
-  int64_t deadline = start + patience;
+  int64_t deadline = start + timeout;
   while (!job.is_over()) {
     const int64_t now = monotonic_nanoseconds();
     const uint64_t answered_now = job.answers();
     if (answered_now != answered) {
       answered = answered_now;
-      deadline = now + patience;
+      deadline = now + timeout;
     }
     if (now >= deadline) return Wait::stalled;
     if (interrupt && interrupt->signal() != 0) return Wait::interrupted;

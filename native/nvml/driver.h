@@ -67,7 +67,7 @@ class Driver {
   template <typename Shared>
   static bool start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared);
   static void add_helpers(const std::shared_ptr<Job>& job);
-  static Wait wait_for(const std::shared_ptr<Job>& job, bool on_main_thread, int64_t patience);
+  static Wait wait_for(const std::shared_ptr<Job>& job, bool on_main_thread, int64_t timeout);
   bool hand_to_worker(const std::shared_ptr<Job>& job);
   void leave_worker();
   bool finish(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples, bool on_main_thread);

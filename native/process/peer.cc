@@ -95,8 +95,8 @@ Peer peer_of(const std::string& local_address, uint16_t local_port, const std::s
   const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
   if (descriptor < 0) return {errno, 0};
   // The kernel answers at once.
-  const timeval patience = {1, 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+  const timeval timeout = {1, 0};
+  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
   Peer peer = ask(descriptor, question);
   if (peer.error == ENOENT) {
     // No such socket, or the kernel lacks the part that answers: then it doesn't know of this end either.

@@ -25,7 +25,7 @@ constexpr int64_t kLifeless = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/w
 // The kernel blocks on one lock at a time: several are looked at so often.
 constexpr int64_t kLook = 100;
 // A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
-constexpr int64_t kPatience = 1'000;
+constexpr int64_t kTakeTimeout = 1'000;
 constexpr int64_t kStagger = 50;
 // A signal that comes just before the system call that it is to end is repeated.
 constexpr int64_t kRepeat = 50;
@@ -129,9 +129,9 @@ class Watch {
       free_since_ = 0;
     else if (free_since_ == 0)
       free_since_ = now();
-    if (!found || now() - free_since_ < kPatience) return false;
+    if (!found || now() - free_since_ < kTakeTimeout) return false;
     if (options_.queue < 0) return true;
-    const int64_t most = (now() - free_since_ - kPatience) / kStagger;
+    const int64_t most = (now() - free_since_ - kTakeTimeout) / kStagger;
     int64_t questions = 2 * most + 2;  // each finds a slot, or ends a range between two
     return count_slots(options_.queue, 0, options_.slot, questions) <= most && questions >= 0;
   }
