@@ -2,6 +2,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { openQueue } from '../../lib/experiments/queue/index.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
 import { pause } from '../support/time.ts';
@@ -52,14 +53,26 @@ describe.each(KINDS)('on $name', (kind) => {
       ]);
       const ended = finished(child);
       await output(child, /Marked 0 tasks/);
-      const { code } = await experiment.run(['worker']);
-      expect(code).toBe(0);
+      const worker = await experiment.run(['worker']);
+      expect(worker).toMatchObject({
+        code: 0,
+        stdout: expect.stringMatching(/ no task is left: 1 completed, 0 running, 0 waiting\n$/),
+      });
       await until(() => /Progress: 1\/1/.test(experiment.log()));
       await pause(500);
       expect(child.exitCode).toBeNull();
       child.kill('SIGTERM');
       // Nothing was left to do.
       expect((await ended).code).toBe(0);
+    });
+
+    test('workers of a queue without tasks say who adds them', async () => {
+      await (await openQueue(queue.env.GPU_OWNER_QUEUE ?? null, experiment.project)).close();
+      const worker = await experiment.run(['worker']);
+      expect(worker).toMatchObject({ code: 0, stderr: '' });
+      expect(worker.stdout).toMatch(
+        / the queue has no tasks; `gpu-owner exp run` and `exp manager` add them\n$/,
+      );
     });
 
     test('tasks without a command are for workers over TCP, and other workers say what is missing', async () => {

@@ -1,10 +1,11 @@
-import { joinExperiment, runWorkers } from '../../experiments/index.ts';
+import { isOver, joinExperiment, runWorkers } from '../../experiments/index.ts';
 import { onWarning } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { METRICS, metricsEndpoint, placeOf, QUEUE, workerOptions, workerSettings } from './options.ts';
+import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
 
@@ -17,8 +18,10 @@ async function worker(parsed: Parsed): Promise<void> {
     const metrics = await metricsEndpoint(values);
     const tell = (text: string) => plainScreen().line(text);
     onWarning((message) => tell(`warning: ${message}`));
-    const end = await runWorkers({ ...settings, ...experiment, metrics, tell });
-    process.exitCode = exitCodeOfWorkers(end.progress, end.workers, experiment.signals.exitCode);
+    const { progress, workers } = await runWorkers({ ...settings, ...experiment, metrics, tell });
+    if (progress?.total === 0) tell('the queue has no tasks; `gpu-owner exp run` and `exp manager` add them');
+    else if (progress !== null && isOver(progress)) tell(`no task is left: ${counts(progress)}`);
+    process.exitCode = exitCodeOfWorkers(progress, workers, experiment.signals.exitCode);
   });
 }
 
