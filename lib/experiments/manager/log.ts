@@ -202,8 +202,10 @@ export class AttemptEvents {
   /** Logs at once that an attempt of another process began, or how it ended. */
   add(attempt: AttemptInfo): void {
     const { token, taskId, outcome } = attempt;
-    if (outcome === null) this.#living.set(token, attempt);
-    else {
+    if (outcome === null) {
+      if (this.#living.has(token)) return; // the queue told first
+      this.#living.set(token, attempt);
+    } else {
       this.#ended.add(token);
       // It was read from the queue already, or was counted as lost before: then completions tell.
       if (!this.#living.delete(token)) return;
