@@ -8,7 +8,7 @@ import { Machine, until } from '../support/machine.ts';
 import { Jobs } from './background.ts';
 
 const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 30 : 500;
-const ROUNDS = 20;
+const ROUNDS = 60;
 /** Over `node -e 0`, in ms, where that takes no longer than NODE_MS: so much more on a machine that is slower. */
 const MAX_MS = 100;
 const NODE_MS = 40;

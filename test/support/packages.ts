@@ -4,10 +4,15 @@ import { join, relative } from 'node:path';
 import { binaries } from './binaries.ts';
 import { root } from './machine.ts';
 
+/** It compresses Node.js three times: half a minute on two cores that do nothing else. */
+const TIMEOUT_MS = 280_000;
+
 /** Makes packages of the binaries under test and of dist/, little compressed. */
 export function pack(to: string, kinds: string[], sources = root): void {
   const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', to];
-  execFileSync(process.execPath, [join(sources, 'scripts/package.js'), ...from, ...kinds], { stdio: 'pipe' });
+  execFileSync(process.execPath, [join(sources, 'scripts/package.js'), ...from, ...kinds], {
+    ...{ stdio: 'pipe', timeout: TIMEOUT_MS },
+  });
 }
 
 /** A copy of the sources that a test may change, with links to what was made from them. */
