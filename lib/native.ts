@@ -38,6 +38,7 @@ export interface LoadedLibrary {
 }
 
 export interface PlaceholderFailure {
+  /** CUDA's; 0: none. */
   code: number;
   stage: string;
   uuid: string;

@@ -33,7 +33,7 @@ export {
   checkOptions,
   type Settings,
 } from './options.ts';
-export { type Device, GPUOwner } from './owner.ts';
+export { type Device, GPUOwner, placeholderError } from './owner.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { type Rest, type Rested, Resting } from './resting.ts';

@@ -291,7 +291,10 @@ class Placeholder {
         },
       };
     }
-    if (typeof taken !== 'number') throw placeholderError(taken, gpus);
+    if (typeof taken !== 'number') {
+      if (taken.stage === 'uuid') throw alreadyInitialized(taken.uuid);
+      throw placeholderError(taken, gpus, "placeholder: 'none'");
+    }
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
     return new Placeholder(taken);
   }
@@ -310,36 +313,34 @@ function timeOfDay(time: Date): string {
 /** CUDA's code for a GPU in an exclusive compute mode that serves another process. */
 const DEVICE_UNAVAILABLE = 46;
 
-const WITHOUT =
-  "Without a placeholder (`placeholder: 'none'`) the lease still holds, but tools that only look at the driver don't see it.";
-
-function placeholderError(
+/**
+ * The error of a claim whose placeholder failed.
+ * @param withoutOne what a user writes for a claim without a placeholder
+ */
+export function placeholderError(
   { code, stage, uuid, text }: PlaceholderFailure,
   gpus: readonly GPU[],
+  withoutOne: string,
 ): GPUOwnerError {
-  if (stage === 'load') {
-    return new GPUOwnerError(
-      'ERR_PLACEHOLDER',
-      `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')}). ${WITHOUT}`,
-    );
-  }
-  if (stage === 'uuid') {
-    return new GPUOwnerError(
-      'ERR_CUDA_INITIALIZED',
-      `CUDA in this process doesn't show ${uuid}: it was initialised for other GPUs before the claim. Claim before anything uses CUDA.`,
-    );
-  }
   const gpu = gpus.find((one) => one.uuid === uuid);
   const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
+  const what =
+    stage === 'load'
+      ? `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')})`
+      : `the placeholder${where} failed: ${text}${code === 0 ? '' : ` (${stage}, CUDA code ${code})`}`;
   // Nobody else could compute there either, with or without a placeholder.
   const remedy =
-    code === DEVICE_UNAVAILABLE ? 'That process is not visible here; choose another GPU.' : WITHOUT;
+    code === DEVICE_UNAVAILABLE
+      ? 'That process is not visible here; choose another GPU.'
+      : `Without a placeholder (\`${withoutOne}\`) the lease still holds, but tools that only look at the driver don't see it.`;
+  const reasons =
+    gpu === undefined ? [] : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text }];
+  return new GPUOwnerError('ERR_PLACEHOLDER', `${what}. ${remedy}`, { gpus: reasons });
+}
+
+function alreadyInitialized(uuid: string): GPUOwnerError {
   return new GPUOwnerError(
-    'ERR_PLACEHOLDER',
-    `the placeholder${where} failed: ${text} (${stage}, CUDA code ${code}). ${remedy}`,
-    {
-      gpus:
-        gpu === undefined ? [] : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text }],
-    },
+    'ERR_CUDA_INITIALIZED',
+    `CUDA in this process doesn't show ${uuid}: it was initialised for other GPUs before the claim. Claim before anything uses CUDA.`,
   );
 }

@@ -1,9 +1,9 @@
 import { closeSync, writeSync } from 'node:fs';
-import type { Settings } from '../claims/index.ts';
+import { placeholderError, type Settings } from '../claims/index.ts';
 import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
-import { native, nativeFile, nativeProgram } from '../native.ts';
+import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
+import { native, nativeFile, nativeProgram, type PlaceholderFailure } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
 
@@ -178,27 +178,13 @@ function firstLine(descriptor: number): Promise<string> {
 }
 
 function check(line: string, gpus: readonly GPU[]): void {
-  if (!/^ready( \d+)?$/.test(line)) throw failure(line, gpus);
+  if (!/^ready( \d+)?$/.test(line)) throw placeholderError(failure(line), gpus, '--placeholder none');
   if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
 }
 
-function failure(line: string, gpus: readonly GPU[]): GPUOwnerError {
-  const [, code, stage, uuid, text] = /^failed (\d+) (\S+) (\S+) (.*)$/.exec(line) ?? [];
-  const gpu = gpus.find((one) => one.uuid === uuid);
-  const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
-  const what =
-    stage === 'load'
-      ? `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')})`
-      : `${text} (${stage}, CUDA code ${code})`;
-  return new GPUOwnerError(
-    'ERR_PLACEHOLDER',
-    `the placeholder${where} failed: ${line === '' ? 'CUDA did not start' : what}. ` +
-      'With `--placeholder none` the lease still holds, but tools that only look at the driver do not see it.',
-    {
-      gpus:
-        gpu === undefined
-          ? []
-          : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text ?? '' }],
-    },
-  );
+/** What a line says of why it failed. Without a line, it ended before, or said nothing for too long. */
+function failure(line: string): PlaceholderFailure {
+  const [, code, stage = '', uuid = '', text = 'CUDA did not start'] =
+    /^failed (\d+) (\S+) (\S+) (.*)$/.exec(line) ?? [];
+  return { code: Number(code ?? 0), stage, uuid, text };
 }
