@@ -27,7 +27,7 @@ export interface DriverDescription {
 }
 
 /** A driver library as it was loaded. */
-export interface LoadedLibrary {
+interface LoadedLibrary {
   /** The file, '' where there is none. */
   path: string;
   /** A symbol that it lacks though all of its kind have it, or ''. */

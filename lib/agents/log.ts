@@ -5,7 +5,7 @@ import { Refusal } from './own-command.ts';
 
 export const MAX_LOG_BYTES = 64 * 1024;
 
-export interface LogPart {
+interface LogPart {
   text: string;
   /** In bytes, as the others. */
   offset: number;

@@ -180,7 +180,7 @@ export const TRACE_POINTS = [
   'placeholder',
   'claimed',
 ] as const;
-export type TracePoint = (typeof TRACE_POINTS)[number];
+type TracePoint = (typeof TRACE_POINTS)[number];
 
 const steps = channel('gpu-owner:step');
 /** Read once: each look into the environment costs a microsecond. */

@@ -52,7 +52,7 @@ function isLeaseName(uuid: string): boolean {
   return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
 }
 
-export interface LeaseFile {
+interface LeaseFile {
   depth: number;
   /** Closed when the caller goes on. */
   descriptor: number;
@@ -79,7 +79,7 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 }
 
 /** Whether this epoch of the lease lasts. Takes nothing. */
-export function isEpochLocked(descriptor: number, generation: number): boolean {
+function isEpochLocked(descriptor: number, generation: number): boolean {
   const byte = FIRST_EPOCH + generation;
   // A longer lock is a stranger's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;

@@ -112,7 +112,7 @@ function* awaitDriverStartup(wanted: number): Effectful<GPU[]> {
 const NOTE = 'safe-gpu.sharing';
 
 /** The leases, as other conventions ask for them. @param directory null: there are none yet */
-export function leasesIn(directory: LockDirectory | null): Leases {
+function leasesIn(directory: LockDirectory | null): Leases {
   return {
     isLeased: (uuid) => directory !== null && isLeased(directory, { uuid }),
     isHeld: (uuid, generation) => directory !== null && isEpochHeld(directory, uuid, generation),

@@ -46,7 +46,7 @@ export interface CommandGroup {
 }
 
 /** Another program, at least for some of its commands; it parses its arguments. */
-export interface ForeignCommand extends DescribedCommand {
+interface ForeignCommand extends DescribedCommand {
   exec: (args: readonly string[]) => void | Promise<void>;
 }
 

@@ -48,7 +48,7 @@ export interface Parsed {
  * Where a command line of the user's begins, whose words are left alone: at the first word that is no option ('word'), at `--` only
  * ('dashes'), or nowhere.
  */
-export type CommandLine = 'word' | 'dashes' | null;
+type CommandLine = 'word' | 'dashes' | null;
 
 /** @throws ERR_INVALID_ARGUMENT, naming what is wrong */
 export function parse(args: readonly string[], table: OptionTable, commandLine: CommandLine = null): Parsed {

@@ -18,7 +18,7 @@ import type { Values } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */
-export interface WaitProgress {
+interface WaitProgress {
   onWaiting: (state: WaitingState) => void;
   /** Whether it is worth finding out how things stand while nothing changes. */
   watched: boolean;

@@ -30,7 +30,7 @@ export function checkHostName(name: unknown, option: string): string {
 }
 
 /** The last entry of a name counts. */
-export function uniqueHosts(hosts: readonly Host[]): Host[] {
+function uniqueHosts(hosts: readonly Host[]): Host[] {
   return [...new Map(hosts.map((host) => [host.name, host])).values()];
 }
 

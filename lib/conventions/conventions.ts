@@ -22,7 +22,7 @@ const ALL: Record<ConventionName, Convention> = {
 };
 
 /** A convention and whether it is used here, for `doctor`. */
-export interface ConventionInUse {
+interface ConventionInUse {
   name: ConventionName;
   active: boolean;
   /** Words: why it is used, or why not. */

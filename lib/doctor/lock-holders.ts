@@ -214,7 +214,7 @@ const LOOKS = 5;
 const LOOK_INTERVAL_MS = 250;
 
 /** A lock of an open file, and who has that open. */
-export interface LastingLock {
+interface LastingLock {
   start: number;
   pid: number;
   /** Where all locks of that open file begin. */

@@ -3,7 +3,7 @@ import type { Host } from '../config/index.ts';
 import { shellWords } from '../platform/index.ts';
 
 /** The answer of a gpu-owner on a host. */
-export interface RawAnswer {
+interface RawAnswer {
   /** The first line of `--version`; null: the host didn't say. */
   version: string | null;
   exitCode: number;

@@ -6,7 +6,7 @@ import { isInstance } from './selection.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
 /** The GPUs that an inherited CUDA_VISIBLE_DEVICES allows. */
-export interface VisibleDevices {
+interface VisibleDevices {
   /** UUIDs of whole GPUs, in CUDA's order; null: the variable is not set, all GPUs are visible. */
   uuids: string[] | null;
   /** UUIDs of MIG instances; the GPUs they are parts of are not in `uuids`. */

@@ -76,7 +76,7 @@ export function exitCodeOf({ progress, end }: StoredJob): number | null {
 }
 
 /** The jobs that are meant. */
-export interface JobFilter {
+interface JobFilter {
   /** Another user, whose background jobs can only be seen as far as locks tell; null: this one. */
   user: string | null;
   /** Also those that ended longer ago than {@link RECENT_MS}. */
@@ -85,7 +85,7 @@ export interface JobFilter {
 }
 
 /** How long an ended job is listed without being asked for, in ms. */
-export const RECENT_MS = 86_400_000;
+const RECENT_MS = 86_400_000;
 
 /** Jobs in the order of their submission, and then `run`s that were not submitted. */
 export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {

@@ -74,7 +74,7 @@ export interface JobProgress {
 }
 
 /** The end, as the keeper tells it; see native/keeper/job_file.h. */
-export interface JobEnd {
+interface JobEnd {
   keeper: number;
   front: number;
   /** The command. */

@@ -23,7 +23,7 @@ import { type ContinuedWait, restingPlace, WAITER, type WaitLine } from './waite
 export const KEEPER = 'gpu-owner-keeper';
 
 /** A wait that may go on without Node.js. */
-export interface JobWait extends WaitOptions {
+interface JobWait extends WaitOptions {
   /** The line that shows it on a terminal; missing: there is none. */
   line?: (() => WaitLine | null) | undefined;
 }

@@ -12,7 +12,7 @@ const DIRECTORIES = ['/usr/lib/systemd', '/run/systemd', '/etc/systemd'].map(
  * stays: processes go on; ends: they don't; linger: they don't in a login's scope, but the user's service manager goes on, and so does
  * what is in a scope of that.
  */
-export type AfterLogout = 'stays' | 'ends' | 'linger';
+type AfterLogout = 'stays' | 'ends' | 'linger';
 
 export function afterLogout(uid = process.geteuid?.() ?? 0): AfterLogout {
   // Without systemd there is no logind.

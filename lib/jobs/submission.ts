@@ -85,7 +85,7 @@ export function checkJobOptions({
 }
 
 /** A program that is to run in the background. */
-export interface Submission {
+interface Submission {
   /** The words of this program that the job's process begins with; the user's arguments follow. */
   start: readonly string[];
   /** For people. */
@@ -340,7 +340,7 @@ function openOutput({ output }: JobRequest, directory: string): number {
   }
 }
 
-export function describeDependencies(after: JobRequest['after']): string {
+function describeDependencies(after: JobRequest['after']): string {
   return `after ${after.map(({ id }) => `job ${id}`).join(', ')}`;
 }
 
@@ -358,7 +358,7 @@ function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobReque
 }
 
 /** 'failed with exit code 1': what became of a job that can't end with exit code 0 any more; null: it has, or may. */
-export function whyNeverOk(store: JobStore, id: number): string | null {
+function whyNeverOk(store: JobStore, id: number): string | null {
   const found = stateOf(store, id);
   if (found === null) return 'is no longer known';
   if (found.state === 'waiting' || found.state === 'running' || found.state === 'completed') return null;

@@ -16,7 +16,7 @@ export interface HTTPServer<At extends Endpoint | SocketFile = Endpoint> {
   close(): void;
 }
 
-export interface HTTPServerOptions {
+interface HTTPServerOptions {
   /** The option that names the endpoint, for messages. */
   option: string;
   /** The process doesn't end while the server is open. */

@@ -40,7 +40,7 @@ export function describeProcess(pid: number, proc = '/proc'): ProcessDescription
 }
 
 /** Some of what stands in /proc/PID/stat (proc(5)). */
-export interface ProcessStat {
+interface ProcessStat {
   name: string;
   /** R, S, D, Z, T, …; frozen processes have that of others. */
   state: string;

@@ -51,7 +51,7 @@ export function systemError(errno: number): string {
 }
 
 /** Receives what a person should know but that stops nothing. */
-export type WarningListener = (message: string) => void;
+type WarningListener = (message: string) => void;
 
 let listener: WarningListener = (message) => process.emitWarning(message, 'GPUOwnerWarning');
 /** The last that people have been told, by subject. */

@@ -48,7 +48,7 @@ export type PartMessage =
   | { result: CheckResult }
   | { done: true };
 
-export interface PartOptions {
+interface PartOptions {
   command: readonly string[];
   claim: readonly string[];
   /** The same for claims of this process. */

@@ -4,7 +4,7 @@ import { CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from '.
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
 import { Program, stopPrograms, within } from './program.ts';
 
-export interface SelftestOptions {
+interface SelftestOptions {
   /** The words that start this program again, up to its own arguments. */
   command: readonly string[];
   /** Which GPUs, and whose locks count, as the options of claims. */

@@ -26,7 +26,7 @@ export interface Step {
   action: Action;
 }
 
-export interface Scenario {
+interface Scenario {
   /** As the file names it; null: it doesn't. */
   machine: string | null;
   speed: number | null;

@@ -6,7 +6,7 @@ import { isTerminal } from '../output.ts';
 import { render, type Style } from './render.ts';
 
 /** The place where a long run says what happens. */
-export interface Screen {
+interface Screen {
   /** Prints a line that stays readable. `event`: one of many, which a live display shows as well. */
   line: (text: string, kind?: 'event' | 'message') => void;
   /** Shows the state of the run; `view` is called as often as the display is drawn. */

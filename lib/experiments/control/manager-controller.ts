@@ -6,7 +6,7 @@ import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd } from './experiment.ts';
 
-export interface ManagerControllerOptions extends ControllerOptions {
+interface ManagerControllerOptions extends ControllerOptions {
   protocol: ProtocolSettings;
   /** Goes on when every task has ended. */
   stay: boolean;

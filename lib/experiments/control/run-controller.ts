@@ -6,7 +6,7 @@ import type { WorkerEnd } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
 import { WorkerPool, type WorkerSettings } from './worker-pool.ts';
 
-export type RunOptions = ControllerOptions & WorkerSettings;
+type RunOptions = ControllerOptions & WorkerSettings;
 
 const MAX_FAILURES = 10;
 

@@ -24,7 +24,7 @@ import { type TaskCommand, taskId } from '../task/index.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type Progress, readProgress } from './progress.ts';
 
-export interface ManagerOptions {
+interface ManagerOptions {
   queue: Queue;
   /** Its directory has the tables, and the log. */
   project: Project;

@@ -58,7 +58,7 @@ export interface Plan {
   otherCommands: number;
 }
 
-export interface PlanOptions {
+interface PlanOptions {
   /** It is only asked. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
   /** Tasks that have a row in a table of results, by their ids, and in which: see `findRecordedTasks`. */
@@ -83,7 +83,7 @@ const MAX_TRACKED = 1_000_000;
 const NO_CHECKSUM = checksum({ words: [] });
 
 /** A sweep that is planned, and the project whose queue and tables it is compared with. */
-export interface PlanRequest {
+interface PlanRequest {
   source: SweepSource;
   /** The project's directory. */
   directory: string;

@@ -28,7 +28,7 @@ export interface Project {
   host?: string;
 }
 
-export interface ProjectSettings {
+interface ProjectSettings {
   /** Tells the kind of network file system that a path is on; undefined: none. For tests. */
   network?: (path: string) => string | undefined;
   /** The queue is on a Redis: no state of the project needs a local disk, and many machines may work in its directory. Default: false. */

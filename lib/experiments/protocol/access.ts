@@ -6,7 +6,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import { errno, native } from '../../native.ts';
 import { type Endpoint, formatEndpoint, isLoopback, plainAddress, showValue } from '../../platform/index.ts';
 
-export interface AuthenticationOptions {
+interface AuthenticationOptions {
   /** Clients at these addresses may do everything. */
   trust: BlockList;
   trusts: boolean;

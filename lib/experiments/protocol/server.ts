@@ -209,7 +209,7 @@ export interface ProtocolSettings extends Pick<RequestHandlerOptions, 'lifetime'
   authentication: Authentication;
 }
 
-export interface ServiceOptions extends RequestHandlerOptions, ProtocolSettings {}
+interface ServiceOptions extends RequestHandlerOptions, ProtocolSettings {}
 
 /** Warnings per minute: a port scan mustn't fill the log. */
 const MAX_COMPLAINTS = 10;

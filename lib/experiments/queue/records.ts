@@ -85,7 +85,7 @@ export type StoredTask = Record<
 >;
 
 /** An attempt as an engine keeps it. `id` and `name` are the task's. `gpus` is a list. */
-export type StoredAttempt = Record<
+type StoredAttempt = Record<
   | 'token'
   | 'id'
   | 'name'

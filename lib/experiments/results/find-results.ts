@@ -10,7 +10,7 @@ import { Problems, Table } from './table.ts';
 import { judgePartialLine } from './table-writer.ts';
 
 /** A task that may have a row already. */
-export interface Sought {
+interface Sought {
   /** Its id, or who knows it: it isn't needed where there is no table. */
   id: string | (() => string);
   parameters: Values;

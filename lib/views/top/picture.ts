@@ -58,7 +58,7 @@ interface Section {
   rows: (ShownRow | string)[];
 }
 
-export interface Picture {
+interface Picture {
   lines: string[];
   /** In the order in which they are shown, those out of sight included. */
   rows: Row[];

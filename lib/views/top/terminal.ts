@@ -20,7 +20,7 @@ export interface Key {
   meta: boolean;
 }
 
-export interface Handlers {
+interface Handlers {
   onKey: (key: Key) => void;
   /** Something else must be drawn: the size has changed, or the screen is back. */
   onRedraw: () => void;

@@ -377,7 +377,7 @@ function styleOf(size: { columns: number; rows: number }): Style {
   return { ...size, attributes: true, colour: !process.env.NO_COLOR, unicode: isUnicode() };
 }
 
-export function isUnicode(): boolean {
+function isUnicode(): boolean {
   const { LC_ALL, LC_CTYPE, LANG } = process.env;
   return /utf-?8/i.test(LC_ALL || LC_CTYPE || LANG || '');
 }

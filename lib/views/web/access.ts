@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import { hostIn, isLocalHost, plainAddress, readToken, showValue } from '../../platform/index.ts';
 
 /** Why a request is refused. */
-export interface RequestRefusal {
+interface RequestRefusal {
   status: 401 | 403;
   code: 'foreign-host' | 'foreign-origin' | 'wrong-token';
   message: string;

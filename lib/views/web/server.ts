@@ -22,7 +22,7 @@ import { Feed, MAX_VIEWERS, type StreamMachine } from './feed.ts';
 
 export { newToken, readTokenFile } from './access.ts';
 
-export interface WebOptions {
+interface WebOptions {
   /** The machine whose metrics are served; null: the view has other machines. */
   request: DiscoveryRequest | null;
   endpoint: Endpoint | SocketFile;

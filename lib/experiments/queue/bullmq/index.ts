@@ -94,7 +94,7 @@ const UNGUARDED = ['open', 'release'];
  * Makes the scripts of a queue, by operation: see `ScriptFactory`. How long a lock lasts stands in them, and in frequent ones the names of
  * keys: words that are sent and texts that are put together cost something with each call.
  */
-export async function queueScripts(
+async function queueScripts(
   name: string,
   lock: number,
   interval: number,

@@ -34,10 +34,10 @@ const SETTINGS = `
   PRAGMA wal_autocheckpoint = 4000;
 `;
 
-export type Cell = string | number | null;
+type Cell = string | number | null;
 export type Row = Record<string, Cell>;
 /** Values by the names of their placeholders. */
-export type Bindings = Record<string, Cell>;
+type Bindings = Record<string, Cell>;
 
 /** A write that waits for the next transaction. */
 interface PendingWrite {
