@@ -158,17 +158,17 @@ fuzz(
     block.set(heartbeat, 4096 - heartbeat.length);
     writeFileSync(path, block);
     const opened = { openForProbe: () => native().fileOpenForProbe(path) } as unknown as LockDirectory;
-    const line = WaitQueue.open(opened);
-    if (line === null) throw new Error('it is there');
+    const queue = WaitQueue.open(opened);
+    if (queue === null) throw new Error('it is there');
     try {
-      const found = line.waiter(place);
+      const found = queue.waiter(place);
       if (found === null) return;
       expect(found.slot).toBe(place);
       expect(Number.isSafeInteger(found.count) && found.count > 0).toBe(true);
       for (const uuid of found.uuids) expect(typeof uuid).toBe('string');
       expectPrintable(Object.values(found.info).join(' '));
     } finally {
-      line.close();
+      queue.close();
     }
   },
 );

@@ -13,7 +13,7 @@ import {
   until,
   whyNotNobody,
 } from '../support/machine.ts';
-import { Line } from './line.ts';
+import { Waiters } from './waiters.ts';
 
 const noOtherUser = whyNotNobody();
 const OTHER: Starting = noOtherUser === null ? { uid: NOBODY } : {};
@@ -152,9 +152,9 @@ test.each(KINDS)(
 );
 
 test('a lock on the wait queue is found by the doctor', async () => {
-  const line = new Line(machine);
-  closeSync(openSync(line.file, 'w', 0o666));
-  chmodSync(line.file, 0o666);
+  const waiters = new Waiters(machine);
+  closeSync(openSync(waiters.file, 'w', 0o666));
+  chmodSync(waiters.file, 0o666);
   const { pid } = await lock('line.lock', 'ofd', 0, 0);
   expectFinding(
     await examine(),
@@ -189,10 +189,10 @@ test.skipIf(noOtherUser !== null)(
 );
 
 test.skipIf(noOtherUser !== null)('the doctor says whose a forged slot in the wait queue is', async () => {
-  const line = new Line(machine);
-  closeSync(openSync(line.file, 'w', 0o666));
-  chmodSync(line.file, 0o666);
-  const { pid } = await line.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
+  const waiters = new Waiters(machine);
+  closeSync(openSync(waiters.file, 'w', 0o666));
+  chmodSync(waiters.file, 0o666);
+  const { pid } = await waiters.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
   expectFinding(
     await examine(),
     new RegExp(

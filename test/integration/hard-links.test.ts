@@ -26,7 +26,7 @@ import {
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
-import { Line, names } from './line.ts';
+import { names, Waiters } from './waiters.ts';
 
 const noOtherUser = whyNotNobody();
 const OTHER: Starting = noOtherUser === null ? { uid: NOBODY } : {};
@@ -94,7 +94,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     for (const gpu of [0, 1]) backUp(`${uuidOf(gpu)}.lease`);
     const waiter = machine.startCommand(['run', '--placeholder', 'none', '--', 'echo', 'it ran']);
     const outcome = output(waiter, /it ran/);
-    await until(async () => (await new Line(machine).queue()).length === 1);
+    await until(async () => (await new Waiters(machine).queue()).length === 1);
     await holder.release();
     await outcome;
   });
@@ -134,19 +134,19 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
   });
 
   test('the wait queue keeps its order, for those who are in it and those who come', async () => {
-    const line = new Line(machine);
+    const waiters = new Waiters(machine);
     const holder = await hold(machine, ['-n', '2']);
-    const waiters = [line.waiter([{ name: 'w0', count: 2, hold: 100 }])];
-    await line.untilWaiting(1);
+    const started = [waiters.waiter([{ name: 'w0', count: 2, hold: 100 }])];
+    await waiters.untilWaiting(1);
     backUp('line.lock');
     for (const name of ['w1', 'w2', 'w3']) {
-      waiters.push(line.waiter([{ name, count: 2, hold: 100 }], OTHER));
-      await line.untilWaiting(waiters.length);
+      started.push(waiters.waiter([{ name, count: 2, hold: 100 }], OTHER));
+      await waiters.untilWaiting(started.length);
     }
-    expect((await line.queue()).map(({ count, stopped }) => [count, stopped])).toEqual(
+    expect((await waiters.queue()).map(({ count, stopped }) => [count, stopped])).toEqual(
       Array(4).fill([2, false]),
     );
-    const outcomes = waiters.map((waiter) => finished(waiter));
+    const outcomes = started.map((waiter) => finished(waiter));
     await holder.release();
     const all = await Promise.all(outcomes);
     const times = all.map(({ stdout }) => Number(/^got \S+ \S+ (\S+)/m.exec(stdout)?.[1]));

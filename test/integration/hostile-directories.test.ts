@@ -6,7 +6,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
 import { Machine, NOBODY, output, python, type Starting, whyNotNobody } from '../support/machine.ts';
 import { SHARED_DIRECTORIES } from '../support/other-tools.ts';
-import { fixture } from './line.ts';
+import { fixture } from './waiters.ts';
 
 /** How long each way is tried. */
 const SECONDS = process.env.GPU_OWNER_SOAK ? 120 : 3;

@@ -8,7 +8,7 @@ import { TRACE_POINTS } from '../../lib/claims/effects.ts';
 import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 import { childrenOf, sendSignal } from '../support/processes.ts';
 import { quickest, WAIT_TIMEOUT_MS } from '../support/time.ts';
-import { Line } from './line.ts';
+import { Waiters } from './waiters.ts';
 
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const CLAIMANTS = 16;
@@ -236,13 +236,13 @@ describe.concurrent('a suspended claimant delays the others once, and goes on la
   test('and as the first waiter delays others by seconds only', async (context) => {
     const { expect } = context;
     const delay = async () => {
-      const line = new Line(newMachine(context, 1));
-      const { release } = await line.holder(1);
-      const first = line.waiter([{ name: 'first' }]);
+      const waiters = new Waiters(newMachine(context, 1));
+      const { release } = await waiters.holder(1);
+      const first = waiters.waiter([{ name: 'first' }]);
       const firstOutcome = finished(first);
-      await line.untilWaiting(1);
-      const second = finished(line.waiter([{ name: 'second' }]));
-      await line.untilWaiting(2);
+      await waiters.untilWaiting(1);
+      const second = finished(waiters.waiter([{ name: 'second' }]));
+      await waiters.untilWaiting(2);
       first.kill('SIGSTOP');
       release();
       const started = performance.now();

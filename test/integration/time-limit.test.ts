@@ -5,13 +5,13 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { restingKeeperOf } from '../support/keeper.ts';
 import { command, finished, Machine, output, pause, until } from '../support/machine.ts';
 import { childrenOf, isAlive, sendSignal } from '../support/processes.ts';
-import { Line } from './line.ts';
+import { Waiters } from './waiters.ts';
 
 let machine: Machine;
-let line: Line;
+let waiters: Waiters;
 beforeEach(() => {
   machine = new Machine(2);
-  line = new Line(machine);
+  waiters = new Waiters(machine);
 });
 afterEach(() => machine.close());
 
@@ -46,9 +46,9 @@ test('a program that ignores SIGTERM is killed 30 s later', async () => {
 });
 
 test('the time in the wait queue doesn’t count', async () => {
-  const { child, release } = await line.holder(2);
+  const { child, release } = await waiters.holder(2);
   const waiter = finished(machine.startCommand(['run', '--for', '2s', '--', 'sh', '-c', 'exit 9']));
-  await line.untilWaiting(1);
+  await waiters.untilWaiting(1);
   await pause(2_500);
   expect(child.exitCode).toBe(null);
   release();
@@ -86,13 +86,13 @@ test('queue says when a request gets its GPUs at the latest, where limits tell i
   const wait = (...options: string[]) =>
     machine.startCommand(['run', ...WITHOUT_PLACEHOLDER, ...options, '--', 'true']);
   wait('--for', '2h');
-  await line.untilWaiting(1);
+  await waiters.untilWaiting(1);
   wait();
-  await line.untilWaiting(2);
+  await waiters.untilWaiting(2);
   wait();
-  await line.untilWaiting(3);
+  await waiters.untilWaiting(3);
   const hoursFromNow = async () =>
-    (await line.queue()).map(({ latestStart }) =>
+    (await waiters.queue()).map(({ latestStart }) =>
       latestStart === null ? null : Math.round((Date.parse(latestStart) - Date.now()) / HOUR_MS),
     );
   expect(await hoursFromNow()).toEqual([1, 3, null]);

@@ -68,7 +68,7 @@ test('a job runs in the background: its number, state, exit code and output', as
 });
 
 test('its arguments, environment, directory, umask, limits and descriptors are as in the foreground', async () => {
-  const script = fixture('surroundings.py');
+  const script = fixture('environment.py');
   const shell = (words: string) =>
     `ulimit -c 0; ulimit -Sn 512; umask 027; ${words} ${python} ${script} "$(printf 'a\\377b')" 'two words' '' -n 9`;
   const odd = { 'ODD.NAME': 'x', VALUE: 'line\nbreak' };

@@ -4,7 +4,7 @@ import { cpSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { beginProcessorTime, usage } from '../../bench/processes.js';
-import { Line } from '../integration/line.ts';
+import { Waiters } from '../integration/waiters.ts';
 import { binaries } from '../support/binaries.ts';
 import { fixture } from '../support/keeper.ts';
 import {
@@ -143,8 +143,8 @@ test('one that is killed while it rests is passed over, and one that is stopped 
 
 test('one that rests behind a waiter that lives but takes nothing gets the GPU, before those who don’t wait', async () => {
   const { release } = await holder();
-  const line = new Line(machine);
-  await line.fakeWaiter(1, [uuidOf(0)]);
+  const waiters = new Waiters(machine);
+  await waiters.fakeWaiter(1, [uuidOf(0)]);
   const behind = waiter(say('waited'));
   const outcome = finished(behind);
   await resting(behind);

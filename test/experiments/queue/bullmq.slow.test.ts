@@ -30,8 +30,8 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     recovery: 10_000,
     seesProcesses: false,
   });
-  testConformance(engine('BullMQ', TIMES), (part) => part !== 'deaths');
-  testConformance(engine('BullMQ when workers die', TIMES_OF_DEATHS), (part) => part === 'deaths');
+  testConformance(engine('BullMQ', TIMES), (part) => part !== 'killed-workers');
+  testConformance(engine('BullMQ when workers die', TIMES_OF_DEATHS), (part) => part === 'killed-workers');
 
   test('a task costs Redis two scripts, and few commands in them', async () => {
     const queue = await openQueue(server.url('project=counted'), '/');

@@ -6,13 +6,13 @@ import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Attempt, Queue, TaskRow, WorkerInfo } from '../../../lib/experiments/queue/queue.ts';
 import type { TaskSpec } from '../../../lib/experiments/task/index.ts';
 import { sendSignal } from '../../support/processes.ts';
-import { testArrival } from './contract/arrival.ts';
 import { testAttempts } from './contract/attempts.ts';
-import { testCrowds } from './contract/crowds.ts';
-import { testDeaths } from './contract/deaths.ts';
+import { testBulk } from './contract/bulk.ts';
+import { testEnqueue } from './contract/enqueue.ts';
+import { testKilledWorkers } from './contract/killed-workers.ts';
 import { testLifetimes } from './contract/lifetimes.ts';
 import { testLists } from './contract/lists.ts';
-import { testSelections } from './contract/selections.ts';
+import { testManyProcesses } from './contract/many-processes.ts';
 import { Remote } from './remote.ts';
 
 export interface Engine {
@@ -113,13 +113,13 @@ export async function takeWithin(queue: Queue, milliseconds: number): Promise<At
 }
 
 const PARTS = {
-  arrival: testArrival,
+  enqueue: testEnqueue,
   attempts: testAttempts,
-  deaths: testDeaths,
+  'killed-workers': testKilledWorkers,
   lifetimes: testLifetimes,
-  selections: testSelections,
+  bulk: testBulk,
   lists: testLists,
-  crowds: testCrowds,
+  'many-processes': testManyProcesses,
 };
 type Part = keyof typeof PARTS;
 

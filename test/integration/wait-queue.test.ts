@@ -3,13 +3,13 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { finished, Machine, NOBODY, output, pause, python, until, whyNotNobody } from '../support/machine.ts';
-import { fixture, Line, names } from './line.ts';
+import { fixture, names, Waiters } from './waiters.ts';
 
 let machine: Machine;
-let line: Line;
+let waiters: Waiters;
 beforeEach(() => {
   machine = new Machine(4);
-  line = new Line(machine);
+  waiters = new Waiters(machine);
 });
 afterEach(() => machine.close());
 
@@ -18,14 +18,14 @@ const time = (text: string, word: string, name: string) =>
 
 describe('the order of waiters', () => {
   test('is first come, first served, across processes and users', async () => {
-    const { release } = await line.holder(4);
+    const { release } = await waiters.holder(4);
     const others = whyNotNobody() === null ? { uid: NOBODY, umask: '077' } : {};
     const texts: Promise<{ stdout: string }>[] = [];
     const order: string[] = [];
     for (let i = 0; i < 8; i++) {
-      texts.push(finished(line.waiter([{ name: `w${i}`, count: 4 }], i % 2 ? others : {})));
+      texts.push(finished(waiters.waiter([{ name: `w${i}`, count: 4 }], i % 2 ? others : {})));
       order.push(`w${i}`);
-      await line.untilWaiting(i + 1);
+      await waiters.untilWaiting(i + 1);
     }
     release();
     const all = (await Promise.all(texts)).map(({ stdout }) => stdout).join('');
@@ -35,13 +35,13 @@ describe('the order of waiters', () => {
   });
 
   test('a request for all GPUs is not starved by small ones that keep coming', async () => {
-    const { release } = await line.holder(4);
+    const { release } = await waiters.holder(4);
     const start = (letter: string) =>
-      finished(line.waiter(Array.from({ length: 12 }, (_, i) => ({ name: `${letter}${i}`, hold: 60 }))));
+      finished(waiters.waiter(Array.from({ length: 12 }, (_, i) => ({ name: `${letter}${i}`, hold: 60 }))));
     const small = ['a', 'b', 'c'].map(start);
     await untilSomeWait();
-    const waiting = finished(line.waiter([{ name: 'large', count: 4, maxWait: 20_000 }]));
-    await until(async () => (await line.queue()).some(({ count }) => count === 4));
+    const waiting = finished(waiters.waiter([{ name: 'large', count: 4, maxWait: 20_000 }]));
+    await until(async () => (await waiters.queue()).some(({ count }) => count === 4));
     small.push(...['d', 'e', 'f'].map(start));
     release();
     const large = await waiting;
@@ -52,15 +52,15 @@ describe('the order of waiters', () => {
   });
 
   async function untilSomeWait() {
-    await until(async () => (await line.queue()).length > 10);
+    await until(async () => (await waiters.queue()).length > 10);
   }
 
   test('lets a request that insists on GPU 0 not keep the others idle', async () => {
-    const { release } = await line.holder(1, '--devices', '0');
-    const picky = finished(line.waiter([{ name: 'picky', devices: [0] }]));
-    await line.untilWaiting(1);
+    const { release } = await waiters.holder(1, '--devices', '0');
+    const picky = finished(waiters.waiter([{ name: 'picky', devices: [0] }]));
+    await waiters.untilWaiting(1);
     // Neither those who come later nor those who don't wait stand behind it.
-    expect(names((await finished(line.waiter([{ name: 'other', count: 3 }]))).stdout, 'got')).toEqual([
+    expect(names((await finished(waiters.waiter([{ name: 'other', count: 3 }]))).stdout, 'got')).toEqual([
       'other',
     ]);
     expect((await machine.runCommand(['run', '--no-wait', '-n', '3', '--', 'true'])).code).toBe(0);
@@ -69,9 +69,9 @@ describe('the order of waiters', () => {
   });
 
   test('a claim that does not wait never takes a GPU that a waiter could use', async () => {
-    const { release } = await line.holder(3);
-    const waiting = finished(line.waiter([{ name: 'pair', count: 2 }]));
-    await line.untilWaiting(1);
+    const { release } = await waiters.holder(3);
+    const waiting = finished(waiters.waiter([{ name: 'pair', count: 2 }]));
+    await waiters.untilWaiting(1);
     const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true']);
     expect(code).toBe(75);
     expect(stderr).toMatch(
@@ -92,28 +92,28 @@ describe('waiters that end or stop', () => {
   test.each(['SIGKILL', 'SIGINT'] as const)(
     'a waiter in the middle that ends by %s delays nobody',
     async (signal) => {
-      const { release } = await line.holder(4);
+      const { release } = await waiters.holder(4);
       const children = [];
       for (let i = 0; i < 3; i++) {
-        children.push(line.waiter([{ name: `w${i}`, count: 4 }]));
-        await line.untilWaiting(i + 1);
+        children.push(waiters.waiter([{ name: `w${i}`, count: 4 }]));
+        await waiters.untilWaiting(i + 1);
       }
       children[1]?.kill(signal);
-      await line.untilWaiting(2);
+      await waiters.untilWaiting(2);
       children[0]?.kill(signal);
-      await line.untilWaiting(1);
+      await waiters.untilWaiting(1);
       const last = finished(children[2] as (typeof children)[number]);
       release();
       expect(names((await last).stdout, 'got')).toEqual(['w2']);
-      expect(await line.queue()).toEqual([]);
+      expect(await waiters.queue()).toEqual([]);
     },
   );
 
   test('a time limit or an AbortSignal ends a wait at any position, and leaves nothing', async () => {
-    const { release } = await line.holder(4);
-    const first = finished(line.waiter([{ name: 'first' }]));
-    await line.untilWaiting(1);
-    const limited = await finished(line.waiter([{ name: 'limited', maxWait: 300 }]));
+    const { release } = await waiters.holder(4);
+    const first = finished(waiters.waiter([{ name: 'first' }]));
+    await waiters.untilWaiting(1);
+    const limited = await finished(waiters.waiter([{ name: 'limited', maxWait: 300 }]));
     expect(limited.stdout).toBe('failed limited ERR_TIMEOUT\n');
     const { stdout } = await machine.runScript(`
       const controller = new AbortController();
@@ -124,16 +124,16 @@ describe('waiters that end or stop', () => {
     expect(stdout).toBe('ERR_ABORTED\n1\n');
     release();
     await first;
-    expect(await line.queue()).toEqual([]);
+    expect(await waiters.queue()).toEqual([]);
   });
 
   test('a time limit of a month works like any other', async () => {
-    const { release } = await line.holder(4);
-    const first = finished(line.waiter([{ name: 'first', count: 4 }]));
-    await line.untilWaiting(1);
+    const { release } = await waiters.holder(4);
+    const first = finished(waiters.waiter([{ name: 'first', count: 4 }]));
+    await waiters.untilWaiting(1);
     const second = machine.startCommand(['run', '--wait=30d', '--', 'true']);
     const outcome = finished(second);
-    await line.untilWaiting(2);
+    await waiters.untilWaiting(2);
     await pause(500);
     release();
     await first;
@@ -144,9 +144,9 @@ describe('waiters that end or stop', () => {
 
   test('a waiter that stops while those behind look at the driver for another’s sake costs seconds, too', async () => {
     await machine.runCommand(['run', '-n', '4', '--', 'true']);
-    const all = await line.uuids();
-    const first = await line.fakeWaiter(4, all, 'alive', 0);
-    const second = await line.fakeWaiter(4, all, 'alive', 1);
+    const all = await waiters.uuids();
+    const first = await waiters.fakeWaiter(4, all, 'alive', 0);
+    const second = await waiters.fakeWaiter(4, all, 'alive', 1);
     const foreign = machine.start([
       join(binaries(), 'gpu-owner-simulator'),
       'occupy',
@@ -171,11 +171,11 @@ describe('waiters that end or stop', () => {
   });
 });
 
-describe('the line’s file is anybody’s to write', () => {
+describe('the wait queue’s file is anybody’s to write', () => {
   beforeEach(async () => {
     await machine.runCommand(['run', '--', 'true']);
   });
-  const file = () => line.file;
+  const file = () => waiters.file;
 
   test.each([
     ['no JSON', 'garbage'],
@@ -187,13 +187,13 @@ describe('the line’s file is anybody’s to write', () => {
     const fake = machine.start([python, fixture('fake_waiter.py'), file(), '0', record]);
     await output(fake, /there/);
     expect((await machine.runCommand(['run', '--no-wait', '--', 'true'])).code).toBe(0);
-    expect(await line.queue()).toEqual([]);
+    expect(await waiters.queue()).toEqual([]);
   });
 
   test.each(['', 'never', '-1', '99999999999999'])('the heartbeat %j is ignored', async (heartbeat) => {
-    const fake = await line.fakeWaiter(4, await line.uuids(), heartbeat || ' ');
+    const fake = await waiters.fakeWaiter(4, await waiters.uuids(), heartbeat || ' ');
     expect((await machine.runCommand(['run', '--no-wait', '-n', '4', '--', 'true'])).code).toBe(0);
-    expect(await line.queue()).toMatchObject([{ position: 1, count: 4, user: 'mallory', stopped: true }]);
+    expect(await waiters.queue()).toMatchObject([{ position: 1, count: 4, user: 'mallory', stopped: true }]);
     fake.kill('SIGKILL');
   });
 
@@ -205,8 +205,8 @@ describe('the line’s file is anybody’s to write', () => {
     ]) {
       rmSync(file(), { recursive: true, force: true });
       spoil();
-      const { release } = await line.holder(4);
-      const waiting = line.waiter([{ name: 'one' }]);
+      const { release } = await waiters.holder(4);
+      const waiting = waiters.waiter([{ name: 'one' }]);
       const outcome = finished(waiting);
       await pause(300);
       release();
@@ -219,8 +219,8 @@ describe('the line’s file is anybody’s to write', () => {
     chmodSync(file(), 0o666);
     const locker = machine.start([python, fixture('locker.py'), file(), 'ofd', '0', '0']);
     await output(locker, /locked/);
-    const { release } = await line.holder(4);
-    const waiting = line.waiter([{ name: 'one' }]);
+    const { release } = await waiters.holder(4);
+    const waiting = waiters.waiter([{ name: 'one' }]);
     const outcome = finished(waiting);
     await output(waiting, /cannot join the wait queue/);
     release();
@@ -236,21 +236,21 @@ describe('the line’s file is anybody’s to write', () => {
       '1GiB',
     ]);
     await output(foreign, /ready/);
-    const outcome = finished(line.waiter([{ name: 'one', count: 4 }]));
-    await line.untilWaiting(1);
+    const outcome = finished(waiters.waiter([{ name: 'one', count: 4 }]));
+    await waiters.untilWaiting(1);
     truncateSync(file(), 0);
-    await line.untilWaiting(1);
+    await waiters.untilWaiting(1);
     foreign.kill('SIGKILL');
     expect(names((await outcome).stdout, 'got')).toEqual(['one']);
   });
 
   test('waiters find together again when somebody removes the file', async () => {
-    const { release } = await line.holder(4);
-    const first = finished(line.waiter([{ name: 'first', count: 4 }]));
-    await line.untilWaiting(1);
+    const { release } = await waiters.holder(4);
+    const first = finished(waiters.waiter([{ name: 'first', count: 4 }]));
+    await waiters.untilWaiting(1);
     rmSync(file());
-    const second = finished(line.waiter([{ name: 'second', count: 4 }]));
-    await line.untilWaiting(1);
+    const second = finished(waiters.waiter([{ name: 'second', count: 4 }]));
+    await waiters.untilWaiting(1);
     release();
     const all = (await Promise.all([first, second])).map(({ stdout }) => stdout).join('');
     expect(names(all, 'got').sort()).toEqual(['first', 'second']);

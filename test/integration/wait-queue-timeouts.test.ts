@@ -1,32 +1,32 @@
 // Waits of seconds that nothing can shorten: they are waited for side by side, each on a machine of its own.
 import { describe, type TestContext, test } from 'vitest';
 import { finished, Machine, NOBODY, output, pause, whyNotNobody } from '../support/machine.ts';
-import { Line, names } from './line.ts';
+import { names, Waiters } from './waiters.ts';
 
-function newLine({ onTestFinished }: TestContext): Line {
+function newWaiters({ onTestFinished }: TestContext): Waiters {
   const machine = new Machine(4);
   onTestFinished(() => machine.close());
-  return new Line(machine);
+  return new Waiters(machine);
 }
 
 describe.concurrent('waiters that others have to be patient with', () => {
   test('fifty suspended waiters delay others by seconds only', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    const { release } = await line.holder(4);
+    const waiters = newWaiters(context);
+    const { release } = await waiters.holder(4);
     const stopped = Array.from({ length: 5 }, (_, i) =>
-      line.waiter(Array.from({ length: 10 }, (_, j) => ({ name: `s${i}-${j}`, count: 1 + (j % 4) }))),
+      waiters.waiter(Array.from({ length: 10 }, (_, j) => ({ name: `s${i}-${j}`, count: 1 + (j % 4) }))),
     );
-    await line.untilWaiting(50);
+    await waiters.untilWaiting(50);
     for (const child of stopped) child.kill('SIGSTOP');
-    const last = line.waiter([{ name: 'last', count: 4 }]);
+    const last = waiters.waiter([{ name: 'last', count: 4 }]);
     const outcome = finished(last);
-    await line.untilWaiting(51);
+    await waiters.untilWaiting(51);
     const started = performance.now();
     release();
     expect(names((await outcome).stdout, 'got')).toEqual(['last']);
     expect(performance.now() - started).toBeLessThan(20_000);
-    const entries = await line.queue();
+    const entries = await waiters.queue();
     expect(entries.map(({ stopped }) => stopped)).toEqual(Array(50).fill(true));
     // Those that go on again get what they waited for.
     const outcomes = stopped.map((child) => finished(child));
@@ -38,25 +38,25 @@ describe.concurrent('waiters that others have to be patient with', () => {
 
   test('fifty waiters that live but never take what they could cost seconds, too', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    await line.machine.runCommand(['run', '--', 'true']); // makes the lock directory
-    const all = await line.uuids();
-    for (let place = 0; place < 50; place++) await line.fakeWaiter(1, all, 'alive', place);
+    const waiters = newWaiters(context);
+    await waiters.machine.runCommand(['run', '--', 'true']); // makes the lock directory
+    const all = await waiters.uuids();
+    for (let place = 0; place < 50; place++) await waiters.fakeWaiter(1, all, 'alive', place);
     const started = performance.now();
-    const { stdout } = await finished(line.waiter([{ name: 'last', count: 2 }]));
+    const { stdout } = await finished(waiters.waiter([{ name: 'last', count: 2 }]));
     expect(names(stdout, 'got')).toEqual(['last']);
     expect(performance.now() - started).toBeLessThan(40_000);
   });
 
   test('a single such waiter costs seconds, too, whether or not anybody has ever leased the GPU', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    await line.machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
-    const [first, second] = (await line.uuids()) as [string, string];
-    await line.fakeWaiter(1, [first], 'alive', 0);
-    await line.fakeWaiter(1, [second], 'alive', 1);
+    const waiters = newWaiters(context);
+    await waiters.machine.runCommand(['run', '--devices', '0', '--', 'true']); // GPU 1 has no lease file
+    const [first, second] = (await waiters.uuids()) as [string, string];
+    await waiters.fakeWaiter(1, [first], 'alive', 0);
+    await waiters.fakeWaiter(1, [second], 'alive', 1);
     const outcomes = [0, 1].map((gpu) =>
-      finished(line.waiter([{ name: `w${gpu}`, devices: [gpu], maxWait: 20_000 }])),
+      finished(waiters.waiter([{ name: `w${gpu}`, devices: [gpu], maxWait: 20_000 }])),
     );
     const texts = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
     expect(names(texts, 'got').sort()).toEqual(['w0', 'w1']);
@@ -66,11 +66,11 @@ describe.concurrent('waiters that others have to be patient with', () => {
     'a claim that doesn’t wait is met although %i honest and a forged waiter who never takes it could use the GPU',
     async (honest, context) => {
       const { expect } = context;
-      const line = newLine(context);
-      await line.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
-      const all = await line.uuids();
-      for (let place = 0; place <= honest; place++) await line.fakeWaiter(1, all, 'alive', place);
-      const { code, stdout, stderr } = await line.machine.runCommand([
+      const waiters = newWaiters(context);
+      await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']); // makes the lock directory
+      const all = await waiters.uuids();
+      for (let place = 0; place <= honest; place++) await waiters.fakeWaiter(1, all, 'alive', place);
+      const { code, stdout, stderr } = await waiters.machine.runCommand([
         'run',
         '--no-wait',
         '--',
@@ -80,22 +80,22 @@ describe.concurrent('waiters that others have to be patient with', () => {
       expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'it ran\n', stderr: '' });
       const script =
         "const owner = new GPUOwner({ placeholder: 'none' }); console.log(owner.devices.length);";
-      expect(await line.machine.runScript(script)).toMatchObject({ code: 0, stdout: '1\n' });
-      expect((await line.machine.runCommand(['find', '--wait=60s'])).code).toBe(0);
+      expect(await waiters.machine.runScript(script)).toMatchObject({ code: 0, stdout: '1\n' });
+      expect((await waiters.machine.runCommand(['find', '--wait=60s'])).code).toBe(0);
     },
   );
 
   test('a claim that doesn’t wait leaves a GPU to those in the queue, who are patient with the forged waiter as well', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    const { child: holder, release } = await line.holder(4);
-    await line.fakeWaiter(1, await line.uuids(), 'alive', 0);
-    const waiting = line.waiter([{ name: 'honest', count: 4, hold: 60_000 }]);
-    await line.untilWaiting(2);
+    const waiters = newWaiters(context);
+    const { child: holder, release } = await waiters.holder(4);
+    await waiters.fakeWaiter(1, await waiters.uuids(), 'alive', 0);
+    const waiting = waiters.waiter([{ name: 'honest', count: 4, hold: 60_000 }]);
+    await waiters.untilWaiting(2);
     const got = output(waiting, /^got honest/m);
     release();
     await finished(holder); // all GPUs are free now, for as long as others are patient
-    const { code, stderr } = await line.machine.runCommand(['run', '--no-wait', '--', 'true']);
+    const { code, stderr } = await waiters.machine.runCommand(['run', '--no-wait', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringMatching(/GPU 0: leased by .*waiter\.mjs/)]);
     await got;
   });
@@ -104,11 +104,12 @@ describe.concurrent('waiters that others have to be patient with', () => {
     'a wait queue that others can’t join, since a hostile user made it, keeps no GPU idle',
     async (context) => {
       const { expect } = context;
-      const line = newLine(context);
-      await line.machine.runCommand(['run', '-n', '4', '--', 'true']);
-      await line.fakeWaiter(1, await line.uuids(), 'alive', 0, { uid: NOBODY, umask: '022' });
+      const waiters = newWaiters(context);
+      await waiters.machine.runCommand(['run', '-n', '4', '--', 'true']);
+      await waiters.fakeWaiter(1, await waiters.uuids(), 'alive', 0, { uid: NOBODY, umask: '022' });
       const claimed = async (...args: string[]) =>
-        (await line.machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], { uid: NOBODY - 1 })).stdout;
+        (await waiters.machine.runCommand(['run', ...args, '--', 'echo', 'it ran'], { uid: NOBODY - 1 }))
+          .stdout;
       expect(await Promise.all([claimed('--no-wait'), claimed('--wait=60s')])).toEqual([
         'it ran\n',
         'it ran\n',
@@ -118,16 +119,16 @@ describe.concurrent('waiters that others have to be patient with', () => {
 
   test('a GPU that is silent and hasn’t told its UUID ends nobody’s wait', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    const { release } = await line.holder(4);
-    line.machine.set('gpu=0', 'hang=all');
+    const waiters = newWaiters(context);
+    const { release } = await waiters.holder(4);
+    waiters.machine.set('gpu=0', 'hang=all');
     const outcomes = [];
     for (let i = 0; i < 2; i++) {
-      outcomes.push(finished(line.waiter([{ name: `w${i}`, count: 1 }])));
-      await line.untilWaiting(i + 1);
+      outcomes.push(finished(waiters.waiter([{ name: `w${i}`, count: 1 }])));
+      await waiters.untilWaiting(i + 1);
     }
     await pause(500);
-    line.machine.set('gpu=0', 'hang=off');
+    waiters.machine.set('gpu=0', 'hang=off');
     release();
     const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');
     expect(names(all, 'got').sort()).toEqual(['w0', 'w1']);
@@ -135,11 +136,11 @@ describe.concurrent('waiters that others have to be patient with', () => {
 
   test('a waiter for more than is free is not skipped', async (context) => {
     const { expect } = context;
-    const line = newLine(context);
-    const { release } = await line.holder(1);
-    const large = finished(line.waiter([{ name: 'large', count: 4 }]));
-    await line.untilWaiting(1);
-    const small = await finished(line.waiter([{ name: 'small', maxWait: 5_000 }]));
+    const waiters = newWaiters(context);
+    const { release } = await waiters.holder(1);
+    const large = finished(waiters.waiter([{ name: 'large', count: 4 }]));
+    await waiters.untilWaiting(1);
+    const small = await finished(waiters.waiter([{ name: 'small', maxWait: 5_000 }]));
     expect(small.stdout).toBe('failed small ERR_TIMEOUT\n');
     release();
     expect(names((await large).stdout, 'got')).toEqual(['large']);

@@ -16,7 +16,7 @@ export const names = (text: string, word: string) =>
   [...text.matchAll(new RegExp(`^${word} (\\S+)`, 'gm'))].map(([, name]) => name);
 
 /** The waiters of a machine. */
-export class Line {
+export class Waiters {
   readonly machine: Machine;
   readonly #witness = randomBytes(8).toString('hex');
 

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Machine, NOBODY, output, python, whyNotNobody } from '../support/machine.ts';
 import { whyNoTracing } from '../support/processes.ts';
-import { fixture, Line } from './line.ts';
+import { fixture, Waiters } from './waiters.ts';
 
 /** To take them, the kernel goes through all of them for each. */
 const LOCKS = process.env.GPU_OWNER_SOAK ? 20_000 : 8_000;
@@ -15,23 +15,25 @@ const WARNING =
   /warning: the wait queue can't be used, so requests are served in no order: a program .* has locked .*line\.lock\./g;
 
 let machine: Machine;
-let line: Line;
+let waiters: Waiters;
 beforeEach(() => {
   machine = new Machine(2);
-  line = new Line(machine);
+  waiters = new Waiters(machine);
 });
 afterEach(() => machine.close());
 
 /** Makes the queue's file, and locks so much of it as another user. */
 async function spoil() {
-  const first = await line.holder(2);
-  const waiter = line.waiter([{ name: 'first' }]);
-  await line.untilWaiting(1);
+  const first = await waiters.holder(2);
+  const waiter = waiters.waiter([{ name: 'first' }]);
+  await waiters.untilWaiting(1);
   first.release();
   await output(waiter, /got first/);
   // The last one first: the kernel looks for the place of each from the front.
   const ranges = Array.from({ length: LOCKS }, (_, i) => [String(2 * (LOCKS - i)), '1']).flat();
-  const child = machine.start([python, fixture('locker.py'), line.file, 'ofd', ...ranges], { uid: NOBODY });
+  const child = machine.start([python, fixture('locker.py'), waiters.file, 'ofd', ...ranges], {
+    uid: NOBODY,
+  });
   await output(child, /locked/);
   return child;
 }
@@ -50,17 +52,17 @@ describe.skipIf(why !== null)(
 
     test('a waiting claim gets its GPU as well, and the queue works again afterwards', async () => {
       const stranger = await spoil();
-      const holder = await line.holder(2);
-      const waiting = line.waiter([{ name: 'late' }]);
+      const holder = await waiters.holder(2);
+      const waiting = waiters.waiter([{ name: 'late' }]);
       const got = output(waiting, /got late/);
       await output(waiting, /the wait queue can't be used/);
       holder.release();
       await got;
       stranger.stdin?.end();
       await new Promise((resolve) => stranger.once('close', resolve));
-      const again = await line.holder(2);
-      const next = line.waiter([{ name: 'next' }]);
-      await line.untilWaiting(1);
+      const again = await waiters.holder(2);
+      const next = waiters.waiter([{ name: 'next' }]);
+      await waiters.untilWaiting(1);
       again.release();
       await output(next, /got next/);
     });

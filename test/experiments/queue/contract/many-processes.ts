@@ -8,7 +8,7 @@ import { plainTasks } from '../fixtures/tasks.ts';
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 
 /** Many processes, and many tasks. */
-export function testCrowds(fixture: () => QueueFixture): void {
+export function testManyProcesses(fixture: () => QueueFixture): void {
   test('16 processes never start a task twice', { timeout: 120_000 }, async () => {
     const count = SOAK ? 10_000 : 1_500;
     const witness = join(fixture().directory, 'witness');

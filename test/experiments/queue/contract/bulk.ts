@@ -5,7 +5,7 @@ import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
 /** Tests what people do with tasks. */
-export function testSelections(fixture: () => QueueFixture): void {
+export function testBulk(fixture: () => QueueFixture): void {
   test('cancelled tasks are not given out, whether named by name, id or state, or all', async () => {
     const specs = [0, 1, 2, 3].map((n) => spec({ n }));
     const queue = await fixture().opened(...specs);

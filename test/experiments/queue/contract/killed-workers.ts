@@ -6,7 +6,7 @@ import { spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
 
 /** Processes that end without a word, or stop. */
-export function testDeaths(
+export function testKilledWorkers(
   fixture: () => QueueFixture,
   { seesProcesses }: Pick<Engine, 'seesProcesses'>,
 ): void {

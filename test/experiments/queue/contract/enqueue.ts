@@ -12,7 +12,7 @@ import { all, type QueueFixture, rowOf, takeFrom } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** How tasks come in, and that they come in once. */
-export function testArrival(fixture: () => QueueFixture): void {
+export function testEnqueue(fixture: () => QueueFixture): void {
   test('tasks get names of phase, counter and seed, which stay', async () => {
     const queue = await fixture().opened(
       spec({ width: 1, seed: 42 }),
