@@ -145,7 +145,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       const { state, why } =
         earlier !== undefined
           ? REPEATED
-          : (adopted(task, recorded?.get(id)) ??
+          : (imported(task, recorded?.get(id)) ??
             task ?? {
               state: 'new' as const,
               why: planDiff.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
@@ -170,7 +170,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
 }
 
 /** A task that isn't done gets its result from a table, if one has its row: before anything is run. */
-function adopted(
+function imported(
   task: KnownTask | null,
   table: string | undefined,
 ): Pick<PlannedTask, 'state' | 'why'> | null {

@@ -48,7 +48,7 @@ export async function findResults(
       nameOf: (number: number) => names[number] ?? '',
       isCompleted: () => false,
       mayWrite: isEnded !== undefined,
-      adopt: async (rows: readonly { task: number }[]) => {
+      importResults: async (rows: readonly { task: number }[]) => {
         for (const row of rows) {
           const id = ids[row.task] as string;
           if (!found.has(id)) found.set(id, shown);

@@ -154,12 +154,12 @@ export class KnownTasks implements Tasks {
     }
   }
 
-  async adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]> {
-    const adopted = await this.queue.importResults(
+  async importResults(rows: readonly { task: number; result: Values }[]): Promise<boolean[]> {
+    const imported = await this.queue.importResults(
       rows.map(({ task, result }) => ({ id: this.ids[task] as string, result })),
     );
-    for (const [at, { task }] of rows.entries()) if (adopted[at]) this.completed.add(task);
-    return adopted;
+    for (const [at, { task }] of rows.entries()) if (imported[at]) this.completed.add(task);
+    return imported;
   }
 
   /** The results of some of the tasks, in the order of completion. */

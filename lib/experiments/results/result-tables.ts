@@ -26,7 +26,7 @@ const MAX_TRIES = 5;
 const SYNC_EVERY = 1_000;
 
 function noReport(): TablesReport {
-  return { adopted: 0, restored: 0, appended: 0, problems: [] };
+  return { imported: 0, restored: 0, appended: 0, problems: [] };
 }
 
 /**
@@ -147,7 +147,7 @@ export class ResultTables {
     }
     for (const table of this.tasks.tables.values()) {
       await this.attempt(table, report, async () => {
-        if (table.undecided.size > 0) report.adopted += await table.adoptUndecided();
+        if (table.undecided.size > 0) report.imported += await table.importUndecided();
       });
     }
     if (!this.started) {
@@ -178,12 +178,12 @@ export class ResultTables {
   private async readCommon(report: TablesReport): Promise<void> {
     const { common } = this.tasks;
     if (common === null) return;
-    const before = report.adopted;
+    const before = report.imported;
     await this.attempt(common, report, async () => {
-      report.adopted +=
-        (await judgePartialLine(common, async function* () {})) + (await common.adoptUndecided());
+      report.imported +=
+        (await judgePartialLine(common, async function* () {})) + (await common.importUndecided());
     });
-    const found = report.adopted - before;
+    const found = report.imported - before;
     if (found === 0) return;
     this.tell(
       `${common.shown} has rows of ${found} ${found === 1 ? 'task' : 'tasks'}, which count as completed. To run one again, delete its row there, then: gpu-owner exp retry NAME`,
@@ -207,7 +207,7 @@ export class ResultTables {
   ): Promise<boolean> {
     for (let tries = 0; tries < MAX_TRIES && !this.busy.has(table); tries++) {
       try {
-        report.adopted += await table.refresh();
+        report.imported += await table.refresh();
         if (table.unreadable !== null) return false;
         await act();
         return true;
@@ -318,7 +318,7 @@ export class ResultTables {
   }
 
   private async judge(table: Table, report: TablesReport): Promise<void> {
-    report.adopted += await judgePartialLine(table, (only) => {
+    report.imported += await judgePartialLine(table, (only) => {
       const members = [...table.index.names.values()];
       return this.tasks.results(members.filter(only));
     });
@@ -381,7 +381,7 @@ export class ResultTables {
 /** The changes that a look at the tables made, and what is wrong with them now. */
 interface TablesReport {
   /** Tasks that are completed now because of rows in tables. */
-  adopted: number;
+  imported: number;
   /** Rows that tables had lost. */
   restored: number;
   /** New rows. */

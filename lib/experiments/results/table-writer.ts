@@ -258,7 +258,7 @@ class Output {
  * Finds out what a last row without a line break is: complete, the beginning of one of ours (whoever wrote it was killed, or the
  * disk was full), or cut by somebody else.
  * @param completed the tasks that have a result, and their results
- * @returns how many rows were adopted: the row itself
+ * @returns how many rows were imported: the row itself
  */
 export async function judgePartialLine(
   table: Table,

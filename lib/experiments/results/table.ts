@@ -25,7 +25,7 @@ export interface Tasks {
   /** Whether a task may be writing its row now, or may have written one that nobody has looked for as yet. */
   readonly mayWrite: boolean;
   /** @returns for each whether it counts now */
-  adopt(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
+  importResults(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
 }
 
 /** One final_results.csv, as it was when it was last looked at. */
@@ -94,17 +94,17 @@ export class Table {
     }
   }
 
-  /** Reads it, if anybody has changed it. @returns how many rows were adopted @throws Changed, Busy */
+  /** Reads it, if anybody has changed it. @returns how many rows were imported @throws Changed, Busy */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let fingerprint: Fingerprint | null | undefined;
     try {
       fingerprint = await look(this.file);
       if (fingerprint === this.fingerprint) return 0;
       if (leftovers && this.fingerprint === undefined) await removeLeftover(this.file);
-      const adopted = await this.read(fingerprint);
+      const imported = await this.read(fingerprint);
       if (this.unreadable !== null) this.problems.over(`${this.shown} unreadable`);
       this.unreadable = null;
-      return adopted;
+      return imported;
     } catch (error) {
       if (error instanceof Busy) throw error;
       if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
@@ -127,7 +127,7 @@ export class Table {
   private async read(fingerprint: Fingerprint | null): Promise<number> {
     const rows = new Map<number, number>();
     const problems = this.problems.ofRows(this.shown);
-    let adopted = 0;
+    let imported = 0;
     let contents: Contents | null = null;
     const { covered } = this.shared;
     this.shared = new SharedRows();
@@ -144,7 +144,7 @@ export class Table {
           reader = await this.readerOf(header);
         },
         async (batch) => {
-          if (reader !== null) adopted += await this.readBatch(header, reader, batch, rows, problems);
+          if (reader !== null) imported += await this.readBatch(header, reader, batch, rows, problems);
         },
       );
     }
@@ -155,7 +155,7 @@ export class Table {
     const all = new Set(rows.keys());
     for (const task of covered) if (!all.has(task) && this.shared.cover(task)) all.add(task);
     this.settleRows(all);
-    return adopted;
+    return imported;
   }
 
   /** One of the rows that fit the task and others is its own. @returns false: there is none left */
@@ -226,7 +226,7 @@ export class Table {
         found.push({ task: owner, result: resultOf(header, row.cells, this.index.columns) });
       }
     }
-    return this.adopt(found);
+    return this.importResults(found);
   }
 
   private noteOverlong(row: Row): void {
@@ -239,20 +239,20 @@ export class Table {
     }
   }
 
-  private async adopt(found: readonly { task: number; result: Values }[]): Promise<number> {
+  private async importResults(found: readonly { task: number; result: Values }[]): Promise<number> {
     if (found.length === 0) return 0;
-    const adopted = await this.tasks.adopt(found);
+    const imported = await this.tasks.importResults(found);
     for (const [at, { task, result }] of found.entries()) {
-      if (adopted[at]) this.undecided.delete(task);
+      if (imported[at]) this.undecided.delete(task);
       else this.undecided.set(task, result);
     }
-    return adopted.filter(Boolean).length;
+    return imported.filter(Boolean).length;
   }
 
   /** Rows of tasks that ran when they were read, and perhaps have failed since. */
-  async adoptUndecided(): Promise<number> {
+  async importUndecided(): Promise<number> {
     for (const task of this.undecided.keys()) if (this.tasks.isCompleted(task)) this.undecided.delete(task);
-    return this.adopt([...this.undecided].map(([task, result]) => ({ task, result })));
+    return this.importResults([...this.undecided].map(([task, result]) => ({ task, result })));
   }
 
   /** The row without a line break at the end, which turned out to be complete. */
@@ -260,9 +260,9 @@ export class Table {
     const { header } = this.contents as Contents;
     const rows = new Map([...this.rows].map((task) => [task, 0]));
     const problems = this.problems.ofRows(this.shown);
-    const adopted = await this.readBatch(header, await this.readerOf(header), [row], rows, problems);
+    const imported = await this.readBatch(header, await this.readerOf(header), [row], rows, problems);
     this.settleRows(new Set(rows.keys()));
-    return adopted;
+    return imported;
   }
 
   private settleRows(rows: Set<number>): void {

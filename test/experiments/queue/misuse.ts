@@ -50,7 +50,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
       }
     }
   },
-  adopt: async (queue) => {
+  importResults: async (queue) => {
     const ids: string[] = [];
     for await (const { task } of queue.tasks({ state: 'failed' })) ids.push(task.id);
     await queue.importResults(ids.map((id) => ({ id, result: { loss: 1 } })));

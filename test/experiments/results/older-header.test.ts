@@ -53,9 +53,9 @@ const read = () => readFileSync(path, 'utf8');
 
 /** Nothing is left to do, also for a process that starts now. */
 async function expectSettled(): Promise<void> {
-  expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+  expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
   restart();
-  expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+  expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
 }
 
 test('a row that is appended just then is written again, in the columns that it needs', async () => {
@@ -70,7 +70,7 @@ test('a row that is appended just then is written again, in the columns that it 
   expect(read()).toBe('task_id,seed,loss,late\nexp1_0,0,0.5,\n,,mine,\nexp1_2,2,0.125,1\nexp1_1,1,0.25,1\n');
   // The editor's row is no task's, which is a problem still.
   const problems = ['results_a/final_results.csv: 1 row is not the result of a task'];
-  expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems });
+  expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems });
 });
 
 test.each([

@@ -65,7 +65,7 @@ describe('a table of results', () => {
     await tables.sync();
     expect(existsSync(path())).toBe(false);
     queue.complete(one.id, values('{"accuracy": 0.90, "note": "say \\"a, b\\"\\nbye", "ok": true}'));
-    expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 1, problems: [] });
+    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 1, problems: [] });
     queue.complete(two.id, values('{"accuracy": NaN}'));
     await tables.sync();
     expect(read()).toBe(
@@ -74,7 +74,7 @@ describe('a table of results', () => {
         'exp1_1,mnist,1.0,43,"[64,2.0]",NaN,,\n',
     );
     restart();
-    expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
     expect(told).toEqual([]);
   });
 
@@ -130,7 +130,7 @@ describe('a table of results', () => {
     await tables.sync();
     const before = read();
     restart();
-    expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
     expect(read()).toBe(before);
     expect(told).toEqual([]);
   });
@@ -193,7 +193,7 @@ describe('a file of somebody else', () => {
     const one = add('{"dataset": "mnist", "seed": 1}');
     const two = add('{"dataset": "mnist", "seed": 2}');
     put(text);
-    expect(await tables.sync()).toMatchObject({ adopted: 1, restored: 0, appended: 0, problems: [] });
+    expect(await tables.sync()).toMatchObject({ imported: 1, restored: 0, appended: 0, problems: [] });
     expect(queue.get(one.id)).toMatchObject({
       state: 'completed',
       source: 'table',
@@ -204,7 +204,7 @@ describe('a file of somebody else', () => {
     await tables.sync();
     expect(read()).toBe(after);
     restart();
-    expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
     expect(told).toEqual([]);
   });
 
@@ -359,7 +359,7 @@ describe('rows that come and go', () => {
     put('seed,loss,note\n1,0.5,"a\nb"\n2,0.6,\n3,0.7,"c ""d"""\n');
     await tables.sync();
     queue.retry(one.id);
-    expect(await tables.sync()).toMatchObject({ adopted: 0, restored: 0 });
+    expect(await tables.sync()).toMatchObject({ imported: 0, restored: 0 });
     expect(read()).toBe('seed,loss,note\n2,0.6,\n3,0.7,"c ""d"""\n');
     expect(await queue.retracted()).toEqual([]);
     queue.complete(one.id, { loss: 4 });
@@ -370,7 +370,7 @@ describe('rows that come and go', () => {
     queue.retry(one.id);
     queue.complete(one.id, { loss: 6 });
     restart();
-    expect(await tables.sync()).toMatchObject({ restored: 0, appended: 2, adopted: 0 });
+    expect(await tables.sync()).toMatchObject({ restored: 0, appended: 2, imported: 0 });
     queue.retry(one.id);
     queue.complete(one.id, { loss: 7 });
     await tables.sync();
@@ -383,10 +383,10 @@ describe('rows that come and go', () => {
     queue.set(one.id, 'active');
     queue.set(two.id, 'active');
     put('seed,loss\n1,0.5\n2,0.6\n');
-    expect(await tables.sync()).toMatchObject({ adopted: 0 });
+    expect(await tables.sync()).toMatchObject({ imported: 0 });
     queue.set(one.id, 'pending');
     queue.complete(two.id, {});
-    expect(await tables.sync()).toMatchObject({ adopted: 1, appended: 0 });
+    expect(await tables.sync()).toMatchObject({ imported: 1, appended: 0 });
     expect(queue.get(one.id).result).toEqual({ loss: 0.5 });
     expect(read()).toBe('seed,loss\n1,0.5\n2,0.6\n');
   });
@@ -422,7 +422,7 @@ describe('a table in the directory of the project', () => {
       'phase,width,seed,loss\nexp1,1,1,0.5\nexp1,1.0,2,0.6\nexp2,1,,0.7\nexp2,1,3,9\nexp1,1,,0.8\nexp1,2,3,0.9\nexp1,1,4,1';
     put(text, '.');
     restart();
-    expect(await tables.sync()).toMatchObject({ adopted: 4, appended: 4, restored: 0 });
+    expect(await tables.sync()).toMatchObject({ imported: 4, appended: 4, restored: 0 });
     expect([one, two, three, four, other].map((task) => queue.get((task as Task).id).result)).toEqual([
       { loss: 0.5 },
       { loss: 0.6 },
@@ -442,7 +442,7 @@ describe('a table in the directory of the project', () => {
       ),
     ]);
     restart();
-    expect(await tables.sync()).toMatchObject({ adopted: 0, appended: 0, restored: 0 });
+    expect(await tables.sync()).toMatchObject({ imported: 0, appended: 0, restored: 0 });
   });
 
   test('keeps nobody from anything if it is no such table, and is as all others in an output directory', async () => {

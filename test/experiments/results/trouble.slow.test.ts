@@ -114,7 +114,7 @@ test('killed again and again, whoever writes the tables leaves one row per task'
       expect(row[key]).toBe(String(value));
     }
   }
-  expect(await tables.sync()).toEqual({ adopted: 0, restored: 0, appended: 0, problems: [] });
+  expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
   await queue.close();
 }, 300_000);
 

@@ -348,7 +348,7 @@ function operations.selectState(action, state, after, limit)
 end
 
 function operations.importResults(...)
-  local words, adopted = {...}, {}
+  local words, imported = {...}, {}
   for i = 1, #words, 2 do
     local id = words[i]
     local state, number, due, why = get(id, 'state', 'number', 'due', 'error')
@@ -358,9 +358,9 @@ function operations.importResults(...)
       removeJob(id)
       bump()
     end
-    adopted[#adopted + 1] = good and 1 or 0
+    imported[#imported + 1] = good and 1 or 0
   end
-  return adopted
+  return imported
 end
 
 function operations.forget(...)

@@ -151,14 +151,14 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(await queue.complete(token, null)).toBe(false);
   });
 
-  test('many rows can be adopted at once', async () => {
+  test('many rows can be imported at once', async () => {
     const queue = await fixture().open();
     await queue.enqueue(plainTasks(2_500));
     const ids = (await all(queue.tasks())).map(({ task }) => task.id);
     await takeFrom(queue);
     const rows = [...ids, ids[7] as string, 't-unknown'].map((id) => ({ id, result: { accuracy: 1 } }));
-    const adopted = await queue.importResults(rows);
-    expect(adopted).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
+    const imported = await queue.importResults(rows);
+    expect(imported).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
     expect(await queue.importResults([])).toEqual([]);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 2_499 });
   });
