@@ -1596,6 +1596,16 @@ class _LateClaim(Claim):
     _late = True
 
 
+@contextlib.contextmanager
+def _called(**names: str) -> Iterator[None]:
+    """Errors name the parameters that the caller wrote: `num_gpus` where `claim` says `count`."""
+    try:
+        yield
+    except UsageError as error:
+        message = re.sub(rf"\A({'|'.join(names)})(?=:)", lambda match: names[match.group()], str(error))
+        raise UsageError(message, error.exit_code, error.code) from None
+
+
 class GPUScheduler:
     """
     As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda". A claim is
@@ -1640,8 +1650,14 @@ class GPUScheduler:
             "force": self.debug_mode,
             **self._options,
         }
+        names = {
+            **{"count": "num_gpus", "wait": "max_wait_time", "devices": "specific_gpus", "lock_timeout": "timeout"},
+            **{"min_free_memory": "memory_free_threshold_gb", "max_power": "power_threshold_w"},
+            "max_utilization": "utilization_threshold_percent",
+        }
         try:
-            made = claim(self.num_gpus, _made=_LateClaim(), **options)
+            with _called(**{name: own for name, own in names.items() if name not in self._options}):
+                made = claim(self.num_gpus, _made=_LateClaim(), **options)
         except GPUUnavailableError as error:
             if options["wait"] is False or isinstance(error, WaitTimeoutError):
                 raise
@@ -1694,7 +1710,8 @@ def lock_gpu(uid: Optional[Selector] = None, n: Optional[int] = None, n_system_g
     """
     selected = None if uid is None else _list(uid, "uid")
     count = n if n is not None else 1 if selected is None else len(selected)
-    return _Lock(count, {"wait": False, "devices": selected, "visible_devices": _form("index"), **options})
+    with _called(count="n", devices="uid"):
+        return _Lock(count, {"wait": False, "devices": selected, "visible_devices": _form("index"), **options})
 
 
 def pytorch_placeholder(device_no: int) -> Any:
@@ -1783,7 +1800,8 @@ class GPUOwner:
         self.placeholders = []  # type: List[Any]
         kept = "keep" if placeholder_fn is None else "auto"
         self.logger.info("acquiring lock")
-        self.claim = claim(nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options})
+        with _called(count="nb_gpus"):
+            self.claim = claim(nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options})
         self.logger.info("lock acquired")
         try:
             gpus = list(self.claim)

@@ -125,6 +125,27 @@ class Signatures(unittest.TestCase):
 
 
 class Scheduler(OnMachine):
+    def test_errors_name_the_parameters_that_were_written(self):
+        lines = self.run_script(
+            """
+            for call in (
+                lambda: gpu_owner.GPUScheduler(num_gpus="x").__enter__(),
+                lambda: gpu_owner.GPUScheduler(max_wait_time=[]).__enter__(),
+                lambda: gpu_owner.GPUScheduler(specific_gpus=[9]).__enter__(),
+                lambda: gpu_owner.GPUScheduler(power_threshold_w="x").__enter__(),
+                lambda: gpu_owner.GPUScheduler(timeout="x").__enter__(),
+                lambda: gpu_owner.GPUScheduler(max_power="x").__enter__(),
+                lambda: gpu_owner.lock_gpu(n="x"),
+                lambda: gpu_owner.lock_gpu(uid=9),
+                lambda: gpu_owner.GPUOwner(nb_gpus=None),
+            ):
+                try: call()
+                except ValueError as error: print(str(error).split(":")[0])
+            """
+        )
+        called = ["num_gpus", "max_wait_time", "specific_gpus", "power_threshold_w", "timeout", "max_power", "n", "uid", "nb_gpus"]
+        self.assertEqual(lines, called)
+
     def test_programs_as_written(self):
         script = self.start(
             TORCH
