@@ -9,7 +9,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { SLICES, testNative } from './test-native.js';
+import { patternsOf, SLICES, testNative } from './test-native.js';
 
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
@@ -77,7 +77,7 @@ const quickChecks = [
   ['binaries', () => node('scripts/check-binaries.js')],
   ['native tests', () => runNative({ plain: /./ })],
 ];
-const slowChecks = [['native tests, sanitizers', () => runNative(SLICES)]];
+const slowChecks = [['native tests, sanitizers', () => runNative(patternsOf(SLICES))]];
 const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['quick', 'slow'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
 const steps = [
