@@ -281,15 +281,8 @@ class Placeholder {
     const taken = native().cudaTake(driverLibraries().cuda, uuids, PLACEHOLDER_BYTES);
     // Also where it failed half-way: what CUDA has once read, it keeps.
     if (binding === null && usesCUDA()) {
-      const indices = gpus.map(label).join(', ');
-      const at = new Date();
-      binding = {
-        uuids,
-        // Nearly nobody asks, and the first time zone of a program takes it a third of a millisecond.
-        get by() {
-          return `the claim of GPU ${indices} at ${timeOfDay(at)}`;
-        },
-      };
+      const by = `the claim of GPU ${gpus.map(label).join(', ')} at ${timeOfDay(new Date())}`;
+      binding = { uuids, by };
     }
     if (typeof taken !== 'number') {
       if (taken.stage === 'uuid') throw alreadyInitialized(taken.uuid);
