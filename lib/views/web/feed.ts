@@ -30,7 +30,7 @@ export interface StreamMachine {
 }
 
 /** The last 24 hours, as /api/v1/history has them. */
-interface HistoryAnswer {
+export interface HistoryAnswer {
   /** ISO 8601: in the last slot. */
   time: string;
   slotSeconds: number;
