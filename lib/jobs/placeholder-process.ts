@@ -182,7 +182,7 @@ function check(line: string, gpus: readonly GPU[]): void {
   if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
 }
 
-/** What a line says of why it failed. Without a line, it ended before, or said nothing for too long. */
+/** Reads why it failed from its line. Without a line, it ended before, or said nothing for too long. */
 function failure(line: string): PlaceholderFailure {
   const [, code, stage = '', uuid = '', text = 'CUDA did not start'] =
     /^failed (\d+) (\S+) (\S+) (.*)$/.exec(line) ?? [];
