@@ -47,7 +47,7 @@ async function doctor(parsed: Parsed): Promise<void> {
   process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);
 }
 
-export interface PageOptions {
+interface PageOptions {
   /** Columns of the terminal. */
   width: number;
   colour: boolean;

@@ -11,7 +11,8 @@ const TIMEOUT_MS = 280_000;
 export function pack(to: string, kinds: string[], sources = root): void {
   const from = ['--binaries', binaries(), '--arch', process.arch, '--quick', '--out', to];
   execFileSync(process.execPath, [join(sources, 'scripts/package.js'), ...from, ...kinds], {
-    ...{ stdio: 'pipe', timeout: TIMEOUT_MS },
+    stdio: 'pipe',
+    timeout: TIMEOUT_MS,
   });
 }
 
