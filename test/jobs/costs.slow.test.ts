@@ -8,9 +8,12 @@ import { Machine, until } from '../support/machine.ts';
 import { Jobs } from './background.ts';
 
 const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 30 : 500;
-const ROUNDS = 60;
-/** Over `node -e 0`, in ms, where that takes no longer than NODE_MS: so much more on a machine that is slower. */
-const MAX_MS = 100;
+const ROUNDS = 20;
+/**
+ * Over `node -e 0`, in ms, where that takes no longer than NODE_MS: so much more on a machine that is slower. The goals are in the benchmark,
+ * for machines with nothing else to do; this is what a change in kind exceeds, such as a process or a lock for each job.
+ */
+const MAX_MS = 300;
 const NODE_MS = 40;
 const MAX_MB = 2;
 /** Shares of a processor are those of each that waits: a heartbeat a second takes less than 0.0001. */
