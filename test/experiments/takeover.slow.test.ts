@@ -55,13 +55,22 @@ function killKeeper(experiment: WitnessedExperiment, worker: ChildProcess): void
 }
 
 async function busy(experiment: WitnessedExperiment, worker: ChildProcess): Promise<void> {
-  await until(() => {
-    try {
-      return taskOf(experiment, worker) !== '';
-    } catch {
-      return false;
-    }
-  });
+  await until(
+    () => {
+      try {
+        return taskOf(experiment, worker) !== '';
+      } catch {
+        return false;
+      }
+    },
+    () => {
+      const { pid, exitCode, signalCode } = worker;
+      const fate = exitCode ?? signalCode ?? 'it runs';
+      const processes = experiment.left().join('\n  ');
+      return `worker ${pid} to run a task (${fate}). Processes:\n  ${processes}\nStarted: ${JSON.stringify(starts(experiment.testimony()))}`;
+    },
+    60_000,
+  );
 }
 
 /** Seconds until each task runs again, by what was killed. */
