@@ -250,7 +250,8 @@ describe.each(KINDS)('on $name', (kind) => {
         /^Completed without a result:\n {2}6 tasks by gpu0\n.*not to localhost\n.*: gpu-owner exp retry .*NAME$/m,
       );
       const metrics = parseMetrics(await (await fetch(url)).text());
-      expect(metrics.get('gpu_owner_tasks_without_result_total{worker="gpu0"}')).toBe(6);
+      const series = `gpu_owner_tasks_without_result_total{worker="gpu0",host="${withoutResult[0].host}"}`;
+      expect(metrics.get(series)).toBe(6);
       await expect.poll(() => names()).toHaveLength(6);
       // What is retried, and comes with a result, is no longer counted.
       expect((await experiment.run(['retry', ...names()])).code).toBe(0);

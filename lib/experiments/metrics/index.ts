@@ -20,7 +20,8 @@ export class Collector {
   readonly #buckets = BOUNDS.map(() => 0);
   #seconds = 0;
   #durations = 0;
-  readonly #withoutResult = new Map<string, number>();
+  /** By host and worker: workers of the original on all machines have the same names. */
+  readonly #withoutResult = new Map<string, Sample>();
   /** Workers that hold GPUs or ask for tasks, and when their task began, in ms since the epoch. */
   readonly #workers = new Map<string, { since: number | null }>();
 
@@ -52,8 +53,10 @@ export class Collector {
   attempt(attempt: AttemptInfo, now = Date.now()): void {
     const { since, outcome } = attempt;
     const worker = attempt.worker.name;
-    const without = this.#withoutResult.get(worker) ?? 0;
-    this.#withoutResult.set(worker, without + (lacksResult(attempt) ? 1 : 0));
+    const { host } = attempt.worker;
+    const without = this.#withoutResult.get(`${host} ${worker}`)?.value ?? 0;
+    const value = without + (lacksResult(attempt) ? 1 : 0);
+    this.#withoutResult.set(`${host} ${worker}`, { labels: { worker, host }, value });
     if (outcome === null) this.#begin(worker, since);
     else {
       const timed = outcome === 'completed' || outcome === 'failed';
@@ -105,8 +108,8 @@ export class Collector {
       {
         name: 'gpu_owner_tasks_without_result_total',
         type: 'counter',
-        help: 'Tasks completed over TCP without a result, by worker.',
-        samples: Array.from(this.#withoutResult, ([worker, value]) => ({ labels: { worker }, value })),
+        help: 'Tasks completed over TCP without a result, by worker and its host.',
+        samples: [...this.#withoutResult.values()],
       },
       {
         name: 'gpu_owner_task_duration_seconds',
