@@ -1,6 +1,6 @@
 // Processes that are suspended in the middle of a claim cost the others a delay, once, and nobody a GPU.
 import type { ChildProcess } from 'node:child_process';
-import { mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'vitest';
 import { openWitness } from '../../bench/witness.js';
@@ -304,10 +304,14 @@ test('an epoch that somebody scribbles on costs order and time, never a GPU', {
   witness.check();
 });
 
+/** Where cgroup v2 is, alone or beside v1. */
+const UNIFIED = ['/sys/fs/cgroup', '/sys/fs/cgroup/unified'].find((path) =>
+  existsSync(join(path, 'cgroup.controllers')),
+);
 /** Where they are, and how a group is frozen and thawed. */
 const FREEZERS = {
   'cgroup v1': ['/sys/fs/cgroup/freezer', 'freezer.state', 'FROZEN', 'THAWED'],
-  'cgroup v2': ['/sys/fs/cgroup/unified', 'cgroup.freeze', '1', '0'],
+  'cgroup v2': [UNIFIED ?? '/nowhere', 'cgroup.freeze', '1', '0'],
 } as const;
 
 /** A control group whose processes are frozen, or null where this process may not make one. */
