@@ -9,7 +9,7 @@ import os
 import pathlib
 import sys
 
-# Not needed once it is installed: pip install /path/to/the/clone/python
+# Not needed once it is installed: pip install gpu-owner
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "python"))
 
 import gpu_owner

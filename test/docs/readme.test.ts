@@ -470,6 +470,7 @@ describe('names', () => {
       ...['--num_processes'],
       ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
       ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
+      ...['--nb-gpus', '--backend'],
       ...['--query-gpu', '--query-compute-apps', '--format'],
     ]);
     for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
