@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 
 const root = dirname(import.meta.dirname);
 const read = (path) => readFileSync(join(root, path), 'utf8');
-const { version } = JSON.parse(read('package.json'));
+const { version, repository } = JSON.parse(read('package.json'));
 const tag = process.argv[2] ?? `v${version}`;
 const problems = [];
 
@@ -18,6 +18,12 @@ const section = read('CHANGELOG.md')
   .find((line) => line.startsWith(`## ${version}`));
 if (section === undefined || section.includes('unreleased')) {
   problems.push(`CHANGELOG.md has no released section for ${version}`);
+}
+// npm takes a statement of provenance only for the repository that package.json names.
+const url = process.env.GITHUB_REPOSITORY && `git+https://github.com/${process.env.GITHUB_REPOSITORY}.git`;
+if (url && repository?.url !== url) {
+  const wanted = `"repository": { "type": "git", "url": "${url}" }`;
+  problems.push(`the repository in package.json is ${repository?.url ?? 'missing'}; npm wants ${wanted}`);
 }
 const PACKAGES = [
   `gpu-owner-${version}.tgz`,
