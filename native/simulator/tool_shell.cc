@@ -26,8 +26,8 @@ int commandShell(const Machine& machine, const Arguments& arguments) {
     return usageError("unexpected argument %s", arguments.values[0]);
   // Its programs may change their directory.
   char path[PATH_MAX];
-  if (const char* name = getenv("GPU_OWNER_SIMULATE"); isMachineFile(name) && realpath(name, path))
-    setenv("GPU_OWNER_SIMULATE", path, 1);
+  const char* name = getenv("GPU_OWNER_SIMULATE");
+  if (name != nullptr && isMachineFile(name) && realpath(name, path) != nullptr) setenv("GPU_OWNER_SIMULATE", path, 1);
   const std::string simulator = librariesDirectory();
   if (simulator.empty()) return kExitUsage;
   prepend("LD_LIBRARY_PATH", simulator, "");
