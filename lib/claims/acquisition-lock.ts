@@ -9,7 +9,7 @@ import {
   decodeRecord,
   encodeRecord,
   leaseInfo,
-  MAX_GENERATIONS,
+  MAX_EPOCHS,
   naturalNumber,
   RECORD_SIZE,
   type RecordContents,
@@ -147,9 +147,9 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
-  const generation = naturalNumber(record?.generation, MAX_GENERATIONS);
-  if (generation === null) return null;
-  const byte = EPOCHS + generation;
+  const leaseEpoch = naturalNumber(record?.generation, MAX_EPOCHS);
+  if (leaseEpoch === null) return null;
+  const byte = EPOCHS + leaseEpoch;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
 }
 

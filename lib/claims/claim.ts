@@ -93,7 +93,7 @@ export function* claim(
   );
   const secret = request.isJob ? newJobSecret() : null;
   const { command, limitMs, about } = request;
-  const record = { ...ownRecord(bootId(), command, secret?.generation), limitMs, ...about };
+  const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
   const claimant = claimantOf(directory, record, request.lockTimeout);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
   const refuse = (left: Candidate[], isOutrun = false) => refusal(request, deciding, job, left, isOutrun);

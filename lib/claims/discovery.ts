@@ -44,7 +44,7 @@ import {
 } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { leaseInfo, MAX_GENERATIONS } from './record.ts';
+import { leaseInfo, MAX_EPOCHS } from './record.ts';
 import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
 import {
   activeWaiters,
@@ -207,7 +207,7 @@ export function* findForClaim(
     gpus.filter(({ state }) => state === 'free'),
     count,
   );
-  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.generation ?? null));
+  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.epoch ?? null));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
@@ -366,7 +366,7 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
 }
 
 /** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_EPOCH + 2 * MAX_GENERATIONS;
+const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
 
 /** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
 export type StrangeLock = UnexplainedLock & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });

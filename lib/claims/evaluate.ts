@@ -58,7 +58,7 @@ export interface EvaluationContext {
   visible: ReadonlySet<string> | null;
   /** null: no directory exists, so nothing is leased. */
   directory: LockDirectory | null;
-  /** The generation of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
+  /** The lease epoch of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
   job: number | null;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;

@@ -11,9 +11,9 @@ import {
   showValue,
 } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, leaseInfo, MAX_GENERATIONS, naturalNumber, RECORD_SIZE } from './record.ts';
+import { decodeRecord, leaseInfo, MAX_EPOCHS, naturalNumber, RECORD_SIZE } from './record.ts';
 
-// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + generation is this lease epoch: whoever wants to
+// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: whoever wants to
 // know when the lease ends waits there, and so never stands in the way of the next claimant.
 export const LEASE = 0;
 export const FIRST_EPOCH = 1;
@@ -79,8 +79,8 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 }
 
 /** Whether this epoch of the lease lasts. Takes nothing. */
-function isEpochLocked(descriptor: number, generation: number): boolean {
-  const byte = FIRST_EPOCH + generation;
+function isEpochLocked(descriptor: number, epoch: number): boolean {
+  const byte = FIRST_EPOCH + epoch;
   // A longer lock is a stranger's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
 }
@@ -91,19 +91,17 @@ function isEpochLocked(descriptor: number, generation: number): boolean {
  */
 export function readHolder(descriptor: number): Record<string, unknown> | null {
   const record = readRecord(descriptor);
-  const generation = naturalNumber(record?.generation, MAX_GENERATIONS);
-  return generation !== null && isEpochLocked(descriptor, generation) ? record : null;
+  const epoch = naturalNumber(record?.generation, MAX_EPOCHS);
+  return epoch !== null && isEpochLocked(descriptor, epoch) ? record : null;
 }
 
 /** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */
-function isOnlyEpoch(descriptor: number, generation: number): boolean {
-  const byte = FIRST_EPOCH + generation;
+function isOnlyEpoch(descriptor: number, epoch: number): boolean {
+  const byte = FIRST_EPOCH + epoch;
   const isFree = (start: number, length: number) =>
     native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;
   return (
-    isEpochLocked(descriptor, generation) &&
-    (generation === 0 || isFree(FIRST_EPOCH, generation)) &&
-    isFree(byte + 1, 0)
+    isEpochLocked(descriptor, epoch) && (epoch === 0 || isFree(FIRST_EPOCH, epoch)) && isFree(byte + 1, 0)
   );
 }
 
@@ -118,7 +116,7 @@ export interface LeaseKey {
   uuid: string;
   /** The UUID of a MIG instance's GPU. Whoever holds that as a whole holds the instance. */
   parent?: string | null;
-  /** The generation of the job inside of which it is asked for; null: on the machine. */
+  /** The lease epoch of the job inside of which it is asked for; null: on the machine. */
   job?: number | null;
 }
 
@@ -218,12 +216,12 @@ export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKe
 export function findHeld(
   directory: LockDirectory,
   uuid: string,
-  generation: number,
+  epoch: number,
 ): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
     // Who holds a MIG instance has an epoch in its GPU's file as well, but not the lease.
-    if (isEpochLocked(descriptor, generation) && isLocked(descriptor, SHARED)) {
-      return { depth, isCertain: isOnlyEpoch(descriptor, generation), record: readRecord(descriptor) };
+    if (isEpochLocked(descriptor, epoch) && isLocked(descriptor, SHARED)) {
+      return { depth, isCertain: isOnlyEpoch(descriptor, epoch), record: readRecord(descriptor) };
     }
   }
   return null;
@@ -233,12 +231,12 @@ export function findHeld(
  * Whether an epoch of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
  * numbers that anybody may have written.
  */
-export function isEpochHeld(directory: LockDirectory, uuid: string, generation: number): boolean {
-  if (!isLeaseName(uuid) || !Number.isSafeInteger(generation)) return false;
+export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: number): boolean {
+  if (!isLeaseName(uuid) || !Number.isSafeInteger(epoch)) return false;
   for (const descriptor of directory.filesNamed(leaseName(uuid))) {
     if (!isLocked(descriptor)) continue;
     const present = readRecord(descriptor)?.generation;
-    if (present === generation || typeof present !== 'number') return true;
+    if (present === epoch || typeof present !== 'number') return true;
   }
   return false;
 }

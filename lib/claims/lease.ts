@@ -132,7 +132,7 @@ export class Lease {
 function lockFile(
   directory: LockDirectory,
   name: string,
-  { generation }: RecordContents,
+  { generation: epoch }: RecordContents,
   mode: number,
 ): Part | null {
   for (let i = 0; i < MAX_REPLACEMENTS; i++) {
@@ -144,7 +144,7 @@ function lockFile(
       if (heldElsewhere(directory, name, mode)) return null;
       // Only a stranger can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own epoch
       // not in the file. Of a part, this claim may have another for its next instance.
-      const hasEpoch = lock(descriptor, FIRST_EPOCH + generation, EXCLUSIVE);
+      const hasEpoch = lock(descriptor, FIRST_EPOCH + epoch, EXCLUSIVE);
       if (!hasEpoch && mode === EXCLUSIVE) throw lockedByStranger(directory, name);
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
       native().lockTry(descriptor, FLOCK, SHARED, 0, 0);

@@ -1,4 +1,4 @@
-// Claims inside of jobs. A job is known by its number, the generation of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
+// Claims inside of jobs. A job is known by its number, the epoch of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
 // can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
 // whoever can show a secret for the only epoch of a lease is the lease's holder, or a process that this user has started.
 
@@ -18,11 +18,11 @@ import {
 } from '../platform/index.ts';
 import { findHeld, isLocked, MAX_DEPTH } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { leaseInfo, MAX_GENERATIONS } from './record.ts';
+import { leaseInfo, MAX_EPOCHS } from './record.ts';
 
 /** The `gpu-owner run`, known by GPU_OWNER_JOB, inside of which this process claims: claims are met from what it holds. */
 export interface ParentJob {
-  generation: number;
+  epoch: number;
   /** How many GPUs of this machine it holds. */
   size: number;
 }
@@ -31,7 +31,7 @@ export interface ParentJob {
 export interface JobSecret {
   secret: string;
   /** The number that follows from it. */
-  generation: number;
+  epoch: number;
 }
 
 const MAX_CONTENT_BYTES = 64; // bytes
@@ -41,17 +41,17 @@ const MAX_OLD_FILES = 64;
 /** null: the system gives none, and the job can't be proved. */
 export function newJobSecret(): JobSecret | null {
   const secret = native().processSecret();
-  return secret === '' ? null : { secret, generation: native().processSecretNumber(secret) };
+  return secret === '' ? null : { secret, epoch: native().processSecretNumber(secret) };
 }
 
 /**
  * Makes the file that proves a job, as long as its descriptor is open.
  * @returns null: there can be none, and claims inside will be made on the machine
  */
-export function makeJobFile(directory: LockDirectory, { secret, generation }: JobSecret): Mark | null {
-  const name = jobName(generation);
-  const made = directory.createLocked(name, Buffer.from(`${secret} ${generation}\n`));
-  if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(generation), ...made };
+export function makeJobFile(directory: LockDirectory, { secret, epoch }: JobSecret): Mark | null {
+  const name = jobName(epoch);
+  const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`));
+  if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(epoch), ...made };
   warnOnce(
     `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside this job can't verify it, ` +
       'so they choose among all GPUs of the machine.',
@@ -80,14 +80,14 @@ export function removeOldJobFiles(directory: LockDirectory): void {
 export function findParentJob(directory: LockDirectory | null, gpus: readonly GPU[]): ParentJob | null {
   const value = process.env.GPU_OWNER_JOB;
   if (!value) return null;
-  const generation = parseGeneration(value);
-  if (generation === null) return ignored(`is ${showValue(value)}, which is not a job`);
+  const epoch = parseEpoch(value);
+  if (epoch === null) return ignored(`is ${showValue(value)}, which is not a job`);
   if (directory === null) return ignored('names a job that holds no GPU here');
   let size = 0;
   let isCertain = true;
   let record: Record<string, unknown> | null = null;
   for (const { uuid } of gpus) {
-    const held = uuid === '' ? null : findHeld(directory, uuid, generation);
+    const held = uuid === '' ? null : findHeld(directory, uuid, epoch);
     if (held === null) continue;
     if (held.depth === MAX_DEPTH) {
       throw new GPUOwnerError(
@@ -104,35 +104,35 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
       `names a job that holds no GPU in ${directory.path}: it has ended, or uses another lock directory`,
     );
   }
-  const unproved = whyUnproved(directory, generation);
+  const unproved = whyUnproved(directory, epoch);
   if (unproved !== null) return ignored(unproved);
   if (!isCertain) {
     return ignored(
       `can't be checked: a program that is not gpu-owner has locked lease files in ${directory.path} (as root, \`fuser -v\` tells which)`,
     );
   }
-  if (isElsewhere(record, generation)) {
+  if (isElsewhere(record, epoch)) {
     const { user, pid, command } = leaseInfo(record);
     return ignored(
       `names a job that did not start this process (${user}, pid ${pid ?? 'unknown'}: ${command ?? 'unknown'})`,
     );
   }
-  return { generation, size };
+  return { epoch, size };
 }
 
-function jobName(generation: number): string {
-  return `job-${generation}`;
+function jobName(epoch: number): string {
+  return `job-${epoch}`;
 }
 
-function parseGeneration(value: string): number | null {
+function parseEpoch(value: string): number | null {
   if (!/^\d{1,15}$/.test(value)) return null;
-  const generation = Number(value);
-  return generation < MAX_GENERATIONS ? generation : null;
+  const epoch = Number(value);
+  return epoch < MAX_EPOCHS ? epoch : null;
 }
 
 /** null: this user has started the job. */
-function whyUnproved(directory: LockDirectory, generation: number): string | null {
-  const name = jobName(generation);
+function whyUnproved(directory: LockDirectory, epoch: number): string | null {
+  const name = jobName(epoch);
   let why = `names a job that can't be verified: ${name} is missing in ${directory.path}`;
   for (const path of directory.all) {
     const descriptor = directory.openForProbe(name, path);
@@ -145,7 +145,7 @@ function whyUnproved(directory: LockDirectory, generation: number): string | nul
     try {
       const uid = statusBehind(descriptor)?.uid;
       if (uid !== process.geteuid?.()) why = `names a job of another user (${userName(uid ?? -1)})`;
-      else if (proves(descriptor, generation)) return null;
+      else if (proves(descriptor, epoch)) return null;
       else why = `names a job that can't be verified: somebody has replaced ${name} in ${path}`;
     } finally {
       native().fileClose(descriptor);
@@ -154,16 +154,16 @@ function whyUnproved(directory: LockDirectory, generation: number): string | nul
   return why;
 }
 
-function proves(descriptor: number, generation: number): boolean {
+function proves(descriptor: number, epoch: number): boolean {
   const content = Buffer.alloc(MAX_CONTENT_BYTES);
   const length = readSync(descriptor, content, 0, MAX_CONTENT_BYTES, 0);
   const [secret = ''] = content.toString('latin1', 0, length).split(' ');
-  return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === generation;
+  return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === epoch;
 }
 
 /** The record may make a claim stay outside of the job, never let it in. */
-function isElsewhere(record: Record<string, unknown> | null, generation: number): boolean {
-  if (record?.generation !== generation || record.pidNamespace !== pidNamespace()) return false;
+function isElsewhere(record: Record<string, unknown> | null, epoch: number): boolean {
+  if (record?.generation !== epoch || record.pidNamespace !== pidNamespace()) return false;
   return descendsFrom([record.keeper, record.pid]) === false;
 }
 

@@ -249,7 +249,7 @@ export class QueuedWaiter {
   #leaseFiles(): number[][] {
     const { gpuRequest, directory, job } = this.#refusal;
     return gpuRequest.uuids.map((uuid) =>
-      uuid === '' ? [] : openLeases(directory, { uuid, job: job?.generation ?? null }),
+      uuid === '' ? [] : openLeases(directory, { uuid, job: job?.epoch ?? null }),
     );
   }
 
@@ -263,9 +263,7 @@ export class QueuedWaiter {
     // What is leased can't be taken by anybody, so nobody is to blame.
     if (
       !options.watched &&
-      gpuRequest.uuids.every(
-        (uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.generation ?? null }),
-      )
+      gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;
     const { candidates } = await runAsync(survey(this.#request, LockDirectory.open), options.signal);

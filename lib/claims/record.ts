@@ -8,7 +8,7 @@ import { hostName, isoTime, pidNamespace, sanitize, userName } from '../platform
 export const RECORD_SIZE = 4096;
 
 /** As native/process/secret.h makes them: in decimal, 15 digits at most. */
-export const MAX_GENERATIONS = 2 ** 49;
+export const MAX_EPOCHS = 2 ** 49;
 const MAX_COMMAND_LENGTH = 512; // characters
 const MAX_RECORD_BYTES = 64 * 1024;
 
@@ -64,12 +64,12 @@ function fits(record: RecordContents): boolean {
  * The record of this process.
  *
  * @param command what it runs; default: its own command line
- * @param generation default: one by chance, of which nobody knows a secret
+ * @param epoch default: one by chance, of which nobody knows a secret
  */
 export function ownRecord(
   boot: string,
   command = ownCommand(),
-  generation = Math.floor(Math.random() * MAX_GENERATIONS),
+  epoch = Math.floor(Math.random() * MAX_EPOCHS),
 ): RecordContents {
   const uid = process.geteuid?.() ?? 0;
   return {
@@ -80,7 +80,7 @@ export function ownRecord(
     command: sanitize(command, MAX_COMMAND_LENGTH),
     since: isoTime(),
     boot,
-    generation,
+    generation: epoch,
     pidNamespace: pidNamespace(),
   };
 }

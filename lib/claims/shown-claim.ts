@@ -141,7 +141,7 @@ export class ShownClaim<Holder extends ContextHolder> {
     const ours = new Set(
       this.gpus.flatMap(({ uuid, parent }) => (parent === null ? [uuid] : [uuid, parent])),
     );
-    const scope = scopeOf(job?.generation ?? null);
+    const scope = scopeOf(job?.epoch ?? null);
     const { pid, host } = leases[0]?.record ?? {};
     for (const waiter of activeWaiters(readWaiters(directory))) {
       if (waiter.scope !== scope || (waiter.info.pid === pid && waiter.info.host === host)) continue;

@@ -65,7 +65,7 @@ export function* survey<Directory extends LockDirectory | null>(
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  const context = { criteria, visible, directory, job: job?.generation ?? null, count, foreign };
+  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreign };
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
@@ -115,7 +115,7 @@ const NOTE = 'safe-gpu.sharing';
 function leasesIn(directory: LockDirectory | null): Leases {
   return {
     isLeased: (uuid) => directory !== null && isLeased(directory, { uuid }),
-    isHeld: (uuid, generation) => directory !== null && isEpochHeld(directory, uuid, generation),
+    isHeld: (uuid, epoch) => directory !== null && isEpochHeld(directory, uuid, epoch),
   };
 }
 
@@ -123,7 +123,7 @@ function leasesIn(directory: LockDirectory | null): Leases {
 export function claimantOf(directory: LockDirectory, record: RecordContents, timeoutMs: number): Claimant {
   return {
     user: record.user,
-    generation: record.generation,
+    epoch: record.generation,
     ...leasesIn(directory),
     note: {
       read: () => readNote(directory),

@@ -256,7 +256,7 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
       continue;
     }
     if (verdict.state !== 'leased') continue;
-    const key = leaseKey(gpu, job?.generation ?? null);
+    const key = leaseKey(gpu, job?.epoch ?? null);
     const epochLock = directory === null ? null : findEpochLock(directory, key);
     if (epochLock === null) isComplete = false;
     else epochLocks.push(epochLock);

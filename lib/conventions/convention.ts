@@ -9,14 +9,14 @@ export interface Leases {
   /** Whether somebody holds the lease of this GPU. */
   isLeased(uuid: string): boolean;
   /** Whether this epoch of this GPU's lease still lasts. */
-  isHeld(uuid: string, generation: number): boolean;
+  isHeld(uuid: string, epoch: number): boolean;
 }
 
 /** A claim, as the conventions see it. */
 export interface Claimant extends Leases {
   user: string;
   /** The number of the lease epoch that this claim begins; no other one has it. */
-  generation: number;
+  epoch: number;
   /** A line of text that all claimants of the machine share; '' where there is none yet. */
   note: { read(): string; write(text: string): void };
   /** How long to wait for somebody who doesn't move, in ms. */

@@ -81,7 +81,7 @@ export class GPULock implements Convention {
       const name = nameFor(gpu);
       const made = make(directory, gpu, claimant);
       if (typeof made === 'number') {
-        const token = String(claimant.generation);
+        const token = String(claimant.epoch);
         const contestedUntil = wasSighted(directory) ? now() + WRITE_WINDOW_MS : 0;
         marks.push({
           kind: 'text',
@@ -143,8 +143,8 @@ function read(file: ForeignFile, { isHeld }: Leases): Lock {
   }
   const ours = contents['gpu-owner'];
   if (typeof ours === 'object' && ours !== null) {
-    const { uuid, generation } = ours as Record<string, unknown>;
-    const held = typeof uuid === 'string' && typeof generation === 'number' && isHeld(uuid, generation);
+    const { uuid, generation: epoch } = ours as Record<string, unknown>;
+    const held = typeof uuid === 'string' && typeof epoch === 'number' && isHeld(uuid, epoch);
     return { state: held ? 'ours' : 'left behind' };
   }
   const pid = asPid(contents.owner);
@@ -198,7 +198,7 @@ function make(directory: Directory, gpu: GPU, claimant: Claimant): number | Leas
   return null;
 }
 
-function contents(gpu: GPU, { user, generation }: Claimant): Uint8Array {
+function contents(gpu: GPU, { user, epoch }: Claimant): Uint8Array {
   const lock = {
     user: `${user} (gpu-owner)`,
     time: Math.floor(Date.now() / 1000),
@@ -206,7 +206,7 @@ function contents(gpu: GPU, { user, generation }: Claimant): Uint8Array {
     id: gpu.index,
     owner: 0,
     version: 'gpu-owner',
-    'gpu-owner': { uuid: gpu.uuid, generation, pid: process.pid },
+    'gpu-owner': { uuid: gpu.uuid, generation: epoch, pid: process.pid },
   };
   return Buffer.from(`${JSON.stringify(lock, null, 4)}\n`);
 }
