@@ -18,7 +18,7 @@ import {
 const NAME = 'acquisition.lock';
 /** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
 const EPOCH_BYTES = 32;
-export const EPOCHS = 2 ** 31;
+export const DECISION_EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
 const EPOCH_POLL_MS = 100;
 const MAX_TRIES = 16;
@@ -92,7 +92,7 @@ export class AcquisitionLock {
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
         native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_BYTES)); // it may fail
         // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
-        native().lockTry(descriptor, OFD, EXCLUSIVE, EPOCHS + record.generation, 1);
+        native().lockTry(descriptor, OFD, EXCLUSIVE, DECISION_EPOCHS + record.generation, 1);
         keep = true;
         return new AcquisitionLock(descriptor);
       } finally {
@@ -130,13 +130,13 @@ const epochText = Buffer.alloc(EPOCH_BYTES);
 function readEpoch(descriptor: number): number {
   const length = readSync(descriptor, epochText, 0, EPOCH_BYTES, RECORD_SIZE - EPOCH_BYTES);
   const epoch = Number(epochText.toString('latin1', 0, length).replaceAll('\0', ''));
-  return Number.isInteger(epoch) && epoch >= 0 && epoch < EPOCHS ? epoch : 0;
+  return Number.isInteger(epoch) && epoch >= 0 && epoch < DECISION_EPOCHS ? epoch : 0;
 }
 
 /** The next byte that nobody holds becomes the lock. @returns false: there is none near, or it can't be written down */
 function beginEpochAfter(descriptor: number, epoch: number): boolean {
   for (let i = 1; i <= MAX_TRIES; i++) {
-    const next = (epoch + i) % EPOCHS;
+    const next = (epoch + i) % DECISION_EPOCHS;
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, next, 1) >= 0) continue;
     const text = Buffer.from(`\n${next}`.padEnd(EPOCH_BYTES - 1).concat('\n'));
     return native().fileWriteBlock(descriptor, text, RECORD_SIZE - EPOCH_BYTES) === 0;
@@ -149,7 +149,7 @@ function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | 
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
   const leaseEpoch = naturalNumber(record?.generation, MAX_EPOCHS);
   if (leaseEpoch === null) return null;
-  const byte = EPOCHS + leaseEpoch;
+  const byte = DECISION_EPOCHS + leaseEpoch;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;
 }
 

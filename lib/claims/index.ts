@@ -1,4 +1,4 @@
-export { EPOCHS } from './acquisition-lock.ts';
+export { DECISION_EPOCHS } from './acquisition-lock.ts';
 export { type Activity, readActivity, type Waiting } from './activity.ts';
 export type { Claim } from './claim.ts';
 export {

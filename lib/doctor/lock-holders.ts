@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import {
-  EPOCHS,
+  DECISION_EPOCHS,
   findRecordedLocks,
   findSpoiltQueue,
   findStrangeLocks,
@@ -105,7 +105,7 @@ const ACQUISITION = 'acquisition.lock';
 /** Claims that were suspended while they decided: the others waited for each of them once. */
 export function reportStuck(report: Report, path: string): void {
   for (const { pid, starts } of lastingLocks(join(path, ACQUISITION), true)) {
-    if (!starts.some((start) => start >= EPOCHS)) continue; // no claim: reportForeignLocks has it
+    if (!starts.some((start) => start >= DECISION_EPOCHS)) continue; // no claim: reportForeignLocks has it
     report.add(
       'claimant-stuck',
       `${whoIs(pid)} has been deciding on a claim for more than a second: it is suspended, or a call of the driver hangs. Other claims wait up to 2 s for it, then proceed.`,
