@@ -15,7 +15,7 @@ namespace keeper {
 
 namespace {
 
-constexpr char help[] =
+constexpr char kHelp[] =
     "gpu-owner-keeper keeps the lease of GPUs while a command and all its descendants live.\n"
     "It is started by gpu-owner, not by people: use `gpu-owner run` and `gpu-owner hold`.\n"
     "\n"
@@ -317,7 +317,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
 }
 
 void print_help() {
-  if (write(STDOUT_FILENO, help, sizeof help - 1) < 0) return;
+  if (write(STDOUT_FILENO, kHelp, sizeof kHelp - 1) < 0) return;
 }
 
 }  // namespace keeper

@@ -13,7 +13,7 @@ namespace keeper {
 
 namespace {
 
-constexpr int unread_limit = 16 * 1024;
+constexpr int kMaxUnread = 16 * 1024;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void Channel::close() {
 void Channel::send(const char* line, bool dispensable) {
   if (fd_ < 0) return;
   int unread = 0;
-  if (dispensable && ioctl(fd_, SIOCOUTQ, &unread) == 0 && unread > unread_limit) return;
+  if (dispensable && ioctl(fd_, SIOCOUTQ, &unread) == 0 && unread > kMaxUnread) return;
   Buffer<2048> text;
   text.add("%s\n", line);
   // The rest of the room is for the few lines that matter, so these don't fail while there is another side.

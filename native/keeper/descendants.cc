@@ -18,17 +18,17 @@ namespace keeper {
 
 namespace {
 
-constexpr int64_t end_timeout_ms = 1000;
-constexpr long first_pause_ns = 100'000;
-constexpr long max_pause_ns = 4'000'000;
+constexpr int64_t kEndTimeoutMs = 1000;
+constexpr long kFirstPauseNs = 100'000;
+constexpr long kMaxPauseNs = 4'000'000;
 
 // Enough for any job worth a message; whoever kills looks again until nobody is left.
-constexpr int most = 4096;
-pid_t queue[most];
+constexpr int kMaxProcesses = 4096;
+pid_t queue[kMaxProcesses];
 int queued = 0;
 
 void enqueue(pid_t pid) {
-  if (pid > 0 && queued < most) queue[queued++] = pid;
+  if (pid > 0 && queued < kMaxProcesses) queue[queued++] = pid;
 }
 
 // A number that no PID can be stays one, and never turns into another or into a negative number, which means many
@@ -112,7 +112,7 @@ bool read_stat(pid_t pid, char* state, pid_t* parent, char name[16]) {
 
 // Kernels built without lists of children: one pass over all processes for each generation.
 void enqueue_by_parent() {
-  for (int done = -1, size = 0; done != queued && size < most; ++size) {
+  for (int done = -1, size = 0; done != queued && size < kMaxProcesses; ++size) {
     done = queued;
     DIR* processes = opendir("/proc");
     if (!processes) return;
@@ -197,11 +197,11 @@ void end_child(pid_t child) {
   // Where it isn't ours, its number may be somebody else's by now.
   if (child <= 0 || waitpid(child, nullptr, WNOHANG) != 0) return;
   kill(child, SIGKILL);
-  const int64_t end = now_ms() + end_timeout_ms;
-  timespec pause = {0, first_pause_ns};
+  const int64_t end = now_ms() + kEndTimeoutMs;
+  timespec pause = {0, kFirstPauseNs};
   while (waitpid(child, nullptr, WNOHANG) == 0 && now_ms() < end) {
     nanosleep(&pause, nullptr);
-    if (pause.tv_nsec < max_pause_ns) pause.tv_nsec *= 2;
+    if (pause.tv_nsec < kMaxPauseNs) pause.tv_nsec *= 2;
   }
 }
 

@@ -12,12 +12,12 @@ namespace keeper {
 
 namespace {
 
-constexpr int first_inherited = 200;
+constexpr int kFirstInherited = 200;
 
 void raise_all(DescriptorList* list) {
   for (int i = 0; i < list->count; ++i) {
-    if (list->fds[i] >= first_inherited) continue;
-    const int raised = fcntl(list->fds[i], F_DUPFD, first_inherited);
+    if (list->fds[i] >= kFirstInherited) continue;
+    const int raised = fcntl(list->fds[i], F_DUPFD, kFirstInherited);
     if (raised < 0) continue;
     close(list->fds[i]);
     list->fds[i] = raised;

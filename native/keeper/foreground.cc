@@ -27,7 +27,7 @@ namespace keeper {
 
 namespace {
 
-constexpr int forwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
+constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGALRM, SIGWINCH, SIGCONT, SIGTSTP};
 
 void report_no_process(int error) {
   say("cannot start a process: %s%s", strerror(error),
@@ -123,7 +123,7 @@ bool Foreground::is_forwarded(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   const pid_t sender = static_cast<pid_t>(info.ssi_pid);
   bool wanted = false;
-  for (const int candidate : forwarded) wanted = wanted || candidate == signal;
+  for (const int candidate : kForwarded) wanted = wanted || candidate == signal;
   if (!wanted) return false;
   // The keeper notes it before the command runs; its event may be on its way still.
   const pid_t command = state_->command;
@@ -134,7 +134,7 @@ bool Foreground::is_forwarded(const signalfd_siginfo& info) {
   }
   if (signal == SIGCONT) return sender != keeper_ || !keeper_;
   const bool same_group = command && getpgid(command) == getpgrp();
-  return !(same_group && group_signals_.has_seen(signal, sender, info.ssi_code == passed_on));
+  return !(same_group && group_signals_.has_seen(signal, sender, info.ssi_code == kPassedOnCode));
 }
 
 void Foreground::forward(int signal) {

@@ -22,17 +22,17 @@ struct GroupSignalMonitor::Note {
 
 namespace {
 
-constexpr int last_signal = 64;
+constexpr int kLastSignal = 64;
 // A group's members get a signal within microseconds, or when a hypervisor gives the sender its processor back.
-constexpr int looks = 20;
-constexpr long between_looks_ns = 500'000;
+constexpr int kMinLooks = 20;
+constexpr long kLookPauseNs = 500'000;
 // A second and more, for one that has a signal, and no processor to note it on.
-constexpr int most_looks = 2'000;
+constexpr int kMaxLooks = 2'000;
 
 }  // namespace
 
 void GroupSignalMonitor::start() {
-  const size_t size = (last_signal + 1) * sizeof(Note);
+  const size_t size = (kLastSignal + 1) * sizeof(Note);
   void* shared = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) return;
   notes_ = static_cast<Note*>(shared);
@@ -50,7 +50,7 @@ void GroupSignalMonitor::start() {
   while (true) {
     siginfo_t info;
     const int signal = sigwaitinfo(&all, &info);
-    if (signal <= 0 || signal > last_signal) continue;
+    if (signal <= 0 || signal > kLastSignal) continue;
     __atomic_store_n(&notes_[signal].sender, info.si_pid, __ATOMIC_RELAXED);
     __atomic_add_fetch(&notes_[signal].count, 1, __ATOMIC_RELEASE);
   }
@@ -64,15 +64,15 @@ void GroupSignalMonitor::stop() {
 }
 
 bool GroupSignalMonitor::has_seen(int signal, pid_t sender, bool passed_on) {
-  if (!pid_ || signal <= 0 || signal > last_signal) return false;
+  if (!pid_ || signal <= 0 || signal > kLastSignal) return false;
   for (int i = 1;; ++i) {
-    const bool is_noting = i < most_looks && is_running();  // asked before the look: what sleeps has noted everything
+    const bool is_noting = i < kMaxLooks && is_running();  // asked before the look: what sleeps has noted everything
     const unsigned count = __atomic_load_n(&notes_[signal].count, __ATOMIC_ACQUIRE);
     const bool is_new = count != counted_[passed_on][signal];
     counted_[passed_on][signal] = count;
     if (is_new && __atomic_load_n(&notes_[signal].sender, __ATOMIC_RELAXED) == sender) return true;
-    if (i >= looks && !is_noting) return false;
-    const timespec pause = {0, between_looks_ns};
+    if (i >= kMinLooks && !is_noting) return false;
+    const timespec pause = {0, kLookPauseNs};
     nanosleep(&pause, nullptr);
   }
 }

@@ -23,7 +23,7 @@ namespace keeper {
 
 namespace {
 
-constexpr int64_t background_pause_ms = 1000;
+constexpr int64_t kBackgroundPauseMs = 1000;
 
 enum class Input { open, ended, in_background };
 
@@ -98,7 +98,7 @@ int wait_for_end(const Options& options, int signals) {
     if (ready[1].revents) {
       const Input input = read_input(ready[1].revents);
       if (input == Input::ended) return 0;
-      if (input == Input::in_background) input_at = now_ms() + background_pause_ms;
+      if (input == Input::in_background) input_at = now_ms() + kBackgroundPauseMs;
     }
     if (now_ms() < recheck_at) continue;
     recheck_at = now_ms() + options.recheck;

@@ -20,14 +20,14 @@ namespace keeper {
 namespace {
 
 // Children of a program that ends normally (multiprocessing's trackers, data loaders) end a moment after it.
-constexpr int64_t settle_ms = 25;
+constexpr int64_t kSettleMs = 25;
 // On a busy machine that takes them longer: wait for those that are about to end, but not for ever.
-constexpr int most_looks = 12;
+constexpr int kMaxLooks = 12;
 // Processes can be born while we kill: look again this soon.
-constexpr int64_t kill_round_ms = 5;
-constexpr int64_t slow_kill_round_ms = 500;
+constexpr int64_t kKillRoundMs = 5;
+constexpr int64_t kSlowKillRoundMs = 500;
 // Processes that a task leaves behind have been told to end with it: the next task waits for the GPU.
-constexpr int64_t leftover_grace_ms = 2000;
+constexpr int64_t kLeftoverGraceMs = 2000;
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void Job::adopt(pid_t command, bool ended) {
   write_job_state(options_, *state_);
   if (ended) {
     phase_ = Phase::settling;
-    settled_at_ = now_ms() + settle_ms;
+    settled_at_ = now_ms() + kSettleMs;
   } else {
     record(command, 0, false);
   }
@@ -137,7 +137,7 @@ void Job::command_changed(int status) {
   }
   events_.send(line.c_str());
   phase_ = Phase::settling;
-  settled_at_ = now_ms() + settle_ms;
+  settled_at_ = now_ms() + kSettleMs;
   if (helper_) {
     // Nobody could tell our own child from the job's when waiting for the last one.
     kill(helper_, SIGKILL);
@@ -214,7 +214,7 @@ void Job::kill_on() {
   signal_descendants(getpid(), SIGKILL);
   // Those that are stuck in a driver's call end when they end; don't spin meanwhile.
   ++kill_rounds_;
-  kill_at_ = now_ms() + (kill_rounds_ < 200 ? kill_round_ms : slow_kill_round_ms);
+  kill_at_ = now_ms() + (kill_rounds_ < 200 ? kKillRoundMs : kSlowKillRoundMs);
 }
 
 void Job::report_survivors() {
@@ -222,9 +222,9 @@ void Job::report_survivors() {
   descendants.look_up(getpid(), helper_);
   const bool is_first = survivors_ < 0;
   const bool may_be_ending = descendants.count() == 0 || (is_first && descendants.all_running());
-  if (may_be_ending && looks_++ < most_looks) {
+  if (may_be_ending && looks_++ < kMaxLooks) {
     phase_ = Phase::settling;
-    settled_at_ = now_ms() + settle_ms;
+    settled_at_ = now_ms() + kSettleMs;
     return;
   }
   report(descendants);
@@ -248,7 +248,7 @@ void Job::report(const Descendants& descendants) {
   }
   line.add("]}");
   events_.send(line.c_str());
-  if (worker_) terminate(options_.grace < leftover_grace_ms ? options_.grace : leftover_grace_ms);
+  if (worker_) terminate(options_.grace < kLeftoverGraceMs ? options_.grace : kLeftoverGraceMs);
 }
 
 void Job::look_after_files() {

@@ -14,12 +14,12 @@ namespace keeper {
 
 namespace {
 
-constexpr off_t block_offset = 4096;
-constexpr size_t block_size = 512;
+constexpr off_t kBlockOffset = 4096;
+constexpr size_t kBlockSize = 512;
 
 // The part of the output that always stays, and a multiple of all sizes of pages.
-constexpr off_t first_part = 64 * 1024;
-constexpr blkcnt_t stat_block_size = 512;
+constexpr off_t kFirstPart = 64 * 1024;
+constexpr blkcnt_t kStatBlockSize = 512;
 
 void add_number(Text* text, const char* key, int64_t value, bool is_known) {
   text->add("\"%s\": ", key);
@@ -45,7 +45,7 @@ bool is_job_output(int fd) {
 
 void write_job_state(const Options& options, const JobState& state) {
   if (options.job < 0 || !gpu_owner::locks::may_write(options.job)) return;
-  Buffer<block_size> text;
+  Buffer<kBlockSize> text;
   text.add("{");
   add_number(&text, "keeper", state.keeper, state.keeper > 0);
   add_number(&text, "front", state.front, state.front > 0);
@@ -55,20 +55,20 @@ void write_job_state(const Options& options, const JobState& state) {
   add_number(&text, "commandEnded", state.command_ended, state.command_ended >= 0);
   add_number(&text, "ended", state.ended, state.ended >= 0);
   text.add("\"timeLimit\": %s, \"cancelled\": %s}", word(state.time_limit), word(state.cancelled));
-  char block[block_size];
+  char block[kBlockSize];
   memset(block, ' ', sizeof block);
   memcpy(block, text.c_str(), text.length());
-  block[block_size - 1] = '\n';
-  if (pwrite(options.job, block, sizeof block, block_offset) < 0) return;
+  block[kBlockSize - 1] = '\n';
+  if (pwrite(options.job, block, sizeof block, kBlockOffset) < 0) return;
 }
 
 void trim_job_output(const Options& options) {
   struct stat file;
   if (options.log < 0 || fstat(options.log, &file) != 0) return;
-  if (file.st_blocks <= options.log_size / stat_block_size || !gpu_owner::locks::may_write(options.log)) return;
-  const off_t last_part = (file.st_size - options.log_size / 2) / first_part * first_part;
-  if (last_part <= first_part) return;
-  fallocate(options.log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first_part, last_part - first_part);
+  if (file.st_blocks <= options.log_size / kStatBlockSize || !gpu_owner::locks::may_write(options.log)) return;
+  const off_t last_part = (file.st_size - options.log_size / 2) / kFirstPart * kFirstPart;
+  if (last_part <= kFirstPart) return;
+  fallocate(options.log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kFirstPart, last_part - kFirstPart);
 }
 
 }  // namespace keeper

@@ -13,9 +13,9 @@ namespace keeper {
 
 namespace {
 
-constexpr size_t most_content = 4096;
+constexpr size_t kMaxContent = 4096;
 // Numbers of all lengths take the same room, so that one write replaces another as a whole.
-constexpr int pid_width = 11;
+constexpr int kPidWidth = 11;
 
 bool is_pid_of_ours(char* content, const Marker& marker, pid_t predecessor) {
   content[strcspn(content, " \n")] = '\0';
@@ -31,8 +31,8 @@ bool is_ours(const Marker& marker, pid_t predecessor = 0) {
   if (fstat(marker.fd, &ours) != 0) return false;
   if (fstatat(marker.directory, marker.name, &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
   if (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) return false;
-  char content[most_content + 1];
-  const ssize_t length = pread(marker.fd, content, most_content, 0);
+  char content[kMaxContent + 1];
+  const ssize_t length = pread(marker.fd, content, kMaxContent, 0);
   if (length < 0) return false;
   content[length] = '\0';
   return marker.is_pid ? is_pid_of_ours(content, marker, predecessor) : strstr(content, marker.token) != nullptr;
@@ -44,8 +44,8 @@ void sign_markers(const Options& options, pid_t predecessor) {
   for (int i = 0; i < options.markers.count; ++i) {
     const Marker& marker = options.markers.markers[i];
     if (!marker.is_pid || !is_ours(marker, predecessor)) continue;
-    Buffer<pid_width + 2> text;
-    text.add("%-*d\n", pid_width, getpid());
+    Buffer<kPidWidth + 2> text;
+    text.add("%-*d\n", kPidWidth, getpid());
     if (pwrite(marker.fd, text.c_str(), text.length(), 0) < 0) continue;
   }
 }

@@ -14,10 +14,10 @@ namespace keeper {
 
 namespace {
 
-constexpr size_t block_size = 4096;
+constexpr size_t kBlockSize = 4096;
 
 // The block is filled with spaces and ends in a newline, so the text may take one byte less (and Text keeps a NUL).
-using Block = Buffer<block_size>;
+using Block = Buffer<kBlockSize>;
 
 // The object without its closing brace: returns its length, or -1 if it is no object.
 int open_object(const char* json, bool* empty) {
@@ -57,10 +57,10 @@ void write_record(const Options& options, const Record& record) {
   if (!options.record) return;
   Block text;
   if (!compose(options, record, &text)) return;
-  char block[block_size];
+  char block[kBlockSize];
   memset(block, ' ', sizeof block);
   memcpy(block, text.c_str(), text.length());
-  block[block_size - 1] = '\n';
+  block[kBlockSize - 1] = '\n';
   for (int i = 0; i < options.leases.count; ++i) {
     if (!gpu_owner::locks::may_write(options.leases.fds[i])) continue;
     if (pwrite(options.leases.fds[i], block, sizeof block, 0) < 0) continue;

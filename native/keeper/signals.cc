@@ -7,7 +7,7 @@ namespace keeper {
 
 namespace {
 
-constexpr int last_signal = 64;
+constexpr int kLastSignal = 64;
 
 void set_disposition(int signal, void (*handler)(int)) {
   struct sigaction action;
@@ -16,7 +16,7 @@ void set_disposition(int signal, void (*handler)(int)) {
   sigaction(signal, &action, nullptr);
 }
 
-constexpr const char* names[] = {
+constexpr const char* kNames[] = {
     nullptr,     "SIGHUP",  "SIGINT",    "SIGQUIT", "SIGILL",   "SIGTRAP", "SIGABRT", "SIGBUS",
     "SIGFPE",    "SIGKILL", "SIGUSR1",   "SIGSEGV", "SIGUSR2",  "SIGPIPE", "SIGALRM", "SIGTERM",
     "SIGSTKFLT", "SIGCHLD", "SIGCONT",   "SIGSTOP", "SIGTSTP",  "SIGTTIN", "SIGTTOU", "SIGURG",
@@ -29,7 +29,7 @@ void take_signals() {
   sigset_t all;
   sigfillset(&all);
   sigprocmask(SIG_SETMASK, &all, nullptr);
-  for (int signal = 1; signal <= last_signal; ++signal) set_disposition(signal, SIG_DFL);
+  for (int signal = 1; signal <= kLastSignal; ++signal) set_disposition(signal, SIG_DFL);
 }
 
 int open_signals() {
@@ -41,21 +41,21 @@ int open_signals() {
 bool next_signal(int fd, signalfd_siginfo* info) {
   if (read(fd, info, sizeof *info) != sizeof *info) return false;
   const bool is_from_parent = info->ssi_code == SI_QUEUE && static_cast<pid_t>(info->ssi_pid) == getppid();
-  if (info->ssi_signo != last_signal || !is_from_parent) return true;
+  if (info->ssi_signo != kLastSignal || !is_from_parent) return true;
   info->ssi_signo = static_cast<uint32_t>(info->ssi_int & 0xff);
   info->ssi_pid = static_cast<uint32_t>(info->ssi_int >> 8);
-  info->ssi_code = passed_on;
+  info->ssi_code = kPassedOnCode;
   return true;
 }
 
 int64_t cancel_grace(const signalfd_siginfo& info) {
-  if (info.ssi_signo != cancel_signal || info.ssi_code != SI_QUEUE) return -1;
+  if (info.ssi_signo != kCancelSignal || info.ssi_code != SI_QUEUE) return -1;
   if (info.ssi_uid != 0 && info.ssi_uid != getuid()) return -1;
-  return info.ssi_int >= 0 && info.ssi_int <= longest_cancel_grace ? info.ssi_int : -1;
+  return info.ssi_int >= 0 && info.ssi_int <= kMaxCancelGraceMs ? info.ssi_int : -1;
 }
 
 void restore_signals(uint64_t ignored) {
-  for (int signal = 1; signal <= last_signal; ++signal) {
+  for (int signal = 1; signal <= kLastSignal; ++signal) {
     set_disposition(signal, ignored >> (signal - 1) & 1 ? SIG_IGN : SIG_DFL);
   }
   sigset_t none;
@@ -73,8 +73,8 @@ void die_by(int signal) {
 }
 
 const char* signal_name(int signal) {
-  constexpr int count = sizeof names / sizeof *names;
-  return signal > 0 && signal < count ? names[signal] : "a real-time signal";
+  constexpr int kCount = sizeof kNames / sizeof *kNames;
+  return signal > 0 && signal < kCount ? kNames[signal] : "a real-time signal";
 }
 
 }  // namespace keeper

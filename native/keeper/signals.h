@@ -14,13 +14,13 @@ int open_signals();
 
 // The next signal that is waiting.
 // One that a process that stands for us passes on (native/process/exec.h) is told as what it was, with ssi_code =
-// passed_on.
-constexpr int passed_on = 1 << 16;
+// kPassedOnCode.
+constexpr int kPassedOnCode = 1 << 16;
 bool next_signal(int fd, signalfd_siginfo* info);
 
 // The signal that cancels a job, queued with a number of ms: SIGRTMAX - 1, which is 63 everywhere.
-constexpr int cancel_signal = 63;
-constexpr int64_t longest_cancel_grace = 3'600'000;
+constexpr int kCancelSignal = 63;
+constexpr int64_t kMaxCancelGraceMs = 3'600'000;
 
 // The ms with which somebody who may do so cancels the job; -1: it is no such signal.
 int64_t cancel_grace(const signalfd_siginfo& info);

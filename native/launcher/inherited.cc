@@ -66,7 +66,7 @@ bool can_be_named(const char* entry) {
 }
 
 void print_unnameable(const char* shell) {
-  constexpr size_t digits_per_line = 64 << 10;
+  constexpr size_t kDigitsPerLine = 64 << 10;
   // Arguments and environment of a process have 6 MiB at most. What isn't touched costs nothing.
   static char environment[8 << 20];
   char path[64];
@@ -84,12 +84,12 @@ void print_unnameable(const char* shell) {
         putchar_unlocked("0123456789abcdef"[*entry >> 4 & 15]);
         putchar_unlocked("0123456789abcdef"[*entry & 15]);
         digits += 2;
-        if (digits % digits_per_line == 0) putchar_unlocked('\n');
+        if (digits % kDigitsPerLine == 0) putchar_unlocked('\n');
       }
       if (*entry == '\0') break;
     }
   }
-  if (digits % digits_per_line != 0) putchar_unlocked('\n');
+  if (digits % kDigitsPerLine != 0) putchar_unlocked('\n');
 }
 
 }  // namespace
