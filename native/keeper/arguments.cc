@@ -40,7 +40,7 @@ bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
 int complain_value(const char* option, const char* value, const char* wanted) {
   say("keeper: %s needs %s, not '%s'", option, wanted, value);
-  return exit_usage;
+  return kExitUsage;
 }
 
 int parse_descriptor(const char* option, const char* value, int* fd) {
@@ -62,7 +62,7 @@ int parse_descriptors(const char* option, const char* value, DescriptorList* lis
     memcpy(number, value, length);
     if (list->count == DescriptorList::capacity) {
       say("keeper: %s has more than %d descriptors", option, DescriptorList::capacity);
-      return exit_usage;
+      return kExitUsage;
     }
     if (int code = parse_descriptor(option, number, &list->fds[list->count])) return code;
     ++list->count;
@@ -84,7 +84,7 @@ int parse_marker(const char* option, const char* value, bool is_pid, Options* op
   MarkerList& list = options->markers;
   if (list.count == MarkerList::capacity || options->held.count + 2 > DescriptorList::capacity) {
     say("keeper: there are more than %d markers and locks", MarkerList::capacity);
-    return exit_usage;
+    return kExitUsage;
   }
   Marker& marker = list.markers[list.count];
   char number[16] = "", directory[16] = "";
@@ -219,7 +219,7 @@ int parse_option(const char* option, const char* value, Options* options) {
     if (!parse_mask(value, &options->ignored_signals)) return complain_value(option, value, "a hexadecimal mask");
   } else {
     say("keeper: unknown option '%s'; see gpu-owner-keeper --help", option);
-    return exit_usage;
+    return kExitUsage;
   }
   return 0;
 }
@@ -227,41 +227,41 @@ int parse_option(const char* option, const char* value, Options* options) {
 int check(const Options& options) {
   if (options.mode != Mode::hold && !options.command) {
     say("keeper: no command; see gpu-owner-keeper --help");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options.mode == Mode::hold && options.command) {
     say("keeper: hold takes no command, but got '%s'", options.command[0]);
-    return exit_usage;
+    return kExitUsage;
   }
   if ((options.mode == Mode::task) != (options.control >= 0)) {
     say(options.mode == Mode::task ? "keeper: task needs --control" : "keeper: --control is for task only");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options.directory && options.mode != Mode::task) {
     say("keeper: --directory is for task only");
-    return exit_usage;
+    return kExitUsage;
   }
   const TimeLimit& limit = options.time_limit;
   if (limit.duration > 0 && options.mode != Mode::run) {
     say("keeper: --time-limit is for run only");
-    return exit_usage;
+    return kExitUsage;
   }
   const bool is_background = options.job >= 0 || options.log >= 0 || options.then.count > 0 || options.cancels_command;
   if (is_background && options.mode != Mode::run) {
     say("keeper: --job, --log, --then and --cancel are for run only");
-    return exit_usage;
+    return kExitUsage;
   }
   if (limit.signal && limit.notice >= limit.duration) {
     say("keeper: --notice needs a longer --time-limit");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options.answer && options.mode != Mode::hold) {
     say("keeper: --answer is for hold only");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options.recheck < 1) {
     say("keeper: --recheck must be at least 1 ms");
-    return exit_usage;
+    return kExitUsage;
   }
   return 0;
 }
@@ -288,7 +288,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
     options->mode = Mode::task;
   } else {
     say("keeper: the first argument must be run, hold or task; see gpu-owner-keeper --help");
-    return exit_usage;
+    return kExitUsage;
   }
 
   int i = 2;
@@ -306,7 +306,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
     }
     if (i + 1 == argc) {
       say("keeper: %s needs a value", argv[i]);
-      return exit_usage;
+      return kExitUsage;
     }
     if (int code = parse_option(argv[i], argv[i + 1], options)) return code;
     ++i;

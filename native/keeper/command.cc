@@ -34,12 +34,12 @@ void restore_open_files_limit(const Options& options) {
   restore_open_files_limit(options);
   // Nothing comes if the keeper is gone: the command must not start without one.
   char letter = 0;
-  if (read(go, &letter, 1) != 1) _exit(exit_internal);
+  if (read(go, &letter, 1) != 1) _exit(kExitInternal);
   restore_signals(options.ignored_signals);
   execvp(options.command[0], options.command);
   const int error = errno;
-  if (write(report, &error, sizeof error) < 0) _exit(exit_internal);
-  _exit(exit_not_found);
+  if (write(report, &error, sizeof error) < 0) _exit(kExitInternal);
+  _exit(kExitNotFound);
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ void start_then(const Options& options, JobState* state) {
   restore_open_files_limit(options);
   restore_signals(0);
   execvp(options.then.words[0], const_cast<char**>(options.then.words));
-  _exit(exit_not_found);
+  _exit(kExitNotFound);
 }
 
 const char* execution_error(const char* command, int error) {
@@ -113,8 +113,6 @@ const char* execution_error(const char* command, int error) {
   }
 }
 
-int execution_exit_code(int error) {
-  return error == ENOENT || error == ENOTDIR ? exit_not_found : exit_not_executable;
-}
+int execution_exit_code(int error) { return error == ENOENT || error == ENOTDIR ? kExitNotFound : kExitNotExecutable; }
 
 }  // namespace keeper

@@ -75,10 +75,10 @@ bool Foreground::share_state() {
 
 int Foreground::fail_to_start() {
   report_no_process(errno);
-  end_unstarted(options_, exit_system);
+  end_unstarted(options_, kExitSystem);
   group_signals_.stop();
   end_child(placeholder_);
-  return exit_system;
+  return kExitSystem;
 }
 
 bool Foreground::start_keeper() {
@@ -205,10 +205,10 @@ void Foreground::on_event(const char* line) {
 
 void Foreground::report_failure(const char* line) {
   long error = 0;
-  long code = exit_internal;
+  long code = kExitInternal;
   number_in(line, "errno", &error);
   number_in(line, "code", &code);
-  if (code == exit_system) {
+  if (code == kExitSystem) {
     report_no_process(static_cast<int>(error));
     return;
   }
@@ -310,7 +310,7 @@ void Foreground::take_over() {
 int Foreground::exit_code() {
   if (state_->exit_code >= 0) return state_->exit_code;
   say("the keeper was killed before it reported how %s ended", options_.command_name());
-  return exit_internal;
+  return kExitInternal;
 }
 
 }  // namespace keeper

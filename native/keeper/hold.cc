@@ -68,7 +68,7 @@ int answer(const Options& options, int signals) {
     // Whoever doesn't read can end us by a signal.
     pollfd ready[] = {{signals, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}};
     poll(ready, 2, -1);
-    if (const int signal = ending_signal(signals, options.ignored_signals)) return exit_signal_base + signal;
+    if (const int signal = ending_signal(signals, options.ignored_signals)) return kExitSignalBase + signal;
     if (!ready[1].revents) continue;
     const size_t left = length - 1 - done;
     const ssize_t n = left > 0 ? write(STDOUT_FILENO, options.answer + done, left < PIPE_BUF ? left : PIPE_BUF)
@@ -78,7 +78,7 @@ int answer(const Options& options, int signals) {
     } else if (n < 0 && errno != EINTR && errno != EAGAIN) {
       if (errno == EPIPE) return 0;  // the reader is gone
       say("standard output can't be written: %s", strerror(errno));
-      return exit_output;
+      return kExitOutput;
     }
   }
   return -1;
@@ -94,7 +94,7 @@ int wait_for_end(const Options& options, int signals) {
     const int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
     pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}};
     poll(ready, 2, next > now ? static_cast<int>(next - now) : 0);
-    if (const int signal = ending_signal(signals, options.ignored_signals)) return exit_signal_base + signal;
+    if (const int signal = ending_signal(signals, options.ignored_signals)) return kExitSignalBase + signal;
     if (ready[1].revents) {
       const Input input = read_input(ready[1].revents);
       if (input == Input::ended) return 0;

@@ -148,8 +148,8 @@ void Job::command_changed(int status) {
 void Job::note_end(int exit_code, int signal) {
   state_->signal = signal;
   state_->command_ended = calendar_time_ms();
-  if (signal) exit_code = exit_signal_base + signal;
-  if (state_->time_limit) exit_code = exit_time_limit;
+  if (signal) exit_code = kExitSignalBase + signal;
+  if (state_->time_limit) exit_code = kExitTimeLimit;
   __atomic_store_n(&state_->exit_code, exit_code, __ATOMIC_RELEASE);
   write_job_state(options_, *state_);
 }
@@ -264,7 +264,7 @@ void Job::release() {
     write_record(options_, {worker_, worker_, 0, -1});
   } else {
     if (options_.placeholder >= 0) close(options_.placeholder);
-    if (state_->time_limit && state_->exit_code < 0) state_->exit_code = exit_time_limit;
+    if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
     state_->ended = calendar_time_ms();
     if (adopts_descendants()) {
       record(command_, 0, true);

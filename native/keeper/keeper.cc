@@ -52,13 +52,13 @@ bool start_command(const Options& options, Job* job, int signals, const Channel&
     const int error = errno;
     Buffer<256> text;
     text.add("the directory to start in can't be entered: %s", strerror(error));
-    job->failed(error, text.c_str(), exit_not_executable);
+    job->failed(error, text.c_str(), kExitNotExecutable);
     return false;
   }
   Command command;
   const bool forked = command.fork(options, own_session);
   if (!forked) {
-    job->failed(errno, "no process can be started", exit_system);
+    job->failed(errno, "no process can be started", kExitSystem);
     return false;
   }
   // The pipes to the command stay open until it runs, so what isn't ours is closed only then.

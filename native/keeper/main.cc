@@ -26,17 +26,17 @@ int give_up(const keeper::Options& options) {
   if (options.mode == Mode::task) {
     Channel channel(options.control);
     Buffer<512> line;
-    line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, exit_system, text.c_str());
+    line.add("{\"event\":\"failed\",\"errno\":%d,\"code\":%d,\"text\":\"%s\"}", error, kExitSystem, text.c_str());
     channel.send(line.c_str());
     channel.send("{\"event\":\"released\"}");
     return 0;
   }
   say("%s", text.c_str());
-  end_unstarted(options, exit_system);
+  end_unstarted(options, kExitSystem);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);
   end_child(options.placeholder_pid);
-  return exit_system;
+  return kExitSystem;
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
   }
   if (!record_fits(options)) {
     say("keeper: --record must be a JSON object that fits into 4096 bytes together with the keeper's own members");
-    return exit_internal;
+    return kExitInternal;
   }
   take_signals();
   mark_close_on_exec(options);

@@ -33,7 +33,7 @@ int cannot_go_on(const char* path) {
       "the wait for GPUs can't go on: %s can't be started: %s. If gpu-owner or Node.js was removed or replaced "
       "meanwhile, start the command again.",
       path, strerror(error));
-  return waiter::exit_system;
+  return waiter::kExitSystem;
 }
 
 }  // namespace

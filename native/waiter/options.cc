@@ -77,7 +77,7 @@ Item* append(List<Item>& list) {
 
 int complain(const char* option, const char* value, const char* wanted) {
   say("waiter: %s needs %s, not '%s'", option, wanted, value);
-  return exit_usage;
+  return kExitUsage;
 }
 
 int parse_option(const char* option, const char* value, Options* options) {
@@ -116,7 +116,7 @@ int parse_option(const char* option, const char* value, Options* options) {
     *append(options->needed) = value;
   } else {
     say("waiter: unknown option '%s'; see gpu-owner-waiter --help", option);
-    return exit_usage;
+    return kExitUsage;
   }
   return 0;
 }
@@ -133,7 +133,7 @@ int parse_options(int count, char** arguments, Options* options) {
   if (!make(options->locks, count) || !make(options->ahead, count) || !make(options->leases, count) ||
       !make(options->needed, count)) {
     say("waiter: memory is used up");
-    return exit_system;
+    return kExitSystem;
   }
   int i = 1;
   for (; i < count && strcmp(arguments[i], "--") != 0; i++) {
@@ -142,7 +142,7 @@ int parse_options(int count, char** arguments, Options* options) {
       options->all = true;
     } else if (i + 1 == count) {
       say("waiter: %s needs a value", arguments[i]);
-      return exit_usage;
+      return kExitUsage;
     } else {
       if (const int code = parse_option(arguments[i], arguments[i + 1], options)) return code;
       i++;
@@ -150,15 +150,15 @@ int parse_options(int count, char** arguments, Options* options) {
   }
   if (i + 1 >= count) {
     say("waiter: no program; see gpu-owner-waiter --help");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options->queue < 0 && (options->ahead.count > 0 || options->queue_path != nullptr)) {
     say("waiter: --ahead and --queue-path need --queue");
-    return exit_usage;
+    return kExitUsage;
   }
   if (options->all && (options->ahead.count > 0 || options->locks.count == 0)) {
     say("waiter: --all needs --lock, and no --ahead");
-    return exit_usage;
+    return kExitUsage;
   }
   options->program = arguments + i + 1;
   return 0;

@@ -39,7 +39,7 @@ struct Options {
   char** program = nullptr;  // and its arguments; null: print help
 };
 
-enum ExitCode { exit_usage = 64, exit_system = 71 };
+enum ExitCode { kExitUsage = 64, kExitSystem = 71 };
 
 // 0, or the exit code after a message.
 int parse_options(int count, char** arguments, Options* options);
