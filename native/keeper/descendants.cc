@@ -177,6 +177,13 @@ void Descendants::look_up(pid_t root, pid_t excluded, pid_t excluded2) {
   });
 }
 
+char process_state(pid_t pid) {
+  char state = '\0';
+  pid_t parent = 0;
+  char name[16];
+  return read_stat(pid, &state, &parent, name) ? state : '\0';
+}
+
 int signal_descendants(pid_t root, int signal) {
   int count = 0;
   visit_descendants(root, [&](const Process& process) {

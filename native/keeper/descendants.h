@@ -34,6 +34,9 @@ class Descendants {
   Process first_[listed];
 };
 
+// A letter, as in /proc/PID/stat; '\0': the process has gone.
+char process_state(pid_t pid);
+
 // Sends a signal to every living descendant of `root`; returns how many there were.
 int signal_descendants(pid_t root, int signal);
 

@@ -1,8 +1,6 @@
 #include "keeper/group_signal_monitor.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,8 +8,8 @@
 #include <unistd.h>
 
 #include "keeper/arguments.h"
+#include "keeper/descendants.h"
 #include "keeper/descriptors.h"
-#include "keeper/text.h"
 
 namespace keeper {
 
@@ -78,15 +76,8 @@ bool GroupSignalMonitor::has_seen(int signal, pid_t sender, bool passed_on) {
 }
 
 bool GroupSignalMonitor::is_running() const {
-  Buffer<32> path;
-  path.add("/proc/%d/stat", pid_);
-  char text[64] = "";
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const ssize_t length = read(fd, text, sizeof text - 1);
-  close(fd);
-  const char* end = length > 0 ? strrchr(text, ')') : nullptr;
-  return end && end[1] == ' ' && (end[2] == 'R' || end[2] == 'D');
+  const char state = process_state(pid_);
+  return state == 'R' || state == 'D';
 }
 
 }  // namespace keeper
