@@ -95,8 +95,8 @@ export interface Native {
   driverReadEnergy(on: boolean): void;
   /** In mJ; NaN: the driver doesn't tell. */
   driverEnergy(uuid: string): number;
-  /** In microseconds per look; blocks. */
-  driverLookTimes(
+  /** In microseconds per snapshot; blocks. */
+  driverSnapshotTimes(
     uuids: readonly string[],
     milliseconds: number,
   ): { code: number; alone: number[]; together: number };

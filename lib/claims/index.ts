@@ -38,6 +38,6 @@ export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
-export { type DiscoveryRequest, lookAtGPUs } from './survey.ts';
+export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type Slot, WAIT_QUEUE_FILE } from './wait-queue.ts';

@@ -69,8 +69,8 @@ export function* survey<Directory extends LockDirectory | null>(
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
-/** All GPUs, as soon as one can be told. Without the verdicts of {@link survey}. @throws ERR_NO_DRIVER, ERR_DRIVER */
-export function lookAtGPUs(): Promise<GPU[]> {
+/** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link survey}. @throws ERR_NO_DRIVER, ERR_DRIVER */
+export function snapshotAfterStartup(): Promise<GPU[]> {
   return runAsync(awaitDriverStartup(1));
 }
 
@@ -82,7 +82,7 @@ const STARTUP_NOTICE_MS = 2_000;
 let startedUp = false;
 
 /**
- * A look that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
+ * A snapshot that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
  * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
  * rather than a GPU that hangs.
  * @param wanted how many GPUs the caller needs

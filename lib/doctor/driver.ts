@@ -1,5 +1,5 @@
 import { readdirSync, realpathSync } from 'node:fs';
-import { lookAtGPUs } from '../claims/index.ts';
+import { snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
@@ -33,7 +33,7 @@ export async function checkDriver(report: Report): Promise<void> {
   const file = realPath(library.path);
   report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
   report.step('looking at the GPUs');
-  const gpus = await lookAtGPUs();
+  const gpus = await snapshotAfterStartup();
   report.tell({ gpus });
   reportGPUs(
     report,

@@ -150,13 +150,13 @@ function mean(numbers: readonly number[]): number {
 }
 
 /** Above this, a snapshot starts a thread for each GPU: it relies on the driver to serve them side by side. In us. */
-const SLOW_LOOK_US = 2_000;
-const LOOK_TIME_MS = 300;
+const SLOW_SNAPSHOT_US = 2_000;
+const SIDE_BY_SIDE_TIME_MS = 300;
 
 function checkSideBySide(gpus: readonly GPU[]): string {
   const uuids = gpus.filter(({ instance }) => instance === null).map(({ uuid }) => uuid);
   if (uuids.length < 2) skip('needs two whole GPUs (-n 2)');
-  const { code, alone, together } = native().driverLookTimes(uuids, LOOK_TIME_MS);
+  const { code, alone, together } = native().driverSnapshotTimes(uuids, SIDE_BY_SIDE_TIME_MS);
   if (code !== 0)
     fail(`The driver refuses parallel threads that query GPUs: ${native().driverCodeText(code)}.`);
   const longest = Math.max(...alone);
@@ -164,7 +164,7 @@ function checkSideBySide(gpus: readonly GPU[]): string {
   // 0: as fast as alone; 1: each waits for all others.
   const waiting = (together - longest) / others;
   const text = `A snapshot of a GPU takes ${milliseconds(longest / 1_000)} alone, ${milliseconds(together / 1_000)} while threads query ${uuids.length} GPUs`;
-  if (waiting > 0.6 && longest > SLOW_LOOK_US) {
+  if (waiting > 0.6 && longest > SLOW_SNAPSHOT_US) {
     fail(
       `${text}: the driver serves one after the other, so a snapshot takes the sum of all GPUs.`,
       `Turn on persistence mode, as root: \`nvidia-smi -pm 1\`. ${REPORT_IT}`,

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { arch, release } from 'node:os';
 import { dirname, join } from 'node:path';
-import { type ClaimOptions, GPUOwner, lookAtGPUs } from '../claims/index.ts';
+import { type ClaimOptions, GPUOwner, snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
@@ -68,7 +68,7 @@ export async function runPart(name: string, options: PartOptions): Promise<void>
     return ownUntilKilled({ ...claimOptions, count: on?.length ?? 1, devices: on ?? [] }, options);
   const tell = (message: PartMessage) => options.write(JSON.stringify(message));
   const began = now();
-  const all = await lookAtGPUs();
+  const all = await snapshotAfterStartup();
   const startedInMs = now() - began;
   const uuids = on ?? [...(inheritedClaim(all) ?? [])];
   const gpus = uuids.map((uuid) => all.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);

@@ -388,11 +388,11 @@ Napi::Value energy(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), known ? static_cast<double>(value) : NAN);
 }
 
-// driverLookTimes(uuids, milliseconds) -> { code, alone, together }: microseconds of a look at each GPU. Blocks for so
-// long per GPU, and once more.
-Napi::Value look_times(const Napi::CallbackInfo& info) {
+// driverSnapshotTimes(uuids, milliseconds) -> { code, alone, together }: microseconds of a snapshot of each GPU. Blocks
+// for so long per GPU, and once more.
+Napi::Value snapshot_times(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
-  const auto times = nvml::measure_looks(Driver::instance().library(), texts(info[0]), integer(info[1]));
+  const auto times = nvml::measure_snapshots(Driver::instance().library(), texts(info[0]), integer(info[1]));
   const auto array = [env](const std::vector<double>& values) {
     auto result = Napi::Array::New(env, values.size());
     for (uint32_t i = 0; i < values.size(); i++) result.Set(i, values[i]);
@@ -433,7 +433,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
   exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));
-  exports.Set("driverLookTimes", Napi::Function::New<look_times>(env));
+  exports.Set("driverSnapshotTimes", Napi::Function::New<snapshot_times>(env));
   exports.Set("driverUseBeside", Napi::Function::New<use_beside>(env));
   exports.Set("driverCodeText", Napi::Function::New<code_text>(env));
 }

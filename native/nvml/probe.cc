@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kStack = 256 * 1024;
 constexpr int64_t kPause = 1'000'000'000;
 
-Code look(const Library& library, Device device, Memory& memory, std::vector<Process>& processes) {
+Code take_snapshot(const Library& library, Device device, Memory& memory, std::vector<Process>& processes) {
   const Code code = library.memory(device, memory);
   if (code != SUCCESS && code != ERROR_NOT_SUPPORTED) return code;
   const Code listed = library.processes(device, Library::ProcessKind::compute, processes);
@@ -22,58 +22,58 @@ Code look(const Library& library, Device device, Memory& memory, std::vector<Pro
 
 constexpr size_t kMaxRounds = 4096;
 
-// The lower quartile: other processes on a busy machine make looks longer, and never shorter.
+// The lower quartile: other processes on a busy machine make snapshots longer, and never shorter.
 double quick_microseconds(std::vector<int64_t>& times) {
   const auto quarter = times.begin() + static_cast<ptrdiff_t>(times.size() / 4);
   std::nth_element(times.begin(), quarter, times.end());
   return static_cast<double>(*quarter) / 1000;
 }
 
-// Threads that look at a GPU each, in rounds: all begin a look at once, once in each round. In looks without rounds, a
+// Threads that take snapshots of a GPU each, in rounds: all begin one at once, once in each round. Without rounds, a
 // lock that lets one thread pass many times before the other would not show.
 struct Rounds {
   const Library* library;
   std::atomic<uint32_t> round{0};
-  std::atomic<uint32_t> looking{0};
+  std::atomic<uint32_t> pending{0};
   std::atomic<bool> over{false};
   std::atomic<Code> code{SUCCESS};
 };
 
-struct Looker {
+struct SnapshotThread {
   Rounds* rounds;
   Device device;
-  // When the last look began and ended, in nanoseconds.
+  // When the last snapshot began and ended, in nanoseconds.
   int64_t start;
   int64_t end;
 };
 
-void time_look(const Library& library, Looker& looker, std::atomic<Code>& code) {
+void time_snapshot(const Library& library, SnapshotThread& thread, std::atomic<Code>& code) {
   Memory memory;
   std::vector<Process> processes;
-  looker.start = process::monotonic_nanoseconds();
-  const Code answer = look(library, looker.device, memory, processes);
-  looker.end = process::monotonic_nanoseconds();
+  thread.start = process::monotonic_nanoseconds();
+  const Code answer = take_snapshot(library, thread.device, memory, processes);
+  thread.end = process::monotonic_nanoseconds();
   if (answer != SUCCESS) code = answer;
 }
 
-void* run_looker(void* pointer) {
-  auto& looker = *static_cast<Looker*>(pointer);
-  Rounds& rounds = *looker.rounds;
+void* run_snapshot_thread(void* pointer) {
+  auto& thread = *static_cast<SnapshotThread*>(pointer);
+  Rounds& rounds = *thread.rounds;
   for (uint32_t seen = 0;; seen++) {
     while (rounds.round.load() == seen) process::futex_wait(rounds.round, seen, kPause);
     if (rounds.over.load()) return nullptr;
-    time_look(*rounds.library, looker, rounds.code);
-    if (rounds.looking.fetch_sub(1) == 1) process::futex_wake(rounds.looking);
+    time_snapshot(*rounds.library, thread, rounds.code);
+    if (rounds.pending.fetch_sub(1) == 1) process::futex_wake(rounds.pending);
   }
 }
 
-// From the first start to the last end: a thread that starts late has not waited for another one's look.
-int64_t span(const std::vector<Looker>& lookers) {
-  int64_t start = lookers.front().start;
-  int64_t end = lookers.front().end;
-  for (const Looker& looker : lookers) {
-    start = std::min(start, looker.start);
-    end = std::max(end, looker.end);
+// From the first start to the last end: a thread that starts late has not waited for another one's snapshot.
+int64_t span(const std::vector<SnapshotThread>& snapshot_threads) {
+  int64_t start = snapshot_threads.front().start;
+  int64_t end = snapshot_threads.front().end;
+  for (const SnapshotThread& thread : snapshot_threads) {
+    start = std::min(start, thread.start);
+    end = std::max(end, thread.end);
   }
   return end - start;
 }
@@ -101,7 +101,7 @@ void* run_other_user(void* pointer) {
     user.code = library.init();
     if (user.code != SUCCESS) break;
     user.code = library.device_handle(*user.uuid, device);
-    if (user.code == SUCCESS) user.code = look(library, device, memory, processes);
+    if (user.code == SUCCESS) user.code = take_snapshot(library, device, memory, processes);
     if (user.code == SUCCESS) user.total = memory.total;
     const Code ended = library.shutdown();
     if (user.code == SUCCESS) user.code = ended;
@@ -112,16 +112,16 @@ void* run_other_user(void* pointer) {
 
 }  // namespace
 
-LookTimes measure_looks(const Library& library, const std::vector<std::string>& uuids, int milliseconds) {
-  LookTimes times;
+SnapshotTimes measure_snapshots(const Library& library, const std::vector<std::string>& uuids, int milliseconds) {
+  SnapshotTimes times;
   Rounds rounds;
   rounds.library = &library;
-  std::vector<Looker> lookers;
+  std::vector<SnapshotThread> snapshot_threads;
   for (const std::string& uuid : uuids) {
-    Looker looker = {&rounds, nullptr, 0, 0};
-    times.code = library.device_handle(uuid, looker.device);
+    SnapshotThread thread = {&rounds, nullptr, 0, 0};
+    times.code = library.device_handle(uuid, thread.device);
     if (times.code != SUCCESS) return times;
-    lookers.push_back(looker);
+    snapshot_threads.push_back(thread);
   }
   // Calls `once`, which returns nanoseconds, for as long as there is time, and at least once.
   const auto measure = [&](auto once) {
@@ -131,28 +131,28 @@ LookTimes measure_looks(const Library& library, const std::vector<std::string>& 
     while (all.size() < kMaxRounds && rounds.code.load() == SUCCESS && process::monotonic_nanoseconds() < end);
     return quick_microseconds(all);
   };
-  for (Looker& looker : lookers) {
+  for (SnapshotThread& thread : snapshot_threads) {
     times.alone.push_back(measure([&] {
-      time_look(library, looker, rounds.code);
-      return looker.end - looker.start;
+      time_snapshot(library, thread, rounds.code);
+      return thread.end - thread.start;
     }));
   }
-  std::vector<pthread_t> threads(lookers.size());
+  std::vector<pthread_t> threads(snapshot_threads.size());
   uint32_t started = 0;
-  for (; started < lookers.size(); started++) {
-    if (process::start_thread(threads[started], kStack, 0, run_looker, &lookers[started]) != 0) break;
+  for (; started < snapshot_threads.size(); started++) {
+    if (process::start_thread(threads[started], kStack, 0, run_snapshot_thread, &snapshot_threads[started]) != 0) break;
   }
   const auto begin_round = [&] {
-    rounds.looking = started;
+    rounds.pending = started;
     rounds.round.fetch_add(1);
     process::futex_wake(rounds.round);
   };
-  if (started < lookers.size()) rounds.code = ERROR_OPERATING_SYSTEM;
+  if (started < snapshot_threads.size()) rounds.code = ERROR_OPERATING_SYSTEM;
   if (rounds.code.load() == SUCCESS) {
     times.together = measure([&] {
       begin_round();
-      for (uint32_t left; (left = rounds.looking.load()) != 0;) process::futex_wait(rounds.looking, left, kPause);
-      return span(lookers);
+      for (uint32_t left; (left = rounds.pending.load()) != 0;) process::futex_wait(rounds.pending, left, kPause);
+      return span(snapshot_threads);
     });
   }
   rounds.over = true;
@@ -182,7 +182,7 @@ Neighbours use_beside(const Library& library, const std::string& path, const std
   // Once more after its end: what it has closed is closed for itself only.
   do {
     last = user.done;
-    result.ours = look(library, device, memory, processes);
+    result.ours = take_snapshot(library, device, memory, processes);
   } while (result.ours == SUCCESS && !last);
   pthread_join(thread, nullptr);
   result.other = user.code;

@@ -9,16 +9,16 @@
 
 namespace gpu_owner::nvml {
 
-// How long one look at a GPU (its memory and its processes) takes, in microseconds; lower quartiles.
-struct LookTimes {
+// How long one snapshot of a GPU (its memory and its processes) takes, in microseconds; lower quartiles.
+struct SnapshotTimes {
   Code code = SUCCESS;
-  std::vector<double> alone;  // for each GPU, while no other is looked at
-  double together = 0;        // for all GPUs, while threads look at them at once
+  std::vector<double> alone;  // for each GPU, while no other is read
+  double together = 0;        // for all GPUs, while threads read them at once
 };
-LookTimes measure_looks(const Library& library, const std::vector<std::string>& uuids, int milliseconds);
+SnapshotTimes measure_snapshots(const Library& library, const std::vector<std::string>& uuids, int milliseconds);
 
-// Opens NVML once more, as another part of this process would, and looks at a GPU, again and again: opened, looked,
-// closed. Meanwhile `library` is used from another thread, which is to notice nothing of it.
+// Opens NVML once more, as another part of this process would, and takes a snapshot of a GPU, again and again: opened,
+// read, closed. Meanwhile `library` is used from another thread, which is to notice nothing of it.
 struct Neighbours {
   Code other = SUCCESS;  // the first code that isn't success, of the user that comes and goes
   Code ours = SUCCESS;

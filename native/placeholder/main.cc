@@ -31,7 +31,7 @@ using namespace gpu_owner;
 constexpr int kUsage = 64;
 constexpr int kUnavailable = 69;
 constexpr int64_t kSecond = 1'000'000'000;
-constexpr int kLookEvery = 250;               // ms
+constexpr int kPollMs = 250;
 constexpr double kRise = 64.0 * 1024 * 1024;  // bytes: more than a driver's own fluctuation, less than a context
 
 struct Options {
@@ -231,7 +231,7 @@ int main(int argc, char** argv) {
     const bool looking = options.seconds > 0 && going != 0;
     pollfd change = {changed, POLLIN, 0};
     eventfd_t count = 0;
-    if (poll(&change, 1, looking || changed < 0 ? kLookEvery : -1) > 0) eventfd_read(changed, &count);
+    if (poll(&change, 1, looking || changed < 0 ? kPollMs : -1) > 0) eventfd_read(changed, &count);
     const int64_t since = going;
     if (since == 0 || options.seconds == 0) continue;
     if (process::monotonic_nanoseconds() > since + options.seconds * kSecond) break;

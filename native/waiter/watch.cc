@@ -23,7 +23,7 @@ using namespace gpu_owner;
 constexpr int64_t kHeartbeat = 1'000;
 constexpr int64_t kLifeless = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
 // The kernel blocks on one lock at a time: several are looked at so often.
-constexpr int64_t kLook = 100;
+constexpr int64_t kPollMs = 100;
 // A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
 constexpr int64_t kTakeTimeout = 1'000;
 constexpr int64_t kStagger = 50;
@@ -147,7 +147,7 @@ class Watch {
       for (const int64_t slot : options_.ahead) {
         if (is_free({options_.queue, slot}, locks::Mode::shared)) return true;
       }
-      if (count > 0 && left > kLook) left = kLook;
+      if (count > 0 && left > kPollMs) left = kPollMs;
       const timespec pause = {left / 1000, left % 1000 * 1'000'000};
       nanosleep(&pause, nullptr);
     }
@@ -183,7 +183,7 @@ const char* wait_for_files(const Options& options) {
       if (missing == nullptr && access(path, R_OK) != 0) missing = path;
     }
     if (missing == nullptr || now() >= end) return missing;
-    const timespec pause = {0, kLook * 1'000'000};
+    const timespec pause = {0, kPollMs * 1'000'000};
     nanosleep(&pause, nullptr);
   }
 }

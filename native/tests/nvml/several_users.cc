@@ -14,8 +14,8 @@ namespace {
 
 const std::vector<std::string> kBoth = {SimulatedMachine::uuid(0), SimulatedMachine::uuid(1)};
 
-// How much longer a look takes while the other GPU is looked at, too.
-double slowdown(const LookTimes& times) {
+// How much longer a snapshot takes while the other GPU is read, too.
+double slowdown(const SnapshotTimes& times) {
   REQUIRE_EQUAL(times.code, SUCCESS);
   REQUIRE_EQUAL(times.alone.size(), size_t{2});
   const double alone = times.alone[0] > times.alone[1] ? times.alone[0] : times.alone[1];
@@ -29,16 +29,16 @@ TIMED_TEST("looks at two GPUs, side by side and one after the other") {
   const SimulatedMachine machine("2");
   const Library& library = tests::opened_driver().library();
   machine.set("latency=memory:10000");
-  CHECK(slowdown(measure_looks(library, kBoth, 200)) < 1.5);
+  CHECK(slowdown(measure_snapshots(library, kBoth, 200)) < 1.5);
   machine.set("quirks=serial");
-  CHECK(slowdown(measure_looks(library, kBoth, 200)) > 1.6);
+  CHECK(slowdown(measure_snapshots(library, kBoth, 200)) > 1.6);
 }
 
 TEST("a GPU that can't be looked at") {
   const SimulatedMachine machine("2");
   const Library& library = tests::opened_driver().library();
   machine.set("gpu=1 lost=on");
-  CHECK_EQUAL(measure_looks(library, kBoth, 1).code, ERROR_GPU_IS_LOST);
+  CHECK_EQUAL(measure_snapshots(library, kBoth, 1).code, ERROR_GPU_IS_LOST);
   CHECK_EQUAL(use_beside(library, "", SimulatedMachine::uuid(7), 1).ours, ERROR_NOT_FOUND);
 }
 
