@@ -36,8 +36,8 @@ export {
 export { type Device, GPUOwner, placeholderError } from './owner.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
-export { type Rest, type Rested, Resting } from './resting.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
+export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';
 export { type Slot, WAIT_QUEUE_FILE } from './wait-queue.ts';

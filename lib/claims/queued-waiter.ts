@@ -8,8 +8,8 @@ import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { ownRecord, type RecordContents } from './record.ts';
-import type { Resting } from './resting.ts';
 import { survey } from './survey.ts';
+import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
   findBlockers,
@@ -45,7 +45,7 @@ export interface QueuedWaitOptions {
   /** Somebody looks on: find out every few seconds how things stand, also while others are to be served first. */
   watched?: boolean | undefined;
   /** For a process that does nothing but wait. */
-  resting?: Resting | undefined;
+  handover?: WaitHandover | undefined;
 }
 
 /** For those ahead. */
@@ -58,17 +58,17 @@ interface BlockedWait {
 }
 
 /** A limit for what should not happen: a change that nobody told of. In ms. */
-const MAX_REST_MS = 300_000;
-/** The same for a process that rests, and looks natively at all that can be foreseen. In ms. */
-const MAX_LONG_REST_MS = 900_000;
+const RECHECK_MS = 300_000;
+/** The same for the small process, which looks natively at all that can be foreseen. In ms. */
+const MAX_IDLE_MS = 900_000;
 /** The same where those ahead may get GPUs that aren't leased now: nothing tells when these come free. In ms. */
-const MAX_BLIND_REST_MS = 60_000;
+const MAX_BLIND_IDLE_MS = 60_000;
 /** So much longer for each that is ahead: however many wait, few look. In ms. */
-const REST_PER_WAITER_MS = 10_000;
+const IDLE_PER_WAITER_MS = 10_000;
 /** So many at the front look often in that case, so that somebody notices a waiter who doesn't take what it could. */
 const ATTENTIVE = 4;
-/** When to try again whether this one can rest, in ms. */
-const REST_RETRY_MS = 10_000;
+/** When to try again whether this one can hand over, in ms. */
+const HANDOVER_RETRY_MS = 10_000;
 
 /**
  * Takes a slot for a claim that another process is about to make: so claims are served in the order in which they were asked for.
@@ -149,8 +149,8 @@ export class QueuedWaiter {
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
         const wait: BlockedWait = { queue, slot, blockers: slots, ended: false };
-        const restIn = this.#restBehind(slots, ahead.length, options);
-        await this.#whileAhead(wait, options, restIn).finally(() => (wait.ended = true));
+        const handOverIn = this.#handOverBehind(slots, ahead.length, options);
+        await this.#whileAhead(wait, options, handOverIn).finally(() => (wait.ended = true));
       } finally {
         queue.close();
       }
@@ -161,9 +161,9 @@ export class QueuedWaiter {
    * Leaves the wait behind these to a smaller process in place of this one, if it has lasted long enough. @returns otherwise, after how
    * many ms to ask again
    */
-  #restBehind(blockers: readonly number[], ahead: number, { end, watched, resting }: QueuedWaitOptions) {
-    if (resting === undefined || (watched && !resting.isShown)) return Number.POSITIVE_INFINITY;
-    const early = resting.behindFrom - now();
+  #handOverBehind(blockers: readonly number[], ahead: number, { end, watched, handover }: QueuedWaitOptions) {
+    if (handover === undefined || (watched && !handover.isShown)) return Number.POSITIVE_INFINITY;
+    const early = handover.earliestBehind - now();
     if (early > 0) return early;
     const opened = this.#leaseFiles();
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
@@ -171,13 +171,21 @@ export class QueuedWaiter {
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
-      const longest = (isBlind ? MAX_BLIND_REST_MS : MAX_LONG_REST_MS) + ahead * REST_PER_WAITER_MS;
+      const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
       const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
       const { directory } = this.#refusal;
-      resting.rest({ slot: kept, directory, locks: [], ahead: blockers, leases: leases.flat(), until, end });
+      handover.handOver({
+        slot: kept,
+        directory,
+        locks: [],
+        ahead: blockers,
+        leases: leases.flat(),
+        until,
+        end,
+      });
     }
     for (const descriptor of opened.flat()) native().fileClose(descriptor);
-    return REST_RETRY_MS;
+    return HANDOVER_RETRY_MS;
   }
 
   /** Resolves when one of the blockers leaves or is to be skipped, or time is up. @param longest in ms */
@@ -224,7 +232,7 @@ export class QueuedWaiter {
           slot.watch(blockers, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
         };
         watch();
-        const timer = setInterval(look, options.watched ? HEARTBEAT_MS : MAX_REST_MS);
+        const timer = setInterval(look, options.watched ? HEARTBEAT_MS : RECHECK_MS);
         endings.push(
           () => clearInterval(timer),
           () => clearTimeout(soon),

@@ -286,11 +286,11 @@ export function claimForCommands<Holder extends ContextHolder>(
   },
 ): Promise<ShownClaim<Holder>> {
   const { request } = settings;
-  const rest = wait?.resting?.rested?.rest ?? null;
-  const end = rest === null ? endOf(wait?.maxWait ?? null) : (rest.end ?? Number.POSITIVE_INFINITY);
+  const idle = wait?.handover?.received?.rest ?? null;
+  const end = idle === null ? endOf(wait?.maxWait ?? null) : (idle.end ?? Number.POSITIVE_INFINITY);
   function* take(): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
-    if (wait.resting?.rested) return yield* awaiting(() => claimWhenFree(request, wait, undefined, end));
+    if (wait.handover?.received) return yield* awaiting(() => claimWhenFree(request, wait, undefined, end));
     const first = yield* claim(request);
     return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first, end));
   }

@@ -41,7 +41,7 @@ export interface Waiter extends GpuRequest {
   /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
-  rests: boolean;
+  isIdle: boolean;
 }
 
 /** A slot as one process leaves it to the next. */
@@ -242,7 +242,7 @@ export class WaitQueue {
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
       limitMs: typeof limitMs === 'number' && limitMs > 0 ? limitMs : null,
-      rests: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
+      isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }
@@ -352,7 +352,7 @@ function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
 export const WAITERS_PER_HEARTBEAT = 25;
 /** Longer than any waiter that works takes to take what it can have, in ms. */
 const STALL_TIMEOUT_MS = 2_500;
-/** So much longer for one that rests: until it has started Node.js and looked at the driver, in ms. */
+/** So much longer for one that waits in the small process: until it has started Node.js and looked at the driver, in ms. */
 const STALL_WAKING_MS = 3_000;
 /** Those behind lose their patience one after the other, so that they don't all try at once. */
 const STALL_STAGGER_MS = 20;
@@ -365,12 +365,16 @@ export class StallDetector {
   readonly #since = new Map<number, number>();
 
   /** @param free UUIDs of GPUs that are free now @param at ms on any clock that goes on evenly */
-  observe(ahead: readonly (GpuRequest & { rests?: boolean })[], free: ReadonlySet<string>, at: number): void {
+  observe(
+    ahead: readonly (GpuRequest & { isIdle?: boolean })[],
+    free: ReadonlySet<string>,
+    at: number,
+  ): void {
     const kept = new Set<string>();
     const able = new Map<number, number>();
-    for (const { slot, count, uuids, rests = false } of ahead) {
+    for (const { slot, count, uuids, isIdle = false } of ahead) {
       const could = uuids.filter((uuid) => free.has(uuid) && !kept.has(uuid));
-      if (could.length >= count) able.set(slot, rests ? at + STALL_WAKING_MS : at);
+      if (could.length >= count) able.set(slot, isIdle ? at + STALL_WAKING_MS : at);
       else for (const uuid of uuids) kept.add(uuid);
     }
     for (const slot of this.#since.keys()) if (!able.has(slot)) this.#since.delete(slot);

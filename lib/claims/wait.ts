@@ -10,8 +10,8 @@ import { askForEnergy, noteLooks } from './idle.ts';
 import { type EpochLock, findEpochLock } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
-import type { Resting } from './resting.ts';
 import type { DiscoveryRequest } from './survey.ts';
+import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
   type GpuRequest,
@@ -55,9 +55,9 @@ export async function claimWhenFree(
   first?: Refusal,
   end = endOf(maxWait),
 ): Promise<Claim> {
-  const { resting } = options;
-  const rested = resting?.take() ?? null;
-  let slot = rested === null ? null : Slot.resume(rested.slot);
+  const { handover } = options;
+  const received = handover?.take() ?? null;
+  let slot = received === null ? null : Slot.resume(received.slot);
   let waiter: QueuedWaiter | null = null;
   let pause = 0;
   try {
@@ -65,7 +65,7 @@ export async function claimWhenFree(
       const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
       const attempt = () => claim(request, waiter?.position ?? own);
       const result = known ?? (await runAsync(attempt(), options.signal));
-      if (result.granted) return { ...result, hasWaited: waiter !== null || rested?.rest != null };
+      if (result.granted) return { ...result, hasWaited: waiter !== null || received?.rest != null };
       if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
       if (!result.possible) throw impossibleError(result);
       if (now() >= end) throw timeoutError(maxWait ?? 0, result);
@@ -79,10 +79,10 @@ export async function claimWhenFree(
       slot = null; // the waiter's by now
       if (await waiter.waitForTurn({ ...options, end })) continue;
       let longest = end - now();
-      if (resting !== undefined && (resting.isShown || !options.watched)) {
-        const early = resting.frontFrom - now();
+      if (handover !== undefined && (handover.isShown || !options.watched)) {
+        const early = handover.earliestAtFront - now();
         if (early > 0) longest = Math.min(longest, early);
-        else restAtFront(result, waiter, resting, end);
+        else handOverAtFront(result, waiter, handover, end);
       }
       const change = { own: waiter.position.slot, longest, pause, signal: options.signal };
       pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
@@ -265,13 +265,13 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
 }
 
 /** Leaves the wait to a smaller process in place of this one, where only leases are in the way; returns otherwise. */
-function restAtFront(refusal: Refusal, waiter: QueuedWaiter, resting: Resting, end: number): void {
+function handOverAtFront(refusal: Refusal, waiter: QueuedWaiter, handover: WaitHandover, end: number): void {
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(refusal);
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled && ahead.every((slot) => slot < kept.number)) {
     const { directory } = refusal;
     const until = Math.min(end, now() + MAX_WAIT_MS);
-    resting.rest({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
+    handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
 }

@@ -18,7 +18,7 @@ import { INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, restingPlace, WAITER, type WaitLine } from './waiter.ts';
+import { type ContinuedWait, WAITER, type WaitLine, waitHandover } from './waiter.ts';
 
 export const KEEPER = 'gpu-owner-keeper';
 
@@ -46,19 +46,19 @@ export function claimForJob(
   keep: readonly number[] = [],
 ): Promise<JobClaim> {
   keepPrograms(KEEPER, PLACEHOLDER);
-  const patient = wait === null || continued === undefined ? wait : letRest(wait, continued, keep);
+  const patient = wait === null || continued === undefined ? wait : withHandover(wait, continued, keep);
   return claimForCommands(settings, patient, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
   });
 }
 
-function letRest(wait: JobWait, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
+function withHandover(wait: JobWait, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
   const onWaiting: WaitOptions['onWaiting'] = (state) => {
     keepPrograms(WAITER);
     wait.onWaiting?.(state);
   };
-  return { ...wait, onWaiting, resting: restingPlace(continued, keep, wait.line) };
+  return { ...wait, onWaiting, handover: waitHandover(continued, keep, wait.line) };
 }
 
 /**

@@ -551,7 +551,7 @@ export class JobProcess implements BackgroundJob {
     limit: TimeLimit | null,
     continued: ContinuedWait,
   ): Promise<JobClaim> {
-    if ((continued.rested?.rest ?? null) === null) {
+    if ((continued.received?.rest ?? null) === null) {
       this.#tell({ reason: 'starting' });
       this.#prune();
     }

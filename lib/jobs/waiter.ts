@@ -1,6 +1,6 @@
 import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
-import { type Rest, type Rested, Resting, WAIT_QUEUE_FILE } from '../claims/index.ts';
+import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import { pathIn, restoreTold, toldSoFar } from '../platform/index.ts';
 import { INHERITED, parseInherited } from './inherited.ts';
@@ -26,7 +26,7 @@ export interface WaitLine {
 
 /** A wait that the process before this one began; see {@link continueWait}. */
 export interface ContinuedWait {
-  rested: Rested | null;
+  received: HandedOverWait | null;
   /** Descriptors that were handed on, in their order. */
   keep: readonly number[];
 }
@@ -47,12 +47,12 @@ export function continueWait(): ContinuedWait {
       const left: unknown = JSON.parse(json);
       if (isLeft(left, descriptors)) {
         restoreTold(left.told);
-        return { rested: left.rested, keep: left.keep };
+        return { received: left.rested, keep: left.keep };
       }
     }
   } catch {}
   for (const descriptor of descriptors) native().fileClose(descriptor);
-  return { rested: null, keep: [] };
+  return { received: null, keep: [] };
 }
 
 /** Other descriptors are not from a waiter, but of somebody who has set the variable. */
@@ -64,11 +64,11 @@ function isHandedOn(descriptor: number): boolean {
 function isLeft(
   value: unknown,
   descriptors: readonly number[],
-): value is { rested: Rested; keep: number[]; told: ReturnType<typeof toldSoFar> } {
+): value is { rested: HandedOverWait; keep: number[]; told: ReturnType<typeof toldSoFar> } {
   const { rested, keep, told } = Object(value);
   const { slot, rest } = Object(rested);
   const { descriptor, number, since } = Object(slot);
-  const { began, since: restedSince, end } = Object(rest);
+  const { began, since: idleSince, end } = Object(rest);
   const isPair = (each: unknown) =>
     Array.isArray(each) && each.length === 2 && each.every((text) => typeof text === 'string');
   return (
@@ -77,7 +77,7 @@ function isLeft(
     Number.isSafeInteger(number) &&
     number >= 0 &&
     typeof since === 'string' &&
-    (rest === null || [began, restedSince, end ?? 0].every((each) => Number.isFinite(each))) &&
+    (rest === null || [began, idleSince, end ?? 0].every((each) => Number.isFinite(each))) &&
     Array.isArray(told) &&
     told.every(isPair)
   );
@@ -85,33 +85,38 @@ function isLeft(
 
 /** The environment variable that has a process go on with a wait. @param told as `toldSoFar` has it */
 export function waitingVariable(
-  rested: Rested,
+  wait: HandedOverWait,
   keep: readonly number[] = [],
   told: ReturnType<typeof toldSoFar> = [],
 ): [name: string, value: string] {
-  const descriptors = [rested.slot.descriptor, ...keep];
-  return [WAITING, `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested, keep, told })}`];
+  const descriptors = [wait.slot.descriptor, ...keep];
+  return [WAITING, `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested: wait, keep, told })}`];
 }
 
-/** Lets a claim of this process rest, where it waits for long. @param keep descriptors to hand on, numbered 200 or higher */
-export function restingPlace(
-  { rested }: ContinuedWait,
+/** Lets a claim of this process hand its wait over, where that lasts long. @param keep descriptors to hand on, numbered 200 or higher */
+export function waitHandover(
+  { received }: ContinuedWait,
   keep: readonly number[],
   line: (() => WaitLine | null) | undefined,
-): Resting {
-  const become = (rest: Rest, next: Rested) => becomeResting(rest, next, keep, line?.() ?? null);
-  return new Resting(rested, become, line !== undefined);
+): WaitHandover {
+  const become = (idle: IdleWait, next: HandedOverWait) => becomeWaiter(idle, next, keep, line?.() ?? null);
+  return new WaitHandover(received, become, line !== undefined);
 }
 
 /**
  * Turns this process into a small one that waits, and then starts this program anew. Everything that the caller of this process had it
  * inherit stays. Returns only if that isn't possible.
  */
-function becomeResting(rest: Rest, rested: Rested, keep: readonly number[], line: WaitLine | null): void {
+function becomeWaiter(
+  idle: IdleWait,
+  next: HandedOverWait,
+  keep: readonly number[],
+  line: WaitLine | null,
+): void {
   const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
   // A thread that is stuck in the kernel lets no process become another program.
   if (driverHasCallOut() || cudaHasCallOut()) return;
-  const { slot, directory, locks, ahead, leases, until } = rest;
+  const { slot, directory, locks, ahead, leases, until } = idle;
   const inherited = parseInherited(process.env[INHERITED]);
   const given: number[] = [];
   const give = (descriptor: number) => {
@@ -141,7 +146,7 @@ function becomeResting(rest: Rest, rested: Rested, keep: readonly number[], line
   if (given.length === 1 + locks.length + leases.length) {
     const said = toldSoFar();
     const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
-    const [name, value] = waitingVariable({ ...rested, slot: { ...slot, descriptor: queue } }, keep, told);
+    const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, told);
     process.env[name] = value;
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];

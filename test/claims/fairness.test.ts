@@ -93,7 +93,7 @@ describe('the stall detector', () => {
 
   test('a waiter that rested when the GPU came free has the time to start Node.js', () => {
     const patience = new StallDetector();
-    patience.observe([{ ...wish(1, 1), rests: true }, wish(2, 1)], new Set(['a']), 0);
+    patience.observe([{ ...wish(1, 1), isIdle: true }, wish(2, 1)], new Set(['a']), 0);
     patience.observe([wish(1, 1), wish(2, 1)], new Set(['a']), 1_000);
     expect(passed(patience, 5_499)).toEqual([2]);
     expect(passed(patience, 5_500)).toEqual([1, 2]);
