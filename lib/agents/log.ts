@@ -1,7 +1,7 @@
 // The output of a job, a bounded part at a time.
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
-import { Refusal } from './own-command.ts';
+import { CommandFailure } from './own-command.ts';
 
 export const MAX_LOG_BYTES = 64 * 1024;
 
@@ -17,7 +17,7 @@ interface LogPart {
  * Reads whole characters, without what only terminals understand.
  * @param path null: it has written nothing yet
  * @param from negative: so many bytes before the end
- * @throws Refusal if it can't be read
+ * @throws CommandFailure if it can't be read
  */
 export function readLog(path: string | null, from: number, maxBytes: number): LogPart {
   if (path === null) return { text: '', offset: 0, nextOffset: 0, size: 0 };
@@ -25,11 +25,12 @@ export function readLog(path: string | null, from: number, maxBytes: number): Lo
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw new Refusal(`its output can't be read: ${(error as Error).message}`);
+    throw new CommandFailure(`its output can't be read: ${(error as Error).message}`);
   }
   try {
     const status = fstatSync(file);
-    if (!status.isFile()) throw new Refusal("its output can't be read again: it is not an ordinary file");
+    if (!status.isFile())
+      throw new CommandFailure("its output can't be read again: it is not an ordinary file");
     const { size } = status;
     const begin = from < 0 ? Math.max(0, size + from) : Math.min(from, size);
     const bytes = Buffer.alloc(Math.min(maxBytes, size - begin));

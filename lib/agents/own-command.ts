@@ -21,13 +21,13 @@ export interface Running {
 }
 
 /** The request of an agent can't be met: the message names cause and remedy. */
-export class Refusal extends Error {}
+export class CommandFailure extends Error {}
 
-/** Runs a command of gpu-owner to its end. @throws Refusal if it can't be started, or takes too long */
+/** Runs a command of gpu-owner to its end. @throws CommandFailure if it can't be started, or takes too long */
 export function runOwn(words: readonly string[], running: Running): Promise<Finished> {
   const { timeoutMs, signal, directory, env } = running;
   return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(new Refusal('cancelled'));
+    if (signal?.aborted) return reject(new CommandFailure('cancelled'));
     const child = start(words, directory, env);
     const output: Buffer[] = [];
     const errors: Buffer[] = [];
@@ -53,7 +53,7 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
       for (const stream of [child.stdout, child.stderr]) stream.destroy();
       child.unref();
       settle();
-      reject(new Refusal(message));
+      reject(new CommandFailure(message));
     };
     const abort = () => give('cancelled');
     const timer = setTimeout(
@@ -84,13 +84,15 @@ function start(words: readonly string[], directory: string | undefined, env: Run
   }
 }
 
-function notStarted(error: NodeJS.ErrnoException, directory?: string): Refusal {
+function notStarted(error: NodeJS.ErrnoException, directory?: string): CommandFailure {
   const { code, message } = error;
   if (code === 'E2BIG')
-    return new Refusal('the command and its environment are too long for this system: put them into a file');
+    return new CommandFailure(
+      'the command and its environment are too long for this system: put them into a file',
+    );
   if (code === 'ENOENT' || code === 'ENOTDIR' || code === 'EACCES')
-    return new Refusal(`the directory ${sanitize(directory ?? '.', 300)} can't be entered (${code})`);
-  return new Refusal(`gpu-owner can't be started: ${sanitize(message, 300)}`);
+    return new CommandFailure(`the directory ${sanitize(directory ?? '.', 300)} can't be entered (${code})`);
+  return new CommandFailure(`gpu-owner can't be started: ${sanitize(message, 300)}`);
 }
 
 /** The lines of a message, harmless, without the name of the program. */
@@ -100,13 +102,14 @@ function plainLines(text: string): string {
   return lines.slice(0, MAX_MESSAGE_LINES).join('\n');
 }
 
-/** Runs a command that prints JSON. @throws Refusal with its message, if it fails */
+/** Runs a command that prints JSON. @throws CommandFailure with its message, if it fails */
 export async function askOwn(words: readonly string[], running: Running): Promise<unknown> {
   const { exitCode, output, errors } = await runOwn([...words, '--json'], running);
-  if (exitCode !== 0) throw new Refusal(errors || `gpu-owner ${words[0]} failed (exit code ${exitCode})`);
+  if (exitCode !== 0)
+    throw new CommandFailure(errors || `gpu-owner ${words[0]} failed (exit code ${exitCode})`);
   try {
     return JSON.parse(output);
   } catch {
-    throw new Refusal(`gpu-owner ${words[0]} printed no JSON`);
+    throw new CommandFailure(`gpu-owner ${words[0]} printed no JSON`);
   }
 }

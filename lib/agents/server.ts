@@ -7,7 +7,7 @@ import { label } from '../gpus/index.ts';
 import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { MAX_LOG_BYTES, readLog } from './log.ts';
-import { askOwn, Refusal, runOwn } from './own-command.ts';
+import { askOwn, CommandFailure, runOwn } from './own-command.ts';
 
 /** Clients give up after 60 s. */
 const MAX_WAIT_SECONDS = 45;
@@ -200,7 +200,7 @@ function orRefuse<Args>(tool: (args: Args, context: ServerContext) => Promise<Re
     try {
       return await tool(args, context);
     } catch (error) {
-      if (!(error instanceof Refusal || error instanceof GPUOwnerError)) throw error;
+      if (!(error instanceof CommandFailure || error instanceof GPUOwnerError)) throw error;
       return { content: [{ type: 'text' as const, text: error.message }], isError: true };
     }
   };
@@ -314,7 +314,7 @@ function addTools(server: McpServer): void {
     orRefuse(async (wanted, context) => {
       const own = Object.keys(wanted.environment).find((name) => OWN_VARIABLES.test(name));
       if (own !== undefined)
-        throw new Refusal(
+        throw new CommandFailure(
           `environment: ${own} changes where gpu-owner keeps jobs and locks. Set it for the program alone: command ["env", "${own}=VALUE", "PROGRAM"]`,
         );
       const criteria = [
@@ -326,7 +326,7 @@ function addTools(server: McpServer): void {
       if (!wanted.wait && wanted.gpus > 0) {
         const { exitCode, errors } = await runOwn(['find', ...criteria], running);
         if (exitCode !== 0)
-          throw new Refusal(`${errors}\nSubmit it with wait: true, and it starts when they are free.`);
+          throw new CommandFailure(`${errors}\nSubmit it with wait: true, and it starts when they are free.`);
       }
       const client = clientOf(server, context);
       const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
@@ -346,7 +346,7 @@ function addTools(server: McpServer): void {
         running,
       );
       const id = Number(output);
-      if (exitCode !== 0 || !(id > 0)) throw new Refusal(errors || 'it was not submitted');
+      if (exitCode !== 0 || !(id > 0)) throw new CommandFailure(errors || 'it was not submitted');
       const begun = await beginningOf(id);
       const job = jobOf(begun);
       // Other users have jobs with this number, too.
@@ -490,7 +490,7 @@ function addTools(server: McpServer): void {
       const { exitCode, errors } = await runOwn(['cancel', String(id), `--grace=${graceSeconds}s`], {
         timeoutMs: MAX_WAIT_SECONDS * 1_000,
       });
-      if (exitCode !== 0 && exitCode !== 1) throw new Refusal(errors);
+      if (exitCode !== 0 && exitCode !== 1) throw new CommandFailure(errors);
       const now = jobOf(jobOfID(id));
       return answer({ hasEnded: hasEnded(now), job: now }, describeJob(now), errors);
     }),

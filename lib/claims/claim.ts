@@ -51,7 +51,7 @@ export interface Claim {
 }
 
 /** Nothing is held. What was in the way, for those who want to wait for it. */
-export interface Refusal {
+export interface NotGranted {
   granted: false;
   candidates: Candidate[];
   directory: LockDirectory;
@@ -81,7 +81,7 @@ const CONTENTION_TIMEOUT_MS = 5_000;
 export function* claim(
   request: ClaimRequest,
   position: QueuePosition | null = null,
-): Effectful<Claim | Refusal> {
+): Effectful<Claim | NotGranted> {
   reached('start');
   const { candidates, context, directory, job, conventions } = yield* survey(request, LockDirectory.open);
   refuseImpossible(
@@ -96,7 +96,7 @@ export function* claim(
   const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
   const claimant = claimantOf(directory, record, request.lockTimeout);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
-  const refuse = (left: Candidate[], isOutrun = false) => refusal(request, deciding, job, left, isOutrun);
+  const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
 
   const left = reserveForQueue(candidates, context, position);
   // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
@@ -134,13 +134,13 @@ export function* claim(
   }
 }
 
-function* refusal(
+function* notGranted(
   request: ClaimRequest,
   { directory, context, record }: DecisionContext,
   job: ParentJob | null,
   left: Candidate[],
   isOutrun: boolean,
-): Effectful<Refusal> {
+): Effectful<NotGranted> {
   const candidates = yield* explainLocks(left, context);
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {

@@ -18,7 +18,7 @@ import {
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
 import { findUnexplainedDecision } from './acquisition-lock.ts';
-import type { Refusal } from './claim.ts';
+import type { NotGranted } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
   type Candidate,
@@ -187,11 +187,11 @@ export interface Found {
   /** All GPUs. */
   gpus: GPUStatus[];
   /** The GPUs that would do. */
-  gpuRequest: Refusal['gpuRequest'];
+  gpuRequest: NotGranted['gpuRequest'];
 }
 
 /** Why a claim would take nothing now. `directory` is null where nobody has ever claimed. */
-export type NotFound = Omit<Refusal, 'directory' | 'record'> & {
+export type NotFound = Omit<NotGranted, 'directory' | 'record'> & {
   directory: LockDirectory | null;
 };
 

@@ -1,7 +1,7 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
-import type { Refusal } from './claim.ts';
+import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
@@ -87,7 +87,7 @@ export function queueUp(
 export class QueuedWaiter {
   readonly #request: ClaimRequest;
   readonly #stallDetector = new StallDetector();
-  #refusal: Refusal;
+  #notGranted: NotGranted;
   #slot: Slot | null;
   #skipped: ReadonlySet<number> = new Set();
   /** How often this one looks whether others take what they could, in ms. */
@@ -95,11 +95,11 @@ export class QueuedWaiter {
   #observed = 0;
 
   /** @param slot one that it has already */
-  constructor(request: ClaimRequest, refusal: Refusal, slot: Slot | null = null) {
+  constructor(request: ClaimRequest, notGranted: NotGranted, slot: Slot | null = null) {
     this.#request = request;
-    this.#refusal = refusal;
-    this.#slot = slot ?? Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
-    if (slot !== null) this.update(refusal);
+    this.#notGranted = notGranted;
+    this.#slot = slot ?? Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
+    if (slot !== null) this.update(notGranted);
   }
 
   /** Without a slot, everybody in the queue is ahead. */
@@ -108,14 +108,14 @@ export class QueuedWaiter {
   }
 
   /** An attempt failed: perhaps something else is to be waited for now. */
-  update(refusal: Refusal): void {
-    this.#refusal = refusal;
-    if (this.#slot?.isIntact(refusal.directory) === false) {
+  update(notGranted: NotGranted): void {
+    this.#notGranted = notGranted;
+    if (this.#slot?.isIntact(notGranted.directory) === false) {
       this.#slot.leave(); // somebody removed the file: newcomers wait in another queue
-      this.#slot = Slot.join(refusal.directory, refusal.record, refusal.gpuRequest);
+      this.#slot = Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
     }
-    this.#slot?.updateRequest(refusal.record, refusal.gpuRequest);
-    this.#observe(refusal.candidates);
+    this.#slot?.updateRequest(notGranted.record, notGranted.gpuRequest);
+    this.#observe(notGranted.candidates);
   }
 
   /** The slot, for whoever goes on in this process's place; null: it has none, or passes others, which that one wouldn't. */
@@ -135,7 +135,7 @@ export class QueuedWaiter {
   async waitForTurn(options: QueuedWaitOptions): Promise<boolean> {
     for (let waited = false; ; waited = true) {
       const slot = this.#slot;
-      const queue = slot === null ? null : WaitQueue.open(this.#refusal.directory);
+      const queue = slot === null ? null : WaitQueue.open(this.#notGranted.directory);
       if (slot === null || queue === null) {
         this.#report(options, null);
         return waited;
@@ -144,7 +144,7 @@ export class QueuedWaiter {
         const ahead = queue.slots(slot.number);
         this.#report(options, ahead.length + 1);
         const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
-        const blockers = findBlockers(this.#refusal.gpuRequest, nearestFirst);
+        const blockers = findBlockers(this.#notGranted.gpuRequest, nearestFirst);
         if (blockers.length === 0 || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
@@ -173,7 +173,7 @@ export class QueuedWaiter {
     if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
       const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
-      const { directory } = this.#refusal;
+      const { directory } = this.#notGranted;
       handover.handOver({
         slot: kept,
         directory,
@@ -255,7 +255,7 @@ export class QueuedWaiter {
 
   /** Those of each GPU. */
   #leaseFiles(): number[][] {
-    const { gpuRequest, directory, job } = this.#refusal;
+    const { gpuRequest, directory, job } = this.#notGranted;
     return gpuRequest.uuids.map((uuid) =>
       uuid === '' ? [] : openLeases(directory, { uuid, job: job?.epoch ?? null }),
     );
@@ -266,8 +266,8 @@ export class QueuedWaiter {
     const { queue, slot, blockers } = wait;
     const ahead = queue.slots(slot.number);
     const there = (number: number) => ahead.includes(number) && queue.waiter(number)?.isSuspended === false;
-    if (!slot.isIntact(this.#refusal.directory) || !blockers.every(there)) return true;
-    const { gpuRequest, directory, job } = this.#refusal;
+    if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
+    const { gpuRequest, directory, job } = this.#notGranted;
     // What is leased can't be taken by anybody, so nobody is to blame.
     if (
       !options.watched &&
@@ -282,7 +282,7 @@ export class QueuedWaiter {
       gpuRequest.scope,
       activeWaiters(queue.waiters(ahead), this.#skipped),
     );
-    this.#refusal = { ...this.#refusal, candidates: kept };
+    this.#notGranted = { ...this.#notGranted, candidates: kept };
     this.#report(options, ahead.length + 1);
     return blockers.some((number) => this.#skipped.has(number));
   }
@@ -291,7 +291,7 @@ export class QueuedWaiter {
     const free = candidates.filter(
       ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
     );
-    const { directory, gpuRequest } = this.#refusal;
+    const { directory, gpuRequest } = this.#notGranted;
     const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
     const ahead = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
     const at = now();
@@ -303,7 +303,7 @@ export class QueuedWaiter {
   }
 
   #report({ onWaiting }: QueuedWaitOptions, position: number | null): void {
-    const { candidates, gpuRequest } = this.#refusal;
+    const { candidates, gpuRequest } = this.#notGranted;
     onWaiting?.({ gpus: reasonsOf(candidates), wanted: gpuRequest.uuids, position, count: gpuRequest.count });
   }
 }

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping } from '../platform/index.ts';
-import { type Claim, claim, type Refusal } from './claim.ts';
+import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
@@ -45,14 +45,14 @@ const MAX_WAIT_MS = 60_000;
 
 /**
  * Joins the wait queue, and claims as soon as possible.
- * @param first the refusal of an attempt that was just made
+ * @param first the outcome of an attempt that was just made
  * @param end when the wait ends, as `now` tells it; earlier if attempts have been made before
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
   request: ClaimRequest,
   { maxWait, ...options }: WaitOptions,
-  first?: Refusal,
+  first?: NotGranted,
   end = endOf(maxWait),
 ): Promise<Claim> {
   const { handover } = options;
@@ -145,7 +145,7 @@ function longerPause(pause: number): number {
   return Math.min(Math.max(2 * pause, MIN_POLL_MS), USE_POLL_MS);
 }
 
-function impossibleError({ error, candidates }: Pick<Refusal, 'error' | 'candidates'>): GPUOwnerError {
+function impossibleError({ error, candidates }: Pick<NotGranted, 'error' | 'candidates'>): GPUOwnerError {
   return new GPUOwnerError('ERR_GPU_UNAVAILABLE', `waiting would not help: ${error.message}`, {
     gpus: reasonsOf(candidates),
     cause: error,
@@ -154,7 +154,7 @@ function impossibleError({ error, candidates }: Pick<Refusal, 'error' | 'candida
 
 function timeoutError(
   maxWait: number,
-  { error, candidates }: Pick<Refusal, 'error' | 'candidates'>,
+  { error, candidates }: Pick<NotGranted, 'error' | 'candidates'>,
 ): GPUOwnerError {
   return new GPUOwnerError('ERR_TIMEOUT', `timed out after ${formatDuration(maxWait)}: ${error.message}`, {
     gpus: reasonsOf(candidates),
@@ -265,11 +265,16 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
 }
 
 /** Leaves the wait to a smaller process in place of this one, where only leases are in the way; returns otherwise. */
-function handOverAtFront(refusal: Refusal, waiter: QueuedWaiter, handover: WaitHandover, end: number): void {
-  const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(refusal);
+function handOverAtFront(
+  notGranted: NotGranted,
+  waiter: QueuedWaiter,
+  handover: WaitHandover,
+  end: number,
+): void {
+  const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(notGranted);
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled && ahead.every((slot) => slot < kept.number)) {
-    const { directory } = refusal;
+    const { directory } = notGranted;
     const until = Math.min(end, now() + MAX_WAIT_MS);
     handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
   }

@@ -16,7 +16,7 @@ const TIMEOUT_MS = 10_000;
 const MAX_WORDS_LENGTH = 90_000;
 
 /** Why it doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
-interface Refusal {
+interface HostRefusal {
   error: Failure;
   isCertain: boolean;
 }
@@ -28,7 +28,7 @@ export async function runOn(parsed: Parsed): Promise<void> {
   const { hosts, isAny, directory } = check(parsed);
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const words = wordsFor('run', parsed, isAny);
-  const start = async (host: Hosts[number]): Promise<Refusal | null> => {
+  const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const end = await runOnHost(host, {
       ...{ words, directory, hasTerminal, isQuiet: isAny },
       onOutput: (bytes) => write(1, bytes),
@@ -87,7 +87,7 @@ async function choose(
   hosts: Hosts,
   isAny: boolean,
   values: Values,
-  start: (host: Hosts[number]) => Promise<Refusal | null>,
+  start: (host: Hosts[number]) => Promise<HostRefusal | null>,
 ): Promise<void> {
   const failures: [host: string, Failure][] = [];
   let isCertain = true;

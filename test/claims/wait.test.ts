@@ -2,7 +2,7 @@
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
-import { type Claim, claim, type Refusal, releaseClaim } from '../../lib/claims/claim.ts';
+import { type Claim, claim, type NotGranted, releaseClaim } from '../../lib/claims/claim.ts';
 import { runSync } from '../../lib/claims/effects.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { type ClaimRequest, checkOptions } from '../../lib/claims/options.ts';
@@ -35,16 +35,16 @@ afterEach(() => {
   vi.useRealTimers();
 });
 
-function attempt(): Claim | Refusal {
+function attempt(): Claim | NotGranted {
   return runSync(claim(request));
 }
 
-function granted(result: Claim | Refusal): Claim {
+function granted(result: Claim | NotGranted): Claim {
   if (!result.granted) throw result.error;
   return result;
 }
 
-function refused(result: Claim | Refusal): Refusal {
+function refused(result: Claim | NotGranted): NotGranted {
   if (result.granted) throw new Error('granted');
   return result;
 }
@@ -66,32 +66,32 @@ function stand(): Slot {
 
 test('a waiter ahead that has left is not waited for, though its place is reused by the caller', async () => {
   const ahead = stand();
-  const refusal = refused(attempt());
-  expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  const notGranted = refused(attempt());
+  expect(notGranted.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
-  releaseClaim(await claimWhenFree(request, { maxWait: null }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null }, notGranted));
 });
 
 test('a waiter ahead that has left is not waited for, though its place is reused by somebody behind', async () => {
   const [gone, ahead] = [stand(), stand()];
   gone.leave();
-  const refusal = refused(attempt());
-  expect(refusal.candidates[0]?.verdict.keptFor).toBe(ahead.number);
+  const notGranted = refused(attempt());
+  expect(notGranted.candidates[0]?.verdict.keptFor).toBe(ahead.number);
   ahead.leave();
   let behind: Slot | undefined;
   const onWaiting = () => {
     behind ??= stand();
   };
-  releaseClaim(await claimWhenFree(request, { maxWait: null, onWaiting }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null, onWaiting }, notGranted));
   expect(behind?.number).toBe(ahead.number);
   behind?.leave();
 });
 
 test('a lease that has ended since is not waited for', async () => {
   const holder = granted(attempt());
-  const refusal = refused(attempt());
+  const notGranted = refused(attempt());
   releaseClaim(holder);
-  releaseClaim(await claimWhenFree(request, { maxWait: null }, refusal));
+  releaseClaim(await claimWhenFree(request, { maxWait: null }, notGranted));
 });
 
 test('a lease that lasts is waited for, and its end is told', async () => {
@@ -107,11 +107,11 @@ test('a lease that lasts is waited for, and its end is told', async () => {
 
 test('no timer is asked for a negative time, which Node.js 22 warns of, when time is up between two steps', async () => {
   const ahead = stand();
-  const refusal = refused(attempt());
+  const notGranted = refused(attempt());
   const timers = vi.spyOn(globalThis, 'setTimeout');
   readingsApart(100);
   for (let maxWait = 50; maxWait < 1_000; maxWait += 100) {
-    const waiting = claimWhenFree(request, { maxWait }, refusal);
+    const waiting = claimWhenFree(request, { maxWait }, notGranted);
     let isOver = false;
     const outcome = expect(waiting.finally(() => (isOver = true))).rejects.toMatchObject({
       code: 'ERR_TIMEOUT',
