@@ -107,7 +107,7 @@ export class AcquisitionLock {
   }
 }
 
-/** Without the lock claims are less fair, but as safe: a file that somebody has spoilt must not stop all claims. */
+/** Without the lock claims are less fair, but as safe: a file that somebody has damaged must not stop all claims. */
 function openOrWarn(directory: LockDirectory): number | null {
   try {
     return directory.openFile(NAME);

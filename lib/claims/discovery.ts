@@ -427,9 +427,9 @@ export function* findRecordedLocks(
 }
 
 /** The wait queue's file, if strangers have locked so much of it that nobody can stand in line. */
-export function findSpoiltQueue(directory: LockDirectory): string | null {
+export function findDamagedQueue(directory: LockDirectory): string | null {
   const queue = WaitQueue.open(directory);
-  const isSpoilt = queue?.isSpoilt === true;
+  const isDamaged = queue?.isDamaged === true;
   queue?.close();
-  return isSpoilt ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
+  return isDamaged ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
 }

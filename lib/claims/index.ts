@@ -4,10 +4,10 @@ export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,
   discover,
+  findDamagedQueue,
   findFreeGPUs,
   findFreeGPUsSync,
   findRecordedLocks,
-  findSpoiltQueue,
   findStrangeLocks,
   type GPUStatus,
   getGPUs,

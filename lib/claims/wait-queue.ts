@@ -94,7 +94,8 @@ export class Slot {
       try {
         descriptor = directory.openFile(WAIT_QUEUE_FILE);
         const number = native().queueJoin(descriptor);
-        if (number === -errno.E2BIG) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeSpoilt(directory));
+        if (number === -errno.E2BIG)
+          throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeDamaged(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
         slot = new Slot({ descriptor, number, since: record.since });
         if (slot.isIntact(directory)) {
@@ -107,7 +108,7 @@ export class Slot {
         else if (descriptor >= 0) closeSync(descriptor);
         if (!(error instanceof GPUOwnerError)) throw error;
         warnOnce(
-          error.message === describeSpoilt(directory)
+          error.message === describeDamaged(directory)
             ? error.message
             : `cannot join the wait queue, so others may be served first: ${error.message}`,
         );
@@ -176,7 +177,7 @@ function fitToBlock(record: object, uuids: readonly string[]): object {
 }
 
 /** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
-function describeSpoilt({ path }: LockDirectory): string {
+function describeDamaged({ path }: LockDirectory): string {
   return (
     "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
     `${pathIn(path, WAIT_QUEUE_FILE)}. As root, run \`gpu-owner doctor\`: it names the program.`
@@ -210,12 +211,12 @@ export class WaitQueue {
   /** The slots that are taken, in order; none where strangers have locked so many that the queue is unusable. @param before only those ahead */
   slots(before: number | null = null): number[] {
     const slots = before === 0 ? [] : native().queueSlots(this.#descriptor, 0, before ?? 0);
-    if (slots === null) warnOnce(describeSpoilt(this.#directory));
+    if (slots === null) warnOnce(describeDamaged(this.#directory));
     return slots ?? [];
   }
 
   /** Whether strangers have locked so many slots that nobody can join the queue. */
-  get isSpoilt(): boolean {
+  get isDamaged(): boolean {
     return native().queueSlots(this.#descriptor, 0, 0) === null;
   }
 

@@ -12,7 +12,7 @@ import { type KernelLock, listWords, processIds, readLocks, userName } from '../
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { sentences } from './installation.ts';
-import { reportForeignLocks, reportSpoiltQueue, reportStuck, reportUnending } from './lock-holders.ts';
+import { reportDamagedQueue, reportForeignLocks, reportStuck, reportUnending } from './lock-holders.ts';
 import { namesIn, octal, statOf } from './system.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
@@ -32,7 +32,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   reportLeftovers(report, directory.path, names);
   reportForeignLocks(report, directory);
   reportStuck(report, directory.path);
-  reportSpoiltQueue(report, directory);
+  reportDamagedQueue(report, directory);
   reportUnending(report, directory);
 }
 

@@ -2,8 +2,8 @@ import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import {
   DECISION_EPOCHS,
+  findDamagedQueue,
   findRecordedLocks,
-  findSpoiltQueue,
   findStrangeLocks,
   type LockDirectory,
   type StrangeLock,
@@ -118,8 +118,8 @@ export function reportStuck(report: Report, path: string): void {
 const MIN_PLACES = 64;
 
 /** Processes that lock so much of the wait queue's file that it is of no use. */
-export function reportSpoiltQueue(report: Report, directory: LockDirectory): void {
-  const path = findSpoiltQueue(directory);
+export function reportDamagedQueue(report: Report, directory: LockDirectory): void {
+  const path = findDamagedQueue(directory);
   if (path === null) return;
   const holders = lockersOf(path, MIN_PLACES);
   report.add(

@@ -247,10 +247,10 @@ describe('the doctor finds lock files', () => {
       },
       /has 2 names and mode 0600.* `find .* -xdev -samefile .*\. If it is a lock file, `chmod 0666 .* If not, remove it: `rm /,
     ],
-  ])('%s', async (_, spoil, words) => {
+  ])('%s', async (_, damage, words) => {
     await makeLeaseFiles();
     expect((await examine()).ids).toEqual([]);
-    spoil(join(directory, `${uuidOf(1)}.lease`));
+    damage(join(directory, `${uuidOf(1)}.lease`));
     const diagnosis = await examine();
     expect(diagnosis).toMatchObject({ code: 1, ids: ['lock-file-unusable'] });
     expect(said(diagnosis, 'lock-file-unusable')).toMatch(words);

@@ -23,7 +23,7 @@ beforeEach(() => {
 afterEach(() => machine.close());
 
 /** Makes the queue's file, and locks so much of it as another user. */
-async function spoil() {
+async function damage() {
   const first = await waiters.holder(2);
   const waiter = waiters.waiter([{ name: 'first' }]);
   await waiters.untilWaiting(1);
@@ -44,14 +44,14 @@ describe.skipIf(why !== null)(
   `${LOCKS} locks of another user in the wait queue${why ? ` (${why})` : ''}`,
   () => {
     test('a claim goes on without the queue, and says so once', async () => {
-      await spoil();
+      await damage();
       const { code, stdout, stderr } = await machine.runCommand(CLAIM);
       expect([code, stdout]).toEqual([0, 'it ran\n']);
       expect(stderr.match(WARNING)).toHaveLength(1);
     });
 
     test('a waiting claim gets its GPU as well, and the queue works again afterwards', async () => {
-      const stranger = await spoil();
+      const stranger = await damage();
       const holder = await waiters.holder(2);
       const waiting = waiters.waiter([{ name: 'late' }]);
       const got = output(waiting, /got late/);
@@ -70,7 +70,7 @@ describe.skipIf(why !== null)(
     test.skipIf(noTracing !== null)(
       `makes a bounded number of system calls${noTracing ? ` (${noTracing})` : ''}`,
       async () => {
-        await spoil();
+        await damage();
         const file = join(machine.directory, 'calls');
         const source = machine.script("new GPUOwner(1, { placeholder: 'none' }).release();");
         const { code } = await machine.run([

@@ -417,7 +417,7 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
 });
 
 describe('a lease file', () => {
-  const spoil: Record<string, { how: (file: string) => void; reason: RegExp; uid?: number }> = {
+  const damage: Record<string, { how: (file: string) => void; reason: RegExp; uid?: number }> = {
     'is a symbolic link': {
       how: (file) => {
         writeFileSync(join(machine.directory, 'victim'), 'precious');
@@ -449,8 +449,8 @@ describe('a lease file', () => {
     }),
   };
 
-  describe.each(Object.keys(spoil))('that %s', (name) => {
-    const { how, reason, uid } = spoil[name] as (typeof spoil)[string];
+  describe.each(Object.keys(damage))('that %s', (name) => {
+    const { how, reason, uid } = damage[name] as (typeof damage)[string];
     const as = (): Starting => ({ ...here(), ...(uid === undefined ? {} : { uid }) });
     beforeEach(async () => {
       await makeLeaseFiles();

@@ -198,13 +198,13 @@ describe('the wait queue’s file is anybody’s to write', () => {
   });
 
   test('claims go on without order where the file can’t be used', async () => {
-    for (const spoil of [
+    for (const damage of [
       () => symlinkSync('/etc/hostname', file()),
       () => mkdirSync(file()),
       () => writeFileSync(file(), 'x'.repeat(100)),
     ]) {
       rmSync(file(), { recursive: true, force: true });
-      spoil();
+      damage();
       const { release } = await waiters.holder(4);
       const waiting = waiters.waiter([{ name: 'one' }]);
       const outcome = finished(waiting);
