@@ -106,9 +106,9 @@ export function* explainLocks(candidates: Candidate[], context: EvaluationContex
     return lease === null ? candidate : { ...candidate, lease, verdict: evaluateOne(gpu, context, lease) };
   };
   let present = candidates.map(again);
-  const isNews = (candidate: Candidate) =>
+  const isNew = (candidate: Candidate) =>
     isUnexplained(candidate) && knownExplanation(directory, leaseKey(candidate.gpu, job)) === null;
-  if (present.some(isNews)) {
+  if (present.some(isNew)) {
     yield* sleeping(RECORD_WRITE_MS);
     present = present.map(again);
   }

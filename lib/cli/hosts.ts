@@ -86,12 +86,12 @@ export async function watchFleet<Kind extends keyof Records>(
   if (isPainted) setInterval(paint, interval);
   const onAnswer = (answer: Answer<Kind>) => {
     const { host, records, error } = answer;
-    const isNews = error === null || known.get(host)?.error?.message !== error.message;
+    const isNew = error === null || known.get(host)?.error?.message !== error.message;
     known.set(host, answer);
     if (isPainted) return;
     if (values.json) print(JSON.stringify({ [host]: jsonOf(kind, answer) }));
     else if (error === null) print(show({ host, records }));
-    else if (isNews) say(`${host}: ${error.message}`);
+    else if (isNew) say(`${host}: ${error.message}`);
   };
   await watchHosts(hosts, kind, words, timeoutOf(values) + interval, onAnswer, new AbortController().signal);
 }

@@ -7,8 +7,8 @@ import {
   fitColumns,
   formatDuration,
   isInForeground,
-  isNews,
-  lastNews,
+  isNewMessage,
+  lastMessage,
   now,
   ordinal,
   parseDuration,
@@ -42,7 +42,7 @@ const REPAINT_MS = 1_000;
 const ERASE_LINE = '\r\u001b[K';
 /** '59 min 59 s', '364 d 23 h' */
 const MAX_DURATION_LENGTH = 12;
-/** The subject of the news since when a line has been painted. */
+/** The subject of the message since when a line has been painted. */
 const PAINTED_SINCE = 'painted-since';
 
 function showWaitProgress(): WaitProgress {
@@ -66,8 +66,8 @@ function explainOnce(): WaitProgress {
         .join('');
       const headline = `waiting for ${what(state)}`;
       // How much a stranger uses changes all the time.
-      const news = headline + text.replace(/\d+(\.\d+)? ([KMGT]iB|W|%|\u00b0C)/g, '');
-      if (isNews('wait', news)) say(`${headline}:${text}`);
+      const message = headline + text.replace(/\d+(\.\d+)? ([KMGT]iB|W|%|\u00b0C)/g, '');
+      if (isNewMessage('wait', message)) say(`${headline}:${text}`);
     },
     end: () => {},
   };
@@ -75,7 +75,7 @@ function explainOnce(): WaitProgress {
 
 function paint(): WaitProgress {
   // A process before this one may have begun.
-  const before = lastNews(PAINTED_SINCE);
+  const before = lastMessage(PAINTED_SINCE);
   const started = before === undefined ? now() : Number(before);
   const plain = explainOnce();
   let state: WaitingState | null = null;
@@ -85,7 +85,7 @@ function paint(): WaitProgress {
     if (state === null) return;
     painted = isInForeground();
     if (!painted) return plain.onWaiting(state);
-    isNews(PAINTED_SINCE, String(started));
+    isNewMessage(PAINTED_SINCE, String(started));
     const { beginning, rest } = words(state);
     const line = beginning + formatDuration(now() - started) + rest;
     write(2, ERASE_LINE + fitColumns(line, (native().processColumns(2) || 80) - 1));

@@ -2,7 +2,7 @@ import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
-import { pathIn, restoreTold, toldSoFar } from '../platform/index.ts';
+import { pathIn, restoreMessages, saveMessages } from '../platform/index.ts';
 import { INHERITED, parseInherited } from './inherited.ts';
 
 export const WAITER = 'gpu-owner-waiter';
@@ -12,7 +12,7 @@ export const WAITING = 'GPU_OWNER_WAITING';
 /** The form of its contents: what is left in another one is closed, and the wait begins anew. */
 const FORMAT = 2;
 /** The kernel refuses a variable of more than 128 KiB. */
-const MAX_TOLD_CHARACTERS = 50_000;
+const MAX_MESSAGE_CHARACTERS = 50_000;
 
 /** A line that says how long a wait has lasted. */
 export interface WaitLine {
@@ -46,7 +46,7 @@ export function continueWait(): ContinuedWait {
     if (format === String(FORMAT) && isOpen) {
       const left: unknown = JSON.parse(json);
       if (isLeft(left, descriptors)) {
-        restoreTold(left.told);
+        restoreMessages(left.told);
         return { received: left.rested, keep: left.keep };
       }
     }
@@ -64,7 +64,7 @@ function isHandedOn(descriptor: number): boolean {
 function isLeft(
   value: unknown,
   descriptors: readonly number[],
-): value is { rested: HandedOverWait; keep: number[]; told: ReturnType<typeof toldSoFar> } {
+): value is { rested: HandedOverWait; keep: number[]; told: ReturnType<typeof saveMessages> } {
   const { rested, keep, told } = Object(value);
   const { slot, rest } = Object(rested);
   const { descriptor, number, since } = Object(slot);
@@ -83,14 +83,17 @@ function isLeft(
   );
 }
 
-/** The environment variable that has a process go on with a wait. @param told as `toldSoFar` has it */
+/** The environment variable that has a process go on with a wait. @param messages as `saveMessages` has it */
 export function waitingVariable(
   wait: HandedOverWait,
   keep: readonly number[] = [],
-  told: ReturnType<typeof toldSoFar> = [],
+  messages: ReturnType<typeof saveMessages> = [],
 ): [name: string, value: string] {
   const descriptors = [wait.slot.descriptor, ...keep];
-  return [WAITING, `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested: wait, keep, told })}`];
+  return [
+    WAITING,
+    `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested: wait, keep, told: messages })}`,
+  ];
 }
 
 /** Lets a claim of this process hand its wait over, where that lasts long. @param keep descriptors to hand on, numbered 200 or higher */
@@ -144,9 +147,9 @@ function becomeWaiter(
     ...['--', process.execPath, ...process.execArgv],
   ];
   if (given.length === 1 + locks.length + leases.length) {
-    const said = toldSoFar();
-    const told = JSON.stringify(said).length > MAX_TOLD_CHARACTERS ? [] : said;
-    const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, told);
+    const saved = saveMessages();
+    const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
+    const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
     process.env[name] = value;
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];

@@ -54,8 +54,8 @@ export function systemError(errno: number): string {
 type WarningListener = (message: string) => void;
 
 let listener: WarningListener = (message) => process.emitWarning(message, 'GPUOwnerWarning');
-/** The last that people have been told, by subject. */
-let told = new Map<string, string>();
+/** The last message that people have been given, by subject. */
+let messages = new Map<string, string>();
 
 /** The command prints warnings its own way; the library leaves them to `process.emitWarning`. */
 export function onWarning(replacement: WarningListener): void {
@@ -68,26 +68,26 @@ export function warn(message: string): void {
 
 /** For what holds as long as the process lives. */
 export function warnOnce(message: string): void {
-  if (isNews(message, '')) listener(message);
+  if (isNewMessage(message, '')) listener(message);
 }
 
 /** Whether people haven't been told just this about the subject last; from now on they have. */
-export function isNews(subject: string, text: string): boolean {
-  if (told.get(subject) === text) return false;
-  told.set(subject, text);
+export function isNewMessage(subject: string, text: string): boolean {
+  if (messages.get(subject) === text) return false;
+  messages.set(subject, text);
   return true;
 }
 
-/** The last news about a subject; undefined: none. */
-export function lastNews(subject: string): string | undefined {
-  return told.get(subject);
+/** The last message about a subject; undefined: none. */
+export function lastMessage(subject: string): string | undefined {
+  return messages.get(subject);
 }
 
 /** For a process that goes on in this one's place, so that it doesn't say everything again. */
-export function toldSoFar(): [subject: string, text: string][] {
-  return [...told];
+export function saveMessages(): [subject: string, text: string][] {
+  return [...messages];
 }
 
-export function restoreTold(before: readonly [subject: string, text: string][]): void {
-  told = new Map([...before, ...told]);
+export function restoreMessages(before: readonly [subject: string, text: string][]): void {
+  messages = new Map([...before, ...messages]);
 }
