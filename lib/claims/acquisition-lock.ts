@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { describeOwner, locking, now, ownersOf, pathIn, warn, warnOnce } from '../platform/index.ts';
 import type { Effectful } from './effects.ts';
-import type { UnexplainedLock } from './lease-file.ts';
+import type { LockOwners } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
   decodeRecord,
@@ -60,8 +60,8 @@ export class AcquisitionLock {
         const epoch = readEpoch(descriptor);
         if (waited || native().lockTry(descriptor, OFD, EXCLUSIVE, epoch, 1) !== 0) {
           waited = true;
-          const stranger = native().lockHolder(descriptor, OFD, EXCLUSIVE, epoch, 1);
-          if (stranger > 0) {
+          const posixHolder = native().lockHolder(descriptor, OFD, EXCLUSIVE, epoch, 1);
+          if (posixHolder > 0) {
             // A POSIX lock, which no claim takes, may last, and on all bytes: to wait for it would cost every claim the timeout.
             const path = pathIn(directory.path, NAME);
             const [owner] = ownersOf(descriptor, epoch);
@@ -174,7 +174,7 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
 }
 
 /** Whether the decision lock is held by somebody who hasn't written who it is, as claims do. Takes nothing. */
-export function findUnexplainedDecision(directory: LockDirectory): UnexplainedLock | null {
+export function findUnexplainedDecision(directory: LockDirectory): LockOwners | null {
   for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
     const epoch = readEpoch(descriptor);
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;

@@ -38,9 +38,9 @@ import {
   findUnexplained,
   isLocked,
   LEASE,
+  type LockOwners,
   leaseNames,
   readHolder,
-  type UnexplainedLock,
 } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
@@ -369,11 +369,11 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
 const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
 
 /** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
-export type StrangeLock = UnexplainedLock & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
+export type UnexplainedLock = LockOwners & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
 
 /** Locks of which nobody has written that they are theirs. So it is for a moment with every claim. */
-export function findStrangeLocks(directory: LockDirectory): StrangeLock[] {
-  const found: StrangeLock[] = [];
+export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[] {
+  const found: UnexplainedLock[] = [];
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\..*$/, '');
     const lock = findUnexplained(directory, { uuid });
@@ -426,7 +426,7 @@ export function* findRecordedLocks(
   }
 }
 
-/** The wait queue's file, if strangers have locked so much of it that nobody can stand in line. */
+/** The wait queue's file, if other programs have locked so much of it that nobody can join it. */
 export function findDamagedQueue(directory: LockDirectory): string | null {
   const queue = WaitQueue.open(directory);
   const isDamaged = queue?.isDamaged === true;

@@ -29,10 +29,10 @@ import {
   endedWithin,
   findUnexplained,
   type LeaseKey,
+  type LockOwners,
   mayHaveRemains,
   probeLease,
   probeWhole,
-  type UnexplainedLock,
   whyUntakable,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -90,7 +90,7 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
 
 /** So long a holder may take to write who it is, in ms. */
 const RECORD_WRITE_MS = 5;
-const explanations = new Map<string, { at: number; found: UnexplainedLock }>();
+const explanations = new Map<string, { at: number; found: LockOwners }>();
 /** So long an answer is good that took looking at all processes, in ms. */
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
@@ -123,7 +123,7 @@ export function* explainLocks(candidates: Candidate[], context: EvaluationContex
   });
 }
 
-function knownExplanation(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
+function knownExplanation(directory: LockDirectory, key: LeaseKey): LockOwners | null {
   const known = explanations.get(nameOf(directory, key));
   return known !== undefined && now() - known.at < EXPLANATION_MAX_AGE_MS ? known.found : null;
 }
@@ -134,7 +134,7 @@ function nameOf({ all }: LockDirectory, { uuid, job }: LeaseKey): string {
 
 function explain(
   { lease, verdict }: Candidate,
-  { path, owners }: UnexplainedLock,
+  { path, owners }: LockOwners,
 ): Pick<Candidate, 'lease' | 'verdict'> {
   const [owner] = owners;
   if (owner === undefined) {
@@ -223,7 +223,7 @@ export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseIn
   };
   const verdict = judge(gpu, circumstances);
   if (directory === null || verdict.state !== 'busy') return verdict;
-  // Remains of a holder that has just died, or of a stranger? Only the former are worth waiting for. What still runs right
+  // Remains of a holder that has just died, or of another process? Only the former are worth waiting for. What still runs right
   // after the end of a lease is most probably its placeholder.
   const transient = verdict.transient
     ? mayHaveRemains(directory, leaseKey(gpu, job))

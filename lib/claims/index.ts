@@ -8,7 +8,7 @@ export {
   findFreeGPUs,
   findFreeGPUsSync,
   findRecordedLocks,
-  findStrangeLocks,
+  findUnexplainedLocks,
   type GPUStatus,
   getGPUs,
   getGPUsSync,
@@ -18,7 +18,7 @@ export {
   observe,
   type QueueEntry,
   type QueueOptions,
-  type StrangeLock,
+  type UnexplainedLock,
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export { type Idle, idleText } from './idle.ts';

@@ -81,13 +81,13 @@ export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
 /** Whether this epoch of the lease lasts. Takes nothing. */
 function isEpochLocked(descriptor: number, epoch: number): boolean {
   const byte = FIRST_EPOCH + epoch;
-  // A longer lock is a stranger's.
+  // A longer lock is another program's.
   return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
 }
 
 /**
  * The record of the present holder; null: it has written none, and what stands there is of an earlier one. So it is for a moment with each
- * lease, and as long as it lasts where a stranger has the lock, or the file may not be written to.
+ * lease, and as long as it lasts where another program has the lock, or the file may not be written to.
  */
 export function readHolder(descriptor: number): Record<string, unknown> | null {
   const record = readRecord(descriptor);
@@ -163,15 +163,15 @@ export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | 
   return null;
 }
 
-/** A lock on a lease's file of which nobody has written that it is theirs. */
-export interface UnexplainedLock {
+/** The processes that have a lock of which nobody has written that it is theirs. */
+export interface LockOwners {
   path: string;
   /** As far as this user can see them. */
   owners: readonly LockOwner[];
 }
 
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
-export function findUnexplained(directory: LockDirectory, key: LeaseKey): UnexplainedLock | null {
+export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOwners | null {
   const { uuid, parent = null, job = null } = key;
   for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
     if (holderOf(directory, uuid, file)?.stranger === true) return unexplained(file);
@@ -185,7 +185,7 @@ export function findUnexplained(directory: LockDirectory, key: LeaseKey): Unexpl
   return null;
 }
 
-function unexplained({ descriptor }: LeaseFile): UnexplainedLock {
+function unexplained({ descriptor }: LeaseFile): LockOwners {
   return {
     path: readLink(`/proc/self/fd/${descriptor}`) ?? '',
     owners: ownersOf(descriptor, LEASE),
@@ -324,9 +324,10 @@ function epochLockFrom(directory: LockDirectory, uuid: string, from: number): Ep
       exists = true;
       // The kernel tells which byte is locked: nothing hangs on what the file says.
       const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_EPOCH, 0);
-      // More than one is locked: strangers are among them, and which one ends with the lease can't be told.
-      const stranger = byte >= FIRST_EPOCH && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
-      if (byte >= FIRST_EPOCH && !stranger) return { descriptor, byte };
+      // More than one is locked: other programs are among them, and which one ends with the lease can't be told.
+      const isAmbiguous =
+        byte >= FIRST_EPOCH && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
+      if (byte >= FIRST_EPOCH && !isAmbiguous) return { descriptor, byte };
       native().fileClose(descriptor);
     }
     if (!exists) return null;

@@ -142,10 +142,10 @@ function lockFile(
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
-      // Only a stranger can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own epoch
+      // Only another program can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own epoch
       // not in the file. Of a part, this claim may have another for its next instance.
       const hasEpoch = lock(descriptor, FIRST_EPOCH + epoch, EXCLUSIVE);
-      if (!hasEpoch && mode === EXCLUSIVE) throw lockedByStranger(directory, name);
+      if (!hasEpoch && mode === EXCLUSIVE) throw lockedByOtherProgram(directory, name);
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
       native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
       taken = true;
@@ -170,7 +170,7 @@ function lock(descriptor: number, byte: number, mode: number): boolean {
   );
 }
 
-function lockedByStranger(directory: LockDirectory, name: string): GPUOwnerError {
+function lockedByOtherProgram(directory: LockDirectory, name: string): GPUOwnerError {
   const path = pathIn(directory.path, name);
   return new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',

@@ -178,10 +178,10 @@ export class ShownClaim<Holder extends ContextHolder> {
         return { reason: `GPU ${label(gpu)} has failed: ${now.healthReason ?? now.health}`, isCertain: true };
       }
       if (!this.#excludesProcesses) continue;
-      for (const pid of this.#strangersOn(now, gpu)) {
+      for (const pid of this.#unclaimedProcessesOn(now, gpu)) {
         const { alive } = describeListedProcess(pid);
         if (alive === 'dying') continue;
-        const reason = `${describeStranger(pid)} uses the claimed GPU ${label(gpu)} without a claim of its own`;
+        const reason = `${describeUnclaimedProcess(pid)} uses the claimed GPU ${label(gpu)} without a claim of its own`;
         if (alive === 'alive') return { reason, isCertain: true };
         uncertain ??= reason; // perhaps our own command, which the driver hasn't forgotten yet
       }
@@ -223,9 +223,9 @@ export class ShownClaim<Holder extends ContextHolder> {
     const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
     const reasons = this.gpus.flatMap((gpu) => {
       const after = seen.find(({ uuid }) => uuid === gpu.uuid);
-      const [stranger] = after === undefined ? [] : this.#strangersOn(after, gpu);
-      if (stranger === undefined) return [];
-      const reason = `${describeStranger(stranger)} started on it while it was being claimed`;
+      const [unclaimed] = after === undefined ? [] : this.#unclaimedProcessesOn(after, gpu);
+      if (unclaimed === undefined) return [];
+      const reason = `${describeUnclaimedProcess(unclaimed)} started on it while it was being claimed`;
       return [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason }];
     });
     return reasons.length === 0
@@ -237,15 +237,15 @@ export class ShownClaim<Holder extends ContextHolder> {
    * Compute processes on a GPU that neither were there before nor are the placeholder. In a container the driver may call that by
    * another number: then one new process that isn't known here is taken for it.
    */
-  #strangersOn(gpu: GPU, before: GPU): number[] {
+  #unclaimedProcessesOn(gpu: GPU, before: GPU): number[] {
     const { placeholder } = this;
     const expected = placeholder?.isOn(before) ? [placeholder.pid] : [];
     const known = new Set([...expected, ...computePids(before)]);
     const present = computePids(gpu);
     // Our own placeholder may have made the MPS control daemon start a server.
-    const strangers = present.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
+    const unclaimed = present.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));
     const isRenumbered = expected.length > 0 && !present.some((pid) => expected.includes(pid));
-    return isRenumbered ? strangers.slice(1) : strangers;
+    return isRenumbered ? unclaimed.slice(1) : unclaimed;
   }
 }
 
@@ -260,7 +260,7 @@ function computePids({ processes }: GPU): number[] {
   return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
 }
 
-function describeStranger(pid: number): string {
+function describeUnclaimedProcess(pid: number): string {
   const { name, user, alive } = describeListedProcess(pid);
   const who = name ?? (alive === 'gone' ? "a process that isn't visible here" : 'a process');
   return `${who} (pid ${pid}${user ? `, ${user}` : ''})`;

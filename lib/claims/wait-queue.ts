@@ -208,14 +208,14 @@ export class WaitQueue {
     }
   }
 
-  /** The slots that are taken, in order; none where strangers have locked so many that the queue is unusable. @param before only those ahead */
+  /** The slots that are taken, in order; none where other programs have locked so many that the queue is unusable. @param before only those ahead */
   slots(before: number | null = null): number[] {
     const slots = before === 0 ? [] : native().queueSlots(this.#descriptor, 0, before ?? 0);
     if (slots === null) warnOnce(describeDamaged(this.#directory));
     return slots ?? [];
   }
 
-  /** Whether strangers have locked so many slots that nobody can join the queue. */
+  /** Whether other programs have locked so many slots that nobody can join the queue. */
   get isDamaged(): boolean {
     return native().queueSlots(this.#descriptor, 0, 0) === null;
   }

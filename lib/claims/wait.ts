@@ -35,7 +35,7 @@ const USE_POLL_MS = 1_000;
 
 /**
  * Between a lease and its epoch lies a moment in which there is nothing to wait on, and a lease may have ended since it was
- * seen: so the first look comes at once. Strangers' locks can make that last: then there are pauses, each twice as long as
+ * seen: so the first look comes at once. Locks of other programs can make that last: then there are pauses, each twice as long as
  * the one before, up to LOOK_AGAIN. In ms.
  */
 const MIN_POLL_MS = 5;

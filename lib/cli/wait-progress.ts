@@ -65,7 +65,7 @@ function explainOnce(): WaitProgress {
         .map((reason) => `\n  ${reason}`)
         .join('');
       const headline = `waiting for ${what(state)}`;
-      // How much a stranger uses changes all the time.
+      // How much a process without a claim uses changes all the time.
       const message = headline + text.replace(/\d+(\.\d+)? ([KMGT]iB|W|%|\u00b0C)/g, '');
       if (isNewMessage('wait', message)) say(`${headline}:${text}`);
     },

@@ -4,9 +4,9 @@ import {
   DECISION_EPOCHS,
   findDamagedQueue,
   findRecordedLocks,
-  findStrangeLocks,
+  findUnexplainedLocks,
   type LockDirectory,
-  type StrangeLock,
+  type UnexplainedLock,
 } from '../claims/index.ts';
 import { native } from '../native.ts';
 import {
@@ -37,10 +37,10 @@ const SEARCH_TIMEOUT_MS = 2_000;
  */
 export function reportForeignLocks(report: Report, directory: LockDirectory): void {
   report.step('looking for locks that no claim has');
-  const before = findStrangeLocks(directory).map(({ path }) => path);
+  const before = findUnexplainedLocks(directory).map(({ path }) => path);
   if (before.length > 0) {
     native().processSleep(RECORDING_MS);
-    for (const lock of findStrangeLocks(directory)) {
+    for (const lock of findUnexplainedLocks(directory)) {
       const { path, owners } = lock;
       // A claim whose record can't be written is told of with its file.
       if (before.includes(path) && !owners.some(({ isClaim }) => isClaim))
@@ -51,7 +51,7 @@ export function reportForeignLocks(report: Report, directory: LockDirectory): vo
   reportForged(report, directory, files);
 }
 
-function effectOf(lock: StrangeLock): string {
+function effectOf(lock: UnexplainedLock): string {
   switch (lock.of) {
     case 'lease':
       return `${lock.uuid} can't be claimed until that lock is released`;
