@@ -24,13 +24,13 @@ export interface Limits {
   /** Simultaneous connections of one address, or one user of this machine. */
   perPeer: number;
   /** Simultaneous connections of clients that may only connect with the token. */
-  strangers: number;
+  otherUsers: number;
   /** The size of a request. */
   bytes: number;
   /** The size of all requests that are being received. */
   bytesInAll: number;
   /** The same of clients that may only connect with the token. */
-  bytesOfStrangers: number;
+  bytesOfOtherUsers: number;
   /** How long a request may take to arrive, in ms. */
   timeoutMs: number;
 }
@@ -38,10 +38,10 @@ export interface Limits {
 const LIMITS: Limits = {
   connections: 1_000,
   perPeer: 500,
-  strangers: 50,
+  otherUsers: 50,
   bytes: 1024 ** 2,
   bytesInAll: 64 * 1024 ** 2,
-  bytesOfStrangers: 4 * 1024 ** 2,
+  bytesOfOtherUsers: 4 * 1024 ** 2,
   timeoutMs: 10_000,
 };
 
@@ -57,9 +57,9 @@ export class ProtocolServer {
   readonly #servers: Server[] = [];
   readonly #sockets = new Set<Socket>();
   /** Sockets with their peers, oldest first. The two kinds have limits of their own. */
-  readonly #strangers = new Map<Socket, string>();
+  readonly #otherUsers = new Map<Socket, string>();
   readonly #admitted = new Map<Socket, string>();
-  readonly #bytes = { all: 0, strangers: 0 };
+  readonly #bytes = { all: 0, otherUsers: 0 };
 
   constructor(options: ServerOptions) {
     this.#options = options;
@@ -101,7 +101,7 @@ export class ProtocolServer {
     const from = plainAddress(remoteAddress);
     this.#sockets.add(socket);
     socket.on('close', () => {
-      for (const each of [this.#sockets, this.#strangers, this.#admitted]) each.delete(socket);
+      for (const each of [this.#sockets, this.#otherUsers, this.#admitted]) each.delete(socket);
     });
     const { authentication } = this.#options;
     const { peer, refusal } = authentication.identify({ remoteAddress, remotePort, localAddress, localPort });
@@ -111,12 +111,12 @@ export class ProtocolServer {
         return;
       }
     } else {
-      this.#strangers.set(socket, peer);
-      if (this.#strangers.size > this.#limits.strangers) this.#dropStranger();
+      this.#otherUsers.set(socket, peer);
+      if (this.#otherUsers.size > this.#limits.otherUsers) this.#dropOtherUser();
       if (socket.destroyed) return;
     }
-    const kind = refusal === null ? 'all' : 'strangers';
-    const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfStrangers;
+    const kind = refusal === null ? 'all' : 'otherUsers';
+    const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfOtherUsers;
     const connection = new Connection(socket, {
       maxBytes: this.#limits.bytes,
       timeoutMs: this.#limits.timeoutMs,
@@ -144,19 +144,19 @@ export class ProtocolServer {
       this.#options.complain(`${peer}: ${TOO_MANY}`);
       return false;
     }
-    this.#strangers.delete(socket);
+    this.#otherUsers.delete(socket);
     this.#admitted.set(socket, peer);
     return true;
   }
 
   /** Closes the oldest connection of the peer that has most. Clients with a token send it at once, and so keep their connection. */
-  #dropStranger(): void {
+  #dropOtherUser(): void {
     const counts = new Map<string, number>();
-    for (const peer of this.#strangers.values()) counts.set(peer, (counts.get(peer) ?? 0) + 1);
+    for (const peer of this.#otherUsers.values()) counts.set(peer, (counts.get(peer) ?? 0) + 1);
     const most = Math.max(...counts.values());
-    for (const [socket, peer] of this.#strangers) {
+    for (const [socket, peer] of this.#otherUsers) {
       if (counts.get(peer) !== most) continue;
-      this.#strangers.delete(socket);
+      this.#otherUsers.delete(socket);
       socket.destroy();
       return;
     }

@@ -207,13 +207,13 @@ test('a client that left before its answer is reported', async () => {
 });
 
 /** Starts a client of another user, or of this one. */
-function stranger(uid: number, port: number, ...action: string[]) {
-  const program = join(import.meta.dirname, 'fixtures/stranger.py');
+function otherUser(uid: number, port: number, ...action: string[]) {
+  const program = join(import.meta.dirname, 'fixtures/other_user.py');
   return spawn(python, [program, String(uid), '127.0.0.1', String(port), ...action], { detached: true });
 }
 
 async function askAs(uid: number, port: number, request: string): Promise<string> {
-  return (await finished(stranger(uid, port, 'ask', request))).stdout.trim();
+  return (await finished(otherUser(uid, port, 'ask', request))).stdout.trim();
 }
 
 const isRoot = process.getuid?.() === 0;
@@ -221,7 +221,7 @@ const isRoot = process.getuid?.() === 0;
 test.skipIf(!isRoot)(
   'loopback is for the own user (and root), unless others are trusted (needs root)',
   async () => {
-    const { port, requests, complaints } = await serve({ limits: { strangers: 2 } });
+    const { port, requests, complaints } = await serve({ limits: { otherUsers: 2 } });
     expect(await askAs(0, port, STATUS)).toBe(ACK);
     const refused = JSON.parse(await askAs(NOBODY, port, STATUS));
     expect(refused.message).toMatch(new RegExp(`user ${NOBODY} is not the manager's.*--trust 127.0.0.1`));
@@ -235,9 +235,9 @@ test.skipIf(!isRoot)(
 test.skipIf(!isRoot)('strangers that hold connections are in nobody’s way (needs root)', async () => {
   const { server, port } = await serve({
     token: 'a secret that is long enough',
-    limits: { strangers: 5, connections: 20 },
+    limits: { otherUsers: 5, connections: 20 },
   });
-  const child = stranger(NOBODY, port, 'hold', '15', '{"a": ');
+  const child = otherUser(NOBODY, port, 'hold', '15', '{"a": ');
   await once(child.stdout, 'data');
   await expect.poll(() => server.connections).toBeLessThanOrEqual(5);
   expect(await ask(port, STATUS)).toBe(ACK);
@@ -246,7 +246,7 @@ test.skipIf(!isRoot)('strangers that hold connections are in nobody’s way (nee
 
 test.skipIf(!isRoot)('strangers that come and go take no places of others (needs root)', async () => {
   const { port } = await serve({ limits: { connections: 20, perPeer: 20 } });
-  const child = stranger(NOBODY, port, 'hammer');
+  const child = otherUser(NOBODY, port, 'hammer');
   await once(child.stdout, 'data');
   const answers: string[] = [];
   try {
@@ -259,9 +259,9 @@ test.skipIf(!isRoot)('strangers that come and go take no places of others (needs
 
 test.skipIf(!isRoot)('a token is heard however many strangers are silent (needs root)', async () => {
   const token = 'a secret that is long enough';
-  const { port, complaints } = await serve({ token, limits: { strangers: 5, perPeer: 3 } });
+  const { port, complaints } = await serve({ token, limits: { otherUsers: 5, perPeer: 3 } });
   const request = `{"type": "status", "token": "${token}"}`;
-  const child = stranger(NOBODY, port, 'hold', '8', '');
+  const child = otherUser(NOBODY, port, 'hold', '8', '');
   await once(child.stdout, 'data');
   for (let i = 0; i < 6; i++) {
     expect(await askAs(NOBODY, port, request)).toBe(ACK);
