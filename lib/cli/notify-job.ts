@@ -1,11 +1,11 @@
-import { TURNS, tellOfJob } from '../jobs/index.ts';
+import { JOB_EVENTS, notifyOfJob } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { type Parsed, usage } from './options.ts';
 
 async function notifyJob({ positionals: [directory, word] }: Parsed): Promise<void> {
-  const turn = TURNS.find((each) => each === word);
-  if (directory === undefined || turn === undefined) throw usage('notify-job is for gpu-owner itself');
-  await tellOfJob(directory, turn);
+  const event = JOB_EVENTS.find((each) => each === word);
+  if (directory === undefined || event === undefined) throw usage('notify-job is for gpu-owner itself');
+  await notifyOfJob(directory, event);
   process.exit(); // whatever connection is still open
 }
 

@@ -9,7 +9,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
-export { TURNS, type Turn, tellOfJob } from './notification.ts';
+export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
 export {
   checkJobOptions,
   type JobOptions,

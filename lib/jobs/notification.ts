@@ -20,9 +20,9 @@ import {
 import { endedJob, type Job, jobAt } from './job-state.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 
-/** When somebody is told: each once. */
-export const TURNS = ['started', 'ended'] as const;
-export type Turn = (typeof TURNS)[number];
+/** The events of a job of which its user is told, once each. */
+export const JOB_EVENTS = ['started', 'ended'] as const;
+export type JobEvent = (typeof JOB_EVENTS)[number];
 
 /** Time limits in ms, and how often a webhook is tried. */
 export const LIMITS = {
@@ -33,7 +33,7 @@ export const LIMITS = {
   /** Between SIGTERM and SIGKILL. */
   graceMs: 2_000,
   /** How long the end is kept back until the start has been told. */
-  turnMs: 60_000,
+  startedMs: 60_000,
 };
 
 const LOG = 'notifications';
@@ -70,18 +70,18 @@ export function checkNotification(): void {
 }
 
 /** The words that start a process which tells of a job, and doesn't wait for it. */
-export function notifierOf(store: JobStore, id: number, turn: Turn): readonly string[] {
-  const own = [process.execPath, process.argv[1] as string, 'notify-job', store.directoryOf(id), turn];
+export function notifierOf(store: JobStore, id: number, event: JobEvent): readonly string[] {
+  const own = [process.execPath, process.argv[1] as string, 'notify-job', store.directoryOf(id), event];
   return ['/bin/sh', '-c', DETACH, 'sh', ...own];
 }
 
 /** Starts it, with the job's environment. A failure is logged. */
-export function startNotifier(store: JobStore, id: number, turn: Turn): void {
+export function startNotifier(store: JobStore, id: number, event: JobEvent): void {
   // The notifier of the end must know that this one is on its way.
-  if (turn === 'started' && !begin(store, id, turn)) return;
+  if (event === 'started' && !begin(store, id, event)) return;
   let nothing = -1;
   try {
-    const words = notifierOf(store, id, turn);
+    const words = notifierOf(store, id, event);
     const environment = readFileSync(join(store.directoryOf(id), ENVIRONMENT));
     nothing = openSync('/dev/null', 'w');
     const { error } = native().processStartDetached(
@@ -95,7 +95,7 @@ export function startNotifier(store: JobStore, id: number, turn: Turn): void {
     );
     if (error !== 0) throw new Error(systemError(error));
   } catch (error) {
-    log(store, id, `${turn}: the notifier can't be started: ${(error as Error).message}`);
+    log(store, id, `${event}: the notifier can't be started: ${(error as Error).message}`);
   } finally {
     if (nothing >= 0) closeSync(nothing);
   }
@@ -113,23 +113,23 @@ export function notifyOfCancelled(store: JobStore, id: number): void {
  * The notifier's work: returns when everybody was told, or the time is up.
  * @param directory the job's
  */
-export async function tellOfJob(directory: string, turn: Turn, limits = LIMITS): Promise<void> {
+export async function notifyOfJob(directory: string, event: JobEvent, limits = LIMITS): Promise<void> {
   const id = Number(basename(directory));
   const store = JobStore.around(directory);
   if (!Number.isSafeInteger(id) || store.read(id) === null) return;
-  if (turn === 'ended') {
-    if (endedJob(store, id) === null || !begin(store, id, turn)) return;
-    await untilTold(store, id, limits.turnMs);
+  if (event === 'ended') {
+    if (endedJob(store, id) === null || !begin(store, id, event)) return;
+    await untilStartedTold(store, id, limits.startedMs);
   }
   try {
-    await tell(store, id, turn, limits);
+    await notify(store, id, event, limits);
   } finally {
-    finish(store, id, turn);
+    finish(store, id, event);
   }
 }
 
-async function tell(store: JobStore, id: number, turn: Turn, limits: typeof LIMITS): Promise<void> {
-  const message = messageOf(store, id, turn);
+async function notify(store: JobStore, id: number, event: JobEvent, limits: typeof LIMITS): Promise<void> {
+  const message = messageOf(store, id, event);
   if (message === null) return;
   let targets: NotificationTargets;
   try {
@@ -158,9 +158,9 @@ interface Message {
   job: Job;
 }
 
-function messageOf(store: JobStore, id: number, turn: Turn): Message | null {
+function messageOf(store: JobStore, id: number, event: JobEvent): Message | null {
   const host = hostName();
-  if (turn === 'started') {
+  if (event === 'started') {
     // As it was then: it may have ended by now.
     const job: Job = { ...jobAt(store, id), state: 'running', exitCode: null, reason: null, ended: null };
     const gpus = job.gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null }));
@@ -169,18 +169,18 @@ function messageOf(store: JobStore, id: number, turn: Turn): Message | null {
   }
   const job = endedJob(store, id);
   if (job === null) return null;
-  const event = job.state as Message['event'];
+  const state = job.state as Message['event'];
   const how = {
     started: '',
     completed: 'completed',
     failed: `failed with exit code ${job.exitCode}`,
     cancelled: 'was cancelled',
     lost: 'was lost',
-  }[event];
+  }[state];
   const passed = Date.parse(job.ended ?? '') - Date.parse(job.started ?? '');
   const after = Number.isNaN(passed) ? '' : ` after ${formatDuration(Math.max(0, passed))}`;
   const why = job.reason ? ` (${job.reason})` : '';
-  return { event, text: `${titleOf(job)} ${how} on ${host}${after}: ${job.command}${why}`, host, job };
+  return { event: state, text: `${titleOf(job)} ${how} on ${host}${after}: ${job.command}${why}`, host, job };
 }
 
 function titleOf({ id, name }: Job): string {
@@ -304,30 +304,30 @@ function describe({ message, code = 'an unknown error' }: NodeJS.ErrnoException,
 }
 
 /** A file that is there once somebody tells, and has something in it once it is told. */
-function markOf(store: JobStore, id: number, turn: Turn): string {
-  return join(store.directoryOf(id), `told-${turn}`);
+function markOf(store: JobStore, id: number, event: JobEvent): string {
+  return join(store.directoryOf(id), `told-${event}`);
 }
 
 /** @returns false: somebody else does, or has */
-function begin(store: JobStore, id: number, turn: Turn): boolean {
+function begin(store: JobStore, id: number, event: JobEvent): boolean {
   try {
-    closeSync(openSync(markOf(store, id, turn), 'wx', FOR_OWNER));
+    closeSync(openSync(markOf(store, id, event), 'wx', FOR_OWNER));
     return true;
   } catch {
     return false;
   }
 }
 
-function finish(store: JobStore, id: number, turn: Turn): void {
+function finish(store: JobStore, id: number, event: JobEvent): void {
   try {
-    writeFileSync(markOf(store, id, turn), 'told\n', { flag: 'r+' });
+    writeFileSync(markOf(store, id, event), 'told\n', { flag: 'r+' });
   } catch {
     // The job was removed, or the disk is full.
   }
 }
 
 /** The end is told after the start. */
-async function untilTold(store: JobStore, id: number, ms: number): Promise<void> {
+async function untilStartedTold(store: JobStore, id: number, ms: number): Promise<void> {
   for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
     const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });
     if (status === undefined || status.size > 0) return;

@@ -39,7 +39,7 @@ import {
 } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
-import { checkNotification, notifierOf, startNotifier } from './notification.ts';
+import { checkNotification, type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import type { TimeLimit } from './time-limit.ts';
 import { type ContinuedWait, WAITING, waitingVariable } from './waiter.ts';
 
@@ -592,8 +592,8 @@ export class JobProcess implements BackgroundJob {
     this.#notify('ended');
   }
 
-  #notify(turn: 'started' | 'ended'): void {
-    if (this.request.notify) startNotifier(this.store, this.request.id, turn);
+  #notify(event: JobEvent): void {
+    if (this.request.notify) startNotifier(this.store, this.request.id, event);
   }
 
   #tell(news: Partial<JobProgress>): void {

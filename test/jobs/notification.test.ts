@@ -24,8 +24,8 @@ import {
   LIMITS,
   notifierOf,
   notifyOfCancelled,
+  notifyOfJob,
   startNotifier,
-  tellOfJob,
 } from '../../lib/jobs/notification.ts';
 import { command as gpuOwner } from '../support/machine.ts';
 import { isAlive, sendSignal } from '../support/processes.ts';
@@ -153,7 +153,7 @@ describe('a command', () => {
     configure(`notifyCommand: ${JSON.stringify(words)}\n`, 0o644);
     started();
     ended(3);
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(readFileSync(told, 'utf8')).toBe('a b $HOME\n');
     expect(readFileSync(`${told}.cwd`, 'utf8')).toBe('/\n');
     const { event, text, host, job } = JSON.parse(readFileSync(`${told}.json`, 'utf8'));
@@ -184,7 +184,7 @@ describe('a command', () => {
   ])('that %s harms nothing, and is logged', async (_, script, expected, limits = QUICK) => {
     configure(`notifyCommand: [${program(script)}]`);
     ended(0);
-    await tellOfJob(directory, 'ended', limits);
+    await notifyOfJob(directory, 'ended', limits);
     expect(log()).toMatch(expected);
   });
 
@@ -196,7 +196,7 @@ describe('a command', () => {
     ]) {
       rmSync(join(directory, 'told-ended'), { force: true });
       configure(`notifyCommand: [${word}]`);
-      await tellOfJob(directory, 'ended', QUICK);
+      await notifyOfJob(directory, 'ended', QUICK);
       expect(log()).toContain(`completed: '${word}' was not told: it can't be started (${code})\n`);
     }
   });
@@ -204,7 +204,7 @@ describe('a command', () => {
   test('is killed with its group, also if it ignores SIGTERM', async () => {
     configure(`notifyCommand: [${program(`trap '' TERM; sleep 600 & echo $$ $! > ${told}; wait; wait`)}]`);
     ended(0);
-    await tellOfJob(directory, 'ended', LONGER);
+    await notifyOfJob(directory, 'ended', LONGER);
     expect(log()).toMatch(/it took longer than/);
     const pids = readFileSync(told, 'utf8').trim().split(' ').map(Number);
     expect(pids).toHaveLength(2);
@@ -214,7 +214,7 @@ describe('a command', () => {
   test('is not waited for in what it leaves running', async () => {
     configure(`notifyCommand: [${program(`sleep 600 & echo $! > ${told}`)}]`);
     ended(0);
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(log()).toMatch(/was told/);
     sendSignal(Number(readFileSync(told, 'utf8')), 'SIGKILL');
   });
@@ -234,7 +234,7 @@ describe('a webhook', () => {
     configure(`notifyWebhook: http://127.0.0.1:${port}/${SECRET}?key=x\n`);
     started();
     ended(0);
-    await tellOfJob(directory, 'ended', limits);
+    await notifyOfJob(directory, 'ended', limits);
     expect(log()).not.toContain('secret');
     return { requests, log: log().replaceAll(String(port), 'PORT') };
   };
@@ -298,7 +298,7 @@ describe('a webhook', () => {
     await new Promise((resolve) => server.close(resolve));
     configure(`notifyWebhook: http://user:hunter2@localhost:${port}/${SECRET}`);
     ended(0);
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(log()).toMatch(/ECONNREFUSED.*; it was tried 3 times\n$/);
     expect(log()).not.toMatch(/secret|hunter2/);
   });
@@ -318,7 +318,7 @@ describe('a webhook', () => {
     );
     started();
     ended(0);
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(bodies).toEqual([readFileSync(told, 'utf8').trimEnd()]);
   });
 });
@@ -327,8 +327,8 @@ const openssl = (...words: string[]) => execFileSync('openssl', words, { cwd: ba
 const hasOpenSSL = spawnSync('openssl', ['version']).status === 0;
 
 /** The notifier as it is started, in a process of its own. */
-function notifier(turn: 'started' | 'ended', env: NodeJS.ProcessEnv = {}): Promise<number | null> {
-  const child = spawn(process.execPath, [gpuOwner, 'notify-job', directory, turn], {
+function notifier(event: 'started' | 'ended', env: NodeJS.ProcessEnv = {}): Promise<number | null> {
+  const child = spawn(process.execPath, [gpuOwner, 'notify-job', directory, event], {
     env: { ...process.env, NODE_EXTRA_CA_CERTS: undefined, ...env },
     stdio: 'ignore',
   });
@@ -353,7 +353,7 @@ describe.skipIf(!hasOpenSSL)('a webhook with https', () => {
     const bodies: string[] = [];
     await serve(bodies);
     process.env.NODE_TLS_REJECT_UNAUTHORIZED = '0';
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(log()).toMatch(/was not told: self-signed certificate; it was tried 3 times\n$/);
     expect(bodies).toEqual([]);
   });
@@ -375,7 +375,7 @@ describe('the notifier', () => {
     startNotifier(store(), ID, 'started');
     await until(() => existsSync(told));
     ended(0);
-    await Promise.all([tellOfJob(directory, 'ended'), tellOfJob(directory, 'ended'), notifier('ended')]);
+    await Promise.all([notifyOfJob(directory, 'ended'), notifyOfJob(directory, 'ended'), notifier('ended')]);
     await until(() => log().split('\n').length === 3);
     expect(readFileSync(told, 'utf8')).toBe('started\ncompleted\n');
   });
@@ -385,15 +385,15 @@ describe('the notifier', () => {
     started();
     startNotifier(store(), ID, 'started');
     ended(0);
-    await tellOfJob(directory, 'ended');
+    await notifyOfJob(directory, 'ended');
     expect(readFileSync(told, 'utf8')).toBe('started running\ncompleted completed\n');
   });
 
   test('tells nothing of a job that goes on, or is unknown', async () => {
     configure(`notifyCommand: [${program(`touch ${told}`)}]`);
     rmSync(join(directory, 'job'));
-    await tellOfJob(directory, 'ended', QUICK);
-    await tellOfJob(join(base, 'jobs/2'), 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(join(base, 'jobs/2'), 'ended', QUICK);
     expect(existsSync(told)).toBe(false);
     expect(readdirSync(directory).sort()).toEqual(['arguments', 'environment']);
   });
@@ -466,7 +466,7 @@ describe('the notifier', () => {
   test('logs that the configuration has a mistake', async () => {
     configure(`notifyWebhook: https://hooks.example.com/${SECRET}`, 0o644);
     ended(0);
-    await tellOfJob(directory, 'ended', QUICK);
+    await notifyOfJob(directory, 'ended', QUICK);
     expect(log()).toMatch(/^completed: .*config\.yaml: others may read it.*chmod 600\n$/);
     expect(log()).not.toContain(SECRET);
   });
