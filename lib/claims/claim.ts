@@ -178,8 +178,8 @@ interface DecisionContext {
 
 function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext): Effectful<Decision> {
   const { position, conventions, claimant } = deciding;
-  const foreign = yield* conventions.holders(gpus, claimant, true);
-  const context: EvaluationContext = { ...deciding.context, foreign };
+  const foreignHolders = yield* conventions.holders(gpus, claimant, true);
+  const context: EvaluationContext = { ...deciding.context, foreignHolders };
   const evaluate = (all: readonly GPU[]) => reserveForQueue(evaluateAll(all, context), context, position);
   let candidates = evaluate(gpus);
   for (;;) {
@@ -203,7 +203,7 @@ function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext)
       const marked = yield* conventions.mark(chosen, gpus, claimant);
       if (marked.marks === null) {
         releaseClaim(holding);
-        foreign.set(marked.uuid, marked.holder);
+        foreignHolders.set(marked.uuid, marked.holder);
         candidates = evaluate(gpus);
         continue;
       }

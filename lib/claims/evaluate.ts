@@ -63,7 +63,7 @@ export interface EvaluationContext {
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
   /** Holders of GPUs by the locks of other programs; default: nobody. */
-  foreign?: Holders;
+  foreignHolders?: Holders;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -81,7 +81,8 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
     if (job !== null && leasable && depthFor(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const lease = (leasable ? whoHolds(directory, gpu, key) : null) ?? context.foreign?.get(gpu.uuid) ?? null;
+    const lease =
+      (leasable ? whoHolds(directory, gpu, key) : null) ?? context.foreignHolders?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     return applyProblem({ gpu, verdict: evaluateOne(gpu, context, lease), lease, problem });
   });

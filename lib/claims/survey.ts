@@ -64,8 +64,8 @@ export function* survey<Directory extends LockDirectory | null>(
     bound !== undefined ? new Set(bound.uuids) : perspective === 'machine' ? null : inherited(gpus);
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
-  const foreign = yield* conventions.holders(gpus, leasesIn(directory));
-  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreign };
+  const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
+  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreignHolders };
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
