@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "bindings/bindings.h"
-#include "process/peer.h"
+#include "process/peer_credentials.h"
 
 namespace gpu_owner::bindings {
 namespace {
@@ -58,7 +58,7 @@ Napi::Value link_target(const Napi::CallbackInfo& info) {
 // peerUid(localAddress, localPort, remoteAddress, remotePort) -> uid of whoever is at the other end, or -errno
 Napi::Value peer_uid(const Napi::CallbackInfo& info) {
   const auto port = [&info](size_t at) { return static_cast<uint16_t>(info[at].As<Napi::Number>().Uint32Value()); };
-  const process::Peer peer = process::peer_of(text(info[0]), port(1), text(info[2]), port(3));
+  const process::PeerCredentials peer = process::peer_of(text(info[0]), port(1), text(info[2]), port(3));
   return Napi::Number::New(info.Env(), peer.error == 0 ? static_cast<double>(peer.uid) : -peer.error);
 }
 

@@ -1,4 +1,4 @@
-#include "process/peer.h"
+#include "process/peer_credentials.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -42,7 +42,7 @@ struct Question {
   inet_diag_req_v2 body;
 };
 
-Peer ask(int descriptor, const Question& question) {
+PeerCredentials ask(int descriptor, const Question& question) {
   sockaddr_nl kernel = {};
   kernel.nl_family = AF_NETLINK;
   if (sendto(descriptor, &question, sizeof question, 0, reinterpret_cast<sockaddr*>(&kernel), sizeof kernel) < 0) {
@@ -71,8 +71,8 @@ Peer ask(int descriptor, const Question& question) {
 
 }  // namespace
 
-Peer peer_of(const std::string& local_address, uint16_t local_port, const std::string& remote_address,
-             uint16_t remote_port) {
+PeerCredentials peer_of(const std::string& local_address, uint16_t local_port, const std::string& remote_address,
+                        uint16_t remote_port) {
   Question question = {};
   question.header.nlmsg_len = sizeof question;
   question.header.nlmsg_type = SOCK_DIAG_BY_FAMILY;
@@ -97,7 +97,7 @@ Peer peer_of(const std::string& local_address, uint16_t local_port, const std::s
   // The kernel answers at once.
   const timeval timeout = {1, 0};
   setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  Peer peer = ask(descriptor, question);
+  PeerCredentials peer = ask(descriptor, question);
   if (peer.error == ENOENT) {
     // No such socket, or the kernel lacks the part that answers: then it doesn't know of this end either.
     std::swap(id.idiag_src, id.idiag_dst);

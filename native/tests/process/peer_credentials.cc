@@ -1,5 +1,5 @@
 // The user at the other end of a connection: one's own, one that is closed, and none.
-#include "process/peer.h"
+#include "process/peer_credentials.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
