@@ -15,7 +15,7 @@ import {
   notInstalled,
 } from './failures.ts';
 import { RemoteStart } from './request.ts';
-import { leashed, NO_SSH, release, sshProgram } from './ssh.ts';
+import { endsWithParent, NO_SSH, release, sshProgram } from './ssh.ts';
 
 /** The end of a command on a host. */
 export type RemoteEnd =
@@ -45,8 +45,8 @@ const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteComm
 const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
 
 /** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
-const leashedWith = (directory: string) =>
-  leashed(`{ kill -s HUP "$$"; rm -rf -- ${shellWords([directory])}; }`);
+const endsWithParentRemoving = (directory: string) =>
+  endsWithParent(`{ kill -s HUP "$$"; rm -rf -- ${shellWords([directory])}; }`);
 /** The exit code of gpu-owner where not enough GPUs are free. */
 const REFUSED = 75;
 const MAX_LOG_LENGTH = 100_000;
@@ -78,7 +78,17 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
   const start = new RemoteStart(isQuiet);
   const settings = [...OPTIONS, ...(hasTerminal && !isQuiet ? [] : UNATTENDED)];
   const words = [
-    ...['-c', leashedWith(logs), 'sh', sshProgram(), hasTerminal ? '-t' : '-T', '-a', '-x', '-E', log],
+    ...[
+      '-c',
+      endsWithParentRemoving(logs),
+      'sh',
+      sshProgram(),
+      hasTerminal ? '-t' : '-T',
+      '-a',
+      '-x',
+      '-E',
+      log,
+    ],
     ...settings.flatMap((setting) => ['-o', setting]),
     ...['--', host.name, start.commandLine(host, command)],
   ];

@@ -30,9 +30,9 @@ export const NO_SSH = 254;
  * Becomes ssh, beside a process that kills its group as soon as descriptor 3 is closed: when this process has died, be it by
  * kill -9. A line on it says that all is well. Then the group may live on: it has the proxies of connections that ssh keeps.
  */
-const LEASHED = leashed('kill -s KILL -- "-$$"');
+const ENDS_WITH_PARENT = endsWithParent('kill -s KILL -- "-$$"');
 /** A script that becomes its arguments, beside a process that runs a command as soon as descriptor 3 is closed without a word. */
-export function leashed(end: string): string {
+export function endsWithParent(end: string): string {
   return `{ read -r _ <&3 || ${end}; } </dev/null >/dev/null 2>&1 &
 exec 3<&-
 command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
@@ -66,7 +66,7 @@ interface Listener {
 /** Starts ssh for a question. @returns what ends it, and everybody's interest in it */
 function startSSH(host: string, commandLine: string, listener: Listener): () => void {
   const { spawn } = process.getBuiltinModule('node:child_process');
-  const words = ['-c', LEASHED, 'sh', sshProgram(), ...OPTIONS, '--', host, commandLine];
+  const words = ['-c', ENDS_WITH_PARENT, 'sh', sshProgram(), ...OPTIONS, '--', host, commandLine];
   const ssh = spawn('/bin/sh', words, {
     // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
     detached: true,
@@ -247,6 +247,6 @@ function killGroup({ pid }: ChildProcess): void {
 
 /** Lets the process beside ssh go. */
 export function release(ssh: ChildProcess): void {
-  const leash = ssh.stdio[3] as Duplex | null | undefined;
-  if (leash?.writable) leash.end('\n', () => leash.destroy());
+  const parentPipe = ssh.stdio[3] as Duplex | null | undefined;
+  if (parentPipe?.writable) parentPipe.end('\n', () => parentPipe.destroy());
 }

@@ -209,17 +209,17 @@ async function startGuard(): Promise<(where: 'in' | 'out') => void> {
     detached: true,
     stdio: ['pipe', 'inherit', 'ignore', 'pipe'],
   });
-  const [leash, , , ready] = guard.stdio;
+  const [parentPipe, , , ready] = guard.stdio;
   await new Promise<void>((resolve) => {
     guard.once('error', () => resolve());
     ready?.once('data', () => resolve()).once('end', () => resolve());
   });
   guard.unref();
-  const { unref } = leash as unknown as { unref(): void };
-  unref.call(leash);
+  const { unref } = parentPipe as unknown as { unref(): void };
+  unref.call(parentPipe);
   ready?.destroy();
-  leash?.on('error', () => {});
+  parentPipe?.on('error', () => {});
   return (where) => {
-    if (leash?.writable) leash.write(`${where}\n`);
+    if (parentPipe?.writable) parentPipe.write(`${where}\n`);
   };
 }
