@@ -16,8 +16,8 @@ constexpr int64_t kMaxTime =
     100'000'000;            // ns of this thread's processor time: a busy machine doesn't make a queue longer
 constexpr int kTimed = 16;  // asking for the time takes time
 
-// Limits the effort of reading a queue.
-class Effort {
+// Limits the processor time that reading a queue takes.
+class ProbeBudget {
  public:
   // To be called before each question to the kernel; false: it is enough.
   bool goes_on() {
@@ -35,9 +35,9 @@ class Effort {
 
 // The last slot that is taken at or behind `from`, or from - 1; or -1 - errno. The kernel tells of any lock in a range,
 // not of the first or the last one: ask again behind it until there is none.
-int64_t last_slot(int descriptor, int64_t from, Effort& effort) {
+int64_t last_slot(int descriptor, int64_t from, ProbeBudget& budget) {
   for (;;) {
-    if (!effort.goes_on()) return -1 - E2BIG;
+    if (!budget.goes_on()) return -1 - E2BIG;
     Conflict conflict;
     const int error = probe(descriptor, Mode::shared, {from, 0}, conflict);
     if (error != 0) return -1 - error;
@@ -52,9 +52,9 @@ int64_t last_slot(int descriptor, int64_t from, Effort& effort) {
 
 int64_t join_queue(int descriptor) {
   int64_t from = 0;
-  Effort effort;
+  ProbeBudget budget;
   for (;;) {
-    const int64_t last = last_slot(descriptor, from, effort);
+    const int64_t last = last_slot(descriptor, from, budget);
     if (last < from - 1) return last + 1;
     const int64_t slot = last + 1;
     const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {slot, 1});
@@ -69,9 +69,9 @@ int taken_slots(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& 
   if (before <= from) return 0;
   // Ranges that remain to be looked through, the lowest on top.
   std::vector<Range> ranges{{from, before - from}};
-  Effort effort;
+  ProbeBudget budget;
   while (!ranges.empty()) {
-    if (!effort.goes_on() || slots.size() > kMaxSlots) return E2BIG;
+    if (!budget.goes_on() || slots.size() > kMaxSlots) return E2BIG;
     const Range range = ranges.back();
     Conflict conflict;
     const int error = probe(descriptor, Mode::shared, range, conflict);
