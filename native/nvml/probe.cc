@@ -162,8 +162,8 @@ SnapshotTimes measure_snapshots(const Library& library, const std::vector<std::s
   return times;
 }
 
-Neighbours use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds) {
-  Neighbours result;
+SecondUserResult use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds) {
+  SecondUserResult result;
   Device device = nullptr;
   result.ours = library.device_handle(uuid, device);
   if (result.ours != SUCCESS) return result;

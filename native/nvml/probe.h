@@ -19,11 +19,11 @@ SnapshotTimes measure_snapshots(const Library& library, const std::vector<std::s
 
 // Opens NVML once more, as another part of this process would, and takes a snapshot of a GPU, again and again: opened,
 // read, closed. Meanwhile `library` is used from another thread, which is to notice nothing of it.
-struct Neighbours {
+struct SecondUserResult {
   Code other = SUCCESS;  // the first code that isn't success, of the user that comes and goes
   Code ours = SUCCESS;
   bool same_memory = true;  // whether both read the same total, if any
 };
-Neighbours use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds);
+SecondUserResult use_beside(const Library& library, const std::string& path, const std::string& uuid, int rounds);
 
 }  // namespace gpu_owner::nvml

@@ -46,13 +46,13 @@ TEST("a second user of NVML comes and goes") {
   const SimulatedMachine machine("2");
   tests::opened_driver();
   const Library& library = tests::opened_driver().library();
-  const Neighbours good = use_beside(library, library.path(), kBoth[0], 10);
+  const SecondUserResult good = use_beside(library, library.path(), kBoth[0], 10);
   CHECK_EQUAL(good.other, SUCCESS);
   CHECK_EQUAL(good.ours, SUCCESS);
   CHECK(good.same_memory);
   CHECK_EQUAL(use_beside(library, "/nonexistent.so", kBoth[0], 1).other, ERROR_LIBRARY_NOT_FOUND);
   machine.set("quirks=uncounted-shutdown");
-  const Neighbours bad = use_beside(library, library.path(), kBoth[0], 2);
+  const SecondUserResult bad = use_beside(library, library.path(), kBoth[0], 2);
   CHECK_EQUAL(bad.ours, ERROR_UNINITIALIZED);
 }
 
