@@ -1034,7 +1034,7 @@ def _claimant_environment(
     # CUDA is bound to some GPUs for the life of this process.
     if not bound or _shows_others(bound) and not made._late:
         raise _initialized()
-    known = {_digits(gpu.uuid): gpu for gpu in _look(command, ["status", "--json", *where])}
+    known = {_digits(gpu.uuid): gpu for gpu in _snapshot(command, ["status", "--json", *where])}
     with _state:
         held = {_digits(device.uuid): device.index for living in _living for device in living._devices}
     left = [known[digits] for digits in bound if digits in known and digits not in held]
@@ -1254,10 +1254,10 @@ def status(
         min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
         devices, exclude, exclude_names, force, lock_dir, simulate,
     )  # fmt: skip
-    return _look(_command(command), ["status", "--json", *args])
+    return _snapshot(_command(command), ["status", "--json", *args])
 
 
-def _look(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
+def _snapshot(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
     return [GPUStatus(raw) for raw in _json(command, args)]
 
 
@@ -1329,13 +1329,13 @@ def find_free_gpus(
 
 
 def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
-    free = [gpu for gpu in _machine(lambda: _look(command, ["status", "--json", *args])) if gpu.state == "free"]
+    free = [gpu for gpu in _machine(lambda: _snapshot(command, ["status", "--json", *args])) if gpu.state == "free"]
     if "CUDA_VISIBLE_DEVICES" not in _outer_environment():
         return free
     # What a batch system allows, only the command knows: as many of them as it can find.
     for count in range(len(free), 0, -1):
         try:
-            return _look(command, ["find", "--json", f"--gpus={count}", *args])
+            return _snapshot(command, ["find", "--json", f"--gpus={count}", *args])
         except (GPUUnavailableError, UsageError):
             continue
     return []
