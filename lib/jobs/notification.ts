@@ -13,6 +13,7 @@ import {
   hostName,
   isoTime,
   now,
+  pause,
   sanitize,
   showValue,
   systemError,
@@ -256,7 +257,7 @@ async function post(url: URL, message: Message, limits: typeof LIMITS): Promise<
     const length = limits.pausesMs[tries - 1];
     if (isFinal || length === undefined)
       return `${failure}${tries === 1 ? '' : `; it was tried ${tries} times`}`;
-    await sleep(length);
+    await pause(length);
   }
 }
 
@@ -328,14 +329,10 @@ function finish(store: JobStore, id: number, event: JobEvent): void {
 
 /** The end is told after the start. */
 async function untilStartedTold(store: JobStore, id: number, ms: number): Promise<void> {
-  for (const end = now() + ms; now() < end; await sleep(POLL_MS)) {
+  for (const end = now() + ms; now() < end; await pause(POLL_MS)) {
     const status = statSync(markOf(store, id, 'started'), { throwIfNoEntry: false });
     if (status === undefined || status.size > 0) return;
   }
-}
-
-function sleep(ms: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 function log(store: JobStore, id: number, text: string): void {
