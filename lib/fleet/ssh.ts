@@ -1,6 +1,7 @@
 // One ssh per question. It ends with its time, with too much output, and with this process however that ends.
 import type { ChildProcess } from 'node:child_process';
 import type { Duplex } from 'node:stream';
+import { killGroup } from '../platform/index.ts';
 
 /** How much a host may say; a machine with 16 GPUs and 1000 jobs says less than one MiB. */
 const MAX_OUTPUT_BYTES = 16 * 1024 * 1024;
@@ -85,7 +86,7 @@ function startSSH(host: string, commandLine: string, listener: Listener): () => 
   });
   ssh.once('close', () => listener.onClose?.());
   return () => {
-    if (!hasEnded) killGroup(ssh);
+    if (!hasEnded) killGroup(ssh.pid, 'SIGKILL');
     release(ssh);
     ssh.stdout?.destroy();
     ssh.stderr?.destroy();
@@ -233,15 +234,6 @@ class Collected {
 
   text(): string {
     return Buffer.concat(this.#chunks).toString('utf8');
-  }
-}
-
-function killGroup({ pid }: ChildProcess): void {
-  if (pid === undefined) return;
-  try {
-    process.kill(-pid, 'SIGKILL');
-  } catch {
-    // It has ended.
   }
 }
 

@@ -12,6 +12,7 @@ import {
   formatDuration,
   hostName,
   isoTime,
+  killGroup,
   now,
   pause,
   sanitize,
@@ -238,14 +239,6 @@ function runCommand(
     };
     timers.push(setTimeout(end, commandMs));
   });
-}
-
-function killGroup(pid: number | undefined, signal: 'SIGTERM' | 'SIGKILL'): void {
-  try {
-    if (pid !== undefined) process.kill(-pid, signal);
-  } catch {
-    // It has ended.
-  }
 }
 
 /** @returns why it failed */

@@ -47,6 +47,7 @@ export {
   describeProcess,
   isInForeground,
   isRunnable,
+  killGroup,
   type ProcessDescription,
   pidNamespace,
   processIds,

@@ -209,3 +209,12 @@ export function descendsFrom(pids: readonly unknown[]): boolean | null {
   }
   return null;
 }
+
+/** Signals a process group, if it hasn't ended. @param pid its leader's; undefined: it was not started */
+export function killGroup(pid: number | undefined, signal: NodeJS.Signals): void {
+  try {
+    if (pid !== undefined) process.kill(-pid, signal);
+  } catch {
+    // It has ended.
+  }
+}

@@ -1,4 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
+import { killGroup } from '../platform/index.ts';
 
 export interface Ended {
   code: number | null;
@@ -116,9 +117,7 @@ export class Program {
   #killGroup(signal: NodeJS.Signals): void {
     // Collected by now, its number could be another's.
     if (this.#isOver || this.#child.exitCode !== null || this.#child.signalCode !== null) return;
-    try {
-      process.kill(-this.pid, signal);
-    } catch {} // it has just ended
+    killGroup(this.#child.pid, signal);
   }
 }
 
