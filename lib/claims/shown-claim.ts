@@ -2,6 +2,7 @@ import { isIntact } from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
   applyEnvironment,
+  computePids,
   describeListedProcess,
   formatVisibleDevices,
   type GPU,
@@ -254,10 +255,6 @@ function countRefusal({ request }: Settings, error: unknown): void {
   if (!(error instanceof GPUOwnerError) || !/^ERR_(GPU_UNAVAILABLE|TIMEOUT)$/.test(error.code)) return;
   const { lockDirectory, configuredDirectory } = request;
   countClaim(LockDirectory.find(lockDirectory, { lockDirectory: configuredDirectory }), 'refused');
-}
-
-function computePids({ processes }: GPU): number[] {
-  return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
 }
 
 function describeUnclaimedProcess(pid: number): string {

@@ -9,7 +9,7 @@ export {
 } from './containers.ts';
 export { interruptedError, isMissingLibrary, librarySetting, openDriver, triedLibraries } from './driver.ts';
 export { type JudgeContext, judge } from './judge.ts';
-export { describeListedProcess, isMPSServer } from './listed-processes.ts';
+export { computePids, describeListedProcess, isMPSServer } from './listed-processes.ts';
 export {
   byPlace,
   checkDevices,

@@ -1,6 +1,6 @@
 import type { NormalizedCriteria } from '../config/index.ts';
 import { formatBytes, formatSince, type ProcessDescription, sanitize } from '../platform/index.ts';
-import { isIdleMPSServer, isMPSServer } from './listed-processes.ts';
+import { computePids, isIdleMPSServer, isMPSServer } from './listed-processes.ts';
 import { isDivided, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
 
@@ -189,10 +189,10 @@ function unused(usedBytes: number | null): Use {
 function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext): Use {
   const processes = gpu.processes ?? [];
   if (processes.length === 0) return unused(gpu.memory.usedBytes);
-  const computePids = new Set(processes.filter(({ type }) => type === 'compute').map(({ pid }) => pid));
+  const computing = new Set(computePids(gpu));
   const isOwn = (pid: number) => ownPids?.has(pid) === true;
   const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));
-  const others = [...computePids]
+  const others = [...computing]
     .filter((pid) => !isOwn(pid))
     .map((pid): ComputeProcess => {
       const who = describe?.(pid) ?? { name: null, user: null, uid: null, alive: 'alive' };
@@ -210,7 +210,7 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext
   const graphics = processes.filter(
     ({ pid, type }) => type === 'graphics' && !counted.has(pid) && !isOwn(pid),
   );
-  const own = [...computePids].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
+  const own = [...computing].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
   const { usedBytes } = gpu.memory;
   const explained = sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + sum(own);
   const beyond = usedBytes === null ? null : Math.max(0, usedBytes - explained);

@@ -2,6 +2,7 @@ import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
 import { describeProcess, type ProcessDescription, readLink } from '../platform/index.ts';
 import { hasPidNamespace } from './containers.ts';
+import type { GPU } from './types.ts';
 
 /**
  * Describes a process that the driver lists. In a container, some drivers list processes by their number on the host, where it
@@ -32,6 +33,11 @@ function usesDriver(pid: number, proc: string): boolean | null {
   } catch {
     return null;
   }
+}
+
+/** The processes that compute on a GPU, as the driver lists them. */
+export function computePids({ processes }: GPU): number[] {
+  return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
 }
 
 /** `nvidia-cuda-mps-server`, as far as the kernel keeps names. The control daemon has the same, but is on no GPU. */

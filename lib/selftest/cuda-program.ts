@@ -1,5 +1,12 @@
 import { readdirSync } from 'node:fs';
-import { describeListedProcess, type GPU, hasPidNamespace, label, snapshotSync } from '../gpus/index.ts';
+import {
+  computePids,
+  describeListedProcess,
+  type GPU,
+  hasPidNamespace,
+  label,
+  snapshotSync,
+} from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
@@ -67,10 +74,6 @@ export function listingOf(pid: number, before: readonly GPU[], after: readonly G
 function newPids(before: GPU, after: GPU): number[] {
   const known = computePids(before);
   return computePids(after).filter((pid) => !known.includes(pid));
-}
-
-export function computePids({ processes }: GPU): number[] {
-  return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
 }
 
 interface WatchedStart {

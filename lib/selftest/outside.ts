@@ -1,9 +1,9 @@
 import { type ClaimOptions, type GPUStatus, getGPUs, getQueue } from '../claims/index.ts';
-import { type GPU, label, snapshotSync } from '../gpus/index.ts';
+import { computePids, type GPU, label, snapshotSync } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
-import { computePids, cudaDevices, listingOf } from './cuda-program.ts';
+import { cudaDevices, listingOf } from './cuda-program.ts';
 import { Program, runProgram, within } from './program.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
