@@ -5,6 +5,9 @@ import { systemError } from '../platform/index.ts';
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
 
+/** Descriptors that are handed on have numbers from this one on: Node.js marks low ones close-on-exec, and leaves these alone. */
+export const FIRST_DESCRIPTOR = 200;
+
 /** `sigign=0000000000000001 nofile=1024 fds=3,4 dropped=1`; what isn't of this form counts as nothing. */
 export function parseInherited(text = '') {
   const value = (pattern: RegExp) => pattern.exec(text)?.[1];

@@ -14,7 +14,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError } from '../platform/index.ts';
-import { INHERITED, inheritable, parseInherited } from './inherited.ts';
+import { FIRST_DESCRIPTOR, INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import type { TimeLimit } from './time-limit.ts';
@@ -318,7 +318,9 @@ export interface SupervisedTask {
   grace: number;
 }
 
-const MAX_TITLE_LENGTH = 300; // characters
+/** The longest command line that a record shows. */
+export const MAX_TITLE_LENGTH = 300; // characters
+
 /** Changes that make this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
 export function changesTo(env: NodeJS.ProcessEnv): string[] {
   const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
@@ -328,9 +330,6 @@ export function changesTo(env: NodeJS.ProcessEnv): string[] {
     return [value === undefined ? name : `${name}=${value}`];
   });
 }
-
-/** So that a Node.js below, which marks low ones close-on-exec, leaves them alone. */
-const FIRST_DESCRIPTOR = 200;
 
 /** Everything that the keeper of a task is given: descriptors, of which the first gets the number after `control`, and arguments. */
 export function taskArguments({

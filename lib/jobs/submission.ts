@@ -22,7 +22,7 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
-import { INHERITED } from './inherited.ts';
+import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
 import { exitCodeOf, resolveJob, stateOf, unknownJob } from './job-state.ts';
 import {
   ARGUMENTS,
@@ -37,7 +37,7 @@ import {
   unusable,
   writeBlock,
 } from './job-store.ts';
-import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
+import { type BackgroundJob, claimForJob, type JobClaim, MAX_TITLE_LENGTH } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
 import { checkNotification, type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import type { TimeLimit } from './time-limit.ts';
@@ -59,7 +59,6 @@ export interface JobOptions {
 
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
-const MAX_TITLE_LENGTH = 300;
 const POINTER_BYTES = 8;
 /** For what the keeper and its options add to arguments and environment, in bytes. */
 const EXEC_RESERVE = 64 * 1024;
@@ -228,9 +227,6 @@ function openDirectory(
     throw invalid(`job ${id}: its directory ${showValue(directory)} ${why}`);
   }
 }
-
-/** The job's first process has descriptors from this number on: Node.js leaves such high ones alone. */
-const FIRST_DESCRIPTOR = 200;
 
 function start(
   store: JobStore,

@@ -3,7 +3,7 @@ import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import { pathIn, restoreMessages, saveMessages } from '../platform/index.ts';
-import { INHERITED, parseInherited } from './inherited.ts';
+import { FIRST_DESCRIPTOR, INHERITED, parseInherited } from './inherited.ts';
 
 export const WAITER = 'gpu-owner-waiter';
 
@@ -57,7 +57,7 @@ export function continueWait(): ContinuedWait {
 
 /** Other descriptors are not from a waiter, but of somebody who has set the variable. */
 function isHandedOn(descriptor: number): boolean {
-  return Number.isSafeInteger(descriptor) && descriptor >= 200 && descriptor < 2 ** 31;
+  return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
 }
 
 /** Whether it is what {@link waitingVariable} writes: anybody can set a variable. */
