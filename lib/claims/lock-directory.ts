@@ -6,6 +6,7 @@ import { errno, native } from '../native.ts';
 import {
   Directory,
   type FileStatus,
+  formatMode,
   isRoot,
   networkFileSystem,
   pathIn,
@@ -255,7 +256,7 @@ function check(directory: Directory): void {
   if (root && !isRoot(stat.uid) && !isSticky) {
     throw unusable(
       path,
-      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: root only uses directories that belong to root or are sticky`,
+      `belongs to ${userName(stat.uid)} with mode ${formatMode(stat)}: root only uses directories that belong to root or are sticky`,
       `chmod 1777 ${path}`,
     );
   }
@@ -264,7 +265,7 @@ function check(directory: Directory): void {
   if (!root && (stat.mode & allowed & 0o333) !== (allowed & 0o333)) {
     throw unusable(
       path,
-      `belongs to ${userName(stat.uid)} with mode ${octal(stat)}: other users can't create lock files there`,
+      `belongs to ${userName(stat.uid)} with mode ${formatMode(stat)}: other users can't create lock files there`,
       `Ask ${userName(stat.uid)} or an administrator for \`chmod 1777 ${path}\`.`,
     );
   }
@@ -273,7 +274,7 @@ function check(directory: Directory): void {
   // Root can use any directory, but a lease that others can't see protects nothing.
   if (root && (stat.mode & 0o003) !== 0o003) {
     warnOnce(
-      `the lock directory ${path} has mode ${octal(stat)}, so other users can't claim. To let them: chmod 1777 ${path}`,
+      `the lock directory ${path} has mode ${formatMode(stat)}, so other users can't claim. To let them: chmod 1777 ${path}`,
     );
   }
 }
@@ -286,10 +287,6 @@ function problemOf(directory: Directory): GPUOwnerError | null {
     if (error instanceof GPUOwnerError) return error;
     throw error;
   }
-}
-
-function octal(stat: FileStatus): string {
-  return stat.mode.toString(8).padStart(4, '0');
 }
 
 function cannotMake(path: string, error: number): GPUOwnerError {
@@ -341,7 +338,7 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
     case errno.ENXIO:
     case errno.EISDIR:
       if (stat?.kind === 'file') {
-        problem = `has ${stat.links} names (hard links) and mode ${octal(stat)}${owner}: it may be a private file that somebody linked there`;
+        problem = `has ${stat.links} names (hard links) and mode ${formatMode(stat)}${owner}: it may be a private file that somebody linked there`;
         remedy = `As root, \`${namesCommand(path)}\` lists the names, and \`gpu-owner doctor\` says what to do.`;
         break;
       }
@@ -351,7 +348,9 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
     case errno.EACCES:
     case errno.EPERM:
       problem =
-        stat === null ? "can't be made: permission denied" : `can't be opened${owner}, mode ${octal(stat)}`;
+        stat === null
+          ? "can't be made: permission denied"
+          : `can't be opened${owner}, mode ${formatMode(stat)}`;
       if (stat !== null)
         remedy = `Ask its owner for \`chmod 0666 ${path}\`; until then, nobody else can claim the GPU.`;
       break;

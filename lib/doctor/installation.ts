@@ -11,7 +11,7 @@ import { dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { isRoot, listWords, processIds, userName } from '../platform/index.ts';
+import { formatMode, isRoot, listWords, processIds, userName } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { readOrEmpty } from './system.ts';
 
@@ -109,7 +109,7 @@ function reportPrivacy(report: Report, parts: readonly string[]): void {
     if (closed === null) continue;
     report.add(
       'installation-private',
-      `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${octal(closed.mode)}.`,
+      `Other users can't run this gpu-owner: ${closed.path} belongs to ${userName(closed.uid)} with mode ${formatMode(closed)}.`,
       'To let all users run it, install it in a directory that they can read, such as /opt/gpu-owner.',
     );
     return;
@@ -128,7 +128,7 @@ function reportChangeable(report: Report, parts: readonly string[]): void {
     const who = (open.mode & 0o002) !== 0 && !open.sticky ? 'Everybody' : userName(open.uid);
     report.add(
       'installation-changeable',
-      `${who} can change what runs as you with this gpu-owner: ${open.path} belongs to ${userName(open.uid)} with mode ${octal(open.mode)}.`,
+      `${who} can change what runs as you with this gpu-owner: ${open.path} belongs to ${userName(open.uid)} with mode ${formatMode(open)}.`,
       'Use one that only root (or you) can write to, such as a root-owned /opt/gpu-owner: `chown -R root` and `chmod -R go-w`.',
     );
     return;
@@ -156,10 +156,6 @@ function upwards(file: string, isSo: (part: Part) => boolean): Part | null {
     if (isSo(part)) return part;
     if (path === dirname(path)) return null;
   }
-}
-
-function octal(mode: number): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0');
 }
 
 /** A command's leases are descriptors numbered from 200 on, above what programs use, one for each GPU and a few more. */

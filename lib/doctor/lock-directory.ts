@@ -7,6 +7,7 @@ import { whichContainer } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
   formatBytes,
+  formatMode,
   type Mount,
   mountOf,
   networkFileSystem,
@@ -17,7 +18,7 @@ import {
 import type { Options, Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
-import { octal, readOrEmpty, statOf, whyPrivate } from './system.ts';
+import { readOrEmpty, statOf, whyPrivate } from './system.ts';
 
 /** Below these, the files of a few more GPUs may not fit. */
 const MIN_SPACE_BYTES = 1024 ** 2;
@@ -128,7 +129,7 @@ function reportPresent(report: Report, directory: LockDirectory, stat: Stats, wh
     report.add('lock-directory-unusable', text, remedy);
     return;
   }
-  const mode = octal(stat);
+  const mode = formatMode(stat);
   const mounts = readMounts();
   const mount = mountOf(path, mounts);
   report.add(

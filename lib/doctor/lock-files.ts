@@ -8,12 +8,19 @@ import {
   readRecord,
 } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { type KernelLock, listWords, processIds, readLocks, userName } from '../platform/index.ts';
+import {
+  formatMode,
+  type KernelLock,
+  listWords,
+  processIds,
+  readLocks,
+  userName,
+} from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { sentences } from './installation.ts';
 import { reportDamagedQueue, reportForeignLocks, reportStuck, reportUnending } from './lock-holders.ts';
-import { namesIn, octal, statOf } from './system.ts';
+import { namesIn, statOf } from './system.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
 /** A file that a claim leaves behind if it is killed at the wrong moment, on file systems that have no files without a name. */
@@ -63,7 +70,7 @@ function reportUnusable(report: Report, directory: LockDirectory, names: readonl
     if ((stat.mode & 0o666) !== 0o666) {
       report.add(
         'lock-file-unusable',
-        `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${octal(stat)}: others can't use it.`,
+        `The lock file ${path} belongs to ${userName(stat.uid)} and has mode ${formatMode(stat)}: others can't use it.`,
         `\`chmod 0666 ${path}\``,
       );
     }
@@ -75,7 +82,7 @@ function reportForeign(report: Report, path: string, stat: Stats, isPrivate: boo
   const locked = isLocked(path);
   report.add(
     isPrivate ? 'lock-file-unusable' : 'lock-file-linked',
-    `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names and mode ${octal(stat)}, so it may be a private file that somebody linked there. Claims ${isPrivate ? "don't lock it or write to it" : "don't write to it, so nobody sees who holds what it locks"}.${locked ? ' It is locked now.' : ''}`,
+    `The lock file ${path} (of ${userName(stat.uid)}) has ${stat.nlink} names and mode ${formatMode(stat)}, so it may be a private file that somebody linked there. Claims ${isPrivate ? "don't lock it or write to it" : "don't write to it, so nobody sees who holds what it locks"}.${locked ? ' It is locked now.' : ''}`,
     `As root, \`${namesCommand(path)}\` lists the names. If it is a lock file, ${isPrivate ? `\`chmod 0666 ${path}\`` : 'the other names can be removed'}. ${
       locked
         ? `If not, remove it once it is unlocked; \`fuser -v ${path}\` shows who has it open.`

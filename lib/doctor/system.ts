@@ -25,11 +25,6 @@ export function readOrEmpty(path: string): string {
   return readSmallFile(path) ?? '';
 }
 
-/** Four digits, as chmod has it. */
-export function octal({ mode }: Stats): string {
-  return (mode & 0o7777).toString(8).padStart(4, '0');
-}
-
 /**
  * Why what is mounted there isn't what others see at the same path; null: nothing tells that it isn't. systemd's PrivateTmp
  * and PAM's private directories mount a directory of their own over /tmp and /var/tmp.

@@ -65,6 +65,11 @@ function filled(): FileStatus {
   return { kind, mode: mode & 0o7777, uid, gid, device, inode, size, links, changed, changedAt };
 }
 
+/** The mode of a file in four octal digits, as chmod has it. */
+export function formatMode({ mode }: { mode: number }): string {
+  return (mode & 0o7777).toString(8).padStart(4, '0');
+}
+
 /** Whether it is a directory itself, and not a link that leads anywhere. */
 export function isDirectory(path: string): boolean {
   return ask(path, false) === 0 && kindOf(numbers[0] ?? 0) === 'directory';

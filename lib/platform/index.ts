@@ -11,6 +11,7 @@ export {
 export {
   decode,
   type FileStatus,
+  formatMode,
   isDirectory,
   isMissing,
   isRoot,
