@@ -36,9 +36,9 @@ const MIN_SPAN_MS = 1_000;
 const MAX_OF_LIMIT = 0.25;
 const MAX_OF_LOWEST = 1.3;
 const FLUCTUATION_WATTS = 5;
-/** Shorter rests are nobody's business, in ms. */
-const NOTEWORTHY_MS = 60_000;
-const NOTEWORTHY_LOOKS = 3;
+/** Shorter idle times are nobody's business, in ms; at how many looks without an energy counter. */
+export const NOTEWORTHY_IDLE_MS = 60_000;
+export const NOTEWORTHY_IDLE_LOOKS = 3;
 
 /** Has snapshots tell what {@link noteLooks} needs. */
 export function askForEnergy(): void {
@@ -58,7 +58,7 @@ export function noteLooks(directory: LockDirectory | null, gpus: readonly GPU[])
   return idle;
 }
 
-/** A GPU's rest as it was written down; null: nothing says that it is idle. */
+/** A GPU's idle time as it was written down; null: nothing says that it is idle. */
 export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
   for (const descriptor of directory.filesNamed(fileName(uuid), [directory.path])) {
     const look = readLook(descriptor);
@@ -71,10 +71,10 @@ export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
 export function idleText(idle: Idle | null | undefined, since: string | null = null): string | null {
   if (idle == null) return null;
   if (idle.since === null)
-    return idle.looks < NOTEWORTHY_LOOKS ? null : `idle in the last ${idle.looks} snapshots`;
+    return idle.looks < NOTEWORTHY_IDLE_LOOKS ? null : `idle in the last ${idle.looks} snapshots`;
   const begin = Math.max(Date.parse(idle.since), since === null ? 0 : Date.parse(since) || 0);
   const span = Date.now() - begin;
-  return span < NOTEWORTHY_MS ? null : `idle for ${formatDuration(span)}`;
+  return span < NOTEWORTHY_IDLE_MS ? null : `idle for ${formatDuration(span)}`;
 }
 
 function noteLook(directory: LockDirectory, gpu: GPU, utilization: number): Idle | null {

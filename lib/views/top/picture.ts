@@ -1,6 +1,6 @@
 // Draws machines as lines of text: every GPU, who waits, who uses GPUs without a claim, and what each user has. It knows no terminal.
 import { eastAsianWidth } from 'get-east-asian-width';
-import type { QueueEntry } from '../../claims/index.ts';
+import { NOTEWORTHY_IDLE_LOOKS, NOTEWORTHY_IDLE_MS, type QueueEntry } from '../../claims/index.ts';
 import { isDivided, label } from '../../gpus/index.ts';
 import {
   formatBytes,
@@ -72,9 +72,6 @@ const COLOURS: readonly Ink[] = ['red', 'green', 'magenta'];
 const MIN_COLUMNS = 20;
 const MINUTE_MS = 60_000;
 const DAY_MS = 86_400_000;
-/** Shorter rests are nobody's business, in ms; at how many looks without an energy counter. */
-const NOTEWORTHY_MS = MINUTE_MS;
-const NOTEWORTHY_LOOKS = 3;
 const GIB = 1024 ** 3;
 const MAX_TEXT_LENGTH = 400;
 /** Nobody reads more, and foreign records may have any number. */
@@ -771,17 +768,17 @@ function idleMs({ idle, lease }: ShownGPU, now: number): number | null {
   return now - Math.max(since, Date.parse(lease.since ?? '') || 0);
 }
 
-/** '45m'; '': it works, or hasn't rested long. */
+/** '45m'; '': it works, or hasn't been idle for long. */
 function idleOf(gpu: ShownGPU, now: number): string {
   const span = idleMs(gpu, now);
   if (span !== null) {
-    if (span < NOTEWORTHY_MS) return '';
+    if (span < NOTEWORTHY_IDLE_MS) return '';
     return formatDuration(Math.min(span, 999 * DAY_MS))
       .split(' ')
       .slice(0, 2)
       .join('')
       .replace('min', 'm');
   }
-  const isUnused = gpu.lease !== null && gpu.idle?.since === null && gpu.idle.looks >= NOTEWORTHY_LOOKS;
+  const isUnused = gpu.lease !== null && gpu.idle?.since === null && gpu.idle.looks >= NOTEWORTHY_IDLE_LOOKS;
   return isUnused ? 'yes' : '';
 }
