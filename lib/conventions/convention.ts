@@ -40,8 +40,8 @@ export interface Convention {
   readonly name: ConventionName;
   /** Its directories, whether or not they exist. @param root see {@link machinePath} */
   directories(root?: string): string[];
-  /** The stranger to whom one of its directories belongs, where therefore no lock in it counts; null: it may belong to whom it does. */
-  strangerAt(path: string): string | null;
+  /** The user to whom one of its directories belongs, where therefore no lock in it counts; null: it may belong to whom it does. */
+  untrustedOwnerAt(path: string): string | null;
   /**
    * Makes its directories where they are missing, with the modes that its own programs need: these may start while our lease
    * lasts. Those of a user or a working directory are made only for who has asked for this convention by its name.

@@ -60,11 +60,11 @@ function whether(
   }
   if (name === 'safe-gpu') return { active: true, why: 'it is always honoured' };
   const there = paths.filter(isDirectory);
-  const existing = there.filter((path) => ALL[name].strangerAt(path) === null);
+  const existing = there.filter((path) => ALL[name].untrustedOwnerAt(path) === null);
   if (existing.length === 0 && there.length > 0) {
     return {
       active: false,
-      why: listWords(there.map((path) => `${path} belongs to ${ALL[name].strangerAt(path)}`)),
+      why: listWords(there.map((path) => `${path} belongs to ${ALL[name].untrustedOwnerAt(path)}`)),
     };
   }
   return existing.length > 0

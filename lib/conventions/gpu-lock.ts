@@ -46,7 +46,7 @@ export class GPULock implements Convention {
   }
 
   // It is made by whoever comes first.
-  strangerAt(): null {
+  untrustedOwnerAt(): null {
     return null;
   }
 

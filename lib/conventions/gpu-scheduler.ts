@@ -53,7 +53,7 @@ export class GPUScheduler implements Convention {
     if (own !== null) ensureDirectory(machinePath(pathIn(own, '.gpu_locks')), 0o755);
   }
 
-  strangerAt(path: string): string | null {
+  untrustedOwnerAt(path: string): string | null {
     return path === machinePath(SHARED_DIRECTORY) ? null : foreignOwnerAt(path);
   }
 

@@ -53,7 +53,7 @@ export class PidFiles implements Convention {
     if (byName) for (const path of this.directories()) ensureDirectory(path, 0o755);
   }
 
-  strangerAt(path: string): string | null {
+  untrustedOwnerAt(path: string): string | null {
     return foreignOwnerAt(path);
   }
 

@@ -47,7 +47,7 @@ export class SafeGPU implements Convention {
   }
 
   // It is made by whoever comes first.
-  strangerAt(): null {
+  untrustedOwnerAt(): null {
     return null;
   }
 

@@ -57,7 +57,7 @@ export class FilePlace {
   check(file: Pick<Stats, 'uid' | 'nlink'> & { isFile(): boolean }): void {
     const { path } = this;
     if (!file.isFile()) throw new Unsafe(`${path} is not a regular file: move it away`);
-    refuseStranger(this.#directory.stat, file.uid, path, this.#owner);
+    refuseOtherOwner(this.#directory.stat, file.uid, path, this.#owner);
     const { uid, mode } = this.#directory.stat;
     const isOurs = isOwn(uid) && (mode & WRITABLE_BY_ALL) === 0;
     if (file.nlink > 1 && !isOurs) {
@@ -288,7 +288,7 @@ class Walk {
     try {
       if (name === '.' || name === '..') return entry;
       const shown = () => join(at.path, name);
-      refuseStranger(at.stat, stat.uid, shown, this.#owner);
+      refuseOtherOwner(at.stat, stat.uid, shown, this.#owner);
       if (stat.isDirectory()) return entry;
       if (!stat.isSymbolicLink()) throw systemError('ENOTDIR', shown());
       const next = this.#from(at, this.#target(at, name, stat));
@@ -329,7 +329,7 @@ class Walk {
         `${shown} is a symbolic link in a directory where everybody may replace it: chmod o-w ${at.path}`,
       );
     }
-    refuseStranger(at.stat, link.uid, shown, this.#owner);
+    refuseOtherOwner(at.stat, link.uid, shown, this.#owner);
     return readlinkSync(at.at(name));
   }
 }
@@ -339,7 +339,12 @@ function isOwn(uid: number): boolean {
 }
 
 /** @throws Unsafe for what somebody else has put into a directory that everybody may write to */
-function refuseStranger(directory: Stats, uid: number, shown: string | (() => string), owner: number): void {
+function refuseOtherOwner(
+  directory: Stats,
+  uid: number,
+  shown: string | (() => string),
+  owner: number,
+): void {
   if ((directory.mode & WRITABLE_BY_ALL) === 0) return; // its owner, and its group, decide what is in it
   if (isOwn(uid) || uid === directory.uid || uid === owner) return;
   const path = typeof shown === 'string' ? shown : shown();

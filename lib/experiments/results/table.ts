@@ -52,7 +52,7 @@ export class Table {
   unwritable: string | null = null;
   /** The keys of what was told about writing to it. */
   readonly told = new Set<string>();
-  private strangers: string | null = null;
+  private unknownRows: string | null = null;
   /** undefined: has to be read. null: there is nothing. */
   fingerprint: Fingerprint | null | undefined = undefined;
   private readonly problems: Problems;
@@ -71,7 +71,7 @@ export class Table {
 
   /** For lists of problems. */
   get troubles(): string[] {
-    return [this.unreadable, this.unwritable, this.strangers].filter((text) => text !== null);
+    return [this.unreadable, this.unwritable, this.unknownRows].filter((text) => text !== null);
   }
 
   /** Has to be read again. */
@@ -148,7 +148,7 @@ export class Table {
         },
       );
     }
-    this.strangers = problems.end();
+    this.unknownRows = problems.end();
     this.unwritable = null;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
@@ -175,7 +175,7 @@ export class Table {
       if (rows.length <= allowed) continue;
       for (const { line, cells, why } of rows) problems.add(line, cells, why);
     }
-    this.strangers ??= problems.end();
+    this.unknownRows ??= problems.end();
   }
 
   /** For a header of this table. @throws Refused if nothing in it is known */

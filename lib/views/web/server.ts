@@ -128,9 +128,9 @@ export async function serveWeb(
     }
     const file = files.get(path);
     if (file !== undefined) return { status: 200, ...file };
-    const stranger = access.refuseToken(request);
-    if (stranger !== null)
-      return failure(stranger.status, stranger.code, stranger.message, { 'www-authenticate': 'Bearer' });
+    const refusal = access.refuseToken(request);
+    if (refusal !== null)
+      return failure(refusal.status, refusal.code, refusal.message, { 'www-authenticate': 'Bearer' });
     known.add(request.socket);
     if (path === '/api/v1/stream') return stream(request, response, feed);
     const content = Object.hasOwn(contents, path) ? contents[path] : undefined;
