@@ -283,7 +283,7 @@ describe('an agent', () => {
     letGo('go');
   });
 
-  test('killed with -9 while jobs run, it finds them again', async () => {
+  test('finds its jobs again after its server was killed with -9', async () => {
     const first = await Agent.start();
     await first.call('submit_job', { command: untilFile('go'), gpus: 2, name: 'running' });
     await first.call('submit_job', { command: ['true'], name: 'waiting' });
@@ -299,7 +299,7 @@ describe('an agent', () => {
     expect(await end(second, 'waiting')).toMatchObject({ state: 'completed', exitCode: 0 });
   });
 
-  test('two at once, and a driver that hangs, hold up nobody', async () => {
+  test('is held up neither by another agent nor by a driver that hangs', async () => {
     const [one, other] = await Promise.all([Agent.start(), Agent.start()]);
     const jobs = await Promise.all(
       [one, other, one, other].map((agent) => agent.call('submit_job', { command: ['true'] })),
@@ -426,7 +426,7 @@ describe('the protocol', () => {
     await finished(lines.child);
   });
 
-  test('takes no words', async () => {
+  test('mcp takes no arguments', async () => {
     expect(await machine.runCommand(['mcp', 'now'])).toMatchObject({ code: 64, stdout: '' });
   });
 });

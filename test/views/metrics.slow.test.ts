@@ -53,7 +53,7 @@ async function wait(machine: Machine, count: number): Promise<number> {
   return pid;
 }
 
-test('a lease, a program without a claim, and a wait', async () => {
+test('metrics show a lease, a program without a claim, and a wait', async () => {
   const machine = machineOf(3);
   const began = Date.now() / 1_000;
   await lease(machine, '--for', '1h');

@@ -260,7 +260,7 @@ describe('the terminal is as before', () => {
     expect(terminal.text).toMatch(/Error: a bug/);
   });
 
-  test('while Ctrl-Z has stopped it, and it is drawn anew afterwards', async () => {
+  test('while Ctrl-Z has stopped top, which is drawn anew afterwards', async () => {
     const terminal = await openShell();
     terminal.type(`${launcher} top\r`);
     for (let i = 0; i < 2; i++) {
@@ -290,7 +290,7 @@ describe('the terminal is as before', () => {
     expect(isAlive(pid)).toBe(false);
   });
 
-  test('nothing is left of it when its terminal goes away', async () => {
+  test('no process of top is left when its terminal goes away', async () => {
     const terminal = openTop();
     await terminal.shows(/^ 3 .* free$/m);
     const pid = await topBelow(terminal.child.pid as number);
@@ -303,21 +303,21 @@ describe('the terminal is as before', () => {
 });
 
 describe('without a terminal', () => {
-  test('it prints plain lines once, and ends', async () => {
+  test('top prints plain lines once, and ends', async () => {
     const { code, stdout, stderr } = await machine.runCommand(['top']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     expect(stdout).toMatch(/^gpu-owner top .*\n GPU .*\n 0 .* free\n 1 .* free\n 2 .* free\n 3 .* free\n$/);
     expect(stdout).not.toContain('\u001b');
   });
 
-  test('it goes on where an interval is given, until nobody reads any longer', async () => {
+  test('top with an interval goes on until nobody reads any longer', async () => {
     const script = `${launcher} top --interval 100ms | head -n 30 | grep -c '4 GPUs: 4 free'`;
     const { code, stdout } = await machine.run(['bash', '-c', script]);
     expect(code).toBe(0);
     expect(Number(stdout)).toBeGreaterThan(3);
   });
 
-  test('on a dumb terminal it prints plain lines, too', async () => {
+  test('top prints plain lines on a dumb terminal, too', async () => {
     const terminal = openTop([], { env: { TERM: 'dumb' } });
     expect(await terminal.ended).toBe(0);
     expect(terminal.output).toMatch(/4 GPUs: 4 free/);
@@ -427,7 +427,7 @@ describe('costs', () => {
     expect(await terminal.ended).toBe(0);
   });
 
-  test('with 8 GPUs and 20 processes it takes a few percent of a core at most', async () => {
+  test('top takes a few percent of a core at most for 8 GPUs and 20 processes', async () => {
     await machine.close();
     machine = new Machine(8);
     for (let i = 0; i < 20; i++) await occupy(String(i % 8), '--memory', '1GiB');

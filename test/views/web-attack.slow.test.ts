@@ -39,7 +39,7 @@ test.each([
   ['a port that is no number', ['Host: 127.0.0.1:other']],
   ['a user in front', ['Host: evil@127.0.0.1']],
   ['an address as a number', ['Host: 0x7f000001']],
-])('refuses %s, whatever the token', async (_, headers) => {
+])('the server refuses a Host header with %s, whatever the token', async (_, headers) => {
   const answer = await ask('GET /api/v1/gpus HTTP/1.1', ...headers, token());
   expect(statusOf(answer)).toBe(403);
   expect(answer).toMatch(/foreign-host/);
@@ -47,20 +47,20 @@ test.each([
 });
 
 test.each(['/../../../etc/passwd', '/%2e%2e/%2e%2e/etc/passwd', '/__proto__', '/constructor', '//page.js'])(
-  'has nothing at %s',
+  'the server has nothing at %s',
   async (path) => {
     expect(statusOf(await ask(`GET ${path} HTTP/1.1`, OWN, token()))).toBe(404);
   },
 );
 
-test('asks each request of a connection for the token', async () => {
+test('the server asks each request of a connection for the token', async () => {
   const first = `GET /api/v1/gpus HTTP/1.1\r\n${OWN}\r\n${token()}\r\n\r\n`;
   const second = `GET /api/v1/gpus HTTP/1.1\r\n${OWN}\r\nConnection: close\r\n\r\n`;
   const statuses = (await send(first + second)).match(/HTTP\/1\.1 \d+/g);
   expect(statuses).toEqual(['HTTP/1.1 200', 'HTTP/1.1 401']);
 });
 
-test('refuses what has two ends or too long a header, closes what comes slowly, and goes on', async () => {
+test('the server refuses two lengths or too long a header, closes slow connections, and goes on', async () => {
   const twoEnds = ['Content-Length: 5', 'Transfer-Encoding: chunked'];
   expect(statusOf(await ask('GET /api/v1/gpus HTTP/1.1', OWN, token(), ...twoEnds))).toBe(400);
   // Its 431 may be lost: the connection is reset while bytes still come.

@@ -235,7 +235,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('by keyboard alone: a wrong token, the right one, the filter, tables', async () => {
+  test('works by keyboard alone: a wrong token, the right one, the filter, tables', async () => {
     await fill();
     const server = await WebServer.start(machine);
     await open(`http://127.0.0.1:${server.port}/#token=wrong`);

@@ -188,20 +188,23 @@ describe.each(PROXIES)('behind $name', ({ name, start }) => {
   );
 });
 
-test.skipIf(noPrometheus)(`Prometheus scrapes it with the token (${noPrometheus ?? ''})`, async () => {
-  const server = await WebServer.start(machine, ['--token-file', tokenFile()]);
-  const targets = [`127.0.0.1:${server.port}`];
-  const [right, without] = await Promise.all([
-    PrometheusServer.start(targets, { authorization: { credentials_file: file('token') } }),
-    PrometheusServer.start(targets),
-  ]);
-  await until(async () => (await right.query('count(gpu_owner_gpu_info)'))[0]?.value[1] === '2');
-  await until(async () =>
-    Object.values((await without.targets()) ?? {})
-      .join()
-      .includes('401'),
-  );
-});
+test.skipIf(noPrometheus)(
+  `Prometheus scrapes the server with the token (${noPrometheus ?? ''})`,
+  async () => {
+    const server = await WebServer.start(machine, ['--token-file', tokenFile()]);
+    const targets = [`127.0.0.1:${server.port}`];
+    const [right, without] = await Promise.all([
+      PrometheusServer.start(targets, { authorization: { credentials_file: file('token') } }),
+      PrometheusServer.start(targets),
+    ]);
+    await until(async () => (await right.query('count(gpu_owner_gpu_info)'))[0]?.value[1] === '2');
+    await until(async () =>
+      Object.values((await without.targets()) ?? {})
+        .join()
+        .includes('401'),
+    );
+  },
+);
 
 const noSSHD = whyNoSSHD();
 describe.skipIf(noSSHD !== null)(

@@ -47,7 +47,7 @@ async function refusal(listen = path): Promise<string> {
   return stderr;
 }
 
-test('answers on the socket, with the rules that ports have, and is gone after SIGTERM', async () => {
+test('the server answers on the socket with the rules of ports, and removes it after SIGTERM', async () => {
   const { child, token } = await start();
   expect(statSync(path).mode & 0o777).toBe(0o700);
   const { status, text } = await get(token);
@@ -59,12 +59,12 @@ test('answers on the socket, with the rules that ports have, and is gone after S
   expect(existsSync(path)).toBe(false);
 });
 
-test('prints what to run on another computer', async () => {
+test('the server prints the ssh command for another computer', async () => {
   const child = machine.startCommand(['web', '--listen', path]);
   expect(await output(child, /run there: (ssh.*)$/m)).toMatch(new RegExp(`^ssh -N -L 8088:${path} \\S+$`));
 });
 
-test.skipIf(noSSHD !== null)(`ssh forwards a port to it${noSSHD ?? ''}`, async () => {
+test.skipIf(noSSHD !== null)(`ssh forwards a port to the socket${noSSHD ?? ''}`, async () => {
   const { token } = await start();
   const hosts = await Hosts.start();
   hosts.add('server');
