@@ -39,7 +39,7 @@ const soon = (expected: string[]) =>
     () => `${JSON.stringify(expected)}; told: ${JSON.stringify(lines())}`,
   ).then(() => expect(lines().sort()).toEqual(expected.sort()));
 
-test('a job that completes, and one that fails', async () => {
+test('notifications tell of a job that completes, and of one that fails', async () => {
   configure(COMMAND());
   const ids = [
     await jobs.submit(['--notify', '--', 'true']),
@@ -51,7 +51,7 @@ test('a job that completes, and one that fails', async () => {
   expect(lines().indexOf(`${first} started `)).toBeLessThan(lines().indexOf(`${first} completed 0`));
 });
 
-test('jobs that are cancelled: while they run, while they wait, and because they can never start', async () => {
+test('notifications tell of jobs cancelled while they run, while they wait, and because they can never start', async () => {
   configure(COMMAND());
   const running = await jobs.submit(['--notify', '-n2', '--', 'sleep', '600']);
   await jobs.reach(running, 'running');
@@ -70,7 +70,7 @@ test('jobs that are cancelled: while they run, while they wait, and because they
   ]);
 });
 
-test('a job at its time limit, and one without --notify', async () => {
+test('notifications tell of a job at its time limit, and not of one without --notify', async () => {
   configure(COMMAND());
   const silent = await jobs.submit(['--', 'true']);
   await jobs.wait(silent);

@@ -285,7 +285,7 @@ describe('the state directory', () => {
     expect(await machine.states()).toEqual(['free', 'free']);
   });
 
-  test('two of them are strangers to each other', async () => {
+  test('knows no jobs of another state directory', async () => {
     const other = new Jobs(machine, { env: { XDG_STATE_HOME: join(machine.directory, 'other') } });
     await jobs.submit(['true']);
     await jobs.wait(1);

@@ -67,7 +67,7 @@ test('a job runs in the background: its number, state, exit code and output', as
   expect((await jobs.find(2)).state).toBe('completed');
 });
 
-test('its arguments, environment, directory, umask, limits and descriptors are as in the foreground', async () => {
+test('a job has arguments, environment, directory, umask, limits and descriptors as in the foreground', async () => {
   const script = fixture('environment.py');
   const shell = (words: string) =>
     `ulimit -c 0; ulimit -Sn 512; umask 027; ${words} ${python} ${script} "$(printf 'a\\377b')" 'two words' '' -n 9`;
@@ -85,7 +85,7 @@ test('its arguments, environment, directory, umask, limits and descriptors are a
   expect(background[1]).toContain(' 0o27 (512,');
 });
 
-describe('what can never run is refused at once', () => {
+describe('submit refuses at once', () => {
   test.each<[string, string[], RegExp]>([
     ['no command', ['-n1'], /a command is missing/],
     ['a command that does not exist', ['no-such-program'], /'no-such-program' is not a command/],
@@ -128,12 +128,12 @@ describe('what can never run is refused at once', () => {
     expect(await jobs.logs(id)).toBe('120000\n');
   });
 
-  test('inside a job', async () => {
+  test('to run inside a job', async () => {
     const { stderr } = await jobs.run(['run', '--', process.execPath, command, 'submit', 'true']);
     expect(stderr).toMatch(/submit from another shell/);
   });
 
-  test('where jobs can not be kept', async () => {
+  test('to run where jobs can not be kept', async () => {
     writeFileSync(join(machine.directory, 'file'), '');
     const { code, stderr } = await jobs.run(['submit', 'true'], {
       env: { XDG_STATE_HOME: join(machine.directory, 'file') },
@@ -296,7 +296,7 @@ test('a job that doesn’t wait has no slot in the queue that it would wait behi
   expect(await jobs.wait(await jobs.submit(['--no-wait', '--', 'true']))).toBe(0);
 });
 
-test('names: the living job, the newest of those that ended, and not several', async () => {
+test('a name means the living job, else the newest that ended, and never several', async () => {
   const old = await jobs.submit(['--name', 'x', 'false']);
   await jobs.wait(old);
   const newer = await jobs.submit(['--name', 'x', '--', ...untilFile('go')]);
@@ -316,7 +316,7 @@ test('names: the living job, the newest of those that ended, and not several', a
   });
 });
 
-test('logs: the last lines, and as they come', async () => {
+test('logs prints the last lines, and follows new ones', async () => {
   const id = await jobs.submit(
     [
       '--output',
@@ -415,7 +415,7 @@ test('a run in the foreground is listed, too', async () => {
   child.kill();
 });
 
-test('no job: jobs says so', async () => {
+test('jobs says that there are none', async () => {
   expect((await jobs.run(['jobs'])).stdout).toMatch(/^No jobs\./);
   expect(await jobs.list()).toEqual([]);
 });

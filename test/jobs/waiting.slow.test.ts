@@ -106,7 +106,7 @@ test('whoever waits, at the front or behind others, has one thread and little me
   }
 });
 
-test('twenty that rest are served in order, each with a GPU of its own', async () => {
+test('twenty resting waiters are served in order', async () => {
   const { release } = await holder();
   const names = Array.from({ length: 20 }, (_, i) => `w${i}`);
   const children: ChildProcess[] = [];
@@ -124,7 +124,7 @@ test('twenty that rest are served in order, each with a GPU of its own', async (
   expect(served).toEqual(order);
 });
 
-test('one that is killed while it rests is passed over, and one that is stopped loses its turn only as long as it is', async () => {
+test('a killed resting waiter is skipped, and a suspended one loses its turn only while it is suspended', async () => {
   const { release } = await holder();
   const children = await queueUp([say('a'), say('b'), say('c')]);
   const [a, b, c] = children as [ChildProcess, ChildProcess, ChildProcess];
@@ -141,7 +141,7 @@ test('one that is killed while it rests is passed over, and one that is stopped 
   expect(await waiting(0)).toEqual([]);
 });
 
-test('one that rests behind a waiter that lives but takes nothing gets the GPU, before those who don’t wait', async () => {
+test('a waiter that rests behind one that takes nothing gets the GPU before claims that don’t wait', async () => {
   const { release } = await holder();
   const waiters = new Waiters(machine);
   await waiters.fakeWaiter(1, [uuidOf(0)]);
@@ -175,7 +175,7 @@ test('--wait ends with 75 and the reasons at its time, counted from the beginnin
 });
 
 test.each(['SIGINT', 'SIGTERM', 'SIGHUP'] as const)(
-  '%s ends one that rests, and gives its slot back',
+  '%s ends a resting waiter, and gives its slot back',
   async (signal) => {
     await holder();
     const children = await queueUp([['true'], ['true']]);
@@ -360,7 +360,7 @@ test('a job keeps its own slot where the one who submits it has such a variable'
   expect((await machine.runCommand(['logs', '1'])).stdout).toBe('\n0\n');
 });
 
-test('five hundred that wait are no burden, and wake one after the other', async () => {
+test('five hundred waiters cost little, and wake one after the other', async () => {
   const { child, release } = await holder();
   const [first] = await queueUp([['true']]);
   const many = machine.start([python, fixture('many_waiters.py'), ...manyWords('500')]);
