@@ -44,7 +44,7 @@ afterEach(async () => {
 });
 
 test.skipIf(noRedis !== null).each(SEEDS)(
-  `${TASKS} tasks with a Redis that dies, GPU_OWNER_CHAOS_SEED=%i${noRedis === null ? '' : `: ${noRedis}`}`,
+  `${TASKS} tasks are each done once or fail with a Redis that dies, GPU_OWNER_CHAOS_SEED=%i${noRedis === null ? '' : `: ${noRedis}`}`,
   { timeout: settings.mischief + settings.patience + 60_000 },
   async (seed) => {
     const random = new Random(seed);

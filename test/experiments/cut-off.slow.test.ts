@@ -25,7 +25,7 @@ const range = (count: number) => Array.from({ length: count }, (_, i) => i);
 const seconds = (count: number) => count * 1000;
 
 test.skipIf(noCluster !== null)(
-  `${tasks} tasks on three machines that lose each other${noCluster === null ? '' : `: ${noCluster}`}`,
+  `${tasks} tasks complete on three machines that lose each other${noCluster === null ? '' : `: ${noCluster}`}`,
   { timeout: SOAK ? 900_000 : 180_000 },
   async () => {
     cluster = await Cluster.start(3, 2, query);

@@ -48,7 +48,7 @@ function attempt(taskId: string): AttemptInfo {
   return { token: taskId, taskId, taskName: taskId, worker, since: 0, ...none };
 }
 
-test('the only row that is new is its own, whatever was there before', async () => {
+test('the only new row is the task’s own, whatever was there before', async () => {
   const fixture = new OwnRowsFixture();
   fixture.rows = [5, 5];
   await fixture.begin('a');
@@ -71,7 +71,7 @@ test('a row that equals the one before it is its own task’s', async () => {
   expect(await fixture.resultOf('b')).toEqual({ acc: 5 });
 });
 
-test.concurrent('so is one whose task was given out while the other one’s row was looked for', async ({
+test.concurrent('an equal row is its own task’s, also if that task begins during the search for the row before', async ({
   expect,
 }) => {
   const fixture = new OwnRowsFixture();
@@ -95,7 +95,7 @@ test('two tasks that end together get no row, though there is only one', async (
   expect(await Promise.all([fixture.resultOf('a'), fixture.resultOf('b')])).toEqual([{}, {}]);
 });
 
-test.concurrent('while another one runs, it is waited for: a row that comes, and one that goes, make it uncertain', async ({
+test.concurrent('a search waits for another running task: a row that comes, or one that goes, makes the result uncertain', async ({
   expect,
 }) => {
   const cases = [
@@ -126,7 +126,7 @@ async function overwritten(): Promise<OwnRowsFixture> {
   return fixture;
 }
 
-test.concurrent('one that completes its task up to two seconds after its row makes the row uncertain', async ({
+test.concurrent('a task that completes up to two seconds after its row makes the row uncertain', async ({
   expect,
 }) => {
   const fixture = await overwritten();
@@ -136,7 +136,7 @@ test.concurrent('one that completes its task up to two seconds after its row mak
   expect(await asked).toEqual({});
 });
 
-test.concurrent('one that takes longer is told of, since the other one may have got its row', async ({
+test.concurrent('a task that completes later is told of, since the other task may have got its row', async ({
   expect,
 }) => {
   const fixture = await overwritten();
@@ -163,7 +163,7 @@ test('time in which this process stands still is none in which it waits for othe
   expect(await asked).toEqual({});
 });
 
-test('one that ended without telling which row is its own makes a row uncertain', async () => {
+test('a task that ended without telling its row makes another row uncertain', async () => {
   // Its table can't be read at that moment.
   const unread = await overwritten();
   unread.isReadable = false;
@@ -187,7 +187,7 @@ test('one that ended without telling which row is its own makes a row uncertain'
   expect(await before.resultOf('a')).toEqual({});
 });
 
-test('one that has sent its result, has failed, or has its own row makes none uncertain', async () => {
+test('a task that has sent its result, has failed, or has its own row makes no row uncertain', async () => {
   const failed = await overwritten();
   failed.finder.noteKnown('b');
   failed.end('b');
@@ -206,7 +206,7 @@ test('a request that is repeated gets the same answer as the first', async () =>
   expect(await Promise.all(answers)).toEqual([{ acc: 5 }, { acc: 5 }]);
 });
 
-test('several new ones, and those of other machines, are only counted, and no more than there are', async () => {
+test('several new rows, and those of other machines, are only counted, and no more than there are', async () => {
   const fixture = new OwnRowsFixture();
   await fixture.begin('a', 'b');
   fixture.rows = [5, 6];
