@@ -105,7 +105,7 @@ describe('docs/python-environments.md', () => {
   });
 });
 
-describe('docs/jobs.md: recipes of notifications', () => {
+describe('docs/jobs.md', () => {
   /** Runs a job that tells as the page shows, with programs in PATH that stand for those of a recipe. @returns what these got */
   const tell = async (after: string, change = (text: string) => text) => {
     const config = join(machine.directory, 'config');
@@ -128,7 +128,7 @@ describe('docs/jobs.md: recipes of notifications', () => {
   const STARTED = /job 1 \(train\) started on [^,]+, GPU 0: sh -c 'seq 100; exit 3'/;
   const FAILED = /job 1 \(train\) failed with exit code 3 on \S+ after [^:]+: sh -c 'seq 100; exit 3'/;
 
-  test('mail', async () => {
+  test('has a recipe that notifies by mail', async () => {
     const got = await tell('\nMail');
     await until(() => /failed.*\|\n$/s.test(got()));
     expect(got()).toMatch(new RegExp(`^mail\\|-s\\|${STARTED.source}\\|alice\\|`));
@@ -136,7 +136,7 @@ describe('docs/jobs.md: recipes of notifications', () => {
     expect(got()).toMatch(new RegExp(`\\nmail\\|-s\\|${FAILED.source}\\|alice\\|${lines}\\|\\n$`));
   });
 
-  test('a desktop', async () => {
+  test('has a recipe that notifies on a desktop', async () => {
     const got = await tell('\nThe desktop');
     await until(() => /failed.*\n$/.test(got()));
     const sent = (text: RegExp) => `notify-send\\|gpu-owner\\|${text.source}\\|\\n`;
@@ -147,7 +147,7 @@ describe('docs/jobs.md: recipes of notifications', () => {
     ['\nSlack', /^\/services\/T0000\/B0000\/XXXX$/],
     // As the template of ntfy has it, which others would escape.
     ['\n[ntfy]', /^\/a-topic-that-nobody-guesses\?tpl=1&m=\{\{\.text\}\}$/],
-  ])('%j', async (after, path) => {
+  ])('has a recipe that notifies a server, after %j', async (after, path) => {
     const requests: { url: string; text: string }[] = [];
     const server = createServer((request, response) => {
       let body = '';
@@ -208,16 +208,19 @@ describe('docs/many-jobs.md', () => {
 
   // The one of moreutils has the same name.
   const hasParallel = spawnSync('parallel', ['--version'], { encoding: 'utf8' }).stdout?.includes('GNU');
-  test.skipIf(!hasParallel)(`GNU parallel${hasParallel ? '' : ' (skipped: not installed)'}`, async () => {
-    const { code, stdout } = await machine.run(
-      ['bash', '-c', fence('many-jobs.md', 'sh', '## GNU parallel')],
-      {
-        env,
-        cwd: here,
-      },
-    );
-    expect([code, stdout.trim().split('\n').length]).toEqual([0, 6]);
-  });
+  test.skipIf(!hasParallel)(
+    `has a command for GNU parallel that runs all jobs${hasParallel ? '' : ' (skipped: not installed)'}`,
+    async () => {
+      const { code, stdout } = await machine.run(
+        ['bash', '-c', fence('many-jobs.md', 'sh', '## GNU parallel')],
+        {
+          env,
+          cwd: here,
+        },
+      );
+      expect([code, stdout.trim().split('\n').length]).toEqual([0, 6]);
+    },
+  );
 });
 
 test('the SGE job of docs/batch-systems.md asks to be started again if no GPU came free', async () => {

@@ -262,7 +262,7 @@ describe('what is shown is what happens', () => {
     expect(taken(env)).toBe(0);
   });
 
-  test('in enough places', () => {
+  test('enough pages show a command', () => {
     const ran = (page: string) => shown.filter((fence) => fence.page === page).length;
     expect(ran('README.md')).toBeGreaterThanOrEqual(4);
     for (const page of [
@@ -530,7 +530,7 @@ describe('names', () => {
       expect([...Object.keys(ErrorCode), ...HOST_ERRORS]).toContain(code);
   });
 
-  test('environment variables: those that are read or given are explained, and no others', () => {
+  test('environment variables that are read or given are explained, and no others', () => {
     const pattern =
       '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|WAITING = .|_MARK = .)GPU_OWNER_[A-Z_]+|^ +GPU_OWNER_[A-Z_]+:';
     const places = ['lib', 'bin', 'native', 'python', '--exclude-dir=tests'];

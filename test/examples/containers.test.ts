@@ -47,7 +47,7 @@ async function understood(words: string[]): Promise<void> {
   expect(stderr, words.join(' ')).toMatch(/there is no option --nonsense/);
 }
 
-describe('Kubernetes', () => {
+describe('the example for Kubernetes', () => {
   test('has no file that is not used', () => {
     const files = readdirSync(join(root, 'examples/kubernetes')).filter(
       (name) => name !== 'kustomization.yaml',
@@ -59,7 +59,7 @@ describe('Kubernetes', () => {
     expect(used.sort()).toEqual(files.sort());
   });
 
-  test('runs the commands, with the times that they get', async () => {
+  test('runs commands that exist, with enough time to stop', async () => {
     for (const name of ['manager', 'workers']) {
       const { spec } = find('Job', name).spec.template;
       const { args } = spec.containers[0];
@@ -147,8 +147,8 @@ describe('Kubernetes', () => {
   });
 });
 
-describe('Compose', () => {
-  test('runs the commands, with the times that they get', async () => {
+describe('the example for Compose', () => {
+  test('runs commands that exist, with enough time to stop', async () => {
     for (const name of ['manager', 'worker']) await understood(compose.services[name].command);
     const { command, stop_grace_period: period } = compose.services.worker;
     expect(seconds(period)).toBeGreaterThan(seconds(command[command.indexOf('--grace') + 1]) + 10);

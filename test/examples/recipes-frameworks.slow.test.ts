@@ -167,12 +167,12 @@ describe.skipIf(missing !== null)(
       };
       const words = line('One GPU per wandb agent', 'recipes-workers.md');
 
-      test('one GPU for each agent', async () => {
+      test('has one GPU for each agent', async () => {
         const said = await agents(words, (text) => text.replace(/^command: .*$/m, ''));
         expect(said).toMatch(/About to run command: \/usr\/bin\/env python wandb_train\.py/);
       });
 
-      test('one GPU for each run', async () => {
+      test('has one GPU for each run', async () => {
         const said = await agents(words.replace('gpu-owner run -- ', ''), (text) => text);
         expect(said).toMatch(/About to run command: gpu-owner run -- python wandb_train\.py/);
       });

@@ -59,7 +59,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
   };
   const isFree = async () => (await lab.machine.states()).every((state) => state === 'free');
 
-  test('one GPU for each worker of Optuna', async () => {
+  test('each worker of Optuna has one GPU', async () => {
     open(2);
     const { code, stderr } = await lab.run(line('One GPU per Optuna worker'));
     expect(code, stderr).toBe(0);
@@ -96,7 +96,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     expect(both.stderr).toContain('BlockingIOError');
   });
 
-  test('one GPU for each job of Hydra', async () => {
+  test('each job of Hydra has one GPU', async () => {
     open(2);
     const { code, stdout, stderr } = await lab.run(line('One GPU per Hydra job'));
     expect(code, stdout + stderr).toBe(0);
@@ -112,9 +112,9 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
   });
 
   test.each([
-    ['which wait for each other', /^pytest -n 4$/m],
-    ['of a job', /^gpu-owner run -n 2 -- pytest -n 2$/m],
-  ])('one GPU for each worker of pytest-xdist, %s', async (_, command) => {
+    ['after it waited for the others', /^pytest -n 4$/m],
+    ['of the GPUs of a job', /^gpu-owner run -n 2 -- pytest -n 2$/m],
+  ])('each worker of pytest-xdist has one GPU %s', async (_, command) => {
     open(2);
     const program = `import pytest\nfrom model import train\n
 @pytest.mark.parametrize("number", range(12))
