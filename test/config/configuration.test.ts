@@ -209,14 +209,14 @@ describe('in a configuration file', () => {
     expect(failure()).toContain("lockTimeout is for the machine's file only");
   });
 
-  describe('for notifications', () => {
+  describe('notification settings', () => {
     const URL_OF_HOOK = 'https://hooks.example.com/services/T0/secret-part';
     const targets = () => {
       const { command, webhook } = loadNotificationTargets(env);
       return { command, webhook: webhook?.href ?? null };
     };
 
-    it("name the user's command over the machine's, and a webhook", () => {
+    it("the user's command replaces the machine's, and a webhook is read", () => {
       expect(targets()).toEqual({ command: null, webhook: null });
       write(machine, 'notifyCommand: [/usr/local/bin/notify, "5"]');
       expect(targets()).toEqual({ command: ['/usr/local/bin/notify', '5'], webhook: null });
@@ -227,13 +227,13 @@ describe('in a configuration file', () => {
       expect(targets()).toEqual({ command: null, webhook: null });
     });
 
-    it('show the URL to nobody else', () => {
+    it("a webhook's URL is no part of the other settings", () => {
       write(user, `notifyWebhook: ${URL_OF_HOOK}\nmaxPower: 80`);
       chmodSync(user, 0o600);
       expect(JSON.stringify(load())).not.toContain('hooks');
     });
 
-    it('must be for their user alone if they have a URL', () => {
+    it("a file with a webhook's URL must be private to its user", () => {
       write(user, `notifyWebhook: ${URL_OF_HOOK}`);
       for (const mode of [0o644, 0o640, 0o604, 0o620]) {
         chmodSync(user, mode);
@@ -267,13 +267,13 @@ describe('in a configuration file', () => {
       '{notifyWebhook:https://corp.test/t0k3n}',
       '{notifyWebhook:https://corp.test/t0k3n: 1}',
       'notifyWebhook: https://corp.test/t0k3n\n  t0k3n: x\n y',
-    ])('that are wrong are refused without a word of the URL: %j', (text) => {
+    ])('a wrong webhook is refused without a word of its URL: %j', (text) => {
       write(user, text);
       chmodSync(user, 0o600);
       expect(failure()).not.toMatch(/t0k3|corp/);
     });
 
-    it('may have a webhook on this machine without encryption', () => {
+    it('a webhook on this machine needs no encryption', () => {
       for (const host of ['127.0.0.1:8080', 'localhost', '[::1]:80']) {
         write(user, `notifyWebhook: http://${host}/x`);
         chmodSync(user, 0o600);
@@ -282,7 +282,7 @@ describe('in a configuration file', () => {
     });
 
     it.each(['mail', '[mail, 5]', '[[mail]]', '[""]', '{mail: me}', '["a\\0b"]', 'true'])(
-      'have a command as a list of words, not %s',
+      'a command must be a list of words, not %s',
       (value) => {
         write(user, `notifyCommand: ${value}`);
         expect(failure()).toMatch(/:1: notifyCommand: /);

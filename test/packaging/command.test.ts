@@ -70,7 +70,7 @@ const ways = shells.flatMap((words) => {
   ];
 });
 
-describe.each(ways)('under $name', ({ words, alone }) => {
+describe.each(ways)('the launcher under $name', ({ words, alone }) => {
   const [shell = '', ...options] = words;
 
   beforeAll(() => {
@@ -141,7 +141,7 @@ describe.each(ways)('under $name', ({ words, alone }) => {
   });
 });
 
-describe(`finds ${PROGRAM}`, () => {
+describe(`the launcher’s search for ${PROGRAM}`, () => {
   const INHERITED = 'sigign=00000000000000a5 nofile=7';
   /** A stand-in that tells something of its own. */
   function standIn(directory: string, script = `echo '${INHERITED}'`): void {
@@ -163,14 +163,14 @@ describe(`finds ${PROGRAM}`, () => {
   it.each([
     ['as npm installs it in a project', 'node_modules/gpu-owner', 'node_modules/.bin/gpu-owner'],
     ['as npm installs it for all', 'lib/node_modules/gpu-owner', 'bin/gpu-owner'],
-  ])('where it is installed %s', (name, place, link) => {
+  ])('finds it in a package, %s', (name, place, link) => {
     const { directory, file } = installed(name, place, link);
     standIn(join(directory, 'build/Release'));
     expect(found(file)).toBe(INHERITED);
     expect(found(join(directory, 'bin/gpu-owner.cjs'))).toBe(INHERITED);
   });
 
-  it('among prebuilt ones for this processor', () => {
+  it('finds it among prebuilt ones for this processor', () => {
     if (!existsSync('/lib64/ld-linux-x86-64.so.2') || existsSync('/lib/ld-linux-aarch64.so.1'))
       return console.log('not tested: needs x86-64 with glibc');
     const { directory, file } = installed(
@@ -184,7 +184,7 @@ describe(`finds ${PROGRAM}`, () => {
     expect(found(file)).toBe(INHERITED);
   });
 
-  it('or does without one that fails, or is somebody else’s', () => {
+  it('skips one that fails, or is somebody else’s', () => {
     const { directory, file } = installed('failing', 'lib/node_modules/gpu-owner', 'bin/gpu-owner');
     const real = /^sigign=[0-9a-f]{16} nofile=\w+( fds=[\d,]+)?$/;
     for (const script of ['exit 1', 'echo nonsense']) {

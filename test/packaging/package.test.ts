@@ -119,7 +119,7 @@ function expectWorking(command: string, env = environment(withoutNode())): void 
   ).toHaveLength(3);
 }
 
-describe('for npm', () => {
+describe('the npm package', () => {
   let project: string;
   let tarball: string;
   beforeAll(() => {
