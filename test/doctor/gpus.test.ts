@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { FindingId } from '../../lib/doctor/finding.ts';
 import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
@@ -78,50 +78,50 @@ test.each([
   }
 });
 
-describe('without a process', () => {
-  const found = (gpus: readonly GPU[]) => {
-    const ids: string[] = [];
-    const report = { add: (id: FindingId) => void ids.push(id), step: () => {}, tell: () => {} };
-    const describe = () => ({ name: null, user: null, uid: null, alive: 'gone' as const });
-    reportGPUs(report, gpus, [], describe);
-    return ids;
-  };
-  const whole: GPU = {
-    index: 0,
-    instance: null,
-    parent: null,
-    uuid: 'GPU-1',
-    name: 'A100',
-    pciBusId: null,
-    health: 'ok',
-    healthReason: null,
-    memory: { totalBytes: 80, usedBytes: 0, freeBytes: 80, reservedBytes: 0 },
-    powerWatts: null,
-    powerLimitWatts: null,
-    utilizationPercent: null,
-    temperatureCelsius: null,
-    computeMode: 'default',
-    displayActive: false,
-    migEnabled: false,
-    migInstances: [],
-    processes: [],
-  };
+/** The findings on a driver that lists these GPUs. */
+function found(gpus: readonly GPU[]): FindingId[] {
+  const ids: FindingId[] = [];
+  const report = { add: (id: FindingId) => void ids.push(id), step: () => {}, tell: () => {} };
+  const describe = () => ({ name: null, user: null, uid: null, alive: 'gone' as const });
+  reportGPUs(report, gpus, [], describe);
+  return ids;
+}
 
-  test('a driver without a GPU is a problem', () => {
-    expect(found([])).toEqual(['no-gpus']);
-    expect(found([whole])).toEqual(['gpus']);
-  });
+const whole: GPU = {
+  index: 0,
+  instance: null,
+  parent: null,
+  uuid: 'GPU-1',
+  name: 'A100',
+  pciBusId: null,
+  health: 'ok',
+  healthReason: null,
+  memory: { totalBytes: 80, usedBytes: 0, freeBytes: 80, reservedBytes: 0 },
+  powerWatts: null,
+  powerLimitWatts: null,
+  utilizationPercent: null,
+  temperatureCelsius: null,
+  computeMode: 'default',
+  displayActive: false,
+  migEnabled: false,
+  migInstances: [],
+  processes: [],
+};
 
-  test('MIG without an instance is a warning', () => {
-    expect(found([{ ...whole, migEnabled: true }])).toEqual(['gpus', 'mig-empty']);
-  });
+test('a driver without a GPU is a problem', () => {
+  expect(found([])).toEqual(['no-gpus']);
+  expect(found([whole])).toEqual(['gpus']);
+});
 
-  test('lists of GPUs are written in words', () => {
-    const words = (...indices: number[]) => list(indices.map((index) => ({ index })));
-    expect(words(3)).toBe('GPU 3');
-    expect(list([{ index: 1 }, { index: 1, instance: 2 }, { index: 0, instance: 2 }])).toBe('GPUs 1 and 0:2');
-    expect(words(1, 0)).toBe('GPUs 0 and 1');
-    expect(words(0, 1, 2, 3, 7)).toBe('GPUs 0 to 3 and 7');
-    expect(words(0, 2, 3)).toBe('GPUs 0, 2 and 3');
-  });
+test('MIG without an instance is a warning', () => {
+  expect(found([{ ...whole, migEnabled: true }])).toEqual(['gpus', 'mig-empty']);
+});
+
+test('lists of GPUs are written in words', () => {
+  const words = (...indices: number[]) => list(indices.map((index) => ({ index })));
+  expect(words(3)).toBe('GPU 3');
+  expect(list([{ index: 1 }, { index: 1, instance: 2 }, { index: 0, instance: 2 }])).toBe('GPUs 1 and 0:2');
+  expect(words(1, 0)).toBe('GPUs 0 and 1');
+  expect(words(0, 1, 2, 3, 7)).toBe('GPUs 0 to 3 and 7');
+  expect(words(0, 2, 3)).toBe('GPUs 0, 2 and 3');
 });

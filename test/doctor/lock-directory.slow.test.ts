@@ -82,8 +82,8 @@ async function makeLeaseFiles(): Promise<void> {
   expect(made.code).toBe(0);
 }
 
-describe('the doctor says who named the lock directory', () => {
-  test('the variable, or the option', async () => {
+describe('the doctor says that the lock directory is named', () => {
+  test('by the variable, or the option', async () => {
     makeDirectory();
     const named = await examine();
     expect(said(named, 'lock-directory')).toContain(
@@ -94,7 +94,7 @@ describe('the doctor says who named the lock directory', () => {
     expect(findings.find(({ id }) => id === 'lock-directory')?.text).toContain('(named by --lock-dir)');
   });
 
-  test('the configuration file', async () => {
+  test('by the configuration file', async () => {
     makeDirectory();
     const file = join(machine.directory, 'config.yaml');
     writeFileSync(file, `lockDirectory: ${directory}\n`);

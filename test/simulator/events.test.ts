@@ -23,7 +23,7 @@ test('an XID error wakes who waits, and tells the GPU', async () => {
   expect(await session.do('nvml.wait(events, 0)')).toBe(TIMEOUT);
 });
 
-test('events of before are none; later ones are told in order, in every set and process', async () => {
+test('a set of events tells only later ones, in order, in every process', async () => {
   machine.set('gpu=0', 'xid=13');
   const other = machine.session();
   await other.do('nvml.init() or nvml.kept(0)');
@@ -43,7 +43,7 @@ test('events of before are none; later ones are told in order, in every set and 
   expect(await session.do('nvml.wait(events, 0)')).toBe(TIMEOUT);
 });
 
-test('a GPU that is lost: XID 79, and then the wait says so', async () => {
+test('a lost GPU sends XID 79, and then the wait fails', async () => {
   await session.do('events = nvml.event_set(0, 1)');
   machine.set('gpu=1', 'lost=on');
   expect(await session.do('[nvml.wait(events, 0) for _ in range(2)]')).toEqual([
@@ -64,7 +64,7 @@ test('waiting takes its time, and no processor', async () => {
   expect(busy).toBeLessThan(0.1);
 });
 
-test('the older function, sets that are no sets, and events that this GPU has not', async () => {
+test('the older function works; freed sets and unsupported events are refused', async () => {
   await session.do('events = nvml.event_set(0)');
   machine.set('gpu=0', 'xid=79');
   expect(await session.do('nvml.wait(events, 0, nvml.EventV1, "")')).toEqual({ gpu: 0, xid: 79 });
@@ -74,7 +74,7 @@ test('the older function, sets that are no sets, and events that this GPU has no
   expect(await session.do('nvml.ask("SupportedEventTypes", 0, type=nvml.c_ulonglong)')).toBe(0b1011);
 });
 
-test('faults of waiting', async () => {
+test('a wait has the errors and the latency that are set', async () => {
   await session.do('events = nvml.event_set(0)');
   machine.set('gpu=0', 'error=events:999');
   expect(await session.do('nvml.wait(events, 0)')).toBe(999);

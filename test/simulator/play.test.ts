@@ -56,7 +56,7 @@ describe('simulate play', () => {
     expect(await play(path, '--speed=1000')).toMatchObject({ code: 0, stderr: '' });
   });
 
-  test('it prints each step and what became of it', async () => {
+  test('each step and what became of it are printed', async () => {
     const { code, stdout } = await play(join(scenarios, 'gpu-dies.yaml'), '--speed=1000');
     expect(code).toBe(0);
     expect(stdout).toContain('    0 s  occupy   train on GPU 1, with 60 GiB\n');
@@ -149,7 +149,7 @@ describe('simulate play', () => {
     expect(machine.processes(0)).toEqual([]);
   });
 
-  test('the machine is that of the command line, else the file, else the environment; a file beside the scenario', async () => {
+  test('the machine comes from the command line, else the scenario, else the environment', async () => {
     writeFileSync(join(machine.directory, 'server.conf'), '[gpu]\nname = NVIDIA H200\n');
     const path = write('machine: ./server.conf\nsteps:\n  - { at: 0s, occupy: { gpu: 1 } }\n');
     expect((await play(path)).stderr).toMatch(
@@ -247,7 +247,7 @@ describe('mistakes in a scenario are found before anything happens', () => {
     expect(code).toBe(78);
   });
 
-  test('arguments', async () => {
+  test('mistakes in arguments are found, too', async () => {
     expect((await machine.runCommand(['simulate', 'play'])).stderr).toMatch(/which scenario\? Name one file/);
     expect((await play('/nonexistent.yaml')).stderr).toMatch(
       /nonexistent\.yaml: it can't be read \(ENOENT\); name a scenario/,

@@ -48,7 +48,7 @@ describe('readings follow what runs on the GPU', () => {
     reasons: 1,
   };
 
-  test('a process that computes: high clocks, power and heat, until it ends', async () => {
+  test('a process that computes raises clocks, power and heat, until it ends', async () => {
     const { machine, session } = await open('2');
     expect(await readings(session, 0)).toEqual(idle);
     const child = await machine.occupy('0', '--utilization', '80');
@@ -130,7 +130,7 @@ describe('readings follow what runs on the GPU', () => {
   });
 });
 
-test('h200x8: what monitors ask for', async () => {
+test('the machine h200x8 answers what monitors ask for', async () => {
   const { session } = await open('h200x8');
   for (const [code, answer] of [
     ['nvml.ask("Brand", 0)', 14],
@@ -180,7 +180,7 @@ test('h200x8: what monitors ask for', async () => {
   expect(await session.do('[nvml.bits("MemoryAffinity", i, 0) for i in (0, 7)]')).toEqual([[0], [1]]);
 });
 
-test('cards lack what they lack', async () => {
+test('a card answers only what its model supports', async () => {
   const questions = ['FanSpeed', 'NumFans', 'Serial', 'EccMode', 'PowerUsage', 'NvLinkState'];
   const about = (gpu: number) =>
     `[nvml.ask("FanSpeed", ${gpu}), nvml.ask("NumFans", ${gpu}), nvml.text("GetSerial", ${gpu}), nvml.ask("EccMode", ${gpu}, outs=2),
@@ -215,7 +215,7 @@ test('a fan turns faster as the GPU gets hotter', async () => {
   expect(await session.do('[nvml.ask("FanSpeed_v2", 0, i) for i in (0, 1)]')).toEqual([93, { code: 2 }]);
 });
 
-test('jetson: hardly anything', async () => {
+test('the machine jetson answers hardly anything', async () => {
   const { session } = await open('jetson');
   for (const code of [
     'nvml.ask("ClockInfo", 0, 1)',
@@ -250,13 +250,16 @@ test.each([
   ['old-driver', 5, ABSENT, ABSENT],
   ['early-r535', 7, 108 * 64, ABSENT],
   ['1', 9, 132 * 128, { margin: 57 }],
-])('%s: functions that its driver has', async (name, architecture, cores, margin) => {
-  const { session } = await open(name);
-  expect(await session.do('nvml.ask("Architecture", 0)')).toEqual(architecture);
-  expect(await session.do('nvml.ask("NumGpuCores", 0)')).toEqual(cores);
-  expect(await session.do('nvml.structure("MarginTemperature", 0, nvml.Margin)')).toEqual(margin);
-  expect(await session.do('nvml.ask("CurrentClocksThrottleReasons", 0, type=nvml.c_ulonglong)')).toBe(1);
-});
+])(
+  'the machine %s has the functions of its driver, and no others',
+  async (name, architecture, cores, margin) => {
+    const { session } = await open(name);
+    expect(await session.do('nvml.ask("Architecture", 0)')).toEqual(architecture);
+    expect(await session.do('nvml.ask("NumGpuCores", 0)')).toEqual(cores);
+    expect(await session.do('nvml.structure("MarginTemperature", 0, nvml.Margin)')).toEqual(margin);
+    expect(await session.do('nvml.ask("CurrentClocksThrottleReasons", 0, type=nvml.c_ulonglong)')).toBe(1);
+  },
+);
 
 test('faults reach the groups of getters', async () => {
   const { machine, session } = await open('2');
