@@ -74,7 +74,7 @@ describe('on a machine', () => {
   });
 
   test.skipIf(!canMoveClock)(
-    'half an hour later it is idle for so long [needs a time namespace]',
+    'half an hour later, a GPU is idle for half an hour [needs a time namespace]',
     async () => {
       const later = () => machine.run(halfAnHourLater([process.execPath, command, 'status']));
       machine.startCommand(['run', '-n1', '--', 'sleep', '1000']);

@@ -284,7 +284,7 @@ describe('gpu_lock', () => {
       }
     });
 
-    test('costs a claim no wait where nobody uses safe-gpu', async () => {
+    test('costs a claim no wait where nobody uses gpu_lock', async () => {
       const { stdout, stderr } = await machine.run([process.execPath, fixture('quickest-claim.mjs')]);
       expect([Number(stdout), stderr]).toEqual([expect.toSatisfy((time: number) => time < 100), '']);
     });

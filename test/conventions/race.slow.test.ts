@@ -130,7 +130,9 @@ async function claimAtOnce(slow: boolean): Promise<{ violations: number; own: nu
   return found;
 }
 
-test('safe-gpu’s programs and ours claim at once', { timeout: (SECONDS + 60) * 1000 }, async () => {
+test('safe-gpu’s programs and ours claim at once: no GPU is held twice', {
+  timeout: (SECONDS + 60) * 1000,
+}, async () => {
   machine = new Machine(2);
   process.env.GPU_OWNER_CONVENTIONS = 'safe-gpu';
   try {
@@ -143,7 +145,7 @@ test('safe-gpu’s programs and ours claim at once', { timeout: (SECONDS + 60) *
   }
 });
 
-test('without the convention it goes wrong, and the witness sees it', {
+test('the witness sees that GPUs are held twice without the convention safe-gpu', {
   timeout: 150_000,
 }, async () => {
   machine = new Machine(2);
@@ -157,7 +159,7 @@ test('without the convention it goes wrong, and the witness sees it', {
   }
 });
 
-test('the witness would see it: without the convention GPUs are held twice', async () => {
+test('the witness sees that GPUs are held twice without the convention gpu_lock', async () => {
   machine = new Machine(1);
   const directory = directoryOf(machine, 'gpu_lock');
   const witness = randomBytes(8).toString('hex');

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseRecords } from '../../lib/fleet/records.ts';
 import { Machine } from '../support/machine.ts';
 
-describe('command', () => {
+describe('--hosts', () => {
   let machine: Machine;
   let started: string;
   beforeEach(() => {
@@ -49,7 +49,7 @@ describe('command', () => {
   });
 
   test.each(['a', 'alice@gpu-3.example.org', '10.0.0.3', 'fe80::1%eth0', 'rüstig', '__proto__'])(
-    '%s is a name',
+    '%s is a name of a host',
     async (name) => {
       const { code, stdout } = await run('status', '--hosts', name, '--json');
       expect(code).toBe(69);
