@@ -95,7 +95,7 @@ TEST("no memory for the allocation on the second GPU: its context goes as well")
   CHECK_EQUAL(listed(1), 0);
 }
 
-TEST("a GPU that CUDA doesn't show") {
+TEST("a GPU that CUDA doesn't show is refused, and no other is taken") {
   const tests::SimulatedMachine machine("2");
   setenv("CUDA_VISIBLE_DEVICES", uuid(0).c_str(), 1);
   Placeholder placeholder;
@@ -106,7 +106,7 @@ TEST("a GPU that CUDA doesn't show") {
   CHECK_EQUAL(listed(0), 0);
 }
 
-TEST("no GPU that CUDA shows") {
+TEST("a GPU is refused if CUDA shows none") {
   const tests::SimulatedMachine machine("2");
   setenv("CUDA_VISIBLE_DEVICES", "", 1);
   Placeholder placeholder;
@@ -161,7 +161,7 @@ TEST("two on the same GPU share its context; it goes with the last") {
   CHECK_EQUAL(listed(0), 0);
 }
 
-TEST("an allocation on a GPU that is lost") {
+TEST("an allocation on a lost GPU fails, and no other GPU is taken") {
   const tests::SimulatedMachine machine("2");
   machine.set("gpu=1 lost=on");
   Placeholder placeholder;
@@ -170,7 +170,7 @@ TEST("an allocation on a GPU that is lost") {
   CHECK_EQUAL(listed(0), 0);
 }
 
-TEST("a MIG instance") {
+TEST("a MIG instance can be taken") {
   const tests::SimulatedMachine machine("a100x4-mig");
   nvml::Library nvml;
   REQUIRE(nvml.load(tests::simulated_nvml()));
@@ -209,7 +209,7 @@ std::vector<std::string> show_instances() {
 
 }  // namespace
 
-TEST("several MIG instances in one process") {
+TEST("several MIG instances can be taken in one process") {
   const tests::SimulatedMachine machine("a100x4-mig");
   Placeholder placeholder;
   CHECK_EQUAL(placeholder.take(library(), show_instances(), kBytes).code, cuda::SUCCESS);

@@ -12,7 +12,7 @@ bool mapped() { return tests::contents_of("/proc/self/maps").find("libcuda.so.1"
 
 }  // namespace
 
-TEST("not loaded, loaded, initialised") {
+TEST("the state is not loaded, then loaded, then initialised") {
   const tests::SimulatedMachine machine("2");
   CHECK_EQUAL(state(tests::simulated_cuda()), State::not_loaded);
   CHECK_EQUAL(state(""), State::not_loaded);

@@ -127,14 +127,14 @@ TEST("somebody else's file that may only be read can be probed") {
   CHECK(tests::opened().open_for_probe("file") >= 0);
 }
 
-TEST("somebody else's private file") {
+TEST("somebody else's private file is refused") {
   tests::write_file(path(), "content");
   chmod(path().c_str(), 0600);
   tests::become_nobody();
   check_refused(-EACCES);
 }
 
-TEST("somebody else's directory") {
+TEST("a new file in somebody else's directory is refused") {
   tests::become_nobody();
   CHECK_EQUAL(tests::opened().open_shared("file", kSize), -EACCES);
 }
@@ -168,7 +168,7 @@ TEST("a full file system: an error, and no file without its space") {
   CHECK_EQUAL(write_block(again, block, sizeof block), 0);
 }
 
-TEST("a file system that is read-only") {
+TEST("a file or directory on a read-only file system is refused") {
   const std::string disk = tests::path_of("disk");
   tests::mount_small(disk, 64);
   if (mount("none", disk.c_str(), "none", MS_REMOUNT | MS_RDONLY, nullptr) != 0) tests::skip("it can't be made so");
@@ -176,7 +176,7 @@ TEST("a file system that is read-only") {
   CHECK_EQUAL(Directory().make(disk + "/locks", 01777), -EROFS);
 }
 
-TEST("the type of a file system") {
+TEST("the type of a file system is told") {
   const std::string disk = tests::path_of("disk");
   tests::mount_small(disk, 64);
   CHECK_EQUAL(file_system_type(disk.c_str()), int64_t{0x01021994});  // tmpfs

@@ -104,7 +104,7 @@ TEST("probes never make others fail") {
   tests::kill_and_wait(prober);
 }
 
-TEST("a descriptor that can't be asked") {
+TEST("a descriptor that can't be asked is an error") {
   Conflict conflict;
   CHECK_EQUAL(probe(-1, Mode::shared, {0, 0}, conflict), EBADF);
   CHECK(!conflict.exists);

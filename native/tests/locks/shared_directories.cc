@@ -104,7 +104,7 @@ void check_way() {
 
 TEST("a new directory has mode 1777 under umask 077, which stays") { check_new_directory(); }
 
-TEST("the same on a kernel that can't refuse links") {
+TEST("a new directory has mode 1777 on a kernel that can't refuse links") {
   tests::refuse(kOpenat2, ENOSYS);
   check_new_directory();
 }
@@ -169,7 +169,7 @@ TEST("a parent that is missing, or is no directory, is an error that leaves noth
   CHECK_EQUAL(tests::entries(tests::directory()), 1);
 }
 
-TEST("a parent that isn't ours") {
+TEST("a directory in a parent that isn't ours is refused") {
   chmod(tests::directory().c_str(), 0755);
   tests::become_nobody();
   CHECK_EQUAL(make(path()), -EACCES);
@@ -181,14 +181,14 @@ TEST("a directory of others has the mode that they need, whatever the umask") {
   CHECK_EQUAL(mode_of(path()), static_cast<mode_t>(S_IFDIR | 0777));
 }
 
-TEST("the way to a directory") { check_way(); }
+TEST("the way to a directory may have dots and links, and the directory itself is no link") { check_way(); }
 
-TEST("the same on a kernel that can't refuse links") {
+TEST("the way to a directory has the same rules on a kernel that can't refuse links") {
   tests::refuse(kOpenat2, ENOSYS);
   check_way();
 }
 
-TEST("the same in a container that refuses what it doesn't know") {
+TEST("the way to a directory has the same rules in a container that refuses what it doesn't know") {
   tests::refuse(kOpenat2, EPERM);
   check_way();
 }
@@ -197,7 +197,7 @@ TEST("a link of ours on the way, where nobody else can put any, is followed") {
   CHECK_EQUAL(through_link(0755, geteuid(), geteuid()), 0);
 }
 
-TEST("the same in a sticky directory") { CHECK_EQUAL(through_link(01777, geteuid(), geteuid()), 0); }
+TEST("a link of ours in a sticky directory is followed") { CHECK_EQUAL(through_link(01777, geteuid(), geteuid()), 0); }
 
 TEST("a link where everybody can put one is not followed") {
   CHECK_EQUAL(through_link(0777, geteuid(), geteuid()), -ELOOP);

@@ -87,29 +87,29 @@ void refuse_unnamed_files(int error) { tests::refuse(SYS_openat, error, 2, O_TMP
 
 TEST("a new file has its mode and its size under umask 077") { check_new_file(); }
 
-TEST("the same on a file system without unnamed files") {
+TEST("a new file has its mode and its size without unnamed files in its file system") {
   refuse_unnamed_files(EOPNOTSUPP);
   check_new_file();
 }
 
-TEST("the same where the kernel takes an unnamed file for a directory") {
+TEST("a new file has its mode and its size where the kernel takes an unnamed file for a directory") {
   refuse_unnamed_files(EISDIR);
   check_new_file();
 }
 
-TEST("the same on a file system that can't reserve space") {
+TEST("a new file has its mode and its size on a file system that can't reserve space") {
   tests::refuse(SYS_fallocate, EOPNOTSUPP);
   check_new_file();
 }
 
 TEST("processes that make a file at the same moment get the same one") { check_race(); }
 
-TEST("the same on a file system without unnamed files") {
+TEST("processes that make a file at the same moment get the same one without unnamed files in its file system") {
   refuse_unnamed_files(EOPNOTSUPP);
   check_race();
 }
 
-TEST("the same on a file system that can't rename without replacing either") {
+TEST("a new file is whole, and the same for all, on a file system that can't rename without replacing either") {
   refuse_unnamed_files(EOPNOTSUPP);
   tests::refuse(SYS_renameat2, EINVAL);
   check_new_file();
@@ -165,7 +165,7 @@ TEST("a file that exists is taken as it is") {
   CHECK_EQUAL(tests::contents_of(path()), "content");
 }
 
-TEST("a file of no size") {
+TEST("a file of no size can be made") {
   const int file = tests::opened().open_shared("file", 0);
   REQUIRE(file >= 0);
   CHECK_EQUAL(status_of(file).st_size, 0);
