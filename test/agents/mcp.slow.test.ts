@@ -1,6 +1,6 @@
 // `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -111,13 +111,6 @@ async function end(agent: Agent, job: number | string): Promise<Json> {
   }
 }
 
-const untilFile = (name: string) => [
-  'sh',
-  '-c',
-  `while [ ! -e ${join(machine.directory, name)} ]; do sleep 0.02; done`,
-];
-const letGo = (name: string) => writeFileSync(join(machine.directory, name), '');
-
 const MAX_TRIES = 3;
 
 /**
@@ -138,7 +131,7 @@ describe('an agent', () => {
     expect(agent.tools).toEqual(TOOLS);
     expect(agent.instructions).toMatch(/shared/);
     expect(await agent.call('gpu_status')).toMatchObject({ free: 2, gpus: [{ state: 'free' }, {}] });
-    const words = untilFile('go');
+    const words = machine.untilFile('go');
     words[2] += '; echo "$LETTERS on $CUDA_VISIBLE_DEVICES"; exit 3';
     const { job } = await agent.call('submit_job', {
       command: words,
@@ -166,7 +159,7 @@ describe('an agent', () => {
       requests: [{ job: next.job.id, gpus: 1 }],
     });
     expect(await agent.call('wait_job', { job: 'train', seconds: 0.2 })).toMatchObject({ hasEnded: false });
-    letGo('go');
+    machine.touch('go');
     // More than clients wait is no mistake.
     expect(await agent.call('wait_job', { job: 'train', seconds: 600 })).toMatchObject({ hasEnded: true });
     expect(await end(agent, 'train')).toMatchObject({ state: 'failed', exitCode: 3 });
@@ -270,7 +263,7 @@ describe('an agent', () => {
 
   test('keeps its server while jobs cannot be read', async () => {
     const agent = await Agent.start();
-    const { job } = await agent.call('submit_job', { command: untilFile('go') });
+    const { job } = await agent.call('submit_job', { command: machine.untilFile('go') });
     const told: Json[] = [];
     const options = { onprogress: (progress: Json) => told.push(progress) };
     const waiting = agent.call('wait_job', { job: job.id, seconds: 12 }, options).catch(() => null);
@@ -280,12 +273,12 @@ describe('an agent', () => {
     await waiting;
     renameSync(gone, state);
     expect((await agent.call('list_jobs')).jobs).toMatchObject([{ id: job.id, state: 'running' }]);
-    letGo('go');
+    machine.touch('go');
   });
 
   test('finds its jobs again after its server was killed with -9', async () => {
     const first = await Agent.start();
-    await first.call('submit_job', { command: untilFile('go'), gpus: 2, name: 'running' });
+    await first.call('submit_job', { command: machine.untilFile('go'), gpus: 2, name: 'running' });
     await first.call('submit_job', { command: ['true'], name: 'waiting' });
     const waiting = first.call('wait_job', { job: 'waiting' }).catch(() => null);
     sendSignal(first.pid, 'SIGKILL');
@@ -295,7 +288,7 @@ describe('an agent', () => {
       { name: 'running', state: 'running' },
       { name: 'waiting', state: 'waiting' },
     ]);
-    letGo('go');
+    machine.touch('go');
     expect(await end(second, 'waiting')).toMatchObject({ state: 'completed', exitCode: 0 });
   });
 

@@ -1,5 +1,5 @@
 // What is kept of jobs in the background: how many, how long, and how much of their output.
-import { existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, statSync, utimesSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
@@ -17,10 +17,6 @@ afterEach(async () => {
 });
 
 const path = (name: string) => join(machine.directory, name);
-const letGo = (name: string) => writeFileSync(path(name), '');
-/** A shell's words: it ends when the file is there. */
-const untilFile = (name: string) => ['sh', '-c', `while [ ! -e ${path(name)} ]; do sleep 0.02; done`];
-
 const states = async () => (await jobs.list()).map(({ id, state }: ListedJob) => `${id} ${state}`);
 
 /** Submits jobs, each after the end of the one before. */
@@ -31,7 +27,7 @@ async function submitAll(count: number, ...words: string[]): Promise<void> {
 describe('old jobs are removed', () => {
   test('by their number: not those that live', async () => {
     jobs = configured(machine, 'jobsKept: 3\n');
-    await jobs.submit(['--', ...untilFile('go')]);
+    await jobs.submit(['--', ...machine.untilFile('go')]);
     await jobs.reach(1, 'running');
     await submitAll(6, 'true');
     expect(await states()).toEqual(['1 running', '5 completed', '6 completed', '7 completed']);
@@ -40,7 +36,7 @@ describe('old jobs are removed', () => {
       ...Array(3).fill(false),
       true,
     ]);
-    letGo('go');
+    machine.touch('go');
     await jobs.wait(1);
     await submitAll(1, 'true');
     expect(await states()).toEqual(['6 completed', '7 completed', '8 completed']);
@@ -53,14 +49,14 @@ describe('old jobs are removed', () => {
       for (const name of names) utimesSync(join(jobs.directoryOf(1), '..', name), time, time);
     };
     await submitAll(1, 'true');
-    await jobs.submit(['--', ...untilFile('go')]);
-    await jobs.submit(['--', ...untilFile('never')]);
+    await jobs.submit(['--', ...machine.untilFile('go')]);
+    await jobs.submit(['--', ...machine.untilFile('never')]);
     await jobs.reach(2, 'running');
     await jobs.reach(3, 'running');
     // Two that were never finished: one by whoever was killed long ago, and one that is being made.
     for (const id of [5, 6]) mkdirSync(jobs.directoryOf(id));
     age('1', '1/job', '2', '2/job', '3', '3/job', '5');
-    letGo('go');
+    machine.touch('go');
     await jobs.wait(2);
     expect(await jobs.submit(['true'])).toBe(7);
     await jobs.wait(7);
@@ -88,11 +84,11 @@ describe('old jobs are removed', () => {
   test('not those that others are to follow, however few are kept', async () => {
     jobs = configured(machine, 'jobsKept: 2\n');
     await submitAll(1, 'true');
-    await jobs.submit(['-n2', '--', ...untilFile('go')]);
+    await jobs.submit(['-n2', '--', ...machine.untilFile('go')]);
     await jobs.reach(2, 'running');
     await jobs.submit(['--after-ok=1,2', '--', 'touch', path('following')]);
     for (let i = 0; i < 3; i++) await jobs.submit(['true']);
-    letGo('go');
+    machine.touch('go');
     await until(() => existsSync(path('following')) && jobs.processes().length === 0);
     await submitAll(1, 'true');
     expect(await states()).toEqual(['6 completed', '7 completed']);
@@ -141,13 +137,13 @@ describe('of a large output, the middle is cut out', () => {
 
   test('also while somebody follows it who is slow', async ({ skip }) => {
     if (!makesHoles(machine.directory)) skip('the file system frees no part of a file');
-    await jobs.submit(['--', 'sh', '-c', `echo begun; ${untilFile('go')[2]}; ${writing}; exit 5`]);
+    await jobs.submit(['--', 'sh', '-c', `echo begun; ${machine.untilFile('go')[2]}; ${writing}; exit 5`]);
     const following = machine.startCommand(['logs', '-f', '1']);
     const followed = finished(following);
     await output(following, /begun/);
     signalLiving(following.pid, 'SIGSTOP');
     await until(() => processState(following.pid as number) === 'T');
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(1)).toBe(5);
     await until(() => jobs.processes().length === 0); // its output is cut once more at the end
     signalLiving(following.pid, 'SIGCONT');

@@ -23,18 +23,13 @@ afterEach(async () => {
 });
 
 const file = (name: string) => join(machine.directory, name);
-const untilFile = (name: string, code: number) => [
-  'sh',
-  '-c',
-  `while [ ! -e ${file(name)} ]; do sleep 0.02; done; exit ${code}`,
-];
 const quoted = (words: readonly string[]) => words.map((word) => `'${word}'`).join(' ');
 const submit = (words: readonly string[]) => quoted([process.execPath, command, 'submit', '--', ...words]);
 
 /** One that runs, one that waits for GPUs, and one that follows: each goes on, and ends as it should. */
 const THREE = () =>
   [
-    submit(['-n2', '--', ...untilFile('go', 3)]).replace("'--' '-n2'", "'-n2'"),
+    submit(['-n2', '--', ...machine.untilFile('go', 3)]).replace("'--' '-n2'", "'-n2'"),
     submit(['sh', '-c', 'exit 4']),
     submit(['sh', '-c', 'exit 5']).replace("'submit'", "'submit' '--after=1'"),
   ].join(' && ');
@@ -49,7 +44,7 @@ async function expectToGoOn() {
     },
     () => `job 2 to be the first that waits: ${JSON.stringify(listed)}`,
   );
-  writeFileSync(file('go'), '');
+  machine.touch('go');
   expect(await jobs.wait(1)).toBe(3);
   expect(await jobs.wait(2)).toBe(4);
   expect(await jobs.wait(3)).toBe(5);
@@ -151,7 +146,7 @@ exec "$@"`;
     });
 
     test('with linger, a job runs in a scope of the service manager, is seen and cancelled', async () => {
-      expect(await inLogin(true, true, ['submit', '--', ...untilFile('go', 3)])).toMatchObject({
+      expect(await inLogin(true, true, ['submit', '--', ...machine.untilFile('go', 3)])).toMatchObject({
         code: 0,
         stdout: '1\n',
         stderr: '',
@@ -165,7 +160,7 @@ exec "$@"`;
         stderr: '',
       });
       expect((await jobs.find(2)).state).toBe('waiting');
-      writeFileSync(file('go'), '');
+      machine.touch('go');
       expect(await jobs.wait(2)).toBe(4);
       expect(await jobs.wait(1)).toBe(3);
       expect(await inLogin(true, true, ['submit', '--', 'sleep', '600'])).toMatchObject({

@@ -1,5 +1,5 @@
 // Jobs of another user: what can be seen of them, and that nothing can be done to them. Neither of the two is root.
-import { chmodSync, readdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
@@ -20,18 +20,16 @@ afterEach(async () => {
   await machine.close();
 });
 
-const go = () => join(machine.directory, 'go');
-const untilGo = () => ['--', 'sh', '-c', `echo begun; while [ ! -e ${go()} ]; do sleep 0.02; done; exit 3`];
-
 describe.skipIf(whyNotNobody())("another user's jobs", () => {
   beforeEach(async () => {
-    await owner.submit(['--name', 'runs', '--note', 'theirs', '-n2', ...untilGo()]);
+    const words = machine.untilFile('go', 3, 'echo begun; ');
+    await owner.submit(['--name', 'runs', '--note', 'theirs', '-n2', '--', ...words]);
     await owner.reach(1, 'running');
     await owner.submit(['--name', 'waits', 'true']);
   });
   const endWell = async () => {
     expect((await owner.list()).map(({ state }) => state)).toEqual(['running', 'waiting']);
-    writeFileSync(go(), '');
+    machine.touch('go');
     expect(await owner.wait(1)).toBe(3);
     expect(await owner.wait(2)).toBe(0);
   };

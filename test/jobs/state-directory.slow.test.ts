@@ -41,19 +41,6 @@ afterEach(async () => {
   await machine.close();
 });
 
-/** A shell's words: it ends with the code when the file is there. */
-function untilFile(name: string, code = 0, first = ''): string[] {
-  return [
-    'sh',
-    '-c',
-    `${first}while [ ! -e ${join(machine.directory, name)} ]; do sleep 0.02; done; exit ${code}`,
-  ];
-}
-
-function letGo(name: string): void {
-  writeFileSync(join(machine.directory, name), '');
-}
-
 const states = async (from = jobs): Promise<string[]> =>
   (await from.list()).map(({ id, state }: ListedJob) => `${id} ${state}`);
 
@@ -96,17 +83,17 @@ describe.skipIf(!canMount())('a full disk [needs root, to mount a small one]', (
   });
 
   test('jobs that were submitted before start, end and are cancelled as otherwise', async () => {
-    const running = await jobs.submit(['-n2', '--', ...untilFile('go', 5)]);
-    const waiting = await jobs.submit(['--', ...untilFile('go', 6)]);
+    const running = await jobs.submit(['-n2', '--', ...machine.untilFile('go', 5)]);
+    const waiting = await jobs.submit(['--', ...machine.untilFile('go', 6)]);
     const following = await jobs.submit(['--after', String(running), '--', 'sh', '-c', 'exit 7']);
     const cancelled = await jobs.submit(['true']);
-    const stubborn = await jobs.submit(['--after', String(running), '--', ...untilFile('never')]);
+    const stubborn = await jobs.submit(['--after', String(running), '--', ...machine.untilFile('never')]);
     await jobs.reach(running, 'running');
     await until(async () => (await jobs.find(cancelled)).position === 2);
     fill();
     expect(await states()).toEqual(['1 running', '2 waiting', '3 waiting', '4 waiting', '5 waiting']);
     expect(await jobs.run(['cancel', String(cancelled)])).toMatchObject({ code: 0, stderr: '' });
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(running)).toBe(5);
     expect(await jobs.wait(waiting)).toBe(6);
     expect(await jobs.wait(following)).toBe(7);
@@ -161,7 +148,7 @@ describe('a restart of the machine', () => {
       await until(async () => (await jobs.find(4)).position === 1);
       await jobs.end();
       if (files === 'lock files are gone') removeDirectory(machine.lockDirectory);
-      letGo('go');
+      machine.touch('go');
 
       const run = (args: string[]) => machine.run(inNewBoot([process.execPath, command, ...args]));
       const list = async () => JSON.parse((await run(['jobs', '--all', '--json'])).stdout);
@@ -193,26 +180,26 @@ describe('a restart of the machine', () => {
 
 describe('a lock directory whose files are removed', () => {
   test('states stay right, jobs are cancelled, and dependants wait', async () => {
-    const first = await jobs.submit(['-n2', '--', ...untilFile('go', 4)]);
+    const first = await jobs.submit(['-n2', '--', ...machine.untilFile('go', 4)]);
     await jobs.reach(first, 'running');
-    const before = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
+    const before = await jobs.submit(['--after', String(first), '--', ...machine.untilFile('after', 0)]);
     const waiting = await jobs.submit(['true']);
     await until(async () => (await jobs.find(waiting)).position === 1);
     removeDirectory(machine.lockDirectory);
     expect(await states()).toEqual(['1 running', '2 waiting', '3 waiting']);
-    const after = await jobs.submit(['--after', String(first), '--', ...untilFile('after', 0)]);
+    const after = await jobs.submit(['--after', String(first), '--', ...machine.untilFile('after', 0)]);
     await until(async () => existsSync(machine.lockDirectory)); // another file now
     expect(await jobs.run(['cancel', String(waiting)])).toMatchObject({ code: 0, stderr: '' });
     expect((await jobs.run(['wait', '--timeout', '700ms', String(after)])).code).toBe(75);
     expect(await states()).toEqual(['1 running', '2 waiting', '3 cancelled', '4 waiting']);
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(first)).toBe(4);
-    letGo('after');
+    machine.touch('after');
     expect(await jobs.wait(before, after)).toBe(0);
   });
 
   test('a command whose keeper was killed too is seen and ended', async () => {
-    const id = await jobs.submit(['--', ...untilFile('go')]);
+    const id = await jobs.submit(['--', ...machine.untilFile('go')]);
     await jobs.reach(id, 'running');
     const record = () => readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(4096, 4608);
     const end = () => JSON.parse(record());
@@ -243,9 +230,9 @@ describe('the state directory', () => {
 
   test.skipIf(noNobody)('may become unreadable while jobs live', async () => {
     const own = new Jobs(machine, { uid: NOBODY });
-    expect(await own.submit(['-n2', '--', ...untilFile('go', 3)])).toBe(1);
+    expect(await own.submit(['-n2', '--', ...machine.untilFile('go', 3)])).toBe(1);
     await own.reach(1, 'running');
-    expect(await own.submit(['--', ...untilFile('go', 4)])).toBe(2);
+    expect(await own.submit(['--', ...machine.untilFile('go', 4)])).toBe(2);
     expect(await own.submit(['--after', '1', '--', 'sh', '-c', 'exit 5'])).toBe(3);
     await until(async () => (await own.find(2)).position === 1);
     const directory = join(own.directoryOf(1), '..');
@@ -258,7 +245,7 @@ describe('the state directory', () => {
       });
       expect(stderr).toMatch(/permission denied|no job/);
     }
-    letGo('go');
+    machine.touch('go');
     await until(() => own.processes().length === 0);
     chmodSync(directory, 0o700);
     expect((await own.list()).map(({ state, exitCode }: ListedJob) => [state, exitCode])).toEqual([
@@ -270,7 +257,7 @@ describe('the state directory', () => {
 
   test('may be removed while jobs live: they go on, and their GPUs are free afterwards', async () => {
     const told = join(machine.directory, 'told');
-    await jobs.submit(['-n2', '--', ...untilFile('go', 3, `trap 'echo 1 >>${told}' EXIT; `)]);
+    await jobs.submit(['-n2', '--', ...machine.untilFile('go', 3, `trap 'echo 1 >>${told}' EXIT; `)]);
     await jobs.reach(1, 'running');
     await jobs.submit(['--', 'sh', '-c', `echo 2 >>${told}`]);
     await until(async () => (await jobs.find(2)).position === 1);
@@ -279,7 +266,7 @@ describe('the state directory', () => {
       [null, 'running'],
       [null, 'waiting'],
     ]);
-    letGo('go');
+    machine.touch('go');
     await until(() => jobs.processes().length === 0);
     expect(readFileSync(told, 'utf8')).toBe('1\n2\n');
     expect(await machine.states()).toEqual(['free', 'free']);
@@ -289,12 +276,12 @@ describe('the state directory', () => {
     const other = new Jobs(machine, { env: { XDG_STATE_HOME: join(machine.directory, 'other') } });
     await jobs.submit(['true']);
     await jobs.wait(1);
-    expect(await other.submit(['--', ...untilFile('go')])).toBe(1);
+    expect(await other.submit(['--', ...machine.untilFile('go')])).toBe(1);
     await other.reach(1, 'running');
     expect((await jobs.find(1)).state).toBe('completed');
     expect((await jobs.run(['cancel', '1'])).stderr).toMatch(/had ended already/);
     expect((await other.find(1)).state).toBe('running');
-    letGo('go');
+    machine.touch('go');
     expect(await other.wait(1)).toBe(0);
   });
 });
@@ -324,9 +311,9 @@ describe.skipIf(noNobody)('another user in the lock directory', () => {
       lockers.push(locker);
       await output(locker, /locked/);
     }
-    const id = await jobs.submit(['--', ...untilFile('go', 2)]);
+    const id = await jobs.submit(['--', ...machine.untilFile('go', 2)]);
     await jobs.reach(id, 'running');
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(id)).toBe(2);
   });
 
@@ -364,7 +351,7 @@ while True: time.sleep(1000)`;
     block(progress, 3584) + block({}, 512) + block(end, 512) + block({}, 512) + JSON.stringify(request);
 
   test('no innocent process is ever signalled, and every command answers', async () => {
-    const good = await jobs.submit(['--', ...untilFile('go')]);
+    const good = await jobs.submit(['--', ...machine.untilFile('go')]);
     await jobs.reach(good, 'running');
     const ended = await jobs.submit(['true']);
     await jobs.wait(ended);
@@ -523,12 +510,12 @@ describe('words', () => {
   test('a directory that is gone at the start is no hindrance; one that is gone at the submission is said', async () => {
     const directory = join(machine.directory, 'short-lived');
     mkdirSync(directory);
-    await jobs.submit(['-n2', '--', ...untilFile('go')], { cwd: directory });
+    await jobs.submit(['-n2', '--', ...machine.untilFile('go')], { cwd: directory });
     await jobs.submit(['--', 'sh', '-c', 'exit 3'], { cwd: directory });
     await jobs.submit(['--after', '1', '--', 'sh', '-c', 'exit 4'], { cwd: directory });
     await until(async () => (await jobs.find(2)).position === 1);
     rmSync(directory, { recursive: true });
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(2)).toBe(3);
     expect(await jobs.wait(3)).toBe(4);
     const { stderr } = await machine.run([
@@ -591,12 +578,12 @@ describe('--output', () => {
   test('a directory that vanishes takes the output with it, and not the job', async () => {
     const directory = join(machine.directory, 'logs');
     mkdirSync(directory);
-    await jobs.submit(['--output', 'logs/%j', '--', ...untilFile('go', 4, 'echo begun; ')], {
+    await jobs.submit(['--output', 'logs/%j', '--', ...machine.untilFile('go', 4, 'echo begun; ')], {
       cwd: machine.directory,
     });
     await jobs.reach(1, 'running');
     rmSync(directory, { recursive: true });
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(1)).toBe(4);
     expectSentence(await jobs.run(['logs', '1']), 64, /can't be read/);
     expectSentence(await jobs.run(['resubmit', '1']), 64, /does not exist/);

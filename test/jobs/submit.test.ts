@@ -18,15 +18,6 @@ afterEach(async () => {
   await machine.close();
 });
 
-/** A command that ends when the file is there. */
-function untilFile(name: string): string[] {
-  return ['sh', '-c', `while [ ! -e ${join(machine.directory, name)} ]; do sleep 0.02; done`];
-}
-
-function letGo(name: string): void {
-  writeFileSync(join(machine.directory, name), '');
-}
-
 test('a job runs in the background: its number, state, exit code and output', async () => {
   const id = await jobs.submit([
     '--name',
@@ -37,7 +28,7 @@ test('a job runs in the background: its number, state, exit code and output', as
     '--',
     'sh',
     '-c',
-    `echo out; echo err >&2; ${untilFile('go')[2]}; exit 3`,
+    `echo out; echo err >&2; ${machine.untilFile('go')[2]}; exit 3`,
   ]);
   expect(id).toBe(1);
   expect(await jobs.reach(id, 'running')).toMatchObject({
@@ -51,7 +42,7 @@ test('a job runs in the background: its number, state, exit code and output', as
     ended: null,
   });
   expect((await machine.status())[0].lease).toMatchObject({ job: 1, name: 'first', note: 'for the paper' });
-  letGo('go');
+  machine.touch('go');
   expect(await jobs.wait('first')).toBe(3);
   expect(await jobs.find(id)).toMatchObject({
     state: 'failed',
@@ -151,8 +142,8 @@ describe('submit refuses at once', () => {
 
 describe('order', () => {
   test('--after waits for the end, --after-ok for exit code 0', async () => {
-    const first = await jobs.submit(['--name', 'first', '--', ...untilFile('go'), ';', 'exit 1']);
-    const failing = await jobs.submit(['--', 'sh', '-c', `${untilFile('go')[2]}; exit 4`]);
+    const first = await jobs.submit(['--name', 'first', '--', ...machine.untilFile('go'), ';', 'exit 1']);
+    const failing = await jobs.submit(['--', 'sh', '-c', `${machine.untilFile('go')[2]}; exit 4`]);
     const after = await jobs.submit(['--after', 'first', '--after', String(failing), 'true']);
     const afterOk = await jobs.submit(['--after-ok', String(failing), 'true']);
     const afterThat = await jobs.submit(['--after-ok', String(afterOk), 'true']);
@@ -165,7 +156,7 @@ describe('order', () => {
     });
     // It stands in nobody's way.
     expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(after)).toBe(0);
     expect(await jobs.wait(afterOk)).toBe(143);
     expect(await jobs.find(afterOk)).toMatchObject({
@@ -200,7 +191,7 @@ describe('order', () => {
 
 describe('cancel', () => {
   test('a job that waits ends at once, and those that were to follow it', async () => {
-    const running = await jobs.submit(['-n2', '--', ...untilFile('go')]);
+    const running = await jobs.submit(['-n2', '--', ...machine.untilFile('go')]);
     await jobs.reach(running, 'running');
     const waiting = await jobs.submit(['--', 'touch', join(machine.directory, 'ran')]);
     const following = await jobs.submit(['--after-ok', String(waiting), 'true']);
@@ -209,7 +200,7 @@ describe('cancel', () => {
     expect(await jobs.find(waiting)).toMatchObject({ state: 'cancelled', exitCode: null });
     expect(await jobs.wait(waiting)).toBe(143);
     expect(await jobs.wait(following)).toBe(143);
-    letGo('go');
+    machine.touch('go');
     expect(await jobs.wait(running)).toBe(0);
     expect(existsSync(join(machine.directory, 'ran'))).toBe(false);
     expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
@@ -259,7 +250,7 @@ test('a job whose processes were killed is lost, and resubmitted as it was', asy
   await jobs.end();
   expect(await jobs.reach(id, 'lost')).toMatchObject({ exitCode: null, ended: null });
   expect(await jobs.wait(id)).toBe(137);
-  letGo('go');
+  machine.touch('go');
   const { stdout, stderr, code } = await jobs.run(['resubmit', 'lost']);
   expect({ stdout, stderr, code }).toEqual({ stdout: '2\n', stderr: '', code: 0 });
   expect(await jobs.wait('again')).toBe(0);
@@ -299,14 +290,14 @@ test('a job that doesn’t wait has no slot in the queue that it would wait behi
 test('a name means the living job, else the newest that ended, and never several', async () => {
   const old = await jobs.submit(['--name', 'x', 'false']);
   await jobs.wait(old);
-  const newer = await jobs.submit(['--name', 'x', '--', ...untilFile('go')]);
+  const newer = await jobs.submit(['--name', 'x', '--', ...machine.untilFile('go')]);
   expect((await jobs.run(['logs', 'x'])).code).toBe(0);
-  const third = await jobs.submit(['--name', 'x', '--', ...untilFile('go')]);
+  const third = await jobs.submit(['--name', 'x', '--', ...machine.untilFile('go')]);
   expect(await jobs.run(['cancel', 'x'])).toMatchObject({
     code: 64,
     stderr: expect.stringContaining(`give one of their numbers, ${newer} or ${third}`),
   });
-  letGo('go');
+  machine.touch('go');
   expect(await jobs.wait(newer, third)).toBe(0);
   expect(await jobs.wait('x')).toBe(0);
   expect(await jobs.wait(newer, old, third)).toBe(1);
@@ -326,7 +317,7 @@ test('logs prints the last lines, and follows new ones', async () => {
       '--',
       'sh',
       '-c',
-      `printf 'a\\nb\\nc'; ${untilFile('go')[2]}; echo; echo d`,
+      `printf 'a\\nb\\nc'; ${machine.untilFile('go')[2]}; echo; echo d`,
     ],
     {
       cwd: machine.directory,
@@ -338,7 +329,7 @@ test('logs prints the last lines, and follows new ones', async () => {
   const following = machine.startCommand(['logs', '-f', '-n', '1', 'n']);
   const followed = finished(following);
   await output(following, /c/);
-  letGo('go');
+  machine.touch('go');
   expect(await followed).toMatchObject({ code: 0, stdout: 'c\nd\n' });
   expect(readFileSync(join(machine.directory, `log-${id}-n`), 'utf8')).toBe('a\nb\nc\nd\n');
 });
@@ -373,7 +364,7 @@ test('odd names and notes are shown as they are, and are names of files, never o
 });
 
 test('wait --timeout gives up with 75', async () => {
-  const id = await jobs.submit(['--', ...untilFile('go')]);
+  const id = await jobs.submit(['--', ...machine.untilFile('go')]);
   const { code, stderr } = await jobs.run(['wait', '--timeout', '100ms', String(id)]);
   expect({ code, stderr }).toEqual({
     code: 75,
@@ -397,7 +388,15 @@ test('what is kept is for its user alone', async () => {
 });
 
 test('a run in the foreground is listed, too', async () => {
-  const child = machine.startCommand(['run', '--name', 'mine', '--for', '1h', '--', ...untilFile('go')]);
+  const child = machine.startCommand([
+    'run',
+    '--name',
+    'mine',
+    '--for',
+    '1h',
+    '--',
+    ...machine.untilFile('go'),
+  ]);
   await until(async () => (await jobs.list()).length === 1);
   // Between the wait queue and its lease, it is in neither.
   await until(async () => (await jobs.list())[0]?.state === 'running');
@@ -411,7 +410,7 @@ test('a run in the foreground is listed, too', async () => {
   const { stdout } = await jobs.run(['jobs']);
   expect(stdout).toMatch(/^ +run mine +running +0 .*sh -c .*\n +(1 h|59 min).* left, until/m);
   for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
-  letGo('go');
+  machine.touch('go');
   child.kill();
 });
 

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { removeDirectory } from '../../bench/leftovers.js';
@@ -143,6 +143,17 @@ export class Machine {
 
   script(source: string): string {
     return `import * as gpuOwner from ${JSON.stringify(join(root, 'dist/index.js'))};\nconst { GPUOwner } = gpuOwner;\n${source}`;
+  }
+
+  /** A shell's words: after the command `first`, it waits for the file, and ends with the code. */
+  untilFile(name: string, code = 0, first = ''): string[] {
+    const wait = `while [ ! -e ${join(this.directory, name)} ]; do sleep 0.02; done`;
+    return ['sh', '-c', `${first}${wait}${code === 0 ? '' : `; exit ${code}`}`];
+  }
+
+  /** Makes an empty file, as untilFile() waits for. */
+  touch(name: string): void {
+    writeFileSync(join(this.directory, name), '');
   }
 
   /** Switches a fault of the simulated driver: ('gpu=0', 'lost=on'). */
