@@ -1,10 +1,11 @@
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { loadConfiguration, loadNotificationTargets, mergeCriteria } from '../../lib/config/configuration.ts';
 import { judge } from '../../lib/gpus/judge.ts';
+import { noMounts } from '../support/doctor.ts';
 import { command, Machine } from '../support/machine.ts';
 import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 import { processorTime } from '../support/time.ts';
@@ -375,11 +376,6 @@ describe('with files and a call', () => {
     expect(mergeCriteria({ count: 2 }, load(), { alsoKnown: ['count'] }).force).toBe(false);
   });
 });
-
-const noMounts =
-  process.getuid?.() === 0 && spawnSync('unshare', ['-m', 'true']).status === 0
-    ? null
-    : 'needs root and mount namespaces';
 
 test.skipIf(noMounts !== null)("configuration: a variable doesn't lift the machine's bans", async () => {
   const simulated = new Machine(4);

@@ -1,8 +1,8 @@
 // `exp run` from outside: whole processes, real signals. Each test has a machine and a project of its own, and waits for much of the time.
-import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
+import { noMounts } from '../support/doctor.ts';
 import { Experiment } from '../support/experiment.ts';
 import { command, finished, output, processState, until } from '../support/machine.ts';
 import { pause } from '../support/time.ts';
@@ -372,11 +372,8 @@ test.concurrent('a table that can not be written keeps exp run waiting until it 
   expect(experiment.rows('results_grid')).toHaveLength(2);
 });
 
-const canMount =
-  spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0;
-
 test
-  .skipIf(!canMount)
+  .skipIf(noMounts !== null)
   .concurrent('nothing is lost when the disk is full for a while (needs to mount)', async (context) => {
     const experiment = newExperiment(context);
     const words = [process.execPath, command, 'exp', 'run', '--gpus', '2', ...grid(12)];
@@ -396,7 +393,7 @@ test
   });
 
 test
-  .skipIf(!canMount)
+  .skipIf(noMounts !== null)
   .concurrent(
     'on a read-only file system a queue that nobody uses is to be copied, and the copy is read (needs to mount)',
     async (context) => {

@@ -17,6 +17,7 @@ import {
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
+import { because, compile, noCompiler, noMounts } from '../support/doctor.ts';
 import {
   command,
   type Finished,
@@ -38,13 +39,6 @@ const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const RUN = ['run', '--placeholder', 'none', '--no-wait', '--', 'echo', 'it ran'];
 
 const noOtherUser = whyNotNobody();
-const noMounts =
-  process.getuid?.() !== 0
-    ? 'needs root, to mount file systems'
-    : spawnSync('unshare', ['-m', 'sh', '-c', 'mount -t tmpfs -o size=64k tmpfs /mnt']).status === 0
-      ? null
-      : 'mounting in a namespace of its own is not permitted here';
-const noCompiler = spawnSync('cc', ['--version']).status === 0 ? null : 'needs a C compiler (cc)';
 
 let machine: Machine;
 let directory: string;
@@ -74,16 +68,6 @@ function expectRefused({ code, stdout, stderr }: Finished, message: RegExp): voi
   expect({ code, stdout }).toEqual({ code: 73, stdout: '' });
   expect(stderr).toMatch(message);
   expect(stderr).toMatch(/^gpu-owner: (?!.*Error)/);
-}
-
-/** Compiles a library for LD_PRELOAD. */
-function compile(source: string): string {
-  const library = join(machine.directory, `${source}.so`);
-  const { status, stderr } = spawnSync('cc', ['-shared', '-fPIC', '-o', library, fixture(source), '-ldl'], {
-    encoding: 'utf8',
-  });
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-  return library;
 }
 
 /** A stranger's lock, until the returned function is called. */
@@ -164,7 +148,7 @@ describe('a lock directory', () => {
     ['bd00bd0', 'Lustre'],
   ])('is refused on a file system of type %s (%s)', async (type, name) => {
     if (noCompiler !== null) return console.log(`not tested: ${noCompiler}`);
-    const env = { ...here().env, LD_PRELOAD: compile('statfs_shim.c'), STATFS_TYPE: type };
+    const env = { ...here().env, LD_PRELOAD: compile(machine, fixture('statfs_shim.c')), STATFS_TYPE: type };
     expectRefused(
       await machine.runCommand(RUN, { env }),
       new RegExp(`is on a network file system \\(${name}\\).*lockDirectory.*GPU_OWNER_LOCK_DIR`),
@@ -257,7 +241,7 @@ describe('a lock directory', () => {
   );
 });
 
-describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` (${noMounts})`}`, () => {
+describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
   /** Runs a shell script in a mount namespace of its own; `claim` in it claims all GPUs and says how that went. */
   async function inNamespace(
     script: string,
@@ -328,92 +312,89 @@ describe.skipIf(noMounts !== null)(`a file system${noMounts === null ? '' : ` ($
     expect(stdout).toMatch(/GPU 0: leased by root since .* \(pid \d+: .*hold -n 1\)/);
   });
 
-  describe.skipIf(noCompiler !== null)(
-    `holds the standard places${noCompiler === null ? '' : ` (${noCompiler})`}`,
-    () => {
-      /** As on a real machine: no simulation that anybody but the driver's library knows of, and no directory named. */
-      function standard(script: string): Promise<Finished> {
-        return inNamespace(
-          `mount -t tmpfs tmpfs /run/lock; mount -t tmpfs -o mode=1777 tmpfs /var/tmp\n${script}`,
-          {
-            GPU_OWNER_SIMULATE: undefined,
-            GPU_OWNER_LOCK_DIR: undefined,
-            GPU_OWNER_CONVENTIONS: 'none', // these would be in the real /tmp
-            SHIM_SIMULATE: machine.name,
-            LD_PRELOAD: compile('driver_shim.c'),
-            GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libnvidia-ml.so.1'),
-            GPU_OWNER_CUDA_LIBRARY: join(binaries(), 'simulator/libcuda.so.1'),
-          },
-        );
-      }
-      const HOLD = `
+  describe.skipIf(noCompiler !== null)(`holds the standard places${because(noCompiler)}`, () => {
+    /** As on a real machine: no simulation that anybody but the driver's library knows of, and no directory named. */
+    function standard(script: string): Promise<Finished> {
+      return inNamespace(
+        `mount -t tmpfs tmpfs /run/lock; mount -t tmpfs -o mode=1777 tmpfs /var/tmp\n${script}`,
+        {
+          GPU_OWNER_SIMULATE: undefined,
+          GPU_OWNER_LOCK_DIR: undefined,
+          GPU_OWNER_CONVENTIONS: 'none', // these would be in the real /tmp
+          SHIM_SIMULATE: machine.name,
+          LD_PRELOAD: compile(machine, fixture('driver_shim.c')),
+          GPU_OWNER_NVML_LIBRARY: join(binaries(), 'simulator/libnvidia-ml.so.1'),
+          GPU_OWNER_CUDA_LIBRARY: join(binaries(), 'simulator/libcuda.so.1'),
+        },
+      );
+    }
+    const HOLD = `
         mkfifo $mnt/end; g hold -n 1 --devices 0 --placeholder none <$mnt/end >$mnt/out & exec 9>$mnt/end
         until [ -s $mnt/out ]; do sleep 0.05; done\n`;
 
-      test('/var/tmp/gpu-owner is made by whoever comes first', async () => {
-        const { stdout } = await standard(
-          'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
-        );
-        expect(stdout).toMatch(
-          /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}$/,
-        );
-      });
+    test('/var/tmp/gpu-owner is made by whoever comes first', async () => {
+      const { stdout } = await standard(
+        'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
+      );
+      expect(stdout).toMatch(
+        /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}$/,
+      );
+    });
 
-      test('/run/lock/gpu-owner is preferred if it is root’s, and ignored if it is anybody’s', async () => {
-        const { stdout } = await standard(`
+    test('/run/lock/gpu-owner is preferred if it is root’s, and ignored if it is anybody’s', async () => {
+      const { stdout } = await standard(`
         mkdir -m 1777 /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp | wc -l
         rm -r /run/lock/gpu-owner/*; chown ${NOBODY} /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp/gpu-owner | wc -l`);
-        expect(stdout).toBe('it ran\ncode 0\n4\n0\nit ran\ncode 0\n0\n4\n');
-      });
+      expect(stdout).toBe('it ran\ncode 0\n4\n0\nit ran\ncode 0\n0\n4\n');
+    });
 
-      test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
-        const { stdout } = await standard(`${HOLD}
+    test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
+      const { stdout } = await standard(`${HOLD}
         mkdir -m 1777 /run/lock/gpu-owner; g status; claim 1; claim 2; ls /run/lock/gpu-owner; exec 9>&-; wait; claim 2`);
-        expect(stdout).toMatch(
-          / 0 {2}Simulated GPU .* leased\n {5}leased by root [\s\S]*\n {2}1 {2}Simulated GPU .* free\n/,
-        );
-        expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
-      });
+      expect(stdout).toMatch(
+        / 0 {2}Simulated GPU .* leased\n {5}leased by root [\s\S]*\n {2}1 {2}Simulated GPU .* free\n/,
+      );
+      expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
+    });
 
-      test('a lease in /run/lock/gpu-owner counts after that was given away', async () => {
-        const { stdout } = await standard(`
+    test('a lease in /run/lock/gpu-owner counts after that was given away', async () => {
+      const { stdout } = await standard(`
         mkdir -m 1777 /run/lock/gpu-owner
         ${HOLD}
         chown ${NOBODY} /run/lock/gpu-owner; g status; claim 1; claim 2; exec 9>&-; wait; claim 2`);
-        expect(stdout).toMatch(/ 0 {2}Simulated GPU .* leased\n/);
-        expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
-      });
+      expect(stdout).toMatch(/ 0 {2}Simulated GPU .* leased\n/);
+      expect(stdout.match(/code \d+/g)).toEqual(['code 0', 'code 75', 'code 0']);
+    });
 
-      test('a private /var/tmp (systemd’s PrivateTmp) and one inside a container are warned about', async () => {
-        const { stdout } = await standard(`
+    test('a private /var/tmp (systemd’s PrivateTmp) and one inside a container are warned about', async () => {
+      const { stdout } = await standard(`
         mkdir -p /run/lock/systemd-private-1-a.service-x/tmp; mount --bind /run/lock/systemd-private-1-a.service-x/tmp /var/tmp; claim
         umount /var/tmp; mkdir /run/lock/u /run/lock/w
         mount -t overlay -o lowerdir=/var/tmp,upperdir=/run/lock/u,workdir=/run/lock/w overlay /var/tmp; container=engine claim`);
-        const [first, second] = stdout.split('code 0\n');
-        expect(first).toMatch(
-          /warning: \/var\/tmp\/gpu-owner is private to this service \(PrivateTmp\).*install -d -m 1777 \/run\/lock\/gpu-owner/,
-        );
-        expect(second).toMatch(
-          /warning: \/var\/tmp\/gpu-owner seems to be inside this container.*docker run -v/,
-        );
-      });
+      const [first, second] = stdout.split('code 0\n');
+      expect(first).toMatch(
+        /warning: \/var\/tmp\/gpu-owner is private to this service \(PrivateTmp\).*install -d -m 1777 \/run\/lock\/gpu-owner/,
+      );
+      expect(second).toMatch(
+        /warning: \/var\/tmp\/gpu-owner seems to be inside this container.*docker run -v/,
+      );
+    });
 
-      test('a container’s own directory is warned about once, whatever its storage; one that is mounted is not', async () => {
-        // A root of its own, with processes that have numbers of their own or those of the host.
-        const claim = `${process.execPath} ${command} run --no-wait -n 2 --placeholder none -- true 2>&1`;
-        const program = join(import.meta.dirname, 'fixtures/container.sh');
-        const { stdout } = await standard(`sh ${program} $mnt '${claim}'`);
-        const [host, standardPlace, preferredPlace, mounted] = stdout.split('code 0\n');
-        expect(host).toBe('');
-        expect(standardPlace?.match(/seems to be inside this container/g)).toHaveLength(1);
-        expect(standardPlace).toMatch(/docker run -v \/var\/tmp\/gpu-owner:\/var\/tmp\/gpu-owner/);
-        expect(preferredPlace).toMatch(
-          /warning: \/run\/lock\/gpu-owner seems to be inside this container.*docker run -v \/run\/lock\/gpu-owner:/,
-        );
-        expect(mounted).toBe('');
-      });
-    },
-  );
+    test('a container’s own directory is warned about once, whatever its storage; one that is mounted is not', async () => {
+      // A root of its own, with processes that have numbers of their own or those of the host.
+      const claim = `${process.execPath} ${command} run --no-wait -n 2 --placeholder none -- true 2>&1`;
+      const program = join(import.meta.dirname, 'fixtures/container.sh');
+      const { stdout } = await standard(`sh ${program} $mnt '${claim}'`);
+      const [host, standardPlace, preferredPlace, mounted] = stdout.split('code 0\n');
+      expect(host).toBe('');
+      expect(standardPlace?.match(/seems to be inside this container/g)).toHaveLength(1);
+      expect(standardPlace).toMatch(/docker run -v \/var\/tmp\/gpu-owner:\/var\/tmp\/gpu-owner/);
+      expect(preferredPlace).toMatch(
+        /warning: \/run\/lock\/gpu-owner seems to be inside this container.*docker run -v \/run\/lock\/gpu-owner:/,
+      );
+      expect(mounted).toBe('');
+    });
+  });
 });
 
 describe('a lease file', () => {

@@ -70,9 +70,12 @@ export function said({ findings }: Diagnosis, id: FindingId): string {
 /** Compiles a library for LD_PRELOAD. */
 export function compile(machine: Machine, source: string): string {
   const library = join(machine.directory, 'shim.so');
-  const { status, stderr } = spawnSync('cc', ['-shared', '-fPIC', '-o', library, source, '-ldl'], {
-    encoding: 'utf8',
-  });
-  if (status !== 0) throw new Error(stderr);
+  compileLibrary(source, library);
   return library;
+}
+
+export function compileLibrary(source: string, library: string, options: string[] = []): void {
+  const words = ['-shared', '-fPIC', '-o', library, ...options, source, '-ldl', '-lpthread'];
+  const { status, stderr } = spawnSync('cc', words, { encoding: 'utf8' });
+  if (status !== 0) throw new Error(stderr);
 }

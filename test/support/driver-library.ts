@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { binaries } from './binaries.ts';
-import { because, noCompiler } from './doctor.ts';
+import { because, compileLibrary, noCompiler } from './doctor.ts';
 
 export { because, noCompiler };
 
@@ -15,19 +15,13 @@ export function compileDriverLibrary(directory: string): string {
   const names = [...stdout.matchAll(/ T (nvml\w+)$/gm)].map(([, name]) => name);
   writeFileSync(join(directory, 'functions.h'), names.map((name) => `FUNCTION(${name})\n`).join(''));
   const path = join(directory, 'libnvidia-ml.so.1');
-  compile(fixture('nvml_library.c'), path, [`-I${directory}`, `-DBEHIND="${behind}"`]);
+  compileLibrary(fixture('nvml_library.c'), path, ['-O1', `-I${directory}`, `-DBEHIND="${behind}"`]);
   return path;
 }
 
 /** Compiles the addon that uses NVML beside us, see fixtures/other_nvml_user.c. @returns its path */
 export function compileOtherUser(directory: string): string {
   const path = join(directory, 'other-nvml-user.node');
-  compile(fixture('other_nvml_user.c'), path, []);
+  compileLibrary(fixture('other_nvml_user.c'), path);
   return path;
-}
-
-function compile(source: string, output: string, options: string[]): void {
-  const words = ['-O1', '-shared', '-fPIC', '-o', output, ...options, source, '-ldl', '-lpthread'];
-  const { status, stderr } = spawnSync('cc', words, { encoding: 'utf8' });
-  if (status !== 0) throw new Error(stderr);
 }
