@@ -6,7 +6,17 @@ import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
-import { finished, launcher, Machine, output, root, until } from '../support/machine.ts';
+import { because } from '../support/doctor.ts';
+import {
+  finished,
+  launcher,
+  Machine,
+  output,
+  root,
+  UNSHARE,
+  until,
+  whyNoNamespace,
+} from '../support/machine.ts';
 import { fence } from '../support/pages.ts';
 import { childrenOf, signalLiving } from '../support/processes.ts';
 
@@ -232,17 +242,13 @@ test('the SGE job of docs/batch-systems.md asks to be started again if no GPU ca
   holder.stdin?.end();
 });
 
-const namespaces = spawnSync('unshare', ['-pf', '--mount-proc', 'true']).status === 0;
-const whyNot = namespaces ? '' : ' (skipped: needs root, for a namespace of process ids)';
+const noNamespace = whyNoNamespace();
 
-describe.skipIf(!namespaces)(
-  `docs/containers.md: gpu-owner as the first process of a container${whyNot}`,
+describe.skipIf(noNamespace !== null)(
+  `docs/containers.md: gpu-owner as the first process of a container${because(noNamespace)}`,
   () => {
     const start = (script: string) =>
-      machine.start(
-        ['unshare', '-pf', '--mount-proc', '--kill-child', 'gpu-owner', 'run', '--', 'sh', '-c', script],
-        { env },
-      );
+      machine.start([...UNSHARE, 'gpu-owner', 'run', '--', 'sh', '-c', script], { env });
 
     test('the container ends with the command, and takes what is left with it', async () => {
       expect((await finished(start('sleep 600 & exit 3'))).code).toBe(3);

@@ -1,9 +1,8 @@
-import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { checkEnvironment, type System } from '../../lib/doctor/environment.ts';
 import { whichContainer } from '../../lib/gpus/containers.ts';
 import { because, diagnosisOf, said } from '../support/doctor.ts';
-import { command, Machine } from '../support/machine.ts';
+import { command, Machine, UNSHARE, whyNoNamespace } from '../support/machine.ts';
 
 const PLAIN = '22 1 254:0 / / rw - ext4 /dev/vda rw\n23 22 0:5 / /proc rw - proc proc rw\n';
 
@@ -98,18 +97,14 @@ test('WSL is a note', () => {
 });
 
 describe('the doctor itself', () => {
-  const unshare = ['unshare', '--pid', '--fork', '--mount-proc'];
-  const noNamespace =
-    spawnSync('unshare', [...unshare.slice(1), 'true']).status === 0
-      ? null
-      : 'namespaces are not permitted here';
+  const noNamespace = whyNoNamespace();
   let machine: Machine | undefined;
   afterEach(() => machine?.close());
 
   test.skipIf(noNamespace !== null)(`says that it is in a PID namespace${because(noNamespace)}`, async () => {
     machine = new Machine(1);
     const { code, stdout, stderr } = await machine.run([
-      ...unshare,
+      ...UNSHARE,
       process.execPath,
       command,
       'doctor',

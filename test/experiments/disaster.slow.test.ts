@@ -3,7 +3,17 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, type TestContext, test } from 'vitest';
-import { command, finished, NOBODY, output, pause, python, until, whyNotNobody } from '../support/machine.ts';
+import {
+  canMount,
+  command,
+  finished,
+  NOBODY,
+  output,
+  pause,
+  python,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
@@ -102,17 +112,6 @@ describe('240 tasks, 45 of them done before, killed -9 in the middle and started
   });
 });
 
-const mounted = process.getuid?.() === 0 && canMount();
-
-function canMount(): boolean {
-  const directory = `/tmp/gpu-owner-mount-${process.pid}`;
-  mkdirSync(directory);
-  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', directory]).status === 0;
-  if (isMounted) spawnSync('umount', [directory]);
-  rmSync(directory, { recursive: true });
-  return isMounted;
-}
-
 describe('a full disk', () => {
   let disk: string | null = null;
   afterEach(() => {
@@ -122,7 +121,7 @@ describe('a full disk', () => {
     disk = null;
   });
 
-  test.skipIf(!mounted)(
+  test.skipIf(!canMount())(
     'loses nothing in the middle of a sweep, which goes on when there is space again [needs root, to mount a small one]',
     async (context) => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;

@@ -3,17 +3,24 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, launcher, Machine, output, python, root, until } from '../support/machine.ts';
+import { because } from '../support/doctor.ts';
+import {
+  finished,
+  launcher,
+  Machine,
+  output,
+  python,
+  root,
+  UNSHARE,
+  until,
+  whyNoNamespace,
+} from '../support/machine.ts';
 import { childrenOf, sendSignal } from '../support/processes.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 const TIMES = SOAK ? 200 : 6;
-const UNSHARE = ['unshare', '--pid', '--fork', '--mount-proc'];
-const noNamespace =
-  spawnSync(UNSHARE[0] as string, [...UNSHARE.slice(1), 'true']).status === 0
-    ? ''
-    : ': PID namespaces are not permitted here';
+const noNamespace = whyNoNamespace();
 
 let machine: Machine;
 beforeEach(() => {
@@ -42,7 +49,7 @@ const ran = (...codes: number[]) => ({
   living: [],
 });
 
-describe.skipIf(noNamespace !== '')(`where process 1 collects no orphans${noNamespace}`, () => {
+describe.skipIf(noNamespace !== null)(`where process 1 collects no orphans${because(noNamespace)}`, () => {
   const limit = (SOAK ? 60 : 1) * 2 * WAIT_TIMEOUT_MS;
 
   test.each([

@@ -14,6 +14,7 @@ import {
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
+  canMount,
   command,
   Machine,
   NOBODY,
@@ -104,15 +105,6 @@ describe.skipIf(!canMount())('a full disk [needs root, to mount a small one]', (
     expect((await jobs.run(['jobs'])).stdout).toMatch(/exit code 7/);
   });
 });
-
-function canMount(): boolean {
-  const directory = `/tmp/gpu-owner-jobs-mount-${process.pid}`;
-  mkdirSync(directory);
-  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', directory]).status === 0;
-  if (isMounted) spawnSync('umount', [directory]);
-  rmSync(directory, { recursive: true });
-  return isMounted;
-}
 
 describe('a restart of the machine', () => {
   const inNewBoot = (words: string[]) => [

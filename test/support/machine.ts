@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, rmdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { removeDirectory } from '../../bench/leftovers.js';
@@ -48,6 +48,24 @@ export function whyNotNobody(): string | null {
     },
   );
   return spawnSync(program, args).status === 0 ? null : 'user nobody may not read this checkout';
+}
+
+/** Words that run a program as the first process of a PID namespace. */
+export const UNSHARE = ['unshare', '--pid', '--fork', '--mount-proc', '--kill-child'];
+
+/** Does UNSHARE work here? Otherwise: why not. */
+export function whyNoNamespace(): string | null {
+  const { status } = spawnSync('unshare', [...UNSHARE.slice(1), 'true']);
+  return status === 0 ? null : 'needs root, for a namespace of PIDs';
+}
+
+/** Can tests mount a file system that others see, too? */
+export function canMount(): boolean {
+  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-mount-'));
+  const isMounted = spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k', 'none', directory]).status === 0;
+  if (isMounted) spawnSync('umount', [directory]);
+  rmdirSync(directory);
+  return isMounted;
 }
 
 function wrapped(words: string[], { uid, umask }: Starting): [string, string[]] {
