@@ -18,7 +18,7 @@ import {
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
-import { sendSignal, signalLiving } from '../support/processes.ts';
+import { sendSignal, signalLiving, stat } from '../support/processes.ts';
 import { quickest } from '../support/time.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
@@ -530,8 +530,7 @@ function recordsOf(front: number): { keeper: number; pid: number }[] {
     .flatMap((name) => {
       try {
         const record = JSON.parse(readFileSync(join(machine.lockDirectory, name), 'utf8'));
-        const stat = readFileSync(`/proc/${record.keeper}/stat`, 'utf8');
-        return stat.slice(stat.lastIndexOf(')')).split(' ')[2] === String(front) ? [record] : [];
+        return stat(record.keeper)?.parent === front ? [record] : [];
       } catch {
         return [];
       }

@@ -8,6 +8,7 @@ import {
   Probe,
   pidIn,
   type Running,
+  stat,
   until,
   workspace,
 } from '../support/keeper.ts';
@@ -104,7 +105,7 @@ test('a standard input that is at its end or closed ends hold', async () => {
 
 test('hold doesn’t wake up while it waits', async () => {
   const { running } = await holding();
-  const ticks = (): string[] => readFileSync(`/proc/${running.pid}/stat`, 'utf8').split(' ').slice(13, 15);
+  const ticks = () => stat(running.pid)?.ticks;
   const before = await settled(ticks);
   await sleep(200);
   expect(ticks()).toEqual(before);

@@ -2,6 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { Machine, pause, until } from '../support/machine.ts';
+import { nameOf, treeOf } from '../support/processes.ts';
 import { settled } from '../support/time.ts';
 
 let machine: Machine;
@@ -11,8 +12,8 @@ test("a placeholder that is kept doesn't wake up, and neither does the keeper", 
   machine = new Machine(1);
   const child = machine.startCommand(['run', '--placeholder', 'keep', '--', 'sleep', '30']);
   const front = child.pid as number;
-  await until(() => started(front).some(({ name }) => name === 'sleep'));
-  const look = () => started(front).map(({ pid, name }) => `${name} ${wakeups(pid)}`);
+  await until(() => treeOf(front).some((pid) => nameOf(pid) === 'sleep'));
+  const look = () => treeOf(front).map((pid) => `${nameOf(pid)} ${wakeups(pid)}`);
   const before = await settled(look);
   expect(before.map((text) => text.split(' ')[0]).sort()).toEqual([
     'gpu-owner',
@@ -24,25 +25,6 @@ test("a placeholder that is kept doesn't wake up, and neither does the keeper", 
   await pause(1_500);
   expect(look()).toEqual(before);
 });
-
-/** The process and everything below it. */
-function started(front: number): { pid: number; name: string }[] {
-  const all = readdirSync('/proc')
-    .filter((entry) => /^\d+$/.test(entry))
-    .flatMap((entry) => {
-      try {
-        const stat = readFileSync(`/proc/${entry}/stat`, 'utf8');
-        const end = stat.lastIndexOf(')');
-        const name = stat.slice(stat.indexOf('(') + 1, end);
-        return [{ pid: Number(entry), name, parent: Number(stat.slice(end + 2).split(' ')[1]) }];
-      } catch {
-        return []; // it has just ended
-      }
-    });
-  const found = all.filter(({ pid }) => pid === front);
-  for (let i = 0; i < found.length; i++) found.push(...all.filter(({ parent }) => parent === found[i]?.pid));
-  return found;
-}
 
 function wakeups(pid: number): number {
   return readdirSync(`/proc/${pid}/task`)

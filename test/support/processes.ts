@@ -63,13 +63,17 @@ export interface Stat {
   state: string;
   parent: number;
   session: number;
+  /** Processor time, in hundredths of a second. */
+  ticks: number;
 }
 
 export function stat(pid: number): Stat | null {
   const text = read(pid, 'stat');
   if (text === '') return null;
-  const [state = '', parent, , session] = text.slice(text.lastIndexOf(')') + 2).split(' ');
-  return { state, parent: Number(parent), session: Number(session) };
+  // proc_pid_stat(5), from the third field on. The name before may have spaces and parentheses.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
+  const [parent, , session] = fields.slice(1).map(Number) as [number, number, number];
+  return { state: fields[0] as string, parent, session, ticks: Number(fields[11]) + Number(fields[12]) };
 }
 
 /** None, once it has ended. */

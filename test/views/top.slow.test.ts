@@ -388,10 +388,7 @@ describe('foreign records', () => {
 
 /** The share of a core that a process takes for three seconds. */
 async function processorShare(pid: number): Promise<number> {
-  const ticks = () => {
-    const fields = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ')[1]?.split(' ') as string[];
-    return Number(fields[11]) + Number(fields[12]);
-  };
+  const ticks = () => stat(pid)?.ticks ?? Number.NaN;
   const [before, start] = [ticks(), performance.now()];
   await pause(3_000);
   return ((ticks() - before) * 10) / (performance.now() - start);
