@@ -15,6 +15,7 @@ import {
   python,
   type Running,
   restingKeeperOf,
+  stubbornPids,
   until,
   workspace,
 } from '../support/keeper.ts';
@@ -73,10 +74,6 @@ const ends = (job: Job, end: object) => {
   expect(jobState(job.file)).toMatchObject({ cancelled: true, timeLimit: false, ...end });
   expect(jobState(job.file).ended).toBeGreaterThan(0);
 };
-
-/** The processes of stubborn.py. */
-const stubbornPids = (directory: string) =>
-  Promise.all(['command', 'daemon', 'stopped'].map((name) => pidIn(directory, name)));
 
 const stubborn = (directory: string) => [python, fixture('stubborn.py'), directory];
 

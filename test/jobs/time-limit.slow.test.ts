@@ -7,8 +7,8 @@ import {
   keeperOf,
   launch,
   Probe,
-  pidIn,
   python,
+  stubbornPids,
   until,
   workspace,
 } from '../support/keeper.ts';
@@ -26,10 +26,6 @@ const OVER = /^gpu-owner: the time limit of \d+ms is over: .* SIGTERM, and after
 /** A shell that says which signals it gets, and ends on SIGTERM with code 0. */
 const POLITE =
   'trap "echo usr1" USR1; trap "echo term; exit 0" TERM; echo ready; while :; do sleep 0.02; done';
-
-/** The processes of stubborn.py. */
-const stubbornPids = (directory: string) =>
-  Promise.all(['command', 'daemon', 'stopped'].map((name) => pidIn(directory, name)));
 
 test('a command that ends by itself at the limit’s SIGTERM ends with 124, too', async () => {
   const ended = await complete({ options: limit(2_000), command: ['sh', '-c', POLITE] });

@@ -164,6 +164,11 @@ export async function pidIn(directory: string, name: string): Promise<number> {
   return pid;
 }
 
+/** The processes of stubborn.py: its command, a daemon, and one that has stopped itself. */
+export function stubbornPids(directory: string): Promise<number[]> {
+  return Promise.all(['command', 'daemon', 'stopped'].map((name) => pidIn(directory, name)));
+}
+
 /** Asks an independent process whether leases are held. */
 export class Probe {
   private readonly child = spawn(python, [fixture('probe.py')], { stdio: ['pipe', 'pipe', 'inherit'] });
