@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { launcher, Machine, output, root, until } from '../support/machine.ts';
-import { freePort } from '../support/ports.ts';
+import { connectionsTo, freePort } from '../support/ports.ts';
 import { noPrometheus, PrometheusServer } from '../support/prometheus.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { TestTerminal } from '../support/terminal.ts';
@@ -100,15 +100,6 @@ function ask(
     });
     asked.on('error', reject).end();
   });
-}
-
-/** Connections that a server of this port has (proc(5): 01 is ESTABLISHED). */
-function connectionsTo(port: number): number {
-  const local = `0100007F:${port.toString(16).toUpperCase().padStart(4, '0')}`;
-  return readFileSync('/proc/net/tcp', 'utf8')
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/))
-    .filter(([, address, , state]) => address === local && state === '01').length;
 }
 
 describe.each(PROXIES)('behind $name', ({ name, start }) => {

@@ -9,6 +9,7 @@ import { type GPUDay, SLOT_MS } from '../../lib/views/web/day.ts';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
 import { Jobs } from '../jobs/background.ts';
 import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
+import { connectionsTo } from '../support/ports.ts';
 import { whyNoTracing } from '../support/processes.ts';
 import { type Answer, validatorOf, WebServer } from '../support/web.ts';
 
@@ -307,15 +308,6 @@ describe('access', () => {
     );
   });
 });
-
-/** How many connections a server of 127.0.0.1 has that are not closed, by the kernel. */
-function connectionsTo(port: number): number {
-  const [number, established] = [port.toString(16).toUpperCase().padStart(4, '0'), '01'];
-  return readFileSync('/proc/net/tcp', 'utf8')
-    .split('\n')
-    .map((line) => line.trim().split(/\s+/))
-    .filter(([, local = '', , state]) => local.endsWith(`:${number}`) && state === established).length;
-}
 
 describe('many viewers', () => {
   const calls = async (): Promise<number> => {
