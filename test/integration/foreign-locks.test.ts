@@ -2,7 +2,7 @@
 import { chmodSync, closeSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
+import { type Diagnosis, diagnoseWhileBusy, said } from '../support/doctor.ts';
 import {
   finished,
   Machine,
@@ -42,12 +42,6 @@ beforeEach(async () => {
 });
 afterEach(() => machine.close());
 
-/** Returns what the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
-async function examine(starting: Starting = {}): Promise<Diagnosis> {
-  const diagnosis = await diagnose(machine, starting);
-  return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'check-hangs') };
-}
-
 const file = (name: string) => join(machine.lockDirectory, name);
 
 /** A lock as a program of another user takes it, with Python's fcntl. */
@@ -82,12 +76,12 @@ describe.each(KINDS)(
       const { code, stderr } = await machine.runCommand(RUN);
       expect([code, stderr]).toEqual([75, expect.stringMatching(who)]);
       expect(stderr).not.toContain('an earlier claim');
-      const diagnosis = await examine();
+      const diagnosis = await diagnoseWhileBusy(machine);
       expectFinding(diagnosis, /lease is locked by .*can't be claimed until that lock is released/);
       expect(said(diagnosis, 'foreign-lock')).toMatch(new RegExp(`\`kill ${pid}\`. \`fuser -v \\S+lease\``));
       await end();
       expect((await machine.runCommand(RUN)).code).toBe(0);
-      expect((await examine()).ids).toEqual([]);
+      expect((await diagnoseWhileBusy(machine)).ids).toEqual([]);
     });
 
     test.skipIf(noOtherUser !== null)(
@@ -101,7 +95,7 @@ describe.each(KINDS)(
         expect(stderr).not.toContain('an earlier claim');
         const { stdout } = await machine.runCommand(['status'], { ...THIRD, env: { COLUMNS: '500' } });
         expect(stdout).toContain(shown);
-        const said_ = said(await examine(THIRD), 'foreign-lock');
+        const said_ = said(await diagnoseWhileBusy(machine, THIRD), 'foreign-lock');
         expect(said_).toContain(kind === 'posix' ? `pid ${pid}` : 'As root, `fuser -v');
       },
     );
@@ -110,7 +104,7 @@ describe.each(KINDS)(
       const { pid } = await lock(`${uuid}.lease`, kind, 0, 0);
       expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
       expect((await machine.runCommand(RUN)).code).toBe(75);
-      expectFinding(await examine(), /lease is locked by/);
+      expectFinding(await diagnoseWhileBusy(machine), /lease is locked by/);
     });
   },
 );
@@ -124,7 +118,7 @@ test.each(['ofd-read', 'ofd', 'posix'])(
     expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
     const { code, stderr } = await machine.runCommand(RUN);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`(pid ${pid}, `)]);
-    expectFinding(await examine(), /nested-1 is locked by/);
+    expectFinding(await diagnoseWhileBusy(machine), /nested-1 is locked by/);
     await end();
     expect((await machine.runCommand(RUN)).code).toBe(0);
   },
@@ -143,7 +137,7 @@ test.each(KINDS)(
     ]);
     expect(stderr).not.toContain('an earlier claim');
     expectFinding(
-      await examine(),
+      await diagnoseWhileBusy(machine),
       new RegExp(`acquisition.lock is locked by python\\S* \\(pid ${pid}, .*fuser -v`),
     );
     await end();
@@ -157,7 +151,7 @@ test('a lock on the wait queue is found by the doctor', async () => {
   chmodSync(waiters.file, 0o666);
   const { pid } = await lock('line.lock', 'ofd', 0, 0);
   expectFinding(
-    await examine(),
+    await diagnoseWhileBusy(machine),
     new RegExp(`line.lock is locked by python\\S* \\(pid ${pid}, .*no request can join the wait queue`),
   );
 });
@@ -180,7 +174,7 @@ test.skipIf(noOtherUser !== null)(
     closeSync(descriptor);
     const { pid } = await lock(`${uuid}.lease`, 'ofd', 0, 1, 1 + forged.generation, 1);
     expectFinding(
-      await examine(),
+      await diagnoseWhileBusy(machine),
       new RegExp(
         `lease says that root \\(pid 1\\) holds .* but python\\S* \\(pid ${pid}, ${WHO}\\) has it locked`,
       ),
@@ -194,7 +188,7 @@ test.skipIf(noOtherUser !== null)('the doctor says whose a forged slot in the wa
   chmodSync(waiters.file, 0o666);
   const { pid } = await waiters.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
   expectFinding(
-    await examine(),
+    await diagnoseWhileBusy(machine),
     new RegExp(
       `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that slot`,
     ),
@@ -205,8 +199,8 @@ test('a claim in the ordinary way is no stranger, for anybody', async () => {
   const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);
   await output(holder, /visibleDevices/);
   expect((await machine.status())[0].lease).not.toHaveProperty('stranger');
-  expect((await examine()).ids).toEqual([]);
-  await until(async () => (await examine(OTHER)).ids.length === 0);
+  expect((await diagnoseWhileBusy(machine)).ids).toEqual([]);
+  await until(async () => (await diagnoseWhileBusy(machine, OTHER)).ids.length === 0);
   holder.stdin?.end();
   await finished(holder);
 });

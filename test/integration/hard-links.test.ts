@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
+import { diagnoseWhileBusy, said } from '../support/doctor.ts';
 import {
   command,
   finished,
@@ -37,12 +37,6 @@ beforeEach(() => {
   machine = new Machine(2);
 });
 afterEach(() => machine.close());
-
-/** Returns what the doctor finds; on a busy machine a check may take longer than it waits, which is another matter. */
-async function examine(starting: Starting = {}): Promise<Diagnosis> {
-  const diagnosis = await diagnose(machine, starting);
-  return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'check-hangs') };
-}
 
 const file = (name: string) => join(machine.lockDirectory, name);
 
@@ -74,7 +68,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect(await machine.states()).toEqual(['leased', 'free']);
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`pid ${holder.pid}`)]);
-    const diagnosis = await examine();
+    const diagnosis = await diagnoseWhileBusy(machine);
     expect(diagnosis.ids).toEqual(['lock-file-linked']);
     expect(said(diagnosis, 'lock-file-linked')).toMatch(
       /has 2 names.* -> Leave it .*find \S+ -xdev -samefile /,
@@ -172,7 +166,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     const holder = await hold(machine, ['--devices', '0']);
     backUp(`${uuidOf(0)}.lease`);
     rmSync(file(`${uuidOf(0)}.lease`));
-    expect((await examine()).ids).toEqual(['lease-file-removed']);
+    expect((await diagnoseWhileBusy(machine)).ids).toEqual(['lease-file-removed']);
     await holder.release();
   });
 });
@@ -222,7 +216,7 @@ describe.each(FILES)("somebody's own file in place of %s and others", (...files)
     expect(readFileSync(victim, 'utf8')).toBe(CONTENT);
     expect(statSync(victim).mode & 0o7777).toBe(mode);
     expect(statSync(victim).nlink).toBe(1 + files.length);
-    const { ids } = await examine();
+    const { ids } = await diagnoseWhileBusy(machine);
     const locks = files.filter((name) => !name.endsWith('.sharing'));
     expect(ids).toEqual(locks.map(() => (mode === 0o666 ? 'lock-file-linked' : 'lock-file-unusable')));
   });
@@ -244,7 +238,7 @@ describe('what a claim says of a lease file that may be somebody’s own', () =>
     );
     // The other GPU is there for everybody.
     expect((await machine.runCommand([...RUN, '--', 'true'])).code).toBe(0);
-    const { findings } = await examine();
+    const { findings } = await diagnoseWhileBusy(machine);
     expect(findings.find(({ id }) => id === 'lock-file-unusable')?.remedy).toMatch(/If not, remove it: `rm /);
   });
 });
