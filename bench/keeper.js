@@ -4,7 +4,7 @@ import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { environment, pause, summarize } from './measure.js';
-import { usage } from './processes.js';
+import { statOf, TICK_MS, usage } from './processes.js';
 
 const root = join(import.meta.dirname, '..');
 const JOBS = { auto: 'run', keep: 'run --placeholder keep' };
@@ -70,9 +70,8 @@ async function begin(bench) {
 
 /** In seconds. */
 function ageOf(pid) {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-  const started = Number(stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19]) / 100;
-  return Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]) - started;
+  const uptime = Number(readFileSync('/proc/uptime', 'utf8').split(' ')[0]);
+  return uptime - (statOf(pid).started * TICK_MS) / 1000;
 }
 
 async function until(condition) {
@@ -85,17 +84,10 @@ async function until(condition) {
 function processes(front) {
   const all = readdirSync('/proc')
     .filter((name) => /^\d+$/.test(name))
+    .map(Number)
     .flatMap((pid) => {
       try {
-        const stat = readFileSync(`/proc/${pid}/stat`, 'utf8');
-        const end = stat.lastIndexOf(')');
-        return [
-          {
-            pid: Number(pid),
-            name: stat.slice(stat.indexOf('(') + 1, end),
-            parent: Number(stat.slice(end + 2).split(' ')[1]),
-          },
-        ];
+        return [{ pid, ...statOf(pid) }];
       } catch {
         return []; // it has just ended
       }

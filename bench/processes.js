@@ -38,19 +38,26 @@ function threadTime(pid) {
   return nanoseconds / 1e6;
 }
 
-const TICK_MS = 10;
+export const TICK_MS = 10;
 
 /**
  * Processor time of a process, in ms, with that of threads that have ended; rounded down to a tick.
  * @param {number} pid
  */
 function tickTime(pid) {
-  const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-  const [user, system] = stat
-    .slice(stat.lastIndexOf(')') + 2)
-    .split(' ')
-    .slice(11, 13);
-  return (Number(user) + Number(system)) * TICK_MS;
+  return statOf(pid).ticks * TICK_MS;
+}
+
+/**
+ * Reads /proc/PID/stat, see proc_pid_stat(5). Times are in ticks.
+ * @param {number} pid
+ */
+export function statOf(pid) {
+  const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
+  const end = text.lastIndexOf(')');
+  const fields = text.slice(end + 2).split(' ');
+  const [parent, user, system, started] = [1, 11, 12, 19].map((i) => Number(fields[i]));
+  return { name: text.slice(text.indexOf('(') + 1, end), parent, ticks: user + system, started };
 }
 
 /**
