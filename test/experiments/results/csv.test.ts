@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { parse } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { formatRow, type Row, readRows } from '../../../lib/experiments/results/csv.ts';
+import { Random } from '../../support/random.ts';
 
 let directory: string;
 beforeEach(() => {
@@ -25,19 +26,11 @@ async function rowsOf(bytes: Buffer): Promise<Row[]> {
   }
 }
 
-/** The same each time. */
-function random(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
-
 const PIECES = ['a', '1.5', ',', '"', '\n', '\r\n', ' ', 'é', '😀', '""', 'x'.repeat(50), ''];
 
 test.each([1, 2, 3, 4])('what we write is read back, by us and by others (%i)', async (seed) => {
-  const next = random(seed);
+  const random = new Random(seed);
+  const next = (below: number) => random.integer(below);
   const newline = seed % 2 ? '\n' : '\r\n';
   const columns = 1 + next(6);
   const cells = Array.from({ length: 6_000 }, () =>

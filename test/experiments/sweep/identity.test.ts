@@ -1,16 +1,8 @@
 // What holds for every sweep, on sweeps made at random.
 import { describe, expect, test } from 'vitest';
 import { taskId } from '../../../lib/experiments/task/index.ts';
+import { Random } from '../../support/random.ts';
 import { tasks } from './sweeps.ts';
-
-/** The same numbers in every run. */
-function random(seed: number): (below: number) => number {
-  let state = seed;
-  return (below) => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return Math.floor((state / 2 ** 32) * below);
-  };
-}
 
 function shuffled<T>(items: readonly T[], pick: (below: number) => number): T[] {
   const left = [...items];
@@ -35,7 +27,8 @@ const SPELLINGS = [
 const KEYS = ['a', 'b', 'c', 'd', 'e'];
 
 describe.each(Array.from({ length: 20 }, (_, seed) => seed))('a sweep at random (%i)', (seed) => {
-  const pick = random(seed);
+  const random = new Random(seed);
+  const pick = (below: number) => random.integer(below);
   const fixed = KEYS.slice(0, 2 + pick(3)).map((key) => [key, pick(SPELLINGS.length)] as const);
   const axes = shuffled(['x', 'y', 'z'], pick)
     .slice(0, 1 + pick(3))
