@@ -7,6 +7,7 @@ import { type Finished, finished, pause, python, until } from '../support/machin
 import { Cluster, type Cut, noCluster, type Place } from './cluster.ts';
 import { miscounted } from './redis-assertions.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
+import { range } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 /** Seconds; as people have it, or a fraction. */
@@ -21,7 +22,6 @@ afterEach(async () => {
   cluster = null;
 });
 
-const range = (count: number) => Array.from({ length: count }, (_, i) => i);
 const seconds = (count: number) => count * 1000;
 
 test.skipIf(noCluster !== null)(

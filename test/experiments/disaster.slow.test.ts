@@ -17,7 +17,7 @@ import {
 import { sendSignal } from '../support/processes.ts';
 import { type Kind, processesOf } from './processes.ts';
 import { violationsIn } from './witness.ts';
-import { type Setting, WitnessedExperiment } from './witnessed.ts';
+import { range, type Setting, WitnessedExperiment } from './witnessed.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const honest = (seconds: number, lines = 1) => [
@@ -27,7 +27,6 @@ const honest = (seconds: number, lines = 1) => [
   String(seconds),
   String(lines),
 ];
-const range = (size: number) => Array.from({ length: size }, (_, i) => i);
 
 function newExperiment({ onTestFinished }: TestContext, gpus: number, setting: Setting = {}) {
   const experiment = new WitnessedExperiment(gpus, setting);

@@ -7,14 +7,13 @@ import { sendSignal } from '../support/processes.ts';
 import { Cluster, noCluster, type Place } from './cluster.ts';
 import { processesOf } from './processes.ts';
 import { type Testimony, violationsIn } from './witness.ts';
-import { WitnessedExperiment } from './witnessed.ts';
+import { range, WitnessedExperiment } from './witnessed.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 /** In seconds: what docs/many-machines.md says; or as much for less patience: 4 + 0.8 + 1, and 2 as there. */
 const { query, most } = SOAK ? { query: '', most: 75 } : { query: 'patience=4&margin=1', most: 7.8 };
 const ROUNDS = SOAK ? 3 : 1;
 const HONEST = [python, '-S', join(import.meta.dirname, 'fixtures/honest_task.py'), '{seconds}'];
-const seeds = (count: number) => Array.from({ length: count }, (_, i) => i);
 /** As the log has it, in ms. */
 const clock = () => Number(process.hrtime.bigint()) / 1e6;
 
@@ -91,18 +90,18 @@ async function untilAgain(
   );
 }
 
-test.skipIf(noCluster !== null).for(seeds(ROUNDS))(
+test.skipIf(noCluster !== null).for(range(ROUNDS))(
   `a killed worker’s task runs elsewhere within ${most} s on Redis, round %i${noCluster === null ? '' : `: ${noCluster}`}`,
   { timeout: 180_000 },
   async (round) => {
     const cluster = await Cluster.start(3, 4, query);
     close = () => cluster.close();
     const [first, second, third] = cluster.places as [Place, Place, Place];
-    first.experiment.sweep(HONEST, { long: { seconds: 600, seed: seeds(4) } });
+    first.experiment.sweep(HONEST, { long: { seconds: 600, seed: range(4) } });
     const { experiment } = second;
     first.experiment.start(['run', '--gpus', '1']);
     await until(() => starts(experiment.testimony()).length === 1);
-    const workers = seeds(3).map(() => experiment.start(['worker']));
+    const workers = range(3).map(() => experiment.start(['worker']));
     for (const worker of workers) await busy(experiment, worker);
     third.experiment.start(['worker', '--gpus', '3']);
     await pause(1_000 + 600 * round); // signs of life come every 2 s
@@ -128,15 +127,15 @@ test.skipIf(noCluster !== null).for(seeds(ROUNDS))(
   },
 );
 
-test.for(seeds(ROUNDS))(
+test.for(range(ROUNDS))(
   'a killed worker’s task runs again as soon as its command has ended on SQLite, round %i',
   async () => {
     const experiment = new WitnessedExperiment(5);
     close = () => experiment.close();
-    experiment.sweep(HONEST, { long: { seconds: 600, seed: seeds(3) } });
+    experiment.sweep(HONEST, { long: { seconds: 600, seed: range(3) } });
     experiment.start(['run', '--gpus', '1']);
     await until(() => starts(experiment.testimony()).length === 1);
-    const [worker, withKeeper] = seeds(2).map(() => experiment.start(['worker'])) as [
+    const [worker, withKeeper] = range(2).map(() => experiment.start(['worker'])) as [
       ChildProcess,
       ChildProcess,
     ];

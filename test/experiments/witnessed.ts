@@ -13,6 +13,9 @@ const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */
 export const CHAOTIC = [python, '-S', join(fixtures, 'chaotic_task.py')];
 
+/** The integers below `to`, from `from` on. */
+export const range = (to: number, from = 0) => Array.from({ length: to - from }, (_, i) => from + i);
+
 export interface Fates {
   tasks: Fate[];
   givenBack: { name: string; why: string }[];
