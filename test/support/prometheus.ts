@@ -3,6 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
+import { Machine, output } from './machine.ts';
 import { freePort } from './ports.ts';
 import { until } from './time.ts';
 
@@ -11,6 +12,18 @@ const has = (program: string) => spawnSync(program, ['--version']).status === 0;
 /** Why tests with a Prometheus are skipped; null: they aren't. */
 export const noPrometheus =
   has('prometheus') && has('promtool') ? null : 'prometheus and promtool are not installed';
+
+/** A machine until the test ends. */
+export function machineOf(name: string | number): Machine {
+  const machine = new Machine(name);
+  onTestFinished(() => machine.close());
+  return machine;
+}
+
+/** Starts `metrics --listen`. @returns the URL */
+export function serveMetrics(machine: Machine, where = '0'): Promise<string> {
+  return output(machine.startCommand(['metrics', '--listen', where]), /(http:\S+)\n/);
+}
 
 /** Runs promtool. @returns what it complains about; '': nothing */
 export function promtool(args: string[], input = ''): string {

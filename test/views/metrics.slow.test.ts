@@ -13,16 +13,11 @@ import {
 import { request } from 'node:http';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { type ReadSample, readExposition, valuesOf } from '../support/exposition.ts';
-import { command, Machine, output, type Starting, until, uuidOf } from '../support/machine.ts';
+import { command, type Machine, output, type Starting, until, uuidOf } from '../support/machine.ts';
 import { signalLiving } from '../support/processes.ts';
-
-function machineOf(name: string | number): Machine {
-  const machine = new Machine(name);
-  onTestFinished(() => machine.close());
-  return machine;
-}
+import { machineOf, serveMetrics } from '../support/prometheus.ts';
 
 async function metricsOf(machine: Machine, starting: Starting = {}): Promise<ReadSample[]> {
   const { code, stdout, stderr } = await machine.runCommand(['metrics'], starting);
@@ -317,11 +312,6 @@ test('a write that fails leaves the old file', async () => {
   expect(readdirSync(machine.directory).filter((name) => name.endsWith('.tmp'))).toEqual([]);
 });
 
-/** Starts `metrics --listen`. @returns the URL */
-async function serve(machine: Machine, where = '0'): Promise<string> {
-  return output(machine.startCommand(['metrics', '--listen', where]), /(http:\S+)\n/);
-}
-
 function statusFor(url: string, host: string): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     const asked = request(url, { headers: { host } }, (response) => {
@@ -333,7 +323,7 @@ function statusFor(url: string, host: string): Promise<number | undefined> {
 }
 
 test('--listen serves this machine, under its own names only', async () => {
-  const url = await serve(machineOf(1));
+  const url = await serveMetrics(machineOf(1));
   expect(url).toMatch(/^http:\/\/127\.0\.0\.1:\d+\/metrics$/);
   const response = await fetch(url);
   expect(response.headers.get('content-type')).toBe('text/plain; version=0.0.4; charset=utf-8');
@@ -345,13 +335,13 @@ test('--listen serves this machine, under its own names only', async () => {
 });
 
 test('--listen on another address serves every name', async () => {
-  const url = await serve(machineOf(1), '0.0.0.0:0');
+  const url = await serveMetrics(machineOf(1), '0.0.0.0:0');
   expect(await statusFor(url.replace('0.0.0.0', '127.0.0.1'), 'gpu-server.example.com:9106')).toBe(200);
 });
 
 test('a port in use is an error that names the option', async () => {
   const machine = machineOf(1);
-  const { port } = new URL(await serve(machine));
+  const { port } = new URL(await serveMetrics(machine));
   const run = await machine.runCommand(['metrics', '--listen', port]);
   expect(run).toMatchObject({
     code: 64,
@@ -363,7 +353,7 @@ test('a port in use is an error that names the option', async () => {
 test('the driver is asked once a second at most, however many scrape', async () => {
   const machine = machineOf(1);
   machine.set('count=on');
-  const url = await serve(machine);
+  const url = await serveMetrics(machine);
   const scrape = async () => (await fetch(url)).text();
   const total = () => {
     const { stdout } = spawnSync(process.execPath, [command, 'simulate', 'show', '--json'], {

@@ -1,27 +1,17 @@
 // What judges the metrics: Prometheus and its tools, and readers of the file. And the examples for Prometheus and Grafana.
 import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { readExposition } from '../support/exposition.ts';
-import { Machine, output, pause, root, until } from '../support/machine.ts';
-import { noPrometheus, PrometheusServer, promtool } from '../support/prometheus.ts';
+import { type Machine, output, pause, root, until } from '../support/machine.ts';
+import { machineOf, noPrometheus, PrometheusServer, promtool, serveMetrics } from '../support/prometheus.ts';
 
 const examples = join(root, 'examples/prometheus');
 const rules = join(examples, 'alerts.yml');
 
-function machineOf(name: string | number): Machine {
-  const machine = new Machine(name);
-  onTestFinished(() => machine.close());
-  return machine;
-}
-
 async function lease(machine: Machine, ...options: string[]): Promise<void> {
   const words = ['run', ...options, '--for', '1h', '--', 'sh', '-c', 'echo runs; sleep 600'];
   await output(machine.startCommand(words), /runs/);
-}
-
-async function serve(machine: Machine): Promise<string> {
-  return output(machine.startCommand(['metrics', '--listen', '0']), /(http:\S+)\n/);
 }
 
 /** The expressions of the dashboard, for all machines. */
@@ -94,7 +84,7 @@ test.skipIf(noPrometheus)(
     await output(plain.startCommand(['simulate', 'occupy', '1']), /ready/);
     const divided = machineOf('a100x4-mig');
     await lease(divided, '--devices', '1:0');
-    const urls = [await serve(plain), await serve(divided)];
+    const urls = [await serveMetrics(plain), await serveMetrics(divided)];
     const prometheus = await PrometheusServer.start(urls.map((url) => new URL(url).host));
     const none = Object.fromEntries(urls.map((url) => [url, '']));
     await until(async () => (await prometheus.targets()) !== null, 'the first scrapes');
