@@ -54,15 +54,15 @@ export async function withExperiment<T>(
 
 /**
  * Opens the queue of an experiment that exists, and closes it when `use` has ended.
- * @param look nothing is changed
+ * @param mayBeReadOnly whether a queue that refuses changes will do
  * @throws ERR_QUEUE if there is no experiment
  */
 export async function withQueue(
   { directory, url }: ExperimentPlace,
   use: (queue: Queue) => Promise<void>,
-  look = false,
+  mayBeReadOnly = false,
 ): Promise<void> {
-  const queue = await openQueue(url, directory, { create: false, look });
+  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly });
   if (queue === null) {
     const where = url === null ? directory : withoutPassword(url);
     throw new GPUOwnerError(

@@ -100,7 +100,7 @@ export async function planExperiment(
   listen: (sweep: Sweep) => ((task: PlannedTask) => void) | undefined,
 ): Promise<Plan> {
   const asked = await openSweep({ ...source, withoutCommand: true });
-  const queue = await openQueue(url, directory, { create: false, look: true });
+  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly: true });
   try {
     const sweep = await withKnownSeeds(asked, queue);
     const recorded = await findRecordedTasks(sweep, directory, queue);

@@ -43,20 +43,20 @@ export function withoutPassword(url: string): string {
  * @param url `sqlite:PATH`, from the project directory on if it is relative; `redis://HOST`, `rediss://HOST` and
  *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
- * @param options create: false makes nothing, and answers null where there is no queue yet. look: a user who may only read a SQLite queue
- *   gets one that refuses changes
+ * @param options create: false makes nothing, and answers null where there is no queue yet. mayBeReadOnly: a user who may only read a
+ *   SQLite queue gets one that refuses changes
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
  */
 export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
 export function openQueue(
   url: string | null,
   project: string,
-  options: { create: boolean; look?: boolean },
+  options: { create: boolean; mayBeReadOnly?: boolean },
 ): Promise<Queue | null>;
 export async function openQueue(
   url: string | null,
   project: string,
-  { create = true, look = false }: { create?: boolean; look?: boolean } = {},
+  { create = true, mayBeReadOnly = false }: { create?: boolean; mayBeReadOnly?: boolean } = {},
 ): Promise<Queue | null> {
   if (url !== null && isRedisURL(url)) {
     // Only queues on Redis load its code.
@@ -70,7 +70,7 @@ export async function openQueue(
     if (found === null) return null;
     path = resolve(found.state, 'queue.db');
   }
-  return create ? openSQLiteQueue(path) : findSQLiteQueue(path, look);
+  return create ? openSQLiteQueue(path) : findSQLiteQueue(path, mayBeReadOnly);
 }
 
 function pathOf(url: string, project: string): string {

@@ -71,7 +71,7 @@ export class Database {
 
   /**
    * @param create whether to make it where there is none
-   * @param look whether a user who may only read gets it too, without writing
+   * @param mayBeReadOnly whether a user who may only read gets it too, without writing
    * @param inherited a setting that a new database gets from the queue that was in its place before
    * @returns null: there is none
    * @throws ERR_QUEUE
@@ -79,13 +79,13 @@ export class Database {
   static async open(
     file: string,
     create: boolean,
-    look: boolean,
+    mayBeReadOnly: boolean,
     inherited: (path: string) => { key: string; value: string } | null,
   ): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
     narrowFiles(path);
-    const obstacle = look ? whyReadOnly(path) : null;
+    const obstacle = mayBeReadOnly ? whyReadOnly(path) : null;
     const readOnly = obstacle !== null;
     const { DatabaseSync } = loadSQLite();
     const connection = await retryWhileBusy(path, () => new DatabaseSync(path, { readOnly }));

@@ -14,13 +14,13 @@ export async function openSQLiteQueue(path: string): Promise<Queue> {
   return (await open(path, true, false)) as Queue;
 }
 
-/** Opens the queue in a file; null: there is none. @param look whether a user who may only read gets it too @throws ERR_QUEUE */
-export async function findSQLiteQueue(path: string, look = false): Promise<Queue | null> {
-  return open(path, false, look);
+/** Opens the queue in a file; null: there is none. @param mayBeReadOnly whether a user who may only read gets it too @throws ERR_QUEUE */
+export async function findSQLiteQueue(path: string, mayBeReadOnly = false): Promise<Queue | null> {
+  return open(path, false, mayBeReadOnly);
 }
 
-async function open(path: string, create: boolean, look: boolean): Promise<Queue | null> {
-  const database = await Database.open(path, create, look, findOrphanedLocks);
+async function open(path: string, create: boolean, mayBeReadOnly: boolean): Promise<Queue | null> {
+  const database = await Database.open(path, create, mayBeReadOnly, findOrphanedLocks);
   if (database === null) return null;
   try {
     const locks = new LockFile(database.path, database.readOnly);
