@@ -63,14 +63,14 @@ function damaged<T extends Record<string, string | null>>(record: T): fc.Arbitra
 }
 
 function check(row: TaskRow, completion: Completion): void {
-  const { id, name, parameters, command, places, damage } = row.task;
+  const { id, name, parameters, command, destinations, damage } = row.task;
   expect(typeof id + typeof name).toBe('stringstring');
   stringifyValue(parameters);
   if ('words' in command) for (const word of command.words) expect(typeof word).toBe('string');
   else expect(typeof command.shell).toBe('string');
-  for (const { phase, outputDirectory } of places)
+  for (const { phase, outputDirectory } of destinations)
     expect(typeof phase + typeof outputDirectory).toBe('stringstring');
-  if (damage === undefined) expect(places.length).toBeGreaterThan(0);
+  if (damage === undefined) expect(destinations.length).toBeGreaterThan(0);
   else expectPrintable(damage);
   expect(STATES).toContain(row.state);
   expect(Number.isSafeInteger(row.starts) && row.starts >= 0).toBe(true);

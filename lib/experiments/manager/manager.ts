@@ -140,11 +140,11 @@ export class Manager {
     });
     if (enqueued === undefined) return;
     const { added, known, placed } = enqueued;
-    if (placed > 0) this.#tables?.placesChanged();
+    if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
     if (known > 0) {
-      const places = placed > 0 ? `, of which ${placed} get one more row` : '';
-      this.tell(`${added} of them are new, ${known} are known already${places}`);
+      const moreRows = placed > 0 ? `, of which ${placed} get one more row` : '';
+      this.tell(`${added} of them are new, ${known} are known already${moreRows}`);
     }
   }
 
@@ -166,7 +166,9 @@ export class Manager {
     const { queue, project } = this.#options;
     for (const state of ['pending', 'active', 'failed', 'completed'] as const) {
       for await (const { task } of queue.tasks({ state })) {
-        const paths = task.places.map(({ outputDirectory }) => tablePath(project.directory, outputDirectory));
+        const paths = task.destinations.map(({ outputDirectory }) =>
+          tablePath(project.directory, outputDirectory),
+        );
         const found = unreadable.find(({ path }) => paths.includes(path));
         if (found === undefined) continue;
         throw new GPUOwnerError(
@@ -208,7 +210,7 @@ export class Manager {
   /** Tries until the tables are current. @returns false: the signal came first @throws QueueRemovedError */
   async finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have added some. Only at the very end is it worth looking at every task for that.
-    if (this.#last !== null && isOver(this.#last)) this.#tables?.placesChanged();
+    if (this.#last !== null && isOver(this.#last)) this.#tables?.destinationsChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
       if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do

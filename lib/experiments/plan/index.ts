@@ -335,8 +335,8 @@ class PlanDiff {
   readonly #phases = new Map<string, KnownPhase>();
 
   /** A task that is known. */
-  add({ places, parameters }: Pick<Task, 'places' | 'parameters'>): void {
-    for (const { phase } of places) {
+  add({ destinations, parameters }: Pick<Task, 'destinations' | 'parameters'>): void {
+    for (const { phase } of destinations) {
       const known = this.#phases.get(phase) ?? { tasks: 0, parameters: new Map() };
       this.#phases.set(phase, known);
       known.tasks++;

@@ -133,8 +133,12 @@ export const ACK: Answer = { text: '{"type":"ack"}' };
 export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
 
 /** A task as workers of the original system read it. It always has a seed, which they hand to PyTorch. */
-export function describeTask({ name, parameters, places }: Task, worker: string, since: number): string {
-  const { phase = '', outputDirectory = '' } = places[0] ?? {};
+export function describeTask(
+  { name, parameters, destinations }: Task,
+  worker: string,
+  since: number,
+): string {
+  const { phase = '', outputDirectory = '' } = destinations[0] ?? {};
   const config: Values = { ...parameters, output_dir: outputDirectory, phase_name: phase };
   const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
   const assigned = { status: 'assigned', assigned_to: worker, assigned_at: since / 1000 };

@@ -125,7 +125,7 @@ export interface Enqueued {
   added: number;
   /** Tasks that the queue had already, in any state. */
   known: number;
-  /** Known tasks that have got one more place. */
+  /** Known tasks that have got one more destination. */
   placed: number;
 }
 
@@ -161,7 +161,7 @@ export interface Queue {
   readonly url: string;
 
   /**
-   * Adds new tasks and names them; known tasks only get new places. Works in batches: after a crash, doing it again does the rest.
+   * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
    * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
    *   refused
    * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.

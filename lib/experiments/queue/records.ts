@@ -58,17 +58,17 @@ function readCommand(text: string): TaskCommand | undefined {
 }
 
 /** Reads a JSON list of `[phase, directory]`. @throws SyntaxError */
-export function readPlaces(text: string): Destination[] | undefined {
-  const places: Destination[] = [];
+export function readDestinations(text: string): Destination[] | undefined {
+  const destinations: Destination[] = [];
   for (const pair of JSON.parse(text) as unknown[]) {
     const [phase, outputDirectory] = Array.isArray(pair) ? pair : [];
     if (typeof phase !== 'string' || typeof outputDirectory !== 'string') return undefined;
-    places.push({ phase, outputDirectory });
+    destinations.push({ phase, outputDirectory });
   }
-  return places.length === 0 ? undefined : places;
+  return destinations.length === 0 ? undefined : destinations;
 }
 
-/** A task as an engine keeps it. Its fields may have any value. `places` is a JSON list of `[phase, directory]`. */
+/** A task as an engine keeps it. Its fields may have any value. `places`, the destinations, is a JSON list of `[phase, directory]`. */
 export type StoredTask = Record<
   | 'id'
   | 'name'
@@ -103,17 +103,17 @@ type StoredAttempt = Record<
   unknown
 > & { submitted: boolean };
 
-/** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no places. */
+/** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
 export function taskOf(record: Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>): Task {
   const report = new DamageReport();
   const id = report.read('id', record.id, (text) => text, '');
   const name = report.read('name', record.name, (text) => text || undefined, id);
   const parameters = report.read('parameters', record.parameters, readValues, {});
   const command = report.read('command', record.command, readCommand, { words: [] });
-  const places = report.read('output directories', record.places, readPlaces, []);
+  const destinations = report.read('output directories', record.places, readDestinations, []);
   const { damage } = report;
-  if (damage === null) return { id, name, parameters, command, places };
-  return { id, name, parameters: {}, command: { words: [] }, places: [], damage };
+  if (damage === null) return { id, name, parameters, command, destinations };
+  return { id, name, parameters: {}, command: { words: [] }, destinations: [], damage };
 }
 
 export function taskRowOf(record: StoredTask): TaskRow {

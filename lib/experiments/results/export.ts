@@ -98,7 +98,7 @@ function lineOf({ task, result, source }: Completion): string {
   const line: Record<string, Value> = {
     task_id: task.name,
     id: task.id,
-    phases: [...new Set(task.places.map(({ phase }) => phase))],
+    phases: [...new Set(task.destinations.map(({ phase }) => phase))],
     parameters: task.parameters as Values,
     result,
     source,

@@ -29,8 +29,8 @@ export class KnownTasks implements Tasks {
   private readonly sequences: number[] = [];
   private readonly completed = new Set<number>();
   private readonly tablesOf: Table[][] = [];
-  /** How many places of each task the common table knows. */
-  private readonly placesOf: number[] = [];
+  /** How many destinations of each task the common table knows. */
+  private readonly destinationCounts: number[] = [];
   private readonly paths = new Map<string, string>();
   /** How many tasks somebody runs, as of the last look. */
   active = 0;
@@ -55,7 +55,7 @@ export class KnownTasks implements Tasks {
     return this.ids.length;
   }
 
-  /** Reads all tasks, and notes those that are new, or in new places. */
+  /** Reads all tasks, and notes those that are new, or have new destinations. */
   async load(): Promise<void> {
     for await (const { task, state, sequence } of this.queue.tasks()) {
       const number = this.add(task);
@@ -76,7 +76,7 @@ export class KnownTasks implements Tasks {
     }
     const tables = this.tablesOf[number] as Table[];
     this.addToCommon(number, task);
-    for (const { outputDirectory } of task.places) {
+    for (const { outputDirectory } of task.destinations) {
       if (!this.mayWriteTo(outputDirectory)) {
         this.problems.once(
           `${outputDirectory} outside`,
@@ -95,13 +95,13 @@ export class KnownTasks implements Tasks {
     return number;
   }
 
-  private addToCommon(number: number, { parameters, name, places }: Task): void {
+  private addToCommon(number: number, { parameters, name, destinations }: Task): void {
     const { common } = this;
-    const known = this.placesOf[number] ?? 0;
-    if (common === null || places.length === known) return;
-    this.placesOf[number] = places.length;
-    for (const place of places.slice(known))
-      common.index.add(number, withDestination(parameters, place), name);
+    const known = this.destinationCounts[number] ?? 0;
+    if (common === null || destinations.length === known) return;
+    this.destinationCounts[number] = destinations.length;
+    for (const destination of destinations.slice(known))
+      common.index.add(number, withDestination(parameters, destination), name);
     common.forget();
   }
 

@@ -23,14 +23,14 @@ export async function refuseUnusable(
   queue: Pick<Queue, 'lookUp'>,
   project: string,
 ): Promise<void> {
-  const places = new Places(project);
+  const directories = new WritableDirectories(project);
   /** By their output directories. */
   const unusable = new Map<string, { why: string; tasks: number }>();
   let last = '';
   for (const { outputDirectory } of sweep.tasks()) {
     if (outputDirectory === last) continue;
     last = outputDirectory;
-    const why = places.whyNot(resolve(project, outputDirectory));
+    const why = directories.whyNot(resolve(project, outputDirectory));
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
   if (unusable.size === 0) return;
@@ -40,7 +40,7 @@ export async function refuseUnusable(
     const rows = await queue.lookUp(batch.map(({ id }) => id));
     for (const [at, { id, outputDirectory }] of batch.entries()) {
       const row = rows[at] ?? null;
-      const isPlaced = row?.task.places.some((place) => place.outputDirectory === outputDirectory);
+      const isPlaced = row?.task.destinations.some((known) => known.outputDirectory === outputDirectory);
       const isLeft =
         row === null ? !recorded.has(id) : !isPlaced || ['pending', 'active'].includes(row.state);
       if (isLeft) (unusable.get(outputDirectory) as { tasks: number }).tasks++;
@@ -72,7 +72,7 @@ function refusal(bad: readonly [string, { why: string; tasks: number }][]): GPUO
 }
 
 /** Where directories are, or could be made. */
-class Places {
+class WritableDirectories {
   readonly #project: string;
   readonly #known = new Map<string, string | null>();
 

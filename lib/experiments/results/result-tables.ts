@@ -106,8 +106,8 @@ export class ResultTables {
     });
   }
 
-  /** Tasks have got new places: `sync` notices new tasks by itself, but not this. */
-  placesChanged(): void {
+  /** Tasks have got new destinations: `sync` notices new tasks by itself, but not this. */
+  destinationsChanged(): void {
     this.known = -1;
   }
 

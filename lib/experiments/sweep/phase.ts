@@ -269,7 +269,7 @@ const MAX_FILE_NAME_BYTES = 255;
 const MAX_PATH_BYTES = 3800;
 
 /**
- * An output directory as places have it: `results/./a/` is `results/a`. Relative ones are the project's; absolute ones and `..`
+ * An output directory as destinations have it: `results/./a/` is `results/a`. Relative ones are the project's; absolute ones and `..`
  * are allowed, since results often go to another disk.
  * @param refuse makes the error for what can't be a directory
  */

@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 /** The command of a task: words, or a line for `sh -c`. All placeholders are filled in. */
 export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
 
-/** The phase and the directory that a task stands in. Equal tasks of several phases are one task with several places. */
+/** The phase of a task, and the directory that gets its row. Equal tasks of several phases are one task with several destinations. */
 export interface Destination {
   phase: string;
   /** The directory whose final_results.csv gets the row: relative to the project, or absolute. */
@@ -28,8 +28,11 @@ export interface Task {
   parameters: Values;
   command: TaskCommand;
   /** In the order in which they came; at least one. The first is where its log goes. */
-  places: readonly Destination[];
-  /** The part of its record that can't be read, for people. Then it has no parameters, command and places, and isn't given out. Absent: nothing. */
+  destinations: readonly Destination[];
+  /**
+   * The part of its record that can't be read, for people. Then it has no parameters, command and destinations, and isn't given out.
+   * Absent: nothing.
+   */
   damage?: string;
 }
 

@@ -123,14 +123,14 @@ function lockedFile(path: string): number {
 
 /** The content of the file that GPU_OWNER_TASK names. */
 function describe({ task, start }: Attempt, worker: string): string {
-  const { id, name, parameters, places } = task;
+  const { id, name, parameters, destinations } = task;
   return stringifyValue({
     id,
     name,
-    phase: places[0]?.phase ?? '',
+    phase: destinations[0]?.phase ?? '',
     parameters,
     seed: seedOf(parameters),
-    output_dir: places[0]?.outputDirectory ?? '',
+    output_dir: destinations[0]?.outputDirectory ?? '',
     start,
     worker,
   });

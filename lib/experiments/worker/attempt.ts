@@ -32,10 +32,10 @@ const EX_TEMPFAIL = 75;
 const MAX_COMMAND_LENGTH = 200;
 
 /** The path of the log that an attempt's output goes to. */
-export function logPath(project: Project, { places }: Task, worker: string): string {
+export function logPath(project: Project, { destinations }: Task, worker: string): string {
   // Two machines that append to one file of a network file system overwrite each other.
   const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
-  return resolve(project.directory, places[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);
+  return resolve(project.directory, destinations[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);
 }
 
 /** One attempt at a task: its command, and what belongs to it, from start to end. */

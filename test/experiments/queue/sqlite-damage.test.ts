@@ -284,7 +284,7 @@ test('damaged tasks are hidden from everybody else', async () => {
     expect(await rowOf(queue, 'exp1_29_2')).toMatchObject({
       state: 'failed',
       error: 'its record in the queue is damaged (parameters)',
-      task: { places: [], parameters: {} },
+      task: { destinations: [], parameters: {} },
     });
     expect((await rowOf(queue, 'exp1_30_0')).error).toBe('its record in the queue is damaged (command)');
     const completions = await queue.completions(0, 100);

@@ -46,18 +46,18 @@ export class FakeQueue implements Pick<Queue, Part> {
 
   add(spec: Pick<TaskSpec, 'parameters' | 'outputDirectory'> & { phase?: string }): Task {
     const id = taskId(spec.parameters);
-    const place = { phase: spec.phase ?? 'exp1', outputDirectory: spec.outputDirectory };
+    const destination = { phase: spec.phase ?? 'exp1', outputDirectory: spec.outputDirectory };
     const known = this.byId.get(id);
     if (known !== undefined) {
-      (known.task as { places: unknown }).places = [...known.task.places, place];
+      (known.task as { destinations: unknown }).destinations = [...known.task.destinations, destination];
       return known.task;
     }
     const task = {
       id,
-      name: `${place.phase}_${this.rows.length}`,
+      name: `${destination.phase}_${this.rows.length}`,
       parameters: spec.parameters,
       command: { words: [] },
-      places: [place],
+      destinations: [destination],
     };
     const row = { task, state: 'pending' as State, starts: 0, error: null, ended: null, source: null };
     const whole = { ...row, sequence: null, result: {} };

@@ -144,7 +144,7 @@ describe('a table of results', () => {
     expect(read('deep/er/results_b')).toBe('task_id,seed,loss\nexp1_0,1,1\n');
     add('{"seed": 1}', 'results_c', 'exp3');
     add('{"seed": 1}', 'results_c/../results_a/', 'exp4');
-    tables.placesChanged();
+    tables.destinationsChanged();
     expect(await tables.sync()).toMatchObject({ appended: 1, restored: 0 });
     expect(read('results_c')).toBe(read());
   });

@@ -103,7 +103,7 @@ const EXPECTED = [
 ].map((value) => taskIdsOf(value)[0]);
 
 describe('equal tasks', () => {
-  test('in several phases have one identity and several places', async () => {
+  test('in several phases have one identity and several destinations', async () => {
     const found = await tasks(
       'p: {combinations: [{a: [1]}]}\nq: {output_dir: x, combinations: [{a: [1.0]}]}',
     );

@@ -130,8 +130,8 @@ function describe(spec: TaskSpec): string[] {
   const phase = phaseInName(spec.phase);
   // The script has the counter.
   const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
-  const place = JSON.stringify([spec.phase, spec.outputDirectory]);
-  return [stringifyValue(parameters), commandText(command), phase, suffix, place];
+  const destination = JSON.stringify([spec.phase, spec.outputDirectory]);
+  return [stringifyValue(parameters), commandText(command), phase, suffix, destination];
 }
 
 function refusal([count, ...words]: (string | number)[]): Error {
@@ -249,11 +249,11 @@ function operations.enqueue(replace, ...)
 
   local known, placed, given, fresh = 0, 0, 0, {}
   for i = 1, #words, 7 do
-    local id, parameters, command, phase, suffix, place =
+    local id, parameters, command, phase, suffix, destination =
       words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5]
     local task = found[id]
     if not task then
-      task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = place}
+      task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = destination}
       fresh[#fresh + 1] = task
       found[id] = task
     else
@@ -265,8 +265,8 @@ function operations.enqueue(replace, ...)
         set(id, 'command', command)
         given = given + 1
       end
-      if not string.find('\\n' .. task.places .. '\\n', '\\n' .. place .. '\\n', 1, true) then
-        task.places = task.places .. '\\n' .. place
+      if not string.find('\\n' .. task.places .. '\\n', '\\n' .. destination .. '\\n', 1, true) then
+        task.places = task.places .. '\\n' .. destination
         -- Those of new ones are written with them.
         if task.current then set(id, 'places', task.places) end
         placed = placed + 1

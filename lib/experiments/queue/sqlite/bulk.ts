@@ -17,13 +17,13 @@ import {
   NO_COMMAND_TEXT,
   phaseInName,
   readCount,
-  readPlaces,
+  readDestinations,
   taskName,
 } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { inState } from './queries.ts';
-import { type AttemptRecord, placesText, type TaskRecord } from './schema.ts';
+import { type AttemptRecord, destinationsText, type TaskRecord } from './schema.ts';
 
 /** Tasks per transaction: others wait for some ten milliseconds at most. */
 const BATCH = 1_000;
@@ -187,7 +187,7 @@ class Batch {
 
   #addNew({ id, parameters, command, seed, spec }: Prepared): void {
     const phase = phaseInName(spec.phase);
-    const places = placesText([spec]);
+    const places = destinationsText([spec]);
     let counter =
       this.#counters.get(phase) ??
       readCount(
@@ -226,20 +226,20 @@ class Batch {
       }
     }
     const { phase, outputDirectory } = task.spec;
-    const before = knownPlaces(places);
-    if (before.some((place) => place.phase === phase && place.outputDirectory === outputDirectory)) return;
+    const before = knownDestinations(places);
+    if (before.some((known) => known.phase === phase && known.outputDirectory === outputDirectory)) return;
     this.#database.run('UPDATE task SET places = :places WHERE number = :number', {
       number,
-      places: placesText([...before, task.spec]),
+      places: destinationsText([...before, task.spec]),
     });
     this.#done.placed++;
   }
 }
 
-/** A damaged record has no places. */
-function knownPlaces(text: string): Destination[] {
+/** A damaged record has no destinations. */
+function knownDestinations(text: string): Destination[] {
   try {
-    return readPlaces(text) ?? [];
+    return readDestinations(text) ?? [];
   } catch {
     return [];
   }

@@ -14,7 +14,7 @@ const APPLICATION = 0x67707551;
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
- * - Parameters, results, commands and places (`[[phase, directory], …]`) are JSON, numbers as they were written.
+ * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */
 export const STEPS: readonly string[] = [
   `
@@ -205,8 +205,8 @@ export interface AttemptRecord {
   result: string | null;
 }
 
-export function placesText(places: readonly Destination[]): string {
-  return JSON.stringify(places.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
+export function destinationsText(destinations: readonly Destination[]): string {
+  return JSON.stringify(destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]));
 }
 
 /** Replaces NULs: for SQLite's functions, and so for people's tools, a text ends at the first one. */

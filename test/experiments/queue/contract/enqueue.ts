@@ -59,7 +59,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     expect(await queue.complete(tokens[0], {})).toBe(true);
   });
 
-  test('equal parameters are one task, with a place for each phase and directory', async () => {
+  test('equal parameters are one task, with a destination for each phase and directory', async () => {
     const queue = await fixture().opened(
       spec({ lr: new Literal(1, '1.0'), seed: 1 }),
       spec(
@@ -68,16 +68,16 @@ export function testEnqueue(fixture: () => QueueFixture): void {
       ),
     );
     const command = spec({ lr: new Literal(1, '1.0'), seed: 1 }).command;
-    const places = [
+    const destinations = [
       { phase: 'exp1', outputDirectory: 'results_exp1' },
       { phase: 'exp2', outputDirectory: 'results_exp1' },
       { phase: 'exp2', outputDirectory: 'results_exp2' },
     ];
-    const third = spec({ lr: 1, seed: 1 }, { ...places[2], command });
+    const third = spec({ lr: 1, seed: 1 }, { ...destinations[2], command });
     expect(await queue.enqueue([third, third])).toEqual({ added: 0, known: 2, placed: 1 });
     const [row, ...others] = await all(queue.tasks());
     expect(others).toEqual([]);
-    expect(row?.task.places).toEqual(places);
+    expect(row?.task.destinations).toEqual(destinations);
     expect(stringifyValue(row?.task.parameters ?? null)).toBe('{"lr":1.0,"seed":1}');
   });
 
@@ -165,7 +165,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     const queue = await fixture().opened(...specs);
     const rows = await all((await fixture().open()).tasks());
     expect(rows.map(({ task }) => stringifyValue(task.parameters))).toEqual(parameters.map(stringifyValue));
-    expect(rows.map(({ task }) => task.places[0])).toEqual(
+    expect(rows.map(({ task }) => task.destinations[0])).toEqual(
       words.map((word) => ({ phase: word, outputDirectory: word })),
     );
     expect(rows.map(({ task }) => task.command)).toEqual(specs.map(({ command }) => command));
