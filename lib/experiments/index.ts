@@ -2,7 +2,7 @@ export {
   cancelTasks,
   countWorkers,
   describeStops,
-  type ExperimentPlace,
+  type ExperimentLocation,
   joinExperiment,
   ManagerController,
   RETRIED_STATES,

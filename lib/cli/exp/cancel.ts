@@ -2,13 +2,13 @@ import { cancelTasks, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, tasksNamed } from './options.ts';
+import { locationOf, QUEUE, tasksNamed } from './options.ts';
 
 async function cancel({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp cancel NAME, or all');
   }
-  await withQueue(placeOf(values), async (queue) => {
+  await withQueue(locationOf(values), async (queue) => {
     const { names, unchanged } = await cancelTasks(queue, positionals);
     const rest = unchanged > 0 ? `; ${unchanged} had already ended` : '';
     print(`Cancelled: ${tasksNamed(names)}${rest}.`);

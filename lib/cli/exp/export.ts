@@ -5,7 +5,7 @@ import { closest, sanitize, showValue, systemError } from '../../platform/index.
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { say, write } from '../output.ts';
-import { placeOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './options.ts';
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];
 
@@ -22,7 +22,7 @@ async function run(parsed: Parsed): Promise<void> {
   }
   const path = values.output === undefined || values.output === '-' ? null : String(values.output);
   await withQueue(
-    placeOf(values),
+    locationOf(values),
     async (queue) => {
       const file = path === null ? null : openFile(path);
       const output = (text: string) => (file === null ? write(1, text) : writeFileSync(file, text));

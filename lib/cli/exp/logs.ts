@@ -2,7 +2,7 @@ import { resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
-import { placeOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './options.ts';
 
 async function logs({ values, positionals }: Parsed): Promise<void> {
   const [name] = positionals;
@@ -10,11 +10,11 @@ async function logs({ values, positionals }: Parsed): Promise<void> {
     throw usage('which task? gpu-owner exp logs NAME');
   }
   await withQueue(
-    placeOf(values),
+    locationOf(values),
     async (queue) => {
       const id = await resolveTask(queue, name);
       const output = { line: print, note: say, bytes: (bytes: Uint8Array) => write(1, bytes) };
-      const logs = new TaskLogs(queue, id, placeOf(values).directory, output);
+      const logs = new TaskLogs(queue, id, locationOf(values).directory, output);
       await logs.print(values.follow === true);
     },
     true,

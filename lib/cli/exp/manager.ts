@@ -3,10 +3,10 @@ import { onWarning, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import type { Parsed } from '../options.ts';
 import {
+  locationOf,
   METRICS,
   metricsEndpoint,
   PROTOCOL_GROUP,
-  placeOf,
   protocolSettings,
   QUEUE,
   REPLACE_COMMANDS,
@@ -19,15 +19,15 @@ import { exitCode, summary } from './summary.ts';
 
 async function manager(parsed: Parsed): Promise<void> {
   const { values } = parsed;
-  const place = placeOf(values);
+  const location = locationOf(values);
   const protocol = await protocolSettings(values);
   const metrics = await metricsEndpoint(values);
   const stay = values.stay === true;
-  const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
+  const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   // Workers that ask over TCP know themselves what to run.
   const create = protocol.endpoints.length > 0 || sweep === null || sweep.commandless === null;
   const resumeCommand = shellWords(['gpu-owner', 'exp', 'resume', ...sameQueue(values)]);
-  await withExperiment(place, sweep, { create, mayBeDone: stay }, async (experiment) => {
+  await withExperiment(location, sweep, { create, mayBeDone: stay }, async (experiment) => {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));

@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
   countWorkers,
-  type ExperimentPlace,
+  type ExperimentLocation,
   type ProtocolSettings,
   parseNetworks,
   type SweepSource,
@@ -50,7 +50,7 @@ function urlOf({ queue }: Values): string | null {
 }
 
 /** Reads where the experiment is. @throws ERR_INVALID_ARGUMENT */
-export function placeOf(values: Values): ExperimentPlace {
+export function locationOf(values: Values): ExperimentLocation {
   return { directory: projectOf(values), url: urlOf(values) };
 }
 

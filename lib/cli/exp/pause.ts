@@ -2,10 +2,10 @@ import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './options.ts';
 
 async function pause({ values, positionals }: Parsed): Promise<void> {
-  await withQueue(placeOf(values), async (queue) => {
+  await withQueue(locationOf(values), async (queue) => {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
     const running =

@@ -14,12 +14,12 @@ import { listWords, sanitize } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
+import { locationOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
 
 async function plan(parsed: Parsed): Promise<void> {
   const { values } = parsed;
-  const place = placeOf(values);
-  const request = { ...place, source: sweepSource(parsed, place.directory) };
+  const location = locationOf(values);
+  const request = { ...location, source: sweepSource(parsed, location.directory) };
   const printer = values.json ? printTaskJSON : printTasks;
   const planned = await planExperiment(request, (sweep) => (values.all ? printer(sweep) : undefined));
   if (!values.json) return print(`${values.all ? '\n' : ''}${planTable(planned)}`);

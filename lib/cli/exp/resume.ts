@@ -2,12 +2,12 @@ import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE } from './options.ts';
+import { locationOf, QUEUE } from './options.ts';
 
 async function resume(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
   const { values } = parsed;
-  await withQueue(placeOf(values), async (queue) => {
+  await withQueue(locationOf(values), async (queue) => {
     const pause = await queue.paused();
     await queue.resume();
     const { pending } = await queue.counts();

@@ -2,13 +2,13 @@ import { RETRIED_STATES, retryTasks, withQueue } from '../../experiments/index.t
 import type { Command } from '../command.ts';
 import { type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
-import { placeOf, QUEUE, tasksNamed } from './options.ts';
+import { locationOf, QUEUE, tasksNamed } from './options.ts';
 
 async function retry({ values, positionals }: Parsed): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp retry failed, or NAME ...');
   }
-  await withQueue(placeOf(values), async (queue) => {
+  await withQueue(locationOf(values), async (queue) => {
     const { names, unchanged } = await retryTasks(queue, positionals);
     const manager = await queue.manager();
     const rest =

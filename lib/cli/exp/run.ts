@@ -9,9 +9,9 @@ import { ABOUT, followOthers, JOB, jobOptions } from '../job-options.ts';
 import type { Parsed } from '../options.ts';
 import { print } from '../output.ts';
 import {
+  locationOf,
   METRICS,
   metricsEndpoint,
-  placeOf,
   QUEUE,
   REPLACE_COMMANDS,
   SWEEP_GROUP,
@@ -28,13 +28,13 @@ async function run(parsed: Parsed): Promise<void> {
   const background = SweepProgress.take();
   const jobDescriptors = values['as-job'];
   if (typeof jobDescriptors === 'string') return becomeJob(new JobProcess(jobDescriptors));
-  const place = placeOf(values);
+  const location = locationOf(values);
   const workers = await workerSettings(values, null);
   const metrics = await metricsEndpoint(values);
-  const sweep = await openSweepIfAny(sweepSource(parsed, place.directory));
+  const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (values.detach && background === null) return detach(parsed, workers.settings);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
-  await withExperiment(place, sweep, kind, async (experiment) => {
+  await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = await openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = reportProgress(

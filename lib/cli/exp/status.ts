@@ -12,7 +12,7 @@ import type { Command } from '../command.ts';
 import { type Parsed, refuseWords } from '../options.ts';
 import { isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
-import { placeOf, QUEUE, sameQueue } from './options.ts';
+import { locationOf, QUEUE, sameQueue } from './options.ts';
 import { counts, seconds } from './render.ts';
 
 /** The most that the page has; --json has more. */
@@ -24,12 +24,12 @@ async function status(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   const interval = watchInterval(values);
   await withQueue(
-    placeOf(values),
+    locationOf(values),
     async (queue) => {
       for (;;) {
         const now = await readStatus(queue);
         if (values.json) {
-          const json = experimentJSON(placeOf(values).directory, queue.url, now);
+          const json = experimentJSON(locationOf(values).directory, queue.url, now);
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
         } else {
           const page = statusPage(now, { width: pageWidth(), now: Date.now(), options: sameQueue(values) });

@@ -4,7 +4,7 @@ import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { type Parsed, refuseWords } from '../options.ts';
-import { METRICS, metricsEndpoint, placeOf, QUEUE, workerOptions, workerSettings } from './options.ts';
+import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerSettings } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
@@ -13,7 +13,7 @@ async function worker(parsed: Parsed): Promise<void> {
   refuseThrowAway();
   refuseWords(parsed);
   const { values } = parsed;
-  await joinExperiment(placeOf(values), async (experiment) => {
+  await joinExperiment(locationOf(values), async (experiment) => {
     const settings = await workerSettings(values, 1);
     const metrics = await metricsEndpoint(values);
     const tell = (text: string) => plainScreen().line(text);

@@ -8,7 +8,7 @@ import { isRedisURL, openQueue, type Queue, type TaskRow, withoutPassword } from
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 
-export interface ExperimentPlace {
+export interface ExperimentLocation {
   /** The project's directory. */
   directory: string;
   /** The queue; null: the one in the project. */
@@ -16,7 +16,7 @@ export interface ExperimentPlace {
 }
 
 /** @throws as `openProject` */
-function openWorkplace({ directory, url }: ExperimentPlace): Project {
+function openProjectOf({ directory, url }: ExperimentLocation): Project {
   return openProject(directory, { isOnServer: url !== null && isRedisURL(url) });
 }
 
@@ -28,7 +28,7 @@ function openWorkplace({ directory, url }: ExperimentPlace): Project {
  * @throws ERR_INVALID_ARGUMENT if there is nothing to do
  */
 export async function withExperiment<T>(
-  place: ExperimentPlace,
+  location: ExperimentLocation,
   sweep: Sweep | null,
   {
     create,
@@ -37,10 +37,10 @@ export async function withExperiment<T>(
   }: { create: boolean; mayBeDone: boolean; isBackground?: boolean },
   use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
-  const { directory, url } = place;
+  const { directory, url } = location;
   const queue = await openQueue(url, directory, { create });
   if (queue === null) throw sweep?.commandless ?? noSweep(directory);
-  const project = openWorkplace(place);
+  const project = openProjectOf(location);
   const signals = new ShutdownSignals(isBackground);
   try {
     const { active, pending, completed } = await queue.counts();
@@ -58,7 +58,7 @@ export async function withExperiment<T>(
  * @throws ERR_QUEUE if there is no experiment
  */
 export async function withQueue(
-  { directory, url }: ExperimentPlace,
+  { directory, url }: ExperimentLocation,
   use: (queue: Queue) => Promise<void>,
   mayBeReadOnly = false,
 ): Promise<void> {
@@ -79,13 +79,13 @@ export async function withQueue(
 
 /** As {@link withQueue}, for workers of an experiment that exists. */
 export function joinExperiment(
-  place: ExperimentPlace,
+  location: ExperimentLocation,
   use: (experiment: Experiment) => Promise<void>,
 ): Promise<void> {
-  return withQueue(place, async (queue) => {
+  return withQueue(location, async (queue) => {
     const signals = new ShutdownSignals();
     try {
-      await use({ queue, project: openWorkplace(place), signals });
+      await use({ queue, project: openProjectOf(location), signals });
     } finally {
       signals.close();
     }

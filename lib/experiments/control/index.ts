@@ -1,6 +1,6 @@
 export {
   cancelTasks,
-  type ExperimentPlace,
+  type ExperimentLocation,
   joinExperiment,
   RETRIED_STATES,
   type Reporter,
