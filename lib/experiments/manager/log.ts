@@ -77,17 +77,17 @@ function line(message: string): Buffer {
 /** Opens the log. Never waits, as opening a FIFO would. */
 function open(path: string): number {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
-  const place = locate(path, dirname(path));
+  const resolved = locate(path, dirname(path));
   let file: number | null = null;
   try {
-    file = openSync(place.at, O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0o666);
-    place.check(fstatSync(file));
+    file = openSync(resolved.at, O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0o666);
+    resolved.check(fstatSync(file));
     return file;
   } catch (error) {
     if (file !== null) closeSync(file);
     throw readable(error, path);
   } finally {
-    place.close();
+    resolved.close();
   }
 }
 

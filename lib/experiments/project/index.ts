@@ -1,11 +1,11 @@
 export { findProject, openProject, type Project } from './project.ts';
 export {
-  type FilePlace,
   giveTo,
   inDirectory,
   isShared,
   locate,
   narrow,
+  type ResolvedPath,
   readable,
   realPath,
   Unsafe,

@@ -27,7 +27,7 @@ const WRITABLE_BY_ALL = 0o002;
 const STICKY = 0o1000;
 
 /** Where a file is, or would be: its directory by a descriptor, so that nobody can exchange that between two steps. */
-export class FilePlace {
+export class ResolvedPath {
   /** To be used at once, while this is open: the name of the file below the descriptor. */
   readonly at: string;
   /** For people. Symbolic links in it are resolved. */
@@ -75,19 +75,19 @@ export class FilePlace {
 export interface Locating {
   /** Makes directories that aren't there. */
   create?: boolean;
-  /** Follows a link in the place of the file, if its owner may lay it. Otherwise a link is refused. */
+  /** Follows a link in place of the file, if its owner may lay it. Otherwise a link is refused. */
   follow?: boolean;
 }
 
 /**
- * Finds the place of a file that belongs to a project, as {@link openDirectory} finds directories.
+ * Resolves the path of a file that belongs to a project, as {@link openDirectory} finds directories.
  * @throws Unsafe, NodeJS.ErrnoException
  */
 export function locate(
   path: string,
   project: string,
   { create = false, follow = false }: Locating = {},
-): FilePlace {
+): ResolvedPath {
   return readably(path, () => new Walk(project).file(path, create, follow));
 }
 
@@ -230,7 +230,7 @@ class Walk {
     }
   }
 
-  file(path: string, create: boolean, follow: boolean): FilePlace {
+  file(path: string, create: boolean, follow: boolean): ResolvedPath {
     return this.#file(this.directory(dirname(path), create), basename(path), follow);
   }
 
@@ -240,21 +240,21 @@ class Walk {
   }
 
   /** @param directory is closed, or goes into the answer */
-  #file(directory: Handle, name: string, follow: boolean): FilePlace {
+  #file(directory: Handle, name: string, follow: boolean): ResolvedPath {
     try {
       const link = lstatSync(directory.at(name), { throwIfNoEntry: false });
-      if (!link?.isSymbolicLink()) return new FilePlace(directory, name, this.#owner);
+      if (!link?.isSymbolicLink()) return new ResolvedPath(directory, name, this.#owner);
       const shown = join(directory.path, name);
       if (!follow) throw new Unsafe(`${shown} is a symbolic link, which is not followed: remove it`);
       const target = this.#target(directory, name, link);
-      const place = this.#file(this.#from(directory, dirname(target)), basename(target), true);
-      const owner = lstatSync(place.at, { throwIfNoEntry: false })?.uid;
+      const resolved = this.#file(this.#from(directory, dirname(target)), basename(target), true);
+      const owner = lstatSync(resolved.at, { throwIfNoEntry: false })?.uid;
       if (!isOwn(link.uid) && owner !== link.uid) {
-        place.close();
+        resolved.close();
         throw strangeLink(shown, link.uid);
       }
       directory.close();
-      return place;
+      return resolved;
     } catch (error) {
       directory.close();
       throw error;

@@ -15,7 +15,7 @@ import { type FileHandle, lstat, open, rm } from 'node:fs/promises';
 import { basename, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { now } from '../../platform/index.ts';
-import { type FilePlace, locate, readable, realPath } from '../project/index.ts';
+import { locate, type ResolvedPath, readable, realPath } from '../project/index.ts';
 
 /** Which file, and the project that it belongs to: whoever owns that may lay links. */
 export interface TableFile {
@@ -43,26 +43,28 @@ export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }
 
-/** Does something in the place of the file. @throws Unsafe; ENOENT if there is no such directory */
-async function inPlace<T>(
+/** Does something with the resolved path of the file. @throws Unsafe; ENOENT if there is no such directory */
+async function withResolvedPath<T>(
   { path, project }: TableFile,
-  act: (place: FilePlace) => Promise<T> | T,
+  act: (resolved: ResolvedPath) => Promise<T> | T,
   create = false,
 ): Promise<T> {
-  const place = locate(path, project, { create, follow: true });
+  const resolved = locate(path, project, { create, follow: true });
   try {
-    return await act(place);
+    return await act(resolved);
   } catch (error) {
     throw readable(error, path);
   } finally {
-    place.close();
+    resolved.close();
   }
 }
 
 /** null: nothing is there. @throws Unsafe */
 export async function look(file: TableFile): Promise<Fingerprint | null> {
   try {
-    return await inPlace(file, async (place) => fingerprintOf(await lstat(place.at, { bigint: true })));
+    return await withResolvedPath(file, async (resolved) =>
+      fingerprintOf(await lstat(resolved.at, { bigint: true })),
+    );
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
     if (await lstat(file.path).catch(() => null))
@@ -81,7 +83,7 @@ const LONG_AGO = 2_000;
  */
 export async function settle(file: TableFile): Promise<void> {
   for (let looks = 0; looks < MAX_LOOKS; looks++) {
-    const stats = await inPlace(file, ({ at }) => lstat(at, { bigint: true }));
+    const stats = await withResolvedPath(file, ({ at }) => lstat(at, { bigint: true }));
     if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO) return;
     await sleep(QUIET);
     if ((await look(file)) === fingerprintOf(stats)) return;
@@ -93,9 +95,9 @@ const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | co
 
 /** @throws Refused for what is no file, Unsafe */
 export function openToRead(table: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
-  return inPlace(table, async (place) => {
+  return withResolvedPath(table, async (resolved) => {
     // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
-    const file = await open(place.at, READ);
+    const file = await open(resolved.at, READ);
     try {
       const stats = await file.stat({ bigint: true });
       if (!stats.isFile()) {
@@ -103,7 +105,7 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; finger
           `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
         );
       }
-      place.check(await file.stat());
+      resolved.check(await file.stat());
       return { file, fingerprint: fingerprintOf(stats) };
     } catch (error) {
       await file.close();
@@ -133,11 +135,11 @@ export function append(
   bytes: Buffer,
   end: number | null,
 ): { fingerprint: Fingerprint; error: unknown } {
-  const place = locate(path, project, { follow: true });
+  const resolved = locate(path, project, { follow: true });
   let file: number | null = null;
   try {
-    file = openSync(place.at, APPEND);
-    place.check(fstatSync(file));
+    file = openSync(resolved.at, APPEND);
+    resolved.check(fstatSync(file));
     const before = fstatSync(file, { bigint: true });
     if (fingerprintOf(before) !== fingerprint) throw new Changed();
     if (end !== null) ftruncateSync(file, end);
@@ -153,14 +155,14 @@ export function append(
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new Changed();
-    const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
+    const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
     if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new Changed();
     return { fingerprint: fingerprintOf(after), error: null };
   } catch (error) {
     throw readable(error, path);
   } finally {
     if (file !== null) closeSync(file);
-    place.close();
+    resolved.close();
   }
 }
 
@@ -174,48 +176,48 @@ export async function replace(
   fingerprint: Fingerprint | null,
   write: (file: FileHandle) => Promise<void>,
 ): Promise<Fingerprint> {
-  await inPlace(table, (place) => replaceAt(place, fingerprint, write), fingerprint === null);
+  await withResolvedPath(table, (resolved) => replaceAt(resolved, fingerprint, write), fingerprint === null);
   const now = await look(table);
   if (now === null) throw new Changed();
   return now;
 }
 
 async function replaceAt(
-  place: FilePlace,
+  resolved: ResolvedPath,
   fingerprint: Fingerprint | null,
   write: (file: FileHandle) => Promise<void>,
 ): Promise<void> {
-  const temporary = temporaryOf(place);
+  const temporary = temporaryOf(resolved);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);
   try {
     try {
-      if (fingerprint !== null) await copyOwner(place, file);
+      if (fingerprint !== null) await copyOwner(resolved, file);
       await write(file);
       await file.sync();
     } finally {
       await file.close();
     }
-    if (fingerprint === null) put(temporary, place.at);
+    if (fingerprint === null) put(temporary, resolved.at);
     else {
-      const there = lstatSync(place.at, { bigint: true, throwIfNoEntry: false });
+      const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
       if (there === undefined || fingerprintOf(there) !== fingerprint) throw new Changed();
-      renameSync(temporary, place.at);
+      renameSync(temporary, resolved.at);
     }
   } finally {
     await rm(temporary, { force: true });
   }
-  await syncAt(place.directory);
+  await syncAt(resolved.directory);
 }
 
 /** Leftovers of somebody who was killed are in the way of nobody, but ugly. Never fails. */
 export async function removeLeftover(table: TableFile): Promise<void> {
-  await inPlace(table, (place) => rm(temporaryOf(place), { force: true })).catch(() => {});
+  await withResolvedPath(table, (resolved) => rm(temporaryOf(resolved), { force: true })).catch(() => {});
 }
 
 /** Waits until the file is on the disk. */
 function sync(table: TableFile): Promise<void> {
-  return inPlace(table, ({ at }) => syncAt(at, constants.O_NOFOLLOW));
+  return withResolvedPath(table, ({ at }) => syncAt(at, constants.O_NOFOLLOW));
 }
 
 async function syncAt(path: string, flags = 0): Promise<void> {
@@ -230,8 +232,8 @@ async function syncAt(path: string, flags = 0): Promise<void> {
   }
 }
 
-function temporaryOf(place: FilePlace): string {
-  return place.beside(`.${basename(place.at)}.gpu-owner`);
+function temporaryOf(resolved: ResolvedPath): string {
+  return resolved.beside(`.${basename(resolved.at)}.gpu-owner`);
 }
 
 /** Unlike a rename, a link never replaces what has come meanwhile. */
@@ -247,7 +249,7 @@ function put(temporary: string, path: string): void {
 }
 
 /** @throws Unsafe */
-async function copyOwner(from: FilePlace, to: FileHandle): Promise<void> {
+async function copyOwner(from: ResolvedPath, to: FileHandle): Promise<void> {
   const old = await lstat(from.at);
   from.check(old);
   const own = await to.stat();

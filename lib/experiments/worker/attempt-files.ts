@@ -161,11 +161,11 @@ export class AttemptLog {
    * @param project its directory @throws Unsafe, NodeJS.ErrnoException
    */
   static async open(path: string, project: string, header: string): Promise<AttemptLog> {
-    const place = locate(path, project, { create: true });
+    const resolved = locate(path, project, { create: true });
     try {
-      const file = await open(place.at, APPEND);
+      const file = await open(resolved.at, APPEND);
       try {
-        place.check(await file.stat());
+        resolved.check(await file.stat());
         return new AttemptLog(path, file, await writeLine(file, header));
       } catch (error) {
         await file.close();
@@ -174,7 +174,7 @@ export class AttemptLog {
     } catch (error) {
       throw readable(error, path);
     } finally {
-      place.close();
+      resolved.close();
     }
   }
 

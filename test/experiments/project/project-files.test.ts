@@ -37,19 +37,19 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }));
 /** The path of the file that was found, or what is wrong. */
 function find(path: string, locating: Locating = {}): string {
   try {
-    const place = locate(join(project, path), project, locating);
+    const resolved = locate(join(project, path), project, locating);
     try {
-      if (existsSync(place.at)) {
-        const file = openSync(place.at, 'r');
+      if (existsSync(resolved.at)) {
+        const file = openSync(resolved.at, 'r');
         try {
-          place.check(fstatSync(file));
+          resolved.check(fstatSync(file));
         } finally {
           closeSync(file);
         }
       }
-      return place.path;
+      return resolved.path;
     } finally {
-      place.close();
+      resolved.close();
     }
   } catch (error) {
     expect((error as Error).message).not.toContain('/proc/self');
@@ -80,7 +80,7 @@ test('a directory that takes no new ones is named', () => {
   );
 });
 
-test("one's own links are followed on the way, and in the place of a file where that is wanted", () => {
+test("one's own links are followed on the way, and in place of a file where that is wanted", () => {
   mkdirSync(join(directory, 'data'));
   symlinkSync('../data', join(project, 'results'));
   symlinkSync(join(directory, 'data', 'table'), join(project, 'link'));
