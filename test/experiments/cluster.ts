@@ -38,7 +38,7 @@ function ip(...words: string[]): void {
 export type Cut = 'down' | 'silence';
 
 /** A machine of the cluster: GPUs, a lock directory, a project and a network of its own. */
-export class Place {
+export class Host {
   readonly name: string;
   readonly experiment: WitnessedExperiment;
   readonly #cluster: Cluster;
@@ -52,7 +52,7 @@ export class Place {
     this.experiment = new WitnessedExperiment(gpus, {
       seed,
       queue: { url: queue, fates: () => cluster.fates() },
-      place: { name: this.name, witness: cluster.witness, words: (words) => cluster.words(number, words) },
+      host: { name: this.name, witness: cluster.witness, words: (words) => cluster.words(number, words) },
     });
   }
 
@@ -90,7 +90,7 @@ let made = 0;
 export class Cluster {
   readonly directory = mkdtempSync(join(tmpdir(), 'gpu-owner-cluster-'));
   readonly witness = join(this.directory, 'witness');
-  readonly places: Place[] = [];
+  readonly hosts: Host[] = [];
   readonly #prefix = `${PREFIX}-${process.pid}-${++made}`;
   #server: RedisServer | null = null;
 
@@ -144,17 +144,17 @@ export class Cluster {
       ip('-n', name, 'link', 'set', 'eth0', 'up');
       ip('-n', lan, 'link', 'set', port, 'master', 'lan', 'up');
     }
-    const place = { address: address(0), words: (words: string[]) => this.words(0, words) };
-    this.#server = await RedisServer.start({ place });
+    const host = { address: address(0), words: (words: string[]) => this.words(0, words) };
+    this.#server = await RedisServer.start({ host });
     const url = this.server.url(`project=${PROJECT}${query === '' ? '' : `&${query}`}`);
     for (let number = 1; number <= machines; number++) {
-      this.places.push(new Place(this, number, gpus, url, seed));
+      this.hosts.push(new Host(this, number, gpus, url, seed));
     }
   }
 
   /** Ends whatever of it there is. */
   async close(): Promise<void> {
-    for (const { experiment } of this.places) await experiment.close();
+    for (const { experiment } of this.hosts) await experiment.close();
     await this.#server?.remove();
     removeNamespaces((name) => name.startsWith(`${this.#prefix}-`));
     rmSync(this.directory, { recursive: true, force: true });

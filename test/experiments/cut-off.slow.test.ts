@@ -4,7 +4,7 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { type Finished, finished, pause, python, until } from '../support/machine.ts';
-import { Cluster, type Cut, noCluster, type Place } from './cluster.ts';
+import { Cluster, type Cut, type Host, noCluster } from './cluster.ts';
 import { miscounted } from './redis-assertions.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
 import { range } from './witnessed.ts';
@@ -29,14 +29,14 @@ test.skipIf(noCluster !== null)(
   { timeout: SOAK ? 900_000 : 180_000 },
   async () => {
     cluster = await Cluster.start(3, 2, query);
-    const [first, second, third] = cluster.places as [Place, Place, Place];
+    const [first, second, third] = cluster.hosts as [Host, Host, Host];
     first.experiment.sweep(HONEST, { sweep: { seed: range(tasks) } });
     // So slow that its commands must be ended: otherwise they would run there and elsewhere.
     const slow = join(third.experiment.machine.directory, 'slow');
     writeFileSync(slow, '600');
     third.experiment.env.HONEST_SLOW = slow;
     const testimony = () => first.experiment.testimony();
-    const startsOn = ({ name }: Place) =>
+    const startsOn = ({ name }: Host) =>
       testimony().filter(({ kind, gpus }) => kind === 'start' && gpus[0]?.startsWith(`${name}-`));
     const ends: Promise<Finished>[] = [finished(first.experiment.start(['run', '--gpus', 'all']))];
     await until(() => startsOn(first).length > 0);
@@ -45,10 +45,10 @@ test.skipIf(noCluster !== null)(
     }
     await until(() => startsOn(second).length > 0 && startsOn(third).length > 0);
 
-    const briefly = async (place: Place, how: Cut) => {
-      place.cut(how);
+    const briefly = async (host: Host, how: Cut) => {
+      host.cut(how);
       await pause(seconds(shortCut));
-      place.mend();
+      host.mend();
     };
     await briefly(third, 'down');
     third.cut('silence');
@@ -95,7 +95,7 @@ test.skipIf(noCluster !== null)(
     expect(again.length).toBeGreaterThan(0);
     expect(again.length).toBeLessThanOrEqual(2);
     expect(said[2]).toMatch(/could not be reached for|no heartbeat for too long/);
-    for (const { experiment } of cluster.places) {
+    for (const { experiment } of cluster.hosts) {
       await until(() => experiment.left().length === 0);
       expect(await experiment.machine.states()).toEqual(['free', 'free']);
     }

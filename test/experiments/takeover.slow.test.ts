@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { pause, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { Cluster, noCluster, type Place } from './cluster.ts';
+import { Cluster, type Host, noCluster } from './cluster.ts';
 import { processesOf } from './processes.ts';
 import { type Testimony, violationsIn } from './witness.ts';
 import { range, WitnessedExperiment } from './witnessed.ts';
@@ -96,7 +96,7 @@ test.skipIf(noCluster !== null).for(range(ROUNDS))(
   async (round) => {
     const cluster = await Cluster.start(3, 4, query);
     close = () => cluster.close();
-    const [first, second, third] = cluster.places as [Place, Place, Place];
+    const [first, second, third] = cluster.hosts as [Host, Host, Host];
     first.experiment.sweep(HONEST, { long: { seconds: 600, seed: range(4) } });
     const { experiment } = second;
     first.experiment.start(['run', '--gpus', '1']);

@@ -33,7 +33,7 @@ export interface Setting {
   /** Where the queue is, and what it says of its tasks in the end; by default it is the project's own. */
   queue?: { url: string; fates: () => Fates };
   /** One machine of several that have witnesses in common. */
-  place?: { name: string; witness: string; words: (words: string[]) => string[] };
+  host?: { name: string; witness: string; words: (words: string[]) => string[] };
 }
 
 export class WitnessedExperiment {
@@ -45,16 +45,16 @@ export class WitnessedExperiment {
   readonly #setting: Setting;
 
   constructor(gpus: number, setting: Setting = {}) {
-    const { seed = 0, project, place, queue } = setting;
+    const { seed = 0, project, host, queue } = setting;
     this.#setting = setting;
     this.machine = new Machine(gpus);
     this.project = project ?? join(this.machine.directory, 'project');
-    this.witness = place?.witness ?? join(this.machine.directory, 'witness');
+    this.witness = host?.witness ?? join(this.machine.directory, 'witness');
     mkdirSync(join(this.project, 'configs'), { recursive: true });
     mkdirSync(this.witness, { mode: 0o1777, recursive: true });
     this.env = {
       ...(queue === undefined ? {} : { GPU_OWNER_QUEUE: queue.url }),
-      ...(place === undefined ? {} : { WITNESS_PLACE: `${place.name}-` }),
+      ...(host === undefined ? {} : { WITNESS_PLACE: `${host.name}-` }),
       CHAOS_SEED: String(seed),
       WITNESS_DIRECTORY: this.witness,
       WITNESS_LOCKS: this.machine.lockDirectory,
@@ -78,7 +78,7 @@ export class WitnessedExperiment {
 
   /** Starts `gpu-owner exp …` in the project. */
   start(args: string[], uid?: number): ChildProcess {
-    const { words = (all: string[]) => all } = this.#setting.place ?? {};
+    const { words = (all: string[]) => all } = this.#setting.host ?? {};
     return this.machine.start(words([process.execPath, command, 'exp', ...args]), {
       cwd: this.project,
       env: this.env,

@@ -27,7 +27,7 @@ export interface ServerOptions {
   /** More lines of redis.conf. */
   settings?: string[];
   /** On a machine of its own: its address, and how a program is started there. */
-  place?: { address: string; words: (words: string[]) => string[] };
+  host?: { address: string; words: (words: string[]) => string[] };
 }
 
 /** Memory where there is some to spare: Redis waits for the disk, and one that is busy makes it stand still for longer than its clients'
@@ -76,16 +76,16 @@ export class RedisServer {
   }
 
   get #address(): string {
-    return this.#options.place?.address ?? '127.0.0.1';
+    return this.#options.host?.address ?? '127.0.0.1';
   }
 
   /** Again, after it was killed. */
   async start(): Promise<void> {
-    const { password, tls, unix, place, settings = [] } = this.#options;
+    const { password, tls, unix, host, settings = [] } = this.#options;
     const lines = [
       `dir ${this.directory}`,
       `bind ${this.#address}`,
-      ...(place === undefined ? [] : ['protected-mode no']), // nobody else is in its network
+      ...(host === undefined ? [] : ['protected-mode no']), // nobody else is in its network
       'appendonly yes',
       'appendfsync always', // otherwise a busy disk lets it forget what it has acknowledged when it is killed
       'save ""',
@@ -106,7 +106,7 @@ export class RedisServer {
     ];
     writeFileSync(join(this.directory, 'redis.conf'), `${lines.join('\n')}\n`);
     const words = [SERVER, join(this.directory, 'redis.conf')];
-    const [program, ...args] = place === undefined ? words : place.words(words);
+    const [program, ...args] = host === undefined ? words : host.words(words);
     const child = spawn(program as string, args, { stdio: 'ignore' });
     this.#child = child;
     await until(
