@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Unsafe } from '../../lib/experiments/project/project-files.ts';
+import { UnsafePathError } from '../../lib/experiments/project/project-files.ts';
 import { AttemptLog } from '../../lib/experiments/worker/attempt-files.ts';
 import {
   command,
@@ -133,7 +133,7 @@ describe.skipIf(whyNot !== null)(
           met.add(lstatSync(results).isSymbolicLink() ? 'link' : 'directory');
           await AttemptLog.open(join(results, 'worker_gpu0.log'), project, 'hello').then(
             (log) => log.close(),
-            (error) => ends.add(error instanceof Unsafe ? 'unsafe' : error.code),
+            (error) => ends.add(error instanceof UnsafePathError ? 'unsafe' : error.code),
           );
         }
       } finally {

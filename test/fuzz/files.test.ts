@@ -15,7 +15,7 @@ import {
   meaningOfValue,
   valueOfCell,
 } from '../../lib/experiments/results/cell-value.ts';
-import { formatRow, Malformed, type Row, readRows } from '../../lib/experiments/results/csv.ts';
+import { formatRow, MalformedCSVError, type Row, readRows } from '../../lib/experiments/results/csv.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
@@ -243,12 +243,12 @@ function fileOf(bytes: Buffer, most: number): FileHandle {
   return { read } as unknown as FileHandle;
 }
 
-async function rowsOf(bytes: Buffer, most = Number.POSITIVE_INFINITY): Promise<Row[] | Malformed> {
+async function rowsOf(bytes: Buffer, most = Number.POSITIVE_INFINITY): Promise<Row[] | MalformedCSVError> {
   const rows: Row[] = [];
   try {
     for await (const batch of readRows(fileOf(bytes, most), 0)) rows.push(...batch.rows);
   } catch (error) {
-    if (!(error instanceof Malformed)) throw error;
+    if (!(error instanceof MalformedCSVError)) throw error;
     expectPrintable(error.message);
     return error;
   }
@@ -268,7 +268,7 @@ fuzzAsync(
   async ([bytes, most]) => {
     const rows = await rowsOf(bytes);
     const pieces = await rowsOf(bytes, most);
-    if (rows instanceof Malformed) return expect(pieces).toBeInstanceOf(Malformed);
+    if (rows instanceof MalformedCSVError) return expect(pieces).toBeInstanceOf(MalformedCSVError);
     expect(pieces).toEqual(rows);
     let end = 0;
     for (const row of rows) {
@@ -292,7 +292,7 @@ fuzzAsync('what both read, this and csv-parse read the same', csvText, async (wr
   } catch {
     return;
   }
-  if (rows instanceof Malformed) return;
+  if (rows instanceof MalformedCSVError) return;
   expect(rows.map(({ cells }) => cells)).toEqual(others.filter(isFull));
 });
 

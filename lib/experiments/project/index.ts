@@ -8,5 +8,5 @@ export {
   type ResolvedPath,
   readable,
   realPath,
-  Unsafe,
+  UnsafePathError,
 } from './project-files.ts';

@@ -17,7 +17,7 @@ import { isRoot, userName } from '../../platform/index.ts';
 // docs/decisions/003-project-files.md has the rules and the reasons.
 
 /** Somebody else could lead what is written there to another file. The message is for people, and names the remedy. */
-export class Unsafe extends Error {}
+export class UnsafePathError extends Error {}
 
 /** Node.js has no name for it: a descriptor that only stands for the file. Needs no permission to read. */
 const O_PATH = 0o10000000;
@@ -53,15 +53,15 @@ export class ResolvedPath {
     return this.#directory.at('.');
   }
 
-  /** Whether a file that was opened here may be used. @throws Unsafe */
+  /** Whether a file that was opened here may be used. @throws UnsafePathError */
   check(file: Pick<Stats, 'uid' | 'nlink'> & { isFile(): boolean }): void {
     const { path } = this;
-    if (!file.isFile()) throw new Unsafe(`${path} is not a regular file: move it away`);
+    if (!file.isFile()) throw new UnsafePathError(`${path} is not a regular file: move it away`);
     refuseOtherOwner(this.#directory.stat, file.uid, path, this.#owner);
     const { uid, mode } = this.#directory.stat;
     const isOurs = isOwn(uid) && (mode & WRITABLE_BY_ALL) === 0;
     if (file.nlink > 1 && !isOurs) {
-      throw new Unsafe(
+      throw new UnsafePathError(
         `${path} has ${file.nlink} names (hard links) in a directory that others can write to: copy it, and remove the original`,
       );
     }
@@ -81,7 +81,7 @@ export interface Locating {
 
 /**
  * Resolves the path of a file that belongs to a project, as {@link openDirectory} finds directories.
- * @throws Unsafe, NodeJS.ErrnoException
+ * @throws UnsafePathError, NodeJS.ErrnoException
  */
 export function locate(
   path: string,
@@ -94,7 +94,7 @@ export function locate(
 /**
  * Whether a directory that belongs to a project may be written to, as far as other users are concerned.
  * @param act gets a path that is good while it runs
- * @throws Unsafe, NodeJS.ErrnoException
+ * @throws UnsafePathError, NodeJS.ErrnoException
  */
 export function inDirectory<T>(
   path: string,
@@ -245,7 +245,7 @@ class Walk {
       const link = lstatSync(directory.at(name), { throwIfNoEntry: false });
       if (!link?.isSymbolicLink()) return new ResolvedPath(directory, name, this.#owner);
       const shown = join(directory.path, name);
-      if (!follow) throw new Unsafe(`${shown} is a symbolic link, which is not followed: remove it`);
+      if (!follow) throw new UnsafePathError(`${shown} is a symbolic link, which is not followed: remove it`);
       const target = this.#target(directory, name, link);
       const resolved = this.#file(this.#from(directory, dirname(target)), basename(target), true);
       const owner = lstatSync(resolved.at, { throwIfNoEntry: false })?.uid;
@@ -325,7 +325,7 @@ class Walk {
     const { mode } = at.stat;
     // Anybody could exchange it between two looks.
     if ((mode & WRITABLE_BY_ALL) !== 0 && (mode & STICKY) === 0) {
-      throw new Unsafe(
+      throw new UnsafePathError(
         `${shown} is a symbolic link in a directory where everybody may replace it: chmod o-w ${at.path}`,
       );
     }
@@ -338,7 +338,7 @@ function isOwn(uid: number): boolean {
   return uid === process.geteuid?.() || isRoot(uid);
 }
 
-/** @throws Unsafe for what somebody else has put into a directory that everybody may write to */
+/** @throws UnsafePathError for what somebody else has put into a directory that everybody may write to */
 function refuseOtherOwner(
   directory: Stats,
   uid: number,
@@ -348,13 +348,13 @@ function refuseOtherOwner(
   if ((directory.mode & WRITABLE_BY_ALL) === 0) return; // its owner, and its group, decide what is in it
   if (isOwn(uid) || uid === directory.uid || uid === owner) return;
   const path = typeof shown === 'string' ? shown : shown();
-  throw new Unsafe(
+  throw new UnsafePathError(
     `${path} belongs to ${userName(uid)} and is in a directory that everybody may write to: remove it, or use another directory`,
   );
 }
 
-function strangeLink(path: string, uid: number): Unsafe {
-  return new Unsafe(
+function strangeLink(path: string, uid: number): UnsafePathError {
+  return new UnsafePathError(
     `${path} is a symbolic link of ${userName(uid)} to a file of another user, and is not followed: remove it, or name its target`,
   );
 }

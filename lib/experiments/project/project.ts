@@ -13,7 +13,7 @@ import {
   userName,
   warnOnce,
 } from '../../platform/index.ts';
-import { exchangeable, giveTo, inDirectory, isShared, narrow, Unsafe } from './project-files.ts';
+import { exchangeable, giveTo, inDirectory, isShared, narrow, UnsafePathError } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */
 export interface Project {
@@ -177,7 +177,7 @@ function checkState(path: string, project: string): boolean {
 function refuseUnusable(path: string, project: string, error: unknown): false {
   const there = statusOf(path);
   const keep = `can't keep its queue in ${path}`;
-  if (error instanceof Unsafe) {
+  if (error instanceof UnsafePathError) {
     if (there !== null && there.kind !== 'link') throw foreign(path, project, userName(there.uid));
     throw unusable(project, `${keep}: ${error.message}`, ELSEWHERE);
   }

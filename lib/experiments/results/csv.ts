@@ -20,7 +20,7 @@ export interface Row {
 }
 
 /** Thrown for text that is no CSV; the message is for people, after `FILE:LINE: `. */
-export class Malformed extends Error {
+export class MalformedCSVError extends Error {
   readonly line: number;
 
   constructor(line: number, message: string) {
@@ -46,7 +46,7 @@ interface Batch {
   position: number;
 }
 
-/** Empty lines are left out. @param position behind the byte order mark @returns where the text ends @throws Malformed */
+/** Empty lines are left out. @param position behind the byte order mark @returns where the text ends @throws MalformedCSVError */
 export async function* readRows(file: FileHandle, position: number): AsyncGenerator<Batch, number> {
   let line = 1;
   let bytes: Buffer = Buffer.alloc(0);
@@ -66,7 +66,7 @@ export async function* readRows(file: FileHandle, position: number): AsyncGenera
     position += scanner.at;
     line = scanner.line;
     if (bytes.length > MAX_RECORD_BYTES) {
-      throw new Malformed(
+      throw new MalformedCSVError(
         line,
         'a quoted value that begins here has more than 16 MiB: a closing quote (") is missing',
       );
@@ -119,14 +119,17 @@ class Scanner {
     const text = bytes.subarray(0, end);
     const zero = text.indexOf(0);
     if (zero !== -1)
-      throw new Malformed(this.line + breaks(bytes, 0, zero), 'there is a NUL byte: this is not a text file');
+      throw new MalformedCSVError(
+        this.line + breaks(bytes, 0, zero),
+        'there is a NUL byte: this is not a text file',
+      );
     if (isUtf8(text)) return;
     for (let from = 0; from < end; ) {
       const next = text.indexOf(LF, from);
       const to = next === -1 ? end : next + 1;
       if (!isUtf8(text.subarray(from, to))) {
         if (this.last && to === end && next === -1) return; // cut within a character
-        throw new Malformed(
+        throw new MalformedCSVError(
           this.line + breaks(bytes, 0, from),
           'this is not UTF-8: convert the file (iconv -t UTF-8)',
         );
@@ -192,7 +195,7 @@ class Scanner {
       if (bytes[lineEnd] === LF) return this.finish(cells, end, lineEnd + 1, inside + 1);
       // Zeros behind the last line are taken off at the end of the file.
       if (bytes[lineEnd] === 0 && !last) return null;
-      throw new Malformed(
+      throw new MalformedCSVError(
         this.line + inside,
         'there is text after a closing quote: write quotes within quoted values twice ("")',
       );
@@ -207,8 +210,8 @@ class Scanner {
     return { cells, line, start: offset + at, end: offset + end, newline, open: false };
   }
 
-  private loneCR(line: number): Malformed {
-    return new Malformed(
+  private loneCR(line: number): MalformedCSVError {
+    return new MalformedCSVError(
       line,
       'there is a carriage return without a line feed: end lines with \\n or \\r\\n',
     );

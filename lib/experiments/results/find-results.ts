@@ -5,7 +5,7 @@ import type { Queue } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId, type Values } from '../task/index.ts';
 import { withDestination } from './cell-value.ts';
-import { Busy, Changed, commonTablePath, shownPath, tablePath } from './safe-file.ts';
+import { commonTablePath, FileBusyError, FileChangedError, shownPath, tablePath } from './safe-file.ts';
 import { Problems, Table } from './table.ts';
 import { judgePartialLine } from './table-writer.ts';
 
@@ -100,7 +100,7 @@ async function look(table: Table, tell: (message: string) => void): Promise<void
     await table.refresh({ leftovers: false });
     await judgePartialLine(table, async function* () {});
   } catch (error) {
-    if (!(error instanceof Changed || error instanceof Busy)) throw error;
+    if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
     tell(`${table.shown}: somebody is changing this file; its rows are ignored.`);
   }
 }

@@ -2,7 +2,7 @@ import { accessSync, closeSync, constants, openSync, readFileSync, writeSync } f
 import { dirname, join, relative, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
-import { inDirectory, Unsafe } from '../project/index.ts';
+import { inDirectory, UnsafePathError } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
@@ -95,7 +95,7 @@ class WritableDirectories {
       inDirectory(path, this.#project, (at) => accessSync(at, constants.W_OK | constants.X_OK));
       return null;
     } catch (error) {
-      if (error instanceof Unsafe) return error.message;
+      if (error instanceof UnsafePathError) return error.message;
       const { code, errno, message } = error as NodeJS.ErrnoException;
       if (code === 'ENOENT' || code === 'ENOTDIR') {
         const there = statusOf(path);

@@ -1,9 +1,9 @@
-import { Unsafe } from '../project/index.ts';
+import { UnsafePathError } from '../project/index.ts';
 import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import { contentOf } from './cell-value.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
-import { Busy, Changed, codeOf, FsyncQueue } from './safe-file.ts';
+import { codeOf, FileBusyError, FileChangedError, FsyncQueue } from './safe-file.ts';
 import { explain, type Problems, type Table } from './table.ts';
 import type { SharedRow } from './table-reader.ts';
 import { drop, dropOverlong, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
@@ -214,8 +214,8 @@ export class ResultTables {
       } catch (error) {
         // A file that went away meanwhile is looked for again; then its absence is an error.
         const isGone = codeOf(error) === 'ENOENT' && tries < MAX_TRIES - 1;
-        if (error instanceof Changed || isGone) table.forget();
-        else if (error instanceof Busy) this.busy.add(table);
+        if (error instanceof FileChangedError || isGone) table.forget();
+        else if (error instanceof FileBusyError) this.busy.add(table);
         else {
           this.refuse(table, error);
           return false;
@@ -228,7 +228,7 @@ export class ResultTables {
   }
 
   private refuse(table: Table, error: unknown): void {
-    const isKnown = error instanceof UnwritableError || error instanceof Unsafe;
+    const isKnown = error instanceof UnwritableError || error instanceof UnsafePathError;
     if (!isKnown && codeOf(error) === undefined) throw error;
     const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
     table.unwritable = message;

@@ -24,13 +24,13 @@ export interface TableFile {
 }
 
 /** Thrown when somebody else has changed the file meanwhile: it has to be read again. */
-export class Changed extends Error {}
+export class FileChangedError extends Error {}
 
 /** Thrown when somebody doesn't stop changing the file. */
-export class Busy extends Error {}
+export class FileBusyError extends Error {}
 
 /** Thrown for a file that can't be used. The message is for people, and names the remedy. */
-export class Refused extends Error {}
+export class FileRefusedError extends Error {}
 
 /** Equal as long as nobody has touched the file. */
 export type Fingerprint = string;
@@ -43,7 +43,7 @@ export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }
 
-/** Does something with the resolved path of the file. @throws Unsafe; ENOENT if there is no such directory */
+/** Does something with the resolved path of the file. @throws UnsafePathError; ENOENT if there is no such directory */
 async function withResolvedPath<T>(
   { path, project }: TableFile,
   act: (resolved: ResolvedPath) => Promise<T> | T,
@@ -59,7 +59,7 @@ async function withResolvedPath<T>(
   }
 }
 
-/** null: nothing is there. @throws Unsafe */
+/** null: nothing is there. @throws UnsafePathError */
 export async function look(file: TableFile): Promise<Fingerprint | null> {
   try {
     return await withResolvedPath(file, async (resolved) =>
@@ -68,7 +68,7 @@ export async function look(file: TableFile): Promise<Fingerprint | null> {
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
     if (await lstat(file.path).catch(() => null))
-      throw new Refused('it is a symbolic link that leads nowhere: remove it');
+      throw new FileRefusedError('it is a symbolic link that leads nowhere: remove it');
     return null;
   }
 }
@@ -79,7 +79,7 @@ const LONG_AGO = 2_000;
 
 /**
  * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
- * @throws Busy if that takes longer than a second
+ * @throws FileBusyError if that takes longer than a second
  */
 export async function settle(file: TableFile): Promise<void> {
   for (let looks = 0; looks < MAX_LOOKS; looks++) {
@@ -88,12 +88,12 @@ export async function settle(file: TableFile): Promise<void> {
     await sleep(QUIET);
     if ((await look(file)) === fingerprintOf(stats)) return;
   }
-  throw new Busy();
+  throw new FileBusyError();
 }
 
 const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
 
-/** @throws Refused for what is no file, Unsafe */
+/** @throws FileRefusedError for what is no file, UnsafePathError */
 export function openToRead(table: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
   return withResolvedPath(table, async (resolved) => {
     // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
@@ -101,7 +101,7 @@ export function openToRead(table: TableFile): Promise<{ file: FileHandle; finger
     try {
       const stats = await file.stat({ bigint: true });
       if (!stats.isFile()) {
-        throw new Refused(
+        throw new FileRefusedError(
           `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
         );
       }
@@ -127,7 +127,7 @@ const APPEND =
  * others to change it.
  * @param end where the text is to end before; null: where the file does
  * @returns the new fingerprint, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
- * @throws Changed if the file isn't the one of the fingerprint any longer; errors of the system
+ * @throws FileChangedError if the file isn't the one of the fingerprint any longer; errors of the system
  */
 export function append(
   { path, project }: TableFile,
@@ -141,7 +141,7 @@ export function append(
     file = openSync(resolved.at, APPEND);
     resolved.check(fstatSync(file));
     const before = fstatSync(file, { bigint: true });
-    if (fingerprintOf(before) !== fingerprint) throw new Changed();
+    if (fingerprintOf(before) !== fingerprint) throw new FileChangedError();
     if (end !== null) ftruncateSync(file, end);
     const size = end ?? Number(before.size);
     let written = 0;
@@ -149,14 +149,14 @@ export function append(
       while (written < bytes.length) written += writeSync(file, bytes, written);
     } catch (error) {
       // If others wrote meanwhile, the end isn't ours to cut off: the next reader mends it.
-      if (fstatSync(file).size !== size + written) throw new Changed();
+      if (fstatSync(file).size !== size + written) throw new FileChangedError();
       if (written > 0) ftruncateSync(file, size);
       return { fingerprint: fingerprintOf(fstatSync(file, { bigint: true })), error };
     }
     const after = fstatSync(file, { bigint: true });
-    if (Number(after.size) !== size + bytes.length) throw new Changed();
+    if (Number(after.size) !== size + bytes.length) throw new FileChangedError();
     const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
-    if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new Changed();
+    if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new FileChangedError();
     return { fingerprint: fingerprintOf(after), error: null };
   } catch (error) {
     throw readable(error, path);
@@ -169,7 +169,7 @@ export function append(
 /**
  * Puts a new file in the place of the old one, at once; mode and owner stay.
  * @param fingerprint of what is to be replaced; null: nothing is there
- * @throws Changed if something else is there now
+ * @throws FileChangedError if something else is there now
  */
 export async function replace(
   table: TableFile,
@@ -178,7 +178,7 @@ export async function replace(
 ): Promise<Fingerprint> {
   await withResolvedPath(table, (resolved) => replaceAt(resolved, fingerprint, write), fingerprint === null);
   const now = await look(table);
-  if (now === null) throw new Changed();
+  if (now === null) throw new FileChangedError();
   return now;
 }
 
@@ -201,7 +201,7 @@ async function replaceAt(
     if (fingerprint === null) put(temporary, resolved.at);
     else {
       const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
-      if (there === undefined || fingerprintOf(there) !== fingerprint) throw new Changed();
+      if (there === undefined || fingerprintOf(there) !== fingerprint) throw new FileChangedError();
       renameSync(temporary, resolved.at);
     }
   } finally {
@@ -241,14 +241,14 @@ function put(temporary: string, path: string): void {
   try {
     linkSync(temporary, path);
   } catch (error) {
-    if (codeOf(error) === 'EEXIST') throw new Changed();
+    if (codeOf(error) === 'EEXIST') throw new FileChangedError();
     // File systems without hard links.
-    if (lstatSync(path, { throwIfNoEntry: false }) !== undefined) throw new Changed();
+    if (lstatSync(path, { throwIfNoEntry: false }) !== undefined) throw new FileChangedError();
     renameSync(temporary, path);
   }
 }
 
-/** @throws Unsafe */
+/** @throws UnsafePathError */
 async function copyOwner(from: ResolvedPath, to: FileHandle): Promise<void> {
   const old = await lstat(from.at);
   from.check(old);

@@ -2,9 +2,15 @@ import { Buffer } from 'node:buffer';
 import { sanitize } from '../../platform/index.ts';
 import type { Values } from '../task/index.ts';
 import { NAME_COLUMN } from './cell-value.ts';
-import { BOM, Malformed, type Row, readRows } from './csv.ts';
+import { BOM, MalformedCSVError, type Row, readRows } from './csv.ts';
 import type { Match, RowMatcher, TaskIndex } from './row-matcher.ts';
-import { Changed, type Fingerprint, fingerprintOfOpen, openToRead, type TableFile } from './safe-file.ts';
+import {
+  FileChangedError,
+  type Fingerprint,
+  fingerprintOfOpen,
+  openToRead,
+  type TableFile,
+} from './safe-file.ts';
 
 /** The state of a table's file after reading it. */
 export interface Contents {
@@ -36,7 +42,7 @@ interface PartialLine {
 /**
  * Reads a table from its beginning to its end. The last row is left out (see `partialLine`) if no line break is behind it.
  * @param onRows gets them all, the header not, and what they were cut from
- * @throws Refused, Unsafe, Malformed, Changed, or an error of the system
+ * @throws FileRefusedError, UnsafePathError, MalformedCSVError, FileChangedError, or an error of the system
  */
 export async function readContents(
   table: TableFile,
@@ -85,7 +91,7 @@ export async function readContents(
       }
       await onRows(rows, bytes, position);
     }
-    if ((await fingerprintOfOpen(file)) !== fingerprint) throw new Changed();
+    if ((await fingerprintOfOpen(file)) !== fingerprint) throw new FileChangedError();
     const size = (await file.stat()).size;
     const textEnd = batch.value;
     contents.end = contents.partialLine?.row?.start ?? textEnd;
@@ -98,7 +104,8 @@ export async function readContents(
     }
     return contents;
   } catch (error) {
-    if (error instanceof Malformed && (await fingerprintOfOpen(file)) !== fingerprint) throw new Changed();
+    if (error instanceof MalformedCSVError && (await fingerprintOfOpen(file)) !== fingerprint)
+      throw new FileChangedError();
     throw error;
   } finally {
     await file.close();
@@ -111,12 +118,12 @@ function isTooWide(row: Row, columns: number): boolean {
 
 function headerOf(row: Row): string[] {
   if (row.open)
-    throw new Malformed(row.line, 'the names of the columns are cut off: complete or remove them');
+    throw new MalformedCSVError(row.line, 'the names of the columns are cut off: complete or remove them');
   const header = row.cells.map((cell) => cell.trim());
   const seen = new Set<string>();
   for (const name of header) {
     if (name === '') continue;
-    if (seen.has(name)) throw new Malformed(row.line, `two columns are named '${name}': rename one`);
+    if (seen.has(name)) throw new MalformedCSVError(row.line, `two columns are named '${name}': rename one`);
     seen.add(name);
   }
   return header;

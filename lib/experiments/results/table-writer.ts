@@ -3,7 +3,7 @@ import { sanitize } from '../../platform/index.ts';
 import type { Completion } from '../queue/index.ts';
 import { cellsOf, NAME_COLUMN } from './cell-value.ts';
 import { BOM, formatRow, type Row } from './csv.ts';
-import { append, Changed, replace } from './safe-file.ts';
+import { append, FileChangedError, replace } from './safe-file.ts';
 import type { Table } from './table.ts';
 import { type Contents, readContents } from './table-reader.ts';
 
@@ -27,7 +27,7 @@ function rowOf({ task, result }: Completion, header: readonly string[], table: T
 /**
  * Writes rows. Those that are written are taken from `table.waiting` at once.
  * @param fills the lines of rows that are there, and get what tells them from other tasks' rows
- * @throws Changed, UnwritableError, errors of the system
+ * @throws FileChangedError, UnwritableError, errors of the system
  */
 export async function write(
   table: Table,
@@ -72,7 +72,7 @@ export async function drop(table: Table, tasks: ReadonlySet<number>): Promise<vo
  * Takes out rows of ours with more cells than there are columns: an editor put an older header back while we were writing. Nothing is lost
  * by that, since the queue has all that they say. Rows that say anything else stay.
  * @param resultsOf finds the results of completed tasks
- * @throws Changed if rows were taken out: their tasks may have none now. And as {@link write}
+ * @throws FileChangedError if rows were taken out: their tasks may have none now. And as {@link write}
  */
 export async function dropOverlong(
   table: Table,
@@ -90,7 +90,7 @@ export async function dropOverlong(
   }
   if (lines.size === 0) return overlong.clear();
   await rewrite(table, contents.header, ({ line }) => lines.has(line), [], new Map());
-  throw new Changed();
+  throw new FileChangedError();
 }
 
 /** Whether all cells are the task's, those behind the last column in whichever columns they were. */
@@ -219,7 +219,7 @@ async function copyRows(
       await output.flush();
     },
   );
-  if (now.fingerprint !== contents.fingerprint) throw new Changed();
+  if (now.fingerprint !== contents.fingerprint) throw new FileChangedError();
   const { partialLine } = now;
   if (partialLine?.row && contents.partialLineIs !== 'ours' && !isDropped(partialLine.row)) {
     const filled = fill(partialLine.row);

@@ -1,17 +1,17 @@
 import { createHash } from 'node:crypto';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
-import { Unsafe } from '../project/index.ts';
+import { UnsafePathError } from '../project/index.ts';
 import type { Values } from '../task/index.ts';
 import { contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
-import { Malformed, type Row } from './csv.ts';
+import { MalformedCSVError, type Row } from './csv.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
 import {
-  Busy,
-  Changed,
   codeOf,
+  FileBusyError,
+  FileChangedError,
+  FileRefusedError,
   type Fingerprint,
   look,
-  Refused,
   removeLeftover,
   settle,
   type TableFile,
@@ -94,7 +94,7 @@ export class Table {
     }
   }
 
-  /** Reads it, if anybody has changed it. @returns how many rows were imported @throws Changed, Busy */
+  /** Reads it, if anybody has changed it. @returns how many rows were imported @throws FileChangedError, FileBusyError */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let fingerprint: Fingerprint | null | undefined;
     try {
@@ -106,16 +106,19 @@ export class Table {
       this.unreadable = null;
       return imported;
     } catch (error) {
-      if (error instanceof Busy) throw error;
-      if (error instanceof Changed || codeOf(error) === 'ENOENT') throw new Changed();
+      if (error instanceof FileBusyError) throw error;
+      if (error instanceof FileChangedError || codeOf(error) === 'ENOENT') throw new FileChangedError();
       this.refuse(error, fingerprint);
       return 0;
     }
   }
 
   private refuse(error: unknown, fingerprint: Fingerprint | null | undefined): void {
-    const where = error instanceof Malformed ? `${this.shown}:${error.line}` : this.shown;
-    const isContent = error instanceof Malformed || error instanceof Refused || error instanceof Unsafe;
+    const where = error instanceof MalformedCSVError ? `${this.shown}:${error.line}` : this.shown;
+    const isContent =
+      error instanceof MalformedCSVError ||
+      error instanceof FileRefusedError ||
+      error instanceof UnsafePathError;
     if (!isContent && codeOf(error) === undefined) throw error;
     this.contents = null;
     // Permissions of directories can change without a trace in the file.
@@ -178,16 +181,16 @@ export class Table {
     this.unknownRows ??= problems.end();
   }
 
-  /** For a header of this table. @throws Refused if nothing in it is known */
+  /** For a header of this table. @throws FileRefusedError if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowReader> {
     const matcher = await RowMatcher.make(this.index, header);
     if (!matcher.usable && !this.index.isEmpty) {
       const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
       if (other) {
         const name = other === ';' ? 'semicolons' : 'tabs';
-        throw new Malformed(1, `its columns are separated by ${name}: save it with commas`);
+        throw new MalformedCSVError(1, `its columns are separated by ${name}: save it with commas`);
       }
-      throw new Malformed(
+      throw new MalformedCSVError(
         1,
         `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns.keys()].slice(0, 5).join(', ')}): the first line must name the columns`,
       );

@@ -158,7 +158,7 @@ export class AttemptLog {
 
   /**
    * Opens the log, makes directories that aren't there, and writes a line above the attempt's output.
-   * @param project its directory @throws Unsafe, NodeJS.ErrnoException
+   * @param project its directory @throws UnsafePathError, NodeJS.ErrnoException
    */
   static async open(path: string, project: string, header: string): Promise<AttemptLog> {
     const resolved = locate(path, project, { create: true });

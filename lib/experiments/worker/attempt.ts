@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
-import { type Project, Unsafe } from '../project/index.ts';
+import { type Project, UnsafePathError } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
@@ -92,7 +92,7 @@ export class AttemptRun {
       ]);
     } catch (error) {
       const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
-      const what = error instanceof Unsafe ? 'its output' : where;
+      const what = error instanceof UnsafePathError ? 'its output' : where;
       const why = `${what} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
       return { kind: 'environment', why, gpuFault: false };
     }

@@ -16,8 +16,8 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
   append,
-  Busy,
-  Changed,
+  FileBusyError,
+  FileChangedError,
   type Fingerprint,
   look,
   replace,
@@ -61,7 +61,7 @@ describe.each(CHANGES)('a change by somebody who %s the file', (_, change) => {
     await sleep(20); // clocks of file systems are coarse
     change();
     const text = readFileSync(path, 'utf8');
-    expect(() => append(table, before, Buffer.from('5,6\n'), null)).toThrow(Changed);
+    expect(() => append(table, before, Buffer.from('5,6\n'), null)).toThrow(FileChangedError);
     expect(readFileSync(path, 'utf8')).toBe(text);
   });
 
@@ -73,7 +73,7 @@ describe.each(CHANGES)('a change by somebody who %s the file', (_, change) => {
       change();
       text = readFileSync(path, 'utf8');
     });
-    await expect(writing).rejects.toThrow(Changed);
+    await expect(writing).rejects.toThrow(FileChangedError);
     expect(readFileSync(path, 'utf8')).toBe(text);
     expect(readdirSync(directory)).toEqual(['final_results.csv']);
   });
@@ -83,7 +83,7 @@ test('a file that somebody makes or removes while ours is written is noticed', a
   const before = await stamp();
   rmSync(path);
   const making = replace(table, null, async () => writeFileSync(path, 'theirs'));
-  await expect(making).rejects.toThrow(Changed);
+  await expect(making).rejects.toThrow(FileChangedError);
   expect(readFileSync(path, 'utf8')).toBe('theirs');
   await expect(replace(table, before, async () => rmSync(path))).rejects.toThrow();
   expect(readdirSync(directory)).toEqual([]);
@@ -101,7 +101,7 @@ test('a file that is written by and by is left alone until it is complete', asyn
   const settled = Date.now();
   expect(settled).toBeGreaterThanOrEqual((await ended) - 20);
   const timer = setInterval(() => appendFileSync(path, 'y\n'), 10);
-  await expect(settle(table)).rejects.toThrow(Busy);
+  await expect(settle(table)).rejects.toThrow(FileBusyError);
   clearInterval(timer);
 });
 
