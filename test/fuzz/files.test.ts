@@ -11,8 +11,8 @@ import { JSONFraming } from '../../lib/experiments/protocol/connection.ts';
 import { parseRequest, RequestError } from '../../lib/experiments/protocol/messages.ts';
 import {
   cellText,
-  meaningOfCell,
-  meaningOfValue,
+  normalizeCell,
+  normalizeValue,
   valueOfCell,
 } from '../../lib/experiments/results/cell-value.ts';
 import { formatRow, MalformedCSVError, type Row, readRows } from '../../lib/experiments/results/csv.ts';
@@ -214,8 +214,8 @@ fuzz(
     if (isJSON) expect(canonical(value)).toBe(canonical(plain as Value));
     formatValue(value);
     // Cells of tables mean what they were written for.
-    meaningOfValue(value);
-    meaningOfCell(cellText(value));
+    normalizeValue(value);
+    normalizeCell(cellText(value));
   },
 );
 
@@ -223,8 +223,8 @@ fuzz(
   'cells mean something, whatever they say',
   text(['[1, 2]', "{'a': True}", '(1,)', 'inf', 'nan', '.5', '1e5', '+']),
   (cell) => {
-    const meaning = meaningOfCell(cell);
-    expect(meaningOfCell(` ${cell} `)).toBe(meaning);
+    const normalized = normalizeCell(cell);
+    expect(normalizeCell(` ${cell} `)).toBe(normalized);
     valueOfCell(cell);
   },
 );

@@ -27,8 +27,8 @@ export function cellText(value: Value): string {
     .replace(/\p{Surrogate}/gu, '\ufffd');
 }
 
-/** The meaning of a cell. '': it is empty. */
-export function meaningOfCell(cell: string): string {
+/** Normalizes a cell: equal answers mean the same. '': it is empty. */
+export function normalizeCell(cell: string): string {
   const text = cell.trim();
   if (!SPECIAL.test(text)) return text === '' ? '' : `s${text}`;
   if (NUMBER.test(text)) return number(Number(text));
@@ -41,17 +41,17 @@ export function meaningOfCell(cell: string): string {
   return nested(text) ?? `s${text}`;
 }
 
-/** The meaning of a parameter. */
-export function meaningOfValue(value: Value): string {
-  if (value instanceof Literal) return meaningOfValue(value.data);
+/** Normalizes a parameter, as {@link normalizeCell} does cells. */
+export function normalizeValue(value: Value): string {
+  if (value instanceof Literal) return normalizeValue(value.data);
   if (value === null) return '';
   if (typeof value === 'number') return number(value);
   if (typeof value === 'boolean') return String(value);
-  if (typeof value === 'string') return meaningOfCell(value);
-  if (Array.isArray(value)) return `[${value.map((each) => JSON.stringify(meaningOfValue(each))).join(',')}]`;
+  if (typeof value === 'string') return normalizeCell(value);
+  if (Array.isArray(value)) return `[${value.map((each) => JSON.stringify(normalizeValue(each))).join(',')}]`;
   const members = value as Values;
   const keys = Object.keys(members).sort();
-  const pairs = keys.map((key) => JSON.stringify([key, meaningOfValue(members[key] as Value)]));
+  const pairs = keys.map((key) => JSON.stringify([key, normalizeValue(members[key] as Value)]));
   return `{${pairs.join(',')}}`;
 }
 
@@ -80,7 +80,7 @@ function nested(text: string): string | null {
   const value = parsed(text) ?? parsed(pythonAsJSON(text));
   if (value === null) return null;
   try {
-    return meaningOfValue(value);
+    return normalizeValue(value);
   } catch {
     return null; // nested too deeply
   }
@@ -184,13 +184,13 @@ const DIGITS = 12;
 /** Equal for results that mean the same, also after a program has read and written the table. '': nothing. */
 export function contentOf(result: Values): string {
   const members = Object.entries(result)
-    .map(([key, value]): [string, string] => [key, rounded(meaningOfValue(value as Value))])
-    .filter(([, meaning]) => meaning !== '' && meaning !== 'NaN')
+    .map(([key, value]): [string, string] => [key, rounded(normalizeValue(value as Value))])
+    .filter(([, text]) => text !== '' && text !== 'NaN')
     .sort(([one], [other]) => (one < other ? -1 : 1));
   return members.length === 0 ? '' : JSON.stringify(members);
 }
 
-function rounded(meaning: string): string {
-  const number = /^[+-]?[\d.]/.test(meaning) ? Number(meaning) : Number.NaN;
-  return Number.isFinite(number) ? meaningOfCell(number.toPrecision(DIGITS)) : meaning;
+function rounded(text: string): string {
+  const number = /^[+-]?[\d.]/.test(text) ? Number(text) : Number.NaN;
+  return Number.isFinite(number) ? normalizeCell(number.toPrecision(DIGITS)) : text;
 }

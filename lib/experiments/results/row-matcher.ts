@@ -1,6 +1,6 @@
 import { sanitize } from '../../platform/index.ts';
 import { Literal, stringifyValue, type Value, type Values } from '../task/index.ts';
-import { cellText, columnOf, meaningOfCell, meaningOfValue, NAME_COLUMN } from './cell-value.ts';
+import { cellText, columnOf, NAME_COLUMN, normalizeCell, normalizeValue } from './cell-value.ts';
 
 /** The task whose result a row is: one, none, or several that can't be told apart. */
 export type Match =
@@ -44,8 +44,8 @@ export class RowMatcher {
     const matcher = new RowMatcher(index, header);
     let count = 0;
     for (const { group, places } of matcher.groups) {
-      for (const { task, meanings } of group.forms()) {
-        add(matcher.exact, places.map((at) => meanings[at] ?? '').join(SEPARATOR), task);
+      for (const { task, normalized } of group.forms()) {
+        add(matcher.exact, places.map((at) => normalized[at] ?? '').join(SEPARATOR), task);
         if (++count % PAUSE_AFTER === 0) await new Promise(setImmediate);
       }
     }
@@ -69,16 +69,16 @@ export class RowMatcher {
   }
 
   match(cells: readonly string[]): Match {
-    const meanings = this.columns.map(({ at }) => this.meaning(cells[at]));
+    const normalized = this.columns.map(({ at }) => this.normalize(cells[at]));
     const named = this.index.names.get(cells[this.nameAt]?.trim() ?? '') ?? null;
-    const parameters = meanings.join(SEPARATOR);
+    const parameters = normalized.join(SEPARATOR);
     const fitting = this.exact.get(parameters) ?? null;
     // Without any parameter, every row would fit: then the name has to.
-    if (meanings.every((meaning) => meaning === '')) {
+    if (normalized.every((text) => text === '')) {
       return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
     }
-    if (fitting === null) return decide(this.loosely(meanings), named, parameters);
-    if (named === null || includes(fitting, named) || !this.agrees(named, meanings))
+    if (fitting === null) return decide(this.loosely(normalized), named, parameters);
+    if (named === null || includes(fitting, named) || !this.agrees(named, normalized))
       return decide(fitting, named, parameters);
     // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
     const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
@@ -87,10 +87,10 @@ export class RowMatcher {
 
   /** For people: what no task has. */
   whyNone(cells: readonly string[]): string {
-    const filled = this.columns.filter(({ at }) => this.meaning(cells[at]) !== '');
+    const filled = this.columns.filter(({ at }) => this.normalize(cells[at]) !== '');
     if (filled.length === 0) return 'it has no parameters';
     for (const { name, at } of filled) {
-      const wanted = this.meaning(cells[at]);
+      const wanted = this.normalize(cells[at]);
       if (!this.index.knows(name, wanted)) {
         return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
       }
@@ -105,27 +105,27 @@ export class RowMatcher {
   differences(tasks: readonly number[]): string[] {
     const group = this.index.groupOf(tasks[0] as number) as TaskGroup;
     if (!tasks.every((task) => group.has(task))) return [];
-    const [first, ...others] = tasks.map((task) => group.formsOf(task)[0]?.meanings ?? []);
-    return group.columns.filter((_, at) => others.some((meanings) => meanings[at] !== first?.[at]));
+    const [first, ...others] = tasks.map((task) => group.formsOf(task)[0]?.normalized ?? []);
+    return group.columns.filter((_, at) => others.some((normalized) => normalized[at] !== first?.[at]));
   }
 
-  private loosely(meanings: readonly string[]): Tasks | null {
+  private loosely(normalized: readonly string[]): Tasks | null {
     let found: Tasks | null = null;
     // Most rows of others have a value that no task has: then only tasks without that parameter are left.
-    const unknown = meanings.findIndex(
-      (meaning, at) => meaning !== '' && !this.index.knows(this.columns[at]?.name ?? '', meaning),
+    const unknown = normalized.findIndex(
+      (text, at) => text !== '' && !this.index.knows(this.columns[at]?.name ?? '', text),
     );
     for (const { id, group, places } of this.groups) {
       if (unknown !== -1 && places[unknown] !== -1) continue;
       let pattern = id;
       let key = '';
-      for (let at = 0; at < meanings.length; at++) {
-        if (places[at] === -1 || meanings[at] === '') continue;
+      for (let at = 0; at < normalized.length; at++) {
+        if (places[at] === -1 || normalized[at] === '') continue;
         pattern += `,${at}`;
-        key += meanings[at] + SEPARATOR;
+        key += normalized[at] + SEPARATOR;
       }
       if (key === '') continue;
-      const more = this.byPattern(pattern, group, places, meanings)?.get(key);
+      const more = this.byPattern(pattern, group, places, normalized)?.get(key);
       if (more !== undefined) found = found === null ? more : [found, more].flat();
     }
     return found;
@@ -136,39 +136,40 @@ export class RowMatcher {
     pattern: string,
     group: TaskGroup,
     places: readonly number[],
-    meanings: readonly string[],
+    normalized: readonly string[],
   ): Map<string, Tasks> | null {
     let map = this.patterns.get(pattern);
     if (map !== undefined || this.patterns.size >= MAX_PATTERNS) return map ?? null;
     map = new Map();
     this.patterns.set(pattern, map);
-    const told = places.filter((inTask, at) => inTask !== -1 && meanings[at] !== '');
+    const told = places.filter((inTask, at) => inTask !== -1 && normalized[at] !== '');
     for (const form of group.forms()) {
-      add(map, told.map((inTask) => form.meanings[inTask] + SEPARATOR).join(''), form.task);
+      add(map, told.map((inTask) => form.normalized[inTask] + SEPARATOR).join(''), form.task);
     }
     return map;
   }
 
   /** Whether nothing in the row is against the task. */
-  private agrees(task: number, meanings: readonly string[]): boolean {
+  private agrees(task: number, normalized: readonly string[]): boolean {
     const group = this.index.groupOf(task) as TaskGroup;
     const places = this.columns.map(({ name }) => group.columns.indexOf(name));
     return group
       .formsOf(task)
       .some((form) =>
         places.every(
-          (inTask, at) => inTask === -1 || meanings[at] === '' || form.meanings[inTask] === meanings[at],
+          (inTask, at) =>
+            inTask === -1 || normalized[at] === '' || form.normalized[inTask] === normalized[at],
         ),
       );
   }
 
-  private meaning(cell: string | undefined): string {
+  private normalize(cell: string | undefined): string {
     if (cell === undefined || cell === '') return '';
     const known = this.remembered.get(cell);
     if (known !== undefined) return known;
-    const meaning = meaningOfCell(cell);
-    if (this.remembered.size < MAX_REMEMBERED && cell.length < 200) this.remembered.set(cell, meaning);
-    return meaning;
+    const text = normalizeCell(cell);
+    if (this.remembered.size < MAX_REMEMBERED && cell.length < 200) this.remembered.set(cell, text);
+    return text;
   }
 }
 
@@ -191,7 +192,7 @@ function add(map: Map<string, Tasks>, key: string, task: number): void {
   } else if (there.at(-1) !== task) there.push(task);
 }
 
-/** Cells whose meaning is remembered, since most repeat. */
+/** Cells whose normalized text is remembered, since most repeat. */
 const MAX_REMEMBERED = 20_000;
 
 /** The tasks that have one output directory, by the numbers that the caller gives them. */
@@ -202,7 +203,7 @@ export class TaskIndex {
   private readonly byParameters = new Map<string, TaskGroup>();
   private readonly texts = new Texts();
   /** Meanings of lists and maps by their text, and of cells. */
-  private readonly meanings = new Map<string, number>();
+  private readonly normalized = new Map<string, number>();
   private readonly cells = new Map<string, number>();
 
   get isEmpty(): boolean {
@@ -217,13 +218,13 @@ export class TaskIndex {
     const keys = Object.keys(parameters).sort();
     const group = this.groupWith(keys, parameters);
     const values = keys.map((key) => parameters[key] ?? null);
-    const written = values.map((value) => this.meaning(cellText(value)));
+    const written = values.map((value) => this.normalize(cellText(value)));
     const meant = values.map((value, at) => this.meant(value, written[at] as number));
-    const isSame = meant.every((meaning, at) => meaning === written[at]);
+    const isSame = meant.every((number, at) => number === written[at]);
     for (const form of isSame ? [meant] : [meant, written]) {
       group.add(task, form);
-      for (const [at, meaning] of form.entries()) {
-        this.columns.get(group.columns[at] as string)?.add(meaning);
+      for (const [at, number] of form.entries()) {
+        this.columns.get(group.columns[at] as string)?.add(number);
       }
     }
     if (name !== null) this.names.set(name, task);
@@ -238,9 +239,9 @@ export class TaskIndex {
     return undefined;
   }
 
-  /** Whether a task has a parameter of that column with that meaning. */
-  knows(column: string, meaning: string): boolean {
-    const number = this.texts.numberOf(meaning);
+  /** Whether a task has a parameter of that column with that normalized text. */
+  knows(column: string, text: string): boolean {
+    const number = this.texts.numberOf(text);
     return number !== undefined && this.columns.get(column)?.has(number) === true;
   }
 
@@ -259,12 +260,12 @@ export class TaskIndex {
 
   private meant(value: Value, written: number): number {
     if (typeof value === 'string') return written;
-    if (typeof value !== 'object' || value instanceof Literal) return this.texts.add(meaningOfValue(value));
-    return remembered(this.meanings, stringifyValue(value), () => this.texts.add(meaningOfValue(value)));
+    if (typeof value !== 'object' || value instanceof Literal) return this.texts.add(normalizeValue(value));
+    return remembered(this.normalized, stringifyValue(value), () => this.texts.add(normalizeValue(value)));
   }
 
-  private meaning(cell: string): number {
-    return remembered(this.cells, cell, () => this.texts.add(meaningOfCell(cell)));
+  private normalize(cell: string): number {
+    return remembered(this.cells, cell, () => this.texts.add(normalizeCell(cell)));
   }
 }
 
@@ -302,10 +303,10 @@ class Texts {
   }
 }
 
-/** The meanings of a task's parameters, in the order of the group's columns. */
+/** The normalized texts of a task's parameters, in the order of the group's columns. */
 interface Form {
   task: number;
-  meanings: readonly string[];
+  normalized: readonly string[];
 }
 
 /**
@@ -317,7 +318,7 @@ class TaskGroup {
   private readonly texts: Texts;
   /** Per form, the task's. */
   private readonly tasks: number[] = [];
-  private readonly meanings: number[] = [];
+  private readonly normalized: number[] = [];
   private readonly firstOf = new Map<number, number>();
 
   constructor(columns: readonly string[], texts: Texts) {
@@ -325,11 +326,11 @@ class TaskGroup {
     this.texts = texts;
   }
 
-  /** @param meanings by their numbers */
-  add(task: number, meanings: readonly number[]): void {
+  /** @param normalized the numbers of the texts */
+  add(task: number, normalized: readonly number[]): void {
     if (!this.firstOf.has(task)) this.firstOf.set(task, this.tasks.length);
     this.tasks.push(task);
-    for (const meaning of meanings) this.meanings.push(meaning);
+    for (const number of normalized) this.normalized.push(number);
   }
 
   has(task: number): boolean {
@@ -350,7 +351,10 @@ class TaskGroup {
 
   private form(form: number): Form {
     const width = this.columns.length;
-    const meanings = this.meanings.slice(form * width, (form + 1) * width);
-    return { task: this.tasks[form] as number, meanings: meanings.map((number) => this.texts.at(number)) };
+    const normalized = this.normalized.slice(form * width, (form + 1) * width);
+    return {
+      task: this.tasks[form] as number,
+      normalized: normalized.map((number) => this.texts.at(number)),
+    };
   }
 }

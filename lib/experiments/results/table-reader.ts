@@ -207,7 +207,7 @@ export interface SharedRow {
   line: number;
   cells: readonly string[];
   result: Values;
-  /** The meaning of the result: see `contentOf`. */
+  /** The normalized result: see `contentOf`. */
   content: string;
   /** For people. */
   why: () => string;

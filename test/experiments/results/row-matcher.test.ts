@@ -2,7 +2,7 @@ import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { meaningOfCell, valueOfCell } from '../../../lib/experiments/results/cell-value.ts';
+import { normalizeCell, valueOfCell } from '../../../lib/experiments/results/cell-value.ts';
 import { exportResults } from '../../../lib/experiments/results/export.ts';
 import { findResults } from '../../../lib/experiments/results/find-results.ts';
 import { RowMatcher, TaskIndex } from '../../../lib/experiments/results/row-matcher.ts';
@@ -36,7 +36,7 @@ test.each([
   ["['it\\'s', True]", '["it\'s", true]'],
   ['0', '-0', '0.0'],
 ])('%s means the same as %s', (...cells) => {
-  expect(new Set(cells.map(meaningOfCell)).size).toBe(1);
+  expect(new Set(cells.map(normalizeCell)).size).toBe(1);
 });
 
 test('other cells mean something else', () => {
@@ -55,7 +55,7 @@ test('other cells mean something else', () => {
     '[',
     'Nonesuch',
   ];
-  expect(new Set(cells.map(meaningOfCell)).size).toBe(cells.length);
+  expect(new Set(cells.map(normalizeCell)).size).toBe(cells.length);
 });
 
 test.each(['0.930', '1', '-1e-07', 'true', '[1,2.50]', 'text', 'NaN'])(

@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { meaningOfCell, meaningOfValue } from '../../../lib/experiments/results/cell-value.ts';
+import { normalizeCell, normalizeValue } from '../../../lib/experiments/results/cell-value.ts';
 import { plainScalar } from '../../../lib/experiments/sweep/yaml-tree.ts';
 import {
   canonical,
@@ -156,7 +156,7 @@ describe('a string that is a number to everybody else', () => {
     for (const text of NUMBERS_IN_STRINGS) {
       const number = Number(text.replaceAll('_', ''));
       expect(canonical(text)).toBe(canonical(number));
-      if (!text.includes('_')) expect(meaningOfValue(text)).toBe(meaningOfCell(String(number)));
+      if (!text.includes('_')) expect(normalizeValue(text)).toBe(normalizeCell(String(number)));
     }
   });
 
