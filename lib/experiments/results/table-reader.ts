@@ -13,7 +13,7 @@ import {
 } from './safe-file.ts';
 
 /** The state of a table's file after reading it. */
-export interface Contents {
+export interface TableContents {
   fingerprint: Fingerprint;
   /** Empty: the file has no text. */
   header: readonly string[];
@@ -44,17 +44,17 @@ interface PartialLine {
  * @param onRows gets them all, the header not, and what they were cut from
  * @throws FileRefusedError, UnsafePathError, MalformedCSVError, FileChangedError, or an error of the system
  */
-export async function readContents(
+export async function readTable(
   table: TableFile,
   onHeader: (header: readonly string[]) => Promise<void>,
   onRows: (rows: readonly Row[], bytes: Buffer, position: number) => Promise<void>,
-): Promise<Contents> {
+): Promise<TableContents> {
   const { file, fingerprint } = await openToRead(table);
   try {
     const begin = Buffer.alloc(BOM.length);
     const { bytesRead } = await file.read(begin, 0, BOM.length, 0);
     const bom = bytesRead === BOM.length && begin.equals(BOM);
-    const contents: Contents = {
+    const contents: TableContents = {
       fingerprint,
       header: [],
       bom,

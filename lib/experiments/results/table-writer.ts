@@ -5,7 +5,7 @@ import { cellsOf, NAME_COLUMN } from './cell-value.ts';
 import { BOM, formatRow, type Row } from './csv.ts';
 import { append, FileChangedError, replace } from './safe-file.ts';
 import type { Table } from './table.ts';
-import { type Contents, readContents } from './table-reader.ts';
+import { readTable, type TableContents } from './table-reader.ts';
 
 /** A row that is to be written. */
 export interface Entry {
@@ -109,7 +109,7 @@ function saysOnly(
   return cells.slice(header.length).every((cell) => surplus.has(cell));
 }
 
-function appendRows(table: Table, before: Contents, entries: readonly Entry[]): void {
+function appendRows(table: Table, before: TableContents, entries: readonly Entry[]): void {
   let contents = before;
   for (let from = 0; from < entries.length; ) {
     let text = contents.openEnd ? contents.newline : '';
@@ -190,7 +190,7 @@ async function rewrite(
 /** Byte by byte, but for the cells of new columns, and rows that are filled in. */
 async function copyRows(
   table: Table,
-  contents: Contents,
+  contents: TableContents,
   header: readonly string[],
   isDropped: (row: Row) => boolean,
   fills: ReadonlyMap<number, Entry>,
@@ -206,7 +206,7 @@ async function copyRows(
   };
   // A row that is too short stays so: with empty cells, it would look complete.
   const gap = (cells: number) => (cells < before ? '' : ','.repeat(Math.max(0, header.length - cells)));
-  const now = await readContents(
+  const now = await readTable(
     table.file,
     async () => {},
     async (rows, bytes, position) => {

@@ -16,7 +16,7 @@ import {
   settle,
   type TableFile,
 } from './safe-file.ts';
-import { type Contents, RowReader, readContents, SharedRows } from './table-reader.ts';
+import { RowReader, readTable, SharedRows, type TableContents } from './table-reader.ts';
 
 /** The tasks of a table, which are numbers to it. */
 export interface Tasks {
@@ -46,7 +46,7 @@ export class Table {
   /** Rows with more cells than there are columns, by the tasks that they name. */
   readonly overlong = new Map<number, Row[]>();
   /** null: there is no file, or it can't be used. */
-  contents: Contents | null = null;
+  contents: TableContents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
   unreadable: string | null = null;
   unwritable: string | null = null;
@@ -80,7 +80,7 @@ export class Table {
   }
 
   /** After writing: what was written is known, and isn't read again. */
-  written(contents: Contents): void {
+  written(contents: TableContents): void {
     this.contents = contents;
     this.fingerprint = contents.fingerprint;
   }
@@ -131,7 +131,7 @@ export class Table {
     const rows = new Map<number, number>();
     const problems = this.problems.ofRows(this.shown);
     let imported = 0;
-    let contents: Contents | null = null;
+    let contents: TableContents | null = null;
     const { covered } = this.shared;
     this.shared = new SharedRows();
     this.undecided.clear();
@@ -140,7 +140,7 @@ export class Table {
       await settle(this.file);
       let header: readonly string[] = [];
       let reader: RowReader | null = null;
-      contents = await readContents(
+      contents = await readTable(
         this.file,
         async (names) => {
           header = names;
@@ -260,7 +260,7 @@ export class Table {
 
   /** The row without a line break at the end, which turned out to be complete. */
   async take(row: Row): Promise<number> {
-    const { header } = this.contents as Contents;
+    const { header } = this.contents as TableContents;
     const rows = new Map([...this.rows].map((task) => [task, 0]));
     const problems = this.problems.ofRows(this.shown);
     const imported = await this.readBatch(header, await this.readerOf(header), [row], rows, problems);
