@@ -12,7 +12,7 @@ import {
   QueueRemovedError,
 } from '../queue/index.ts';
 import {
-  findRecordedTasks,
+  findCompletedTasks,
   OutputDirectories,
   ResultTables,
   type RowsOfTask,
@@ -384,7 +384,7 @@ async function refuseCommandless(sweep: Sweep, queue: Pick<Queue, 'lookUp'>, pro
         if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
         continue;
       }
-      recorded ??= await findRecordedTasks(sweep, project, queue);
+      recorded ??= await findCompletedTasks(sweep, project, queue);
       if (!recorded.has(batch[at] as string)) throw commandless;
     }
     batch = [];

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { listWords, sanitize } from '../../platform/index.ts';
 import { openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
-import { findRecordedTasks } from '../results/index.ts';
+import { findCompletedTasks } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import {
   canonical,
@@ -61,7 +61,7 @@ export interface Plan {
 interface PlanOptions {
   /** It is only asked. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
-  /** Tasks that have a row in a table of results, by their ids, and in which: see `findRecordedTasks`. */
+  /** Tasks that have a row in a table of results, by their ids, and in which: see `findCompletedTasks`. */
   recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
   onTask?: (task: PlannedTask) => void;
@@ -103,7 +103,7 @@ export async function planExperiment(
   const queue = await openQueue(url, directory, { create: false, mayBeReadOnly: true });
   try {
     const sweep = await withKnownSeeds(asked, queue);
-    const recorded = await findRecordedTasks(sweep, directory, queue);
+    const recorded = await findCompletedTasks(sweep, directory, queue);
     const onTask = listen(sweep);
     return await planSweep(sweep, { queue, recorded, ...(onTask && { onTask }) });
   } finally {

@@ -112,7 +112,7 @@ const MAX_TASKS = 1_000_000;
  * Which tasks of a sweep have their rows in tables of results: their ids, and the tables. Only for those who look: nothing is
  * repaired, and a table that can't be read is warned about and passed over.
  */
-export async function findRecordedTasks(
+export async function findCompletedTasks(
   sweep: Sweep,
   project: string,
   queue: Pick<Queue, 'lookUp'> | null,

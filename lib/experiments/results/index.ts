@@ -1,5 +1,5 @@
 export { type ExportFormat, exportResults } from './export.ts';
-export { findRecordedTasks } from './find-results.ts';
+export { findCompletedTasks } from './find-results.ts';
 export { OutputDirectories, refuseUnusable } from './output-directories.ts';
 export { ResultTables, type RowsOfTask } from './result-tables.ts';
 export { tablePath } from './safe-file.ts';

@@ -6,7 +6,7 @@ import { inDirectory, UnsafePathError } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
-import { findRecordedTasks } from './find-results.ts';
+import { findCompletedTasks } from './find-results.ts';
 
 /** Directories that an error names. */
 const NAMED = 3;
@@ -34,7 +34,7 @@ export async function refuseUnusable(
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
   if (unusable.size === 0) return;
-  const recorded = await findRecordedTasks(sweep, project, queue);
+  const recorded = await findCompletedTasks(sweep, project, queue);
   let batch: { id: string; outputDirectory: string }[] = [];
   const count = async () => {
     const rows = await queue.lookUp(batch.map(({ id }) => id));

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Plan, type PlannedTask, planSweep } from '../../../lib/experiments/plan/index.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { findRecordedTasks } from '../../../lib/experiments/results/find-results.ts';
+import { findCompletedTasks } from '../../../lib/experiments/results/find-results.ts';
 import { openSweep, type Sweep } from '../../../lib/experiments/sweep/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 
@@ -160,7 +160,7 @@ describe('a task that would run', () => {
       'a,lr,loss\r\n1.0,0.001,5\r\n7,0.001,5\r\n2,0.002,5\r\n4,1e-3,"5"',
     );
     const sweep = await sweepOf(text);
-    const recorded = await findRecordedTasks(sweep, project, null);
+    const recorded = await findCompletedTasks(sweep, project, null);
     expect(Array.from(recorded.values())).toEqual(Array(2).fill('results_p/final_results.csv'));
     const { counts, phases } = await planSweep(sweep, { queue: null, recorded });
     expect(counts).toMatchObject({ completed: 2, new: 2, repeated: 1 });
@@ -177,7 +177,7 @@ describe('a task that would run', () => {
     mkdirSync(join(project, 'results_p/final_results.csv'), { recursive: true });
     const warnings: string[] = [];
     onWarning((message) => warnings.push(message));
-    const recorded = await findRecordedTasks(await sweepOf('p: {combinations: [{a: [1]}]}'), project, null);
+    const recorded = await findCompletedTasks(await sweepOf('p: {combinations: [{a: [1]}]}'), project, null);
     expect(recorded.size).toBe(0);
     expect(warnings).toEqual([
       expect.stringMatching(
