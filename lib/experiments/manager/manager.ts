@@ -63,7 +63,7 @@ export class Manager {
   #told: string | null = null;
   /** The error of the queue that was told. */
   #trouble: string | null = null;
-  #gone: QueueRemovedError | null = null;
+  #queueRemoved: QueueRemovedError | null = null;
   /** Whether all tasks had ended and all rows were in the tables when the queue was last read. */
   #isComplete = false;
   /** Whether the queue could not be read at the end. */
@@ -181,27 +181,30 @@ export class Manager {
 
   /**
    * Works until the signal comes. Then every completed task is in the tables, unless they can't be written.
-   * @param whileGone how long a queue that was removed may take to come back or to begin anew, in ms
+   * @param restoreTimeoutMs how long a queue that was removed may take to come back or to begin anew, in ms
    * @throws QueueRemovedError after that
    */
-  async run(signal: AbortSignal, whileGone = Number.POSITIVE_INFINITY): Promise<void> {
+  async run(signal: AbortSignal, restoreTimeoutMs = Number.POSITIVE_INFINITY): Promise<void> {
     const { queue } = this.#options;
     let since: number | null = null;
     while (!signal.aborted) {
       // Before the look: workers of this process may notice changes in the pause, which are no news to `changed` then.
       const change = queue.changed(MAX_LOOK_INTERVAL_MS, signal).catch(() => {}); // the next look tells
       await this.#round();
-      if (this.#gone === null) since = null;
+      if (this.#queueRemoved === null) since = null;
       else {
-        if (since === null && Number.isFinite(whileGone)) {
+        if (since === null && Number.isFinite(restoreTimeoutMs)) {
           this.tell(
-            `waiting ${whileGone / 1000} s for the queue to be restored or created again; then this process ends`,
+            `waiting ${restoreTimeoutMs / 1000} s for the queue to be restored or created again; then this process ends`,
           );
         }
         since ??= performance.now();
-        if (performance.now() - since >= whileGone) throw this.#gone;
+        if (performance.now() - since >= restoreTimeoutMs) throw this.#queueRemoved;
       }
-      await pause(this.#trouble === null ? MIN_LOOK_INTERVAL_MS : Math.min(RETRY_MS, whileGone), signal);
+      await pause(
+        this.#trouble === null ? MIN_LOOK_INTERVAL_MS : Math.min(RETRY_MS, restoreTimeoutMs),
+        signal,
+      );
       if (this.#trouble === null) await change;
     }
     await this.#round();
@@ -214,7 +217,7 @@ export class Manager {
     for (let tries = 0; !(await this.#round()); tries++) {
       if (signal.aborted) return false;
       if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
-      if (this.#gone !== null) throw this.#gone;
+      if (this.#queueRemoved !== null) throw this.#queueRemoved;
       if (tries === 0) {
         this.tell(
           'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
@@ -267,15 +270,15 @@ export class Manager {
       this.#log.flush();
       if (this.#trouble !== null) this.tell('the queue works again');
       this.#trouble = null;
-      this.#gone = null;
+      this.#queueRemoved = null;
       return inStep;
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       if (this.#trouble !== error.message) this.tell(error.message);
       this.#trouble = error.message;
-      this.#gone = error instanceof QueueRemovedError ? error : null;
+      this.#queueRemoved = error instanceof QueueRemovedError ? error : null;
       // A queue that begins anew has other tasks, and counts completions from 1.
-      if (this.#gone !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
+      if (this.#queueRemoved !== null) await this.#resign().catch(() => {}); // tables tell their trouble themselves
       return false;
     }
   }

@@ -150,7 +150,7 @@ function operations.take(token, lifetime, name, worker)
     local id = type(job) == 'table' and job[2]
     if not id or id == 0 or id == '' then
       -- Somebody may have gone without a word. Signs of life of others find that out, too.
-      if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return gone() or false end
+      if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return queueRemoved() or false end
       checked = true
     else
       local task = begin(id, token, worker, lifetime)

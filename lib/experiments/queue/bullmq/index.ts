@@ -53,7 +53,7 @@ function assemble(connection: Connection): Queue {
 
 /** Answers an error where somebody has removed the records: otherwise, all tasks would seem to be done. */
 const GUARD = `
-local function gone()
+local function queueRemoved()
   return rcall('HEXISTS', P .. 'settings', 'format') == 0 and redis.error_reply('GONE no records') or nil
 end
 `;
@@ -120,7 +120,7 @@ async function queueScripts(
       frequent ? withPrefixes(part) : part,
       ...(guarded
         ? [
-            `if ${UNGUARDED.map((name) => `ARGV[2] ~= '${name}'`).join(' and ')} and gone() then return gone() end`,
+            `if ${UNGUARDED.map((name) => `ARGV[2] ~= '${name}'`).join(' and ')} and queueRemoved() then return queueRemoved() end`,
           ]
         : []),
       'return operations[ARGV[2]](unpack(ARGV, 3))',

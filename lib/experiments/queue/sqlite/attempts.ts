@@ -43,7 +43,7 @@ export function attemptMethods(
     },
 
     async endLost() {
-      const lost = await database.read(() => unnoticedAttempts(database, locks).length > 0);
+      const lost = await database.read(() => attemptsToReport(database, locks).length > 0);
       if (lost) await database.write(() => endLost(database, locks));
     },
 
@@ -266,10 +266,10 @@ function presentAttempts(database: Database): AttemptRecord[] {
   );
 }
 
-/** Numbers of attempts that are gone, though nobody has recorded it: their tasks can be given out again. */
-export function unnoticedAttempts(database: Database, locks: LockFile): number[] {
+/** Numbers of attempts that have ended, though nobody has recorded it: their tasks can be given out again. */
+export function attemptsToReport(database: Database, locks: LockFile): number[] {
   return presentAttempts(database)
-    .filter((attempt) => whyGone(attempt, locks) !== null)
+    .filter((attempt) => whyEnded(attempt, locks) !== null)
     .map(({ number }) => number);
 }
 
@@ -279,7 +279,10 @@ export function findAttempt(database: Database, token: string): AttemptRecord | 
 }
 
 /** Why nothing of an attempt lives any longer; null: something does, or may. Takes no lock. */
-export function whyGone(attempt: AttemptRecord, locks: LockFile): 'rebooted' | 'unlocked' | 'overdue' | null {
+export function whyEnded(
+  attempt: AttemptRecord,
+  locks: LockFile,
+): 'rebooted' | 'unlocked' | 'overdue' | null {
   if (attempt.deadline !== null) return attempt.deadline <= Date.now() ? 'overdue' : null;
   // Boot ids differ between boots. Where they can't be read, the lock decides.
   if (attempt.boot !== bootId()) return 'rebooted';
@@ -289,7 +292,7 @@ export function whyGone(attempt: AttemptRecord, locks: LockFile): 'rebooted' | '
 /** Ends the attempts whose processes ended silently. Inside of a transaction. */
 function endLost(database: Database, locks: LockFile): void {
   for (const attempt of presentAttempts(database)) {
-    const why = whyGone(attempt, locks);
+    const why = whyEnded(attempt, locks);
     if (why === null) continue;
     if (attempt.outcome === null) endLostOne(database, attempt, why);
     database.run('UPDATE attempt SET gone = 1 WHERE number = :number', { number: attempt.number });

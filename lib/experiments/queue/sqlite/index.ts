@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Pause, Queue } from '../queue.ts';
 import { readCount, readPause, readRecord, readText } from '../records.ts';
-import { attemptMethods, findAttempt, type OpenAttempts, unnoticedAttempts } from './attempts.ts';
+import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
 import { findOrphanedLocks, LockFile, MANAGER, warnOfOrphans } from './locks.ts';
@@ -226,7 +226,7 @@ class Watch implements OpenAttempts {
   /** Answers true once for each attempt: nobody may want its task. */
   #someLockEnded(): boolean {
     try {
-      const ended = unnoticedAttempts(this.#database, this.#locks);
+      const ended = attemptsToReport(this.#database, this.#locks);
       const news = ended.some((number) => !this.#notified.has(number));
       this.#notified = new Set(ended);
       return news;

@@ -22,7 +22,7 @@ import {
   taskOf,
   taskRowOf,
 } from '../records.ts';
-import { nextTask, whyGone } from './attempts.ts';
+import { nextTask, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './files.ts';
 import { type LockFile, orphansRecheckTime } from './locks.ts';
@@ -99,7 +99,7 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
         const records = await database.read(() =>
           database.all<Joined>(`${select} WHERE outcome IS NULL AND gone = 0 ORDER BY attempt.number`),
         );
-        return records.filter((record) => whyGone(record, locks) === null).map(infoOf);
+        return records.filter((record) => whyEnded(record, locks) === null).map(infoOf);
       }
       const records = await database.read(() =>
         database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
