@@ -2,9 +2,9 @@ import { spawn } from 'node:child_process';
 import { GPUOwnerError } from '../errors.ts';
 import { isRunnable, sanitize } from '../platform/index.ts';
 import {
-  type Collector,
   type Facts,
   type Finding,
+  type FindingCollector,
   failure,
   finding,
   guarded,
@@ -44,11 +44,11 @@ const HANGS = 'hangs';
 export class CheckProcess {
   readonly #name: string;
   readonly #check: Check;
-  readonly #collector: Collector;
+  readonly #collector: FindingCollector;
   #step = '';
   #done = false;
 
-  constructor(name: string, check: Check, collector: Collector) {
+  constructor(name: string, check: Check, collector: FindingCollector) {
     this.#name = name;
     this.#check = check;
     this.#collector = collector;

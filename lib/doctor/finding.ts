@@ -164,7 +164,7 @@ export interface Options {
 }
 
 /** The findings of all checks. */
-export class Collector {
+export class FindingCollector {
   readonly facts: Facts = {};
   readonly #findings: Finding[] = [];
 
@@ -181,7 +181,7 @@ export class Collector {
 /** Runs a check in this process; whatever it throws becomes a finding. */
 export async function guarded(
   subject: Subject,
-  collector: Pick<Collector, 'add' | 'facts'>,
+  collector: Pick<FindingCollector, 'add' | 'facts'>,
   run: (report: Report) => Promise<void> | void,
   onStep: (step: string) => void = () => {},
 ): Promise<void> {

@@ -3,7 +3,7 @@ import { onWarning, sanitize } from '../platform/index.ts';
 import { type Check, CheckProcess, type Message } from './check-process.ts';
 import { reportClaimable } from './configuration.ts';
 import type { Facts, Finding, Options } from './finding.ts';
-import { Collector, guarded } from './finding.ts';
+import { FindingCollector, guarded } from './finding.ts';
 
 const CHECK_TIMEOUT_MS = 5_000;
 /** GPUs that start up take one to three seconds each, and the driver is waited for as long as ten. */
@@ -57,7 +57,7 @@ export async function runChecks(
   options: Options,
   onSlow: (doing: string) => void = () => {},
 ): Promise<Finding[]> {
-  const collector = new Collector();
+  const collector = new FindingCollector();
   await Promise.all(
     Object.entries(CHECKS).map(([name, check]) =>
       new CheckProcess(name, check, collector).run(command, options, onSlow),

@@ -1,6 +1,6 @@
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
-import { Collector, type Family, openMetrics, queueFamilies } from '../metrics/index.ts';
+import { type Family, MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
@@ -25,7 +25,7 @@ export class ManagerController {
   readonly #options: ManagerControllerOptions;
   readonly #manager: Manager;
   readonly #service: ProtocolService;
-  readonly #collector = new Collector();
+  readonly #collector = new MetricsCollector();
   /** Aborted when no task is left. */
   readonly #over = new AbortController();
   #serves = false;

@@ -1,6 +1,6 @@
 import { hostName } from '../../platform/index.ts';
 import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
-import { Collector, openMetrics, queueFamilies } from '../metrics/index.ts';
+import { MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
@@ -16,7 +16,7 @@ export class RunController {
   readonly #host = hostName();
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
-  readonly #collector = new Collector();
+  readonly #collector = new MetricsCollector();
   #pool: WorkerPool | null = null;
   #now: Progress | null = null;
   #eta: Eta | null = null;

@@ -9,7 +9,7 @@ import {
 import { GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
-import { Collector, openMetrics } from '../metrics/index.ts';
+import { MetricsCollector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Queue } from '../queue/index.ts';
 import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
@@ -98,7 +98,7 @@ interface WorkerPoolOptions extends WorkerSettings {
   /** Called when a task has failed. */
   onFailure?: (name: string, error: string) => void;
   /** Counts what the workers do. */
-  collector: Collector;
+  collector: MetricsCollector;
 }
 
 const DOING: Record<string, string> = {
@@ -229,7 +229,7 @@ export async function runWorkers({
   tell,
   ...options
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
-  const collector = new Collector();
+  const collector = new MetricsCollector();
   const server = await openMetrics(metrics, async () => collector.families(), tell);
   const pool = new WorkerPool({ ...options, host: hostName(), record: tell, collector });
   signals.forwardTo(pool, tell);

@@ -14,7 +14,7 @@ const BOUNDS = [1, 10, 60, 300, 900, 3_600, 7_200, 14_400, 43_200, 86_400];
  * Counts events of the workers of this process, and of workers that ask it for tasks. Counters begin at 0 with the process, as Prometheus
  * expects.
  */
-export class Collector {
+export class MetricsCollector {
   #started = 0;
   readonly #ended = new Map<Outcome, number>(OUTCOMES.map((outcome) => [outcome, 0]));
   readonly #buckets = BOUNDS.map(() => 0);

@@ -24,7 +24,7 @@ export interface ConnectionOptions {
 const LINGER_TIMEOUT_MS = 2_000;
 
 /** A connection with one request: reads it, answers it, and closes. */
-export class Connection {
+export class ClientConnection {
   readonly #socket: Socket;
   readonly #options: ConnectionOptions;
   readonly #framing = new JSONFraming();

@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
 import type { Authentication, Client } from './access.ts';
-import { type Answer, Connection, errorAnswer } from './connection.ts';
+import { type Answer, ClientConnection, errorAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
 
@@ -117,7 +117,7 @@ export class ProtocolServer {
     }
     const kind = refusal === null ? 'all' : 'otherUsers';
     const most = refusal === null ? this.#limits.bytesInAll : this.#limits.bytesOfOtherUsers;
-    const connection = new Connection(socket, {
+    const connection = new ClientConnection(socket, {
       maxBytes: this.#limits.bytes,
       timeoutMs: this.#limits.timeoutMs,
       reserve: (bytes) => {

@@ -135,7 +135,7 @@ export type Selection = { ids: readonly string[] } | { state: State };
 export type Counts = Readonly<Record<State, number>>;
 
 /** The process that writes the tables. */
-export interface Manager {
+export interface ManagerInfo {
   host: string;
   pid: number;
   /** When its leadership expires unless it is renewed, in ms since the epoch. Absent: the process is known to live. */
@@ -255,7 +255,7 @@ export interface Queue {
    */
   manage(who: { host: string; pid: number }): Promise<Management | null>;
   /** The process that manages; null: none. */
-  manager(): Promise<Manager | null>;
+  manager(): Promise<ManagerInfo | null>;
 
   close(): Promise<void>;
 }

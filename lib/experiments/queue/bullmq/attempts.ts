@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { stringifyValue } from '../../task/index.ts';
 import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
-import type { Answer, Connection } from './connection.ts';
+import type { Answer, RedisConnection } from './connection.ts';
 import type { LockRenewal } from './lock-renewal.ts';
 import { taskOf } from './queries.ts';
 
 /** The methods of a queue that begin and end attempts. */
 export function attemptMethods(
-  connection: Connection,
+  connection: RedisConnection,
   renewal: LockRenewal,
 ): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
   /** Tokens that may have got a task although an error was heard. */

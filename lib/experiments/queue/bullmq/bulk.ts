@@ -10,14 +10,14 @@ import {
   readTime,
   taskName,
 } from '../records.ts';
-import type { Connection } from './connection.ts';
+import type { RedisConnection } from './connection.ts';
 
 /** Tasks per operation, at most: others wait for some ten milliseconds at most. */
 const BATCH = 500;
 
 /** The methods of a queue that change many tasks, in operations of some tasks each, and its pause. */
 export function bulkMethods(
-  connection: Connection,
+  connection: RedisConnection,
 ): Pick<
   Queue,
   'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted' | 'pause' | 'resume' | 'paused'
@@ -74,7 +74,7 @@ export function bulkMethods(
 }
 
 async function enqueue(
-  connection: Connection,
+  connection: RedisConnection,
   tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
   { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
 ): Promise<Enqueued> {
@@ -145,7 +145,7 @@ function refusal([count, ...words]: (string | number)[]): Error {
 
 /** @returns the names of the tasks that were changed */
 async function changeSelected(
-  connection: Connection,
+  connection: RedisConnection,
   action: 'retry' | 'cancel',
   selection: Selection | 'all',
 ): Promise<string[]> {

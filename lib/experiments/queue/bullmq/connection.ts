@@ -51,7 +51,7 @@ function loadClient(): typeof IORedis {
 }
 
 /** The one connection of a queue, and its operations, which are tried again for a while when it breaks. */
-export class Connection {
+export class RedisConnection {
   readonly address: Address;
   /** How long a lock lasts, and how often it is renewed, in ms. */
   readonly lock: number;
@@ -76,7 +76,7 @@ export class Connection {
   }
 
   /** @throws ERR_QUEUE if the server isn't reached within 5 s */
-  static async open(address: Address, scripts: ScriptFactory): Promise<Connection> {
+  static async open(address: Address, scripts: ScriptFactory): Promise<RedisConnection> {
     // Not imported: only those who have such a queue need it.
     const { Redis } = loadClient();
     const options: IORedis.RedisOptions = {
@@ -93,7 +93,7 @@ export class Connection {
       connectionName: 'gpu-owner',
     };
     const client = new Redis(options as never); // its overloads don’t fit exact optional properties
-    const connection = new Connection(address, client);
+    const connection = new RedisConnection(address, client);
     const { lock } = connection;
     connection.#scripts = await scripts(
       address.name,
@@ -192,7 +192,7 @@ const MIN_VERSION = [6, 2];
 const FORMAT = 1;
 
 /** Refuses a server that would lose tasks, and warns of one that may lose some. @throws ERR_QUEUE */
-export async function checkServer(connection: Connection): Promise<void> {
+export async function checkServer(connection: RedisConnection): Promise<void> {
   const { url } = connection.address;
   const info = new Map(
     (await connection.perform((client) => client.info()))
@@ -248,7 +248,7 @@ export async function checkServer(connection: Connection): Promise<void> {
 }
 
 /** The setting `appendfsync`: `always`, `everysec` or `no`. null: this user may not ask for it, as the manual advises. */
-async function appendfsync(connection: Connection): Promise<string | null> {
+async function appendfsync(connection: RedisConnection): Promise<string | null> {
   const answer = await connection.perform((client) =>
     (client.config('GET', 'appendfsync') as Promise<string[]>).catch((error) => {
       if (isPassing(error)) throw error;
@@ -259,7 +259,7 @@ async function appendfsync(connection: Connection): Promise<string | null> {
 }
 
 /** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
-export async function checkFormat(connection: Connection, create: boolean): Promise<boolean> {
+export async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
   const format = await connection.call<string | null>('open', create ? '1' : '0');
   if (format === null) return false;
   if (!/^[1-9]\d*$/.test(format)) {

@@ -4,7 +4,7 @@ import { parseAddress } from './address.ts';
 import { ATTEMPTS, attemptMethods, COMPLETE, TAKE } from './attempts.ts';
 import { BULK, bulkMethods, ENQUEUE } from './bulk.ts';
 import { bullmqLibrary, type JobAction } from './bullmq-scripts.ts';
-import { Connection, checkFormat, checkServer, type Script } from './connection.ts';
+import { checkFormat, checkServer, RedisConnection, type Script } from './connection.ts';
 import { Leadership, LockRenewal, RENEWAL } from './lock-renewal.ts';
 import { CLOCK, COMPLETION, FUNCTIONS, LAZY_FUNCTIONS } from './lua-functions.ts';
 import { QUERIES, queryMethods } from './queries.ts';
@@ -15,7 +15,7 @@ import { QUERIES, queryMethods } from './queries.ts';
  * @throws ERR_QUEUE, ERR_INVALID_ARGUMENT
  */
 export async function openBullMQQueue(url: string, project: string, create: boolean): Promise<Queue | null> {
-  const connection = await Connection.open(parseAddress(url, project), queueScripts);
+  const connection = await RedisConnection.open(parseAddress(url, project), queueScripts);
   try {
     await checkServer(connection);
     if (await checkFormat(connection, create)) return assemble(connection);
@@ -27,7 +27,7 @@ export async function openBullMQQueue(url: string, project: string, create: bool
   return null;
 }
 
-function assemble(connection: Connection): Queue {
+function assemble(connection: RedisConnection): Queue {
   const renewal = new LockRenewal(connection);
   const leadership = new Leadership(connection, renewal);
   return {

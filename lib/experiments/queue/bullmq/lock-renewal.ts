@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
-import type { Management, Manager } from '../queue.ts';
+import type { Management, ManagerInfo } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
-import type { Answer, Connection } from './connection.ts';
+import type { Answer, RedisConnection } from './connection.ts';
 
 /** How often Redis is polled while somebody waits for changes. */
 const PERIOD_MS = 250;
@@ -25,7 +25,7 @@ interface OpenAttempt {
  * reached for too long. Costs nothing while there is nothing to do.
  */
 export class LockRenewal {
-  readonly #connection: Connection;
+  readonly #connection: RedisConnection;
   readonly #open = new Map<string, OpenAttempt>();
   readonly #notifier: ChangeNotifier;
   #leadership: { record: string; renewed: number; onLost: () => void } | null = null;
@@ -35,7 +35,7 @@ export class LockRenewal {
   /** Time since boot minus the monotonic clock, which stands still while the machine sleeps, in ms. */
   #slept = bootMilliseconds() - now();
 
-  constructor(connection: Connection) {
+  constructor(connection: RedisConnection) {
     this.#connection = connection;
     this.#notifier = new ChangeNotifier(
       Math.min(PERIOD_MS, connection.renewal / 2),
@@ -169,12 +169,12 @@ export class LockRenewal {
 
 /** Elects the one process that writes the tables: see `Queue.manage`. */
 export class Leadership {
-  readonly #connection: Connection;
+  readonly #connection: RedisConnection;
   readonly #renewal: LockRenewal;
   /** The record in Redis while this process is the leader. */
   #record: string | null = null;
 
-  constructor(connection: Connection, renewal: LockRenewal) {
+  constructor(connection: RedisConnection, renewal: LockRenewal) {
     this.#connection = connection;
     this.#renewal = renewal;
   }
@@ -201,7 +201,7 @@ export class Leadership {
     };
   }
 
-  async current(): Promise<Manager | null> {
+  async current(): Promise<ManagerInfo | null> {
     const answer = await this.#connection.call<[string, string] | null>('manager');
     if (answer === null || isDead(answer[0])) return null;
     const { host, pid } = readRecord(answer[0]);

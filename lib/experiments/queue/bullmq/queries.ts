@@ -12,12 +12,12 @@ import {
   type WithoutResult,
 } from '../queue.ts';
 import * as records from '../records.ts';
-import type { Answer, Connection } from './connection.ts';
+import type { Answer, RedisConnection } from './connection.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
 
-export function queryMethods(connection: Connection): Queries {
+export function queryMethods(connection: RedisConnection): Queries {
   return {
     async lookUp(ids) {
       return (await rowsOf(connection, ids)).map((row) => (row === null ? null : taskRowOf(row)));
@@ -76,7 +76,7 @@ export function queryMethods(connection: Connection): Queries {
 }
 
 async function* listTasks(
-  connection: Connection,
+  connection: RedisConnection,
   state: State | undefined,
   limit: number,
 ): AsyncGenerator<TaskRow> {
@@ -94,7 +94,7 @@ async function* listTasks(
 }
 
 async function* matchTasks(
-  connection: Connection,
+  connection: RedisConnection,
   match: string,
   state: State | undefined,
   limit: number,
@@ -109,7 +109,7 @@ async function* matchTasks(
   yield* rows.slice(0, limit);
 }
 
-async function rowsOf(connection: Connection, ids: readonly string[]): Promise<(RowAnswer | null)[]> {
+async function rowsOf(connection: RedisConnection, ids: readonly string[]): Promise<(RowAnswer | null)[]> {
   const rows: (RowAnswer | null)[] = [];
   while (rows.length < ids.length) {
     const some = ids.slice(rows.length, rows.length + PAGE);
