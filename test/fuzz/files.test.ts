@@ -15,7 +15,7 @@ import {
   normalizeValue,
   valueOfCell,
 } from '../../lib/experiments/results/cell-value.ts';
-import { formatRow, MalformedCSVError, type Row, readRows } from '../../lib/experiments/results/csv.ts';
+import { type CSVRow, formatRow, MalformedCSVError, readRows } from '../../lib/experiments/results/csv.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
@@ -243,8 +243,8 @@ function fileOf(bytes: Buffer, most: number): FileHandle {
   return { read } as unknown as FileHandle;
 }
 
-async function rowsOf(bytes: Buffer, most = Number.POSITIVE_INFINITY): Promise<Row[] | MalformedCSVError> {
-  const rows: Row[] = [];
+async function rowsOf(bytes: Buffer, most = Number.POSITIVE_INFINITY): Promise<CSVRow[] | MalformedCSVError> {
+  const rows: CSVRow[] = [];
   try {
     for await (const batch of readRows(fileOf(bytes, most), 0)) rows.push(...batch.rows);
   } catch (error) {
@@ -276,7 +276,7 @@ fuzzAsync(
       expect(row.end).toBeGreaterThanOrEqual(row.start);
       end = row.end;
       if (row.open) continue;
-      const [alone] = (await rowsOf(bytes.subarray(row.start, row.end))) as Row[];
+      const [alone] = (await rowsOf(bytes.subarray(row.start, row.end))) as CSVRow[];
       expect(alone?.cells).toEqual(row.cells);
     }
   },
@@ -301,7 +301,7 @@ fuzzAsync(
   fc.array(fc.array(text(['"', ',', '\n']), { minLength: 1, maxLength: 4 }), { maxLength: 5 }),
   async (table) => {
     const cells = table.map((row) => row.map((cell) => cellText(cell)));
-    const rows = (await rowsOf(Buffer.from(cells.map((row) => `${formatRow(row)}\n`).join('')))) as Row[];
+    const rows = (await rowsOf(Buffer.from(cells.map((row) => `${formatRow(row)}\n`).join('')))) as CSVRow[];
     expect(rows.map((row) => row.cells)).toEqual(cells.filter(isFull));
   },
 );

@@ -2,7 +2,7 @@ import type { Socket } from 'node:net';
 import { sanitize } from '../../platform/index.ts';
 
 /** The answer to a request. */
-export interface Answer {
+export interface RequestAnswer {
   text: string;
   /** Called if the client closed the connection before the answer was sent. */
   undelivered?: () => Promise<void>;
@@ -17,7 +17,7 @@ export interface ConnectionOptions {
   reserve: (bytes: number) => boolean;
   release: (bytes: number) => void;
   /** Never rejects. */
-  answer: (request: Buffer) => Promise<Answer>;
+  answer: (request: Buffer) => Promise<RequestAnswer>;
 }
 
 /** How long a client may leave its end open after it has got its answer. */

@@ -10,7 +10,7 @@ import {
   type Value,
   type Values,
 } from '../task/index.ts';
-import type { Answer } from './connection.ts';
+import type { RequestAnswer } from './connection.ts';
 
 /** A request that can't be met. The client gets the message. */
 export class RequestError extends Error {}
@@ -129,8 +129,8 @@ function resultOf(members: Values): Values {
   throw new RequestError(`result_data must be an object such as {"accuracy": 0.9}, not ${showValue(value)}`);
 }
 
-export const ACK: Answer = { text: '{"type":"ack"}' };
-export const NO_TASK: Answer = { text: '{"type":"no_task"}' };
+export const ACK: RequestAnswer = { text: '{"type":"ack"}' };
+export const NO_TASK: RequestAnswer = { text: '{"type":"no_task"}' };
 
 /** A task as workers of the original system read it. It always has a seed, which they hand to PyTorch. */
 export function describeTask(

@@ -3,7 +3,7 @@ import { hostName, isLoopback, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { WorkerCircuitBreaker } from '../worker/index.ts';
-import type { Answer } from './connection.ts';
+import type { RequestAnswer } from './connection.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
 import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
 
@@ -60,7 +60,7 @@ export class RequestHandler {
   }
 
   /** @throws RequestError, and what the queue throws, if that goes on for a minute */
-  async handle(request: Request, from: string): Promise<Answer> {
+  async handle(request: Request, from: string): Promise<RequestAnswer> {
     if (request.type === 'status') return this.#status();
     const done = { earlier: false };
     for (const end = performance.now() + QUEUE_TIMEOUT_MS; ; ) {
@@ -83,7 +83,7 @@ export class RequestHandler {
     request: Exclude<Request, { type: 'status' }>,
     from: string,
     done: { earlier: boolean },
-  ): Promise<Answer> {
+  ): Promise<RequestAnswer> {
     switch (request.type) {
       case 'request_task':
         return this.#assign(request, from, done);
@@ -105,7 +105,7 @@ export class RequestHandler {
     }
   }
 
-  async #status(): Promise<Answer> {
+  async #status(): Promise<RequestAnswer> {
     const counts = await this.#options.queue.counts();
     const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
     const status = {
@@ -123,7 +123,7 @@ export class RequestHandler {
     { worker, gpu }: Request & { type: 'request_task' },
     from: string,
     done: { earlier: boolean },
-  ): Promise<Answer> {
+  ): Promise<RequestAnswer> {
     const { queue, lifetime, unique, report, tell } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
     // Not a task that this request itself got before its answer was lost.
@@ -244,7 +244,7 @@ export class RequestHandler {
     this.#toldPause = key;
   }
 
-  async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<Answer> {
+  async #submit({ task, worker, result }: Request & { type: 'submit_result' }): Promise<RequestAnswer> {
     const { queue } = this.#options;
     const attempts = await this.#attemptsOf(task, worker);
     for (const { token } of attempts) {
@@ -259,7 +259,7 @@ export class RequestHandler {
     throw new RequestError(whyRejected(task, worker, attempts));
   }
 
-  async #complete(request: { task: string; worker: string }, isLocal: boolean): Promise<Answer> {
+  async #complete(request: { task: string; worker: string }, isLocal: boolean): Promise<RequestAnswer> {
     const { queue } = this.#options;
     const [attempt] = await this.#attemptsOf(request.task, request.worker);
     const isOpen = attempt?.outcome === null || attempt?.outcome === 'lost';
@@ -292,7 +292,7 @@ export class RequestHandler {
     { task, worker }: { task: string; worker: string },
     act: (token: string) => Promise<boolean>,
     outcome: 'completed' | 'failed',
-  ): Promise<Answer> {
+  ): Promise<RequestAnswer> {
     const attempts = await this.#attemptsOf(task, worker);
     for (const attempt of attempts) {
       if (!(await act(attempt.token))) continue;

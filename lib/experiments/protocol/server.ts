@@ -2,7 +2,7 @@ import { createServer, type Server, type Socket } from 'node:net';
 import { GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
 import type { Authentication, Client } from './access.ts';
-import { type Answer, ClientConnection, errorAnswer } from './connection.ts';
+import { ClientConnection, errorAnswer, type RequestAnswer } from './connection.ts';
 import { parseRequest, type Request, RequestError } from './messages.ts';
 import { RequestHandler, type RequestHandlerOptions } from './request-handler.ts';
 
@@ -12,7 +12,7 @@ export interface ServerOptions {
    * Answers a request. May reject: then the client gets the error.
    * @param from the client's address @param hasEnded whether the client has closed its end: it may be gone
    */
-  handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<Answer>;
+  handle: (request: Request, from: string, hasEnded: () => boolean) => Promise<RequestAnswer>;
   /** Warns a person. */
   complain: (message: string) => void;
   limits?: Partial<Limits>;
@@ -162,7 +162,12 @@ export class ProtocolServer {
     }
   }
 
-  async #answer(bytes: Buffer, from: string, { peer, refusal }: Client, socket: Socket): Promise<Answer> {
+  async #answer(
+    bytes: Buffer,
+    from: string,
+    { peer, refusal }: Client,
+    socket: Socket,
+  ): Promise<RequestAnswer> {
     try {
       const request = parseRequest(bytes);
       if (refusal !== null && !this.#options.authentication.knows(request.token)) {

@@ -105,7 +105,7 @@ export interface Completion extends Completed {
 /** The most bytes of tasks and results in an answer with more than one: on a slow network it must arrive in time. */
 export const MAX_BYTES = 1024 * 1024;
 
-export interface Failure {
+export interface TaskFailure {
   /** Shown to people: `exit code 1`, `killed by SIGKILL`, with the end of the log. */
   error: string;
   /** Whether another start may help: false for a result that can't be read. */
@@ -196,7 +196,7 @@ export interface Queue {
    */
   complete(token: string, result: Values | null): Promise<boolean>;
   /** Counts a failed start. @returns the new state of the task; null: rejected */
-  fail(token: string, failure: Failure): Promise<State | null>;
+  fail(token: string, failure: TaskFailure): Promise<State | null>;
   /**
    * Returns a task that isn't to blame: the start doesn't count.
    * @param delay ms before it is given out again, at most MAX_DELAY_MS @returns false: rejected

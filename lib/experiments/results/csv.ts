@@ -6,7 +6,7 @@ import type { FileHandle } from 'node:fs/promises';
 // was cut is mended at its first byte: where a record begins and ends must be exact. This takes 1.0 s. Tests compare the two.
 
 /** A record: a line, or several where quoted values have line breaks. */
-export interface Row {
+export interface CSVRow {
   cells: string[];
   /** Where it begins, from 1. */
   line: number;
@@ -40,7 +40,7 @@ const MAX_RECORD_BYTES = 16 * 1024 * 1024;
 
 /** Rows that were read at once, and their bytes. */
 interface Batch {
-  rows: Row[];
+  rows: CSVRow[];
   bytes: Buffer;
   /** Where in the file the bytes begin. */
   position: number;
@@ -97,11 +97,11 @@ class Scanner {
     this.last = last;
   }
 
-  rows(): Row[] {
+  rows(): CSVRow[] {
     const { bytes } = this;
     const end = this.last ? bytes.length : bytes.lastIndexOf(LF) + 1;
     this.refuseOtherThanText(end);
-    const rows: Row[] = [];
+    const rows: CSVRow[] = [];
     let quote = bytes.indexOf(QUOTE);
     while (this.at < end) {
       if (quote !== -1 && quote < this.at) quote = bytes.indexOf(QUOTE, this.at);
@@ -139,7 +139,7 @@ class Scanner {
   }
 
   /** Without a quote in it. */
-  private plainRow(lineEnd: number): Row {
+  private plainRow(lineEnd: number): CSVRow {
     const { bytes, at } = this;
     const end = lineEnd === -1 ? bytes.length : lineEnd;
     const contentEnd = withoutCR(bytes, at, end);
@@ -149,7 +149,7 @@ class Scanner {
   }
 
   /** null: it goes on behind these bytes. */
-  private quotedRow(): Row | null {
+  private quotedRow(): CSVRow | null {
     const { bytes, last } = this;
     const cells: string[] = [];
     for (let position = this.at; ; position++) {
@@ -202,7 +202,7 @@ class Scanner {
     }
   }
 
-  private finish(cells: string[], end: number, next: number, lines: number): Row {
+  private finish(cells: string[], end: number, next: number, lines: number): CSVRow {
     const { at, line, offset } = this;
     this.line += lines;
     this.at = next;

@@ -5,7 +5,7 @@ import type { Task, Values } from '../task/index.ts';
 import { withDestination } from './cell-value.ts';
 import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
 import { Problems, Table, type Tasks } from './table.ts';
-import type { Entry } from './table-writer.ts';
+import type { PendingRow } from './table-writer.ts';
 
 /** Results per query, at most. */
 export const PAGE = 500;
@@ -163,7 +163,7 @@ export class KnownTasks implements Tasks {
   }
 
   /** The results of some of the tasks, in the order of completion. */
-  async *results(tasks: Iterable<number>): AsyncGenerator<Entry[]> {
+  async *results(tasks: Iterable<number>): AsyncGenerator<PendingRow[]> {
     const wanted = new Map<number, number>();
     for (const task of tasks) {
       const sequence = this.sequences[task];
@@ -189,7 +189,7 @@ export class KnownTasks implements Tasks {
     }
   }
 
-  private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): Entry[] {
+  private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): PendingRow[] {
     const task = wanted.get(completion.sequence);
     if (task === undefined || this.ids[task] !== completion.task.id) return [];
     return this.isSound(task, completion) ? [{ task, completion }] : [];

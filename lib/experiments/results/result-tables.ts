@@ -6,7 +6,14 @@ import { KnownTasks, PAGE } from './known-tasks.ts';
 import { codeOf, FileBusyError, FileChangedError, FsyncQueue } from './safe-file.ts';
 import { explain, type Problems, type Table } from './table.ts';
 import type { SharedRow } from './table-reader.ts';
-import { drop, dropOverlong, type Entry, judgePartialLine, UnwritableError, write } from './table-writer.ts';
+import {
+  drop,
+  dropOverlong,
+  judgePartialLine,
+  type PendingRow,
+  UnwritableError,
+  write,
+} from './table-writer.ts';
 
 /** The rows of a table that may be the row of a task that runs. */
 export interface RowsOfTask {
@@ -279,7 +286,7 @@ export class ResultTables {
     for (;;) {
       const page = await this.queue.completions(this.cursor, PAGE);
       if (page.length === 0) break;
-      const tables = new Map<Table, Entry[]>();
+      const tables = new Map<Table, PendingRow[]>();
       for (const completion of page) {
         const task = this.tasks.add(completion.task);
         this.tasks.complete(task, completion.sequence);
@@ -327,7 +334,7 @@ export class ResultTables {
 
   private async writeEntries(
     table: Table,
-    entries: readonly Entry[],
+    entries: readonly PendingRow[],
     report: TablesReport,
   ): Promise<boolean> {
     const lost: number[] = [];
@@ -359,8 +366,8 @@ export class ResultTables {
    * filled in; otherwise there are as many rows as tasks.
    * @returns rows to be filled in, by their lines
    */
-  private async findOwn(table: Table, entries: readonly Entry[]): Promise<Map<number, Entry>> {
-    const fills = new Map<number, Entry>();
+  private async findOwn(table: Table, entries: readonly PendingRow[]): Promise<Map<number, PendingRow>> {
+    const fills = new Map<number, PendingRow>();
     for (const entry of entries) {
       const { task, completion } = entry;
       if (!table.waiting.has(task) || !table.shared.fits(task)) continue;

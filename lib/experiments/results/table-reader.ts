@@ -2,7 +2,7 @@ import { Buffer } from 'node:buffer';
 import { sanitize } from '../../platform/index.ts';
 import type { Values } from '../task/index.ts';
 import { NAME_COLUMN } from './cell-value.ts';
-import { BOM, MalformedCSVError, type Row, readRows } from './csv.ts';
+import { BOM, type CSVRow, MalformedCSVError, readRows } from './csv.ts';
 import type { Match, RowMatcher, TaskIndex } from './row-matcher.ts';
 import {
   FileChangedError,
@@ -33,7 +33,7 @@ export interface TableContents {
 /** The end of a file that is no complete line. */
 interface PartialLine {
   /** null: nothing but zeros. */
-  row: Row | null;
+  row: CSVRow | null;
   bytes: Buffer;
   /** Whether zeros are behind it: it was longer once. */
   zeros: boolean;
@@ -47,7 +47,7 @@ interface PartialLine {
 export async function readTable(
   table: TableFile,
   onHeader: (header: readonly string[]) => Promise<void>,
-  onRows: (rows: readonly Row[], bytes: Buffer, position: number) => Promise<void>,
+  onRows: (rows: readonly CSVRow[], bytes: Buffer, position: number) => Promise<void>,
 ): Promise<TableContents> {
   const { file, fingerprint } = await openToRead(table);
   try {
@@ -112,11 +112,11 @@ export async function readTable(
   }
 }
 
-function isTooWide(row: Row, columns: number): boolean {
+function isTooWide(row: CSVRow, columns: number): boolean {
   return row.cells.length > columns && row.cells.slice(columns).some((cell) => cell.trim() !== '');
 }
 
-function headerOf(row: Row): string[] {
+function headerOf(row: CSVRow): string[] {
   if (row.open)
     throw new MalformedCSVError(row.line, 'the names of the columns are cut off: complete or remove them');
   const header = row.cells.map((cell) => cell.trim());
@@ -165,7 +165,7 @@ export class RowReader {
     this.nameOf = nameOf;
   }
 
-  read(row: Row): Reading {
+  read(row: CSVRow): Reading {
     const { cells } = row;
     if (cells.length < this.shortest) {
       return nobodys(() => `this row has ${cells.length} of ${this.columns} cells; complete or remove it.`);

@@ -2,13 +2,13 @@ import type { FileHandle } from 'node:fs/promises';
 import { sanitize } from '../../platform/index.ts';
 import type { Completion } from '../queue/index.ts';
 import { cellsOf, NAME_COLUMN } from './cell-value.ts';
-import { BOM, formatRow, type Row } from './csv.ts';
+import { BOM, type CSVRow, formatRow } from './csv.ts';
 import { append, FileChangedError, replace } from './safe-file.ts';
 import type { Table } from './table.ts';
 import { readTable, type TableContents } from './table-reader.ts';
 
 /** A row that is to be written. */
-export interface Entry {
+export interface PendingRow {
   task: number;
   completion: Completion;
 }
@@ -31,8 +31,8 @@ function rowOf({ task, result }: Completion, header: readonly string[], table: T
  */
 export async function write(
   table: Table,
-  entries: readonly Entry[],
-  fills: ReadonlyMap<number, Entry>,
+  entries: readonly PendingRow[],
+  fills: ReadonlyMap<number, PendingRow>,
 ): Promise<void> {
   const { contents } = table;
   if (contents?.partialLineIs === 'cut') {
@@ -76,7 +76,7 @@ export async function drop(table: Table, tasks: ReadonlySet<number>): Promise<vo
  */
 export async function dropOverlong(
   table: Table,
-  resultsOf: (tasks: Iterable<number>) => AsyncIterable<readonly Entry[]>,
+  resultsOf: (tasks: Iterable<number>) => AsyncIterable<readonly PendingRow[]>,
 ): Promise<void> {
   const { contents, overlong } = table;
   if (contents === null || overlong.size === 0) return;
@@ -109,13 +109,13 @@ function saysOnly(
   return cells.slice(header.length).every((cell) => surplus.has(cell));
 }
 
-function appendRows(table: Table, before: TableContents, entries: readonly Entry[]): void {
+function appendRows(table: Table, before: TableContents, entries: readonly PendingRow[]): void {
   let contents = before;
   for (let from = 0; from < entries.length; ) {
     let text = contents.openEnd ? contents.newline : '';
     let to = from;
     for (; to < entries.length && text.length < AT_ONCE; to++) {
-      text += rowOf((entries[to] as Entry).completion, contents.header, table) + contents.newline;
+      text += rowOf((entries[to] as PendingRow).completion, contents.header, table) + contents.newline;
     }
     const end = contents.partialLineIs === 'ours' ? contents.end : null;
     const { fingerprint, error } = append(table.file, contents.fingerprint, Buffer.from(text), end);
@@ -133,7 +133,7 @@ function appendRows(table: Table, before: TableContents, entries: readonly Entry
   }
 }
 
-function noteWritten(table: Table, entries: readonly Entry[]): void {
+function noteWritten(table: Table, entries: readonly PendingRow[]): void {
   for (const { task } of entries) {
     table.rows.add(task);
     table.waiting.delete(task);
@@ -144,9 +144,9 @@ function noteWritten(table: Table, entries: readonly Entry[]): void {
 async function rewrite(
   table: Table,
   header: readonly string[],
-  isDropped: (row: Row) => boolean,
-  entries: readonly Entry[],
-  fills: ReadonlyMap<number, Entry>,
+  isDropped: (row: CSVRow) => boolean,
+  entries: readonly PendingRow[],
+  fills: ReadonlyMap<number, PendingRow>,
 ): Promise<void> {
   const { contents } = table;
   const added = header.length - (contents?.header.length ?? 0);
@@ -192,12 +192,12 @@ async function copyRows(
   table: Table,
   contents: TableContents,
   header: readonly string[],
-  isDropped: (row: Row) => boolean,
-  fills: ReadonlyMap<number, Entry>,
+  isDropped: (row: CSVRow) => boolean,
+  fills: ReadonlyMap<number, PendingRow>,
   output: Output,
 ): Promise<void> {
   const before = contents.header.length;
-  const fill = (row: Row): Buffer | null => {
+  const fill = (row: CSVRow): Buffer | null => {
     const completion = fills.get(row.line)?.completion;
     if (completion === undefined) return null;
     const cells = cellsOf(completion.task, completion.result, table.index.columns);
@@ -262,7 +262,7 @@ class Output {
  */
 export async function judgePartialLine(
   table: Table,
-  completed: (only: (task: number) => boolean) => AsyncIterable<readonly Entry[]>,
+  completed: (only: (task: number) => boolean) => AsyncIterable<readonly PendingRow[]>,
 ): Promise<number> {
   const { contents } = table;
   const partialLine = contents?.partialLine;

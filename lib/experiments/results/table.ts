@@ -3,7 +3,7 @@ import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import { UnsafePathError } from '../project/index.ts';
 import type { Values } from '../task/index.ts';
 import { contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
-import { MalformedCSVError, type Row } from './csv.ts';
+import { type CSVRow, MalformedCSVError } from './csv.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
 import {
   codeOf,
@@ -44,7 +44,7 @@ export class Table {
   readonly undecided = new Map<number, Values>();
   shared = new SharedRows();
   /** Rows with more cells than there are columns, by the tasks that they name. */
-  readonly overlong = new Map<number, Row[]>();
+  readonly overlong = new Map<number, CSVRow[]>();
   /** null: there is no file, or it can't be used. */
   contents: TableContents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
@@ -201,7 +201,7 @@ export class Table {
   private async readBatch(
     header: readonly string[],
     reader: RowReader,
-    batch: readonly Row[],
+    batch: readonly CSVRow[],
     rows: Map<number, number>,
     problems: RowProblems,
   ): Promise<number> {
@@ -232,7 +232,7 @@ export class Table {
     return this.importResults(found);
   }
 
-  private noteOverlong(row: Row): void {
+  private noteOverlong(row: CSVRow): void {
     for (const cell of row.cells) {
       const task = this.index.names.get(cell);
       if (task === undefined) continue;
@@ -259,7 +259,7 @@ export class Table {
   }
 
   /** The row without a line break at the end, which turned out to be complete. */
-  async take(row: Row): Promise<number> {
+  async take(row: CSVRow): Promise<number> {
     const { header } = this.contents as TableContents;
     const rows = new Map([...this.rows].map((task) => [task, 0]));
     const problems = this.problems.ofRows(this.shown);

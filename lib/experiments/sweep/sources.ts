@@ -10,7 +10,7 @@ import {
   type Range,
 } from './phase.ts';
 import {
-  type Entry,
+  type MapEntry,
   type MapNode,
   type Node,
   plainScalar,
@@ -69,7 +69,7 @@ export function parseSweepFile(
     for (const [key, entry] of map.entries) {
       if (key !== 'combinations') fixed.set(key, parameter(key, entry, `${showValue(name)}: `));
     }
-    const axes = parseCombinations(name, map.entries.get('combinations') as Entry, fail, path);
+    const axes = parseCombinations(name, map.entries.get('combinations') as MapEntry, fail, path);
     const location = { file: path, line };
     const hasSeed = axes.some(({ key }) => key === 'seed');
     if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
@@ -84,7 +84,7 @@ export function parseSweepFile(
     return { name, location, fixed, axes, command, hasDefaultSeed };
   }
 
-  function parseDefaults(entry: Entry | undefined, failing: Fail): Map<string, Given> {
+  function parseDefaults(entry: MapEntry | undefined, failing: Fail): Map<string, Given> {
     if (entry === undefined || (entry.node.kind === 'scalar' && entry.node.value === null)) return new Map();
     if (entry.node.kind !== 'map')
       throw failing(entry.line, "defaults: it must be a map such as '{seed: 42}'");
@@ -93,7 +93,7 @@ export function parseSweepFile(
     );
   }
 
-  function parameter(key: string, { node, line }: Entry, where: string): Given {
+  function parameter(key: string, { node, line }: MapEntry, where: string): Given {
     const refuse = (why: string) => fail(line, `${where}${why}`);
     if (NO_PARAMETERS.includes(key)) {
       throw refuse(
@@ -113,7 +113,7 @@ export function parseSweepFile(
 }
 
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */
-function parseSeeds(entry: Entry | undefined, fail: Fail, file: string): Axis | null {
+function parseSeeds(entry: MapEntry | undefined, fail: Fail, file: string): Axis | null {
   if (entry === undefined) return null;
   const { node, line } = entry;
   const right = "it must be a list of whole numbers such as '[42, 43]'";
@@ -141,7 +141,7 @@ function given(key: string, node: Node, file: string, refuse: (why: string) => E
 }
 
 /** The keys of all maps in the list multiply; also those of one map, which needs no list around it. */
-function parseCombinations(phase: string, entry: Entry, fail: Fail, file: string): Axis[] {
+function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: string): Axis[] {
   const where = `${showValue(phase)}: combinations`;
   const right = "use a list such as '[{width: [1, 2]}, {seed: [42, 43]}]'";
   const { node: all } = entry;

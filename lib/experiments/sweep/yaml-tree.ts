@@ -7,11 +7,11 @@ import { Literal, type Value } from '../task/index.ts';
 export type Node =
   | { kind: 'scalar'; line: number; value: Value }
   | { kind: 'list'; line: number; items: readonly Node[]; size: number; depth: number }
-  | { kind: 'map'; line: number; entries: ReadonlyMap<string, Entry>; size: number; depth: number };
+  | { kind: 'map'; line: number; entries: ReadonlyMap<string, MapEntry>; size: number; depth: number };
 
 export type MapNode = Extract<Node, { kind: 'map' }>;
 
-export interface Entry {
+export interface MapEntry {
   line: number;
   node: Node;
 }
@@ -118,9 +118,9 @@ class Reader {
   }
 
   /** As PyYAML does: what is merged comes first, what is written in the map itself wins, in a list of maps the earlier one. */
-  #entries(map: YAML.YAMLMap, line: number): Map<string, Entry> {
+  #entries(map: YAML.YAMLMap, line: number): Map<string, MapEntry> {
     const merged: MapNode[] = [];
-    const own = new Map<string, Entry>();
+    const own = new Map<string, MapEntry>();
     for (const { key: keyNode, value } of map.items) {
       const keyLine = this.#lineOf(keyNode) ?? line;
       const key = this.#key(keyNode, keyLine);
@@ -136,7 +136,7 @@ class Reader {
       else if (own.has(key)) throw this.#mistake(keyLine, `${showValue(key)} is given twice; remove one`);
       else own.set(key, { line: keyLine, node });
     }
-    const entries = new Map<string, Entry>();
+    const entries = new Map<string, MapEntry>();
     for (const source of merged) for (const [key, entry] of source.entries) entries.set(key, entry);
     for (const [key, entry] of own) entries.set(key, entry);
     return entries;

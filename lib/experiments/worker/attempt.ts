@@ -16,7 +16,7 @@ export type AttemptResult =
   /** The task is not to blame. `gpuFault`: something is wrong with the GPUs. */
   | { kind: 'environment'; why: string; gpuFault: boolean };
 
-export interface Running {
+export interface AttemptContext {
   attempt: Attempt;
   claim: WorkerClaim;
   /** The worker's name. */
@@ -40,7 +40,7 @@ export function logPath(project: Project, { destinations }: Task, worker: string
 
 /** One attempt at a task: its command, and what belongs to it, from start to end. */
 export class AttemptRun {
-  readonly #running: Running;
+  readonly #context: AttemptContext;
   #supervised: Supervised | null = null;
   #interrupted = false;
   #over = false;
@@ -48,8 +48,8 @@ export class AttemptRun {
   #keepFiles = false;
   #seconds = 0;
 
-  constructor(running: Running) {
-    this.#running = running;
+  constructor(context: AttemptContext) {
+    this.#context = context;
   }
 
   /** How long the command ran. */
@@ -75,7 +75,7 @@ export class AttemptRun {
 
   /** Never rejects. */
   async run(): Promise<AttemptResult> {
-    const { attempt, name, project } = this.#running;
+    const { attempt, name, project } = this.#context;
     if (wordsOf(attempt.task.command).length === 0) {
       const why =
         'the task has no command: it was added for workers that ask over TCP. To add one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
@@ -112,7 +112,7 @@ export class AttemptRun {
   }
 
   async #supervise(log: AttemptLog, port: number): Promise<AttemptResult> {
-    const { attempt, claim, project, grace } = this.#running;
+    const { attempt, claim, project, grace } = this.#context;
     const { task } = attempt;
     const files = this.#files as AttemptFiles;
     const env = environmentFor({
@@ -134,7 +134,7 @@ export class AttemptRun {
         grace,
       });
     }
-    this.#running.onLog({ path: log.path, from: log.from, to: null });
+    this.#context.onLog({ path: log.path, from: log.from, to: null });
     const outcome = (await this.#supervised?.ended) ?? {
       kind: 'lost',
       text: 'the worker ended before it was started',
@@ -143,7 +143,7 @@ export class AttemptRun {
     this.#seconds = (performance.now() - started) / 1000;
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
-    this.#running.onLog({ path: log.path, from: log.from, to });
+    this.#context.onLog({ path: log.path, from: log.from, to });
     if (this.#interrupted) return { kind: 'environment', why: 'interrupted', gpuFault: false };
     if (this.#supervised?.toldToEnd()) {
       const why = `another process sent SIGTERM to all its processes; ${words}`;
@@ -160,7 +160,7 @@ export class AttemptRun {
     if (outcome.kind === 'exited' && outcome.code === EX_TEMPFAIL) {
       return { kind: 'environment', why: error, gpuFault: false };
     }
-    const evidence = await this.#running.claim.foreignUse();
+    const evidence = await this.#context.claim.foreignUse();
     if (evidence !== null) return { kind: 'environment', why: `${evidence}; ${error}`, gpuFault: true };
     return { kind: 'failed', error, retry: true };
   }

@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parse } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { formatRow, type Row, readRows } from '../../../lib/experiments/results/csv.ts';
+import { type CSVRow, formatRow, readRows } from '../../../lib/experiments/results/csv.ts';
 import { Random } from '../../support/random.ts';
 
 let directory: string;
@@ -13,12 +13,12 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(directory, { recursive: true }));
 
-async function rowsOf(bytes: Buffer): Promise<Row[]> {
+async function rowsOf(bytes: Buffer): Promise<CSVRow[]> {
   const path = join(directory, 'table.csv');
   writeFileSync(path, bytes);
   const file = await open(path);
   try {
-    const rows: Row[] = [];
+    const rows: CSVRow[] = [];
     for await (const batch of readRows(file, 0)) rows.push(...batch.rows);
     return rows;
   } finally {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { stringifyValue } from '../../task/index.ts';
 import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
-import type { Answer, RedisConnection } from './connection.ts';
+import type { RedisConnection, RedisReply } from './connection.ts';
 import type { LockRenewal } from './lock-renewal.ts';
 import { taskOf } from './queries.ts';
 
@@ -29,7 +29,7 @@ export function attemptMethods(
     const asked = renewal.time;
     const milliseconds = lifetime === undefined ? '' : Math.ceil(lifetime);
     const answer = await connection
-      .call<Answer[] | null>('take', token, milliseconds, worker.name, workerText(worker))
+      .call<RedisReply[] | null>('take', token, milliseconds, worker.name, workerText(worker))
       .catch((error) => {
         doubtful.add(token);
         throw error;

@@ -15,7 +15,7 @@ const RETRY_TIMEOUT_MS = 5_000;
 const STALLED_INTERVAL_MS = 1_000;
 
 /** An answer of Redis: text, numbers, null, lists of them. */
-export type Answer = string | number | null | Answer[];
+export type RedisReply = string | number | null | RedisReply[];
 
 /**
  * A script with several operations: `EVALSHA sha 2 P B AGAIN OPERATION …`. P and B are our keys' and BullMQ's prefix. AGAIN is 1 if the
@@ -116,7 +116,7 @@ export class RedisConnection {
   }
 
   /** Runs an operation of the scripts. It may run twice if an answer is lost. @throws ERR_QUEUE */
-  async call<A extends Answer = Answer>(operation: string, ...args: (string | number)[]): Promise<A> {
+  async call<A extends RedisReply = RedisReply>(operation: string, ...args: (string | number)[]): Promise<A> {
     const { url } = this.address;
     const { sha, text, keys } = this.#scripts.get(operation) as Script;
     return (await this.perform(async (client, again) => {

@@ -3,7 +3,7 @@ import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '..
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Management, ManagerInfo } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
-import type { Answer, RedisConnection } from './connection.ts';
+import type { RedisConnection, RedisReply } from './connection.ts';
 
 /** How often Redis is polled while somebody waits for changes. */
 const PERIOD_MS = 250;
@@ -127,7 +127,7 @@ export class LockRenewal {
       const tokens = [...this.#open.keys()];
       for (let from = 0; from === 0 || from < tokens.length; from += BATCH) {
         const batch = tokens.slice(from, from + BATCH);
-        const [version, leads, over] = await this.#connection.call<[string, number, Answer[]]>(
+        const [version, leads, over] = await this.#connection.call<[string, number, RedisReply[]]>(
           'tick',
           renew ? 1 : 0,
           this.#leadership?.record ?? '',

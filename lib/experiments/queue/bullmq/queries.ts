@@ -12,7 +12,7 @@ import {
   type WithoutResult,
 } from '../queue.ts';
 import * as records from '../records.ts';
-import type { Answer, RedisConnection } from './connection.ts';
+import type { RedisConnection, RedisReply } from './connection.ts';
 
 /** Tasks per operation. */
 const PAGE = 500;
@@ -53,7 +53,7 @@ export function queryMethods(connection: RedisConnection): Queries {
     },
 
     async completions(after, limit) {
-      const answers = await connection.call<Answer[][]>('completions', after, limit, MAX_BYTES, 1);
+      const answers = await connection.call<RedisReply[][]>('completions', after, limit, MAX_BYTES, 1);
       return answers.map(completionOf);
     },
 
@@ -284,7 +284,7 @@ export type RowAnswer = [
   ...rest: Maybe[],
 ];
 
-export function taskOf(answer: readonly Answer[]): Task {
+export function taskOf(answer: readonly RedisReply[]): Task {
   return records.taskOf(storedTask(answer));
 }
 
@@ -301,11 +301,11 @@ function completedOf(answer: RowAnswer): Completed {
   return records.completedOf(storedTask(answer));
 }
 
-export function completionOf([answer, result]: Answer[]): Completion {
+export function completionOf([answer, result]: RedisReply[]): Completion {
   return records.completionOf({ ...storedTask(answer as RowAnswer), result });
 }
 
-function storedTask(answer: readonly Answer[]): records.StoredTask {
+function storedTask(answer: readonly RedisReply[]): records.StoredTask {
   const [id, name, parameters, command, lines, state, starts, error, ended, source, sequence] = answer;
   const places = typeof lines === 'string' ? `[${lines.replaceAll('\n', ',')}]` : lines;
   return { id, name, parameters, command, places, state, starts, error, ended, source, sequence };

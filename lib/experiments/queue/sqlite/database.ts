@@ -35,7 +35,7 @@ const SETTINGS = `
 `;
 
 type Cell = string | number | null;
-export type Row = Record<string, Cell>;
+export type SQLRow = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 type Bindings = Record<string, Cell>;
 
@@ -142,11 +142,11 @@ export class Database {
     return this.#transact('BEGIN', transaction);
   }
 
-  all<T = Row>(sql: string, values: Bindings = {}): T[] {
+  all<T = SQLRow>(sql: string, values: Bindings = {}): T[] {
     return this.#prepare(sql).all(values) as T[];
   }
 
-  get<T = Row>(sql: string, values: Bindings = {}): T | undefined {
+  get<T = SQLRow>(sql: string, values: Bindings = {}): T | undefined {
     return this.#prepare(sql).get(values) as T | undefined;
   }
 
