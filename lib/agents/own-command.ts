@@ -12,7 +12,7 @@ export interface Finished {
   errors: string;
 }
 
-export interface Running {
+export interface OwnCommandOptions {
   timeoutMs: number;
   /** Ends it at once. */
   signal?: AbortSignal;
@@ -24,8 +24,8 @@ export interface Running {
 export class CommandFailure extends Error {}
 
 /** Runs a command of gpu-owner to its end. @throws CommandFailure if it can't be started, or takes too long */
-export function runOwn(words: readonly string[], running: Running): Promise<Finished> {
-  const { timeoutMs, signal, directory, env } = running;
+export function runOwn(words: readonly string[], options: OwnCommandOptions): Promise<Finished> {
+  const { timeoutMs, signal, directory, env } = options;
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(new CommandFailure('cancelled'));
     const child = start(words, directory, env);
@@ -72,7 +72,7 @@ export function runOwn(words: readonly string[], running: Running): Promise<Fini
   });
 }
 
-function start(words: readonly string[], directory: string | undefined, env: Running['env']) {
+function start(words: readonly string[], directory: string | undefined, env: OwnCommandOptions['env']) {
   try {
     return spawn(process.execPath, [...process.execArgv, process.argv[1] as string, ...words], {
       stdio: ['ignore', 'pipe', 'pipe'],
@@ -103,8 +103,8 @@ function plainLines(text: string): string {
 }
 
 /** Runs a command that prints JSON. @throws CommandFailure with its message, if it fails */
-export async function askOwn(words: readonly string[], running: Running): Promise<unknown> {
-  const { exitCode, output, errors } = await runOwn([...words, '--json'], running);
+export async function askOwn(words: readonly string[], options: OwnCommandOptions): Promise<unknown> {
+  const { exitCode, output, errors } = await runOwn([...words, '--json'], options);
   if (exitCode !== 0)
     throw new CommandFailure(errors || `gpu-owner ${words[0]} failed (exit code ${exitCode})`);
   try {

@@ -19,7 +19,7 @@ export interface Holder {
 }
 
 /** A request in the wait queue. */
-export interface Waiting {
+export interface WaitingRequest {
   info: LeaseInfo;
   /** 1 is served first. */
   position: number;
@@ -31,7 +31,7 @@ export interface Waiting {
 
 export interface Activity {
   leases: Holder[];
-  waiting: Waiting[];
+  waiting: WaitingRequest[];
   counts: ClaimCounts;
 }
 

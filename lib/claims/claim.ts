@@ -1,4 +1,10 @@
-import { type Claimant, type Conventions, type Entry, type Mark, removeMark } from '../conventions/index.ts';
+import {
+  type Claimant,
+  type Conventions,
+  type DecisionGuard,
+  type Mark,
+  removeMark,
+} from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isPossible, select } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
@@ -38,7 +44,7 @@ export interface Claim {
   /** Proves to claims inside the job that they are; null: there can be none. */
   jobFile: Mark | null;
   /** Keeps others from looking for free GPUs; to be left when these can be seen to be taken. */
-  entry: Entry;
+  entry: DecisionGuard;
   directory: LockDirectory;
   /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
   job: ParentJob | null;
@@ -294,7 +300,9 @@ function takeLeases(
 }
 
 /** Gives back what a claim holds. */
-export function releaseClaim(claim: Pick<Claim, 'leases' | 'marks' | 'jobFile'> & { entry?: Entry }): void {
+export function releaseClaim(
+  claim: Pick<Claim, 'leases' | 'marks' | 'jobFile'> & { entry?: DecisionGuard },
+): void {
   claim.entry?.leave();
   for (const mark of claim.marks) removeMark(mark);
   if (claim.jobFile !== null) removeMark(claim.jobFile);

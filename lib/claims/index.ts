@@ -1,5 +1,5 @@
 export { DECISION_EPOCHS } from './acquisition-lock.ts';
-export { type Activity, readActivity, type Waiting } from './activity.ts';
+export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
 export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,

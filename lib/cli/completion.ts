@@ -2,13 +2,13 @@ import { nativeFile } from '../native.ts';
 import { closest, showValue } from '../platform/index.ts';
 import type { Commands, PlainCommand } from './command.ts';
 import { bash } from './completion/bash.ts';
-import { describe, type Program } from './completion/description.ts';
+import { describe, type ProgramDescription } from './completion/description.ts';
 import { fish } from './completion/fish.ts';
 import { zsh } from './completion/zsh.ts';
 import { usage } from './options.ts';
 import { print } from './output.ts';
 
-const SHELLS: Readonly<Record<string, (program: Program) => string>> = { bash, zsh, fish };
+const SHELLS: Readonly<Record<string, (program: ProgramDescription) => string>> = { bash, zsh, fish };
 
 /** The command that makes scripts for all commands. */
 export function completionOf(commands: Commands): PlainCommand {
@@ -25,7 +25,7 @@ export function completionOf(commands: Commands): PlainCommand {
   };
 }
 
-function scriptFor([shell, ...more]: readonly string[]): (program: Program) => string {
+function scriptFor([shell, ...more]: readonly string[]): (program: ProgramDescription) => string {
   const names = Object.keys(SHELLS);
   const script = shell !== undefined && Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
   if (script !== undefined && more.length === 0) return script;

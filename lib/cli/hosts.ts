@@ -1,4 +1,4 @@
-import { type Answer, askHosts, chooseHosts, type Records, watchHosts } from '../fleet/index.ts';
+import { askHosts, chooseHosts, type HostAnswer, type Records, watchHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { type OptionTable, type Parsed, usage, type Values } from './options.ts';
@@ -44,7 +44,7 @@ export async function askFleet<Kind extends keyof Records>(
   show: (answer: { host: string; records: Records[Kind][] }) => string,
 ): Promise<void> {
   const { json } = parsed.values;
-  const report = ({ host, records, error }: Answer<Kind>) => {
+  const report = ({ host, records, error }: HostAnswer<Kind>) => {
     if (error === null) print(show({ host, records }));
     else say(`${host}: ${error.message}`);
   };
@@ -55,7 +55,7 @@ export async function askFleet<Kind extends keyof Records>(
   }
 }
 
-function jsonOf<Kind extends keyof Records>(kind: Kind, { version, records, error }: Answer<Kind>) {
+function jsonOf<Kind extends keyof Records>(kind: Kind, { version, records, error }: HostAnswer<Kind>) {
   if (error === null) return { version, [kind]: records };
   return version === null ? { error } : { version, error };
 }
@@ -75,7 +75,7 @@ export async function watchFleet<Kind extends keyof Records>(
   const hosts = chooseHosts(String(values.hosts));
   const words = [name, '--json', `--watch=${interval}ms`, ...optionsForHosts(values)];
   const isPainted = isTerminal(1) && !values.json;
-  const known = new Map<string, Answer<Kind>>();
+  const known = new Map<string, HostAnswer<Kind>>();
   const paint = () => {
     const texts = hosts.map(({ name: host }) => {
       const { records, error = { message: '…' } } = known.get(host) ?? {};
@@ -84,7 +84,7 @@ export async function watchFleet<Kind extends keyof Records>(
     print(`${CLEAR}gpu-owner ${name}  ${new Date().toLocaleTimeString()}\n${texts.join('\n')}`);
   };
   if (isPainted) setInterval(paint, interval);
-  const onAnswer = (answer: Answer<Kind>) => {
+  const onAnswer = (answer: HostAnswer<Kind>) => {
     const { host, records, error } = answer;
     const isNew = error === null || known.get(host)?.error?.message !== error.message;
     known.set(host, answer);
@@ -104,8 +104,8 @@ export async function askEach<Kind extends keyof Records>(
   name: string,
   { values }: Parsed,
   kind: Kind,
-  onAnswer: (answer: Answer<Kind>) => void,
-): Promise<Answer<Kind>[]> {
+  onAnswer: (answer: HostAnswer<Kind>) => void,
+): Promise<HostAnswer<Kind>[]> {
   const hosts = chooseHosts(String(values.hosts));
   const words = [name, '--json', ...optionsForHosts(values)];
   const answers = await askHosts(hosts, kind, words, timeoutOf(values), onAnswer);
@@ -122,7 +122,7 @@ export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number 
 
 const optionsForHosts = (values: Values) => wordsOf(values, (option) => !OWN.includes(option));
 
-function exitCodeOf(answers: readonly Answer<keyof Records>[]): number {
+function exitCodeOf(answers: readonly HostAnswer<keyof Records>[]): number {
   if (answers.some(({ error }) => error === null)) return 0;
   // `find` has been answered, too, where it found nothing.
   const isNothingFree = answers.some(({ error }) => error?.code === 'ERR_GPU_UNAVAILABLE');

@@ -1,6 +1,12 @@
 import { checkOptions } from '../claims/index.ts';
 import { parseEndpoint } from '../platform/index.ts';
-import { exposition, type Family, type Sample, serveMetrics, writeTextFile } from '../prometheus/index.ts';
+import {
+  exposition,
+  type Family,
+  type MetricSample,
+  serveMetrics,
+  writeTextFile,
+} from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -50,7 +56,7 @@ async function familiesOfHosts(parsed: Parsed): Promise<Family[]> {
     help: 'Whether the host has answered.',
     samples: answers.map(({ host, error }) => ({ labels: { host }, value: error === null ? 1 : 0 })),
   };
-  const families = new Map<string, Family & { samples: Sample[] }>();
+  const families = new Map<string, Family & { samples: MetricSample[] }>();
   for (const { host, records } of answers) {
     for (const family of records ?? []) {
       const all = families.get(family.name) ?? { ...family, samples: [] };

@@ -1,6 +1,13 @@
 // `run` and `submit` on another machine.
 import type { GPUOwnerError } from '../errors.ts';
-import { type Answer, askHosts, chooseHosts, type Failure, runOnHost, submitOnHost } from '../fleet/index.ts';
+import {
+  askHosts,
+  chooseHosts,
+  type HostAnswer,
+  type HostFailure,
+  runOnHost,
+  submitOnHost,
+} from '../fleet/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
@@ -17,7 +24,7 @@ const MAX_WORDS_LENGTH = 90_000;
 
 /** Why it doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
 interface HostRefusal {
-  error: Failure;
+  error: HostFailure;
   isCertain: boolean;
 }
 
@@ -89,7 +96,7 @@ async function choose(
   values: Values,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
 ): Promise<void> {
-  const failures: [host: string, Failure][] = [];
+  const failures: [host: string, HostFailure][] = [];
   let isCertain = true;
   if (isAny) {
     for await (const { host, error } of freeHosts(hosts, values)) {
@@ -127,11 +134,11 @@ function exitCodeOf(codes: readonly string[], isAny: boolean): number {
 }
 
 /** Asks all hosts for free GPUs, and yields each answer as it comes. */
-async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<Answer<'gpus'>> {
+async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<HostAnswer<'gpus'>> {
   const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
   const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
   const options = wordsOf(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
-  const answers: Answer<'gpus'>[] = [];
+  const answers: HostAnswer<'gpus'>[] = [];
   let onAnswer = () => {};
   let left = hosts.length;
   void askHosts(hosts, 'gpus', ['find', '--json', ...options], TIMEOUT_MS, (answer) => {
@@ -140,7 +147,7 @@ async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<Answer<'
   });
   for (; left > 0; left--) {
     if (answers.length === 0) await new Promise<void>((resolve) => (onAnswer = resolve));
-    yield answers.shift() as Answer<'gpus'>;
+    yield answers.shift() as HostAnswer<'gpus'>;
   }
 }
 

@@ -24,7 +24,7 @@ export interface Claimant extends Leases {
 }
 
 /** Keeps the others from deciding while we do. */
-export interface Entry {
+export interface DecisionGuard {
   /** Lets them. Does nothing the second time. */
   leave(): void;
 }
@@ -49,7 +49,7 @@ export interface Convention {
    */
   prepare(all: readonly GPU[], byName: boolean): void;
   /** Before deciding: waits for those who decide just now, and keeps others from it. */
-  enter(claimant: Claimant): Waiting<Entry | null>;
+  enter(claimant: Claimant): Waiting<DecisionGuard | null>;
   /**
    * The holders of GPUs. Takes nothing.
    * @param tidy also remove what claims of ours left behind that were killed, and note traces of others: for one claimant at a time

@@ -6,7 +6,7 @@ import {
 } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { isDirectory, listWords, type Waiting } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
@@ -92,10 +92,10 @@ export class Conventions {
   }
 
   /** To be called before deciding which GPUs to take; leave when that can be seen on the GPUs. */
-  *enter(claimant: Claimant): Waiting<Entry> {
+  *enter(claimant: Claimant): Waiting<DecisionGuard> {
     if (this.#entered) this.#known = null;
     this.#entered = true;
-    const entries: Entry[] = [];
+    const entries: DecisionGuard[] = [];
     const leave = () => {
       for (const entry of entries.splice(0)) entry.leave();
     };

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { ensureDirectory, machinePath } from './paths.ts';
@@ -51,7 +51,7 @@ export class GPULock implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *enter(): Waiting<Entry | null> {
+  *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
 

@@ -12,7 +12,7 @@ import {
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
 import { cudaOrdinals, ensureDirectory, foreignOwnerAt, home, machinePath, openOwn } from './paths.ts';
@@ -58,7 +58,7 @@ export class GPUScheduler implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *enter(): Waiting<Entry | null> {
+  *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
 

@@ -1,6 +1,6 @@
 export {
   type Claimant,
-  type Entry,
+  type DecisionGuard,
   type Holders,
   hideMark,
   isIntact,

@@ -10,7 +10,7 @@ import {
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Leases } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, pidText } from './convention.ts';
 import {
   asPid,
@@ -58,7 +58,7 @@ export class PidFiles implements Convention {
   }
 
   // biome-ignore lint/correctness/useYield: it waits for nobody
-  *enter(): Waiting<Entry | null> {
+  *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
 

@@ -11,7 +11,7 @@ import {
   warn,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, Entry, Holders, Mark } from './convention.ts';
+import type { Claimant, Convention, DecisionGuard, Holders, Mark } from './convention.ts';
 import { waitForSharing } from './fair-sharing.ts';
 import { holderInfo } from './foreign-files.ts';
 import { ensureDirectory, interopRoot, machinePath } from './paths.ts';
@@ -51,7 +51,7 @@ export class SafeGPU implements Convention {
     return null;
   }
 
-  *enter(claimant: Claimant): Waiting<Entry | null> {
+  *enter(claimant: Claimant): Waiting<DecisionGuard | null> {
     const root = interopRoot();
     const own = ensureDirectory(machinePath(DIRECTORY, root), 0o777);
     const old = Directory.at(machinePath(OLD_DIRECTORY, root));

@@ -17,7 +17,7 @@ export const HOST_ERRORS = [
 ] as const;
 export type HostErrorCode = (typeof HOST_ERRORS)[number];
 
-export interface Failure {
+export interface HostFailure {
   code: string;
   /** One line: the cause, and what to do. */
   message: string;
@@ -26,11 +26,11 @@ export interface Failure {
 export const MAX_MESSAGE_LENGTH = 300;
 
 /** There is no ssh here. */
-export function noSSH(): Failure {
+export function noSSH(): HostFailure {
   return { code: 'ERR_NO_SSH', message: `${sshProgram()} is not installed here. Install the OpenSSH client` };
 }
 
-export function notInstalled({ name }: Host): Failure {
+export function notInstalled({ name }: Host): HostFailure {
   return {
     code: 'ERR_HOST_NOT_INSTALLED',
     message: `gpu-owner is neither in PATH nor in ~/.local/bin there. Install it, or say where it is: 'hosts: ["${name}=/PATH/gpu-owner"]' in your configuration`,
@@ -38,7 +38,7 @@ export function notInstalled({ name }: Host): Failure {
 }
 
 /** Without the directory in which the command was to run. */
-export function noDirectory(directory: string): Failure {
+export function noDirectory(directory: string): HostFailure {
   return {
     code: 'ERR_HOST_DIRECTORY',
     message: `there is no directory ${showValue(directory)}, or you may not enter it. --on runs a command in the same directory: make it there, or cd to one that both have`,
@@ -46,11 +46,11 @@ export function noDirectory(directory: string): Failure {
 }
 
 /** The error that a gpu-owner there has written: as JSON, or as older versions do. */
-export function remoteError(errors: string, exitCode: number): Failure {
+export function remoteError(errors: string, exitCode: number): HostFailure {
   for (const line of errors.split('\n').reverse()) {
     if (!line.startsWith('{')) continue;
     try {
-      const { error } = JSON.parse(line) as { error?: Partial<Failure> };
+      const { error } = JSON.parse(line) as { error?: Partial<HostFailure> };
       const { code, message } = error ?? {};
       if (typeof code === 'string' && /^ERR_[A-Z_]+$/.test(code) && typeof message === 'string')
         return { code, message };
@@ -118,7 +118,7 @@ export function isTurnedAway({ exitCode, errors }: SSHResult): boolean {
 }
 
 /** Why ssh ended without an answer. */
-export function explain({ name }: Host, { exitCode, output, errors }: SSHResult): Failure {
+export function explain({ name }: Host, { exitCode, output, errors }: SSHResult): HostFailure {
   // Other programs can have these words in what they say, but ssh ends with 255.
   if (exitCode === 255) {
     for (const [pattern, code, message] of SSH_MESSAGES) {

@@ -3,8 +3,8 @@ import { GPUOwnerError } from '../errors.ts';
 import { formatDuration, pause, sanitize, showValue } from '../platform/index.ts';
 import {
   explain,
-  type Failure,
   type HostErrorCode,
+  type HostFailure,
   isLostLate,
   isTurnedAway,
   lastLine,
@@ -19,9 +19,9 @@ import { RemoteRequest } from './request.ts';
 import { runOverSSH, type SSHResult, streamOverSSH } from './ssh.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
-export type Answer<Kind extends keyof Records> = { host: string; version: string | null } & (
+export type HostAnswer<Kind extends keyof Records> = { host: string; version: string | null } & (
   | { records: Records[Kind][]; error: null }
-  | { records: null; error: Failure }
+  | { records: null; error: HostFailure }
 );
 
 /** Between two starts: gateways drop connections of too many who log in at once (MaxStartups of sshd). */
@@ -60,8 +60,8 @@ export async function askHosts<Kind extends keyof Records>(
   kind: Kind,
   words: readonly string[],
   timeoutMs: number,
-  onAnswer: (answer: Answer<Kind>) => void,
-): Promise<Answer<Kind>[]> {
+  onAnswer: (answer: HostAnswer<Kind>) => void,
+): Promise<HostAnswer<Kind>[]> {
   const answers = hosts.map(async (host, i) => {
     if (i > 0) await new Promise((resolve) => setTimeout(resolve, i * START_INTERVAL_MS));
     const answer = await ask(host, kind, words, timeoutMs);
@@ -86,7 +86,7 @@ export async function watchHosts<Kind extends keyof Records>(
   kind: Kind,
   words: readonly string[],
   quietMs: number,
-  onAnswer: (answer: Answer<Kind>) => void,
+  onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
 ): Promise<void> {
   const watch = async (host: Host, i: number) => {
@@ -110,9 +110,9 @@ async function stream<Kind extends keyof Records>(
   kind: Kind,
   words: readonly string[],
   quietMs: number,
-  onAnswer: (answer: Answer<Kind>) => void,
+  onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
-): Promise<{ last: Answer<Kind>; hasAnswered: boolean }> {
+): Promise<{ last: HostAnswer<Kind>; hasAnswered: boolean }> {
   const request = new RemoteRequest();
   /** Lines that are no answers: of shells, and marks. */
   const others: string[] = [];
@@ -139,7 +139,7 @@ async function stream<Kind extends keyof Records>(
   const ended = await streamOverSSH(host.name, request.commandLine(host, words), quietMs, onLine, signal);
   const output = `\n${[...others, ended.output].join('\n')}`;
   const result = interpret(host, request, { ...ended, output }, quietMs);
-  const failed = (error: Failure) => ({ host: host.name, version: result.version, records: null, error });
+  const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
   if (wrong !== null) return { last: failed(senseless(host.name, words, wrong)), hasAnswered };
   if (result.error === null)
     return {
@@ -158,7 +158,7 @@ async function ask<Kind extends keyof Records>(
   kind: Kind,
   words: readonly string[],
   timeoutMs: number,
-): Promise<Answer<Kind>> {
+): Promise<HostAnswer<Kind>> {
   return answerOf(kind, words, host, await question({ name: host, ...rest }, words, timeoutMs));
 }
 
@@ -167,7 +167,7 @@ function answerOf<Kind extends keyof Records>(
   words: readonly string[],
   host: string,
   answer: RawResult,
-): Answer<Kind> {
+): HostAnswer<Kind> {
   const { version, error } = answer;
   if (error === null) {
     const records = parseRecords(kind, answer.output);
@@ -180,7 +180,7 @@ function answerOf<Kind extends keyof Records>(
   return { host, version, records: null, error };
 }
 
-function senseless(host: string, words: readonly string[], why: string): Failure {
+function senseless(host: string, words: readonly string[], why: string): HostFailure {
   const message = `its answer makes no sense: ${why}. Compare \`ssh ${host} gpu-owner ${words.join(' ')}\``;
   return failure('ERR_HOST_ANSWER', message);
 }
@@ -195,7 +195,7 @@ export async function submitOnHost(
   words: readonly string[],
   directory: string,
   timeoutMs: number,
-): Promise<{ id: number; error: null } | { id: null; error: Failure; isCertain: boolean }> {
+): Promise<{ id: number; error: null } | { id: null; error: HostFailure; isCertain: boolean }> {
   const answer = await question(host, words, timeoutMs, directory);
   const check = `The job may have been submitted. Check with \`gpu-owner jobs --hosts ${host.name}\``;
   if (answer.error !== null) {
@@ -214,9 +214,9 @@ export async function submitOnHost(
 /** `unasked`: the output of a host that ran something else instead. `isCertain`: gpu-owner has done nothing there, or has failed. */
 type RawResult =
   | { version: string | null; output: string; error: null }
-  | { version: string | null; unasked: string | null; error: Failure; isCertain: boolean };
+  | { version: string | null; unasked: string | null; error: HostFailure; isCertain: boolean };
 
-function failure(code: HostErrorCode | string, message: string): Failure {
+function failure(code: HostErrorCode | string, message: string): HostFailure {
   return { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) };
 }
 

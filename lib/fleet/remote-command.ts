@@ -7,7 +7,7 @@ import type { Host } from '../config/index.ts';
 import { sanitize, shellWords } from '../platform/index.ts';
 import {
   explain,
-  type Failure,
+  type HostFailure,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -24,7 +24,7 @@ export type RemoteEnd =
   /** ssh was killed. */
   | { state: 'killed'; signal: NodeJS.Signals }
   /** It never ran; without `isCertain` nobody knows. */
-  | { state: 'failed'; error: Failure; isCertain: boolean };
+  | { state: 'failed'; error: HostFailure; isCertain: boolean };
 
 export interface RemoteCommand {
   /** The arguments of gpu-owner. */
@@ -155,7 +155,7 @@ function judge(
   });
 }
 
-function failed(error: Failure): RemoteEnd {
+function failed(error: HostFailure): RemoteEnd {
   return { state: 'failed', error, isCertain: true };
 }
 

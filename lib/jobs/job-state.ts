@@ -1,5 +1,5 @@
 // How jobs stand, and which job a word means.
-import { type Activity, type Idle, readActivity, type Waiting } from '../claims/index.ts';
+import { type Activity, type Idle, readActivity, type WaitingRequest } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
 import { isAlive, JobStore, type StoredJob } from './job-store.ts';
@@ -185,7 +185,7 @@ function sanitizeOptional(text: string | null | undefined): string | null {
   return text == null ? null : sanitize(text, MAX_REASON_LENGTH);
 }
 
-function describeRun(each: Activity['leases'][number] | Waiting): Job {
+function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
   const { info } = each;
   const isWaiting = 'position' in each;
   return {
@@ -212,7 +212,7 @@ function describeRun(each: Activity['leases'][number] | Waiting): Job {
   };
 }
 
-function whyWaiting({ position, count, blockers, isSuspended }: Waiting): string {
+function whyWaiting({ position, count, blockers, isSuspended }: WaitingRequest): string {
   const gpus = count === 1 ? 'a GPU' : `${count} GPUs`;
   const holders = blockers.length === 0 ? '' : `: ${listWords(blockers)}`;
   return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${holders}`;

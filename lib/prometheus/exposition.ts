@@ -5,7 +5,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { sanitize, systemError } from '../platform/index.ts';
 
 /** A number, and the labels that tell it from others of its name. */
-export interface Sample {
+export interface MetricSample {
   /** `_bucket`, `_sum` or `_count` of a histogram. */
   suffix?: string;
   labels: Readonly<Record<string, string>>;
@@ -18,7 +18,7 @@ export interface Family {
   name: string;
   type: 'gauge' | 'counter' | 'histogram';
   help: string;
-  samples: readonly Sample[];
+  samples: readonly MetricSample[];
 }
 
 export const CONTENT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';

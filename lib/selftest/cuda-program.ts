@@ -11,7 +11,7 @@ import { formatBytes, listWords, now, readLink } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
-import { Program, runProgram } from './program.ts';
+import { runProgram, SelftestProgram } from './program.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
 export async function cudaDevices(words: readonly string[]): Promise<string[]> {
@@ -46,7 +46,7 @@ export async function checkCudaProgram({ examine, gpus }: Context): Promise<void
   };
   const before = look();
   const began = now();
-  const program = new Program(cudaProgram(gpus));
+  const program = new SelftestProgram(cudaProgram(gpus));
   let listed: Listing | null = null;
   let hasStarted = false;
   await examine('cuda-listed', async () => {
@@ -83,7 +83,7 @@ interface WatchedStart {
 }
 
 async function watchStart(
-  program: Program,
+  program: SelftestProgram,
   began: number,
   before: readonly GPU[],
   look: () => GPU[],
@@ -199,7 +199,7 @@ function checkFiles(pid: number): string {
 
 /** After kill -9, the driver forgets the process while a claim waits for that. */
 async function checkKilled(
-  program: Program,
+  program: SelftestProgram,
   before: readonly GPU[],
   look: () => GPU[],
   listing: Listing | null,

@@ -14,14 +14,14 @@ const END_TIMEOUT_MS = 5_000;
 const KILL_TIMEOUT_MS = 2_000;
 const MAX_OUTPUT = 1_000_000;
 
-const living = new Set<Program>();
+const living = new Set<SelftestProgram>();
 let isStopping = false;
 
 /**
  * A program that the self-test has started. All of them end when their standard input is closed, so none outlives the process that has
  * started it, however that ends.
  */
-export class Program {
+export class SelftestProgram {
   readonly pid: number;
   /** When it ended; never rejected. */
   readonly ended: Promise<Ended>;
@@ -127,7 +127,7 @@ export async function runProgram(
   timeoutMs: number,
   env?: NodeJS.ProcessEnv,
 ): Promise<Ended> {
-  const program = new Program(words, env);
+  const program = new SelftestProgram(words, env);
   const timer = setTimeout(() => void program.stop(), timeoutMs);
   const ended = await program.ended;
   clearTimeout(timer);

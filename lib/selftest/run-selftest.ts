@@ -2,7 +2,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { formatDuration, sanitize } from '../platform/index.ts';
 import { CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
-import { Program, stopPrograms, within } from './program.ts';
+import { SelftestProgram, stopPrograms, within } from './program.ts';
 
 interface SelftestOptions {
   /** The words that start this program again, up to its own arguments. */
@@ -128,7 +128,7 @@ class Selftest {
   /** Runs a process that makes checks, and gives up on it where one takes too long. @returns why it ended before any check */
   async #supervise(words: readonly string[]): Promise<GPUOwnerError> {
     let error: GPUOwnerError | null = null;
-    const program = new Program(words, { ...process.env, GPU_OWNER_ERRORS: 'json' }, (line) => {
+    const program = new SelftestProgram(words, { ...process.env, GPU_OWNER_ERRORS: 'json' }, (line) => {
       error ??= errorIn(line);
       if (error === null) this.#options.onProgress(line);
     });
@@ -169,7 +169,7 @@ class Selftest {
 }
 
 /** The result of a check that didn't tell one. @param program has ended; null: it takes too long */
-async function given(name: CheckName, program: Program | null, limit: number): Promise<CheckResult> {
+async function given(name: CheckName, program: SelftestProgram | null, limit: number): Promise<CheckResult> {
   if (program === null) {
     return resultOf(
       name,

@@ -1,6 +1,6 @@
 // Other machines as they are now: one login per host that stays open, and is tried again after a pause that grows.
 import type { Host } from '../config/index.ts';
-import { type Answer, type RemoteSnapshot, watchHosts } from '../fleet/index.ts';
+import { type HostAnswer, type RemoteSnapshot, watchHosts } from '../fleet/index.ts';
 import { History, type LiveView, type MachineSnapshot, type MachineState } from './machine-view.ts';
 
 export class FleetView implements LiveView {
@@ -20,7 +20,7 @@ export class FleetView implements LiveView {
    * @returns when it is stopped
    */
   async watch(words: readonly string[], quietMs: number, onNews: () => void): Promise<void> {
-    const take = (answer: Answer<'machines'>) => {
+    const take = (answer: HostAnswer<'machines'>) => {
       this.machines.find(({ host }) => host === answer.host)?.take(answer);
       onNews();
     };
@@ -51,7 +51,7 @@ class HostView implements MachineState {
     return this.#problem;
   }
 
-  take({ records, error }: Answer<'machines'>): void {
+  take({ records, error }: HostAnswer<'machines'>): void {
     if (error !== null) this.#problem = error.message;
     for (const each of records ?? []) this.#show(each);
   }

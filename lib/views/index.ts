@@ -1,13 +1,13 @@
 export { FleetView } from './fleet-view.ts';
 export { machineFamilies } from './machine-metrics.ts';
 export {
+  type GPUSample,
   type Intruder,
   type LiveView,
   type MachineSnapshot,
   type MachineState,
   MachineView,
   Observer,
-  type Sample,
   SORT_KEYS,
   type SortKey,
 } from './machine-view.ts';

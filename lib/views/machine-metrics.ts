@@ -3,7 +3,7 @@ import { type DiscoveryRequest, discover, type GPUStatus, readActivity } from '.
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance } from '../gpus/index.ts';
 import { bootMilliseconds, sanitize, warnOnce } from '../platform/index.ts';
-import type { Family, Sample } from '../prometheus/index.ts';
+import type { Family, MetricSample } from '../prometheus/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({
   free: 0,
@@ -256,7 +256,7 @@ function counter(name: string, help: string, value: number): Family {
 }
 
 function gauge(name: string, help: string, values: readonly Value[]): Family {
-  const samples = values.flatMap(([labels, value]): Sample[] =>
+  const samples = values.flatMap(([labels, value]): MetricSample[] =>
     typeof value === 'number' && Number.isFinite(value) ? [{ labels, value }] : [],
   );
   return { name, type: 'gauge', help, samples };

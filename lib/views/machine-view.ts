@@ -41,7 +41,7 @@ export interface MachineSnapshot {
 }
 
 /** A GPU at one look. Shares from 0 to 1; null: unknown. */
-export interface Sample {
+export interface GPUSample {
   /** ms on the clock of `Date.now()`. */
   at: number;
   utilization: number | null;
@@ -85,7 +85,7 @@ const MAX_INTRUDERS = 500;
 
 /** The last minute of each GPU. */
 export class History {
-  readonly #samples = new Map<string, Sample[]>();
+  readonly #samples = new Map<string, GPUSample[]>();
 
   add({ time, gpus }: MachineSnapshot): void {
     const at = Date.parse(time);
@@ -106,7 +106,7 @@ export class History {
   }
 
   /** From the oldest to the newest. */
-  of(uuid: string): readonly Sample[] {
+  of(uuid: string): readonly GPUSample[] {
     return this.#samples.get(uuid) ?? [];
   }
 }

@@ -8,7 +8,7 @@ import { finished, Machine, output, python } from '../support/machine.ts';
 import { until } from '../support/time.ts';
 import {
   type Fate,
-  type Row,
+  type ResultRow,
   readTestimony,
   type Testimony,
   violationsIn,
@@ -107,7 +107,7 @@ describe('the witness of commands', () => {
 
 describe('the witness of tables', () => {
   const fate: Fate = { id: 't-1', name: 'exp_0_0', state: 'completed', starts: 1, tables: ['a', 'b'] };
-  const rowsOf = (run: Testimony[], tables = ['a', 'b']): Row[] =>
+  const rowsOf = (run: Testimony[], tables = ['a', 'b']): ResultRow[] =>
     tables.map((table) => ({ table, task: 'exp_0_0', attempt: String(run[0]?.attempt) }));
   const run = attempt(0, 10);
 

@@ -23,7 +23,7 @@ export interface Testimony {
 }
 
 /** A row of a table, as Python's csv module reads it. */
-export interface Row {
+export interface ResultRow {
   table: string;
   task: string;
   attempt: string;
@@ -66,7 +66,7 @@ export function violationsIn(log: readonly Testimony[], { givenBack = 0 } = {}):
 export function violationsOfTables(
   log: readonly Testimony[],
   fates: readonly Fate[],
-  rows: readonly Row[],
+  rows: readonly ResultRow[],
 ): string[] {
   const found: string[] = [];
   const last = new Map<string, Testimony>();
@@ -76,7 +76,7 @@ export function violationsOfTables(
     if (line.kind === 'start') last.set(line.task, line);
     if (line.kind === 'end') ends.set(line.attempt, line);
   }
-  const byTable = new Map<string, Row[]>();
+  const byTable = new Map<string, ResultRow[]>();
   for (const row of rows) {
     const key = `${row.table} ${row.task}`;
     byTable.set(key, [...(byTable.get(key) ?? []), row]);

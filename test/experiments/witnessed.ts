@@ -7,7 +7,7 @@ import { command, type Finished, finished, Machine, python } from '../support/ma
 import { sendSignal } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 import { describeProcess, processesOf } from './processes.ts';
-import { type Fate, type Row, readTestimony, type Testimony } from './witness.ts';
+import { type Fate, type ResultRow, readTestimony, type Testimony } from './witness.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */
@@ -117,8 +117,8 @@ export class WitnessedExperiment {
     return JSON.parse(stdout);
   }
 
-  async rows(): Promise<Row[]> {
-    const rows: Row[] = [];
+  async rows(): Promise<ResultRow[]> {
+    const rows: ResultRow[] = [];
     for (const table of this.tables()) {
       const [header = [], ...cells] = await this.cells(table);
       const task = header.indexOf('task_id');

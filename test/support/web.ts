@@ -25,7 +25,7 @@ export function validatorOf(name: string) {
   };
 }
 
-export interface Answer {
+export interface WebResponse {
   status: number;
   headers: IncomingHttpHeaders;
   text: string;
@@ -61,7 +61,7 @@ export class WebServer {
   }
 
   /** Asks with the token, unless the headers say otherwise. */
-  get(path: string, headers: OutgoingHttpHeaders = {}, method = 'GET'): Promise<Answer> {
+  get(path: string, headers: OutgoingHttpHeaders = {}, method = 'GET'): Promise<WebResponse> {
     const all: OutgoingHttpHeaders = { authorization: `Bearer ${this.token}`, ...headers };
     for (const name of Object.keys(all)) if (all[name] === undefined) delete all[name];
     return new Promise((resolve, reject) => {

@@ -11,7 +11,7 @@ import { Jobs } from '../jobs/background.ts';
 import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
 import { connectionsTo } from '../support/ports.ts';
 import { whyNoTracing } from '../support/processes.ts';
-import { type Answer, validatorOf, WebServer } from '../support/web.ts';
+import { validatorOf, type WebResponse, WebServer } from '../support/web.ts';
 
 let machine: Machine;
 const sockets: Socket[] = [];
@@ -132,7 +132,7 @@ describe('the API', () => {
   test('says with status 503 what is wrong with the driver, and goes on when it works again', async () => {
     machine.set('error=all:9');
     const server = await WebServer.start(machine, ['--interval', '200ms']);
-    let answer: Answer | undefined;
+    let answer: WebResponse | undefined;
     await until(async () => {
       answer = await server.get('/api/v1/gpus');
       return answer.status === 503;

@@ -3,11 +3,11 @@ import {
   everyCommand,
   lastWord,
   type OptionDescription,
-  type Program,
+  type ProgramDescription,
 } from './description.ts';
 
 /** A script for bash 4.2 or newer; for the user's command it uses bash-completion where that is loaded. */
-export function bash(program: Program): string {
+export function bash(program: ProgramDescription): string {
   const every = everyCommand(program);
   const options = new Map(every.flatMap((command) => command.options.map((option) => [option.name, option])));
   return TEMPLATE.replace('@COMMANDS@', () => program.commands.map(lastWord).join(' '))

@@ -23,12 +23,12 @@ export interface CommandDescription {
   commands: readonly CommandDescription[];
 }
 
-export interface Program {
+export interface ProgramDescription {
   commands: readonly CommandDescription[];
 }
 
 /** @param machines names of simulated machines */
-export async function describe(all: Commands, machines: readonly string[]): Promise<Program> {
+export async function describe(all: Commands, machines: readonly string[]): Promise<ProgramDescription> {
   const commands = await describeAll(all, '', machines);
   const groups = commands.filter((command) => command.commands.length > 0);
   const after = Object.fromEntries(groups.map((group) => [group.name, group.commands.map(lastWord)]));
@@ -43,7 +43,7 @@ export async function describe(all: Commands, machines: readonly string[]): Prom
 }
 
 /** Those of groups stand behind their group. */
-export function everyCommand({ commands }: Program): CommandDescription[] {
+export function everyCommand({ commands }: ProgramDescription): CommandDescription[] {
   return commands.flatMap((command) => [command, ...everyCommand(command)]);
 }
 

@@ -3,11 +3,11 @@ import {
   everyCommand,
   lastWord,
   type OptionDescription,
-  type Program,
+  type ProgramDescription,
 } from './description.ts';
 
 /** A script for fish 3.1 or newer. */
-export function fish(program: Program): string {
+export function fish(program: ProgramDescription): string {
   const commands = everyCommand(program);
   const valued = [
     ...new Set(commands.flatMap(({ options }) => options.filter(takesNext).flatMap(spellings))),

@@ -3,11 +3,11 @@ import {
   everyCommand,
   lastWord,
   type OptionDescription,
-  type Program,
+  type ProgramDescription,
 } from './description.ts';
 
 /** A script that works as a file `_gpu-owner` in `fpath`, and sourced. */
-export function zsh(program: Program): string {
+export function zsh(program: ProgramDescription): string {
   const { commands } = program;
   return TEMPLATE.replace('@COMMANDS@', () => names(commands))
     .replace('@CASES@', () => commands.map(commandCase).join('\n'))

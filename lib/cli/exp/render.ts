@@ -7,7 +7,7 @@ import {
 } from '../../experiments/index.ts';
 import { fitColumns, formatDuration, sanitize } from '../../platform/index.ts';
 
-export interface Style {
+export interface DisplayStyle {
   columns: number;
   rows: number;
   colour: boolean;
@@ -20,7 +20,7 @@ const MAX_BAR = 40;
 const MAX_FAILURES = 3;
 
 /** The lines of the display: none wider than the terminal, and together not higher. @param now ms since the epoch */
-export function render(view: RunView, now: number, style: Style): string {
+export function render(view: RunView, now: number, style: DisplayStyle): string {
   const columns = Math.max(style.columns, MIN_COLUMNS) - 1;
   const clip = (text: string) => fitColumns(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
@@ -36,7 +36,12 @@ export function render(view: RunView, now: number, style: Style): string {
 }
 
 /** One line where there is room for a bar beside the words, otherwise what matters most. */
-function progressLines({ progress, eta }: RunView, now: number, columns: number, style: Style): string[] {
+function progressLines(
+  { progress, eta }: RunView,
+  now: number,
+  columns: number,
+  style: DisplayStyle,
+): string[] {
   const { completed, ended, total } = progress;
   const rate = eta.rate(now);
   const left = total === ended ? null : eta.left(now, total - ended);
@@ -51,7 +56,7 @@ function progressLines({ progress, eta }: RunView, now: number, columns: number,
   return [`${bar(total === 0 ? 1 : completed / total, room, style)}  ${text}`];
 }
 
-function bar(share: number, width: number, { colour, unicode }: Style): string {
+function bar(share: number, width: number, { colour, unicode }: DisplayStyle): string {
   const filled = Math.floor(share * width);
   const [full, empty] = unicode ? ['\u2588', '\u2591'] : ['#', '-'];
   const [done, rest] = [(full as string).repeat(filled), (empty as string).repeat(width - filled)];

@@ -3,7 +3,7 @@ import { stripVTControlCharacters } from 'node:util';
 import { type Reporter, type RunEnd, type RunView, timestamp } from '../../experiments/index.ts';
 import { isInForeground, sanitize } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
-import { render, type Style } from './render.ts';
+import { type DisplayStyle, render } from './render.ts';
 
 /** The place where a long run says what happens. */
 interface Screen {
@@ -124,7 +124,7 @@ async function liveScreen(): Promise<Screen> {
   };
 }
 
-function style({ columns, rows }: NodeJS.WriteStream): Style {
+function style({ columns, rows }: NodeJS.WriteStream): DisplayStyle {
   const { NO_COLOR, LC_ALL, LC_CTYPE, LANG } = process.env;
   return {
     columns: columns || 80,

@@ -1,5 +1,5 @@
 import type { Endpoint } from '../../platform/index.ts';
-import { type Family, type MetricsServer, type Sample, serveMetrics } from '../../prometheus/index.ts';
+import { type Family, type MetricSample, type MetricsServer, serveMetrics } from '../../prometheus/index.ts';
 import { readProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, type Queue, STATES } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
@@ -21,7 +21,7 @@ export class MetricsCollector {
   #seconds = 0;
   #durations = 0;
   /** By host and worker: workers of the original on all machines have the same names. */
-  readonly #withoutResult = new Map<string, Sample>();
+  readonly #withoutResult = new Map<string, MetricSample>();
   /** Workers that hold GPUs or ask for tasks, and when their task began, in ms since the epoch. */
   readonly #workers = new Map<string, { since: number | null }>();
 
@@ -81,7 +81,7 @@ export class MetricsCollector {
   }
 
   families(): Family[] {
-    const durations: Sample[] = BOUNDS.map((bound, i) => ({
+    const durations: MetricSample[] = BOUNDS.map((bound, i) => ({
       suffix: '_bucket',
       labels: { le: String(bound) },
       value: this.#buckets[i] as number,

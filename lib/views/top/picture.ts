@@ -10,11 +10,11 @@ import {
   listWords,
   sanitize,
 } from '../../platform/index.ts';
-import type { Intruder, MachineState, Sample, ShownGPU, SortKey } from '../machine-view.ts';
+import type { GPUSample, Intruder, MachineState, ShownGPU, SortKey } from '../machine-view.ts';
 import { type UserTotal, userTotals } from '../user-totals.ts';
 
 /** The place to draw on. */
-export interface Style {
+export interface ScreenStyle {
   columns: number;
   /** null: as many as there are lines. */
   rows: number | null;
@@ -37,7 +37,7 @@ export interface Choice {
 }
 
 /** A row that can be selected. */
-export interface Row {
+export interface SelectableRow {
   key: string;
   machine: MachineState;
   /** The user's own background job there, or another's; null: none. */
@@ -47,7 +47,7 @@ export interface Row {
   pid: number | null;
 }
 
-interface ShownRow extends Row {
+interface ShownRow extends SelectableRow {
   /** Without its mark. */
   draw: (width: number) => string;
 }
@@ -61,7 +61,7 @@ interface Section {
 interface Picture {
   lines: string[];
   /** In the order in which they are shown, those out of sight included. */
-  rows: Row[];
+  rows: SelectableRow[];
 }
 
 type Ink = 'bold' | 'dim' | 'reverse' | 'red' | 'green' | 'magenta';
@@ -82,7 +82,7 @@ const MAX_GPU_ROWS = 2_000;
 export function drawMachines(
   machines: readonly MachineState[],
   choice: Choice,
-  style: Style,
+  style: ScreenStyle,
   now: number,
   footer: readonly string[] = [],
 ): Picture {
@@ -113,10 +113,10 @@ export function drawMachines(
 
 /** Writes text of a certain width, in ink. */
 export class Pen {
-  readonly style: Style;
+  readonly style: ScreenStyle;
   readonly width: number;
 
-  constructor(style: Style) {
+  constructor(style: ScreenStyle) {
     this.style = style;
     this.width = Math.max(style.columns, MIN_COLUMNS);
   }
@@ -165,7 +165,7 @@ export class Pen {
   }
 
   /** The last minute, the newest at the right. */
-  history(samples: readonly Sample[], width: number, now: number): string {
+  history(samples: readonly GPUSample[], width: number, now: number): string {
     const span = MINUTE_MS / width;
     const columns = Array.from({ length: width }, (): number[] => []);
     const newest = samples.at(-1)?.at ?? now;

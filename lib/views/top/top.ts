@@ -4,7 +4,7 @@ import { cancelJob, JobStore, jobAt } from '../../jobs/index.ts';
 import { formatSince, onWarning, sanitize } from '../../platform/index.ts';
 import { type LiveView, type MachineState, SORT_KEYS, type SortKey } from '../machine-view.ts';
 import { LogTail } from './log-tail.ts';
-import { type Choice, drawMachines, isOwn, Pen, type Row, type Style } from './picture.ts';
+import { type Choice, drawMachines, isOwn, Pen, type ScreenStyle, type SelectableRow } from './picture.ts';
 import { type Key, Terminal } from './terminal.ts';
 
 export interface TopOptions {
@@ -63,7 +63,7 @@ class Session {
   readonly #view: LiveView;
   readonly #choice: Choice;
   #terminal: Terminal | null = null;
-  #rows: readonly Row[] = [];
+  #rows: readonly SelectableRow[] = [];
   #readsKeys = false;
   #isHelp = false;
   #typed: string | null = null;
@@ -138,7 +138,7 @@ class Session {
     return pen.fit(this.#log === null ? HINTS : 'q back  up, down, PgUp, PgDn, End scroll');
   }
 
-  #logLines({ title, tail, below }: OpenLog, style: Style, footer: string): string[] {
+  #logLines({ title, tail, below }: OpenLog, style: ScreenStyle, footer: string): string[] {
     const pen = new Pen(style);
     const { lines } = tail;
     const room = Math.max(0, (style.rows ?? 0) - 2);
@@ -361,11 +361,11 @@ class Session {
   }
 }
 
-function elsewhere({ job }: Row, { host }: MachineState, what: string): string {
+function elsewhere({ job }: SelectableRow, { host }: MachineState, what: string): string {
   return `it is on another machine: ssh ${host} gpu-owner ${what}${job === null ? '' : ` ${job}`}`;
 }
 
-function inFrame(text: readonly string[], style: Style, footer: string): string[] {
+function inFrame(text: readonly string[], style: ScreenStyle, footer: string): string[] {
   const pen = new Pen(style);
   const room = Math.max(0, (style.rows ?? 0) - 1);
   const shown = text.slice(0, room).map((line, i) => (i === 0 ? pen.ink(line, 'bold') : pen.fit(line)));
@@ -373,7 +373,7 @@ function inFrame(text: readonly string[], style: Style, footer: string): string[
 }
 
 /** The abilities of the terminal, by the conventions of its environment. */
-function styleOf(size: { columns: number; rows: number }): Style {
+function styleOf(size: { columns: number; rows: number }): ScreenStyle {
   return { ...size, attributes: true, colour: !process.env.NO_COLOR, unicode: isUnicode() };
 }
 
