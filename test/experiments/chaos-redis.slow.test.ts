@@ -5,7 +5,7 @@ import { Random } from '../support/random.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
 import { ChaosRun } from './chaos-run.ts';
 import { Network } from './queue/network.ts';
-import { miscounted, redisFates } from './redis-assertions.ts';
+import { miscounted, redisOutcomes } from './redis-assertions.ts';
 import { RedisFaults } from './redis-faults.ts';
 import { violationsIn, violationsOfTables } from './witness.ts';
 import { CHAOTIC, range, WitnessedExperiment } from './witnessed.ts';
@@ -53,7 +53,7 @@ test.skipIf(noRedis !== null).each(SEEDS)(
     const url = `redis://127.0.0.1:${network.port}?project=chaos${query}`;
     const experiment = new WitnessedExperiment(GPUS, {
       seed,
-      queue: { url, fates: () => redisFates(server, 'chaos') },
+      queue: { url, outcomes: () => redisOutcomes(server, 'chaos') },
     });
     undo.push(() => experiment.close());
     experiment.sweep(CHAOTIC, {
@@ -68,26 +68,30 @@ test.skipIf(noRedis !== null).each(SEEDS)(
     await until(() => experiment.left().length === 0).catch(() => {});
     expect(experiment.left()).toEqual([]);
     const log = experiment.testimony();
-    const fates = redisFates(server, 'chaos');
-    const excused = fates.givenBack.filter(({ why }) => !why.startsWith('exit code 75'));
+    const outcomes = redisOutcomes(server, 'chaos');
+    const excused = outcomes.givenBack.filter(({ why }) => !why.startsWith('exit code 75'));
     const mostExcused = Math.max(
       0,
-      ...fates.tasks.map(({ name }) => excused.filter((each) => each.name === name).length),
+      ...outcomes.tasks.map(({ name }) => excused.filter((each) => each.name === name).length),
     );
     const found = [
       ...violationsIn(log, { givenBack: mostExcused }),
-      ...violationsOfTables(log, fates.tasks, await experiment.rows()),
+      ...violationsOfTables(log, outcomes.tasks, await experiment.rows()),
       ...chaos.watch.violations(log),
-      ...miscounted(fates),
+      ...miscounted(outcomes),
       ...chaos.complaints,
     ];
     expect(found.slice(0, 20)).toEqual([]);
-    expect(fates).toMatchObject({ check: 'ok', living: 0, counts: { pending: 0, active: 0, cancelled: 0 } });
-    expect(fates.tasks).toHaveLength(TASKS);
-    expect(fates.givenBack.filter(({ why }) => !REASONS.test(why))).toEqual([]);
+    expect(outcomes).toMatchObject({
+      check: 'ok',
+      living: 0,
+      counts: { pending: 0, active: 0, cancelled: 0 },
+    });
+    expect(outcomes.tasks).toHaveLength(TASKS);
+    expect(outcomes.givenBack.filter(({ why }) => !REASONS.test(why))).toEqual([]);
     // What was acknowledged to a worker stays, so nobody hears it twice.
     expect(new Set(chaos.acknowledged).size).toBe(chaos.acknowledged.length);
-    const completed = fates.tasks.filter(({ state }) => state === 'completed').map(({ name }) => name);
+    const completed = outcomes.tasks.filter(({ state }) => state === 'completed').map(({ name }) => name);
     expect(chaos.acknowledged.filter((name) => !completed.includes(name))).toEqual([]);
     expect(chaos.acknowledged.length).toBeGreaterThan(0);
     expect(await experiment.machine.states()).toEqual(Array(GPUS).fill('free'));

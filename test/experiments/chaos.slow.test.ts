@@ -41,7 +41,7 @@ test.each(SEEDS)(
     await until(() => experiment.left().length === 0).catch(() => {});
     expect(experiment.left()).toEqual([]);
     const log = experiment.testimony();
-    const { tasks, givenBack, check, counts, living } = await experiment.fates();
+    const { tasks, givenBack, check, counts, living } = await experiment.outcomes();
     const rows = await experiment.rows();
     const violations = [
       ...violationsIn(log),
@@ -89,7 +89,7 @@ test.each(SEEDS)(
     });
     await chaos.pass();
     const log = experiment.testimony();
-    const { tasks } = await experiment.fates();
+    const { tasks } = await experiment.outcomes();
     expect(violationsIn(log)).toEqual([]);
     expect(violationsOfTables(log, tasks, await experiment.rows())).toEqual([]);
     expect(chaos.complaints).toEqual([]);

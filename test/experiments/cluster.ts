@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { pause } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
-import { type RedisFates, redisFates } from './redis-assertions.ts';
+import { type RedisOutcomes, redisOutcomes } from './redis-assertions.ts';
 import { WitnessedExperiment } from './witnessed.ts';
 
 const NAMESPACES = '/run/netns';
@@ -51,7 +51,7 @@ export class Host {
     this.name = `m${number}`;
     this.experiment = new WitnessedExperiment(gpus, {
       seed,
-      queue: { url: queue, fates: () => cluster.fates() },
+      queue: { url: queue, outcomes: () => cluster.outcomes() },
       host: { name: this.name, witness: cluster.witness, words: (words) => cluster.words(number, words) },
     });
   }
@@ -111,8 +111,8 @@ export class Cluster {
     return this.#server as RedisServer;
   }
 
-  fates(): RedisFates {
-    return redisFates(this.server, PROJECT);
+  outcomes(): RedisOutcomes {
+    return redisOutcomes(this.server, PROJECT);
   }
 
   /** Processes that were started there, and theirs. */

@@ -62,23 +62,23 @@ test.skipIf(noCluster !== null)(
     rmSync(slow);
     third.mend();
 
-    const outcomes = await Promise.all(ends);
-    const said = outcomes.map(({ stdout, stderr }) => stdout + stderr);
+    const exits = await Promise.all(ends);
+    const said = exits.map(({ stdout, stderr }) => stdout + stderr);
     expect(
-      outcomes.map(({ code }) => code),
+      exits.map(({ code }) => code),
       said.join('\n'),
     ).toEqual([0, 0, 0]);
     const log = testimony();
-    const fates = cluster.fates();
+    const outcomes = cluster.outcomes();
     expect([
       ...violationsIn(log, { givenBack: 3 }),
-      ...violationsOfTables(log, fates.tasks, await first.experiment.rows()),
-      ...miscounted(fates),
+      ...violationsOfTables(log, outcomes.tasks, await first.experiment.rows()),
+      ...miscounted(outcomes),
     ]).toEqual([]);
-    expect(fates).toMatchObject({ check: 'ok', living: 0 });
-    expect(fates.tasks.filter(({ state }) => state === 'completed')).toHaveLength(tasks);
+    expect(outcomes).toMatchObject({ check: 'ok', living: 0 });
+    expect(outcomes.tasks.filter(({ state }) => state === 'completed')).toHaveLength(tasks);
     expect(
-      fates.tasks.filter(({ starts }) => starts !== 1),
+      outcomes.tasks.filter(({ starts }) => starts !== 1),
       'an outage is not counted as a start',
     ).toEqual([]);
     // What it ran when it was cut off for so long is all that was run again, or what had ended with nobody to tell.
@@ -87,7 +87,7 @@ test.skipIf(noCluster !== null)(
     );
     const theirs = log.filter(({ attempt }) => onThird.has(attempt) && !over.has(attempt));
     const names = new Set(theirs.map(({ name }) => name));
-    const again = [...fates.attempts].filter(([, all]) => all.length > 1);
+    const again = [...outcomes.attempts].filter(([, all]) => all.length > 1);
     expect(
       again.filter(([name]) => !names.has(name)),
       said.join('\n'),

@@ -1,6 +1,6 @@
-// What has become of the tasks of a queue on Redis: read by redis-cli from its records, without gpu-owner's code.
+// The outcomes of the tasks of a queue on Redis: read by redis-cli from its records, without gpu-owner's code.
 import type { RedisServer } from '../support/redis-server.ts';
-import type { Fates } from './witnessed.ts';
+import type { TaskOutcomes } from './witnessed.ts';
 
 const SCRIPT = `
 local P, B = 'gpu-owner-tasks:' .. ARGV[1] .. ':', 'gpu-owner:' .. ARGV[1] .. ':'
@@ -55,13 +55,13 @@ export interface RedisAttempt {
 
 const NOT_COUNTED = ['given-back', 'excused'];
 
-export interface RedisFates extends Fates {
+export interface RedisOutcomes extends TaskOutcomes {
   /** By the names of tasks, in their order. */
   attempts: Map<string, RedisAttempt[]>;
 }
 
 /** @param project the name of the queue */
-export function redisFates(server: RedisServer, project: string): RedisFates {
+export function redisOutcomes(server: RedisServer, project: string): RedisOutcomes {
   const text = server.command('EVAL', SCRIPT, '0', project);
   const found = JSON.parse(text) as Found;
   const attempts = new Map(
@@ -84,7 +84,7 @@ export function redisFates(server: RedisServer, project: string): RedisFates {
 }
 
 /** Tasks whose starts aren't as many as there were attempts that count, or more than a task may have. */
-export function miscounted({ tasks, attempts }: RedisFates): string[] {
+export function miscounted({ tasks, attempts }: RedisOutcomes): string[] {
   return tasks.flatMap(({ name, starts }) => {
     const all = attempts.get(name) ?? [];
     const counted = all.filter(({ outcome }) => !NOT_COUNTED.includes(outcome)).length;

@@ -64,9 +64,9 @@ async function busy(experiment: WitnessedExperiment, worker: ChildProcess): Prom
     },
     () => {
       const { pid, exitCode, signalCode } = worker;
-      const fate = exitCode ?? signalCode ?? 'it runs';
+      const outcome = exitCode ?? signalCode ?? 'it runs';
       const processes = experiment.left().join('\n  ');
-      return `worker ${pid} to run a task (${fate}). Processes:\n  ${processes}\nStarted: ${JSON.stringify(starts(experiment.testimony()))}`;
+      return `worker ${pid} to run a task (${outcome}). Processes:\n  ${processes}\nStarted: ${JSON.stringify(starts(experiment.testimony()))}`;
     },
     60_000,
   );

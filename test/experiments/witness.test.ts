@@ -7,9 +7,9 @@ import { binaries } from '../support/binaries.ts';
 import { finished, Machine, output, python } from '../support/machine.ts';
 import { until } from '../support/time.ts';
 import {
-  type Fate,
   type ResultRow,
   readTestimony,
+  type TaskOutcome,
   type Testimony,
   violationsIn,
   violationsOfTables,
@@ -106,31 +106,37 @@ describe('the witness of commands', () => {
 });
 
 describe('the witness of tables', () => {
-  const fate: Fate = { id: 't-1', name: 'exp_0_0', state: 'completed', starts: 1, tables: ['a', 'b'] };
+  const outcome: TaskOutcome = {
+    id: 't-1',
+    name: 'exp_0_0',
+    state: 'completed',
+    starts: 1,
+    tables: ['a', 'b'],
+  };
   const rowsOf = (run: Testimony[], tables = ['a', 'b']): ResultRow[] =>
     tables.map((table) => ({ table, task: 'exp_0_0', attempt: String(run[0]?.attempt) }));
   const run = attempt(0, 10);
 
   test('accepts one row of each completed task in each of its tables, and none of others', () => {
     const failing = attempt(20, 30, { ...other, code: 1 });
-    const failed = { ...fate, id: 't-2', name: 'exp_1_1', state: 'failed' };
-    expect(violationsOfTables([...run, ...failing], [fate, failed], rowsOf(run))).toEqual([]);
+    const failed = { ...outcome, id: 't-2', name: 'exp_1_1', state: 'failed' };
+    expect(violationsOfTables([...run, ...failing], [outcome, failed], rowsOf(run))).toEqual([]);
     const silent = attempt(0, 10, { result: 'none' });
     const empty = rowsOf(silent).map((row) => ({ ...row, attempt: '' }));
-    expect(violationsOfTables(silent, [fate], empty)).toEqual([]);
+    expect(violationsOfTables(silent, [outcome], empty)).toEqual([]);
   });
 
   test('finds a missing row, and one too many', () => {
-    expect(violationsOfTables(run, [fate], rowsOf(run, ['a']))).toEqual([
+    expect(violationsOfTables(run, [outcome], rowsOf(run, ['a']))).toEqual([
       expect.stringContaining('b has 0 rows'),
     ]);
-    expect(violationsOfTables(run, [fate], rowsOf(run, ['a', 'b', 'b']))).toEqual([
+    expect(violationsOfTables(run, [outcome], rowsOf(run, ['a', 'b', 'b']))).toEqual([
       expect.stringContaining('b has 2 rows'),
     ]);
   });
 
   test('finds a row of a task that is not completed, or that nobody knows', () => {
-    const failed = { ...fate, state: 'failed' };
+    const failed = { ...outcome, state: 'failed' };
     expect(violationsOfTables(run, [failed], rowsOf(run, ['a']))).toEqual([
       expect.stringContaining('a has 1 rows for exp_0_0, which is failed'),
     ]);
@@ -139,7 +145,7 @@ describe('the witness of tables', () => {
 
   test('finds a row of another attempt than the last', () => {
     const late = attempt(20, 30, { start: 2 });
-    expect(violationsOfTables([...run, ...late], [fate], rowsOf(run))).toHaveLength(2);
+    expect(violationsOfTables([...run, ...late], [outcome], rowsOf(run))).toHaveLength(2);
   });
 
   test('finds a completed task whose last attempt failed, was killed, or left a bad result', () => {
@@ -148,13 +154,13 @@ describe('the witness of tables', () => {
       attempt(0, 10).slice(0, 1),
       attempt(0, 10, { result: 'cut' }),
     ]) {
-      const found = violationsOfTables(log, [fate], rowsOf(log));
+      const found = violationsOfTables(log, [outcome], rowsOf(log));
       expect(found).toContainEqual(expect.stringContaining('is completed, but'));
     }
   });
 
   test('finds a task that is not at its end, or was started too often', () => {
-    const starting = { ...fate, state: 'active', starts: 4, tables: [] };
+    const starting = { ...outcome, state: 'active', starts: 4, tables: [] };
     expect(violationsOfTables([], [starting], [])).toEqual([
       expect.stringContaining('is active'),
       expect.stringContaining('4 times'),

@@ -30,7 +30,7 @@ export interface ResultRow {
 }
 
 /** A task as gpu-owner tells it in the end. */
-export interface Fate {
+export interface TaskOutcome {
   id: string;
   name: string;
   state: string;
@@ -65,7 +65,7 @@ export function violationsIn(log: readonly Testimony[], { givenBack = 0 } = {}):
 /** Whether the tables have what tasks have become: a row per completed task and table, from its last attempt, and no other. */
 export function violationsOfTables(
   log: readonly Testimony[],
-  fates: readonly Fate[],
+  outcomes: readonly TaskOutcome[],
   rows: readonly ResultRow[],
 ): string[] {
   const found: string[] = [];
@@ -81,7 +81,7 @@ export function violationsOfTables(
     const key = `${row.table} ${row.task}`;
     byTable.set(key, [...(byTable.get(key) ?? []), row]);
   }
-  for (const { id, name, state, starts, tables } of fates) {
+  for (const { id, name, state, starts, tables } of outcomes) {
     if (!['completed', 'failed', 'cancelled'].includes(state)) found.push(`${name} is ${state} in the end`);
     if (starts > MAX_STARTS) found.push(`${name} was started ${starts} times, says the queue`);
     for (const table of tables) {

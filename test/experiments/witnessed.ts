@@ -7,7 +7,7 @@ import { command, type Finished, finished, Machine, python } from '../support/ma
 import { sendSignal } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 import { describeProcess, processesOf } from './processes.ts';
-import { type Fate, type ResultRow, readTestimony, type Testimony } from './witness.ts';
+import { type ResultRow, readTestimony, type TaskOutcome, type Testimony } from './witness.ts';
 
 const fixtures = join(import.meta.dirname, 'fixtures');
 /** Behaves as badly as commands do. */
@@ -16,8 +16,8 @@ export const CHAOTIC = [python, '-S', join(fixtures, 'chaotic_task.py')];
 /** The integers below `to`, from `from` on. */
 export const range = (to: number, from = 0) => Array.from({ length: to - from }, (_, i) => from + i);
 
-export interface Fates {
-  tasks: Fate[];
+export interface TaskOutcomes {
+  tasks: TaskOutcome[];
   givenBack: { name: string; why: string }[];
   /** 'ok', or what is wrong with the file. */
   check: string;
@@ -31,7 +31,7 @@ export interface Setting {
   seed?: number;
   project?: string;
   /** Where the queue is, and what it says of its tasks in the end; by default it is the project's own. */
-  queue?: { url: string; fates: () => Fates };
+  queue?: { url: string; outcomes: () => TaskOutcomes };
   /** One machine of several that have witnesses in common. */
   host?: { name: string; witness: string; words: (words: string[]) => string[] };
 }
@@ -132,9 +132,9 @@ export class WitnessedExperiment {
   }
 
   /** Reads the queue's database. */
-  async fates(): Promise<Fates> {
-    if (this.#setting.queue !== undefined) return this.#setting.queue.fates();
-    const words = [python, '-S', join(fixtures, 'fates.py'), join(this.project, '.gpu-owner/queue.db')];
+  async outcomes(): Promise<TaskOutcomes> {
+    if (this.#setting.queue !== undefined) return this.#setting.queue.outcomes();
+    const words = [python, '-S', join(fixtures, 'outcomes.py'), join(this.project, '.gpu-owner/queue.db')];
     const { code, stdout, stderr } = await this.machine.run(words);
     if (code !== 0) throw new Error(stderr);
     return JSON.parse(stdout);

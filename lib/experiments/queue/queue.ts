@@ -65,7 +65,7 @@ export function lacksResult({ worker, outcome, submitted }: AttemptInfo): boolea
   return worker.pid === NO_PID && outcome === 'completed' && !submitted;
 }
 
-/** A task with its fate, for lists. */
+/** A task with its state, for lists. */
 export interface TaskRow {
   task: Task;
   state: State;

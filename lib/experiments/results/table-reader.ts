@@ -22,7 +22,7 @@ export interface TableContents {
   /** Where the last complete row ends, with its line break. What the file has behind is the `partialLine`. */
   end: number;
   partialLine: PartialLine | null;
-  /** The fate of the partial line: `ours` is written anew, `cut` is somebody's that nobody can complete. null: not known yet. */
+  /** State of the partial line: `ours` is written anew, `cut` is somebody's that nobody can complete. null: not known yet. */
   partialLineIs: 'ours' | 'cut' | null;
   /** No line break is before `end`. */
   openEnd: boolean;
