@@ -66,43 +66,43 @@ describe('the order of waiters', () => {
 });
 
 describe('the stall detector', () => {
-  const passed = (patience: StallDetector, at: number) => [...patience.stalled(0, at)];
+  const passed = (detector: StallDetector, at: number) => [...detector.stalled(0, at)];
 
   test('waiters that left a free GPU for seconds are skipped, all of them at once', () => {
-    const patience = new StallDetector();
+    const detector = new StallDetector();
     const ahead = [wish(1, 1), wish(2, 1), wish(3, 1)];
-    patience.observe(ahead, new Set(['a']), 0);
-    expect(passed(patience, 2_499)).toEqual([]);
-    expect(passed(patience, 2_500)).toEqual([1, 2, 3]);
+    detector.observe(ahead, new Set(['a']), 0);
+    expect(passed(detector, 2_499)).toEqual([]);
+    expect(passed(detector, 2_500)).toEqual([1, 2, 3]);
   });
 
   test('a waiter for more than is free is not skipped, nor are those behind it', () => {
-    const patience = new StallDetector();
-    patience.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
-    expect(passed(patience, 60_000)).toEqual([]);
+    const detector = new StallDetector();
+    detector.observe([wish(1, 4), wish(2, 1)], new Set(['a', 'b', 'c']), 0);
+    expect(passed(detector, 60_000)).toEqual([]);
   });
 
   test('the time starts anew when there is nothing to take for a while', () => {
-    const patience = new StallDetector();
-    patience.observe([wish(1, 1)], new Set(['a']), 0);
-    patience.observe([wish(1, 1)], new Set(), 3_000);
-    patience.observe([wish(1, 1)], new Set(['a']), 4_000);
-    expect(passed(patience, 6_499)).toEqual([]);
-    expect(passed(patience, 6_500)).toEqual([1]);
+    const detector = new StallDetector();
+    detector.observe([wish(1, 1)], new Set(['a']), 0);
+    detector.observe([wish(1, 1)], new Set(), 3_000);
+    detector.observe([wish(1, 1)], new Set(['a']), 4_000);
+    expect(passed(detector, 6_499)).toEqual([]);
+    expect(passed(detector, 6_500)).toEqual([1]);
   });
 
   test('a waiter that rested when the GPU came free has the time to start Node.js', () => {
-    const patience = new StallDetector();
-    patience.observe([{ ...wish(1, 1), isIdle: true }, wish(2, 1)], new Set(['a']), 0);
-    patience.observe([wish(1, 1), wish(2, 1)], new Set(['a']), 1_000);
-    expect(passed(patience, 5_499)).toEqual([2]);
-    expect(passed(patience, 5_500)).toEqual([1, 2]);
+    const detector = new StallDetector();
+    detector.observe([{ ...wish(1, 1), isIdle: true }, wish(2, 1)], new Set(['a']), 0);
+    detector.observe([wish(1, 1), wish(2, 1)], new Set(['a']), 1_000);
+    expect(passed(detector, 5_499)).toEqual([2]);
+    expect(passed(detector, 5_500)).toEqual([1, 2]);
   });
 
   test('waiters further behind are skipped later', () => {
-    const patience = new StallDetector();
-    patience.observe([wish(1, 1)], new Set(['a']), 0);
-    expect([...patience.stalled(50, 3_499)]).toEqual([]);
-    expect([...patience.stalled(50, 3_500)]).toEqual([1]);
+    const detector = new StallDetector();
+    detector.observe([wish(1, 1)], new Set(['a']), 0);
+    expect([...detector.stalled(50, 3_499)]).toEqual([]);
+    expect([...detector.stalled(50, 3_500)]).toEqual([1]);
   });
 });

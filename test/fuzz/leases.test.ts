@@ -104,10 +104,10 @@ fuzz(
     for (const blocker of blockers) expect(ahead).toContain(blocker);
     // Nobody waits for others while a GPU is left to nobody.
     if (new Set(own).size > reserved.size) expect(blockers).toEqual([]);
-    const patience = new StallDetector();
-    patience.observe(ahead, new Set(own), 0);
-    patience.observe(ahead, new Set(own), 10_000);
-    for (const slot of patience.stalled(0, 10_000)) expect(ahead.map((wish) => wish.slot)).toContain(slot);
+    const detector = new StallDetector();
+    detector.observe(ahead, new Set(own), 0);
+    detector.observe(ahead, new Set(own), 10_000);
+    for (const slot of detector.stalled(0, 10_000)) expect(ahead.map((wish) => wish.slot)).toContain(slot);
   },
 );
 
