@@ -1,4 +1,4 @@
-// A day's worth in a few minutes: claims of all kinds, waits, other tools, people who ask nobody, kills and stops, all at random.
+// A mixed load, a day's worth in a few minutes: claims of all kinds, waits, other tools, people who ask nobody, kills and stops, all at random.
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -39,7 +39,7 @@ afterEach(() => machine.close());
 const chance = (n: number) => Math.floor(Math.random() * n);
 const seconds = (most: number) => (Math.random() * most).toFixed(2);
 
-test(`a day with other tools${twoUsers ? ', two users' : ''}, kills and stops: no GPU is held twice, none is lost, nothing is left behind`, {
+test(`a mixed load with other tools${twoUsers ? ', two users' : ''}, kills and stops: no GPU is held twice, none is lost, nothing is left behind`, {
   timeout: (SECONDS + 90) * 1000,
 }, async () => {
   machine = new Machine(GPUS);

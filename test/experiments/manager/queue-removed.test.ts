@@ -1,4 +1,4 @@
-// A queue that is gone while somebody manages it, at any moment.
+// A queue that is removed while somebody manages it, at any moment.
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -19,7 +19,7 @@ let told: string[];
 const queues: Queue[] = [];
 
 beforeEach(() => {
-  project = mkdtempSync(join(tmpdir(), 'gpu-owner-ending-'));
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-removed-'));
   told = [];
 });
 
