@@ -1,4 +1,4 @@
-// Claims a GPU, for window.js, and says which, when the driver had been looked at, when the lease was had and when the process was on
+// Claims a GPU, for race-window.js, and says which, when the driver had been looked at, when the lease was had and when the process was on
 // the GPU, in ns on the monotonic clock. Then it keeps the GPU until its standard input is closed.
 import { channel } from 'node:diagnostics_channel';
 import { GPUOwner } from '../dist/index.js';

@@ -144,7 +144,7 @@ class SimulatedMachine {
     this.commands = {
       [OWNERS]: [process.execPath, join(import.meta.dirname, 'race-window-claimant.js')],
       [POLLERS]: [
-        compiled(bench.directory, 'window.c'),
+        compiled(bench.directory, 'race-window.c'),
         join(built, 'simulator/libcuda.so.1'),
         ...poll.gpus,
         '--',

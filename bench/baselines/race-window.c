@@ -1,7 +1,7 @@
 /* Takes a GPU as programs do that poll: asks which GPUs there are and which processes compute, chooses the first GPU without one, shows
  * CUDA only that one, and makes a context with an allocation there. safe-gpu does the same under a lock of its own; here is none.
- * window CUDA_LIBRARY GPUS_COMMAND… -- APPS_COMMAND… -> "had GPU LOOKED VISIBLE": when the answers were there and when the process was on
- * the GPU, in ns on the monotonic clock. Then it keeps the GPU until its standard input is closed. */
+ * race-window CUDA_LIBRARY GPUS_COMMAND… -- APPS_COMMAND… -> "had GPU LOOKED VISIBLE": when the answers were there and when the process
+ * was on the GPU, in ns on the monotonic clock. Then it keeps the GPU until its standard input is closed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <spawn.h>
@@ -62,7 +62,7 @@ int main(int argc, char **argv) {
     apps_words = argv + i + 1;
   }
   if (apps_words == NULL || *apps_words == NULL) {
-    fputs("usage: window CUDA_LIBRARY GPUS_COMMAND... -- APPS_COMMAND...\n", stderr);
+    fputs("usage: race-window CUDA_LIBRARY GPUS_COMMAND... -- APPS_COMMAND...\n", stderr);
     return 64;
   }
   char *gpus = ask(argv + 2), *apps = ask(apps_words);
