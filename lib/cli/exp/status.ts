@@ -58,7 +58,7 @@ export function statusPage(status: Status, { width, now, options }: PageOptions)
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
   const { completed, total, counts: all, running, failures, withoutResult } = status;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
-  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...standing(status, command)];
+  const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...stateLines(status, command)];
   if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');
@@ -85,7 +85,7 @@ export function statusPage(status: Status, { width, now, options }: PageOptions)
   return lines.join('\n');
 }
 
-function standing(progress: Progress, command: (name: string) => string): string[] {
+function stateLines(progress: Progress, command: (name: string) => string): string[] {
   const { manager, pause, nextTime, counts, running } = progress;
   const lines: string[] = [];
   if (pause !== null) {

@@ -155,7 +155,7 @@ export class Manager {
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    await this.#refuseUnreadable(this.#tables.standing.unreadable);
+    await this.#refuseUnreadable(this.#tables.tableState.unreadable);
     const { completed } = await this.look();
     this.tell(`Marked ${completed} tasks as already completed`);
   }
@@ -265,7 +265,7 @@ export class Manager {
       if (this.manages) await this.#options.queue.endLost();
       await this.#attemptEvents.update();
       const now = await this.look();
-      this.#isComplete = inStep && isOver(now) && this.#tables?.standing.completed === now.completed;
+      this.#isComplete = inStep && isOver(now) && this.#tables?.tableState.completed === now.completed;
       this.#logProgress(now);
       this.#log.flush();
       if (this.#trouble !== null) this.tell('the queue works again');
@@ -311,12 +311,12 @@ export class Manager {
   async #sync(): Promise<boolean> {
     if (this.#tables === null) return true;
     await this.#tables.sync();
-    return this.#tables.standing.missing === 0;
+    return this.#tables.tableState.missing === 0;
   }
 
   /** The tables of results; null: another process writes them. */
   get tables(): readonly string[] | null {
-    return this.#tables?.standing.tables ?? null;
+    return this.#tables?.tableState.tables ?? null;
   }
 
   #logProgress({ completed, total }: Progress): void {

@@ -122,7 +122,7 @@ export class ResultTables {
    * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
    * are still to be written, how many tasks are known to be completed, and all tables as people are shown them.
    */
-  get standing(): {
+  get tableState(): {
     unreadable: { path: string; why: string }[];
     missing: number;
     completed: number;
