@@ -234,7 +234,7 @@ export interface ShellLine {
  */
 export function parseShellLine(line: string, refuse: (why: string) => Error): ShellLine {
   const template = parseTemplate(line, refuse);
-  const quotings = surroundings(template, refuse);
+  const quotings = quotingContexts(template, refuse);
   return {
     names: template.names,
     fill: (textOf) =>
@@ -247,7 +247,7 @@ function quoted(value: string, quoting: Quoting): string {
   return quoting === 'single' ? value.replaceAll("'", "'\\''") : value.replace(/[\\"$`]/g, '\\$&');
 }
 
-function surroundings({ literals, names }: Template, refuse: (why: string) => Error): Quoting[] {
+function quotingContexts({ literals, names }: Template, refuse: (why: string) => Error): Quoting[] {
   const quotings: Quoting[] = [];
   let quoting: Quoting = 'none';
   /** The construct that makes quoting unsure from here to the end of the line. */
