@@ -27,7 +27,6 @@ export {
   type Progress,
   readStatus,
   type Status,
-  timestamp,
 } from './manager/index.ts';
 export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
 export {

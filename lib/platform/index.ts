@@ -97,6 +97,7 @@ export {
   pause,
   sleeping,
   timerMs,
+  timestamp,
   type Wait,
   type Waiting,
 } from './time.ts';

@@ -18,6 +18,13 @@ export function isoTime(milliseconds = Date.now()): string {
   return `${date}T${clock}.${String(time.getUTCMilliseconds()).padStart(3, '0')}Z`;
 }
 
+/** Formats a time as `2026-01-01 12:00:00`, in local time. */
+export function timestamp(date = new Date()): string {
+  const two = (value: number) => String(value).padStart(2, '0');
+  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
+  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
+}
+
 /** Node.js makes any longer timer one of 1 ms. */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 

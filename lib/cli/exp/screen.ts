@@ -1,7 +1,7 @@
 import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
-import { type Reporter, type RunEnd, type RunView, timestamp } from '../../experiments/index.ts';
-import { isInForeground, sanitize } from '../../platform/index.ts';
+import type { Reporter, RunEnd, RunView } from '../../experiments/index.ts';
+import { isInForeground, sanitize, timestamp } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
 import { type DisplayStyle, render } from './render.ts';
 
@@ -29,7 +29,7 @@ export async function openScreen(): Promise<Screen> {
 /** A line per event, with its time. */
 export function plainScreen(): Screen {
   return {
-    line: (text) => writeBestEffort(1, `${timestamp(new Date())} ${clean(text)}\n`),
+    line: (text) => writeBestEffort(1, `${timestamp()} ${clean(text)}\n`),
     show: () => {},
     end: () => {},
   };

@@ -1,4 +1,4 @@
-export { describeEvent, firstLine, timestamp } from './log.ts';
+export { describeEvent, firstLine } from './log.ts';
 export { Manager } from './manager.ts';
 export {
   Eta,

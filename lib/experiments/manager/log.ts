@@ -1,6 +1,6 @@
 import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { formatDuration, sanitize, systemError } from '../../platform/index.ts';
+import { formatDuration, sanitize, systemError, timestamp } from '../../platform/index.ts';
 import { locate, readable } from '../project/index.ts';
 import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
@@ -71,7 +71,7 @@ export class ManagerLog {
 }
 
 function line(message: string): Buffer {
-  return Buffer.from(`${timestamp(new Date())} ${sanitize(message, 2_000)}\n`);
+  return Buffer.from(`${timestamp()} ${sanitize(message, 2_000)}\n`);
 }
 
 /** Opens the log. Never waits, as opening a FIFO would. */
@@ -89,13 +89,6 @@ function open(path: string): number {
   } finally {
     resolved.close();
   }
-}
-
-/** Formats a time as `2026-01-01 12:00:00`, in local time. */
-export function timestamp(date: Date): string {
-  const two = (value: number) => String(value).padStart(2, '0');
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`;
-  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
 /** The line of the log about a worker's event; null: the event isn't logged. */

@@ -3,7 +3,7 @@ import { open, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
-import { hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
+import { hostName, sanitize, shellWords, systemError, timestamp } from '../../platform/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
@@ -223,14 +223,6 @@ function footer({ task }: Attempt, words: string, seconds: number, left: Attempt
   const leftover =
     left === null ? '' : `; ended ${left.count} left behind: ${sanitize(left.names.join(', '))}`;
   return `<== ${timestamp()} ${sanitize(task.name)}: ${sanitize(words)} after ${seconds.toFixed(1)} s${leftover}`;
-}
-
-/** Local time, as people have it on their clocks. */
-function timestamp(): string {
-  const now = new Date();
-  const two = (value: number) => String(value).padStart(2, '0');
-  const date = `${now.getFullYear()}-${two(now.getMonth() + 1)}-${two(now.getDate())}`;
-  return `${date} ${two(now.getHours())}:${two(now.getMinutes())}:${two(now.getSeconds())}`;
 }
 
 /** Values for the environment of a command. */
