@@ -98,3 +98,8 @@ export function readToken(path: string): string {
     closeSync(file);
   }
 }
+
+/** Makes tokens comparable in constant time, whatever their lengths. */
+export function tokenDigest(token: string): Buffer {
+  return process.getBuiltinModule('node:crypto').createHash('sha256').update(token).digest();
+}

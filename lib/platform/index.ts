@@ -7,6 +7,7 @@ export {
   plainAddress,
   readToken,
   type SocketFile,
+  tokenDigest,
 } from './endpoint.ts';
 export {
   decode,

@@ -1,10 +1,17 @@
-import { createHash, timingSafeEqual } from 'node:crypto';
+import { timingSafeEqual } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { BlockList, isIP } from 'node:net';
 import { endianness, networkInterfaces } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { errno, native } from '../../native.ts';
-import { type Endpoint, formatEndpoint, isLoopback, plainAddress, showValue } from '../../platform/index.ts';
+import {
+  type Endpoint,
+  formatEndpoint,
+  isLoopback,
+  plainAddress,
+  showValue,
+  tokenDigest,
+} from '../../platform/index.ts';
 
 interface AuthenticationOptions {
   /** Clients at these addresses may do everything. */
@@ -68,12 +75,8 @@ export class Authentication {
   /** Whether a token is the secret. */
   knows(token: unknown): boolean {
     if (this.#options.token === null || typeof token !== 'string') return false;
-    return timingSafeEqual(digest(token), digest(this.#options.token));
+    return timingSafeEqual(tokenDigest(token), tokenDigest(this.#options.token));
   }
-}
-
-function digest(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
 }
 
 /** Whether an address is one of this machine. */

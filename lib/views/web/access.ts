@@ -1,7 +1,14 @@
 // Who may ask: those who have the token, from a page of this server, under a name of this server.
 import type { IncomingMessage } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
-import { hostIn, isLocalHost, plainAddress, readToken, showValue } from '../../platform/index.ts';
+import {
+  hostIn,
+  isLocalHost,
+  plainAddress,
+  readToken,
+  showValue,
+  tokenDigest,
+} from '../../platform/index.ts';
 
 /** Why a request is refused. */
 interface RequestRefusal {
@@ -19,7 +26,7 @@ export class Access {
 
   /** @param hosts names of this server besides those that it knows itself */
   constructor(token: string, hosts: readonly string[]) {
-    this.#digest = digest(token);
+    this.#digest = tokenDigest(token);
     this.#hosts = new Set(hosts.map((name) => name.toLowerCase()));
   }
 
@@ -55,15 +62,10 @@ export class Access {
   refuseToken({ headers }: IncomingMessage): RequestRefusal | null {
     const [, given = ''] = /^Bearer +(\S+)$/i.exec(headers.authorization ?? '') ?? [];
     const { timingSafeEqual } = process.getBuiltinModule('node:crypto');
-    if (timingSafeEqual(digest(given), this.#digest)) return null;
+    if (timingSafeEqual(tokenDigest(given), this.#digest)) return null;
     const message = given === '' ? 'the header Authorization: Bearer TOKEN is missing' : 'the token is wrong';
     return { status: 401, code: 'wrong-token', message };
   }
-}
-
-/** Makes tokens of one length comparable in constant time. */
-function digest(token: string): Buffer {
-  return process.getBuiltinModule('node:crypto').createHash('sha256').update(token).digest();
 }
 
 function parseURL(text: string): URL | null {
