@@ -34,11 +34,11 @@ export const COMMAND: Command = {
     },
     pause: {
       summary: 'start no more tasks until `exp resume`',
-      load: async () => (await import('./exp/pause.ts')).COMMAND,
+      load: async () => (await import('./exp/pause.ts')).PAUSE,
     },
     resume: {
       summary: 'continue after a pause',
-      load: async () => (await import('./exp/resume.ts')).COMMAND,
+      load: async () => (await import('./exp/pause.ts')).RESUME,
     },
     cancel: {
       summary: 'cancel tasks; stop running ones',

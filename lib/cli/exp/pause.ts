@@ -1,6 +1,6 @@
 import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
-import type { Parsed } from '../options.ts';
+import { type Parsed, refuseWords } from '../options.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE } from './options.ts';
 
@@ -16,9 +16,28 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
   });
 }
 
-export const COMMAND: Command = {
+async function resume(parsed: Parsed): Promise<void> {
+  refuseWords(parsed);
+  const { values } = parsed;
+  await withQueue(locationOf(values), async (queue) => {
+    const pause = await queue.paused();
+    await queue.resume();
+    const { pending } = await queue.counts();
+    const waiting = `${pending} ${pending === 1 ? 'waits' : 'wait'} for a worker`;
+    print(`${pause === null ? 'The experiment was not paused' : 'Tasks are started again'}: ${waiting}.`);
+  });
+}
+
+export const PAUSE: Command = {
   usage: '[OPTIONS] [MESSAGE ...]',
   about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks continue to their end. Workers stay, and release their GPUs after a while. \`exp status\` and the workers show the message.`,
   groups: [{ options: QUEUE }],
   run: pause,
+};
+
+export const RESUME: Command = {
+  usage: '[OPTIONS]',
+  about: `Starts tasks again after \`gpu-owner exp pause\`, and after a pause because too many tasks failed in a row.`,
+  groups: [{ options: QUEUE }],
+  run: resume,
 };
