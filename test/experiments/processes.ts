@@ -1,6 +1,7 @@
 // The processes of a simulated machine as the kernel has them: whoever has inherited the machine's directory in the environment.
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readlinkSync } from 'node:fs';
 import type { Machine } from '../support/machine.ts';
+import { isAlive, processesWith, stat, wordsOf } from '../support/processes.ts';
 
 export type Kind = 'manager' | 'worker' | 'keeper' | 'watchdog' | 'command' | 'child' | 'other';
 
@@ -15,22 +16,13 @@ export interface Process {
 
 /** All living ones, zombies left out. */
 export function processesOf(machine: Machine): Process[] {
-  const found: Process[] = [];
-  for (const name of readdirSync('/proc')) {
-    if (!/^\d+$/.test(name) || Number(name) === process.pid) continue;
-    try {
-      if (!readFileSync(`/proc/${name}/environ`, 'latin1').includes(machine.directory)) continue;
-      const stat = readFileSync(`/proc/${name}/stat`, 'latin1');
-      const comm = stat.slice(stat.indexOf('(') + 1, stat.lastIndexOf(')'));
-      const [state = '', parent] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
-      if (state === 'Z' || state === 'X') continue;
-      const words = readFileSync(`/proc/${name}/cmdline`, 'latin1').split('\0').slice(0, -1);
-      found.push({ pid: Number(name), parent: Number(parent), kind: kindOf(comm, words), state, words });
-    } catch {
-      // It has ended meanwhile.
-    }
-  }
-  return found;
+  return processesWith(machine.directory).flatMap((pid) => {
+    const found = stat(pid);
+    const words = wordsOf(pid);
+    if (found === null || !isAlive(pid)) return []; // it has ended meanwhile
+    const { name, parent, state } = found;
+    return [{ pid, parent, kind: kindOf(name, words), state, words }];
+  });
 }
 
 function kindOf(comm: string, words: readonly string[]): Kind {

@@ -60,6 +60,7 @@ export function processState(pid: number): string | null {
 }
 
 export interface Stat {
+  name: string;
   state: string;
   parent: number;
   session: number;
@@ -70,10 +71,17 @@ export interface Stat {
 export function stat(pid: number): Stat | null {
   const text = read(pid, 'stat');
   if (text === '') return null;
+  const name = text.slice(text.indexOf('(') + 1, text.lastIndexOf(')'));
   // proc_pid_stat(5), from the third field on. The name before may have spaces and parentheses.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ');
   const [parent, , session] = fields.slice(1).map(Number) as [number, number, number];
-  return { state: fields[0] as string, parent, session, ticks: Number(fields[11]) + Number(fields[12]) };
+  return {
+    name,
+    state: fields[0] as string,
+    parent,
+    session,
+    ticks: Number(fields[11]) + Number(fields[12]),
+  };
 }
 
 /** None, once it has ended. */
@@ -92,6 +100,11 @@ export function processesWith(text: string): number[] {
     .filter((name) => /^\d+$/.test(name))
     .map(Number)
     .filter((pid) => pid !== process.pid && read(pid, 'environ').includes(text) && isAlive(pid));
+}
+
+/** The command line of a process; none once it has ended. */
+export function wordsOf(pid: number): string[] {
+  return read(pid, 'cmdline').split('\0').slice(0, -1);
 }
 
 /** As `ps` shows it; '' once it has ended. */
