@@ -30,9 +30,11 @@ export interface ServerOptions {
   host?: { address: string; words: (words: string[]) => string[] };
 }
 
-/** Memory where there is some to spare: Redis waits for the disk, and one that is busy makes it stand still for longer than its clients'
- * patience. */
-function diskForFiles(): string {
+/**
+ * Finds a directory in memory, if there is room: Redis waits for the disk, and a busy one makes it stand still for longer than its clients'
+ * patience.
+ */
+function findDirectory(): string {
   const memory = '/dev/shm';
   if (!existsSync(memory)) return tmpdir();
   const { bavail, bsize } = statfsSync(memory);
@@ -41,7 +43,7 @@ function diskForFiles(): string {
 
 /** A Redis of the test's own, with a file that outlives it. */
 export class RedisServer {
-  readonly directory = mkdtempSync(join(diskForFiles(), 'gpu-owner-redis-'));
+  readonly directory = mkdtempSync(join(findDirectory(), 'gpu-owner-redis-'));
   readonly port: number;
   readonly #options: ServerOptions;
   #child: ChildProcess | null = null;
