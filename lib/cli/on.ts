@@ -1,13 +1,6 @@
 // `run` and `submit` on another machine.
 import type { GPUOwnerError } from '../errors.ts';
-import {
-  askHosts,
-  chooseHosts,
-  type HostAnswer,
-  type HostFailure,
-  runOnHost,
-  submitOnHost,
-} from '../fleet/index.ts';
+import { chooseHosts, type HostRefusal, runOnHost, startWhereFree, submitOnHost } from '../fleet/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
@@ -21,12 +14,6 @@ import { isTerminal, print, say, write } from './output.ts';
 const TIMEOUT_MS = 10_000;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
 const MAX_WORDS_LENGTH = 90_000;
-
-/** Why it doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
-interface HostRefusal {
-  error: HostFailure;
-  isCertain: boolean;
-}
 
 type Hosts = ReturnType<typeof chooseHosts>;
 
@@ -96,33 +83,24 @@ async function choose(
   values: Values,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
 ): Promise<void> {
-  const failures: [host: string, HostFailure][] = [];
-  let isCertain = true;
-  if (isAny) {
-    for await (const { host, error } of freeHosts(hosts, values)) {
-      const refusal =
-        error === null
-          ? await start(hosts.find(({ name }) => name === host) as Hosts[number])
-          : { error, isCertain: true };
-      if (refusal === null) process.exit(); // other hosts may still be asked
-      failures.push([host, refusal.error]);
-      isCertain = refusal.isCertain;
-      if (!isCertain) break;
-    }
-  } else {
-    const [host] = hosts as [Hosts[number]];
+  const startOnly = async ([host]: [Hosts[number]]) => {
     const refusal = await start(host);
-    if (refusal === null) return;
-    failures.push([host.name, refusal.error]);
+    return refusal && [{ host: host.name, ...refusal }];
+  };
+  const refusals = isAny
+    ? await startWhereFree(hosts, criteriaOf(values), TIMEOUT_MS, start)
+    : await startOnly(hosts as [Hosts[number]]);
+  if (refusals !== null) {
+    for (const { host, error } of refusals) say(`${host}: ${error.message}`);
+    // Whoever is told that no GPU is free tries again, and it would run twice.
+    const uncertain = refusals.filter(({ isCertain }) => !isCertain);
+    const decisive = uncertain.length > 0 ? uncertain : refusals;
+    process.exitCode = exitCodeOf(
+      decisive.map(({ error }) => error.code),
+      isAny,
+    );
   }
-  for (const [host, { message }] of failures) say(`${host}: ${message}`);
-  // Whoever is told that no GPU is free tries again, and it would run twice.
-  const decisive = isCertain ? failures : failures.slice(-1);
-  process.exitCode = exitCodeOf(
-    decisive.map(([, { code }]) => code),
-    isAny,
-  );
-  process.exit();
+  process.exit(); // other hosts may still be asked
 }
 
 function exitCodeOf(codes: readonly string[], isAny: boolean): number {
@@ -133,22 +111,11 @@ function exitCodeOf(codes: readonly string[], isAny: boolean): number {
   return code === 'ERR_HOST_DIRECTORY' ? EXIT_CODES.ERR_INVALID_ARGUMENT : EXIT_CODES.ERR_NO_DRIVER;
 }
 
-/** Asks all hosts for free GPUs, and yields each answer as it comes. */
-async function* freeHosts(hosts: Hosts, values: Values): AsyncGenerator<HostAnswer<'gpus'>> {
+/** The options of a claim that `find` takes, too. */
+function criteriaOf(values: Values): string[] {
   const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
   const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
-  const options = wordsOf(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
-  const answers: HostAnswer<'gpus'>[] = [];
-  let onAnswer = () => {};
-  let left = hosts.length;
-  void askHosts(hosts, 'gpus', ['find', '--json', ...options], TIMEOUT_MS, (answer) => {
-    answers.push(answer);
-    onAnswer();
-  });
-  for (; left > 0; left--) {
-    if (answers.length === 0) await new Promise<void>((resolve) => (onAnswer = resolve));
-    yield answers.shift() as HostAnswer<'gpus'>;
-  }
+  return wordsOf(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
 }
 
 /** Ends as ssh was ended. */

@@ -2,5 +2,6 @@
 // and no password passes through here.
 export type { HostErrorCode, HostFailure } from './failures.ts';
 export { askHosts, chooseHosts, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
+export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
