@@ -1,5 +1,6 @@
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, lostJobs, waitForJobs } from './job-control.ts';
+export { JobOutput, JobOutputTail } from './job-output.ts';
 export { type Job, jobAt, listJobs, resolveJob } from './job-state.ts';
 export { JobStore } from './job-store.ts';
 export {

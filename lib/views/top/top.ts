@@ -1,9 +1,8 @@
 // `top` on a terminal: what is shown, and what keys do. It changes nothing itself: jobs are cancelled by the room of jobs.
 import { GPUOwnerError } from '../../errors.ts';
-import { cancelJob, JobStore, jobAt } from '../../jobs/index.ts';
+import { cancelJob, JobOutputTail, JobStore, jobAt } from '../../jobs/index.ts';
 import { formatSince, onWarning, sanitize } from '../../platform/index.ts';
 import { type LiveView, type MachineState, SORT_KEYS, type SortKey } from '../machine-view.ts';
-import { LogTail } from './log-tail.ts';
 import { type Choice, drawMachines, isOwn, Pen, type ScreenStyle, type SelectableRow } from './picture.ts';
 import { type Key, Terminal } from './terminal.ts';
 
@@ -44,7 +43,7 @@ interface Question {
 
 interface OpenLog {
   title: string;
-  tail: LogTail;
+  tail: JobOutputTail;
   /** How many lines below the last one shown; 0: it follows. */
   below: number;
 }
@@ -313,7 +312,7 @@ class Session {
       }
       const since = formatSince(started);
       const title = `job ${found.id}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
-      this.#log = { title, tail: new LogTail(output), below: 0 };
+      this.#log = { title, tail: new JobOutputTail(output), below: 0 };
     });
   }
 
