@@ -157,7 +157,7 @@ async function results({ directory, inMemory, log }, { rows: many }) {
   const perRow = new Map();
   for (let rows = BATCH; rows <= many; rows += BATCH) {
     for (let i = 0; i < BATCH; i++) {
-      const attempt = await queue.take({ worker: 'gpu0', host: 'bench', pid: process.pid, gpus: [] });
+      const attempt = await queue.take({ name: 'gpu0', host: 'bench', pid: process.pid, gpus: [] });
       await queue.complete(attempt.token, { loss: 0.25, accuracy: i / BATCH, note: 'some text' });
     }
     const milliseconds = await timed(() => tables.sync());
