@@ -34,7 +34,7 @@ function bench(...args: string[]) {
   return spawnSync(process.execPath, [script, ...args], { env, encoding: 'utf8' });
 }
 
-test('the benchmarks measure, print and write their results', () => {
+test('a benchmark measures, prints and writes its results', () => {
   const file = join(directory, 'results.json');
   const { status, stdout, stderr } = bench('--quick', '--json', file, 'idle');
   expect(status, stderr).toBe(0);
