@@ -7,6 +7,11 @@ const SLOW = [
   'test/**/*.slow.test.ts',
 ];
 
+// Node.js reads this file at each start, for 30 ms. Tests that ask a registry give it back: `registryEnv` in test/support/packages.ts.
+const { NODE_EXTRA_CA_CERTS } = process.env;
+if (NODE_EXTRA_CA_CERTS) process.env.GPU_OWNER_TEST_CA_CERTS = NODE_EXTRA_CA_CERTS;
+delete process.env.NODE_EXTRA_CA_CERTS;
+
 export default defineConfig({
   test: {
     projects: [

@@ -10,6 +10,7 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
 import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
+import { registryEnv } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const TOOLS = ['gpu_status', 'gpu_queue', 'submit_job', 'list_jobs', 'job_log', 'wait_job', 'cancel_job'];
@@ -436,7 +437,7 @@ function inspector(): { directory: string } | { reason: string } {
   const fresh = `${directory}.${process.pid}`;
   mkdirSync(fresh);
   const words = ['install', '--prefix', fresh, '--ignore-scripts', '--no-audit', '--no-fund', '--silent'];
-  const { status } = spawnSync('npm', [...words, NODE, INSPECTOR], { timeout: 120_000 });
+  const { status } = spawnSync('npm', [...words, NODE, INSPECTOR], { env: registryEnv, timeout: 120_000 });
   try {
     if (status === 0) renameSync(fresh, directory);
   } catch (error) {

@@ -180,7 +180,7 @@ describe('the demo', () => {
       ['--preserve-symlinks', '--preserve-symlinks-main', 'examples/demo-sweep.mjs'],
       {
         cwd: directory,
-        env: { ...process.env, PATH, SECONDS_PER_EPOCH: '0', NODE_EXTRA_CA_CERTS: '', ...env },
+        env: { ...process.env, PATH, SECONDS_PER_EPOCH: '0', ...env },
         encoding: 'utf8',
         timeout: 100_000,
       },

@@ -329,7 +329,7 @@ const hasOpenSSL = spawnSync('openssl', ['version']).status === 0;
 /** The notifier as it is started, in a process of its own. */
 function notifier(event: 'started' | 'ended', env: NodeJS.ProcessEnv = {}): Promise<number | null> {
   const child = spawn(process.execPath, [gpuOwner, 'notify-job', directory, event], {
-    env: { ...process.env, NODE_EXTRA_CA_CERTS: undefined, ...env },
+    env: { ...process.env, ...env },
     stdio: 'ignore',
   });
   children.push(child);

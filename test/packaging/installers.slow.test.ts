@@ -51,7 +51,7 @@ beforeAll(() => {
   execFileSync('python3', ['-m', 'venv', tools]);
   execFileSync(join(tools, 'bin/pip'), ['install', '--quiet', 'uv', 'pipx'], { stdio: 'pipe' });
 }, MAX_TEST_MS);
-afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }), MAX_TEST_MS);
 
 /** As a user's shell has it, in an empty home; what pip and uv are told about PyPI stays. */
 function userOf() {

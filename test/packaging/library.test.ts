@@ -56,7 +56,6 @@ function run(source: string, flags: string[] = [], env: NodeJS.ProcessEnv = {}) 
     encoding: 'utf8',
     env: {
       ...process.env,
-      NODE_EXTRA_CA_CERTS: undefined,
       NODE_OPTIONS: undefined,
       GPU_OWNER_BUILD: undefined,
       GPU_OWNER_SIMULATE: '2',

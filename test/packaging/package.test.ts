@@ -18,7 +18,7 @@ import { join, relative } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { root } from '../support/machine.ts';
-import { cloneSources, pack } from '../support/packages.ts';
+import { cloneSources, pack, registryEnv } from '../support/packages.ts';
 
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
 const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
@@ -64,7 +64,7 @@ function withoutNode(): string {
 function npm(directory: string, ...args: string[]): string {
   // What the `npm` that runs the tests has set is meant for this package, not for the one in the scratch directory.
   const env = Object.fromEntries(
-    Object.entries(process.env).filter(([name]) => !/^npm_|^INIT_CWD$/.test(name)),
+    Object.entries(registryEnv).filter(([name]) => !/^npm_|^INIT_CWD$/.test(name)),
   );
   const install = () =>
     execFileSync('npm', [...args, '--loglevel=error'], {

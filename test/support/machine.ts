@@ -97,7 +97,6 @@ export class Machine {
   get env(): Record<string, string | undefined> {
     return {
       ...process.env,
-      NODE_EXTRA_CA_CERTS: undefined, // costs every start of Node.js 30 ms
       GPU_OWNER_SIMULATE: this.name,
       GPU_OWNER_SIMULATE_DIR: join(this.directory, 'machines'),
       GPU_OWNER_MACHINE_CONFIG: '/dev/null',
