@@ -20,58 +20,58 @@ uint32_t between(uint32_t idle, uint32_t busy, uint32_t percent) {
 
 }  // namespace
 
-uint32_t utilizationOf(const Machine& machine, uint32_t gpu) {
+uint32_t utilization_of(const Machine& machine, uint32_t gpu) {
   const uint32_t fixed = machine.gpus[gpu].utilization.load(std::memory_order_relaxed);
-  return fixed != kFollows ? fixed : computedShare(machine, gpu);
+  return fixed != kFollows ? fixed : computed_share(machine, gpu);
 }
 
-uint32_t powerOf(const Machine& machine, uint32_t gpu) {
-  const uint32_t fixed = machine.gpus[gpu].powerMw.load(std::memory_order_relaxed);
+uint32_t power_of(const Machine& machine, uint32_t gpu) {
+  const uint32_t fixed = machine.gpus[gpu].power_mw.load(std::memory_order_relaxed);
   if (fixed != kFollows) return fixed;
   const Model& model = *machine.description.gpus[gpu].model;
-  return between(model.idlePowerMw, model.busyPowerMw, utilizationOf(machine, gpu));
+  return between(model.idle_power_mw, model.busy_power_mw, utilization_of(machine, gpu));
 }
 
-uint32_t temperatureOf(const Machine& machine, uint32_t gpu) {
+uint32_t temperature_of(const Machine& machine, uint32_t gpu) {
   const uint32_t fixed = machine.gpus[gpu].temperature.load(std::memory_order_relaxed);
   if (fixed != kFollows) return fixed;
   const Model& model = *machine.description.gpus[gpu].model;
-  return between(model.idleTemperature, model.busyTemperature, utilizationOf(machine, gpu));
+  return between(model.idle_temperature, model.busy_temperature, utilization_of(machine, gpu));
 }
 
-bool isAwake(const Machine& machine, uint32_t gpu) {
-  return hasLiveContext(machine, gpu) || utilizationOf(machine, gpu) > 0;
+bool is_awake(const Machine& machine, uint32_t gpu) {
+  return has_live_context(machine, gpu) || utilization_of(machine, gpu) > 0;
 }
 
-uint32_t highestClock(const Model& model, Clock clock) {
-  return clock == Clock::Memory ? model.memoryMhz : clock == Clock::Video ? model.videoMhz : model.smMhz;
+uint32_t highest_clock(const Model& model, Clock clock) {
+  return clock == Clock::Memory ? model.memory_mhz : clock == Clock::Video ? model.video_mhz : model.sm_mhz;
 }
 
-uint32_t clockOf(const Machine& machine, uint32_t gpu, Clock clock) {
+uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock) {
   const Model& model = *machine.description.gpus[gpu].model;
-  const bool awake = isAwake(machine, gpu);
+  const bool awake = is_awake(machine, gpu);
   switch (clock) {
-    case Clock::Memory: return awake ? model.memoryMhz : model.idleMemoryMhz;
-    case Clock::Video: return awake ? model.videoMhz : model.videoMhz / 2;
-    default: return awake ? model.busySmMhz : model.idleSmMhz;
+    case Clock::Memory: return awake ? model.memory_mhz : model.idle_memory_mhz;
+    case Clock::Video: return awake ? model.video_mhz : model.video_mhz / 2;
+    default: return awake ? model.busy_sm_mhz : model.idle_sm_mhz;
   }
 }
 
-void notePower(const Machine& machine, uint32_t gpu) {
+void note_power(const Machine& machine, uint32_t gpu) {
   GpuState& state = machine.gpus[gpu];
-  if (hasQuirk(machine, kFrozenEnergy)) return;
+  if (has_quirk(machine, kFrozenEnergy)) return;
   const uint64_t now = milliseconds();
-  uint64_t since = state.energySinceMs.load(std::memory_order_relaxed);
+  uint64_t since = state.energy_since_ms.load(std::memory_order_relaxed);
   // Whoever wins adds what was used since; the counter only grows, whoever reads it meanwhile. The state outlives a
   // boot, the clock doesn't.
-  if (since != now && state.energySinceMs.compare_exchange_strong(since, now) && since != 0 && since < now)
-    state.energyMj.fetch_add((now - since) * state.energyMw.load(std::memory_order_relaxed) / 1000);
-  state.energyMw.store(powerOf(machine, gpu), std::memory_order_relaxed);
+  if (since != now && state.energy_since_ms.compare_exchange_strong(since, now) && since != 0 && since < now)
+    state.energy_mj.fetch_add((now - since) * state.energy_mw.load(std::memory_order_relaxed) / 1000);
+  state.energy_mw.store(power_of(machine, gpu), std::memory_order_relaxed);
 }
 
-uint64_t energyOf(const Machine& machine, uint32_t gpu) {
-  notePower(machine, gpu);
-  return machine.gpus[gpu].energyMj.load();
+uint64_t energy_of(const Machine& machine, uint32_t gpu) {
+  note_power(machine, gpu);
+  return machine.gpus[gpu].energy_mj.load();
 }
 
 }  // namespace simulator

@@ -5,20 +5,20 @@
 
 namespace simulator {
 
-uint32_t utilizationOf(const Machine& machine, uint32_t gpu);  // percent
-uint32_t powerOf(const Machine& machine, uint32_t gpu);        // milliwatts
-uint32_t temperatureOf(const Machine& machine, uint32_t gpu);  // degrees Celsius
+uint32_t utilization_of(const Machine& machine, uint32_t gpu);  // percent
+uint32_t power_of(const Machine& machine, uint32_t gpu);        // milliwatts
+uint32_t temperature_of(const Machine& machine, uint32_t gpu);  // degrees Celsius
 
 // A GPU with a context is awake: its clocks are high.
-bool isAwake(const Machine& machine, uint32_t gpu);
+bool is_awake(const Machine& machine, uint32_t gpu);
 
 enum class Clock { Graphics, Sm, Memory, Video };
-uint32_t clockOf(const Machine& machine, uint32_t gpu, Clock clock);  // MHz
-uint32_t highestClock(const Model& model, Clock clock);
+uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock);  // MHz
+uint32_t highest_clock(const Model& model, Clock clock);
 
 // The energy that a GPU has used, in millijoules. Between two calls it has used the power noted by the first, so
-// whoever changes what runs on a GPU calls notePower afterwards.
-uint64_t energyOf(const Machine& machine, uint32_t gpu);
-void notePower(const Machine& machine, uint32_t gpu);
+// whoever changes what runs on a GPU calls note_power afterwards.
+uint64_t energy_of(const Machine& machine, uint32_t gpu);
+void note_power(const Machine& machine, uint32_t gpu);
 
 }  // namespace simulator

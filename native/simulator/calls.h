@@ -58,6 +58,6 @@ constexpr const char* kCallNames[] = {
 };
 
 constexpr unsigned kCalls = sizeof(kCallNames) / sizeof(kCallNames[0]);
-constexpr uint64_t callBit(unsigned call) { return uint64_t{1} << call; }
+constexpr uint64_t call_bit(unsigned call) { return uint64_t{1} << call; }
 
 }  // namespace simulator

@@ -15,16 +15,16 @@ namespace simulator {
 struct Driver {
   Machine machine;
   VisibleDevice devices[kMaxGpus];
-  uint32_t deviceCount;
-  ProcessType processType;
+  uint32_t device_count;
+  ProcessType process_type;
   uint32_t utilization;  // percent
 
   const Gpu& gpu(CUdevice device) const { return machine.description.gpus[devices[device].gpu]; }
-  bool has(CUdevice device) const { return device >= 0 && static_cast<uint32_t>(device) < deviceCount; }
+  bool has(CUdevice device) const { return device >= 0 && static_cast<uint32_t>(device) < device_count; }
 };
 
 // Null, before cuInit and in a child that was forked after it: every call fails with NOT_INITIALIZED.
-Driver* initializedDriver();
+Driver* initialized_driver();
 
 void complain(const Error& error);
 
@@ -45,12 +45,12 @@ struct Context {
 };
 
 // The current context of the calling thread, or null.
-Context* currentContext();
+Context* current_context();
 
 // Memory of a context; call them under the lock.
-void freeAllocations(Driver* driver, const Context* context);
+void free_allocations(Driver* driver, const Context* context);
 
 // The calling process's slot, taken when first needed; null when that failed.
-OwnSlot* ownSlot(Driver* driver);
+OwnSlot* own_slot(Driver* driver);
 
 }  // namespace simulator

@@ -13,10 +13,10 @@ Context g_created[kMaxContexts];
 thread_local Context* t_stack[kMaxDepth];
 thread_local uint32_t t_depth = 0;
 
-CUcontext handleOf(Context* context) { return reinterpret_cast<CUcontext>(context); }
+CUcontext handle_of(Context* context) { return reinterpret_cast<CUcontext>(context); }
 
 template <size_t N>
-bool isElement(Context (&all)[N], uintptr_t address) {
+bool is_element(Context (&all)[N], uintptr_t address) {
   const uintptr_t offset = address - reinterpret_cast<uintptr_t>(all);
   return offset < sizeof all && offset % sizeof(Context) == 0;
 }
@@ -24,46 +24,47 @@ bool isElement(Context (&all)[N], uintptr_t address) {
 // Null for what never was a context.
 Context* decode(CUcontext handle) {
   const auto address = reinterpret_cast<uintptr_t>(handle);
-  return isElement(g_primary, address) || isElement(g_created, address) ? reinterpret_cast<Context*>(handle) : nullptr;
+  return is_element(g_primary, address) || is_element(g_created, address) ? reinterpret_cast<Context*>(handle)
+                                                                          : nullptr;
 }
 
-bool othersOn(const Machine& machine, const OwnSlot& own, uint32_t gpu) {
+bool others_on(const Machine& machine, const OwnSlot& own, uint32_t gpu) {
   bool others = false;
-  forEachProcess(machine, gpu, [&](const ProcessEntry& entry) { others |= entry.slot != own.index; });
+  for_each_process(machine, gpu, [&](const ProcessEntry& entry) { others |= entry.slot != own.index; });
   return others;
 }
 
 // By the GPU's compute mode: 0 default, 1 and 3 one process only, 2 none.
 CUresult admit(const Driver& driver, const OwnSlot& own, uint32_t gpu) {
-  if (migOn(driver.machine, gpu)) return CUDA_SUCCESS;
-  const uint32_t mode = driver.machine.gpus[gpu].computeMode;
+  if (mig_on(driver.machine, gpu)) return CUDA_SUCCESS;
+  const uint32_t mode = driver.machine.gpus[gpu].compute_mode;
   if (mode == 2) return CUDA_ERROR_UNKNOWN;
   if (mode != 1 && mode != 3) return CUDA_SUCCESS;
   // An MPS server lets its clients in; they don't count.
-  if (driver.processType != kMpsServer && hasMpsServer(driver.machine, gpu)) return CUDA_SUCCESS;
+  if (driver.process_type != kMpsServer && has_mps_server(driver.machine, gpu)) return CUDA_SUCCESS;
   // The lock decides between processes that come at the same moment.
-  if (!lockExclusive(own, gpu)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
-  if (!othersOn(driver.machine, own, gpu)) return CUDA_SUCCESS;
-  if (!hasContexts(driver.machine, own, gpu)) unlockExclusive(own, gpu);
+  if (!lock_exclusive(own, gpu)) return CUDA_ERROR_DEVICE_UNAVAILABLE;
+  if (!others_on(driver.machine, own, gpu)) return CUDA_SUCCESS;
+  if (!has_contexts(driver.machine, own, gpu)) unlock_exclusive(own, gpu);
   return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
 void leave(Driver* driver, CUdevice device) {
   const VisibleDevice& where = driver->devices[device];
-  OwnSlot& own = *ownSlot(driver);
-  removeContext(driver->machine, own, where.gpu, where.unit);
-  if (!hasContexts(driver->machine, own, where.gpu)) unlockExclusive(own, where.gpu);
+  OwnSlot& own = *own_slot(driver);
+  remove_context(driver->machine, own, where.gpu, where.unit);
+  if (!has_contexts(driver->machine, own, where.gpu)) unlock_exclusive(own, where.gpu);
 }
 
 // Under the lock.
 CUresult enter(Driver* driver, CUdevice device) {
   const VisibleDevice& where = driver->devices[device];
-  if (healthOf(driver->machine, where.gpu)) return CUDA_ERROR_UNKNOWN;
-  OwnSlot* own = ownSlot(driver);
+  if (health_of(driver->machine, where.gpu)) return CUDA_ERROR_UNKNOWN;
+  OwnSlot* own = own_slot(driver);
   if (!own) return CUDA_ERROR_OPERATING_SYSTEM;
   const CUresult admitted = admit(*driver, *own, where.gpu);
   if (admitted != CUDA_SUCCESS) return admitted;
-  addContext(driver->machine, *own, where.gpu, where.unit);
+  add_context(driver->machine, *own, where.gpu, where.unit);
   if (!overcommitted(driver->machine, where.gpu, where.unit)) return CUDA_SUCCESS;
   leave(driver, device);
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -72,7 +73,7 @@ CUresult enter(Driver* driver, CUdevice device) {
 // Under the lock.
 void destroy(Driver* driver, Context* context) {
   if (!context->alive) return;
-  freeAllocations(driver, context);
+  free_allocations(driver, context);
   leave(driver, context->device);
   context->alive = false;
   context->references = 0;
@@ -82,7 +83,7 @@ void destroy(Driver* driver, Context* context) {
 CUresult prepare(Driver* driver, CUdevice device) {
   const uint32_t gpu = driver->devices[device].gpu;
   stall(driver->machine, gpu, Call::CudaContext);
-  return static_cast<CUresult>(injectedError(driver->machine, gpu, Call::CudaContext));
+  return static_cast<CUresult>(injected_error(driver->machine, gpu, Call::CudaContext));
 }
 
 bool push(Context* context) {
@@ -93,14 +94,14 @@ bool push(Context* context) {
 
 }  // namespace
 
-Context* currentContext() { return t_depth ? t_stack[t_depth - 1] : nullptr; }
+Context* current_context() { return t_depth ? t_stack[t_depth - 1] : nullptr; }
 
 }  // namespace simulator
 
 using namespace simulator;
 
 CUDA_EXPORT cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
-  Driver* driver = initializedDriver();
+  Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -121,12 +122,12 @@ CUDA_EXPORT cuDevicePrimaryCtxRetain(CUcontext* out, CUdevice device) {
     context = {device, true, true, 0};
   }
   ++context.references;
-  *out = handleOf(&context);
+  *out = handle_of(&context);
   return CUDA_SUCCESS;
 }
 
 CUDA_EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-  Driver* driver = initializedDriver();
+  Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!driver->has(device)) return CUDA_ERROR_INVALID_DEVICE;
   Guard guard;
@@ -138,7 +139,7 @@ CUDA_EXPORT cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 CUDA_EXPORT cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
 CUDA_EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device) {
-  Driver* driver = initializedDriver();
+  Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!driver->has(device)) return CUDA_ERROR_INVALID_DEVICE;
   Guard guard;
@@ -148,7 +149,7 @@ CUDA_EXPORT cuDevicePrimaryCtxReset_v2(CUdevice device) {
 CUDA_EXPORT cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
 
 CUDA_EXPORT cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) {
-  const Driver* driver = initializedDriver();
+  const Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!flags || !active) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -159,7 +160,7 @@ CUDA_EXPORT cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* ac
 }
 
 CUDA_EXPORT cuCtxCreate_v2(CUcontext* out, unsigned, CUdevice device) {
-  Driver* driver = initializedDriver();
+  Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   if (!driver->has(device)) return CUDA_ERROR_INVALID_DEVICE;
@@ -173,7 +174,7 @@ CUDA_EXPORT cuCtxCreate_v2(CUcontext* out, unsigned, CUdevice device) {
     if (result != CUDA_SUCCESS) return result;
     context = {device, false, true, 1};
     push(&context);
-    *out = handleOf(&context);
+    *out = handle_of(&context);
     return CUDA_SUCCESS;
   }
   return CUDA_ERROR_OUT_OF_MEMORY;
@@ -181,20 +182,20 @@ CUDA_EXPORT cuCtxCreate_v2(CUcontext* out, unsigned, CUdevice device) {
 CUDA_EXPORT cuCtxCreate(CUcontext* out, unsigned flags, CUdevice device) { return cuCtxCreate_v2(out, flags, device); }
 
 CUDA_EXPORT cuCtxDestroy_v2(CUcontext handle) {
-  Driver* driver = initializedDriver();
+  Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   Context* context = decode(handle);
   if (!context || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   Guard guard;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
   destroy(driver, context);
-  if (currentContext() == context) --t_depth;
+  if (current_context() == context) --t_depth;
   return CUDA_SUCCESS;
 }
 CUDA_EXPORT cuCtxDestroy(CUcontext handle) { return cuCtxDestroy_v2(handle); }
 
 CUDA_EXPORT cuCtxPushCurrent_v2(CUcontext handle) {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
   Context* context = decode(handle);
   if (!context) return handle ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_INVALID_VALUE;
   return push(context) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -202,16 +203,16 @@ CUDA_EXPORT cuCtxPushCurrent_v2(CUcontext handle) {
 CUDA_EXPORT cuCtxPushCurrent(CUcontext handle) { return cuCtxPushCurrent_v2(handle); }
 
 CUDA_EXPORT cuCtxPopCurrent_v2(CUcontext* out) {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
   if (t_depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
   --t_depth;
-  if (out) *out = handleOf(t_stack[t_depth]);
+  if (out) *out = handle_of(t_stack[t_depth]);
   return CUDA_SUCCESS;
 }
 CUDA_EXPORT cuCtxPopCurrent(CUcontext* out) { return cuCtxPopCurrent_v2(out); }
 
 CUDA_EXPORT cuCtxSetCurrent(CUcontext handle) {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!handle) {
     if (t_depth) --t_depth;
     return CUDA_SUCCESS;
@@ -224,24 +225,24 @@ CUDA_EXPORT cuCtxSetCurrent(CUcontext handle) {
 }
 
 CUDA_EXPORT cuCtxGetCurrent(CUcontext* out) {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
-  *out = handleOf(currentContext());
+  *out = handle_of(current_context());
   return CUDA_SUCCESS;
 }
 
 CUDA_EXPORT cuCtxGetDevice(CUdevice* out) {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
-  const Context* context = currentContext();
+  const Context* context = current_context();
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   *out = context->device;
   return CUDA_SUCCESS;
 }
 
 CUDA_EXPORT cuCtxSynchronize() {
-  if (!initializedDriver()) return CUDA_ERROR_NOT_INITIALIZED;
-  const Context* context = currentContext();
+  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
+  const Context* context = current_context();
   if (!context) return CUDA_ERROR_INVALID_CONTEXT;
   Guard guard;
   return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;

@@ -10,18 +10,18 @@ using namespace simulator;
 namespace {
 
 CUresult ask(CUdevice device, const void* out, const Driver** driver) {
-  *driver = initializedDriver();
+  *driver = initialized_driver();
   if (!*driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
   return (*driver)->has(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
-void copyText(const char* text, char* out, int length) {
+void copy_text(const char* text, char* out, int length) {
   if (length > 0) snprintf(out, static_cast<size_t>(length), "%s", text);
 }
 
 // "GPU-5f3c…" as sixteen bytes.
-void uuidBytes(const char* text, CUuuid* out) {
+void uuid_bytes(const char* text, CUuuid* out) {
   unsigned digits = 0;
   memset(out, 0, sizeof *out);
   for (const char* at = text + 4; *at && digits < 32; ++at) {
@@ -36,10 +36,10 @@ void uuidBytes(const char* text, CUuuid* out) {
 }  // namespace
 
 CUDA_EXPORT cuDeviceGetCount(int* out) {
-  const Driver* driver = initializedDriver();
+  const Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   if (!out) return CUDA_ERROR_INVALID_VALUE;
-  *out = static_cast<int>(driver->deviceCount);
+  *out = static_cast<int>(driver->device_count);
   return CUDA_SUCCESS;
 }
 
@@ -58,7 +58,7 @@ CUDA_EXPORT cuDeviceGetName(char* out, int length, CUdevice device) {
   const uint32_t unit = driver->devices[device].unit;
   char name[96];
   snprintf(name, sizeof name, unit ? "%s MIG %s" : "%s", gpu.model->name, unit ? gpu.instances[unit - 1].profile : "");
-  copyText(name, out, length);
+  copy_text(name, out, length);
   return CUDA_SUCCESS;
 }
 
@@ -68,7 +68,7 @@ CUDA_EXPORT cuDeviceGetUuid_v2(CUuuid* out, CUdevice device) {
   const CUresult result = ask(device, out, &driver);
   if (result != CUDA_SUCCESS) return result;
   const uint32_t unit = driver->devices[device].unit;
-  uuidBytes(unit ? driver->gpu(device).instances[unit - 1].uuid : driver->gpu(device).uuid, out);
+  uuid_bytes(unit ? driver->gpu(device).instances[unit - 1].uuid : driver->gpu(device).uuid, out);
   return CUDA_SUCCESS;
 }
 
@@ -76,7 +76,7 @@ CUDA_EXPORT cuDeviceGetUuid_v2(CUuuid* out, CUdevice device) {
 CUDA_EXPORT cuDeviceGetUuid(CUuuid* out, CUdevice device) {
   const Driver* driver;
   const CUresult result = ask(device, out, &driver);
-  if (result == CUDA_SUCCESS) uuidBytes(driver->gpu(device).uuid, out);
+  if (result == CUDA_SUCCESS) uuid_bytes(driver->gpu(device).uuid, out);
   return result;
 }
 
@@ -87,17 +87,17 @@ CUDA_EXPORT cuDeviceGetPCIBusId(char* out, int length, CUdevice device) {
   char id[32];
   const Gpu& gpu = driver->gpu(device);
   snprintf(id, sizeof id, "%04X:%02X:%02X.0", gpu.domain & 0xffff, gpu.bus & 0xff, gpu.slot & 0xff);
-  copyText(id, out, length);
+  copy_text(id, out, length);
   return CUDA_SUCCESS;
 }
 
-CUDA_EXPORT cuDeviceGetByPCIBusId(CUdevice* out, const char* busId) {
-  const Driver* driver = initializedDriver();
+CUDA_EXPORT cuDeviceGetByPCIBusId(CUdevice* out, const char* bus_id) {
+  const Driver* driver = initialized_driver();
   if (!driver) return CUDA_ERROR_NOT_INITIALIZED;
   unsigned domain = 0, bus = 0, device = 0;
-  if (!out || !busId || sscanf(busId, "%x:%x:%x", &domain, &bus, &device) != 3) return CUDA_ERROR_INVALID_VALUE;
-  for (uint32_t i = 0; i < driver->deviceCount; ++i)
-    if (driver->gpu(static_cast<CUdevice>(i)).isAt(domain, bus, device)) {
+  if (!out || !bus_id || sscanf(bus_id, "%x:%x:%x", &domain, &bus, &device) != 3) return CUDA_ERROR_INVALID_VALUE;
+  for (uint32_t i = 0; i < driver->device_count; ++i)
+    if (driver->gpu(static_cast<CUdevice>(i)).is_at(domain, bus, device)) {
       *out = static_cast<CUdevice>(i);
       return CUDA_SUCCESS;
     }
@@ -109,7 +109,7 @@ CUDA_EXPORT cuDeviceTotalMem_v2(size_t* out, CUdevice device) {
   const CUresult result = ask(device, out, &driver);
   if (result == CUDA_SUCCESS) {
     const VisibleDevice& where = driver->devices[device];
-    *out = unitTotal(driver->machine, where.gpu, where.unit) - unitReserved(driver->machine, where.gpu, where.unit);
+    *out = unit_total(driver->machine, where.gpu, where.unit) - unit_reserved(driver->machine, where.gpu, where.unit);
   }
   return result;
 }
@@ -134,15 +134,15 @@ CUDA_EXPORT cuDeviceGetAttribute(int* out, int attribute, CUdevice device) {
     case 16: *out = static_cast<int>(model.multiprocessors); break;
     case 18: *out = 0; break;  // integrated
     case 20:                   // compute mode
-      *out = migOn(driver->machine, where.gpu) ? 0 : static_cast<int>(driver->machine.gpus[where.gpu].computeMode);
+      *out = mig_on(driver->machine, where.gpu) ? 0 : static_cast<int>(driver->machine.gpus[where.gpu].compute_mode);
       break;
     case 31: *out = 1; break;  // concurrent kernels
     case 33: *out = static_cast<int>(driver->gpu(device).bus); break;
     case 34: *out = static_cast<int>(driver->gpu(device).slot); break;
     case 41: *out = 1; break;  // unified addressing
     case 50: *out = static_cast<int>(driver->gpu(device).domain); break;
-    case 75: *out = static_cast<int>(model.computeCapability / 10); break;
-    case 76: *out = static_cast<int>(model.computeCapability % 10); break;
+    case 75: *out = static_cast<int>(model.compute_capability / 10); break;
+    case 76: *out = static_cast<int>(model.compute_capability % 10); break;
     default: return CUDA_ERROR_INVALID_VALUE;
   }
   return CUDA_SUCCESS;

@@ -42,9 +42,9 @@ bool reserve() {
 
 // A context to allocate in, and where it is.
 CUresult current(Driver** driver, const Context** context, VisibleDevice* where) {
-  *driver = initializedDriver();
+  *driver = initialized_driver();
   if (!*driver) return CUDA_ERROR_NOT_INITIALIZED;
-  *context = currentContext();
+  *context = current_context();
   if (!*context) return CUDA_ERROR_INVALID_CONTEXT;
   *where = (*driver)->devices[(*context)->device];
   return CUDA_SUCCESS;
@@ -52,13 +52,13 @@ CUresult current(Driver** driver, const Context** context, VisibleDevice* where)
 
 }  // namespace
 
-void freeAllocations(Driver* driver, const Context* context) {
+void free_allocations(Driver* driver, const Context* context) {
   const VisibleDevice& where = driver->devices[context->device];
-  OwnSlot& own = *ownSlot(driver);
+  OwnSlot& own = *own_slot(driver);
   size_t kept = 0;
   for (size_t i = 0; i < g_count; ++i) {
     if (g_allocations[i].context == context)
-      removeBytes(driver->machine, own, where.gpu, where.unit, g_allocations[i].size);
+      remove_bytes(driver->machine, own, where.gpu, where.unit, g_allocations[i].size);
     else
       g_allocations[kept++] = g_allocations[i];
   }
@@ -77,17 +77,17 @@ CUDA_EXPORT cuMemAlloc_v2(CUdeviceptr* out, size_t size) {
   if (result != CUDA_SUCCESS) return result;
   if (!out || size == 0) return CUDA_ERROR_INVALID_VALUE;
   stall(driver->machine, where.gpu, Call::CudaAlloc);
-  if (const uint32_t injected = injectedError(driver->machine, where.gpu, Call::CudaAlloc))
+  if (const uint32_t injected = injected_error(driver->machine, where.gpu, Call::CudaAlloc))
     return static_cast<CUresult>(injected);
   Guard guard;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
-  if (healthOf(driver->machine, where.gpu)) return CUDA_ERROR_UNKNOWN;
-  if (size > unitTotal(driver->machine, where.gpu, where.unit) || !reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (health_of(driver->machine, where.gpu)) return CUDA_ERROR_UNKNOWN;
+  if (size > unit_total(driver->machine, where.gpu, where.unit) || !reserve()) return CUDA_ERROR_OUT_OF_MEMORY;
   // Taken first and counted after: of two that are one too many, neither is told that there was room.
-  OwnSlot& own = *ownSlot(driver);
-  addBytes(driver->machine, own, where.gpu, where.unit, size);
+  OwnSlot& own = *own_slot(driver);
+  add_bytes(driver->machine, own, where.gpu, where.unit, size);
   if (overcommitted(driver->machine, where.gpu, where.unit)) {
-    removeBytes(driver->machine, own, where.gpu, where.unit, size);
+    remove_bytes(driver->machine, own, where.gpu, where.unit, size);
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   g_allocations[g_count++] = {g_next, size, context};
@@ -112,7 +112,7 @@ CUDA_EXPORT cuMemFree_v2(CUdeviceptr address) {
   Allocation* allocation = find(address);
   if (!allocation) return CUDA_ERROR_INVALID_VALUE;
   const VisibleDevice& owner = driver->devices[allocation->context->device];
-  removeBytes(driver->machine, *ownSlot(driver), owner.gpu, owner.unit, allocation->size);
+  remove_bytes(driver->machine, *own_slot(driver), owner.gpu, owner.unit, allocation->size);
   --g_count;
   memmove(allocation, allocation + 1, static_cast<size_t>(g_allocations + g_count - allocation) * sizeof *allocation);
   return CUDA_SUCCESS;
@@ -126,18 +126,18 @@ CUDA_EXPORT cuMemGetInfo_v2(size_t* free, size_t* total) {
   const CUresult result = current(&driver, &context, &where);
   if (result != CUDA_SUCCESS) return result;
   if (!free || !total) return CUDA_ERROR_INVALID_VALUE;
-  const Usage usage = usageOf(driver->machine, where.gpu);
+  const Usage usage = usage_of(driver->machine, where.gpu);
   const uint64_t used = where.unit ? usage.units[where.unit] : usage.gpu;
-  *total = unitTotal(driver->machine, where.gpu, where.unit) - unitReserved(driver->machine, where.gpu, where.unit);
+  *total = unit_total(driver->machine, where.gpu, where.unit) - unit_reserved(driver->machine, where.gpu, where.unit);
   *free = *total - used;
   return CUDA_SUCCESS;
 }
 CUDA_EXPORT cuMemGetInfo(unsigned* free, unsigned* total) {
-  size_t freeBytes = 0, totalBytes = 0;
-  const CUresult result = cuMemGetInfo_v2(free ? &freeBytes : nullptr, &totalBytes);
+  size_t free_bytes = 0, total_bytes = 0;
+  const CUresult result = cuMemGetInfo_v2(free ? &free_bytes : nullptr, &total_bytes);
   if (result != CUDA_SUCCESS) return result;
   const auto clip = [](size_t bytes) { return bytes > 0xffffffff ? 0xffffffffu : static_cast<unsigned>(bytes); };
-  *free = clip(freeBytes);
-  if (total) *total = clip(totalBytes);
+  *free = clip(free_bytes);
+  if (total) *total = clip(total_bytes);
   return CUDA_SUCCESS;
 }

@@ -16,7 +16,7 @@ int64_t nanoseconds() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
-void sleepFor(int64_t duration) {
+void sleep_for(int64_t duration) {
   timespec pause = {static_cast<time_t>(duration / 1000000000), static_cast<long>(duration % 1000000000)};
   nanosleep(&pause, nullptr);
 }
@@ -24,7 +24,7 @@ void sleepFor(int64_t duration) {
 }  // namespace
 
 void hang(const std::atomic<uint64_t>& mask, uint64_t bit) {
-  while (mask.load(std::memory_order_relaxed) & bit) sleepFor(2000000);
+  while (mask.load(std::memory_order_relaxed) & bit) sleep_for(2000000);
 }
 
 void delay(uint32_t microseconds) {
@@ -33,11 +33,11 @@ void delay(uint32_t microseconds) {
   for (;;) {
     const int64_t left = end - nanoseconds();
     if (left <= 0) return;
-    if (left > kOvershoot + 20000) sleepFor(left - kOvershoot);
+    if (left > kOvershoot + 20000) sleep_for(left - kOvershoot);
   }
 }
 
-void delayOneByOne(uint32_t microseconds) {
+void delay_one_by_one(uint32_t microseconds) {
   static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_mutex_lock(&mutex);
   delay(microseconds);
@@ -45,18 +45,18 @@ void delayOneByOne(uint32_t microseconds) {
 }
 
 // Shared by processes, and absolute: FUTEX_WAIT_BITSET without FUTEX_PRIVATE_FLAG.
-bool sleepUntilEvent(const Machine& machine, uint32_t count, const timespec& end) {
-  return syscall(SYS_futex, &machine.header->eventCount, FUTEX_WAIT_BITSET, count, &end, nullptr,
+bool sleep_until_event(const Machine& machine, uint32_t count, const timespec& end) {
+  return syscall(SYS_futex, &machine.header->event_count, FUTEX_WAIT_BITSET, count, &end, nullptr,
                  FUTEX_BITSET_MATCH_ANY) == 0 ||
          errno == EAGAIN;
 }
 
-void raiseXid(const Machine& machine, uint32_t gpu, uint32_t xid) {
+void raise_xid(const Machine& machine, uint32_t gpu, uint32_t xid) {
   GpuState& state = machine.gpus[gpu];
-  state.xids[state.xidCount % kXids] = xid;
-  state.xidCount.fetch_add(1, std::memory_order_release);
-  machine.header->eventCount.fetch_add(1, std::memory_order_release);
-  syscall(SYS_futex, &machine.header->eventCount, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  state.xids[state.xid_count % kXids] = xid;
+  state.xid_count.fetch_add(1, std::memory_order_release);
+  machine.header->event_count.fetch_add(1, std::memory_order_release);
+  syscall(SYS_futex, &machine.header->event_count, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
 }
 
 }  // namespace simulator

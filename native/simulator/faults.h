@@ -13,7 +13,7 @@ void hang(const std::atomic<uint64_t>& mask, uint64_t bit);
 // Accurate: sleeps when there is time to, spins for the rest.
 void delay(uint32_t microseconds);
 // As delay, one thread of this process after the other.
-void delayOneByOne(uint32_t microseconds);
+void delay_one_by_one(uint32_t microseconds);
 
 // Only when asked for: processes would take each other's cache lines away.
 inline void count(const Machine& machine, unsigned call) {
@@ -23,9 +23,9 @@ inline void count(const Machine& machine, unsigned call) {
 }
 
 // An XID error of a GPU, which wakes who waits for events.
-void raiseXid(const Machine& machine, uint32_t gpu, uint32_t xid);
+void raise_xid(const Machine& machine, uint32_t gpu, uint32_t xid);
 // Sleeps until there are other than `count` events; false at `end` (CLOCK_MONOTONIC), or when a signal came.
-bool sleepUntilEvent(const Machine& machine, uint32_t count, const timespec& end);
+bool sleep_until_event(const Machine& machine, uint32_t count, const timespec& end);
 
 // For a call about one GPU. The machine's latency holds where the GPU has none of its own.
 inline void stall(const Machine& machine, uint32_t gpu, Call call) {
@@ -33,11 +33,11 @@ inline void stall(const Machine& machine, uint32_t gpu, Call call) {
   count(machine, i);
   const Faults& own = machine.gpus[gpu].faults;
   const Faults& all = machine.header->faults;
-  if (__builtin_expect((own.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(own.hang, callBit(i));
-  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
-  uint32_t latency = own.latencyUs[i].load(std::memory_order_relaxed);
-  if (!latency) latency = all.latencyUs[i].load(std::memory_order_relaxed);
-  if (__builtin_expect(latency != 0, 0)) hasQuirk(machine, kSerial) ? delayOneByOne(latency) : delay(latency);
+  if (__builtin_expect((own.hang.load(std::memory_order_relaxed) & call_bit(i)) != 0, 0)) hang(own.hang, call_bit(i));
+  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & call_bit(i)) != 0, 0)) hang(all.hang, call_bit(i));
+  uint32_t latency = own.latency_us[i].load(std::memory_order_relaxed);
+  if (!latency) latency = all.latency_us[i].load(std::memory_order_relaxed);
+  if (__builtin_expect(latency != 0, 0)) has_quirk(machine, kSerial) ? delay_one_by_one(latency) : delay(latency);
 }
 
 // For a call that concerns no single GPU.
@@ -45,34 +45,34 @@ inline void stall(const Machine& machine, Call call) {
   const auto i = static_cast<unsigned>(call);
   count(machine, i);
   const Faults& all = machine.header->faults;
-  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & callBit(i)) != 0, 0)) hang(all.hang, callBit(i));
-  const uint32_t latency = all.latencyUs[i].load(std::memory_order_relaxed);
+  if (__builtin_expect((all.hang.load(std::memory_order_relaxed) & call_bit(i)) != 0, 0)) hang(all.hang, call_bit(i));
+  const uint32_t latency = all.latency_us[i].load(std::memory_order_relaxed);
   if (__builtin_expect(latency != 0, 0)) delay(latency);
 }
 
 // The code switched on for this call; 0 = none.
-inline uint32_t injectedError(const Machine& machine, uint32_t gpu, Call call) {
+inline uint32_t injected_error(const Machine& machine, uint32_t gpu, Call call) {
   const auto i = static_cast<unsigned>(call);
   const uint32_t own = machine.gpus[gpu].faults.error[i].load(std::memory_order_relaxed);
   return own ? own : machine.header->faults.error[i].load(std::memory_order_relaxed);
 }
 
-inline uint32_t injectedError(const Machine& machine, Call call) {
+inline uint32_t injected_error(const Machine& machine, Call call) {
   return machine.header->faults.error[static_cast<unsigned>(call)].load(std::memory_order_relaxed);
 }
 
-inline uint32_t healthOf(const Machine& machine, uint32_t gpu) {
+inline uint32_t health_of(const Machine& machine, uint32_t gpu) {
   return machine.gpus[gpu].health.load(std::memory_order_relaxed);
 }
 
-inline bool migOn(const Machine& machine, uint32_t gpu) {
-  return machine.gpus[gpu].mig.load(std::memory_order_relaxed) && machine.description.gpus[gpu].canMig();
+inline bool mig_on(const Machine& machine, uint32_t gpu) {
+  return machine.gpus[gpu].mig.load(std::memory_order_relaxed) && machine.description.gpus[gpu].can_mig();
 }
 
 // Whether there is such an instance at present; unit 1 is the first.
-inline bool instanceExists(const Machine& machine, uint32_t gpu, uint32_t unit) {
-  const uint32_t absent = machine.gpus[gpu].absentInstances.load(std::memory_order_relaxed);
-  return migOn(machine, gpu) && machine.description.gpus[gpu].instances[unit - 1].present &&
+inline bool instance_exists(const Machine& machine, uint32_t gpu, uint32_t unit) {
+  const uint32_t absent = machine.gpus[gpu].absent_instances.load(std::memory_order_relaxed);
+  return mig_on(machine, gpu) && machine.description.gpus[gpu].instances[unit - 1].present &&
          !(absent >> (unit - 1) & 1);
 }
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr const char* kOtherDirectory = "or choose another directory with GPU_OWNER_SIMULATE_DIR";
 
-void temporaryName(char* out, size_t size, const char* stem) {
+void temporary_name(char* out, size_t size, const char* stem) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   snprintf(out, size, "%s.new-%d-%lx", stem, static_cast<int>(getpid()), static_cast<unsigned long>(now.tv_nsec));
 }
 
-bool makeSharedDirectory(const char* path, Error* error) {
+bool make_shared_directory(const char* path, Error* error) {
   const int reason = -gpu_owner::process::make_directory(AT_FDCWD, path, 01777);
   if (reason == 0 || reason == EEXIST) return true;
   return error->set("cannot create %s: %s; create it, %s", path, strerror(reason), kOtherDirectory);
@@ -29,11 +29,11 @@ bool makeSharedDirectory(const char* path, Error* error) {
 
 }  // namespace
 
-bool baseDirectory(char (&out)[kPathSize], bool* isDefault, Error* error) {
+bool base_directory(char (&out)[kPathSize], bool* is_default, Error* error) {
   const char* chosen = getenv("GPU_OWNER_SIMULATE_DIR");
-  *isDefault = !chosen || !*chosen;
+  *is_default = !chosen || !*chosen;
   int length;
-  if (!*isDefault) {
+  if (!*is_default) {
     // Absolute, for programs change their directory.
     char current[kPathSize] = "";
     if (*chosen != '/' && !getcwd(current, sizeof current))
@@ -51,12 +51,12 @@ bool baseDirectory(char (&out)[kPathSize], bool* isDefault, Error* error) {
   return true;
 }
 
-int openSharedDirectory(const char* path, bool followLink, Error* error) {
+int open_shared_directory(const char* path, bool follow_link, Error* error) {
   for (int attempt = 0;; ++attempt) {
-    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (followLink ? 0 : O_NOFOLLOW));
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (follow_link ? 0 : O_NOFOLLOW));
     if (fd >= 0) return fd;
     if (errno == ENOENT && attempt < 100) {
-      if (!makeSharedDirectory(path, error)) return -1;
+      if (!make_shared_directory(path, error)) return -1;
       continue;
     }
     if (errno == ELOOP || errno == ENOTDIR)
@@ -67,37 +67,37 @@ int openSharedDirectory(const char* path, bool followLink, Error* error) {
   }
 }
 
-int openSharedFile(int directory, const char* directoryPath, const char* name, Error* error) {
+int open_shared_file(int directory, const char* directory_path, const char* name, Error* error) {
   // Without O_CREAT: fs.protected_regular refuses that for other users' files in sticky directories.
   const int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) {
     if (errno == ENOENT) return -1;
     if (errno == ELOOP)
-      error->set("%s/%s is a symbolic link: remove it, %s", directoryPath, name, kOtherDirectory);
+      error->set("%s/%s is a symbolic link: remove it, %s", directory_path, name, kOtherDirectory);
     else
-      error->set("cannot open %s/%s for writing: %s; make it so (chmod 666), %s", directoryPath, name, strerror(errno),
+      error->set("cannot open %s/%s for writing: %s; make it so (chmod 666), %s", directory_path, name, strerror(errno),
                  kOtherDirectory);
     return -2;
   }
   FileFacts facts;
-  if (!factsOf(fd, &facts) || !facts.regular) {
+  if (!facts_of(fd, &facts) || !facts.regular) {
     close(fd);
-    error->set("%s/%s is not a regular file: remove it, %s", directoryPath, name, kOtherDirectory);
+    error->set("%s/%s is not a regular file: remove it, %s", directory_path, name, kOtherDirectory);
     return -2;
   }
   return fd;
 }
 
-Made makeSharedFile(int directory, const char* directoryPath, const char* name, bool (*fill)(int, const void*, Error*),
-                    const void* argument, Error* error) {
+Made make_shared_file(int directory, const char* directory_path, const char* name,
+                      bool (*fill)(int, const void*, Error*), const void* argument, Error* error) {
   char temporary[128] = "";
   int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
-    temporaryName(temporary, sizeof temporary, name);
+    temporary_name(temporary, sizeof temporary, name);
     fd = openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
   }
   if (fd < 0) {
-    error->set("cannot create a file in %s: %s; make room or make it writable, %s", directoryPath, strerror(errno),
+    error->set("cannot create a file in %s: %s; make room or make it writable, %s", directory_path, strerror(errno),
                kOtherDirectory);
     return Made::Failed;
   }
@@ -105,7 +105,7 @@ Made makeSharedFile(int directory, const char* directoryPath, const char* name, 
   if (!fill(fd, argument, error)) {
     // error is set
   } else if (fchmod(fd, 0666) != 0) {
-    error->set("cannot set the mode of %s/%s: %s", directoryPath, name, strerror(errno));
+    error->set("cannot set the mode of %s/%s: %s", directory_path, name, strerror(errno));
   } else {
     char source[64];
     snprintf(source, sizeof source, "/proc/thread-self/fd/%d", fd);
@@ -116,14 +116,14 @@ Made makeSharedFile(int directory, const char* directoryPath, const char* name, 
     else if (errno == EEXIST)
       made = Made::Exists;
     else
-      error->set("cannot create %s/%s: %s; %s", directoryPath, name, strerror(errno), kOtherDirectory);
+      error->set("cannot create %s/%s: %s; %s", directory_path, name, strerror(errno), kOtherDirectory);
   }
   if (*temporary) unlinkat(directory, temporary, 0);
   close(fd);
   return made;
 }
 
-bool factsOf(int file, FileFacts* out) {
+bool facts_of(int file, FileFacts* out) {
   struct stat facts;
   if (fstat(file, &facts) != 0) return false;
   out->regular = S_ISREG(facts.st_mode);

@@ -39,9 +39,9 @@ enum Health : uint32_t { kLost = 1, kResetRequired = 2, kNoPermission = 4 };
 
 // For the whole machine, or for one GPU.
 struct Faults {
-  std::atomic<uint64_t> hang;                   // a bit per call
-  std::atomic<uint32_t> latencyUs[kCallSpace];  // 0 = none
-  std::atomic<uint32_t> error[kCallSpace];      // the code returned instead; 0 = none
+  std::atomic<uint64_t> hang;                    // a bit per call
+  std::atomic<uint32_t> latency_us[kCallSpace];  // 0 = none
+  std::atomic<uint32_t> error[kCallSpace];       // the code returned instead; 0 = none
 };
 
 // How often each call was made, by all processes together.
@@ -53,38 +53,38 @@ struct CallCounts {
 struct alignas(64) Header {
   uint64_t magic;
   uint32_t version;
-  uint32_t gpuCount;
+  uint32_t gpu_count;
   uint64_t size;
   char machine[64];
-  std::atomic<uint64_t> slotsInode;  // of the `slots` file that belongs to this state
-  std::atomic<uint32_t> teardownMs;
-  std::atomic<uint32_t> pidOffset;  // added to the PIDs that NVML lists
+  std::atomic<uint64_t> slots_inode;  // of the `slots` file that belongs to this state
+  std::atomic<uint32_t> teardown_ms;
+  std::atomic<uint32_t> pid_offset;  // added to the PIDs that NVML lists
   std::atomic<uint32_t> quirks;
-  std::atomic<uint32_t> eventCount;  // of all GPUs; who waits for events sleeps on it (a futex)
+  std::atomic<uint32_t> event_count;  // of all GPUs; who waits for events sleeps on it (a futex)
   Faults faults;
   alignas(64) CallCounts calls;
 };
 
 struct alignas(64) GpuState {
   std::atomic<uint32_t> health;
-  std::atomic<uint32_t> computeMode;
+  std::atomic<uint32_t> compute_mode;
   std::atomic<uint32_t> mig;
   std::atomic<uint32_t> display;
-  std::atomic<uint32_t> hiddenProcesses;
+  std::atomic<uint32_t> hidden_processes;
   std::atomic<uint32_t> utilization;
-  std::atomic<uint32_t> powerMw;
+  std::atomic<uint32_t> power_mw;
   std::atomic<uint32_t> temperature;
-  std::atomic<uint64_t> hiddenMemory;
+  std::atomic<uint64_t> hidden_memory;
   // Energy used until the power was last noted, when that was, and the power.
-  std::atomic<uint64_t> energyMj;
-  std::atomic<uint64_t> energySinceMs;
-  std::atomic<uint32_t> energyMw;
+  std::atomic<uint64_t> energy_mj;
+  std::atomic<uint64_t> energy_since_ms;
+  std::atomic<uint32_t> energy_mw;
   // How many XID errors there have been; the last of them, the n-th at n % kXids.
-  std::atomic<uint32_t> xidCount;
+  std::atomic<uint32_t> xid_count;
   std::atomic<uint32_t> xids[kXids];
   Faults faults;
   // MIG instances of the machine's description that don't exist at present: a bit each.
-  std::atomic<uint32_t> absentInstances;
+  std::atomic<uint32_t> absent_instances;
   // Which slots have a context here: an index only, so that a look at an idle GPU needs no system call.
   alignas(64) std::atomic<uint64_t> slots[kSlotWords];
 };
@@ -104,21 +104,21 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> type;
   std::atomic<uint32_t> utilization;  // percent of each GPU that it has contexts on
   std::atomic<uint64_t> dead;         // generation (16 bits) and time in ms when somebody first saw the owner dead
-  Holding* holdings() { return reinterpret_cast<Holding*>(this + 1); }  // [gpuCount * kUnits]
+  Holding* holdings() { return reinterpret_cast<Holding*>(this + 1); }  // [gpu_count * kUnits]
 };
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free,
               "atomics in shared memory must be lock-free");
 
-constexpr size_t slotStride(uint32_t gpuCount) { return sizeof(Slot) + size_t{gpuCount} * kUnits * sizeof(Holding); }
-constexpr size_t stateSize(uint32_t gpuCount) {
-  return sizeof(Header) + gpuCount * sizeof(GpuState) + kSlots * slotStride(gpuCount);
+constexpr size_t slot_stride(uint32_t gpu_count) { return sizeof(Slot) + size_t{gpu_count} * kUnits * sizeof(Holding); }
+constexpr size_t state_size(uint32_t gpu_count) {
+  return sizeof(Header) + gpu_count * sizeof(GpuState) + kSlots * slot_stride(gpu_count);
 }
-static_assert(slotStride(1) % 64 == 0, "slots stay aligned");
+static_assert(slot_stride(1) % 64 == 0, "slots stay aligned");
 
 // Bytes of the `slots` file that are locked. Only its owner ever locks a slot's first byte.
-constexpr int64_t livenessByte(uint32_t slot) { return slot; }
-constexpr int64_t allocationByte(uint32_t slot) { return int64_t{kSlots} + slot; }
-constexpr int64_t exclusiveByte(uint32_t gpu) { return int64_t{2} * kSlots + gpu; }
+constexpr int64_t liveness_byte(uint32_t slot) { return slot; }
+constexpr int64_t allocation_byte(uint32_t slot) { return int64_t{kSlots} + slot; }
+constexpr int64_t exclusive_byte(uint32_t gpu) { return int64_t{2} * kSlots + gpu; }
 
 }  // namespace simulator

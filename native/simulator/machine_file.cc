@@ -38,7 +38,7 @@ constexpr Unit kSizes[] = {{"", 1},
                            {"TB", 1000ull * 1000 * 1000 * 1000}};
 
 // A decimal number in thousandths, and what follows it.
-bool readNumber(const char* text, uint64_t* thousandths, const char** rest) {
+bool read_number(const char* text, uint64_t* thousandths, const char** rest) {
   uint64_t value = 0;
   int digits = 0, fraction = -1;
   for (; (*text >= '0' && *text <= '9') || (*text == '.' && fraction < 0); ++text) {
@@ -57,10 +57,10 @@ bool readNumber(const char* text, uint64_t* thousandths, const char** rest) {
   return true;
 }
 
-bool readSize(const char* text, uint64_t* bytes) {
+bool read_size(const char* text, uint64_t* bytes) {
   uint64_t thousandths;
   const char* unit;
-  if (!readNumber(text, &thousandths, &unit)) return false;
+  if (!read_number(text, &thousandths, &unit)) return false;
   for (const Unit& known : kSizes)
     if (strcmp(unit, known.name) == 0) {
       const auto product = static_cast<unsigned __int128>(thousandths) * known.factor / 1000;
@@ -72,28 +72,28 @@ bool readSize(const char* text, uint64_t* bytes) {
 }
 
 // A whole number and nothing else.
-bool readCount(const char* text, uint32_t most, uint32_t* out) {
+bool read_count(const char* text, uint32_t most, uint32_t* out) {
   uint64_t thousandths;
   const char* rest;
-  if (strchr(text, '.') || !readNumber(text, &thousandths, &rest) || *rest || thousandths > uint64_t{most} * 1000)
+  if (strchr(text, '.') || !read_number(text, &thousandths, &rest) || *rest || thousandths > uint64_t{most} * 1000)
     return false;
   *out = static_cast<uint32_t>(thousandths / 1000);
   return true;
 }
 
 // "GPU-" or "MIG-" and a UUID.
-bool isUuid(const char* text, const char* prefix) {
+bool is_uuid(const char* text, const char* prefix) {
   if (strncmp(text, prefix, 4) != 0 || strlen(text) != 40) return false;
   for (int i = 0; i < 36; ++i) {
     const char c = text[4 + i];
-    const bool isDash = i == 8 || i == 13 || i == 18 || i == 23;
-    if (isDash ? c != '-' : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
+    const bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
+    if (is_dash ? c != '-' : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
   }
   return true;
 }
 
 // The next word, cut off from what follows it.
-char* takeWord(char** text) {
+char* take_word(char** text) {
   char* word = *text;
   char* end = word + strcspn(word, " ");
   *text = end + strspn(end, " ");
@@ -117,21 +117,21 @@ struct Figure {
   const char* unit;
 };
 constexpr Figure kFigures[] = {
-    {"compute-capability", &Model::computeCapability, 100, 999, ""},
+    {"compute-capability", &Model::compute_capability, 100, 999, ""},
     {"multiprocessors", &Model::multiprocessors, 1000, 10000, ""},
     {"speed", &Model::speed, 1000, 100000, ""},
-    {"power-limit", &Model::powerLimitMw, 1, 100000000, "W"},
-    {"idle-power", &Model::idlePowerMw, 1, 100000000, "W"},
-    {"busy-power", &Model::busyPowerMw, 1, 100000000, "W"},
-    {"temperature", &Model::idleTemperature, 1000, 200, "C"},
-    {"busy-temperature", &Model::busyTemperature, 1000, 200, "C"},
-    {"slowdown-temperature", &Model::slowdownTemperature, 1000, 200, "C"},
-    {"sm-clock", &Model::smMhz, 1000, 100000, "MHz"},
-    {"memory-clock", &Model::memoryMhz, 1000, 100000, "MHz"},
+    {"power-limit", &Model::power_limit_mw, 1, 100000000, "W"},
+    {"idle-power", &Model::idle_power_mw, 1, 100000000, "W"},
+    {"busy-power", &Model::busy_power_mw, 1, 100000000, "W"},
+    {"temperature", &Model::idle_temperature, 1000, 200, "C"},
+    {"busy-temperature", &Model::busy_temperature, 1000, 200, "C"},
+    {"slowdown-temperature", &Model::slowdown_temperature, 1000, 200, "C"},
+    {"sm-clock", &Model::sm_mhz, 1000, 100000, "MHz"},
+    {"memory-clock", &Model::memory_mhz, 1000, 100000, "MHz"},
     {"fans", &Model::fans, 1000, 8, ""},
     {"nvlinks", &Model::nvlinks, 1000, 18, ""},
-    {"pcie-generation", &Model::pcieGeneration, 1000, 9, ""},
-    {"pcie-width", &Model::pcieWidth, 1000, 32, ""},
+    {"pcie-generation", &Model::pcie_generation, 1000, 9, ""},
+    {"pcie-width", &Model::pcie_width, 1000, 32, ""},
 };
 constexpr const char* kMachineKeys[] = {"driver", "nvml", "cuda", "persistence"};
 constexpr const char* kGpuKeys[] = {"name",     "count",        "bus",         "numa",    "uuid",
@@ -141,7 +141,7 @@ constexpr const char* kGpuKeys[] = {"name",     "count",        "bus",         "
 constexpr size_t kAllGpuKeys = std::size(kGpuKeys) + std::size(kFigures);
 static_assert(kAllGpuKeys <= 64, "a bit for every key");
 
-const char* gpuKey(size_t number) {
+const char* gpu_key(size_t number) {
   return number < std::size(kGpuKeys) ? kGpuKeys[number] : kFigures[number - std::size(kGpuKeys)].key;
 }
 
@@ -156,15 +156,15 @@ class Parser {
       for (const char* c = text; c < last; ++c)
         if (static_cast<unsigned char>(*c) < ' ' && *c != '\t' && !(*c == '\r' && c + 1 == last))
           return fail("a control character; write plain text");
-      if (!parseLine(text, last)) return false;
+      if (!parse_line(text, last)) return false;
       text = newline ? newline + 1 : end;
     }
-    if (!finishGpu()) return false;
-    if (out_->gpuCount == 0) return fail("no GPU; add a line `[gpu]`, and `name = NVIDIA H200` below it");
-    if (!hasNvml_) {
+    if (!finish_gpu()) return false;
+    if (out_->gpu_count == 0) return fail("no GPU; add a line `[gpu]`, and `name = NVIDIA H200` below it");
+    if (!has_nvml_) {
       FileTexts& own = out_->texts;
-      snprintf(own.nvmlVersion, sizeof own.nvmlVersion, "%d.%s", out_->cudaVersion / 1000, out_->driverVersion);
-      out_->nvmlVersion = own.nvmlVersion;
+      snprintf(own.nvml_version, sizeof own.nvml_version, "%d.%s", out_->cuda_version / 1000, out_->driver_version);
+      out_->nvml_version = own.nvml_version;
     }
     return true;
   }
@@ -177,7 +177,8 @@ class Parser {
     Model model;
     char name[64];
     Gpu gpu;
-    bool hasMemory, isKnown, hasBus, hasUsed, hasInstances, hasInstanceUuid[kUnits - 1], hasInstanceMemory[kUnits - 1];
+    bool has_memory, is_known, has_bus, has_used, has_instances;
+    bool has_instance_uuid[kUnits - 1], has_instance_memory[kUnits - 1];
     char profiles[kUnits - 1][16];
     char graphics[kMaxGraphics][64];
   };
@@ -188,11 +189,11 @@ class Parser {
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    return failAt(line_, reason);
+    return fail_at(line_, reason);
   }
 
   // Both end up on a terminal.
-  bool failAt(unsigned line, const char* reason) {
+  bool fail_at(unsigned line, const char* reason) {
     error_->set("%.400s:%u: %s", path_, line, reason);
     for (char* c = error_->message; *c; ++c)
       if (static_cast<unsigned char>(*c) < ' ' || static_cast<unsigned char>(*c) >= 127) *c = '?';
@@ -204,10 +205,10 @@ class Parser {
   }
 
   // The line without spaces around it, as `key = value`.
-  bool parseLine(const char* text, const char* end) {
-    const auto isSpace = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
-    while (text < end && isSpace(*text)) ++text;
-    while (end > text && isSpace(end[-1])) --end;
+  bool parse_line(const char* text, const char* end) {
+    const auto is_space = [](char c) { return c == ' ' || c == '\t' || c == '\r'; };
+    while (text < end && is_space(*text)) ++text;
+    while (end > text && is_space(end[-1])) --end;
     if (text == end || *text == '#') return true;
     char saved[256];
     const auto length = static_cast<size_t>(end - text);
@@ -218,7 +219,7 @@ class Parser {
       if (*c == '\t') *c = ' ';
     if (*saved == '[') {
       if (strcmp(saved, "[gpu]") != 0) return fail("%.40s: the only section is [gpu]", saved);
-      return finishGpu() && beginGpu();
+      return finish_gpu() && begin_gpu();
     }
     char* equals = strchr(saved, '=');
     if (!equals) return fail("%.40s: expected `key = value`, `[gpu]`, or a comment that begins with #", saved);
@@ -229,45 +230,45 @@ class Parser {
     for (const char* c = value; *c; ++c)
       if (*c == '"' || *c == '\\' || static_cast<unsigned char>(*c) >= 127)
         return fail("%.40s: values are letters, digits and signs of ASCII, without quotes and backslashes", key);
-    return section_.line ? setGpu(key, value) : setMachine(key, value);
+    return section_.line ? set_gpu(key, value) : set_machine(key, value);
   }
 
   // Notes that a key of this section has been given.
-  bool takeOnce(const char* key, size_t number) {
+  bool take_once(const char* key, size_t number) {
     if (seen_ >> number & 1) return fail("%s is given twice; remove one", key);
     seen_ |= uint64_t{1} << number;
     return true;
   }
 
-  bool readSwitch(const char* key, const char* value, bool* out) {
+  bool read_switch(const char* key, const char* value, bool* out) {
     *out = strcmp(value, "on") == 0;
     return *out || strcmp(value, "off") == 0 || expected(key, value, "on or off");
   }
 
-  bool setMachine(const char* key, const char* value) {
+  bool set_machine(const char* key, const char* value) {
     size_t number = 0;
     while (number < std::size(kMachineKeys) && strcmp(key, kMachineKeys[number]) != 0) ++number;
     if (number == std::size(kMachineKeys))
       return fail("no key %.40s before the first [gpu]; there are driver, nvml, cuda and persistence", key);
-    if (!takeOnce(key, number)) return false;
+    if (!take_once(key, number)) return false;
     FileTexts& own = out_->texts;
-    if (strcmp(key, "persistence") == 0) return readSwitch(key, value, &out_->persistence);
+    if (strcmp(key, "persistence") == 0) return read_switch(key, value, &out_->persistence);
     if (strcmp(key, "cuda") == 0) {
       uint64_t thousandths;
       const char* rest;
-      if (!readNumber(value, &thousandths, &rest) || *rest || thousandths < 1000 || thousandths >= 1000000)
+      if (!read_number(value, &thousandths, &rest) || *rest || thousandths < 1000 || thousandths >= 1000000)
         return expected(key, value, "a version such as 12.8");
-      out_->cudaVersion = static_cast<int>(thousandths / 1000 * 1000 + thousandths % 1000 / 100 * 10);
+      out_->cuda_version = static_cast<int>(thousandths / 1000 * 1000 + thousandths % 1000 / 100 * 10);
       return true;
     }
     if (strspn(value, "0123456789.") != strlen(value)) return expected(key, value, "a version such as 570.124.06");
     if (strcmp(key, "nvml") == 0) {
-      hasNvml_ = true;
-      out_->nvmlVersion = own.nvmlVersion;
-      return copy(own.nvmlVersion, value) || expected(key, value, "a shorter version");
+      has_nvml_ = true;
+      out_->nvml_version = own.nvml_version;
+      return copy(own.nvml_version, value) || expected(key, value, "a shorter version");
     }
-    out_->driverVersion = own.driverVersion;
-    if (!copy(own.driverVersion, value)) return expected(key, value, "a shorter version");
+    out_->driver_version = own.driver_version;
+    if (!copy(own.driver_version, value)) return expected(key, value, "a shorter version");
     // Which functions it has depends on when it was released.
     const long major = strtol(value, nullptr, 10);
     const char* point = strchr(value, '.');
@@ -279,54 +280,54 @@ class Parser {
     return true;
   }
 
-  bool beginGpu() {
+  bool begin_gpu() {
     section_ = {};
     section_.line = line_;
     section_.count = 1;
-    section_.gpu.baseUsed = 0;
+    section_.gpu.base_used = 0;
     seen_ = 0;
     return true;
   }
 
-  bool setGpu(const char* key, char* value) {
+  bool set_gpu(const char* key, char* value) {
     size_t number = 0;
-    while (number < kAllGpuKeys && strcmp(key, gpuKey(number)) != 0) ++number;
+    while (number < kAllGpuKeys && strcmp(key, gpu_key(number)) != 0) ++number;
     if (number == kAllGpuKeys) {
       char known[600] = "";
       size_t at = 0;
       for (size_t i = 0; i < kAllGpuKeys && at < sizeof known; ++i)
-        at += static_cast<size_t>(snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", gpuKey(i)));
+        at += static_cast<size_t>(snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", gpu_key(i)));
       return fail("a [gpu] has no key %.40s; there are %s", key, known);
     }
-    const bool isRepeatable = strcmp(key, "instance") == 0 || strcmp(key, "graphics") == 0;
-    if (!isRepeatable && !takeOnce(key, number)) return false;
+    const bool is_repeatable = strcmp(key, "instance") == 0 || strcmp(key, "graphics") == 0;
+    if (!is_repeatable && !take_once(key, number)) return false;
     const Figure* figure = number < std::size(kGpuKeys) ? nullptr : &kFigures[number - std::size(kGpuKeys)];
-    const bool isName = strcmp(key, "name") == 0;
-    if (!isName && !section_.name[0])
+    const bool is_name = strcmp(key, "name") == 0;
+    if (!is_name && !section_.name[0])
       return fail("a [gpu] begins with its name: put a line `name = NVIDIA H200` first");
-    if (isName) return setName(value);
-    if (figure) return setFigure(*figure, value);
-    if (strcmp(key, "bus") == 0) return setBus(value);
-    if (strcmp(key, "instance") == 0) return addInstanceLine(value);
-    if (strcmp(key, "graphics") == 0) return addGraphicsLine(value);
-    if (strcmp(key, "unsupported") == 0) return setUnsupported(value);
-    return setOther(key, value);
+    if (is_name) return set_name(value);
+    if (figure) return set_figure(*figure, value);
+    if (strcmp(key, "bus") == 0) return set_bus(value);
+    if (strcmp(key, "instance") == 0) return add_instance_line(value);
+    if (strcmp(key, "graphics") == 0) return add_graphics_line(value);
+    if (strcmp(key, "unsupported") == 0) return set_unsupported(value);
+    return set_other(key, value);
   }
 
-  bool setName(const char* value) {
+  bool set_name(const char* value) {
     if (!copy(section_.name, value)) return expected("name", value, "a name of at most 63 characters");
-    const Model* known = findModel(value);
-    section_.isKnown = known != nullptr;
-    section_.model = known ? *known : *findModel("Simulated GPU");
+    const Model* known = find_model(value);
+    section_.is_known = known != nullptr;
+    section_.model = known ? *known : *find_model("Simulated GPU");
     section_.gpu.model = &section_.model;
     return true;
   }
 
-  bool setFigure(const Figure& figure, const char* value) {
+  bool set_figure(const Figure& figure, const char* value) {
     uint64_t thousandths;
     const char* unit;
-    const bool isNumber = readNumber(value, &thousandths, &unit) && (!*unit || strcmp(unit, figure.unit) == 0);
-    if (!isNumber || thousandths % figure.divisor || thousandths / figure.divisor > figure.most) {
+    const bool is_number = read_number(value, &thousandths, &unit) && (!*unit || strcmp(unit, figure.unit) == 0);
+    if (!is_number || thousandths % figure.divisor || thousandths / figure.divisor > figure.most) {
       char what[64];
       const uint32_t most = static_cast<uint32_t>(uint64_t{figure.most} * figure.divisor / 1000);
       snprintf(what, sizeof what, "a number up to %u%s%s", most, *figure.unit ? " " : "", figure.unit);
@@ -336,7 +337,7 @@ class Parser {
     return true;
   }
 
-  bool setBus(const char* value) {
+  bool set_bus(const char* value) {
     unsigned domain, bus, slot;
     char function;
     int length = 0;
@@ -348,116 +349,116 @@ class Parser {
     section_.gpu.domain = domain;
     section_.gpu.bus = bus;
     section_.gpu.slot = slot;
-    section_.hasBus = true;
+    section_.has_bus = true;
     return true;
   }
 
-  bool readMemory(const char* key, const char* value, uint32_t least, uint32_t* mebibytes) {
+  bool read_memory(const char* key, const char* value, uint32_t least, uint32_t* mebibytes) {
     uint64_t bytes;
-    if (!readSize(value, &bytes) || bytes % kMiB || bytes < least * kMiB)
+    if (!read_size(value, &bytes) || bytes % kMiB || bytes < least * kMiB)
       return expected(key, value, "whole MiB, as in 80GiB or 143771 MiB");
     *mebibytes = static_cast<uint32_t>(bytes / kMiB);
     return true;
   }
 
-  bool setOther(const char* key, const char* value) {
+  bool set_other(const char* key, const char* value) {
     Gpu& gpu = section_.gpu;
     const auto is = [&](const char* other) { return strcmp(key, other) == 0; };
     if (is("memory")) {
-      section_.hasMemory = true;
-      return readMemory(key, value, 64, &section_.model.memoryMiB);
+      section_.has_memory = true;
+      return read_memory(key, value, 64, &section_.model.memory_mib);
     }
-    if (is("reserved")) return readMemory(key, value, 0, &section_.model.reservedMiB);
+    if (is("reserved")) return read_memory(key, value, 0, &section_.model.reserved_mib);
     if (is("used")) {
-      section_.hasUsed = true;
-      return readSize(value, &gpu.baseUsed) || expected(key, value, "a size, as in 4MiB");
+      section_.has_used = true;
+      return read_size(value, &gpu.base_used) || expected(key, value, "a size, as in 4MiB");
     }
     if (is("count"))
-      return (readCount(value, kMaxGpus, &section_.count) && section_.count > 0) ||
+      return (read_count(value, kMaxGpus, &section_.count) && section_.count > 0) ||
              expected(key, value, "how many such GPUs there are, 1 to 64");
-    if (is("numa")) return readCount(value, 63, &gpu.numaNode) || expected(key, value, "a NUMA node, 0 to 63");
+    if (is("numa")) return read_count(value, 63, &gpu.numa_node) || expected(key, value, "a NUMA node, 0 to 63");
     if (is("uuid"))
-      return (isUuid(value, "GPU-") && copy(gpu.uuid, value)) ||
+      return (is_uuid(value, "GPU-") && copy(gpu.uuid, value)) ||
              expected(key, value, "GPU-00000000-0000-4000-8000-000000000000 with digits of its own");
-    if (is("display")) return readSwitch(key, value, &gpu.display);
+    if (is("display")) return read_switch(key, value, &gpu.display);
     if (is("mig")) {
       if (strcmp(value, "none") == 0) {
-        section_.model.migProfiles[0] = nullptr;
+        section_.model.mig_profiles[0] = nullptr;
         return true;
       }
-      if (!readSwitch(key, value, &gpu.mig)) return false;
-      return !gpu.mig || gpu.canMig() || fail("mig = on: %s has no MIG", section_.name);
+      if (!read_switch(key, value, &gpu.mig)) return false;
+      return !gpu.mig || gpu.can_mig() || fail("mig = on: %s has no MIG", section_.name);
     }
     constexpr const char* kModes[] = {"default", "exclusive-thread", "prohibited", "exclusive-process"};
     for (uint32_t mode = 0; mode < std::size(kModes); ++mode)
       if (strcmp(value, kModes[mode]) == 0) {
-        gpu.computeMode = mode;
+        gpu.compute_mode = mode;
         return true;
       }
     return expected(key, value, "default, exclusive-process, exclusive-thread or prohibited");
   }
 
   // "0 3g.40gb 2:0", and its UUID and its memory, if they aren't the usual ones; "none" for a GPU without any.
-  bool addInstanceLine(char* value) {
-    if (strcmp(value, "none") == 0) return section_.hasInstances = true;
+  bool add_instance_line(char* value) {
+    if (strcmp(value, "none") == 0) return section_.has_instances = true;
     const char* what = "PLACE PROFILE ID:ID [MIG-UUID] [MEMORY], as in 0 3g.40gb 2:0";
     char shown[128];
     if (!copy(shown, value)) return expected("instance", "...", what);
-    uint32_t place, gpuInstance, computeInstance;
-    if (!readCount(takeWord(&value), kUnits - 2, &place)) return expected("instance", shown, what);
+    uint32_t place, gpu_instance, compute_instance;
+    if (!read_count(take_word(&value), kUnits - 2, &place)) return expected("instance", shown, what);
     MigInstance& instance = section_.gpu.instances[place];
     if (instance.present) return fail("instance %u is given twice; remove one", place);
-    const char* profile = takeWord(&value);
+    const char* profile = take_word(&value);
     // The slices of the GPU instance, of "1c.3g.40gb", too.
     const char* slices = strchr(profile, 'g');
     if (!slices || slices == profile || slices[-1] < '1' || slices[-1] > '7' || slices[1] != '.' ||
         !copy(section_.profiles[place], profile))
       return expected("instance", shown, what);
-    char* ids = takeWord(&value);
+    char* ids = take_word(&value);
     char* colon = strchr(ids, ':');
     if (!colon) return expected("instance", shown, what);
     *colon = 0;
-    if (!readCount(ids, 999, &gpuInstance) || !readCount(colon + 1, 999, &computeInstance))
+    if (!read_count(ids, 999, &gpu_instance) || !read_count(colon + 1, 999, &compute_instance))
       return expected("instance", shown, what);
     if (*value == 'M') {
-      const char* uuid = takeWord(&value);
-      section_.hasInstanceUuid[place] = isUuid(uuid, "MIG-") && copy(instance.uuid, uuid);
-      if (!section_.hasInstanceUuid[place]) return expected("instance", shown, what);
+      const char* uuid = take_word(&value);
+      section_.has_instance_uuid[place] = is_uuid(uuid, "MIG-") && copy(instance.uuid, uuid);
+      if (!section_.has_instance_uuid[place]) return expected("instance", shown, what);
     }
     if (*value) {
-      section_.hasInstanceMemory[place] = true;
-      if (!readSize(value, &instance.memory) || instance.memory < kMiB) return expected("instance", shown, what);
+      section_.has_instance_memory[place] = true;
+      if (!read_size(value, &instance.memory) || instance.memory < kMiB) return expected("instance", shown, what);
     }
     instance.present = true;
     instance.slices = static_cast<uint32_t>(slices[-1] - '0');
-    instance.gpuInstanceId = gpuInstance;
-    instance.computeInstanceId = computeInstance;
-    section_.hasInstances = true;
+    instance.gpu_instance_id = gpu_instance;
+    instance.compute_instance_id = compute_instance;
+    section_.has_instances = true;
     return true;
   }
 
   // "182 MiB", or with a name behind it: "182 MiB /usr/bin/gnome-shell".
-  bool addGraphicsLine(char* value) {
+  bool add_graphics_line(char* value) {
     Gpu& gpu = section_.gpu;
-    if (gpu.graphicsCount == kMaxGraphics) return fail("more than %u lines `graphics`; remove one", kMaxGraphics);
+    if (gpu.graphics_count == kMaxGraphics) return fail("more than %u lines `graphics`; remove one", kMaxGraphics);
     char* name = strchr(value, '/');
     if (name && name > value) {
-      if (!copy(section_.graphics[gpu.graphicsCount], name)) return expected("graphics", value, "a shorter name");
+      if (!copy(section_.graphics[gpu.graphics_count], name)) return expected("graphics", value, "a shorter name");
       char* end = name;
       while (end > value && end[-1] == ' ') --end;
       *end = 0;
     } else {
-      copy(section_.graphics[gpu.graphicsCount], "/usr/lib/xorg/Xorg");
+      copy(section_.graphics[gpu.graphics_count], "/usr/lib/xorg/Xorg");
     }
     uint32_t mebibytes = 0;
-    if (!readMemory("graphics", value, 0, &mebibytes)) return false;
-    gpu.graphics[gpu.graphicsCount].pid = kFirstMadeUpPid + gpu.graphicsCount;
-    gpu.graphics[gpu.graphicsCount].memoryMiB = mebibytes;
-    ++gpu.graphicsCount;
+    if (!read_memory("graphics", value, 0, &mebibytes)) return false;
+    gpu.graphics[gpu.graphics_count].pid = kFirstMadeUpPid + gpu.graphics_count;
+    gpu.graphics[gpu.graphics_count].memory_mib = mebibytes;
+    ++gpu.graphics_count;
     return true;
   }
 
-  bool setUnsupported(char* value) {
+  bool set_unsupported(char* value) {
     for (char* rest = value; *rest;) {
       char* word = rest;
       rest += strcspn(rest, ",");
@@ -467,95 +468,96 @@ class Parser {
       unsigned call = 0;
       while (call < kCalls && strcmp(word, kCallNames[call]) != 0) ++call;
       if (call == kCalls) return fail("unsupported: no call %.40s; `gpu-owner simulate --help` lists the calls", word);
-      section_.gpu.unsupported |= callBit(call);
+      section_.gpu.unsupported |= call_bit(call);
     }
     return true;
   }
 
   // Checks that need the whole section; makes its GPUs.
-  bool finishGpu() {
+  bool finish_gpu() {
     Section& section = section_;
     if (!section.line) return true;
     const unsigned line = section.line;
-    if (!section.name[0]) return failAt(line, "this [gpu] has no name; add a line `name = NVIDIA H200`");
-    if (!section.isKnown && !section.hasMemory) {
+    if (!section.name[0]) return fail_at(line, "this [gpu] has no name; add a line `name = NVIDIA H200`");
+    if (!section.is_known && !section.has_memory) {
       char reason[160];
       snprintf(reason, sizeof reason, "no model %s is known; give its memory, as in `memory = 80GiB`", section.name);
-      return failAt(line, reason);
+      return fail_at(line, reason);
     }
-    if (section.count > 1 && (section.hasBus || section.gpu.uuid[0] || section.hasInstances))
-      return failAt(line, "bus, uuid and instance are those of one GPU: leave out `count`, and write a [gpu] for each");
-    if (section.count > kMaxGpus - out_->gpuCount) return failAt(line, "more than 64 GPUs; remove some");
-    if (section.hasInstances && !section.gpu.canMig()) return failAt(line, "it has instances, but no MIG");
+    if (section.count > 1 && (section.has_bus || section.gpu.uuid[0] || section.has_instances))
+      return fail_at(line,
+                     "bus, uuid and instance are those of one GPU: leave out `count`, and write a [gpu] for each");
+    if (section.count > kMaxGpus - out_->gpu_count) return fail_at(line, "more than 64 GPUs; remove some");
+    if (section.has_instances && !section.gpu.can_mig()) return fail_at(line, "it has instances, but no MIG");
     for (const MigInstance& instance : section.gpu.instances)
-      if (instance.memory > section.gpu.total()) return failAt(line, "an instance has more memory than its GPU");
+      if (instance.memory > section.gpu.total()) return fail_at(line, "an instance has more memory than its GPU");
     Model& model = section.model;
-    if (model.reservedMiB >= model.memoryMiB ||
-        section.gpu.baseUsed > (uint64_t{model.memoryMiB} - model.reservedMiB) * kMiB)
-      return failAt(line, "less memory than is reserved and used; correct `memory`, `reserved` or `used`");
+    if (model.reserved_mib >= model.memory_mib ||
+        section.gpu.base_used > (uint64_t{model.memory_mib} - model.reserved_mib) * kMiB)
+      return fail_at(line, "less memory than is reserved and used; correct `memory`, `reserved` or `used`");
     // Figures that nobody gave follow those that were given.
-    model.lowestPowerLimitMw = std::min(model.lowestPowerLimitMw, model.powerLimitMw);
-    model.highestPowerLimitMw = std::max(model.highestPowerLimitMw, model.powerLimitMw);
-    model.busyPowerMw = std::min(model.busyPowerMw, model.powerLimitMw);
-    model.busySmMhz = std::min(model.busySmMhz, model.smMhz);
-    model.idleSmMhz = std::min(model.idleSmMhz, model.smMhz);
-    model.idleMemoryMhz = std::min(model.idleMemoryMhz, model.memoryMhz);
+    model.lowest_power_limit_mw = std::min(model.lowest_power_limit_mw, model.power_limit_mw);
+    model.highest_power_limit_mw = std::max(model.highest_power_limit_mw, model.power_limit_mw);
+    model.busy_power_mw = std::min(model.busy_power_mw, model.power_limit_mw);
+    model.busy_sm_mhz = std::min(model.busy_sm_mhz, model.sm_mhz);
+    model.idle_sm_mhz = std::min(model.idle_sm_mhz, model.sm_mhz);
+    model.idle_memory_mhz = std::min(model.idle_memory_mhz, model.memory_mhz);
     for (uint32_t i = 0; i < section.count; ++i)
-      if (!makeGpu()) return false;
+      if (!make_gpu()) return false;
     section.line = 0;
     return true;
   }
 
-  bool makeGpu() {
+  bool make_gpu() {
     const Section& section = section_;
     const Gpu& wanted = section.gpu;
-    const uint32_t index = out_->gpuCount;
+    const uint32_t index = out_->gpu_count;
     const Gpu* before = index ? &out_->gpus[index - 1] : nullptr;
     FileTexts& own = out_->texts;
     memcpy(own.names[index], section.name, sizeof section.name);
     own.models[index] = section.model;
     own.models[index].name = own.names[index];
-    const uint32_t domain = section.hasBus ? wanted.domain : before ? before->domain : 0;
-    const uint32_t bus = section.hasBus ? wanted.bus : before ? before->bus + 1 : 1;
-    const uint32_t slot = section.hasBus ? wanted.slot : 0;
-    const auto place = [](uint64_t inDomain, uint64_t onBus, uint64_t inSlot) {
-      return inDomain << 32 | onBus << 8 | inSlot;
+    const uint32_t domain = section.has_bus ? wanted.domain : before ? before->domain : 0;
+    const uint32_t bus = section.has_bus ? wanted.bus : before ? before->bus + 1 : 1;
+    const uint32_t slot = section.has_bus ? wanted.slot : 0;
+    const auto place = [](uint64_t in_domain, uint64_t on_bus, uint64_t in_slot) {
+      return in_domain << 32 | on_bus << 8 | in_slot;
     };
     if (bus > 255 || (before && place(domain, bus, slot) <= place(before->domain, before->bus, before->slot)))
-      return failAt(section.line, "GPUs stand in the order of their buses, each on one of its own; correct `bus`");
-    Gpu& gpu = addGpu(out_, own.models[index], bus);
+      return fail_at(section.line, "GPUs stand in the order of their buses, each on one of its own; correct `bus`");
+    Gpu& gpu = add_gpu(out_, own.models[index], bus);
     gpu.domain = domain;
     gpu.slot = slot;
-    gpu.numaNode = wanted.numaNode;
-    if (section.hasUsed) gpu.baseUsed = wanted.baseUsed;
+    gpu.numa_node = wanted.numa_node;
+    if (section.has_used) gpu.base_used = wanted.base_used;
     gpu.display = wanted.display;
     gpu.mig = wanted.mig;
-    gpu.computeMode = wanted.computeMode;
+    gpu.compute_mode = wanted.compute_mode;
     gpu.unsupported = wanted.unsupported;
     if (wanted.uuid[0]) memcpy(gpu.uuid, wanted.uuid, sizeof gpu.uuid);
-    gpu.graphicsCount = wanted.graphicsCount;
-    gpu.graphicsAlways = !gpu.display;
+    gpu.graphics_count = wanted.graphics_count;
+    gpu.graphics_always = !gpu.display;
     memcpy(own.graphics[index], section.graphics, sizeof section.graphics);
-    for (uint32_t i = 0; i < gpu.graphicsCount; ++i) {
+    for (uint32_t i = 0; i < gpu.graphics_count; ++i) {
       gpu.graphics[i] = wanted.graphics[i];
       gpu.graphics[i].name = own.graphics[index][i];
     }
-    if (section.hasInstances) makeInstances(index);
+    if (section.has_instances) make_instances(index);
     return true;
   }
 
-  void makeInstances(uint32_t index) {
+  void make_instances(uint32_t index) {
     FileTexts& own = out_->texts;
     memcpy(own.profiles[index], section_.profiles, sizeof section_.profiles);
     for (uint32_t place = 0; place < kUnits - 1; ++place) {
       const MigInstance& wanted = section_.gpu.instances[place];
       out_->gpus[index].instances[place].present = false;
       if (!wanted.present) continue;
-      MigInstance& instance = addInstance(out_, index, place, wanted.slices, wanted.gpuInstanceId);
-      instance.computeInstanceId = wanted.computeInstanceId;
+      MigInstance& instance = add_instance(out_, index, place, wanted.slices, wanted.gpu_instance_id);
+      instance.compute_instance_id = wanted.compute_instance_id;
       instance.profile = own.profiles[index][place];
-      if (section_.hasInstanceUuid[place]) memcpy(instance.uuid, wanted.uuid, sizeof instance.uuid);
-      if (section_.hasInstanceMemory[place]) instance.memory = wanted.memory;
+      if (section_.has_instance_uuid[place]) memcpy(instance.uuid, wanted.uuid, sizeof instance.uuid);
+      if (section_.has_instance_memory[place]) instance.memory = wanted.memory;
     }
   }
 
@@ -564,12 +566,12 @@ class Parser {
   Error* error_;
   unsigned line_ = 0;
   uint64_t seen_ = 0;
-  bool hasNvml_ = false;
+  bool has_nvml_ = false;
   Section section_ = {};
 };
 
 // "my server.conf" is "my-server".
-void baseName(const char* path, char (&out)[48]) {
+void base_name(const char* path, char (&out)[48]) {
   const char* slash = strrchr(path, '/');
   const char* name = slash ? slash + 1 : path;
   const char* point = strrchr(name, '.');
@@ -577,28 +579,28 @@ void baseName(const char* path, char (&out)[48]) {
   size_t at = 0;
   for (; at < length && at < sizeof out - 1; ++at) {
     const char c = name[at];
-    const bool isPlain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-    out[at] = isPlain || (at > 0 && c == '.') ? c : '-';
+    const bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+    out[at] = is_plain || (at > 0 && c == '.') ? c : '-';
   }
   out[at] = 0;
 }
 
 }  // namespace
 
-bool parseMachineFile(const char* path, const char* text, size_t size, MachineDescription* out, Error* error) {
+bool parse_machine_file(const char* path, const char* text, size_t size, MachineDescription* out, Error* error) {
   uint32_t hash = 0x811c9dc5;  // FNV-1a
   for (size_t i = 0; i < size; ++i) hash = (hash ^ static_cast<unsigned char>(text[i])) * 0x01000193;
   char base[48];
-  baseName(path, base);
+  base_name(path, base);
   // UUIDs are made from the name that it has meanwhile: they stay the same when the file is edited.
-  beginMachine(base, out);
+  begin_machine(base, out);
   out->wsl = strncmp(base, "wsl", 3) == 0;  // as lib/gpus/containers.ts has it
   if (!Parser(path, out, error).parse(text, text + size)) return false;
   snprintf(out->name, sizeof out->name, "%s-%08x", base, hash);
   return true;
 }
 
-bool describeMachineFile(const char* path, MachineDescription* out, Error* error) {
+bool describe_machine_file(const char* path, MachineDescription* out, Error* error) {
   const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat facts;
   if (file < 0 || fstat(file, &facts) != 0) {
@@ -616,7 +618,7 @@ bool describeMachineFile(const char* path, MachineDescription* out, Error* error
   const ssize_t size = text ? read(file, text, kMaxFileSize) : -1;
   const int reason = errno;
   close(file);
-  const bool described = size >= 0 ? parseMachineFile(path, text, static_cast<size_t>(size), out, error)
+  const bool described = size >= 0 ? parse_machine_file(path, text, static_cast<size_t>(size), out, error)
                                    : error->set("GPU_OWNER_SIMULATE=%.400s cannot be read: %s", path, strerror(reason));
   free(text);
   return described;

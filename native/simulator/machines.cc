@@ -140,13 +140,13 @@ uint64_t mix(uint64_t x) {  // splitmix64
   return x ^ (x >> 31);
 }
 
-uint64_t hashOf(const char* text) {  // FNV-1a
+uint64_t hash_of(const char* text) {  // FNV-1a
   uint64_t hash = 0xcbf29ce484222325;
   for (; *text; ++text) hash = (hash ^ static_cast<unsigned char>(*text)) * 0x100000001b3;
   return hash;
 }
 
-void makeUuid(char (&out)[48], const char* prefix, uint64_t seed) {
+void make_uuid(char (&out)[48], const char* prefix, uint64_t seed) {
   const uint64_t a = mix(seed), b = mix(seed + 0x5851f42d4c957f2d);
   snprintf(out, sizeof out, "%s-%08x-%04x-4%03x-%04x-%012llx", prefix, static_cast<unsigned>(a >> 32),
            static_cast<unsigned>(a >> 16 & 0xffff), static_cast<unsigned>(a & 0xfff),
@@ -156,11 +156,11 @@ void makeUuid(char (&out)[48], const char* prefix, uint64_t seed) {
 enum class Layout { Mixed, Sevenths };
 
 // Instance ids as drivers give them out: by profile and placement, with gaps.
-void addInstances(MachineDescription* machine, uint32_t index, Layout layout) {
+void add_instances(MachineDescription* machine, uint32_t index, Layout layout) {
   Gpu& gpu = machine->gpus[index];
   for (MigInstance& instance : gpu.instances) instance.present = false;
-  if (!gpu.canMig()) return;
-  const auto add = [&](uint32_t at, uint32_t slices, uint32_t id) { addInstance(machine, index, at, slices, id); };
+  if (!gpu.can_mig()) return;
+  const auto add = [&](uint32_t at, uint32_t slices, uint32_t id) { add_instance(machine, index, at, slices, id); };
   if (layout == Layout::Sevenths) {
     for (uint32_t i = 0; i < kUnits - 1; ++i) add(i, 1, 7 + i);
     return;
@@ -171,89 +171,89 @@ void addInstances(MachineDescription* machine, uint32_t index, Layout layout) {
   add(4, 1, 10);
 }
 
-void addServer(MachineDescription* machine, const Model& model, uint32_t count) {
+void add_server(MachineDescription* machine, const Model& model, uint32_t count) {
   // Numbered in the order of the bus; of sixteen, two sit close together each time.
   const uint32_t together = (count + 7) / 8;
   for (uint32_t i = 0; i < count; ++i)
-    addGpu(machine, model, kServerBuses[i / together] + i % together * 2).numaNode = i < (count + 1) / 2 ? 0 : 1;
+    add_gpu(machine, model, kServerBuses[i / together] + i % together * 2).numa_node = i < (count + 1) / 2 ? 0 : 1;
 }
 
-void addDesktop(Gpu& gpu, uint32_t xorg, uint32_t shell, const char* application, uint32_t memoryMiB) {
+void add_desktop(Gpu& gpu, uint32_t xorg, uint32_t shell, const char* application, uint32_t memory_mib) {
   gpu.display = true;
-  gpu.baseUsed = 12 * kMiB;
-  gpu.graphicsCount = 0;
-  gpu.graphics[gpu.graphicsCount++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, xorg};
-  gpu.graphics[gpu.graphicsCount++] = {"/usr/bin/gnome-shell", kFirstMadeUpPid + 1, shell};
-  gpu.graphics[gpu.graphicsCount++] = {application, kFirstMadeUpPid + 2, memoryMiB};
+  gpu.base_used = 12 * kMiB;
+  gpu.graphics_count = 0;
+  gpu.graphics[gpu.graphics_count++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, xorg};
+  gpu.graphics[gpu.graphics_count++] = {"/usr/bin/gnome-shell", kFirstMadeUpPid + 1, shell};
+  gpu.graphics[gpu.graphics_count++] = {application, kFirstMadeUpPid + 2, memory_mib};
 }
 
 void driver(MachineDescription* machine, const char* version, const char* nvml, int cuda, Symbols symbols) {
-  machine->driverVersion = version;
-  machine->nvmlVersion = nvml;
-  machine->cudaVersion = cuda;
+  machine->driver_version = version;
+  machine->nvml_version = nvml;
+  machine->cuda_version = cuda;
   machine->symbols = symbols;
 }
 
-bool describePlain(const char* name, MachineDescription* machine) {
+bool describe_plain(const char* name, MachineDescription* machine) {
   const size_t length = strlen(name);
   if (length < 1 || length > 2 || name[0] < '1' || strspn(name, "0123456789") != length) return false;
   const uint32_t count = static_cast<uint32_t>(atoi(name));
   if (count > kMaxGpus) return false;
   for (uint32_t i = 0; i < count; ++i) {
-    Gpu& gpu = addGpu(machine, kSimulated, i + 1);
-    gpu.baseUsed = 0;
-    gpu.numaNode = i < (count + 1) / 2 ? 0 : 1;
+    Gpu& gpu = add_gpu(machine, kSimulated, i + 1);
+    gpu.base_used = 0;
+    gpu.numa_node = i < (count + 1) / 2 ? 0 : 1;
     snprintf(gpu.uuid, sizeof gpu.uuid, "GPU-00000000-0000-4000-8000-%012x", i);
   }
   return true;
 }
 
-bool describeNamed(const char* name, MachineDescription* machine) {
+bool describe_named(const char* name, MachineDescription* machine) {
   const auto is = [&](const char* other) { return strcmp(name, other) == 0; };
   if (is("h200x8")) {
     driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::Current);
-    addServer(machine, kH200, 8);
+    add_server(machine, kH200, 8);
   } else if (is("h200x16")) {
     driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::Current);
-    addServer(machine, kH200, 16);
+    add_server(machine, kH200, 16);
   } else if (is("a100x4-mig")) {
-    addServer(machine, kA100, 4);
+    add_server(machine, kA100, 4);
     machine->gpus[0].mig = machine->gpus[1].mig = true;
-    addInstances(machine, 1, Layout::Sevenths);
+    add_instances(machine, 1, Layout::Sevenths);
   } else if (is("rtx4090x2-display")) {
-    addDesktop(addGpu(machine, kRtx4090, 0x01), 182, 64, "/usr/lib/firefox/firefox", 211);
-    Gpu& second = addGpu(machine, kRtx4090, 0x41);
-    second.graphics[0].memoryMiB = 4;
-    second.graphicsAlways = true;
+    add_desktop(add_gpu(machine, kRtx4090, 0x01), 182, 64, "/usr/lib/firefox/firefox", 211);
+    Gpu& second = add_gpu(machine, kRtx4090, 0x41);
+    second.graphics[0].memory_mib = 4;
+    second.graphics_always = true;
     machine->persistence = false;
   } else if (is("workstation")) {
-    addDesktop(addGpu(machine, kRtxA4000, 0x65), 354, 118, "/opt/google/chrome/chrome", 240);
+    add_desktop(add_gpu(machine, kRtxA4000, 0x65), 354, 118, "/opt/google/chrome/chrome", 240);
     machine->persistence = false;
   } else if (is("old-driver")) {
     driver(machine, "470.256.02", "11.470.256.02", 11040, Symbols::Old);
-    addServer(machine, kV100, 4);
+    add_server(machine, kV100, 4);
   } else if (is("oldest-driver")) {
     driver(machine, "440.118.02", "10.440.118.02", 10020, Symbols::Oldest);
-    addServer(machine, kK80, 2);
+    add_server(machine, kK80, 2);
   } else if (is("early-r535")) {
     driver(machine, "535.54.03", "12.535.54.03", 12020, Symbols::EarlyR535);
-    addServer(machine, kA100, 4);
+    add_server(machine, kA100, 4);
   } else if (is("mixed")) {
-    addGpu(machine, kT400, 0x17);
-    addGpu(machine, kRtx4090, 0x65);
-    addGpu(machine, kA100Pcie, 0xb3).numaNode = 1;
+    add_gpu(machine, kT400, 0x17);
+    add_gpu(machine, kRtx4090, 0x65);
+    add_gpu(machine, kA100Pcie, 0xb3).numa_node = 1;
   } else if (is("wsl")) {
     driver(machine, "576.02", "12.576.02", 12090, Symbols::Current);
     machine->wsl = true;
     machine->persistence = false;
-    Gpu& gpu = addGpu(machine, kRtx4080, 0x01);
-    gpu.baseUsed = 1126 * kMiB;  // Windows' desktop and a browser, which nobody in here sees
+    Gpu& gpu = add_gpu(machine, kRtx4080, 0x01);
+    gpu.base_used = 1126 * kMiB;  // Windows' desktop and a browser, which nobody in here sees
     gpu.display = true;
-    gpu.graphicsCount = 0;
+    gpu.graphics_count = 0;
   } else if (is("jetson")) {
     driver(machine, "540.4.0", "12.540.4.0", 12060, Symbols::Current);
     machine->integrated = true;
-    addGpu(machine, kOrin, 0x00).graphicsCount = 0;
+    add_gpu(machine, kOrin, 0x00).graphics_count = 0;
   } else {
     return false;
   }
@@ -262,28 +262,28 @@ bool describeNamed(const char* name, MachineDescription* machine) {
 
 }  // namespace
 
-MigInstance& addInstance(MachineDescription* machine, uint32_t index, uint32_t place, uint32_t slices, uint32_t id) {
+MigInstance& add_instance(MachineDescription* machine, uint32_t index, uint32_t place, uint32_t slices, uint32_t id) {
   const Gpu& gpu = machine->gpus[index];
   MigInstance& instance = machine->gpus[index].instances[place];
   instance.present = true;
   instance.slices = slices;
-  instance.profile = slices <= 3 ? gpu.model->migProfiles[slices - 1] : "";
-  instance.gpuInstanceId = id;
-  instance.computeInstanceId = 0;
+  instance.profile = slices <= 3 ? gpu.model->mig_profiles[slices - 1] : "";
+  instance.gpu_instance_id = id;
+  instance.compute_instance_id = 0;
   instance.memory = gpu.total() / 8 * (slices == 3 || slices == 7 ? slices + 1 : slices);
-  makeUuid(instance.uuid, "MIG", mix(hashOf(machine->name) + index) + place);
+  make_uuid(instance.uuid, "MIG", mix(hash_of(machine->name) + index) + place);
   return instance;
 }
 
-Gpu& addGpu(MachineDescription* machine, const Model& model, uint32_t bus) {
-  const uint32_t index = machine->gpuCount++;
+Gpu& add_gpu(MachineDescription* machine, const Model& model, uint32_t bus) {
+  const uint32_t index = machine->gpu_count++;
   Gpu& gpu = machine->gpus[index];
   gpu.model = &model;
   gpu.bus = bus;
-  gpu.baseUsed = 4 * kMiB;
-  makeUuid(gpu.uuid, "GPU", hashOf(machine->name) + index);
-  addInstances(machine, index, Layout::Mixed);
-  gpu.graphics[gpu.graphicsCount++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
+  gpu.base_used = 4 * kMiB;
+  make_uuid(gpu.uuid, "GPU", hash_of(machine->name) + index);
+  add_instances(machine, index, Layout::Mixed);
+  gpu.graphics[gpu.graphics_count++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
   return gpu;
 }
 
@@ -302,42 +302,42 @@ const NamedMachine kNamedMachines[] = {
 };
 const size_t kNamedMachineCount = sizeof(kNamedMachines) / sizeof(kNamedMachines[0]);
 
-const Architecture& architectureOf(const Model& model) {
+const Architecture& architecture_of(const Model& model) {
   const Architecture* found = kArchitectures;
   for (const Architecture& each : kArchitectures)
-    if (each.computeCapability <= model.computeCapability) found = &each;
+    if (each.compute_capability <= model.compute_capability) found = &each;
   return *found;
 }
 
-const Model* findModel(const char* name) {
+const Model* find_model(const char* name) {
   for (const Model* model :
        {&kSimulated, &kH200, &kA100, &kA100Pcie, &kRtx4090, &kRtx4080, &kRtxA4000, &kT400, &kOrin, &kV100, &kK80})
     if (strcmp(model->name, name) == 0) return model;
   return nullptr;
 }
 
-void beginMachine(const char* name, MachineDescription* out) {
+void begin_machine(const char* name, MachineDescription* out) {
   memset(static_cast<void*>(out), 0, sizeof *out);
   snprintf(out->name, sizeof out->name, "%s", name);
   driver(out, "580.65.06", "13.580.65.06", 13000, Symbols::Current);
   out->persistence = true;
 }
 
-bool describeMachine(const char* name, MachineDescription* out) {
-  beginMachine(name, out);
-  return describePlain(name, out) || describeNamed(name, out);
+bool describe_machine(const char* name, MachineDescription* out) {
+  begin_machine(name, out);
+  return describe_plain(name, out) || describe_named(name, out);
 }
 
-void listMachineNames(char* out, size_t size) {
+void list_machine_names(char* out, size_t size) {
   size_t at = 0;
   out[0] = 0;
   for (size_t i = 0; i < kNamedMachineCount && at < size; ++i)
     at += static_cast<size_t>(snprintf(out + at, size - at, "%s%s", i ? ", " : "", kNamedMachines[i].name));
 }
 
-const char* graphicsProcessName(const MachineDescription& machine, uint32_t pid) {
-  for (uint32_t g = 0; g < machine.gpuCount; ++g)
-    for (uint32_t i = 0; i < machine.gpus[g].graphicsCount; ++i)
+const char* graphics_process_name(const MachineDescription& machine, uint32_t pid) {
+  for (uint32_t g = 0; g < machine.gpu_count; ++g)
+    for (uint32_t i = 0; i < machine.gpus[g].graphics_count; ++i)
       if (machine.gpus[g].graphics[i].pid == pid) return machine.gpus[g].graphics[i].name;
   return nullptr;
 }

@@ -15,56 +15,56 @@ enum class Ecc { None, Off, On };
 struct Model {
   const char* name;
   Brand brand;
-  uint32_t computeCapability;  // 90 = 9.0
+  uint32_t compute_capability;  // 90 = 9.0
   uint32_t multiprocessors;
   uint32_t speed;  // CUDA's default order is fastest first
-  uint32_t pciDeviceId;
-  uint32_t memoryMiB;
-  uint32_t reservedMiB;
-  uint32_t bar1MiB;
-  uint32_t memoryBusBits;
+  uint32_t pci_device_id;
+  uint32_t memory_mib;
+  uint32_t reserved_mib;
+  uint32_t bar1_mib;
+  uint32_t memory_bus_bits;
   Ecc ecc;
-  uint32_t idlePowerMw;
-  uint32_t busyPowerMw;
-  uint32_t powerLimitMw;
-  uint32_t lowestPowerLimitMw;
-  uint32_t highestPowerLimitMw;
-  bool noPowerSensor;
-  uint32_t idleTemperature;
-  uint32_t busyTemperature;
-  uint32_t slowdownTemperature;
-  uint32_t shutdownTemperature;
+  uint32_t idle_power_mw;
+  uint32_t busy_power_mw;
+  uint32_t power_limit_mw;
+  uint32_t lowest_power_limit_mw;
+  uint32_t highest_power_limit_mw;
+  bool no_power_sensor;
+  uint32_t idle_temperature;
+  uint32_t busy_temperature;
+  uint32_t slowdown_temperature;
+  uint32_t shutdown_temperature;
   uint32_t fans;  // 0: cooled by the server
-  uint32_t idleFanPercent;
-  uint32_t idleSmMhz;
-  uint32_t busySmMhz;
-  uint32_t smMhz;  // the highest
-  uint32_t idleMemoryMhz;
-  uint32_t memoryMhz;
-  uint32_t videoMhz;
-  uint32_t idleState;  // 8 = P8; servers stay in P0
-  uint32_t pcieGeneration;
-  uint32_t pcieWidth;
+  uint32_t idle_fan_percent;
+  uint32_t idle_sm_mhz;
+  uint32_t busy_sm_mhz;
+  uint32_t sm_mhz;  // the highest
+  uint32_t idle_memory_mhz;
+  uint32_t memory_mhz;
+  uint32_t video_mhz;
+  uint32_t idle_state;  // 8 = P8; servers stay in P0
+  uint32_t pcie_generation;
+  uint32_t pcie_width;
   uint32_t nvlinks;
-  const char* migProfiles[3];  // of one, two and three slices; null: no MIG
+  const char* mig_profiles[3];  // of one, two and three slices; null: no MIG
 };
 
 // Common to the models of one architecture.
 struct Architecture {
-  uint32_t computeCapability;  // the lowest of it
-  uint32_t number;             // as in NVML
-  uint32_t coresPerMultiprocessor;
-  uint32_t nvlinkVersion;
+  uint32_t compute_capability;  // the lowest of it
+  uint32_t number;              // as in NVML
+  uint32_t cores_per_multiprocessor;
+  uint32_t nvlink_version;
   const char* vbios;  // how versions begin
 };
-const Architecture& architectureOf(const Model& model);
+const Architecture& architecture_of(const Model& model);
 
 struct MigInstance {
   bool present;
   char uuid[48];
   const char* profile;
-  uint32_t gpuInstanceId;
-  uint32_t computeInstanceId;
+  uint32_t gpu_instance_id;
+  uint32_t compute_instance_id;
   uint32_t slices;
   uint64_t memory;
 };
@@ -72,7 +72,7 @@ struct MigInstance {
 struct GraphicsProcess {
   const char* name;
   uint32_t pid;
-  uint32_t memoryMiB;
+  uint32_t memory_mib;
 };
 constexpr uint32_t kMaxGraphics = 4;
 
@@ -80,28 +80,28 @@ struct Gpu {
   const Model* model;
   char uuid[48];
   uint32_t domain, bus, slot;  // on the PCI bus
-  uint32_t numaNode;
-  uint64_t baseUsed;  // in use on an idle GPU
+  uint32_t numa_node;
+  uint64_t base_used;  // in use on an idle GPU
   bool display;
   bool mig;
   MigInstance instances[kUnits - 1];  // as they are when MIG is on; unit = index here + 1
-  uint32_t graphicsCount;
+  uint32_t graphics_count;
   GraphicsProcess graphics[kMaxGraphics];  // shown while `display` is on, or always where an X server opens
-  bool graphicsAlways;                     // every GPU, not only those with a monitor
-  uint32_t computeMode;                    // as in NVML
+  bool graphics_always;                    // every GPU, not only those with a monitor
+  uint32_t compute_mode;                   // as in NVML
   uint64_t unsupported;                    // calls that the driver doesn't support, a bit each
-  uint64_t total() const { return model->memoryMiB * kMiB; }
-  uint64_t reserved() const { return model->reservedMiB * kMiB; }
-  bool canMig() const { return model->migProfiles[0] != nullptr; }
-  bool isAt(unsigned inDomain, unsigned onBus, unsigned inSlot) const {
-    return inDomain == domain && onBus == bus && inSlot == slot;
+  uint64_t total() const { return model->memory_mib * kMiB; }
+  uint64_t reserved() const { return model->reserved_mib * kMiB; }
+  bool can_mig() const { return model->mig_profiles[0] != nullptr; }
+  bool is_at(unsigned in_domain, unsigned on_bus, unsigned in_slot) const {
+    return in_domain == domain && on_bus == bus && in_slot == slot;
   }
 };
 
 // Room for the words of a machine file.
 struct FileTexts {
-  char driverVersion[32];
-  char nvmlVersion[40];
+  char driver_version[32];
+  char nvml_version[40];
   Model models[kMaxGpus];
   char names[kMaxGpus][64];
   char profiles[kMaxGpus][kUnits - 1][16];
@@ -113,14 +113,14 @@ enum class Symbols { Oldest, Old, EarlyR535, Current };
 
 struct MachineDescription {
   char name[64];
-  const char* driverVersion;
-  const char* nvmlVersion;
-  int cudaVersion;
+  const char* driver_version;
+  const char* nvml_version;
+  int cuda_version;
   Symbols symbols;
   bool wsl;
   bool integrated;  // a Jetson: the GPU shares the system's memory
   bool persistence;
-  uint32_t gpuCount;
+  uint32_t gpu_count;
   Gpu gpus[kMaxGpus];
   FileTexts texts;
 };
@@ -133,21 +133,21 @@ extern const NamedMachine kNamedMachines[];
 extern const size_t kNamedMachineCount;
 
 // `name` as in GPU_OWNER_SIMULATE: 1 to 64 for as many plain GPUs, or a named machine.
-bool describeMachine(const char* name, MachineDescription* out);
+bool describe_machine(const char* name, MachineDescription* out);
 
 // The parts that descriptions are made of. The first makes one without GPUs, under the current driver.
-void beginMachine(const char* name, MachineDescription* out);
-const Model* findModel(const char* name);
-Gpu& addGpu(MachineDescription* machine, const Model& model, uint32_t bus);
+void begin_machine(const char* name, MachineDescription* out);
+const Model* find_model(const char* name);
+Gpu& add_gpu(MachineDescription* machine, const Model& model, uint32_t bus);
 // An instance of one to seven slices, in a place from 0 to 6.
-MigInstance& addInstance(MachineDescription* machine, uint32_t gpu, uint32_t place, uint32_t slices, uint32_t id);
+MigInstance& add_instance(MachineDescription* machine, uint32_t gpu, uint32_t place, uint32_t slices, uint32_t id);
 // Beyond any kernel's largest pid, so that it is never a real process of the machine this runs on.
 constexpr uint32_t kFirstMadeUpPid = 4194400;
 
 // "h200x8, a100x4-mig, …" for messages.
-void listMachineNames(char* out, size_t size);
+void list_machine_names(char* out, size_t size);
 
 // The name of a made-up process, or null.
-const char* graphicsProcessName(const MachineDescription& machine, uint32_t pid);
+const char* graphics_process_name(const MachineDescription& machine, uint32_t pid);
 
 }  // namespace simulator

@@ -17,18 +17,18 @@ struct Device {
 };
 
 // The machine while the library is initialised, else null.
-const Machine* initializedMachine();
+const Machine* initialized_machine();
 
-nvmlDevice_t handleOf(uint32_t gpu, uint32_t unit);
+nvmlDevice_t handle_of(uint32_t gpu, uint32_t unit);
 
 // The handle of a GPU, for a call that looks one up.
-nvmlReturn_t giveHandle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out);
+nvmlReturn_t give_handle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out);
 
 // Also false for an instance that doesn't exist (any more).
-bool decodeHandle(const Machine& machine, nvmlDevice_t handle, Device* out);
+bool decode_handle(const Machine& machine, nvmlDevice_t handle, Device* out);
 
-inline nvmlReturn_t healthError(const Machine& machine, uint32_t gpu) {
-  const uint32_t health = healthOf(machine, gpu);
+inline nvmlReturn_t health_error(const Machine& machine, uint32_t gpu) {
+  const uint32_t health = health_of(machine, gpu);
   if (__builtin_expect(health == 0, 1)) return NVML_SUCCESS;
   if (health & kLost) return NVML_ERROR_GPU_IS_LOST;
   if (health & kResetRequired) return NVML_ERROR_RESET_REQUIRED;
@@ -37,7 +37,7 @@ inline nvmlReturn_t healthError(const Machine& machine, uint32_t gpu) {
 
 // A library can't take back symbols while it runs: on a machine with an older driver, newer functions are there but
 // return FUNCTION_NOT_FOUND, which programs have to treat like a missing symbol.
-inline bool driverHas(const Machine& machine, Symbols atLeast) { return machine.description.symbols >= atLeast; }
+inline bool driver_has(const Machine& machine, Symbols at_least) { return machine.description.symbols >= at_least; }
 
 // Everything that comes before the answer to a question about a GPU. On success `device` and `machine` are set.
 struct Question {
@@ -45,22 +45,22 @@ struct Question {
   Device device = {0, 0};
   const Gpu& gpu() const { return machine->description.gpus[device.gpu]; }
   const Model& model() const { return *gpu().model; }
-  bool hasHbm() const { return model().memoryBusBits >= 4096; }
+  bool has_hbm() const { return model().memory_bus_bits >= 4096; }
   const GpuState& state() const { return machine->gpus[device.gpu]; }
 
   nvmlReturn_t ask(nvmlDevice_t handle, Call call, Symbols since = Symbols::Oldest) {
-    machine = initializedMachine();
+    machine = initialized_machine();
     if (!machine) return NVML_ERROR_UNINITIALIZED;
-    if (!driverHas(*machine, since)) return NVML_ERROR_FUNCTION_NOT_FOUND;
-    if (!decodeHandle(*machine, handle, &device)) return NVML_ERROR_INVALID_ARGUMENT;
+    if (!driver_has(*machine, since)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+    if (!decode_handle(*machine, handle, &device)) return NVML_ERROR_INVALID_ARGUMENT;
     stall(*machine, device.gpu, call);
-    const nvmlReturn_t health = healthError(*machine, device.gpu);
+    const nvmlReturn_t health = health_error(*machine, device.gpu);
     if (health != NVML_SUCCESS) return health;
-    return static_cast<nvmlReturn_t>(injectedError(*machine, device.gpu, call));
+    return static_cast<nvmlReturn_t>(injected_error(*machine, device.gpu, call));
   }
 
   // A question that a MIG instance doesn't answer. `out` is where the answer goes.
-  nvmlReturn_t askGpu(nvmlDevice_t handle, Call call, const void* out, Symbols since = Symbols::Oldest) {
+  nvmlReturn_t ask_gpu(nvmlDevice_t handle, Call call, const void* out, Symbols since = Symbols::Oldest) {
     const nvmlReturn_t result = ask(handle, call, since);
     if (result != NVML_SUCCESS) return result;
     if (!out) return NVML_ERROR_INVALID_ARGUMENT;
@@ -70,13 +70,13 @@ struct Question {
 
 // A number that the card may lack.
 using Known = std::optional<unsigned long long>;
-inline Known unlessZero(uint32_t number) { return number ? Known(number) : std::nullopt; }
+inline Known unless_zero(uint32_t number) { return number ? Known(number) : std::nullopt; }
 
 // Asks, and answers with what `know` says of the GPU; NOT_SUPPORTED where it knows nothing.
 template <typename Number, typename Know>
 nvmlReturn_t answer(nvmlDevice_t handle, Call call, Symbols since, Number* out, Know know) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, call, out, since);
+  const nvmlReturn_t result = question.ask_gpu(handle, call, out, since);
   if (result != NVML_SUCCESS) return result;
   const Known number = know(question);
   if (!number) return NVML_ERROR_NOT_SUPPORTED;
@@ -94,11 +94,11 @@ nvmlReturn_t answer(nvmlDevice_t handle, Call call, Symbols since, Number* out, 
   }
 
 // Copies text into a caller's buffer.
-nvmlReturn_t giveText(const char* text, char* out, unsigned length);
+nvmlReturn_t give_text(const char* text, char* out, unsigned length);
 
 // Copies a list into a caller's buffer: `count` is the room in it, and becomes the number of entries.
 template <typename Entry>
-nvmlReturn_t giveList(const Entry* entries, unsigned found, unsigned* count, Entry* out) {
+nvmlReturn_t give_list(const Entry* entries, unsigned found, unsigned* count, Entry* out) {
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
   const unsigned room = out ? *count : 0;
   *count = found;

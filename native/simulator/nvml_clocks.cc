@@ -10,10 +10,10 @@ using namespace simulator;
 namespace {
 
 template <typename Know>
-nvmlReturn_t answerOfClock(nvmlDevice_t handle, unsigned type, unsigned* out, Know know,
-                           Symbols since = Symbols::Oldest) {
+nvmlReturn_t answer_of_clock(nvmlDevice_t handle, unsigned type, unsigned* out, Know know,
+                             Symbols since = Symbols::Oldest) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, out, since);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, out, since);
   if (result != NVML_SUCCESS) return result;
   if (type > static_cast<unsigned>(Clock::Video)) return NVML_ERROR_INVALID_ARGUMENT;
   const Known clock = know(question, static_cast<Clock>(type));
@@ -22,29 +22,29 @@ nvmlReturn_t answerOfClock(nvmlDevice_t handle, unsigned type, unsigned* out, Kn
   return NVML_SUCCESS;
 }
 
-Known currentClock(const Question& q, Clock clock) { return clockOf(*q.machine, q.device.gpu, clock); }
-Known maximalClock(const Question& q, Clock clock) { return highestClock(q.model(), clock); }
+Known current_clock(const Question& q, Clock clock) { return clock_of(*q.machine, q.device.gpu, clock); }
+Known maximal_clock(const Question& q, Clock clock) { return highest_clock(q.model(), clock); }
 
 // Clocks that a program may ask for, of cards for servers.
-Known applicationsClock(const Question& q, Clock clock) {
+Known applications_clock(const Question& q, Clock clock) {
   const Model& model = q.model();
   if (clock == Clock::Video || (model.brand != Brand::Nvidia && model.brand != Brand::Tesla)) return std::nullopt;
-  return clock == Clock::Memory ? model.memoryMhz : model.busySmMhz;
+  return clock == Clock::Memory ? model.memory_mhz : model.busy_sm_mhz;
 }
 
 // P0, and one with low clocks where idle GPUs go to.
-unsigned stateOf(const Question& q) { return isAwake(*q.machine, q.device.gpu) ? 0 : q.model().idleState; }
+unsigned state_of(const Question& q) { return is_awake(*q.machine, q.device.gpu) ? 0 : q.model().idle_state; }
 
 constexpr unsigned long long kIdle = 1, kSoftwarePowerCap = 4, kHardwareSlowdown = 8, kSoftwareThermal = 0x20,
                              kHardwareThermal = 0x40, kAllReasons = 0x1ff;
 
-Known reasonsNow(const Question& q) {
+Known reasons_now(const Question& q) {
   const Model& model = q.model();
   const uint32_t gpu = q.device.gpu;
-  unsigned long long reasons = utilizationOf(*q.machine, gpu) == 0 ? kIdle : 0;
-  if (powerOf(*q.machine, gpu) >= model.powerLimitMw / 100 * 98) reasons |= kSoftwarePowerCap;
-  const uint32_t temperature = temperatureOf(*q.machine, gpu);
-  const uint32_t slowdown = model.slowdownTemperature;
+  unsigned long long reasons = utilization_of(*q.machine, gpu) == 0 ? kIdle : 0;
+  if (power_of(*q.machine, gpu) >= model.power_limit_mw / 100 * 98) reasons |= kSoftwarePowerCap;
+  const uint32_t temperature = temperature_of(*q.machine, gpu);
+  const uint32_t slowdown = model.slowdown_temperature;
   if (slowdown == 0 || temperature + 2 < slowdown) return reasons;
   return reasons | (temperature < slowdown ? kSoftwareThermal : kHardwareSlowdown | kHardwareThermal);
 }
@@ -52,73 +52,73 @@ Known reasonsNow(const Question& q) {
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
-  return answerOfClock(handle, type, out, currentClock);
+  return answer_of_clock(handle, type, out, current_clock);
 }
 NVML_EXPORT nvmlDeviceGetMaxClockInfo(nvmlDevice_t handle, unsigned type, unsigned* out) {
-  return answerOfClock(handle, type, out, maximalClock);
+  return answer_of_clock(handle, type, out, maximal_clock);
 }
 NVML_EXPORT nvmlDeviceGetApplicationsClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
-  return answerOfClock(handle, type, out, applicationsClock);
+  return answer_of_clock(handle, type, out, applications_clock);
 }
 NVML_EXPORT nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
-  return answerOfClock(handle, type, out, applicationsClock);
+  return answer_of_clock(handle, type, out, applications_clock);
 }
 NVML_EXPORT nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t handle, unsigned type, unsigned* out) {
-  return answerOfClock(handle, type, out, maximalClock);
+  return answer_of_clock(handle, type, out, maximal_clock);
 }
 NVML_EXPORT nvmlDeviceGetClock(nvmlDevice_t handle, unsigned type, unsigned which, unsigned* out) {
-  constexpr Known (*kWhich[])(const Question&, Clock) = {currentClock, applicationsClock, applicationsClock,
-                                                         maximalClock};
-  return which < 4 ? answerOfClock(handle, type, out, kWhich[which]) : NVML_ERROR_INVALID_ARGUMENT;
+  constexpr Known (*kWhich[])(const Question&, Clock) = {current_clock, applications_clock, applications_clock,
+                                                         maximal_clock};
+  return which < 4 ? answer_of_clock(handle, type, out, kWhich[which]) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 NVML_EXPORT nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t handle, unsigned* count, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, count);
   if (result != NVML_SUCCESS) return result;
-  const unsigned clocks[] = {question.model().memoryMhz, question.model().idleMemoryMhz};
-  return giveList(clocks, clocks[0] == clocks[1] ? 1 : 2, count, out);
+  const unsigned clocks[] = {question.model().memory_mhz, question.model().idle_memory_mhz};
+  return give_list(clocks, clocks[0] == clocks[1] ? 1 : 2, count, out);
 }
 
 // In steps of 15 MHz, the highest first.
-NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned memoryClock, unsigned* count,
+NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned memory_clock, unsigned* count,
                                                  unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, count);
   if (result != NVML_SUCCESS) return result;
   const Model& model = question.model();
   unsigned clocks[256], found = 0;
-  const unsigned highest = memoryClock == model.memoryMhz ? model.smMhz : model.idleSmMhz;
-  if (memoryClock != model.memoryMhz && memoryClock != model.idleMemoryMhz) return NVML_ERROR_NOT_FOUND;
-  for (unsigned clock = highest; clock > 0 && clock >= model.idleSmMhz && found < 256; clock -= std::min(clock, 15u))
+  const unsigned highest = memory_clock == model.memory_mhz ? model.sm_mhz : model.idle_sm_mhz;
+  if (memory_clock != model.memory_mhz && memory_clock != model.idle_memory_mhz) return NVML_ERROR_NOT_FOUND;
+  for (unsigned clock = highest; clock > 0 && clock >= model.idle_sm_mhz && found < 256; clock -= std::min(clock, 15u))
     clocks[found++] = clock;
-  return giveList(clocks, found, count, out);
+  return give_list(clocks, found, count, out);
 }
 
 // Before Pascal, this could be switched.
-NVML_EXPORT nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t handle, int* enabled, int* byDefault) {
+NVML_EXPORT nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t handle, int* enabled, int* by_default) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, enabled && byDefault ? enabled : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, enabled && by_default ? enabled : nullptr);
   if (result != NVML_SUCCESS) return result;
-  if (question.model().computeCapability >= 60) return NVML_ERROR_NOT_SUPPORTED;
-  *enabled = *byDefault = 1;
+  if (question.model().compute_capability >= 60) return NVML_ERROR_NOT_SUPPORTED;
+  *enabled = *by_default = 1;
   return NVML_SUCCESS;
 }
 
-NVML_GETTER(nvmlDeviceGetPerformanceState, unsigned, Clocks, Oldest, stateOf(q))
-NVML_GETTER(nvmlDeviceGetPowerState, unsigned, Clocks, Oldest, stateOf(q))
+NVML_GETTER(nvmlDeviceGetPerformanceState, unsigned, Clocks, Oldest, state_of(q))
+NVML_GETTER(nvmlDeviceGetPowerState, unsigned, Clocks, Oldest, state_of(q))
 NVML_GETTER(nvmlDeviceGetAdaptiveClockInfoStatus, unsigned, Clocks, EarlyR535, 0)
-NVML_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, Clocks, Oldest, reasonsNow(q))
-NVML_GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, Clocks, EarlyR535, reasonsNow(q))
+NVML_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, Clocks, Oldest, reasons_now(q))
+NVML_GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, Clocks, EarlyR535, reasons_now(q))
 NVML_GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, Clocks, Oldest, kAllReasons)
 NVML_GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, Clocks, EarlyR535, kAllReasons)
 
 NVML_EXPORT nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t handle, unsigned* states, unsigned size) {
   constexpr unsigned kUnknownState = 32;
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, states, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, states, Symbols::EarlyR535);
   if (result != NVML_SUCCESS) return result;
-  const unsigned room = size / sizeof *states, idle = question.model().idleState;
+  const unsigned room = size / sizeof *states, idle = question.model().idle_state;
   if (room < 2) return NVML_ERROR_INSUFFICIENT_SIZE;
   for (unsigned i = 0; i < room; ++i) states[i] = i == 0 ? 0 : i == 1 && idle ? idle : kUnknownState;
   return NVML_SUCCESS;
@@ -129,18 +129,18 @@ NVML_EXPORT nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t handle, unsigned type,
   if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
   const auto know = [&](const Question& q, Clock clock) -> Known {
     const Model& model = q.model();
-    if (clock == Clock::Video || (state != 0 && state != model.idleState)) return std::nullopt;
-    const uint32_t idle = clock == Clock::Memory ? model.idleMemoryMhz : model.idleSmMhz;
-    *highest = state == 0 ? highestClock(model, clock) : idle;
+    if (clock == Clock::Video || (state != 0 && state != model.idle_state)) return std::nullopt;
+    const uint32_t idle = clock == Clock::Memory ? model.idle_memory_mhz : model.idle_sm_mhz;
+    *highest = state == 0 ? highest_clock(model, clock) : idle;
     return state == 0 && clock == Clock::Memory ? *highest : idle;
   };
-  return answerOfClock(handle, type, lowest, know, Symbols::EarlyR535);
+  return answer_of_clock(handle, type, lowest, know, Symbols::EarlyR535);
 }
 
 // For how long something has held the clocks down: never.
 NVML_EXPORT nvmlDeviceGetViolationStatus(nvmlDevice_t handle, unsigned policy, nvmlViolationTime_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Clocks, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, out);
   if (result != NVML_SUCCESS) return result;
   if (policy > 11) return NVML_ERROR_INVALID_ARGUMENT;
   timespec now;

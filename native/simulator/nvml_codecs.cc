@@ -5,31 +5,31 @@ using namespace simulator;
 
 namespace {
 
-nvmlReturn_t idleCodec(nvmlDevice_t handle, Symbols since, uint32_t computeCapability, unsigned* percent,
-                       unsigned* samplingPeriodUs) {
+nvmlReturn_t idle_codec(nvmlDevice_t handle, Symbols since, uint32_t compute_capability, unsigned* percent,
+                        unsigned* sampling_period_us) {
   Question question;
   const nvmlReturn_t result =
-      question.askGpu(handle, Call::Codec, percent && samplingPeriodUs ? percent : nullptr, since);
+      question.ask_gpu(handle, Call::Codec, percent && sampling_period_us ? percent : nullptr, since);
   if (result != NVML_SUCCESS) return result;
-  if (question.model().computeCapability < computeCapability) return NVML_ERROR_NOT_SUPPORTED;
+  if (question.model().compute_capability < compute_capability) return NVML_ERROR_NOT_SUPPORTED;
   *percent = 0;
-  *samplingPeriodUs = 167000;
+  *sampling_period_us = 167000;
   return NVML_SUCCESS;
 }
 
 }  // namespace
 
-NVML_EXPORT nvmlDeviceGetEncoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
-  return idleCodec(handle, Symbols::Oldest, 0, percent, samplingPeriodUs);
+NVML_EXPORT nvmlDeviceGetEncoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* sampling_period_us) {
+  return idle_codec(handle, Symbols::Oldest, 0, percent, sampling_period_us);
 }
-NVML_EXPORT nvmlDeviceGetDecoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
-  return idleCodec(handle, Symbols::Oldest, 0, percent, samplingPeriodUs);
+NVML_EXPORT nvmlDeviceGetDecoderUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* sampling_period_us) {
+  return idle_codec(handle, Symbols::Oldest, 0, percent, sampling_period_us);
 }
-NVML_EXPORT nvmlDeviceGetJpgUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
-  return idleCodec(handle, Symbols::EarlyR535, 80, percent, samplingPeriodUs);
+NVML_EXPORT nvmlDeviceGetJpgUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* sampling_period_us) {
+  return idle_codec(handle, Symbols::EarlyR535, 80, percent, sampling_period_us);
 }
-NVML_EXPORT nvmlDeviceGetOfaUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* samplingPeriodUs) {
-  return idleCodec(handle, Symbols::EarlyR535, 75, percent, samplingPeriodUs);
+NVML_EXPORT nvmlDeviceGetOfaUtilization(nvmlDevice_t handle, unsigned* percent, unsigned* sampling_period_us) {
+  return idle_codec(handle, Symbols::EarlyR535, 75, percent, sampling_period_us);
 }
 
 NVML_EXPORT nvmlDeviceGetEncoderCapacity(nvmlDevice_t handle, unsigned codec, unsigned* out) {
@@ -37,18 +37,18 @@ NVML_EXPORT nvmlDeviceGetEncoderCapacity(nvmlDevice_t handle, unsigned codec, un
   return answer(handle, Call::Codec, Symbols::Oldest, out, [](const Question&) { return Known(100); });
 }
 
-NVML_EXPORT nvmlDeviceGetEncoderStats(nvmlDevice_t handle, unsigned* sessions, unsigned* framesPerSecond,
+NVML_EXPORT nvmlDeviceGetEncoderStats(nvmlDevice_t handle, unsigned* sessions, unsigned* frames_per_second,
                                       unsigned* latency) {
   Question question;
-  const bool complete = sessions && framesPerSecond && latency;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Codec, complete ? sessions : nullptr);
-  if (result == NVML_SUCCESS) *sessions = *framesPerSecond = *latency = 0;
+  const bool complete = sessions && frames_per_second && latency;
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Codec, complete ? sessions : nullptr);
+  if (result == NVML_SUCCESS) *sessions = *frames_per_second = *latency = 0;
   return result;
 }
 
 NVML_EXPORT nvmlDeviceGetFBCStats(nvmlDevice_t handle, nvmlFBCStats_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Codec, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Codec, out);
   if (result == NVML_SUCCESS) *out = {0, 0, 0};
   return result;
 }

@@ -11,7 +11,7 @@ constexpr unsigned long long kSingleBitError = 1, kDoubleBitError = 2, kXid = 8;
 constexpr unsigned kNoInstance = 0xffffffff;
 constexpr unsigned kSets = 64;
 
-unsigned long long eventTypes(const Model& model) {
+unsigned long long event_types(const Model& model) {
   return model.ecc == Ecc::On ? kXid | kDoubleBitError | kSingleBitError : kXid;
 }
 
@@ -28,61 +28,62 @@ namespace {
 
 nvmlEventSet_st g_sets[kSets];
 
-bool isSet(nvmlEventSet_t set) {
+bool is_set(nvmlEventSet_t set) {
   const uintptr_t offset = reinterpret_cast<uintptr_t>(set) - reinterpret_cast<uintptr_t>(g_sets);
   return offset < sizeof g_sets && offset % sizeof *g_sets == 0 && set->used;
 }
 
 // The next event of a GPU of this set, which other threads may wait for too.
-bool takeEvent(const Machine& machine, nvmlEventSet_t set, uint32_t gpu, nvmlEventData_t* out) {
+bool take_event(const Machine& machine, nvmlEventSet_t set, uint32_t gpu, nvmlEventData_t* out) {
   const GpuState& state = machine.gpus[gpu];
-  const uint32_t count = state.xidCount.load(std::memory_order_acquire);
+  const uint32_t count = state.xid_count.load(std::memory_order_acquire);
   uint32_t seen = set->seen[gpu].load();
   // Those that nobody waited for in time are lost.
   while (seen != count) {
     const uint32_t next = count - seen > kXids ? count - kXids : seen;
     if (!set->seen[gpu].compare_exchange_weak(seen, next + 1)) continue;
-    *out = {handleOf(gpu, 0), kXid, state.xids[next % kXids], kNoInstance, kNoInstance};
+    *out = {handle_of(gpu, 0), kXid, state.xids[next % kXids], kNoInstance, kNoInstance};
     return true;
   }
   return false;
 }
 
-nvmlReturn_t lookForEvent(const Machine& machine, nvmlEventSet_t set, nvmlEventData_t* out) {
+nvmlReturn_t look_for_event(const Machine& machine, nvmlEventSet_t set, nvmlEventData_t* out) {
   const uint64_t gpus = set->gpus;
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu)
-    if (gpus >> gpu & 1 && takeEvent(machine, set, gpu, out)) return NVML_SUCCESS;
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) {
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu)
+    if (gpus >> gpu & 1 && take_event(machine, set, gpu, out)) return NVML_SUCCESS;
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) {
     if (!(gpus >> gpu & 1)) continue;
-    if (healthOf(machine, gpu) & kLost) return NVML_ERROR_GPU_IS_LOST;
-    if (const uint32_t injected = injectedError(machine, gpu, Call::Events)) return static_cast<nvmlReturn_t>(injected);
+    if (health_of(machine, gpu) & kLost) return NVML_ERROR_GPU_IS_LOST;
+    if (const uint32_t injected = injected_error(machine, gpu, Call::Events))
+      return static_cast<nvmlReturn_t>(injected);
   }
   return NVML_ERROR_TIMEOUT;
 }
 
-nvmlReturn_t waitForEvent(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeoutMs) {
-  const Machine* machine = initializedMachine();
+nvmlReturn_t wait_for_event(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeout_ms) {
+  const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
-  if (!isSet(set) || !out) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!is_set(set) || !out) return NVML_ERROR_INVALID_ARGUMENT;
   stall(*machine, Call::Events);
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   const timespec end = {
-      now.tv_sec + static_cast<time_t>(timeoutMs / 1000) + (now.tv_nsec + timeoutMs % 1000 * 1000000L) / 1000000000,
-      (now.tv_nsec + timeoutMs % 1000 * 1000000L) % 1000000000};
+      now.tv_sec + static_cast<time_t>(timeout_ms / 1000) + (now.tv_nsec + timeout_ms % 1000 * 1000000L) / 1000000000,
+      (now.tv_nsec + timeout_ms % 1000 * 1000000L) % 1000000000};
   for (;;) {
-    const uint32_t count = machine->header->eventCount.load(std::memory_order_acquire);
-    const nvmlReturn_t result = lookForEvent(*machine, set, out);
-    if (result != NVML_ERROR_TIMEOUT || !sleepUntilEvent(*machine, count, end)) return result;
+    const uint32_t count = machine->header->event_count.load(std::memory_order_acquire);
+    const nvmlReturn_t result = look_for_event(*machine, set, out);
+    if (result != NVML_ERROR_TIMEOUT || !sleep_until_event(*machine, count, end)) return result;
   }
 }
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, Events, Oldest, eventTypes(q.model()))
+NVML_GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, Events, Oldest, event_types(q.model()))
 
 NVML_EXPORT nvmlEventSetCreate(nvmlEventSet_t* out) {
-  if (!initializedMachine()) return NVML_ERROR_UNINITIALIZED;
+  if (!initialized_machine()) return NVML_ERROR_UNINITIALIZED;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   for (nvmlEventSet_st& set : g_sets) {
     bool used = false;
@@ -95,8 +96,8 @@ NVML_EXPORT nvmlEventSetCreate(nvmlEventSet_t* out) {
 }
 
 NVML_EXPORT nvmlEventSetFree(nvmlEventSet_t set) {
-  if (!initializedMachine()) return NVML_ERROR_UNINITIALIZED;
-  if (!isSet(set)) return NVML_ERROR_INVALID_ARGUMENT;
+  if (!initialized_machine()) return NVML_ERROR_UNINITIALIZED;
+  if (!is_set(set)) return NVML_ERROR_INVALID_ARGUMENT;
   set->used = false;
   return NVML_SUCCESS;
 }
@@ -104,28 +105,28 @@ NVML_EXPORT nvmlEventSetFree(nvmlEventSet_t set) {
 // Errors of before are no events.
 NVML_EXPORT nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long long types, nvmlEventSet_t set) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Events, set);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Events, set);
   if (result != NVML_SUCCESS) return result;
-  if (!isSet(set)) return NVML_ERROR_INVALID_ARGUMENT;
-  if (types & ~eventTypes(question.model())) return NVML_ERROR_NOT_SUPPORTED;
+  if (!is_set(set)) return NVML_ERROR_INVALID_ARGUMENT;
+  if (types & ~event_types(question.model())) return NVML_ERROR_NOT_SUPPORTED;
   if (!(types & kXid)) return NVML_SUCCESS;
   const uint64_t bit = uint64_t{1} << question.device.gpu;
   if (set->gpus & bit) return NVML_SUCCESS;
-  set->seen[question.device.gpu] = question.state().xidCount.load(std::memory_order_acquire);
+  set->seen[question.device.gpu] = question.state().xid_count.load(std::memory_order_acquire);
   set->gpus |= bit;
   return NVML_SUCCESS;
 }
 
-NVML_EXPORT nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeoutMs) {
-  const Machine* machine = initializedMachine();
-  if (machine && !driverHas(*machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
-  return waitForEvent(set, out, timeoutMs);
+NVML_EXPORT nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeout_ms) {
+  const Machine* machine = initialized_machine();
+  if (machine && !driver_has(*machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  return wait_for_event(set, out, timeout_ms);
 }
 
 // Before there were MIG instances, the structure ended before them.
-NVML_EXPORT nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_v1_t* out, unsigned timeoutMs) {
+NVML_EXPORT nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_v1_t* out, unsigned timeout_ms) {
   nvmlEventData_t event;
-  const nvmlReturn_t result = waitForEvent(set, out ? &event : nullptr, timeoutMs);
+  const nvmlReturn_t result = wait_for_event(set, out ? &event : nullptr, timeout_ms);
   if (result == NVML_SUCCESS) *out = {event.device, event.eventType, event.eventData};
   return result;
 }

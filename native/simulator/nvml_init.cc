@@ -25,7 +25,7 @@ void complain(const Error& error) {
 
 // Never unmapped, for other threads may still be in a call: kept for the next initialisation, or given up if that is
 // of another machine.
-Machine* openMachine(Error* error) {
+Machine* open_machine(Error* error) {
   void* memory = mmap(nullptr, sizeof(Machine), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     error->set("out of memory");
@@ -36,7 +36,7 @@ Machine* openMachine(Error* error) {
     munmap(memory, sizeof(Machine));
     return nullptr;
   }
-  if (g_last && strcmp(g_last->directory, machine->directory) == 0 && g_last->slotsInode == machine->slotsInode) {
+  if (g_last && strcmp(g_last->directory, machine->directory) == 0 && g_last->slots_inode == machine->slots_inode) {
     detach(machine);
     munmap(memory, sizeof(Machine));
     return g_last;
@@ -50,11 +50,11 @@ nvmlReturn_t initialize() {
   pthread_mutex_lock(&g_mutex);
   if (g_references == 0) {
     Error error = {};
-    Machine* machine = openMachine(&error);
+    Machine* machine = open_machine(&error);
     if (!machine) {
       complain(error);
       result = NVML_ERROR_DRIVER_NOT_LOADED;
-    } else if (const uint32_t injected = injectedError(*machine, Call::Init)) {
+    } else if (const uint32_t injected = injected_error(*machine, Call::Init)) {
       result = static_cast<nvmlReturn_t>(injected);
     } else {
       g_machine.store(machine, std::memory_order_release);
@@ -67,7 +67,7 @@ nvmlReturn_t initialize() {
   return result;
 }
 
-const char* errorText(nvmlReturn_t code) {
+const char* error_text(nvmlReturn_t code) {
   switch (code) {
     case 0: return "The operation was successful";
     case 1: return "NVML was not first initialized with nvmlInit()";
@@ -101,9 +101,9 @@ const char* errorText(nvmlReturn_t code) {
 
 }  // namespace
 
-const Machine* initializedMachine() { return g_machine.load(std::memory_order_acquire); }
+const Machine* initialized_machine() { return g_machine.load(std::memory_order_acquire); }
 
-nvmlReturn_t giveText(const char* text, char* out, unsigned length) {
+nvmlReturn_t give_text(const char* text, char* out, unsigned length) {
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const size_t size = strlen(text) + 1;
   if (length < size) return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -125,50 +125,50 @@ NVML_EXPORT nvmlShutdown() {
   pthread_mutex_lock(&g_mutex);
   if (g_references == 0)
     result = NVML_ERROR_UNINITIALIZED;
-  else if (--g_references == 0 || hasQuirk(*g_last, kUncountedShutdown))
+  else if (--g_references == 0 || has_quirk(*g_last, kUncountedShutdown))
     g_machine.store(nullptr, std::memory_order_release);
   pthread_mutex_unlock(&g_mutex);
   return result;
 }
 
 extern "C" __attribute__((visibility("default"))) const char* nvmlErrorString(nvmlReturn_t code) {
-  return errorText(code);
+  return error_text(code);
 }
 
 NVML_EXPORT nvmlSystemGetDriverVersion(char* out, unsigned length) {
-  const Machine* machine = initializedMachine();
-  return machine ? giveText(machine->description.driverVersion, out, length) : NVML_ERROR_UNINITIALIZED;
+  const Machine* machine = initialized_machine();
+  return machine ? give_text(machine->description.driver_version, out, length) : NVML_ERROR_UNINITIALIZED;
 }
 
 NVML_EXPORT nvmlSystemGetNVMLVersion(char* out, unsigned length) {
-  const Machine* machine = initializedMachine();
-  return machine ? giveText(machine->description.nvmlVersion, out, length) : NVML_ERROR_UNINITIALIZED;
+  const Machine* machine = initialized_machine();
+  return machine ? give_text(machine->description.nvml_version, out, length) : NVML_ERROR_UNINITIALIZED;
 }
 
 NVML_EXPORT nvmlSystemGetCudaDriverVersion_v2(int* out) {
-  const Machine* machine = initializedMachine();
+  const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = machine->description.cudaVersion;
+  *out = machine->description.cuda_version;
   return NVML_SUCCESS;
 }
 NVML_EXPORT nvmlSystemGetCudaDriverVersion(int* out) { return nvmlSystemGetCudaDriverVersion_v2(out); }
 
 // "r580_00"
 NVML_EXPORT nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t* out, unsigned length) {
-  const Machine* machine = initializedMachine();
+  const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
-  if (!driverHas(*machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!driver_has(*machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (out->version != kDriverBranchV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   char branch[16];
-  snprintf(branch, sizeof branch, "r%.3s_00", machine->description.driverVersion);
-  return giveText(branch, out->branch, length < sizeof out->branch ? length : sizeof out->branch);
+  snprintf(branch, sizeof branch, "r%.3s_00", machine->description.driver_version);
+  return give_text(branch, out->branch, length < sizeof out->branch ? length : sizeof out->branch);
 }
 
 // Things that no simulated machine has: cards for syncing, S-class systems, GPUs that the driver was told to leave out.
 static nvmlReturn_t none(unsigned* count) {
-  if (!initializedMachine()) return NVML_ERROR_UNINITIALIZED;
+  if (!initialized_machine()) return NVML_ERROR_UNINITIALIZED;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
   *count = 0;
   return NVML_SUCCESS;
@@ -179,10 +179,10 @@ NVML_EXPORT nvmlGetExcludedDeviceCount(unsigned* count) { return none(count); }
 
 // Only the made-up processes have names of their own: the others are real.
 NVML_EXPORT nvmlSystemGetProcessName(unsigned pid, char* out, unsigned length) {
-  const Machine* machine = initializedMachine();
+  const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
-  const char* madeUp = graphicsProcessName(machine->description, pid);
-  if (madeUp) return giveText(madeUp, out, length);
+  const char* made_up = graphics_process_name(machine->description, pid);
+  if (made_up) return give_text(made_up, out, length);
   if (!out || length == 0) return NVML_ERROR_INVALID_ARGUMENT;
   char path[64];
   snprintf(path, sizeof path, "/proc/%u/cmdline", pid);

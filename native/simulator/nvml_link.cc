@@ -12,22 +12,22 @@ NVML_EXPORT nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t* out);
 namespace {
 
 // Cards that sleep slow down their link.
-unsigned generationNow(const Question& q) {
-  return q.model().idleState && !isAwake(*q.machine, q.device.gpu) ? 1 : q.model().pcieGeneration;
+unsigned generation_now(const Question& q) {
+  return q.model().idle_state && !is_awake(*q.machine, q.device.gpu) ? 1 : q.model().pcie_generation;
 }
 
 // Megatransfers a second of a lane.
-unsigned speedOf(unsigned generation) { return generation < 3 ? generation * 2500 : 8000u << (generation - 3); }
+unsigned speed_of(unsigned generation) { return generation < 3 ? generation * 2500 : 8000u << (generation - 3); }
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, Pcie, Oldest, unlessZero(q.model().pcieGeneration))
-NVML_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, Pcie, EarlyR535, unlessZero(q.model().pcieGeneration))
-NVML_GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned, Pcie, EarlyR535, unlessZero(q.model().pcieGeneration))
-NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, Pcie, Oldest, unlessZero(generationNow(q)))
-NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, Pcie, EarlyR535, unlessZero(speedOf(generationNow(q))))
-NVML_GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, Pcie, Oldest, unlessZero(q.model().pcieWidth))
-NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, Pcie, Oldest, unlessZero(q.model().pcieWidth))
+NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, Pcie, EarlyR535, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned, Pcie, EarlyR535, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, Pcie, Oldest, unless_zero(generation_now(q)))
+NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, Pcie, EarlyR535, unless_zero(speed_of(generation_now(q))))
+NVML_GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_width))
+NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_width))
 NVML_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, Pcie, Oldest, 0)
 
 // In kB/s. A GPU that computes all the time receives a twentieth of what its link could carry, and sends half of that.
@@ -35,9 +35,9 @@ NVML_EXPORT nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned counter, u
   constexpr unsigned kSent = 0, kReceived = 1;
   if (counter > kReceived) return NVML_ERROR_INVALID_ARGUMENT;
   return answer(handle, Call::Pcie, Symbols::Oldest, out, [&](const Question& q) -> Known {
-    if (q.model().pcieGeneration == 0) return std::nullopt;
-    const uint64_t link = uint64_t{speedOf(q.model().pcieGeneration)} * 1000 / 8 * q.model().pcieWidth;
-    return link * utilizationOf(*q.machine, q.device.gpu) / 100 / (counter == kSent ? 40 : 20);
+    if (q.model().pcie_generation == 0) return std::nullopt;
+    const uint64_t link = uint64_t{speed_of(q.model().pcie_generation)} * 1000 / 8 * q.model().pcie_width;
+    return link * utilization_of(*q.machine, q.device.gpu) / 100 / (counter == kSent ? 40 : 20);
   });
 }
 
@@ -45,54 +45,55 @@ namespace {
 
 constexpr unsigned kGpu = 0, kSwitch = 2;  // what is at the other end
 
-nvmlReturn_t askNvlink(Question* question, nvmlDevice_t handle, unsigned link, const void* out,
-                       Symbols since = Symbols::Oldest) {
-  const nvmlReturn_t result = question->askGpu(handle, Call::Nvlink, out, since);
+nvmlReturn_t ask_nvlink(Question* question, nvmlDevice_t handle, unsigned link, const void* out,
+                        Symbols since = Symbols::Oldest) {
+  const nvmlReturn_t result = question->ask_gpu(handle, Call::Nvlink, out, since);
   if (result != NVML_SUCCESS) return result;
   if (question->model().nvlinks == 0) return NVML_ERROR_NOT_SUPPORTED;
   return link < question->model().nvlinks ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 template <typename Number, typename Know>
-nvmlReturn_t answerOfNvlink(nvmlDevice_t handle, unsigned link, Number* out, Know know,
-                            Symbols since = Symbols::Oldest) {
+nvmlReturn_t answer_of_nvlink(nvmlDevice_t handle, unsigned link, Number* out, Know know,
+                              Symbols since = Symbols::Oldest) {
   Question question;
-  const nvmlReturn_t result = askNvlink(&question, handle, link, out, since);
+  const nvmlReturn_t result = ask_nvlink(&question, handle, link, out, since);
   if (result == NVML_SUCCESS) *out = know(question);
   return result;
 }
 
 // Eight GPUs and more are joined by switches, fewer directly.
-unsigned remoteType(const Question& q) { return q.machine->gpuCount >= 8 ? kSwitch : kGpu; }
+unsigned remote_type(const Question& q) { return q.machine->gpu_count >= 8 ? kSwitch : kGpu; }
 
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetNvLinkState(nvmlDevice_t handle, unsigned link, int* out) {
-  return answerOfNvlink(handle, link, out, [](const Question&) { return 1; });
+  return answer_of_nvlink(handle, link, out, [](const Question&) { return 1; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkVersion(nvmlDevice_t handle, unsigned link, unsigned* out) {
-  return answerOfNvlink(handle, link, out, [](const Question& q) { return architectureOf(q.model()).nvlinkVersion; });
+  return answer_of_nvlink(handle, link, out,
+                          [](const Question& q) { return architecture_of(q.model()).nvlink_version; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t handle, unsigned link, unsigned, unsigned long long* out) {
-  return answerOfNvlink(handle, link, out, [](const Question&) { return 0ull; });
+  return answer_of_nvlink(handle, link, out, [](const Question&) { return 0ull; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t handle, unsigned link, unsigned* out) {
-  return answerOfNvlink(handle, link, out, remoteType, Symbols::Old);
+  return answer_of_nvlink(handle, link, out, remote_type, Symbols::Old);
 }
 // All but that of a bridge between two cards.
 NVML_EXPORT nvmlDeviceGetNvLinkCapability(nvmlDevice_t handle, unsigned link, unsigned capability, unsigned* out) {
   constexpr unsigned kBridge = 4, kCapabilities = 6;
   if (capability >= kCapabilities) return NVML_ERROR_INVALID_ARGUMENT;
-  return answerOfNvlink(handle, link, out, [&](const Question&) { return capability != kBridge; });
+  return answer_of_nvlink(handle, link, out, [&](const Question&) { return capability != kBridge; });
 }
 
 NVML_EXPORT nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t handle, unsigned link, nvmlPciInfo_t* out) {
   Question question;
-  const nvmlReturn_t result = askNvlink(&question, handle, link, out);
+  const nvmlReturn_t result = ask_nvlink(&question, handle, link, out);
   if (result != NVML_SUCCESS) return result;
-  const uint32_t gpus = question.machine->gpuCount;
-  if (remoteType(question) == kGpu)
-    return nvmlDeviceGetPciInfo_v3(handleOf((question.device.gpu + 1 + link % (gpus > 1 ? gpus - 1 : 1)) % gpus, 0),
+  const uint32_t gpus = question.machine->gpu_count;
+  if (remote_type(question) == kGpu)
+    return nvmlDeviceGetPciInfo_v3(handle_of((question.device.gpu + 1 + link % (gpus > 1 ? gpus - 1 : 1)) % gpus, 0),
                                    out);
   memset(out, 0, sizeof *out);
   out->bus = 5 + link % 4;
@@ -109,8 +110,8 @@ NVML_EXPORT nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t handle, unsigned link,
 NVML_EXPORT nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t second, unsigned capability, unsigned* out) {
   if (capability > 4) return NVML_ERROR_INVALID_ARGUMENT;
   Question a, b;
-  nvmlReturn_t result = a.askGpu(first, Call::Nvlink, out);
-  if (result == NVML_SUCCESS) result = b.askGpu(second, Call::Nvlink, out);
+  nvmlReturn_t result = a.ask_gpu(first, Call::Nvlink, out);
+  if (result == NVML_SUCCESS) result = b.ask_gpu(second, Call::Nvlink, out);
   if (result != NVML_SUCCESS) return result;
   const bool linked = a.model().nvlinks && b.model().nvlinks;
   const bool display = a.model().brand == Brand::GeForce || b.model().brand == Brand::GeForce;

@@ -11,12 +11,12 @@ struct Memory {
   uint64_t total, reserved, free, used;
 };
 
-Memory memoryOf(const Question& question) {
+Memory memory_of(const Question& question) {
   const Device device = question.device;
-  const Usage usage = usageOf(*question.machine, device.gpu);
+  const Usage usage = usage_of(*question.machine, device.gpu);
   Memory memory;
-  memory.total = unitTotal(*question.machine, device.gpu, device.unit);
-  memory.reserved = unitReserved(*question.machine, device.gpu, device.unit);
+  memory.total = unit_total(*question.machine, device.gpu, device.unit);
+  memory.reserved = unit_reserved(*question.machine, device.gpu, device.unit);
   memory.used = device.unit ? usage.units[device.unit] : usage.gpu;
   const uint64_t taken = memory.used + memory.reserved;
   memory.free = taken < memory.total ? memory.total - taken : 0;
@@ -30,7 +30,7 @@ NVML_EXPORT nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
   const nvmlReturn_t result = question.ask(handle, Call::Memory);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  const Memory memory = memoryOf(question);
+  const Memory memory = memory_of(question);
   out->total = memory.total;
   out->free = memory.free;
   out->used = memory.total - memory.free;
@@ -43,7 +43,7 @@ NVML_EXPORT nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* out
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (out->version != kMemoryV2Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  const Memory memory = memoryOf(question);
+  const Memory memory = memory_of(question);
   out->total = memory.total;
   out->reserved = memory.reserved;
   out->free = memory.free;
@@ -58,12 +58,12 @@ NVML_EXPORT nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* o
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const Device device = question.device;
-  const uint64_t whole = question.model().bar1MiB * kMiB;
+  const uint64_t whole = question.model().bar1_mib * kMiB;
   if (whole == 0) return NVML_ERROR_NOT_SUPPORTED;
   out->bar1Total =
       device.unit ? whole / 8 * (question.gpu().instances[device.unit - 1].memory * 8 / question.gpu().total()) : whole;
   uint64_t mapped = device.unit ? 0 : kMiB;
-  forEachProcess(*question.machine, device.gpu, [&](const ProcessEntry& entry) {
+  for_each_process(*question.machine, device.gpu, [&](const ProcessEntry& entry) {
     if (device.unit == 0 || entry.unit == device.unit) mapped += 2 * kMiB;
   });
   out->bar1Used = mapped < out->bar1Total ? mapped : out->bar1Total;
@@ -74,21 +74,21 @@ NVML_EXPORT nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* o
 namespace {
 
 // Cards that count errors never have one here.
-nvmlReturn_t askEcc(Question* question, nvmlDevice_t handle, const void* out, Symbols since = Symbols::Oldest) {
-  const nvmlReturn_t result = question->askGpu(handle, Call::Ecc, out, since);
+nvmlReturn_t ask_ecc(Question* question, nvmlDevice_t handle, const void* out, Symbols since = Symbols::Oldest) {
+  const nvmlReturn_t result = question->ask_gpu(handle, Call::Ecc, out, since);
   if (result != NVML_SUCCESS) return result;
   return question->model().ecc == Ecc::On ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 // Since Ampere, rows of the memory that fail are remapped. Before, pages were retired.
-bool remapsRows(const Question& question) { return question.model().computeCapability >= 80; }
+bool remaps_rows(const Question& question) { return question.model().compute_capability >= 80; }
 
-nvmlReturn_t retiredPages(nvmlDevice_t handle, unsigned cause, unsigned* count) {
+nvmlReturn_t retired_pages(nvmlDevice_t handle, unsigned cause, unsigned* count) {
   Question question;
-  const nvmlReturn_t result = askEcc(&question, handle, count);
+  const nvmlReturn_t result = ask_ecc(&question, handle, count);
   if (result != NVML_SUCCESS) return result;
   if (cause > 1) return NVML_ERROR_INVALID_ARGUMENT;
-  if (remapsRows(question)) return NVML_ERROR_NOT_SUPPORTED;
+  if (remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
   *count = 0;
   return NVML_SUCCESS;
 }
@@ -97,7 +97,7 @@ nvmlReturn_t retiredPages(nvmlDevice_t handle, unsigned cause, unsigned* count) 
 
 NVML_EXPORT nvmlDeviceGetEccMode(nvmlDevice_t handle, int* current, int* pending) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Ecc, current && pending ? current : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Ecc, current && pending ? current : nullptr);
   if (result != NVML_SUCCESS) return result;
   if (question.model().ecc == Ecc::None) return NVML_ERROR_NOT_SUPPORTED;
   *current = *pending = question.model().ecc == Ecc::On;
@@ -109,7 +109,7 @@ NVML_GETTER(nvmlDeviceGetDefaultEccMode, int, Ecc, EarlyR535,
 NVML_EXPORT nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, unsigned counter,
                                         unsigned long long* out) {
   Question question;
-  const nvmlReturn_t result = askEcc(&question, handle, out);
+  const nvmlReturn_t result = ask_ecc(&question, handle, out);
   if (result != NVML_SUCCESS) return result;
   if (error > 1 || counter > 1) return NVML_ERROR_INVALID_ARGUMENT;
   *out = 0;
@@ -132,15 +132,15 @@ NVML_EXPORT nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t handle, unsigned error,
 }
 
 NVML_EXPORT nvmlDeviceGetRetiredPages(nvmlDevice_t handle, unsigned cause, unsigned* count, unsigned long long*) {
-  return retiredPages(handle, cause, count);
+  return retired_pages(handle, cause, count);
 }
 NVML_EXPORT nvmlDeviceGetRetiredPages_v2(nvmlDevice_t handle, unsigned cause, unsigned* count, unsigned long long*,
                                          unsigned long long*) {
-  return retiredPages(handle, cause, count);
+  return retired_pages(handle, cause, count);
 }
 NVML_EXPORT nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t handle, int* out) {
   unsigned count;
-  const nvmlReturn_t result = retiredPages(handle, 0, out ? &count : nullptr);
+  const nvmlReturn_t result = retired_pages(handle, 0, out ? &count : nullptr);
   if (result == NVML_SUCCESS) *out = 0;
   return result;
 }
@@ -149,18 +149,18 @@ NVML_EXPORT nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned* corrected, 
                                       unsigned* pending, unsigned* failed) {
   Question question;
   const bool complete = corrected && uncorrected && pending && failed;
-  const nvmlReturn_t result = askEcc(&question, handle, complete ? corrected : nullptr, Symbols::Old);
+  const nvmlReturn_t result = ask_ecc(&question, handle, complete ? corrected : nullptr, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!remapsRows(question)) return NVML_ERROR_NOT_SUPPORTED;
+  if (!remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
   *corrected = *uncorrected = *pending = *failed = 0;
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t handle, nvmlRowRemapperHistogramValues_t* out) {
   Question question;
-  const nvmlReturn_t result = askEcc(&question, handle, out, Symbols::Old);
+  const nvmlReturn_t result = ask_ecc(&question, handle, out, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  if (!remapsRows(question)) return NVML_ERROR_NOT_SUPPORTED;
-  *out = {question.model().memoryBusBits / 8, 0, 0, 0, 0};  // banks, all of whose rows are left
+  if (!remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
+  *out = {question.model().memory_bus_bits / 8, 0, 0, 0, 0};  // banks, all of whose rows are left
   return NVML_SUCCESS;
 }

@@ -7,7 +7,7 @@ using namespace simulator;
 
 namespace {
 
-nvmlReturn_t askInstance(Question* question, nvmlDevice_t handle, const void* out) {
+nvmlReturn_t ask_instance(Question* question, nvmlDevice_t handle, const void* out) {
   const nvmlReturn_t result = question->ask(handle, Call::Mig);
   if (result != NVML_SUCCESS) return result;
   return out && question->device.unit ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
@@ -20,8 +20,8 @@ NVML_EXPORT nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigne
   const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
   if (!current || !pending) return NVML_ERROR_INVALID_ARGUMENT;
-  if (!question.gpu().canMig() || question.device.unit) return NVML_ERROR_NOT_SUPPORTED;
-  *current = *pending = migOn(*question.machine, question.device.gpu);
+  if (!question.gpu().can_mig() || question.device.unit) return NVML_ERROR_NOT_SUPPORTED;
+  *current = *pending = mig_on(*question.machine, question.device.gpu);
   return NVML_SUCCESS;
 }
 
@@ -30,7 +30,7 @@ NVML_EXPORT nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned* out) {
   const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = migOn(*question.machine, question.device.gpu) ? kUnits - 1 : 0;
+  *out = mig_on(*question.machine, question.device.gpu) ? kUnits - 1 : 0;
   return NVML_SUCCESS;
 }
 
@@ -39,10 +39,10 @@ NVML_EXPORT nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned in
   const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
   if (!out || question.device.unit) return NVML_ERROR_INVALID_ARGUMENT;
-  if (!migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
+  if (!mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   if (index >= kUnits - 1) return NVML_ERROR_INVALID_ARGUMENT;
-  if (!instanceExists(*question.machine, question.device.gpu, index + 1)) return NVML_ERROR_NOT_FOUND;
-  *out = handleOf(question.device.gpu, index + 1);
+  if (!instance_exists(*question.machine, question.device.gpu, index + 1)) return NVML_ERROR_NOT_FOUND;
+  *out = handle_of(question.device.gpu, index + 1);
   return NVML_SUCCESS;
 }
 
@@ -57,22 +57,22 @@ NVML_EXPORT nvmlDeviceIsMigDeviceHandle(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t handle, nvmlDevice_t* out) {
   Question question;
-  const nvmlReturn_t result = askInstance(&question, handle, out);
-  if (result == NVML_SUCCESS) *out = handleOf(question.device.gpu, 0);
+  const nvmlReturn_t result = ask_instance(&question, handle, out);
+  if (result == NVML_SUCCESS) *out = handle_of(question.device.gpu, 0);
   return result;
 }
 
 NVML_EXPORT nvmlDeviceGetGpuInstanceId(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = askInstance(&question, handle, out);
-  if (result == NVML_SUCCESS) *out = question.gpu().instances[question.device.unit - 1].gpuInstanceId;
+  const nvmlReturn_t result = ask_instance(&question, handle, out);
+  if (result == NVML_SUCCESS) *out = question.gpu().instances[question.device.unit - 1].gpu_instance_id;
   return result;
 }
 
 NVML_EXPORT nvmlDeviceGetComputeInstanceId(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = askInstance(&question, handle, out);
-  if (result == NVML_SUCCESS) *out = question.gpu().instances[question.device.unit - 1].computeInstanceId;
+  const nvmlReturn_t result = ask_instance(&question, handle, out);
+  if (result == NVML_SUCCESS) *out = question.gpu().instances[question.device.unit - 1].compute_instance_id;
   return result;
 }
 

@@ -17,8 +17,8 @@ NVML_EXPORT nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t* out) {
   out->domain = gpu.domain;
   out->bus = gpu.bus;
   out->device = gpu.slot;
-  out->pciDeviceId = gpu.model->pciDeviceId;
-  out->pciSubSystemId = gpu.model->pciDeviceId;
+  out->pciDeviceId = gpu.model->pci_device_id;
+  out->pciSubSystemId = gpu.model->pci_device_id;
   snprintf(out->busIdLegacy, sizeof out->busIdLegacy, "%04X:%02X:%02X.0", gpu.domain & 0xffff, gpu.bus & 0xff,
            gpu.slot & 0xff);
   snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", gpu.domain, gpu.bus & 0xff, gpu.slot & 0xff);
@@ -59,7 +59,7 @@ NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* ou
   if (out->version != kPciInfoExtV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   const Gpu& gpu = question.gpu();
   // A display controller: one for VGA, or for 3D only.
-  const uint32_t id = gpu.model->pciDeviceId;
+  const uint32_t id = gpu.model->pci_device_id;
   *out = {kPciInfoExtV1Tag, gpu.domain, gpu.bus, gpu.slot, id, id, 3, gpu.model->fans ? 0u : 2u, {}};
   snprintf(out->busId, sizeof out->busId, "%08X:%02X:%02X.0", gpu.domain, gpu.bus & 0xff, gpu.slot & 0xff);
   return NVML_SUCCESS;
@@ -68,10 +68,10 @@ NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* ou
 namespace {
 
 // The same GPU 0, one switch 20, one NUMA node 40, across 50.
-unsigned levelOf(const Machine& machine, uint32_t first, uint32_t second) {
+unsigned level_of(const Machine& machine, uint32_t first, uint32_t second) {
   const Gpu* gpus = machine.description.gpus;
   if (first == second) return 0;
-  if (gpus[first].numaNode != gpus[second].numaNode) return 50;
+  if (gpus[first].numa_node != gpus[second].numa_node) return 50;
   return first / 2 == second / 2 ? 20 : 40;
 }
 
@@ -79,17 +79,17 @@ unsigned levelOf(const Machine& machine, uint32_t first, uint32_t second) {
 struct Processors {
   long first, last;
 };
-Processors processorsOf(const Machine& machine, uint32_t gpu) {
+Processors processors_of(const Machine& machine, uint32_t gpu) {
   long nodes = 1;
-  for (uint32_t i = 0; i < machine.gpuCount; ++i)
-    if (machine.description.gpus[i].numaNode >= nodes) nodes = machine.description.gpus[i].numaNode + 1;
-  const long all = sysconf(_SC_NPROCESSORS_CONF), node = machine.description.gpus[gpu].numaNode;
+  for (uint32_t i = 0; i < machine.gpu_count; ++i)
+    if (machine.description.gpus[i].numa_node >= nodes) nodes = machine.description.gpus[i].numa_node + 1;
+  const long all = sysconf(_SC_NPROCESSORS_CONF), node = machine.description.gpus[gpu].numa_node;
   if (all < nodes) return {0, all - 1};
   return {all * node / nodes, all * (node + 1) / nodes - 1};
 }
 
 // A bit for each number from `first` to `last`.
-nvmlReturn_t giveBits(long first, long last, unsigned words, unsigned long* out) {
+nvmlReturn_t give_bits(long first, long last, unsigned words, unsigned long* out) {
   constexpr long kBits = sizeof *out * 8;
   if (words == 0) return NVML_ERROR_INVALID_ARGUMENT;
   for (unsigned i = 0; i < words; ++i) out[i] = 0;
@@ -106,21 +106,21 @@ NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t
   result = b.ask(second, Call::Topology);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = static_cast<int>(levelOf(*a.machine, a.device.gpu, b.device.gpu));
+  *out = static_cast<int>(level_of(*a.machine, a.device.gpu, b.device.gpu));
   return NVML_SUCCESS;
 }
 
 // Those that are no farther than this level.
 NVML_EXPORT nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t handle, unsigned level, unsigned* count, nvmlDevice_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, count);
   if (result != NVML_SUCCESS) return result;
   nvmlDevice_t near[kMaxGpus];
   unsigned found = 0;
-  for (uint32_t gpu = 0; gpu < question.machine->gpuCount; ++gpu)
-    if (gpu != question.device.gpu && levelOf(*question.machine, question.device.gpu, gpu) <= level)
-      near[found++] = handleOf(gpu, 0);
-  return giveList(near, found, count, out);
+  for (uint32_t gpu = 0; gpu < question.machine->gpu_count; ++gpu)
+    if (gpu != question.device.gpu && level_of(*question.machine, question.device.gpu, gpu) <= level)
+      near[found++] = handle_of(gpu, 0);
+  return give_list(near, found, count, out);
 }
 
 NVML_EXPORT nvmlDeviceGetNumaNodeId(nvmlDevice_t handle, unsigned* out) {
@@ -128,16 +128,16 @@ NVML_EXPORT nvmlDeviceGetNumaNodeId(nvmlDevice_t handle, unsigned* out) {
   const nvmlReturn_t result = question.ask(handle, Call::Topology, Symbols::EarlyR535);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = question.gpu().numaNode;
+  *out = question.gpu().numa_node;
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetCpuAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out);
   if (result != NVML_SUCCESS) return result;
-  const Processors processors = processorsOf(*question.machine, question.device.gpu);
-  return giveBits(processors.first, processors.last, words, out);
+  const Processors processors = processors_of(*question.machine, question.device.gpu);
+  return give_bits(processors.first, processors.last, words, out);
 }
 
 // Scopes: 0 the NUMA node, 1 the socket.
@@ -145,28 +145,28 @@ NVML_EXPORT nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t handle, unsigned wo
                                                 unsigned scope) {
   if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out, Symbols::Old);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  const Processors processors = processorsOf(*question.machine, question.device.gpu);
-  return giveBits(processors.first, processors.last, words, out);
+  const Processors processors = processors_of(*question.machine, question.device.gpu);
+  return give_bits(processors.first, processors.last, words, out);
 }
 
 NVML_EXPORT nvmlDeviceGetMemoryAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out, unsigned scope) {
   if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Topology, out, Symbols::Old);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out, Symbols::Old);
   if (result != NVML_SUCCESS) return result;
-  return giveBits(question.gpu().numaNode, question.gpu().numaNode, words, out);
+  return give_bits(question.gpu().numa_node, question.gpu().numa_node, words, out);
 }
 
 NVML_EXPORT nvmlSystemGetTopologyGpuSet(unsigned processor, unsigned* count, nvmlDevice_t* out) {
-  const Machine* machine = initializedMachine();
+  const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
   nvmlDevice_t near[kMaxGpus];
   unsigned found = 0;
-  for (uint32_t gpu = 0; gpu < machine->gpuCount; ++gpu) {
-    const Processors processors = processorsOf(*machine, gpu);
-    if (processor >= processors.first && processor <= processors.last) near[found++] = handleOf(gpu, 0);
+  for (uint32_t gpu = 0; gpu < machine->gpu_count; ++gpu) {
+    const Processors processors = processors_of(*machine, gpu);
+    if (processor >= processors.first && processor <= processors.last) near[found++] = handle_of(gpu, 0);
   }
-  return giveList(near, found, count, out);
+  return give_list(near, found, count, out);
 }

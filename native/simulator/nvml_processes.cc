@@ -10,16 +10,16 @@ namespace {
 
 constexpr unsigned long long kUnknownMemory = ~0ull;
 
-nvmlProcessDetail_v1_t detailOf(const Question& question, uint32_t pid, uint32_t unit, uint64_t bytes) {
+nvmlProcessDetail_v1_t detail_of(const Question& question, uint32_t pid, uint32_t unit, uint64_t bytes) {
   nvmlProcessDetail_v1_t detail;
   memset(&detail, 0, sizeof detail);
-  detail.pid = pid + question.machine->header->pidOffset.load(std::memory_order_relaxed);
+  detail.pid = pid + question.machine->header->pid_offset.load(std::memory_order_relaxed);
   detail.usedGpuMemory =
-      injectedError(*question.machine, question.device.gpu, Call::ProcessMemory) ? kUnknownMemory : bytes;
+      injected_error(*question.machine, question.device.gpu, Call::ProcessMemory) ? kUnknownMemory : bytes;
   detail.gpuInstanceId = detail.computeInstanceId = 0xffffffff;
   if (unit > 0) {
-    detail.gpuInstanceId = question.gpu().instances[unit - 1].gpuInstanceId;
-    detail.computeInstanceId = question.gpu().instances[unit - 1].computeInstanceId;
+    detail.gpuInstanceId = question.gpu().instances[unit - 1].gpu_instance_id;
+    detail.computeInstanceId = question.gpu().instances[unit - 1].compute_instance_id;
   }
   return detail;
 }
@@ -28,35 +28,35 @@ enum class Kind { Compute, Graphics, Mps };
 
 // With an MPS server on a GPU, what else computes there are its clients: on the list of those and on that of compute
 // processes, as since Volta. The server itself is on the latter only.
-bool isListed(const ProcessEntry& entry, Kind kind, bool mps) {
+bool is_listed(const ProcessEntry& entry, Kind kind, bool mps) {
   if (kind == Kind::Graphics) return entry.type == kGraphics || entry.type == kBoth;
   if (kind == Kind::Compute) return entry.type != kGraphics;
   return mps && (entry.type == kCompute || entry.type == kBoth);
 }
 
 template <typename Visit>
-void visitProcesses(const Question& question, Kind kind, Visit visit) {
+void visit_processes(const Question& question, Kind kind, Visit visit) {
   const Machine& machine = *question.machine;
   const uint32_t gpu = question.device.gpu, unit = question.device.unit;
-  if (question.state().hiddenProcesses.load(std::memory_order_relaxed)) return;
-  if (kind == Kind::Graphics && unit == 0 && showsGraphics(machine, gpu))
-    for (uint32_t i = 0; i < question.gpu().graphicsCount; ++i) {
+  if (question.state().hidden_processes.load(std::memory_order_relaxed)) return;
+  if (kind == Kind::Graphics && unit == 0 && shows_graphics(machine, gpu))
+    for (uint32_t i = 0; i < question.gpu().graphics_count; ++i) {
       const GraphicsProcess& process = question.gpu().graphics[i];
-      visit(detailOf(question, process.pid, 0, process.memoryMiB * kMiB));
+      visit(detail_of(question, process.pid, 0, process.memory_mib * kMiB));
     }
-  const bool mps = kind == Kind::Mps && hasMpsServer(machine, gpu);
-  forEachProcess(machine, gpu, [&](const ProcessEntry& entry) {
-    if (isListed(entry, kind, mps) && (unit == 0 || entry.unit == unit))
-      visit(detailOf(question, entry.pid, entry.unit, entry.bytes));
+  const bool mps = kind == Kind::Mps && has_mps_server(machine, gpu);
+  for_each_process(machine, gpu, [&](const ProcessEntry& entry) {
+    if (is_listed(entry, kind, mps) && (unit == 0 || entry.unit == unit))
+      visit(detail_of(question, entry.pid, entry.unit, entry.bytes));
   });
 }
 
 // Each older form is a beginning of the newest one.
 template <typename Entry>
-nvmlReturn_t writeProcesses(const Question& question, Kind kind, unsigned* count, Entry* entries) {
+nvmlReturn_t write_processes(const Question& question, Kind kind, unsigned* count, Entry* entries) {
   unsigned found = 0;
   const unsigned room = *count;
-  visitProcesses(question, kind, [&](const nvmlProcessDetail_v1_t& detail) {
+  visit_processes(question, kind, [&](const nvmlProcessDetail_v1_t& detail) {
     if (found < room && entries) memcpy(entries + found, &detail, sizeof *entries);
     ++found;
   });
@@ -67,7 +67,7 @@ nvmlReturn_t writeProcesses(const Question& question, Kind kind, unsigned* count
 
 enum class Form { Unsuffixed, V2, V3 };
 
-nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* count, void* entries) {
+nvmlReturn_t list_processes(nvmlDevice_t handle, Call call, Form form, unsigned* count, void* entries) {
   constexpr Symbols kSince[] = {Symbols::Oldest, Symbols::Old, Symbols::EarlyR535};
   Question question;
   const nvmlReturn_t result = question.ask(handle, call, kSince[static_cast<int>(form)]);
@@ -76,40 +76,40 @@ nvmlReturn_t listProcesses(nvmlDevice_t handle, Call call, Form form, unsigned* 
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
   const Kind kind = call == Call::Processes ? Kind::Compute : call == Call::MpsProcesses ? Kind::Mps : Kind::Graphics;
   if (form == Form::Unsuffixed)
-    return writeProcesses(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
+    return write_processes(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
   if (form == Form::V3 && machine.description.symbols == Symbols::EarlyR535)
-    return writeProcesses(question, kind, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
-  return writeProcesses(question, kind, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
+    return write_processes(question, kind, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
+  return write_processes(question, kind, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
 }
 
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::Processes, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::Processes, Form::Unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::Processes, Form::V2, count, entries);
+  return list_processes(handle, Call::Processes, Form::V2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::Processes, Form::V3, count, entries);
+  return list_processes(handle, Call::Processes, Form::V3, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::GraphicsProcesses, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::GraphicsProcesses, Form::Unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::GraphicsProcesses, Form::V2, count, entries);
+  return list_processes(handle, Call::GraphicsProcesses, Form::V2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::GraphicsProcesses, Form::V3, count, entries);
+  return list_processes(handle, Call::GraphicsProcesses, Form::V3, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::MpsProcesses, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::MpsProcesses, Form::Unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::MpsProcesses, Form::V2, count, entries);
+  return list_processes(handle, Call::MpsProcesses, Form::V2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return listProcesses(handle, Call::MpsProcesses, Form::V3, count, entries);
+  return list_processes(handle, Call::MpsProcesses, Form::V3, count, entries);
 }
 
 NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t* list) {
@@ -120,25 +120,26 @@ NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProce
   if (list->version != kProcessDetailListV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
   constexpr Kind kKinds[] = {Kind::Compute, Kind::Graphics, Kind::Mps};
-  return writeProcesses(question, kKinds[list->mode], &list->numProcArrayEntries, list->procArray);
+  return write_processes(question, kKinds[list->mode], &list->numProcArrayEntries, list->procArray);
 }
 
 // The driver samples only processes that compute. All samples are of this moment.
 NVML_EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t* samples,
-                                            unsigned* count, unsigned long long lastSeen) {
+                                            unsigned* count, unsigned long long last_seen) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Utilization, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Utilization, count);
   if (result != NVML_SUCCESS) return result;
-  if (migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
+  if (mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   timespec time;
   clock_gettime(CLOCK_REALTIME, &time);
   const auto now = static_cast<unsigned long long>(time.tv_sec) * 1000000 + static_cast<uint64_t>(time.tv_nsec) / 1000;
   const unsigned room = samples ? *count : 0;
   *count = 0;
-  if (now <= lastSeen || question.state().hiddenProcesses.load(std::memory_order_relaxed)) return NVML_ERROR_NOT_FOUND;
-  forEachProcess(*question.machine, question.device.gpu, [&](const ProcessEntry& entry) {
+  if (now <= last_seen || question.state().hidden_processes.load(std::memory_order_relaxed))
+    return NVML_ERROR_NOT_FOUND;
+  for_each_process(*question.machine, question.device.gpu, [&](const ProcessEntry& entry) {
     if (!entry.alive || entry.utilization == 0) return;
-    const uint32_t pid = entry.pid + question.machine->header->pidOffset.load(std::memory_order_relaxed);
+    const uint32_t pid = entry.pid + question.machine->header->pid_offset.load(std::memory_order_relaxed);
     if (*count < room) samples[*count] = {pid, now, entry.utilization, entry.utilization / 2, 0, 0};
     ++*count;
   });

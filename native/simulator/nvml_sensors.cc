@@ -7,50 +7,51 @@
 
 using namespace simulator;
 
-NVML_GETTER(nvmlDeviceGetPowerUsage, unsigned, Power, Oldest, powerOf(*q.machine, q.device.gpu))
-NVML_GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
-NVML_GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
-NVML_GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, PowerLimit, Oldest, q.model().powerLimitMw)
+NVML_GETTER(nvmlDeviceGetPowerUsage, unsigned, Power, Oldest, power_of(*q.machine, q.device.gpu))
+NVML_GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
+NVML_GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
+NVML_GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
 NVML_GETTER(nvmlDeviceGetPowerManagementMode, int, PowerLimit, Oldest, 1)
 NVML_GETTER(nvmlDeviceGetPowerSource, unsigned, PowerLimit, EarlyR535, 0)  // AC
 
 NVML_EXPORT nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::PowerLimit, lowest && highest ? lowest : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::PowerLimit, lowest && highest ? lowest : nullptr);
   if (result != NVML_SUCCESS) return result;
-  *lowest = question.model().lowestPowerLimitMw;
-  *highest = question.model().highestPowerLimitMw;
+  *lowest = question.model().lowest_power_limit_mw;
+  *highest = question.model().highest_power_limit_mw;
   return NVML_SUCCESS;
 }
 
-NVML_GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, Energy, Oldest, energyOf(*q.machine, q.device.gpu))
+NVML_GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, Energy, Oldest,
+            energy_of(*q.machine, q.device.gpu))
 
 NVML_EXPORT nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Utilization, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Utilization, out);
   if (result != NVML_SUCCESS) return result;
-  if (migOn(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
-  out->gpu = utilizationOf(*question.machine, question.device.gpu);
+  if (mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
+  out->gpu = utilization_of(*question.machine, question.device.gpu);
   out->memory = out->gpu / 2;
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetTemperature(nvmlDevice_t handle, int sensor, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out);
   if (result != NVML_SUCCESS) return result;
   if (sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = temperatureOf(*question.machine, question.device.gpu);
+  *out = temperature_of(*question.machine, question.device.gpu);
   return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out, Symbols::Current);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out, Symbols::Current);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (out->sensorType != 0) return NVML_ERROR_INVALID_ARGUMENT;
-  out->temperature = static_cast<int>(temperatureOf(*question.machine, question.device.gpu));
+  out->temperature = static_cast<int>(temperature_of(*question.machine, question.device.gpu));
   return NVML_SUCCESS;
 }
 
@@ -59,10 +60,10 @@ NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thre
   if (threshold >= kThresholds) return NVML_ERROR_INVALID_ARGUMENT;
   return answer(handle, Call::Temperature, Symbols::Oldest, out, [&](const Question& q) -> Known {
     switch (threshold) {
-      case 0: return unlessZero(q.model().shutdownTemperature);
-      case 1: return unlessZero(q.model().slowdownTemperature);
-      case 2: return q.hasHbm() ? Known(95) : std::nullopt;
-      case 3: return q.model().slowdownTemperature ? Known(q.model().slowdownTemperature - 2) : std::nullopt;
+      case 0: return unless_zero(q.model().shutdown_temperature);
+      case 1: return unless_zero(q.model().slowdown_temperature);
+      case 2: return q.has_hbm() ? Known(95) : std::nullopt;
+      case 3: return q.model().slowdown_temperature ? Known(q.model().slowdown_temperature - 2) : std::nullopt;
       default: return std::nullopt;  // of the acoustics, which notebooks have
     }
   });
@@ -70,33 +71,33 @@ NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thre
 
 NVML_EXPORT nvmlDeviceGetMarginTemperature(nvmlDevice_t handle, nvmlMarginTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Temperature, out, Symbols::Current);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out, Symbols::Current);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kMarginTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  if (question.model().slowdownTemperature == 0) return NVML_ERROR_NOT_SUPPORTED;
-  out->marginTemperature = static_cast<int>(question.model().slowdownTemperature) -
-                           static_cast<int>(temperatureOf(*question.machine, question.device.gpu));
+  if (question.model().slowdown_temperature == 0) return NVML_ERROR_NOT_SUPPORTED;
+  out->marginTemperature = static_cast<int>(question.model().slowdown_temperature) -
+                           static_cast<int>(temperature_of(*question.machine, question.device.gpu));
   return NVML_SUCCESS;
 }
 
 namespace {
 
 // As fast as the GPU is hot.
-Known fanPercent(const Question& q) {
+Known fan_percent(const Question& q) {
   const Model& model = q.model();
   if (model.fans == 0) return std::nullopt;
-  const uint32_t now = temperatureOf(*q.machine, q.device.gpu), idle = model.idleTemperature;
-  const uint32_t full = model.slowdownTemperature;
-  if (now <= idle) return model.idleFanPercent;
+  const uint32_t now = temperature_of(*q.machine, q.device.gpu), idle = model.idle_temperature;
+  const uint32_t full = model.slowdown_temperature;
+  if (now <= idle) return model.idle_fan_percent;
   if (now >= full) return 100;
-  const uint32_t percent = model.idleFanPercent + (now - idle) * 100 / (full - idle);
+  const uint32_t percent = model.idle_fan_percent + (now - idle) * 100 / (full - idle);
   return percent < 100 ? percent : 100;
 }
 
 template <typename Know>
-nvmlReturn_t answerOfFan(nvmlDevice_t handle, Symbols since, unsigned fan, unsigned* out, Know know) {
+nvmlReturn_t answer_of_fan(nvmlDevice_t handle, Symbols since, unsigned fan, unsigned* out, Know know) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Fan, out, since);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Fan, out, since);
   if (result != NVML_SUCCESS) return result;
   if (question.model().fans == 0) return NVML_ERROR_NOT_SUPPORTED;
   if (fan >= question.model().fans) return NVML_ERROR_INVALID_ARGUMENT;
@@ -106,32 +107,32 @@ nvmlReturn_t answerOfFan(nvmlDevice_t handle, Symbols since, unsigned fan, unsig
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetFanSpeed, unsigned, Fan, Oldest, fanPercent(q))
-NVML_GETTER(nvmlDeviceGetNumFans, unsigned, Fan, EarlyR535, unlessZero(q.model().fans))
+NVML_GETTER(nvmlDeviceGetFanSpeed, unsigned, Fan, Oldest, fan_percent(q))
+NVML_GETTER(nvmlDeviceGetNumFans, unsigned, Fan, EarlyR535, unless_zero(q.model().fans))
 
 NVML_EXPORT nvmlDeviceGetFanSpeed_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answerOfFan(handle, Symbols::Oldest, fan, out, [](const Question& q) { return *fanPercent(q); });
+  return answer_of_fan(handle, Symbols::Oldest, fan, out, [](const Question& q) { return *fan_percent(q); });
 }
 NVML_EXPORT nvmlDeviceGetTargetFanSpeed(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answerOfFan(handle, Symbols::EarlyR535, fan, out, [](const Question& q) { return *fanPercent(q); });
+  return answer_of_fan(handle, Symbols::EarlyR535, fan, out, [](const Question& q) { return *fan_percent(q); });
 }
 // By temperature, in steps or not: 0.
 NVML_EXPORT nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answerOfFan(handle, Symbols::EarlyR535, fan, out, [](const Question&) { return 0; });
+  return answer_of_fan(handle, Symbols::EarlyR535, fan, out, [](const Question&) { return 0; });
 }
 
 NVML_EXPORT nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
   if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result =
-      answerOfFan(handle, Symbols::EarlyR535, 0, lowest, [](const Question& q) { return q.model().idleFanPercent; });
+  const nvmlReturn_t result = answer_of_fan(handle, Symbols::EarlyR535, 0, lowest,
+                                            [](const Question& q) { return q.model().idle_fan_percent; });
   if (result == NVML_SUCCESS) *highest = 100;
   return result;
 }
 
 NVML_EXPORT nvmlDeviceGetFanSpeedRPM(nvmlDevice_t handle, nvmlFanSpeedInfo_v1_t* out) {
   if (out && out->version != kFanSpeedInfoV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  return answerOfFan(handle, Symbols::Current, out ? out->fan : 0, out ? &out->speed : nullptr,
-                     [](const Question& q) { return *fanPercent(q) * 30; });
+  return answer_of_fan(handle, Symbols::Current, out ? out->fan : 0, out ? &out->speed : nullptr,
+                       [](const Question& q) { return *fan_percent(q) * 30; });
 }
 
 namespace {
@@ -143,35 +144,35 @@ struct Field {
   Known (*know)(const Question&);
 };
 
-Known remappedRows(const Question& q) {
-  return q.model().ecc == Ecc::On && q.model().computeCapability >= 80 ? Known(0) : std::nullopt;
+Known remapped_rows(const Question& q) {
+  return q.model().ecc == Ecc::On && q.model().compute_capability >= 80 ? Known(0) : std::nullopt;
 }
-Known nvlinkTraffic(const Question& q) { return q.model().nvlinks ? Known(0) : std::nullopt; }
-Known powerNow(const Question& q) { return powerOf(*q.machine, q.device.gpu); }
-Known powerLimit(const Question& q) { return q.model().powerLimitMw; }
+Known nvlink_traffic(const Question& q) { return q.model().nvlinks ? Known(0) : std::nullopt; }
+Known power_now(const Question& q) { return power_of(*q.machine, q.device.gpu); }
+Known power_limit(const Question& q) { return q.model().power_limit_mw; }
 
 constexpr Field kFields[] = {
     {82, 1, Call::Temperature,
      [](const Question& q) {  // of the memory
-       return q.hasHbm() ? Known(temperatureOf(*q.machine, q.device.gpu) + 6) : std::nullopt;
+       return q.has_hbm() ? Known(temperature_of(*q.machine, q.device.gpu) + 6) : std::nullopt;
      }},
-    {83, 3, Call::Energy, [](const Question& q) { return Known(energyOf(*q.machine, q.device.gpu)); }},
-    {91, 1, Call::Nvlink, [](const Question& q) { return unlessZero(q.model().nvlinks); }},
+    {83, 3, Call::Energy, [](const Question& q) { return Known(energy_of(*q.machine, q.device.gpu)); }},
+    {91, 1, Call::Nvlink, [](const Question& q) { return unless_zero(q.model().nvlinks); }},
     {94, 1, Call::Pcie, [](const Question&) { return Known(0); }},  // replays
-    {138, 3, Call::Nvlink, nvlinkTraffic},
-    {139, 3, Call::Nvlink, nvlinkTraffic},
-    {140, 3, Call::Nvlink, nvlinkTraffic},
-    {141, 3, Call::Nvlink, nvlinkTraffic},
-    {142, 1, Call::Ecc, remappedRows},
-    {143, 1, Call::Ecc, remappedRows},
-    {144, 1, Call::Ecc, remappedRows},
-    {145, 1, Call::Ecc, remappedRows},
-    {185, 1, Call::Power, powerNow},  // average
-    {186, 1, Call::Power, powerNow},  // instant
-    {187, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().lowestPowerLimitMw); }},
-    {188, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().highestPowerLimitMw); }},
-    {189, 1, Call::PowerLimit, powerLimit},  // default
-    {190, 1, Call::PowerLimit, powerLimit},  // current
+    {138, 3, Call::Nvlink, nvlink_traffic},
+    {139, 3, Call::Nvlink, nvlink_traffic},
+    {140, 3, Call::Nvlink, nvlink_traffic},
+    {141, 3, Call::Nvlink, nvlink_traffic},
+    {142, 1, Call::Ecc, remapped_rows},
+    {143, 1, Call::Ecc, remapped_rows},
+    {144, 1, Call::Ecc, remapped_rows},
+    {145, 1, Call::Ecc, remapped_rows},
+    {185, 1, Call::Power, power_now},  // average
+    {186, 1, Call::Power, power_now},  // instant
+    {187, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().lowest_power_limit_mw); }},
+    {188, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().highest_power_limit_mw); }},
+    {189, 1, Call::PowerLimit, power_limit},  // default
+    {190, 1, Call::PowerLimit, power_limit},  // current
 };
 
 }  // namespace

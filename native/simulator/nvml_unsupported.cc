@@ -6,7 +6,7 @@ using namespace simulator;
 
 namespace {
 
-nvmlReturn_t notSupported(nvmlDevice_t handle, Symbols since) {
+nvmlReturn_t not_supported(nvmlDevice_t handle, Symbols since) {
   Question question;
   const nvmlReturn_t result = question.ask(handle, Call::Board, since);
   return result == NVML_SUCCESS ? NVML_ERROR_NOT_SUPPORTED : result;
@@ -16,7 +16,7 @@ nvmlReturn_t notSupported(nvmlDevice_t handle, Symbols since) {
 
 // Whatever follows the handle is left alone.
 #define UNSUPPORTED(name, since) \
-  NVML_EXPORT name(nvmlDevice_t handle) { return notSupported(handle, Symbols::since); }
+  NVML_EXPORT name(nvmlDevice_t handle) { return not_supported(handle, Symbols::since); }
 
 UNSUPPORTED(nvmlDeviceGetAPIRestriction, Oldest)
 UNSUPPORTED(nvmlDeviceGetAccountingStats, Oldest)
@@ -100,7 +100,7 @@ NVML_EXPORT nvmlGpmMetricsGet(void*) { return NVML_ERROR_NOT_SUPPORTED; }
 
 NVML_EXPORT nvmlGpmQueryDeviceSupport(nvmlDevice_t handle, nvmlGpmSupport_t* out) {
   Question question;
-  const nvmlReturn_t result = question.askGpu(handle, Call::Board, out, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::Board, out, Symbols::EarlyR535);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kGpmSupportV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   out->isSupportedDevice = 0;

@@ -11,27 +11,27 @@ struct OwnSlot {
   uint32_t index = 0;
   Slot* slot = nullptr;
 };
-bool takeSlot(const Machine& machine, ProcessType type, uint32_t utilization, OwnSlot* own, Error* error);
+bool take_slot(const Machine& machine, ProcessType type, uint32_t utilization, OwnSlot* own, Error* error);
 
 // Contexts and memory of the calling process on a unit of a GPU.
-void addContext(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit);
-void removeContext(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit);
-void addBytes(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit, uint64_t bytes);
-void removeBytes(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit, uint64_t bytes);
-bool hasContexts(const Machine& machine, const OwnSlot& own, uint32_t gpu);
+void add_context(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit);
+void remove_context(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit);
+void add_bytes(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit, uint64_t bytes);
+void remove_bytes(const Machine& machine, const OwnSlot& own, uint32_t gpu, uint32_t unit, uint64_t bytes);
+bool has_contexts(const Machine& machine, const OwnSlot& own, uint32_t gpu);
 
 // Exactly one process at a time can have a GPU in exclusive mode.
-bool lockExclusive(const OwnSlot& own, uint32_t gpu);
-void unlockExclusive(const OwnSlot& own, uint32_t gpu);
+bool lock_exclusive(const OwnSlot& own, uint32_t gpu);
+void unlock_exclusive(const OwnSlot& own, uint32_t gpu);
 
-bool isLive(const Machine& machine, uint32_t slot);
+bool is_live(const Machine& machine, uint32_t slot);
 // Dead, but the driver hasn't noticed yet.
-bool isLingering(const Machine& machine, Slot* slot, uint32_t generation);
+bool is_lingering(const Machine& machine, Slot* slot, uint32_t generation);
 // Empties a dead slot for reuse. Only a matter of tidiness: dead slots are ignored anyway.
 void reap(const Machine& machine, uint32_t index);
 
-inline uint64_t contextBytes(const Machine& machine, uint32_t type) {
-  return type == kMpsServer ? kMpsServerBytes : hasQuirk(machine, kSmallContexts) ? kSmallContextBytes : kContextBytes;
+inline uint64_t context_bytes(const Machine& machine, uint32_t type) {
+  return type == kMpsServer ? kMpsServerBytes : has_quirk(machine, kSmallContexts) ? kSmallContextBytes : kContextBytes;
 }
 
 struct ProcessEntry {
@@ -47,7 +47,7 @@ struct ProcessEntry {
 
 // Calls `visit` for each process and unit with a context on this GPU.
 template <typename Visit>
-inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
+inline void for_each_process(const Machine& machine, uint32_t gpu, Visit visit) {
   const uint64_t total = machine.description.gpus[gpu].total();
   for (uint32_t word = 0; word < kSlotWords; ++word) {
     uint64_t bits = machine.gpus[gpu].slots[word].load(std::memory_order_acquire);
@@ -60,8 +60,8 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
       for (int attempt = 0; attempt < 8; ++attempt) {
         count = 0;
         const uint32_t generation = slot->generation.load(std::memory_order_acquire);
-        const bool alive = isLive(machine, index);
-        if (!alive && !isLingering(machine, slot, generation)) {
+        const bool alive = is_live(machine, index);
+        if (!alive && !is_lingering(machine, slot, generation)) {
           reap(machine, index);
           break;
         }
@@ -73,7 +73,7 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
           if (contexts > 4096) contexts = 4096;
           if (bytes > total) bytes = total;
           const uint32_t type = slot->type.load(std::memory_order_relaxed);
-          bytes += contexts * contextBytes(machine, type);
+          bytes += contexts * context_bytes(machine, type);
           const uint32_t utilization = slot->utilization.load(std::memory_order_relaxed);
           entries[count++] = {slot->pid.load(std::memory_order_relaxed),
                               type <= kMpsServer ? static_cast<ProcessType>(type) : kCompute,
@@ -94,25 +94,25 @@ inline void forEachProcess(const Machine& machine, uint32_t gpu, Visit visit) {
 }
 
 // Does an MPS server (Multi-Process Service) run on this GPU?
-bool hasMpsServer(const Machine& machine, uint32_t gpu);
+bool has_mps_server(const Machine& machine, uint32_t gpu);
 
 // Whether a process has a context on this GPU; and how much of it all of them compute with, in percent. These reap no
 // dead slots, so that reaping can call them.
-bool hasLiveContext(const Machine& machine, uint32_t gpu);
-uint32_t computedShare(const Machine& machine, uint32_t gpu);
+bool has_live_context(const Machine& machine, uint32_t gpu);
+uint32_t computed_share(const Machine& machine, uint32_t gpu);
 
 // Memory in use, as the driver counts it, without what it reserves.
 struct Usage {
   uint64_t gpu;
   uint64_t units[kUnits];
 };
-Usage usageOf(const Machine& machine, uint32_t gpu);
+Usage usage_of(const Machine& machine, uint32_t gpu);
 // Have more been taken than there is?
 bool overcommitted(const Machine& machine, uint32_t gpu, uint32_t unit);
-uint64_t unitTotal(const Machine& machine, uint32_t gpu, uint32_t unit);
-uint64_t unitReserved(const Machine& machine, uint32_t gpu, uint32_t unit);
+uint64_t unit_total(const Machine& machine, uint32_t gpu, uint32_t unit);
+uint64_t unit_reserved(const Machine& machine, uint32_t gpu, uint32_t unit);
 
 // Are an X server's processes shown on this GPU?
-bool showsGraphics(const Machine& machine, uint32_t gpu);
+bool shows_graphics(const Machine& machine, uint32_t gpu);
 
 }  // namespace simulator

@@ -13,9 +13,9 @@
 namespace simulator {
 namespace {
 
-bool fillState(int file, const void* argument, Error* error) {
+bool fill_state(int file, const void* argument, Error* error) {
   const auto& description = *static_cast<const MachineDescription*>(argument);
-  const size_t size = stateSize(description.gpuCount);
+  const size_t size = state_size(description.gpu_count);
   // Real blocks, so that a full disk is an error now and not a SIGBUS later.
   int result = posix_fallocate(file, 0, static_cast<off_t>(size));
   if (result == EOPNOTSUPP || result == EINVAL) result = ftruncate(file, static_cast<off_t>(size)) == 0 ? 0 : errno;
@@ -29,31 +29,31 @@ bool fillState(int file, const void* argument, Error* error) {
   auto* header = static_cast<Header*>(memory);
   header->magic = kMagic;
   header->version = kLayoutVersion;
-  header->gpuCount = description.gpuCount;
+  header->gpu_count = description.gpu_count;
   header->size = size;
   memcpy(header->machine, description.name, sizeof header->machine);
-  applyDefaults(description, header, reinterpret_cast<GpuState*>(header + 1));
+  apply_defaults(description, header, reinterpret_cast<GpuState*>(header + 1));
   munmap(memory, size);
   return true;
 }
 
-bool fillNothing(int, const void*, Error*) { return true; }
+bool fill_nothing(int, const void*, Error*) { return true; }
 
-int openOrMake(int directory, const char* path, const char* name, bool (*fill)(int, const void*, Error*),
-               const void* argument, Error* error) {
+int open_or_make(int directory, const char* path, const char* name, bool (*fill)(int, const void*, Error*),
+                 const void* argument, Error* error) {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    const int fd = openSharedFile(directory, path, name, error);
+    const int fd = open_shared_file(directory, path, name, error);
     if (fd != -1) return fd;
-    if (makeSharedFile(directory, path, name, fill, argument, error) == Made::Failed) return -2;
+    if (make_shared_file(directory, path, name, fill, argument, error) == Made::Failed) return -2;
   }
   error->set("%s/%s comes and goes: is somebody removing it?", path, name);
   return -2;
 }
 
-bool mapState(int file, Machine* machine, Error* error) {
-  const size_t size = stateSize(machine->gpuCount);
+bool map_state(int file, Machine* machine, Error* error) {
+  const size_t size = state_size(machine->gpu_count);
   FileFacts facts;
-  if (!factsOf(file, &facts)) return error->set("cannot examine %s/state: %s", machine->directory, strerror(errno));
+  if (!facts_of(file, &facts)) return error->set("cannot examine %s/state: %s", machine->directory, strerror(errno));
   constexpr const char* kRemedy = "remove that directory when nothing uses it";
   if (facts.size < sizeof(Header))
     return error->set("%s/state is damaged (%llu bytes): %s", machine->directory,
@@ -69,7 +69,7 @@ bool mapState(int file, Machine* machine, Error* error) {
                kRemedy);
   else if (strncmp(header->machine, machine->description.name, sizeof header->machine) != 0)
     error->set("%s/state is that of another machine: %s", machine->directory, kRemedy);
-  else if (header->gpuCount != machine->gpuCount || header->size != size || facts.size != size)
+  else if (header->gpu_count != machine->gpu_count || header->size != size || facts.size != size)
     error->set("%s/state is damaged (%llu bytes instead of %zu): %s", machine->directory,
                static_cast<unsigned long long>(facts.size), size, kRemedy);
   else
@@ -80,30 +80,30 @@ bool mapState(int file, Machine* machine, Error* error) {
   }
   machine->header = header;
   machine->gpus = reinterpret_cast<GpuState*>(header + 1);
-  machine->slots = reinterpret_cast<char*>(machine->gpus + machine->gpuCount);
+  machine->slots = reinterpret_cast<char*>(machine->gpus + machine->gpu_count);
   return true;
 }
 
 // Locks on another file than the one that everybody else looks at would mean nothing.
-bool checkSlots(Machine* machine, Error* error) {
+bool check_slots(Machine* machine, Error* error) {
   FileFacts facts;
-  if (!factsOf(machine->slotsFile, &facts))
+  if (!facts_of(machine->slots_file, &facts))
     return error->set("cannot examine %s/slots: %s", machine->directory, strerror(errno));
   uint64_t known = 0;
-  if (!machine->header->slotsInode.compare_exchange_strong(known, facts.inode) && known != facts.inode)
+  if (!machine->header->slots_inode.compare_exchange_strong(known, facts.inode) && known != facts.inode)
     return error->set("%s/slots was replaced: remove that directory when nothing uses it", machine->directory);
-  machine->slotsInode = facts.inode;
+  machine->slots_inode = facts.inode;
   return true;
 }
 
-bool openFiles(int directory, Machine* machine, Error* error) {
-  const int state = openOrMake(directory, machine->directory, "state", fillState, &machine->description, error);
+bool open_files(int directory, Machine* machine, Error* error) {
+  const int state = open_or_make(directory, machine->directory, "state", fill_state, &machine->description, error);
   if (state < 0) return false;
-  const bool mapped = mapState(state, machine, error);
+  const bool mapped = map_state(state, machine, error);
   close(state);
   if (!mapped) return false;
-  machine->slotsFile = openOrMake(directory, machine->directory, "slots", fillNothing, nullptr, error);
-  if (machine->slotsFile >= 0 && checkSlots(machine, error)) return true;
+  machine->slots_file = open_or_make(directory, machine->directory, "slots", fill_nothing, nullptr, error);
+  if (machine->slots_file >= 0 && check_slots(machine, error)) return true;
   detach(machine);
   return false;
 }
@@ -113,9 +113,9 @@ bool openFiles(int directory, Machine* machine, Error* error) {
 bool describe(MachineDescription* out, Error* error) {
   char names[512];
   const char* name = getenv("GPU_OWNER_SIMULATE");
-  if (name && isMachineFile(name)) return describeMachineFile(name, out, error);
-  if (name && *name && describeMachine(name, out)) return true;
-  listMachineNames(names, sizeof names);
+  if (name && is_machine_file(name)) return describe_machine_file(name, out, error);
+  if (name && *name && describe_machine(name, out)) return true;
+  list_machine_names(names, sizeof names);
   if (!name || !*name)
     return error->set("GPU_OWNER_SIMULATE is not set: say how many GPUs to simulate (1 to %u), or a machine (%s)",
                       kMaxGpus, names);
@@ -132,72 +132,72 @@ bool describe(MachineDescription* out, Error* error) {
 
 bool attach(Machine* machine, Error* error) {
   machine->header = nullptr;
-  machine->slotsFile = -1;
+  machine->slots_file = -1;
   if (!describe(&machine->description, error)) return false;
-  machine->gpuCount = machine->description.gpuCount;
+  machine->gpu_count = machine->description.gpu_count;
   char base[kPathSize];
-  bool isDefault;
-  if (!baseDirectory(base, &isDefault, error)) return false;
-  const int baseDescriptor = openSharedDirectory(base, !isDefault, error);
-  if (baseDescriptor < 0) return false;
-  close(baseDescriptor);
+  bool is_default;
+  if (!base_directory(base, &is_default, error)) return false;
+  const int base_descriptor = open_shared_directory(base, !is_default, error);
+  if (base_descriptor < 0) return false;
+  close(base_descriptor);
   const int length = snprintf(machine->directory, sizeof machine->directory, "%s/%s", base, machine->description.name);
   if (length < 0 || static_cast<size_t>(length) >= sizeof machine->directory) return error->set("path too long");
-  const int directory = openSharedDirectory(machine->directory, false, error);
+  const int directory = open_shared_directory(machine->directory, false, error);
   if (directory < 0) return false;
-  const bool opened = openFiles(directory, machine, error);
+  const bool opened = open_files(directory, machine, error);
   close(directory);
   return opened;
 }
 
 void detach(Machine* machine) {
-  if (machine->header) munmap(machine->header, stateSize(machine->gpuCount));
-  if (machine->slotsFile >= 0) close(machine->slotsFile);
+  if (machine->header) munmap(machine->header, state_size(machine->gpu_count));
+  if (machine->slots_file >= 0) close(machine->slots_file);
   machine->header = nullptr;
-  machine->slotsFile = -1;
+  machine->slots_file = -1;
 }
 
-int reopenSlots(const Machine& machine) {
+int reopen_slots(const Machine& machine) {
   // By what is open already: the path may mean something else by now, or nothing.
   char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", machine.slotsFile);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", machine.slots_file);
   const int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return -1;
   FileFacts facts;
-  if (factsOf(fd, &facts) && facts.regular && facts.inode == machine.slotsInode) return fd;
+  if (facts_of(fd, &facts) && facts.regular && facts.inode == machine.slots_inode) return fd;
   close(fd);
   errno = EBADF;
   return -1;
 }
 
-void applyDefaults(const MachineDescription& description, Header* header, GpuState* gpus) {
+void apply_defaults(const MachineDescription& description, Header* header, GpuState* gpus) {
   const auto clear = [](Faults& faults) {
     faults.hang = 0;
-    for (auto& latency : faults.latencyUs) latency = 0;
+    for (auto& latency : faults.latency_us) latency = 0;
     for (auto& error : faults.error) error = 0;
   };
   clear(header->faults);
-  header->teardownMs = 0;
-  header->pidOffset = 0;
+  header->teardown_ms = 0;
+  header->pid_offset = 0;
   header->quirks = 0;
   header->calls.on = 0;
-  for (uint32_t i = 0; i < description.gpuCount; ++i) {
+  for (uint32_t i = 0; i < description.gpu_count; ++i) {
     const Gpu& gpu = description.gpus[i];
     GpuState& state = gpus[i];
     clear(state.faults);
     state.health = 0;
-    state.computeMode = gpu.computeMode;
+    state.compute_mode = gpu.compute_mode;
     state.mig = gpu.mig;
-    state.absentInstances = 0;
+    state.absent_instances = 0;
     state.display = gpu.display;
-    state.hiddenProcesses = 0;
-    state.hiddenMemory = 0;
-    state.utilization = state.powerMw = state.temperature = kFollows;
+    state.hidden_processes = 0;
+    state.hidden_memory = 0;
+    state.utilization = state.power_mw = state.temperature = kFollows;
     constexpr uint32_t kNotSupported = 3;
     const auto unsupported = [&](Call call) { state.faults.error[static_cast<unsigned>(call)] = kNotSupported; };
     for (unsigned call = 0; call < kCalls; ++call)
-      if (gpu.unsupported & callBit(call)) state.faults.error[call] = kNotSupported;
-    if (gpu.model->noPowerSensor) {
+      if (gpu.unsupported & call_bit(call)) state.faults.error[call] = kNotSupported;
+    if (gpu.model->no_power_sensor) {
       unsupported(Call::Power);
       unsupported(Call::Energy);
     }

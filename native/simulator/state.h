@@ -9,18 +9,18 @@ namespace simulator {
 
 struct Machine {
   MachineDescription description;
-  uint32_t gpuCount;  // trusted, unlike anything behind the pointers
+  uint32_t gpu_count;  // trusted, unlike anything behind the pointers
   Header* header;
   GpuState* gpus;
   char* slots;
-  int slotsFile;  // for looking at locks; an owner has one of its own
-  uint64_t slotsInode;
+  int slots_file;  // for looking at locks; an owner has one of its own
+  uint64_t slots_inode;
   char directory[kPathSize];
 
-  Slot* slot(uint32_t index) const { return reinterpret_cast<Slot*>(slots + index * slotStride(gpuCount)); }
+  Slot* slot(uint32_t index) const { return reinterpret_cast<Slot*>(slots + index * slot_stride(gpu_count)); }
 };
 
-inline bool hasQuirk(const Machine& machine, Quirk quirk) {
+inline bool has_quirk(const Machine& machine, Quirk quirk) {
   return (machine.header->quirks.load(std::memory_order_relaxed) & quirk) != 0;
 }
 
@@ -31,9 +31,9 @@ bool attach(Machine* machine, Error* error);
 void detach(Machine* machine);
 
 // The `slots` file once more, as an open file description of its own; -1 with errno when the program has closed ours.
-int reopenSlots(const Machine& machine);
+int reopen_slots(const Machine& machine);
 
 // Every switch as the machine has it when new. Processes stay.
-void applyDefaults(const MachineDescription& description, Header* header, GpuState* gpus);
+void apply_defaults(const MachineDescription& description, Header* header, GpuState* gpus);
 
 }  // namespace simulator

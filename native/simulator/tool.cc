@@ -22,9 +22,9 @@ int run(int count, char** values) {
     else if (option.rfind("--machine=", 0) == 0)
       setenv("GPU_OWNER_SIMULATE", option.c_str() + strlen("--machine="), 1);
     else
-      return usageError(option == "--machine" ? "%s needs a value" : "unknown option %s", option.c_str());
+      return usage_error(option == "--machine" ? "%s needs a value" : "unknown option %s", option.c_str());
   }
-  if (at == count) return usageError("a command is missing");
+  if (at == count) return usage_error("a command is missing");
   const std::string command = values[at];
   // The options may also follow the command.
   int kept = at + 1;
@@ -33,7 +33,7 @@ int run(int count, char** values) {
     const std::string option = values[i];
     own = own && option != "--";
     if (own && option == "--machine") {
-      if (i + 1 == count) return usageError("--machine needs a value");
+      if (i + 1 == count) return usage_error("--machine needs a value");
       setenv("GPU_OWNER_SIMULATE", values[++i], 1);
     } else if (own && option.rfind("--machine=", 0) == 0) {
       setenv("GPU_OWNER_SIMULATE", option.c_str() + strlen("--machine="), 1);
@@ -43,9 +43,9 @@ int run(int count, char** values) {
   }
   values[kept] = nullptr;
   const Arguments arguments = {kept - at - 1, values + at + 1};
-  if (command == "machines") return commandMachines(arguments);
+  if (command == "machines") return command_machines(arguments);
   if (command != "show" && command != "set" && command != "reset" && command != "occupy" && command != "shell")
-    return usageError("unknown command %s", command.c_str());
+    return usage_error("unknown command %s", command.c_str());
 
   auto* machine = new (std::nothrow) Machine;
   Error error = {};
@@ -55,16 +55,16 @@ int run(int count, char** values) {
     static MachineDescription description;
     return describe(&description, &error) ? 74 : kExitUsage;
   }
-  if (command == "show") return commandShow(*machine, arguments);
-  if (command == "set") return commandSet(*machine, arguments);
-  if (command == "reset") return commandReset(*machine, arguments);
-  if (command == "shell") return commandShell(*machine, arguments);
-  return commandOccupy(*machine, arguments, values[0], end);
+  if (command == "show") return command_show(*machine, arguments);
+  if (command == "set") return command_set(*machine, arguments);
+  if (command == "reset") return command_reset(*machine, arguments);
+  if (command == "shell") return command_shell(*machine, arguments);
+  return command_occupy(*machine, arguments, values[0], end);
 }
 
 }  // namespace
 
-std::string librariesDirectory() {
+std::string libraries_directory() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
   if (length > 0 && length < ssize_t{sizeof path}) {
@@ -75,7 +75,7 @@ std::string librariesDirectory() {
   return "";
 }
 
-int usageError(const char* format, ...) {
+int usage_error(const char* format, ...) {
   fputs("gpu-owner simulate: ", stderr);
   va_list arguments;
   va_start(arguments, format);

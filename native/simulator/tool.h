@@ -14,33 +14,33 @@ struct Arguments {
   char** values;
 };
 
-int commandMachines(const Arguments& arguments);
-int commandShow(const Machine& machine, const Arguments& arguments);
-int commandSet(const Machine& machine, const Arguments& arguments);
-int commandReset(const Machine& machine, const Arguments& arguments);
-// `programName` to `programEnd`: where the kernel looks for the command line of this process.
-int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd);
+int command_machines(const Arguments& arguments);
+int command_show(const Machine& machine, const Arguments& arguments);
+int command_set(const Machine& machine, const Arguments& arguments);
+int command_reset(const Machine& machine, const Arguments& arguments);
+// `program_name` to `program_end`: where the kernel looks for the command line of this process.
+int command_occupy(const Machine& machine, const Arguments& arguments, char* program_name, char* program_end);
 // Becomes the user's shell or, after `--`, a command.
-int commandShell(const Machine& machine, const Arguments& arguments);
+int command_shell(const Machine& machine, const Arguments& arguments);
 
 // The directory of the simulated libraries, which lies beside this program; empty, after saying why, if it can't be
 // told.
-std::string librariesDirectory();
+std::string libraries_directory();
 
 // Prints "gpu-owner-simulator: …" and how to get help; returns kExitUsage.
-__attribute__((format(printf, 1, 2))) int usageError(const char* format, ...);
+__attribute__((format(printf, 1, 2))) int usage_error(const char* format, ...);
 
 // "2GiB", "500 MB", "1024"; false for anything else.
-bool parseSize(const std::string& text, uint64_t* out);
+bool parse_size(const std::string& text, uint64_t* out);
 // A whole or decimal number without sign.
-bool parseNumber(const std::string& text, double* out);
+bool parse_number(const std::string& text, double* out);
 // A whole number up to `most`.
-bool parseCount(const std::string& text, uint32_t most, uint32_t* out);
+bool parse_count(const std::string& text, uint32_t most, uint32_t* out);
 
 // An index or a UUID (or a unique beginning of one) of a GPU.
-bool findGpu(const Machine& machine, const std::string& text, uint32_t* out);
+bool find_gpu(const Machine& machine, const std::string& text, uint32_t* out);
 // A call's name; false if there is none.
-bool findCall(const std::string& name, unsigned* out);
-std::string callNames();
+bool find_call(const std::string& name, unsigned* out);
+std::string call_names();
 
 }  // namespace simulator

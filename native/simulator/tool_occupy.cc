@@ -32,11 +32,11 @@ struct Cuda {
   CUresult (*push)(CUcontext);
   CUresult (*allocate)(CUdeviceptr*, size_t);
   CUresult (*release)(CUdeviceptr);
-  CUresult (*errorString)(CUresult, const char**);
+  CUresult (*error_string)(CUresult, const char**);
 };
 
 bool load(Cuda* cuda) {
-  const std::string libraries = librariesDirectory();
+  const std::string libraries = libraries_directory();
   if (libraries.empty()) return false;
   void* library = dlopen((libraries + "/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
@@ -49,12 +49,12 @@ bool load(Cuda* cuda) {
   };
   return find("cuInit", &cuda->init) && find("cuDevicePrimaryCtxRetain", &cuda->retain) &&
          find("cuCtxPushCurrent_v2", &cuda->push) && find("cuMemAlloc_v2", &cuda->allocate) &&
-         find("cuMemFree_v2", &cuda->release) && find("cuGetErrorString", &cuda->errorString);
+         find("cuMemFree_v2", &cuda->release) && find("cuGetErrorString", &cuda->error_string);
 }
 
 int failed(const Cuda& cuda, const char* what, CUresult code) {
   const char* text = nullptr;
-  cuda.errorString(code, &text);
+  cuda.error_string(code, &text);
   fprintf(stderr, "gpu-owner simulate: %s failed: %s (%d)\n", what, text ? text : "unknown error", code);
   return 1;
 }
@@ -89,7 +89,7 @@ class Memory {
 // Changes its memory as a line says: "memory 40GiB". Returns the exit code if it ends by that.
 int obey(const std::string& line, const Cuda& cuda, Memory* memory) {
   uint64_t bytes;
-  if (line.rfind("memory ", 0) != 0 || !parseSize(line.substr(7), &bytes)) {
+  if (line.rfind("memory ", 0) != 0 || !parse_size(line.substr(7), &bytes)) {
     fprintf(stderr, "gpu-owner simulate: %.80s: expected `memory SIZE`, as in memory 40GiB\n", line.c_str());
     return 0;
   }
@@ -100,7 +100,7 @@ int obey(const std::string& line, const Cuda& cuda, Memory* memory) {
 }
 
 // Until standard input ends. Where there is none (a job in the background), only a signal ends this.
-int obeyInput(const Cuda& cuda, Memory* memory) {
+int obey_input(const Cuda& cuda, Memory* memory) {
   char target[64];
   const ssize_t length = readlink("/proc/thread-self/fd/0", target, sizeof target - 1);
   const bool none = length < 0 || (length == 9 && memcmp(target, "/dev/null", 9) == 0);
@@ -125,7 +125,7 @@ int obeyInput(const Cuda& cuda, Memory* memory) {
 
 }  // namespace
 
-int commandOccupy(const Machine& machine, const Arguments& arguments, char* programName, char* programEnd) {
+int command_occupy(const Machine& machine, const Arguments& arguments, char* program_name, char* program_end) {
   std::string device, name;
   uint64_t memory = 0;
   uint32_t utilization = 0;
@@ -133,45 +133,47 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   for (int i = 0; i < arguments.count; ++i) {
     std::string option = arguments.values[i], value;
     const size_t equals = option.find('=');
-    const bool takesValue = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0 ||
-                            option.compare(0, equals, "--type") == 0 || option.compare(0, equals, "--utilization") == 0;
-    if (takesValue && equals != std::string::npos) {
+    const bool takes_value = option.compare(0, equals, "--memory") == 0 || option.compare(0, equals, "--name") == 0 ||
+                             option.compare(0, equals, "--type") == 0 ||
+                             option.compare(0, equals, "--utilization") == 0;
+    if (takes_value && equals != std::string::npos) {
       value = option.substr(equals + 1);
       option.erase(equals);
-    } else if (takesValue) {
-      if (++i == arguments.count) return usageError("%s needs a value", option.c_str());
+    } else if (takes_value) {
+      if (++i == arguments.count) return usage_error("%s needs a value", option.c_str());
       value = arguments.values[i];
     }
     if (option == "--memory") {
-      if (!parseSize(value, &memory)) return usageError("--memory %s: expected a size, as in 2GiB", value.c_str());
+      if (!parse_size(value, &memory)) return usage_error("--memory %s: expected a size, as in 2GiB", value.c_str());
     } else if (option == "--utilization") {
-      if (!parseCount(value, 100, &utilization)) return usageError("--utilization %s: expected percent", value.c_str());
+      if (!parse_count(value, 100, &utilization))
+        return usage_error("--utilization %s: expected percent", value.c_str());
     } else if (option == "--name") {
-      if (value.empty()) return usageError("--name needs a value");
+      if (value.empty()) return usage_error("--name needs a value");
       name = value;
     } else if (option == "--graphics") {
       type = "graphics";
     } else if (option == "--type") {
       if (value != "compute" && value != "graphics" && value != "compute+graphics" && value != "mps-server")
-        return usageError("--type %s: expected compute, graphics, compute+graphics or mps-server", value.c_str());
+        return usage_error("--type %s: expected compute, graphics, compute+graphics or mps-server", value.c_str());
       type = value;
     } else if (option[0] == '-' || !device.empty()) {
-      return usageError("unexpected argument %s", option.c_str());
+      return usage_error("unexpected argument %s", option.c_str());
     } else {
       device = option;
     }
   }
-  if (device.empty()) return usageError("which GPU? An index from 0 to %u, or a UUID", machine.gpuCount - 1);
+  if (device.empty()) return usage_error("which GPU? An index from 0 to %u, or a UUID", machine.gpu_count - 1);
   uint32_t gpu;
   if (const size_t colon = device.find(':'); colon != std::string::npos) {
     uint32_t number;
-    if (!findGpu(machine, device.substr(0, colon), &gpu) ||
-        !parseCount(device.substr(colon + 1), kUnits - 2, &number) || !instanceExists(machine, gpu, number + 1))
-      return usageError("no MIG instance %s", device.c_str());
+    if (!find_gpu(machine, device.substr(0, colon), &gpu) ||
+        !parse_count(device.substr(colon + 1), kUnits - 2, &number) || !instance_exists(machine, gpu, number + 1))
+      return usage_error("no MIG instance %s", device.c_str());
     device = machine.description.gpus[gpu].instances[number].uuid;
   } else if (device.compare(0, 4, "MIG-") != 0) {
-    if (!findGpu(machine, device, &gpu))
-      return usageError("no GPU %s: expected an index from 0 to %u, or a UUID", device.c_str(), machine.gpuCount - 1);
+    if (!find_gpu(machine, device, &gpu))
+      return usage_error("no GPU %s: expected an index from 0 to %u, or a UUID", device.c_str(), machine.gpu_count - 1);
     device = machine.description.gpus[gpu].uuid;
   }
   setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
@@ -192,10 +194,10 @@ int commandOccupy(const Machine& machine, const Arguments& arguments, char* prog
   Memory own(cuda);
   result = own.resize(memory);
   if (result != CUDA_SUCCESS) return failed(cuda, "allocating memory", result);
-  if (!name.empty()) rename(programName, programEnd, name.c_str());
+  if (!name.empty()) rename(program_name, program_end, name.c_str());
   printf("ready %d\n", static_cast<int>(getpid()));
   fflush(stdout);
-  return obeyInput(cuda, &own);
+  return obey_input(cuda, &own);
 }
 
 }  // namespace simulator

@@ -6,7 +6,7 @@
 
 namespace simulator {
 
-bool parseNumber(const std::string& text, double* out) {
+bool parse_number(const std::string& text, double* out) {
   size_t digits = 0, points = 0;
   for (const char c : text) {
     if (c >= '0' && c <= '9')
@@ -21,14 +21,14 @@ bool parseNumber(const std::string& text, double* out) {
   return true;
 }
 
-bool parseCount(const std::string& text, uint32_t most, uint32_t* out) {
+bool parse_count(const std::string& text, uint32_t most, uint32_t* out) {
   double value;
-  if (text.find('.') != std::string::npos || !parseNumber(text, &value) || value > most) return false;
+  if (text.find('.') != std::string::npos || !parse_number(text, &value) || value > most) return false;
   *out = static_cast<uint32_t>(value);
   return true;
 }
 
-bool parseSize(const std::string& text, uint64_t* out) {
+bool parse_size(const std::string& text, uint64_t* out) {
   struct Unit {
     const char* name;
     double bytes;
@@ -49,7 +49,7 @@ bool parseSize(const std::string& text, uint64_t* out) {
                                  {"TiB", 1099511627776.0}};
   const size_t end = text.find_first_not_of("0123456789.");
   double value;
-  if (!parseNumber(text.substr(0, end), &value)) return false;
+  if (!parse_number(text.substr(0, end), &value)) return false;
   std::string unit = end == std::string::npos ? "" : text.substr(end);
   unit.erase(0, unit.find_first_not_of(' '));
   for (const Unit& known : kUnitNames)
@@ -62,11 +62,11 @@ bool parseSize(const std::string& text, uint64_t* out) {
   return false;
 }
 
-bool findGpu(const Machine& machine, const std::string& text, uint32_t* out) {
-  if (parseCount(text, machine.gpuCount - 1, out)) return true;
+bool find_gpu(const Machine& machine, const std::string& text, uint32_t* out) {
+  if (parse_count(text, machine.gpu_count - 1, out)) return true;
   if (text.size() <= 4 || text.compare(0, 4, "GPU-") != 0) return false;
   uint32_t matches = 0;
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu)
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu)
     if (strncmp(machine.description.gpus[gpu].uuid, text.c_str(), text.size()) == 0) {
       *out = gpu;
       ++matches;
@@ -74,7 +74,7 @@ bool findGpu(const Machine& machine, const std::string& text, uint32_t* out) {
   return matches == 1;
 }
 
-bool findCall(const std::string& name, unsigned* out) {
+bool find_call(const std::string& name, unsigned* out) {
   for (unsigned call = 0; call < kCalls; ++call)
     if (name == kCallNames[call]) {
       *out = call;
@@ -83,7 +83,7 @@ bool findCall(const std::string& name, unsigned* out) {
   return false;
 }
 
-std::string callNames() {
+std::string call_names() {
   std::string names;
   for (const char* name : kCallNames) {
     if (!names.empty()) names += ", ";

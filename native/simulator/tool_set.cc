@@ -17,28 +17,28 @@ struct Target {
 };
 
 template <typename Change>
-void eachGpu(const Target& target, Change change) {
-  for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
+void each_gpu(const Target& target, Change change) {
+  for (uint32_t gpu = 0; gpu < target.machine->gpu_count; ++gpu)
     if (target.gpus >> gpu & 1) change(target.machine->gpus[gpu], gpu);
 }
 
 template <typename Change>
-void eachFaults(const Target& target, Change change) {
+void each_faults(const Target& target, Change change) {
   if (target.gpus == 0) return change(target.machine->header->faults);
-  eachGpu(target, [&](GpuState& state, uint32_t) { change(state.faults); });
+  each_gpu(target, [&](GpuState& state, uint32_t) { change(state.faults); });
 }
 
-bool parseGpus(const Machine& machine, const std::string& list, uint64_t* out) {
+bool parse_gpus(const Machine& machine, const std::string& list, uint64_t* out) {
   *out = 0;
   if (list == "all") {
-    *out = machine.gpuCount == 64 ? ~uint64_t{0} : (uint64_t{1} << machine.gpuCount) - 1;
+    *out = machine.gpu_count == 64 ? ~uint64_t{0} : (uint64_t{1} << machine.gpu_count) - 1;
     return true;
   }
   for (size_t at = 0; at <= list.size();) {
     size_t end = list.find(',', at);
     if (end == std::string::npos) end = list.size();
     uint32_t gpu;
-    if (!findGpu(machine, list.substr(at, end - at), &gpu)) return false;
+    if (!find_gpu(machine, list.substr(at, end - at), &gpu)) return false;
     *out |= uint64_t{1} << gpu;
     at = end + 1;
   }
@@ -46,8 +46,8 @@ bool parseGpus(const Machine& machine, const std::string& list, uint64_t* out) {
 }
 
 // "memory,power" or "memory:100,power:20" into a value per call. `all` stands for every one.
-int parseCalls(const std::string& key, const std::string& list, uint32_t most, const char* unit, bool (&named)[kCalls],
-               uint32_t (&values)[kCalls]) {
+int parse_calls(const std::string& key, const std::string& list, uint32_t most, const char* unit, bool (&named)[kCalls],
+                uint32_t (&values)[kCalls]) {
   for (bool& name : named) name = false;
   if (list == "off") return 0;
   for (size_t at = 0; at <= list.size();) {
@@ -58,16 +58,16 @@ int parseCalls(const std::string& key, const std::string& list, uint32_t most, c
     uint32_t value = 1;
     if (unit) {
       const size_t colon = item.find(':');
-      if (colon == std::string::npos || !parseCount(item.substr(colon + 1), most, &value))
-        return usageError("%s=%s: expected CALL:%s, as in power:%s", key.c_str(), list.c_str(), unit,
-                          key == "error" ? "21" : "500");
+      if (colon == std::string::npos || !parse_count(item.substr(colon + 1), most, &value))
+        return usage_error("%s=%s: expected CALL:%s, as in power:%s", key.c_str(), list.c_str(), unit,
+                           key == "error" ? "21" : "500");
       item.erase(colon);
     }
     unsigned call = 0;
     const bool all = item == "all";
-    if (!all && !findCall(item, &call))
-      return usageError("%s=%s: no call %s; there are %s, all", key.c_str(), list.c_str(), item.c_str(),
-                        callNames().c_str());
+    if (!all && !find_call(item, &call))
+      return usage_error("%s=%s: no call %s; there are %s, all", key.c_str(), list.c_str(), item.c_str(),
+                         call_names().c_str());
     for (unsigned i = 0; i < kCalls; ++i)
       if (all || i == call) {
         named[i] = true;
@@ -77,24 +77,24 @@ int parseCalls(const std::string& key, const std::string& list, uint32_t most, c
   return 0;
 }
 
-int setCalls(const Target& target, const std::string& key, const std::string& value) {
+int set_calls(const Target& target, const std::string& key, const std::string& value) {
   bool named[kCalls];
   uint32_t values[kCalls] = {};
   const bool off = value == "off";
   const char* unit = key == "latency" ? "MICROSECONDS" : key == "error" ? "CODE" : nullptr;
   const uint32_t most = key == "latency" ? 600000000 : 9999;
-  if (const int failed = parseCalls(key, value, most, unit, named, values)) return failed;
+  if (const int failed = parse_calls(key, value, most, unit, named, values)) return failed;
   if (!target.apply) return 0;
-  eachFaults(target, [&](Faults& faults) {
+  each_faults(target, [&](Faults& faults) {
     if (key == "hang") {
       uint64_t mask = 0;
       for (unsigned i = 0; i < kCalls; ++i)
-        if (named[i]) mask |= callBit(i);
+        if (named[i]) mask |= call_bit(i);
       faults.hang = mask;
       return;
     }
     for (unsigned i = 0; i < kCalls; ++i) {
-      if (key == "latency" && (off || named[i])) faults.latencyUs[i] = values[i];
+      if (key == "latency" && (off || named[i])) faults.latency_us[i] = values[i];
       if (key == "error" && (off || named[i])) faults.error[i] = values[i];
       // The list is the whole truth about what isn't supported; other errors stay.
       if (key == "unsupported" && named[i]) faults.error[i] = 3;
@@ -104,99 +104,100 @@ int setCalls(const Target& target, const std::string& key, const std::string& va
   return 0;
 }
 
-int setHealth(const Target& target, const std::string& key, bool on) {
+int set_health(const Target& target, const std::string& key, bool on) {
   constexpr uint32_t kFallenOffTheBus = 79;
   const uint32_t bit = key == "lost" ? kLost : key == "reset-required" ? kResetRequired : kNoPermission;
-  eachGpu(target, [&](GpuState& state, uint32_t gpu) {
-    if (on && !(state.health.fetch_or(bit) & bit) && bit == kLost) raiseXid(*target.machine, gpu, kFallenOffTheBus);
+  each_gpu(target, [&](GpuState& state, uint32_t gpu) {
+    if (on && !(state.health.fetch_or(bit) & bit) && bit == kLost) raise_xid(*target.machine, gpu, kFallenOffTheBus);
     if (!on) state.health.fetch_and(~bit);
   });
   return 0;
 }
 
-int setSwitch(const Target& target, const std::string& key, const std::string& value) {
-  if (value != "on" && value != "off") return usageError("%s=%s: expected on or off", key.c_str(), value.c_str());
+int set_switch(const Target& target, const std::string& key, const std::string& value) {
+  if (value != "on" && value != "off") return usage_error("%s=%s: expected on or off", key.c_str(), value.c_str());
   const bool on = value == "on";
   if (key == "mig" && on)
-    for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
-      if (target.gpus >> gpu & 1 && !target.machine->description.gpus[gpu].canMig())
-        return usageError("GPU %u (%s) has no MIG", gpu, target.machine->description.gpus[gpu].model->name);
+    for (uint32_t gpu = 0; gpu < target.machine->gpu_count; ++gpu)
+      if (target.gpus >> gpu & 1 && !target.machine->description.gpus[gpu].can_mig())
+        return usage_error("GPU %u (%s) has no MIG", gpu, target.machine->description.gpus[gpu].model->name);
   if (!target.apply) return 0;
   if (key == "mig")
-    eachGpu(target, [&](GpuState& state, uint32_t) { state.mig = on; });
+    each_gpu(target, [&](GpuState& state, uint32_t) { state.mig = on; });
   else if (key == "display")
-    eachGpu(target, [&](GpuState& state, uint32_t) { state.display = on; });
+    each_gpu(target, [&](GpuState& state, uint32_t) { state.display = on; });
   else if (key == "hidden-processes")
-    eachGpu(target, [&](GpuState& state, uint32_t) { state.hiddenProcesses = on; });
+    each_gpu(target, [&](GpuState& state, uint32_t) { state.hidden_processes = on; });
   else
-    return setHealth(target, key, on);
+    return set_health(target, key, on);
   return 0;
 }
 
-int setXid(const Target& target, const std::string& value) {
+int set_xid(const Target& target, const std::string& value) {
   uint32_t xid;
-  if (!parseCount(value, 999, &xid) || xid == 0)
-    return usageError("xid=%s: expected a number, as in 79", value.c_str());
-  if (target.apply) eachGpu(target, [&](GpuState&, uint32_t gpu) { raiseXid(*target.machine, gpu, xid); });
+  if (!parse_count(value, 999, &xid) || xid == 0)
+    return usage_error("xid=%s: expected a number, as in 79", value.c_str());
+  if (target.apply) each_gpu(target, [&](GpuState&, uint32_t gpu) { raise_xid(*target.machine, gpu, xid); });
   return 0;
 }
 
-int setComputeMode(const Target& target, const std::string& value) {
+int set_compute_mode(const Target& target, const std::string& value) {
   constexpr const char* kModes[] = {"default", "exclusive-thread", "prohibited", "exclusive-process"};
   for (uint32_t mode = 0; mode < 4; ++mode)
     if (value == kModes[mode]) {
-      if (target.apply) eachGpu(target, [&](GpuState& state, uint32_t) { state.computeMode = mode; });
+      if (target.apply) each_gpu(target, [&](GpuState& state, uint32_t) { state.compute_mode = mode; });
       return 0;
     }
-  return usageError("compute-mode=%s: expected default, exclusive-process, exclusive-thread or prohibited",
-                    value.c_str());
+  return usage_error("compute-mode=%s: expected default, exclusive-process, exclusive-thread or prohibited",
+                     value.c_str());
 }
 
-int setReading(const Target& target, const std::string& key, const std::string& value) {
+int set_reading(const Target& target, const std::string& key, const std::string& value) {
   double number = 0;
   const bool usual = value == "default";
   const double most = key == "utilization" ? 100 : key == "power" ? 100000 : 1000;
-  if (!usual && (!parseNumber(value, &number) || number > most))
-    return usageError("%s=%s: expected %s, or default", key.c_str(), value.c_str(),
-                      key == "utilization" ? "percent"
-                      : key == "power"     ? "watts"
-                                           : "degrees Celsius");
+  if (!usual && (!parse_number(value, &number) || number > most))
+    return usage_error("%s=%s: expected %s, or default", key.c_str(), value.c_str(),
+                       key == "utilization" ? "percent"
+                       : key == "power"     ? "watts"
+                                            : "degrees Celsius");
   if (!target.apply) return 0;
-  eachGpu(target, [&](GpuState& state, uint32_t gpu) {
+  each_gpu(target, [&](GpuState& state, uint32_t gpu) {
     std::atomic<uint32_t>& reading = key == "utilization" ? state.utilization
-                                     : key == "power"     ? state.powerMw
+                                     : key == "power"     ? state.power_mw
                                                           : state.temperature;
     reading =
         usual ? kFollows : static_cast<uint32_t>(std::lround(key == "power" ? number * 1000 : std::floor(number)));
-    notePower(*target.machine, gpu);
+    note_power(*target.machine, gpu);
   });
   return 0;
 }
 
 // "0,2" are the instances that there are from now on; `default` is all of the machine's.
-int setInstances(const Target& target, const std::string& value) {
+int set_instances(const Target& target, const std::string& value) {
   uint32_t wanted = 0;
   for (size_t at = 0; value != "default" && value != "none" && at <= value.size();) {
     size_t end = value.find(',', at);
     if (end == std::string::npos) end = value.size();
     uint32_t number;
-    if (!parseCount(value.substr(at, end - at), kUnits - 2, &number))
-      return usageError("instances=%s: expected numbers from 0 to %u, none, or default", value.c_str(), kUnits - 2);
+    if (!parse_count(value.substr(at, end - at), kUnits - 2, &number))
+      return usage_error("instances=%s: expected numbers from 0 to %u, none, or default", value.c_str(), kUnits - 2);
     wanted |= 1u << number;
     at = end + 1;
   }
-  for (uint32_t gpu = 0; gpu < target.machine->gpuCount; ++gpu)
+  for (uint32_t gpu = 0; gpu < target.machine->gpu_count; ++gpu)
     for (uint32_t i = 0; i < kUnits - 1; ++i)
       if (target.gpus >> gpu & 1 && wanted >> i & 1 && !target.machine->description.gpus[gpu].instances[i].present)
-        return usageError("instances=%s: GPU %u of this machine has no room for an instance %u", value.c_str(), gpu, i);
+        return usage_error("instances=%s: GPU %u of this machine has no room for an instance %u", value.c_str(), gpu,
+                           i);
   if (!target.apply) return 0;
-  eachGpu(target, [&](GpuState& state, uint32_t) { state.absentInstances = value == "default" ? 0 : ~wanted; });
+  each_gpu(target, [&](GpuState& state, uint32_t) { state.absent_instances = value == "default" ? 0 : ~wanted; });
   return 0;
 }
 
 // "serial,all-visible": those that the driver has from now on.
-int setQuirks(const Target& target, const std::string& value) {
-  if (target.gpus) return usageError("quirks is the whole machine's: leave out gpu=");
+int set_quirks(const Target& target, const std::string& value) {
+  if (target.gpus) return usage_error("quirks is the whole machine's: leave out gpu=");
   uint32_t quirks = 0;
   for (size_t at = 0; value != "off" && at <= value.size();) {
     size_t end = value.find(',', at);
@@ -207,7 +208,7 @@ int setQuirks(const Target& target, const std::string& value) {
       if (item == name) break;
       bit <<= 1;
     }
-    if (bit >> std::size(kQuirkNames)) return usageError("quirks=%s: no quirk %s", value.c_str(), item.c_str());
+    if (bit >> std::size(kQuirkNames)) return usage_error("quirks=%s: no quirk %s", value.c_str(), item.c_str());
     quirks |= bit;
     at = end + 1;
   }
@@ -215,9 +216,9 @@ int setQuirks(const Target& target, const std::string& value) {
   return 0;
 }
 
-int setCount(const Target& target, const std::string& value) {
-  if (target.gpus) return usageError("count is the whole machine's: leave out gpu=");
-  if (value != "on" && value != "off") return usageError("count=%s: expected on or off", value.c_str());
+int set_count(const Target& target, const std::string& value) {
+  if (target.gpus) return usage_error("count is the whole machine's: leave out gpu=");
+  if (value != "on" && value != "off") return usage_error("count=%s: expected on or off", value.c_str());
   if (!target.apply) return 0;
   CallCounts& calls = target.machine->header->calls;
   for (std::atomic<uint64_t>& made : calls.made) made = 0;
@@ -225,79 +226,80 @@ int setCount(const Target& target, const std::string& value) {
   return 0;
 }
 
-bool isOneOf(const std::string& key, std::initializer_list<const char*> names) {
+bool is_one_of(const std::string& key, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (key == name) return true;
   return false;
 }
 
-int setOne(const Target& target, const std::string& key, const std::string& value) {
+int set_one(const Target& target, const std::string& key, const std::string& value) {
   if (key == "teardown") {
     uint32_t milliseconds;
-    if (target.gpus) return usageError("teardown is the whole machine's: leave out gpu=");
-    if (!parseCount(value, kMaxTeardownMs, &milliseconds))
-      return usageError("teardown=%s: expected milliseconds, %u at most", value.c_str(), kMaxTeardownMs);
-    if (target.apply) target.machine->header->teardownMs = milliseconds;
+    if (target.gpus) return usage_error("teardown is the whole machine's: leave out gpu=");
+    if (!parse_count(value, kMaxTeardownMs, &milliseconds))
+      return usage_error("teardown=%s: expected milliseconds, %u at most", value.c_str(), kMaxTeardownMs);
+    if (target.apply) target.machine->header->teardown_ms = milliseconds;
     return 0;
   }
   if (key == "pid-offset") {
     uint32_t offset;
-    if (target.gpus) return usageError("pid-offset is the whole machine's: leave out gpu=");
-    if (!parseCount(value, 1u << 22, &offset))
-      return usageError("pid-offset=%s: expected a number, %u at most", value.c_str(), 1u << 22);
-    if (target.apply) target.machine->header->pidOffset = offset;
+    if (target.gpus) return usage_error("pid-offset is the whole machine's: leave out gpu=");
+    if (!parse_count(value, 1u << 22, &offset))
+      return usage_error("pid-offset=%s: expected a number, %u at most", value.c_str(), 1u << 22);
+    if (target.apply) target.machine->header->pid_offset = offset;
     return 0;
   }
-  if (key == "count") return setCount(target, value);
-  if (key == "quirks") return setQuirks(target, value);
-  if (isOneOf(key, {"hang", "latency", "unsupported", "error"})) return setCalls(target, key, value);
-  const bool isSwitch = isOneOf(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
-  if (!isSwitch &&
-      !isOneOf(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances", "xid"}))
-    return usageError("unknown key %s", key.c_str());
-  if (!target.gpus) return usageError("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
-  if (isSwitch) return setSwitch(target, key, value);
-  if (key == "compute-mode") return setComputeMode(target, value);
-  if (key == "xid") return setXid(target, value);
-  if (key == "instances") return setInstances(target, value);
-  if (key != "hidden-memory") return setReading(target, key, value);
+  if (key == "count") return set_count(target, value);
+  if (key == "quirks") return set_quirks(target, value);
+  if (is_one_of(key, {"hang", "latency", "unsupported", "error"})) return set_calls(target, key, value);
+  const bool is_switch =
+      is_one_of(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
+  if (!is_switch &&
+      !is_one_of(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances", "xid"}))
+    return usage_error("unknown key %s", key.c_str());
+  if (!target.gpus) return usage_error("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
+  if (is_switch) return set_switch(target, key, value);
+  if (key == "compute-mode") return set_compute_mode(target, value);
+  if (key == "xid") return set_xid(target, value);
+  if (key == "instances") return set_instances(target, value);
+  if (key != "hidden-memory") return set_reading(target, key, value);
   uint64_t bytes;
-  if (!parseSize(value, &bytes)) return usageError("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());
-  if (target.apply) eachGpu(target, [&](GpuState& state, uint32_t) { state.hiddenMemory = bytes; });
+  if (!parse_size(value, &bytes)) return usage_error("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());
+  if (target.apply) each_gpu(target, [&](GpuState& state, uint32_t) { state.hidden_memory = bytes; });
   return 0;
 }
 
 }  // namespace
 
-int commandSet(const Machine& machine, const Arguments& arguments) {
+int command_set(const Machine& machine, const Arguments& arguments) {
   Target target = {&machine, 0, false};
   int pairs = 0;
-  const bool isCheck = arguments.count > 0 && strcmp(arguments.values[0], "--check") == 0;
-  for (int pass = 0; pass < (isCheck ? 1 : 2); ++pass) {
+  const bool is_check = arguments.count > 0 && strcmp(arguments.values[0], "--check") == 0;
+  for (int pass = 0; pass < (is_check ? 1 : 2); ++pass) {
     target.apply = pass == 1;
-    for (int i = isCheck ? 1 : 0; i < arguments.count; ++i) {
+    for (int i = is_check ? 1 : 0; i < arguments.count; ++i) {
       const std::string pair = arguments.values[i];
       const size_t equals = pair.find('=');
-      if (equals == std::string::npos || equals == 0) return usageError("%s: expected KEY=VALUE", pair.c_str());
+      if (equals == std::string::npos || equals == 0) return usage_error("%s: expected KEY=VALUE", pair.c_str());
       const std::string key = pair.substr(0, equals), value = pair.substr(equals + 1);
       if (key == "gpu") {
-        if (!parseGpus(machine, value, &target.gpus))
-          return usageError("gpu=%s: expected indices from 0 to %u, UUIDs, or all", value.c_str(),
-                            machine.gpuCount - 1);
+        if (!parse_gpus(machine, value, &target.gpus))
+          return usage_error("gpu=%s: expected indices from 0 to %u, UUIDs, or all", value.c_str(),
+                             machine.gpu_count - 1);
         continue;
       }
       ++pairs;
-      if (const int failed = setOne(target, key, value)) return failed;
+      if (const int failed = set_one(target, key, value)) return failed;
     }
     target.gpus = 0;
   }
-  return pairs ? 0 : usageError("nothing to set: expected KEY=VALUE");
+  return pairs ? 0 : usage_error("nothing to set: expected KEY=VALUE");
 }
 
-int commandReset(const Machine& machine, const Arguments& arguments) {
-  if (arguments.count) return usageError("reset takes no arguments");
-  applyDefaults(machine.description, machine.header, machine.gpus);
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) notePower(machine, gpu);
+int command_reset(const Machine& machine, const Arguments& arguments) {
+  if (arguments.count) return usage_error("reset takes no arguments");
+  apply_defaults(machine.description, machine.header, machine.gpus);
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) note_power(machine, gpu);
   return 0;
 }
 

@@ -21,14 +21,15 @@ void prepend(const char* variable, const std::string& directory, const char* uns
 
 }  // namespace
 
-int commandShell(const Machine& machine, const Arguments& arguments) {
+int command_shell(const Machine& machine, const Arguments& arguments) {
   if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
-    return usageError("unexpected argument %s", arguments.values[0]);
+    return usage_error("unexpected argument %s", arguments.values[0]);
   // Its programs may change their directory.
   char path[PATH_MAX];
   const char* name = getenv("GPU_OWNER_SIMULATE");
-  if (name != nullptr && isMachineFile(name) && realpath(name, path) != nullptr) setenv("GPU_OWNER_SIMULATE", path, 1);
-  const std::string simulator = librariesDirectory();
+  if (name != nullptr && is_machine_file(name) && realpath(name, path) != nullptr)
+    setenv("GPU_OWNER_SIMULATE", path, 1);
+  const std::string simulator = libraries_directory();
   if (simulator.empty()) return kExitUsage;
   prepend("LD_LIBRARY_PATH", simulator, "");
   prepend("PATH", simulator + "/bin", "/usr/local/bin:/usr/bin:/bin");

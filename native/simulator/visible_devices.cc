@@ -18,8 +18,8 @@ struct Enumeration {
 Enumeration enumerate(const Machine& machine, const char* order) {
   Enumeration all;
   const bool pci = order && strcmp(order, "PCI_BUS_ID") == 0;
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) {
-    if (healthOf(machine, gpu)) continue;
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) {
+    if (health_of(machine, gpu)) continue;
     uint32_t at = all.count++;
     const uint32_t speed = machine.description.gpus[gpu].model->speed;
     for (; !pci && at > 0 && machine.description.gpus[all.gpus[at - 1]].model->speed < speed; --at)
@@ -30,11 +30,11 @@ Enumeration enumerate(const Machine& machine, const char* order) {
 }
 
 // A GPU with MIG on is seen as its first instance.
-bool wholeOrFirstInstance(const Machine& machine, uint32_t gpu, VisibleDevice* out) {
+bool whole_or_first_instance(const Machine& machine, uint32_t gpu, VisibleDevice* out) {
   *out = {gpu, 0};
-  if (!migOn(machine, gpu)) return true;
+  if (!mig_on(machine, gpu)) return true;
   for (uint32_t unit = 1; unit < kUnits; ++unit)
-    if (instanceExists(machine, gpu, unit)) {
+    if (instance_exists(machine, gpu, unit)) {
       out->unit = unit;
       return true;
     }
@@ -42,27 +42,27 @@ bool wholeOrFirstInstance(const Machine& machine, uint32_t gpu, VisibleDevice* o
 }
 
 // Where the variable isn't set: one of each GPU instance.
-uint32_t allOf(const Machine& machine, uint32_t gpu, VisibleDevice (&out)[kMaxGpus], uint32_t at) {
-  if (!migOn(machine, gpu)) {
+uint32_t all_of(const Machine& machine, uint32_t gpu, VisibleDevice (&out)[kMaxGpus], uint32_t at) {
+  if (!mig_on(machine, gpu)) {
     if (at == kMaxGpus) return 0;
     out[at] = {gpu, 0};
     return 1;
   }
   uint32_t count = 0;
   for (uint32_t unit = 1; unit < kUnits && at + count < kMaxGpus; ++unit)
-    if (instanceExists(machine, gpu, unit)) out[at + count++] = {gpu, unit};
+    if (instance_exists(machine, gpu, unit)) out[at + count++] = {gpu, unit};
   return count;
 }
 
-bool byIndex(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
+bool by_index(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
   char* end;
   const long index = strtol(token, &end, 10);
   while (*end == ' ' || *end == '\t') ++end;
   if (end == token || *end || index < 0 || index >= static_cast<long>(all.count)) return false;
-  return wholeOrFirstInstance(machine, all.gpus[index], out);
+  return whole_or_first_instance(machine, all.gpus[index], out);
 }
 
-bool byGpuUuid(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
+bool by_gpu_uuid(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
   const size_t length = strlen(token);
   uint32_t matches = 0, match = 0;
   if (length <= strlen("GPU-")) return false;
@@ -71,27 +71,27 @@ bool byGpuUuid(const Machine& machine, const Enumeration& all, const char* token
       match = all.gpus[i];
       ++matches;
     }
-  return matches == 1 && wholeOrFirstInstance(machine, match, out);
+  return matches == 1 && whole_or_first_instance(machine, match, out);
 }
 
-bool byMigUuid(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
+bool by_mig_uuid(const Machine& machine, const Enumeration& all, const char* token, VisibleDevice* out) {
   // The older form: MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
   const char* slash = strchr(token, '/');
   const bool older = strncmp(token, "MIG-GPU-", 8) == 0 && slash;
-  unsigned gpuInstance = 0, computeInstance = 0;
+  unsigned gpu_instance = 0, compute_instance = 0;
   char rest;
-  if (older && sscanf(slash, "/%u/%u%c", &gpuInstance, &computeInstance, &rest) != 2) return false;
+  if (older && sscanf(slash, "/%u/%u%c", &gpu_instance, &compute_instance, &rest) != 2) return false;
   for (uint32_t i = 0; i < all.count; ++i) {
     const uint32_t gpu = all.gpus[i];
     const Gpu& description = machine.description.gpus[gpu];
-    if (!migOn(machine, gpu)) continue;
+    if (!mig_on(machine, gpu)) continue;
     if (older && (strncmp(token + 4, description.uuid, static_cast<size_t>(slash - token) - 4) != 0 ||
                   description.uuid[slash - token - 4] != 0))
       continue;
     for (uint32_t unit = 1; unit < kUnits; ++unit) {
       const MigInstance& instance = description.instances[unit - 1];
-      if (!instanceExists(machine, gpu, unit)) continue;
-      if (older ? instance.gpuInstanceId == gpuInstance && instance.computeInstanceId == computeInstance
+      if (!instance_exists(machine, gpu, unit)) continue;
+      if (older ? instance.gpu_instance_id == gpu_instance && instance.compute_instance_id == compute_instance
                 : strcmp(instance.uuid, token) == 0) {
         *out = {gpu, unit};
         return true;
@@ -101,11 +101,11 @@ bool byMigUuid(const Machine& machine, const Enumeration& all, const char* token
   return false;
 }
 
-bool showsSeveralInstances(const Machine& machine) { return atoi(machine.description.driverVersion) >= 570; }
+bool shows_several_instances(const Machine& machine) { return atoi(machine.description.driver_version) >= 570; }
 
 // Before R570, CUDA shows one MIG instance at most, and no whole GPU beside it.
-uint32_t onlyOneInstance(const Machine& machine, VisibleDevice (&devices)[kMaxGpus], uint32_t count) {
-  if (showsSeveralInstances(machine)) return count;
+uint32_t only_one_instance(const Machine& machine, VisibleDevice (&devices)[kMaxGpus], uint32_t count) {
+  if (shows_several_instances(machine)) return count;
   for (uint32_t i = 0; i < count; ++i)
     if (devices[i].unit) {
       devices[0] = devices[i];
@@ -116,14 +116,14 @@ uint32_t onlyOneInstance(const Machine& machine, VisibleDevice (&devices)[kMaxGp
 
 }  // namespace
 
-uint32_t visibleDevices(const Machine& machine, const char* list, const char* order, VisibleDevice (&out)[kMaxGpus]) {
+uint32_t visible_devices(const Machine& machine, const char* list, const char* order, VisibleDevice (&out)[kMaxGpus]) {
   const Enumeration all = enumerate(machine, order);
   uint32_t count = 0;
-  if (!list || hasQuirk(machine, kAllVisible)) {
-    for (uint32_t i = 0; i < all.count; ++i) count += allOf(machine, all.gpus[i], out, count);
-    return onlyOneInstance(machine, out, count);
+  if (!list || has_quirk(machine, kAllVisible)) {
+    for (uint32_t i = 0; i < all.count; ++i) count += all_of(machine, all.gpus[i], out, count);
+    return only_one_instance(machine, out, count);
   }
-  bool sawGpu = false, sawMig = false;
+  bool saw_gpu = false, saw_mig = false;
   for (const char* at = list; *at;) {
     char token[128];
     while (*at == ' ' || *at == '\t') ++at;
@@ -137,20 +137,20 @@ uint32_t visibleDevices(const Machine& machine, const char* list, const char* or
 
     // The list ends at the first entry that names nothing.
     VisibleDevice device;
-    const bool isGpu = strncmp(token, "GPU-", 4) == 0, isMig = strncmp(token, "MIG-", 4) == 0;
-    if ((isGpu && sawMig) || (isMig && sawGpu)) break;
-    sawGpu |= isGpu;
-    sawMig |= isMig;
-    if (!(isMig   ? byMigUuid(machine, all, token, &device)
-          : isGpu ? byGpuUuid(machine, all, token, &device)
-                  : byIndex(machine, all, token, &device)))
+    const bool is_gpu = strncmp(token, "GPU-", 4) == 0, is_mig = strncmp(token, "MIG-", 4) == 0;
+    if ((is_gpu && saw_mig) || (is_mig && saw_gpu)) break;
+    saw_gpu |= is_gpu;
+    saw_mig |= is_mig;
+    if (!(is_mig   ? by_mig_uuid(machine, all, token, &device)
+          : is_gpu ? by_gpu_uuid(machine, all, token, &device)
+                   : by_index(machine, all, token, &device)))
       break;
     for (uint32_t i = 0; i < count; ++i)
       if (out[i].gpu == device.gpu && out[i].unit == device.unit) return 0;  // duplicates: no device at all
     if (count == kMaxGpus) break;
     out[count++] = device;
   }
-  return onlyOneInstance(machine, out, count);
+  return only_one_instance(machine, out, count);
 }
 
 }  // namespace simulator

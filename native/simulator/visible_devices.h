@@ -10,6 +10,6 @@ struct VisibleDevice {
 };
 
 // `list` is null where the variable isn't set. Returns how many.
-uint32_t visibleDevices(const Machine& machine, const char* list, const char* order, VisibleDevice (&out)[kMaxGpus]);
+uint32_t visible_devices(const Machine& machine, const char* list, const char* order, VisibleDevice (&out)[kMaxGpus]);
 
 }  // namespace simulator

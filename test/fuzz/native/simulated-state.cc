@@ -34,7 +34,7 @@ DEVICE(GetProcessUtilization, nvmlProcessUtilizationSample_t* out, unsigned* cou
 DEVICE(GetFieldValues, int count, nvmlFieldValue_t* values);
 DEVICE(RegisterEvents, unsigned long long types, nvmlEventSet_t set);
 NVML_EXPORT nvmlEventSetCreate(nvmlEventSet_t* out);
-NVML_EXPORT nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeoutMs);
+NVML_EXPORT nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeout_ms);
 NVML_EXPORT nvmlEventSetFree(nvmlEventSet_t set);
 DEVICE(GetComputeRunningProcesses_v3, unsigned* count, void* entries);
 DEVICE(GetGraphicsRunningProcesses_v3, unsigned* count, void* entries);
@@ -42,7 +42,7 @@ DEVICE(GetMPSComputeRunningProcesses_v3, unsigned* count, void* entries);
 
 namespace simulator {
 
-int usageError(const char*, ...) { return kExitUsage; }
+int usage_error(const char*, ...) { return kExitUsage; }
 
 }  // namespace simulator
 
@@ -62,18 +62,18 @@ void begin() {
   Error error;
   const bool attached = attach(&machine, &error);
   if (!attached) fprintf(stderr, "%s\n", error.message);
-  EXPECT(attached && takeSlot(machine, kCompute, 50, &slot, &error));
-  addContext(machine, slot, 0, 1);
-  addContext(machine, slot, 2, 0);
-  addBytes(machine, slot, 2, 0, 100 * kMiB);
-  fresh.assign(reinterpret_cast<const char*>(header()), stateSize(machine.gpuCount));
+  EXPECT(attached && take_slot(machine, kCompute, 50, &slot, &error));
+  add_context(machine, slot, 0, 1);
+  add_context(machine, slot, 2, 0);
+  add_bytes(machine, slot, 2, 0, 100 * kMiB);
+  fresh.assign(reinterpret_cast<const char*>(header()), state_size(machine.gpu_count));
   EXPECT(nvmlInit_v2() == NVML_SUCCESS);
 }
 
 // Switches that make calls wait do what they say, for as long as they say.
 void lift(Faults& faults) {
   faults.hang = 0;
-  for (auto& latency : faults.latencyUs) latency = 0;
+  for (auto& latency : faults.latency_us) latency = 0;
 }
 
 void change(fuzz::Input& input) {
@@ -84,10 +84,10 @@ void change(fuzz::Input& input) {
     // Where something stands, more often than anywhere.
     switch (where & 3) {
       case 0: at = input.number<uint16_t>() % sizeof(Header); break;
-      case 1: at = sizeof(Header) + input.number<uint16_t>() % (machine.gpuCount * sizeof(GpuState)); break;
+      case 1: at = sizeof(Header) + input.number<uint16_t>() % (machine.gpu_count * sizeof(GpuState)); break;
       case 2:
         at = static_cast<size_t>(reinterpret_cast<char*>(slot.slot) - reinterpret_cast<char*>(header())) +
-             input.number<uint16_t>() % slotStride(machine.gpuCount);
+             input.number<uint16_t>() % slot_stride(machine.gpu_count);
         break;
       default: at = input.number<uint32_t>() % fresh.size();
     }
@@ -95,12 +95,12 @@ void change(fuzz::Input& input) {
       reinterpret_cast<char*>(header())[at] = static_cast<char>(input.byte());
   }
   lift(header()->faults);
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) lift(machine.gpus[gpu].faults);
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) lift(machine.gpus[gpu].faults);
 }
 
 void check_unit(uint32_t gpu, uint32_t unit, const Usage& usage) {
   EXPECT((unit == 0 ? usage.gpu : usage.units[unit]) <=
-         unitTotal(machine, gpu, unit) - unitReserved(machine, gpu, unit));
+         unit_total(machine, gpu, unit) - unit_reserved(machine, gpu, unit));
   overcommitted(machine, gpu, unit);
 }
 
@@ -172,17 +172,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Machine other;
     Error error = {};
     if (attach(&other, &error)) {
-      EXPECT(other.gpuCount == machine.gpuCount);
+      EXPECT(other.gpu_count == machine.gpu_count);
       detach(&other);
     } else {
       const size_t length = strnlen(error.message, sizeof error.message);
       EXPECT(length > 0 && length < sizeof error.message && fuzz::is_printable(error.message, length));
     }
   }
-  for (uint32_t gpu = 0; gpu < machine.gpuCount; ++gpu) {
-    const Usage usage = usageOf(machine, gpu);
+  for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) {
+    const Usage usage = usage_of(machine, gpu);
     for (uint32_t unit = 0; unit < kUnits; ++unit) check_unit(gpu, unit, usage);
-    hasMpsServer(machine, gpu);
+    has_mps_server(machine, gpu);
     nvmlDevice_t device, instance;
     if (nvmlDeviceGetHandleByIndex_v2(gpu, &device) != NVML_SUCCESS) continue;
     ask(device);
@@ -191,7 +191,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   char json[] = "--json";
   char* words[] = {json, nullptr};
-  commandShow(machine, {1, words});
-  commandShow(machine, {0, words});
+  command_show(machine, {1, words});
+  command_show(machine, {0, words});
   return 0;
 }

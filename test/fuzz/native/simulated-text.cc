@@ -10,7 +10,7 @@
 
 namespace simulator {
 
-int usageError(const char* format, ...) {
+int usage_error(const char* format, ...) {
   char text[4096];
   va_list arguments;
   va_start(arguments, format);
@@ -38,10 +38,10 @@ void begin() {
 
 void check_visible(const Machine& machine, const char* list, const char* order) {
   VisibleDevice devices[kMaxGpus];
-  const uint32_t count = visibleDevices(machine, list, order, devices);
+  const uint32_t count = visible_devices(machine, list, order, devices);
   EXPECT(count <= kMaxGpus);
   for (uint32_t i = 0; i < count; i++) {
-    EXPECT(devices[i].gpu < machine.gpuCount && devices[i].unit < kUnits);
+    EXPECT(devices[i].gpu < machine.gpu_count && devices[i].unit < kUnits);
     for (uint32_t j = 0; j < i; j++) EXPECT(devices[i].gpu != devices[j].gpu || devices[i].unit != devices[j].unit);
   }
 }
@@ -61,16 +61,16 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   switch (which >> 2 & 3) {
     case 0: {
       MachineDescription description;
-      if (describeMachine(values[0], &description)) {
-        EXPECT(description.gpuCount > 0 && description.gpuCount <= kMaxGpus &&
+      if (describe_machine(values[0], &description)) {
+        EXPECT(description.gpu_count > 0 && description.gpu_count <= kMaxGpus &&
                words[0].c_str() == description.name + std::string());
       }
       uint64_t bytes = 0;
-      if (parseSize(words[0], &bytes)) EXPECT(bytes <= 1'000'000'000'000'000);
+      if (parse_size(words[0], &bytes)) EXPECT(bytes <= 1'000'000'000'000'000);
       double number = 0;
-      if (parseNumber(words[0], &number)) EXPECT(number >= 0);
+      if (parse_number(words[0], &number)) EXPECT(number >= 0);
       uint32_t gpu = 0;
-      if (findGpu(machine, words[0], &gpu)) EXPECT(gpu < machine.gpuCount);
+      if (find_gpu(machine, words[0], &gpu)) EXPECT(gpu < machine.gpu_count);
       break;
     }
     case 1:
@@ -78,11 +78,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       check_visible(machine, nullptr, values[0]);
       break;
     default: {
-      const int code = commandSet(machine, {static_cast<int>(words.size()), values.data()});
+      const int code = command_set(machine, {static_cast<int>(words.size()), values.data()});
       EXPECT(code == 0 || code == kExitUsage);
       check_visible(machine, nullptr, nullptr);
-      if (which & 0x80) commandReset(machine, {0, values.data() + words.size()});
-      for (uint32_t gpu = 0; gpu < machine.gpuCount; gpu++) usageOf(machine, gpu);
+      if (which & 0x80) command_reset(machine, {0, values.data() + words.size()});
+      for (uint32_t gpu = 0; gpu < machine.gpu_count; gpu++) usage_of(machine, gpu);
     }
   }
   return 0;
