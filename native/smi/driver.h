@@ -28,8 +28,8 @@ struct MemoryUse {
 struct Process {
   uint32_t pid;
   uint64_t bytes;
-  bool bytesKnown;
-  uint32_t gpuInstance, computeInstance;  // kNoInstance outside of MIG
+  bool bytes_known;
+  uint32_t gpu_instance, compute_instance;  // kNoInstance outside of MIG
   bool graphics;
   std::string name;
 };
@@ -64,7 +64,7 @@ Answer<T> ask(const char* name, nvmlDevice_t device, unsigned what) {
 }
 // Asks functions of the form (device, T*, T*) for the first or the second value.
 template <typename T>
-Answer<T> askPair(const char* name, nvmlDevice_t device, bool second) {
+Answer<T> ask_pair(const char* name, nvmlDevice_t device, bool second) {
   T values[2] = {};
   Answer<T> answer;
   answer.code = call(name, device, &values[0], &values[1]);
@@ -72,15 +72,15 @@ Answer<T> askPair(const char* name, nvmlDevice_t device, bool second) {
   return answer;
 }
 // Asks functions of the form (device, char*, length).
-Answer<std::string> askText(const char* name, nvmlDevice_t device);
+Answer<std::string> ask_text(const char* name, nvmlDevice_t device);
 
-std::string driverVersion();
-std::string cudaVersion();  // "13.0"
+std::string driver_version();
+std::string cuda_version();  // "13.0"
 
 struct Gpu {
   unsigned index;
   nvmlDevice_t device;
-  std::string busId;  // "00000000:19:00.0"
+  std::string bus_id;  // "00000000:19:00.0"
 
   Answer<MemoryUse> memory() const;
   Answer<nvmlPciInfo_t> pci() const;
@@ -90,22 +90,22 @@ struct Instance {
   unsigned number;  // consecutive over those that exist, as nvidia-smi counts them
   nvmlDevice_t device;
   std::string name, uuid;
-  unsigned gpuInstance, computeInstance;
+  unsigned gpu_instance, compute_instance;
 };
 
 // All GPUs, or those that `ids` names (index, UUID or PCI bus id, separated by commas). 0, or the exit code, after
 // saying why.
-int findGpus(const std::string& ids, std::vector<Gpu>& gpus);
+int find_gpus(const std::string& ids, std::vector<Gpu>& gpus);
 
-bool isMig(const Gpu& gpu);
-std::vector<Instance> instancesOf(const Gpu& gpu);
-std::vector<Process> processesOf(const Gpu& gpu, bool computeOnly);
-Answer<MemoryUse> memoryOf(nvmlDevice_t device);
+bool is_mig(const Gpu& gpu);
+std::vector<Instance> instances_of(const Gpu& gpu);
+std::vector<Process> processes_of(const Gpu& gpu, bool compute_only);
+Answer<MemoryUse> memory_of(nvmlDevice_t device);
 
 // Whether a list with commas has the word.
-bool isListed(const std::string& word, const std::string& list);
+bool is_listed(const std::string& word, const std::string& list);
 
 // "Default", "Exclusive_Process", …
-std::string computeMode(unsigned mode);
+std::string compute_mode(unsigned mode);
 
 }  // namespace smi

@@ -35,11 +35,12 @@ constexpr const char* kHelp =
     "Everything else of NVIDIA's nvidia-smi is missing. `gpu-owner simulate set` changes a simulated machine.\n";
 
 struct Options {
-  enum { table, list, log, query } page = table;
-  smi::Query query_;
+  enum class Page { table, list, log, query };
+  Page page = Page::table;
+  smi::Query query;
   smi::Format format;
   std::string ids, sections;
-  long loopMs = 0;
+  long loop_ms = 0;
 };
 
 int invalid(const char* what, const char* argument) {
@@ -48,9 +49,9 @@ int invalid(const char* what, const char* argument) {
 }
 
 // An option's value: "--id=0", "-i=0", "-i 0".
-bool valueOf(int count, char** arguments, int& at, const char* shortName, const char* longName, std::string& value) {
+bool value_of(int count, char** arguments, int& at, const char* short_name, const char* long_name, std::string& value) {
   const std::string argument = arguments[at];
-  for (const char* name : {shortName, longName}) {
+  for (const char* name : {short_name, long_name}) {
     if (name == nullptr) continue;
     if (argument.rfind(std::string(name) + "=", 0) == 0) {
       value = argument.substr(strlen(name) + 1);
@@ -64,7 +65,7 @@ bool valueOf(int count, char** arguments, int& at, const char* shortName, const 
   return false;
 }
 
-bool parseLoop(const std::string& text, long factor, long& milliseconds) {
+bool parse_loop(const std::string& text, long factor, long& milliseconds) {
   const std::string number = text.empty() ? "5" : text;
   char* end;
   const double value = strtod(number.c_str(), &end);
@@ -75,27 +76,27 @@ bool parseLoop(const std::string& text, long factor, long& milliseconds) {
 // -1: go on; else the exit code.
 int parse(int count, char** arguments, Options& options) {
   std::string fields, format, value, file;
-  bool aboutProcesses = false;
+  bool about_processes = false;
   for (int at = 1; at < count; at++) {
     const std::string argument = arguments[at];
-    const auto is = [&](const char* shortName, const char* longName) {
-      return (shortName != nullptr && argument == shortName) || argument == longName;
+    const auto is = [&](const char* short_name, const char* long_name) {
+      return (short_name != nullptr && argument == short_name) || argument == long_name;
     };
-    const auto has = [&](const char* shortName, const char* longName) {
-      return valueOf(count, arguments, at, shortName, longName, value);
+    const auto has = [&](const char* short_name, const char* long_name) {
+      return value_of(count, arguments, at, short_name, long_name, value);
     };
     if (is("-h", "--help")) {
       fputs(kHelp, stdout);
       return 0;
     }
     if (is(nullptr, "--help-query-gpu") || is(nullptr, "--help-query-compute-apps")) {
-      smi::printFields(argument == "--help-query-compute-apps");
+      smi::print_fields(argument == "--help-query-compute-apps");
       return 0;
     }
     if (is("-L", "--list-gpus")) {
-      options.page = Options::list;
+      options.page = Options::Page::list;
     } else if (is("-q", "--query")) {
-      options.page = Options::log;
+      options.page = Options::Page::log;
     } else if (has("-d", "--display")) {
       options.sections = value;
     } else if (has("-i", "--id")) {
@@ -104,12 +105,12 @@ int parse(int count, char** arguments, Options& options) {
     } else if (has("-f", "--filename")) {
       file = value;
     } else if (has("-lms", "--loop-ms")) {
-      if (value.empty() || !parseLoop(value, 1, options.loopMs)) return invalid("Not a number of ms", value.c_str());
+      if (value.empty() || !parse_loop(value, 1, options.loop_ms)) return invalid("Not a number of ms", value.c_str());
     } else if (has("-l", "--loop")) {
-      if (!parseLoop(value, 1000, options.loopMs)) return invalid("Not a number of seconds", value.c_str());
+      if (!parse_loop(value, 1000, options.loop_ms)) return invalid("Not a number of seconds", value.c_str());
     } else if (has(nullptr, "--query-gpu") || has(nullptr, "--query-compute-apps")) {
-      options.page = Options::query;
-      aboutProcesses = argument.rfind("--query-compute-apps", 0) == 0;
+      options.page = Options::Page::query;
+      about_processes = argument.rfind("--query-compute-apps", 0) == 0;
       fields = value;
     } else if (has(nullptr, "--format")) {
       format = value;
@@ -119,10 +120,10 @@ int parse(int count, char** arguments, Options& options) {
       return invalid("Invalid, or not simulated", argument.c_str());
     }
   }
-  if (!options.sections.empty() && options.page != Options::log) return invalid("Only with -q", "-d");
-  if (options.page == Options::query) {
-    int code = smi::parseFormat(format, options.format);
-    if (code == 0) code = options.query_.parse(fields, aboutProcesses);
+  if (!options.sections.empty() && options.page != Options::Page::log) return invalid("Only with -q", "-d");
+  if (options.page == Options::Page::query) {
+    int code = smi::parse_format(format, options.format);
+    if (code == 0) code = options.query.parse(fields, about_processes);
     if (code != 0) return code;
   } else if (!format.empty()) {
     return invalid("Only with --query-gpu or --query-compute-apps", "--format");
@@ -131,27 +132,27 @@ int parse(int count, char** arguments, Options& options) {
     fprintf(stderr, "nvidia-smi: %s can't be written: %m\n", file.c_str());
     return smi::kInvalidArgument;
   }
-  if (fields == "version" && options.page != Options::query) {
+  if (fields == "version" && options.page != Options::Page::query) {
     const int code = smi::open();
     if (code == 0)
       printf("NVIDIA-SMI version  : %s\nDRIVER version      : %s\nCUDA Version        : %s\n",
-             smi::driverVersion().c_str(), smi::driverVersion().c_str(), smi::cudaVersion().c_str());
+             smi::driver_version().c_str(), smi::driver_version().c_str(), smi::cuda_version().c_str());
     return code;
   }
   return -1;
 }
 
-int print(const Options& options, bool isFirst) {
+int print(const Options& options, bool is_first) {
   std::vector<smi::Gpu> gpus;
-  const int code = smi::findGpus(options.ids, gpus);
+  const int code = smi::find_gpus(options.ids, gpus);
   if (code != 0) return code;
   switch (options.page) {
-    case Options::table: smi::printTable(gpus); break;
-    case Options::list: smi::printList(gpus); break;
-    case Options::log: return smi::printLog(gpus, options.sections);
-    case Options::query:
-      if (isFirst) options.query_.printHeader(options.format);
-      options.query_.printRows(gpus, options.format);
+    case Options::Page::table: smi::print_table(gpus); break;
+    case Options::Page::list: smi::print_list(gpus); break;
+    case Options::Page::log: return smi::print_log(gpus, options.sections);
+    case Options::Page::query:
+      if (is_first) options.query.print_header(options.format);
+      options.query.print_rows(gpus, options.format);
   }
   return 0;
 }
@@ -164,11 +165,11 @@ int main(int count, char** arguments) {
   if (code != -1) return code;
   code = smi::open();
   if (code != 0) return code;
-  for (bool isFirst = true;; isFirst = false) {
-    code = print(options, isFirst);
+  for (bool is_first = true;; is_first = false) {
+    code = print(options, is_first);
     if (fflush(stdout) != 0 || ferror(stdout)) return 1;
-    if (code != 0 || options.loopMs == 0) return code;
-    const timespec pause = {options.loopMs / 1000, options.loopMs % 1000 * 1'000'000};
+    if (code != 0 || options.loop_ms == 0) return code;
+    const timespec pause = {options.loop_ms / 1000, options.loop_ms % 1000 * 1'000'000};
     nanosleep(&pause, nullptr);
   }
 }

@@ -50,7 +50,7 @@ constexpr const char* kWide =
 constexpr const char* kMig =
     "+------------------+----------------------------------+-----------+-----------------------+";
 
-void printRow(const Gpu& gpu) {
+void print_row(const Gpu& gpu) {
   const nvmlDevice_t device = gpu.device;
   const auto persistence = ask<unsigned>("nvmlDeviceGetPersistenceMode", device);
   const auto display = ask<unsigned>("nvmlDeviceGetDisplayActive", device);
@@ -61,11 +61,11 @@ void printRow(const Gpu& gpu) {
     answer.value = static_cast<unsigned>(count);
     return answer;
   }();
-  const auto onOff = [](const Answer<unsigned>& answer) { return !answer ? "N/A" : answer.value != 0 ? "On" : "Off"; };
-  const auto ecc = askPair<unsigned>("nvmlDeviceGetEccMode", device, false);
-  const std::string volatileErrors = !ecc ? "N/A" : ecc.value == 0 ? "Off" : with(errors, "");
-  printf("| %3u  %-30.30s %-3s |   %16s %3s |%21s |\n", gpu.index, askText("nvmlDeviceGetName", device).value.c_str(),
-         onOff(persistence), gpu.busId.c_str(), onOff(display), volatileErrors.c_str());
+  const auto on_off = [](const Answer<unsigned>& answer) { return !answer ? "N/A" : answer.value != 0 ? "On" : "Off"; };
+  const auto ecc = ask_pair<unsigned>("nvmlDeviceGetEccMode", device, false);
+  const std::string volatile_errors = !ecc ? "N/A" : ecc.value == 0 ? "Off" : with(errors, "");
+  printf("| %3u  %-30.30s %-3s |   %16s %3s |%21s |\n", gpu.index, ask_text("nvmlDeviceGetName", device).value.c_str(),
+         on_off(persistence), gpu.bus_id.c_str(), on_off(display), volatile_errors.c_str());
 
   const std::string fan = with(ask<unsigned>("nvmlDeviceGetFanSpeed", device), "%");
   const std::string temperature = with(ask<unsigned>("nvmlDeviceGetTemperature", device, 0u), "C");
@@ -77,10 +77,10 @@ void printRow(const Gpu& gpu) {
       memory ? format("%8lluMiB / %6lluMiB", mebibytes(memory.value.used), mebibytes(memory.value.total))
              : format("%11s / %9s", "N/A", "N/A");
   const auto rates = ask<nvmlUtilization_t>("nvmlDeviceGetUtilizationRates", device);
-  const auto mig = askPair<unsigned>("nvmlDeviceGetMigMode", device, false);
-  const std::string utilization = rates && !isMig(gpu) ? std::to_string(rates.value.gpu) + "%" : "N/A";
+  const auto mig = ask_pair<unsigned>("nvmlDeviceGetMigMode", device, false);
+  const std::string utilization = rates && !is_mig(gpu) ? std::to_string(rates.value.gpu) + "%" : "N/A";
   const auto mode = ask<unsigned>("nvmlDeviceGetComputeMode", device);
-  std::string computing = mode ? computeMode(mode.value) : "N/A";
+  std::string computing = mode ? compute_mode(mode.value) : "N/A";
   if (computing.rfind("Exclusive_", 0) == 0) computing = "E. " + computing.substr(strlen("Exclusive_"));
   printf("|%4s%6s%6s%16s / %5s |%s |%8s %12s |\n", fan.c_str(), temperature.c_str(),
          state ? format("P%u", state.value).c_str() : "N/A", power.c_str(), limit.c_str(), use.c_str(),
@@ -88,10 +88,10 @@ void printRow(const Gpu& gpu) {
   printf("|%41s|%24s|%21s |\n", "", "", !mig ? "N/A" : mig.value != 0 ? "Enabled" : "Disabled");
 }
 
-void printInstances(const std::vector<Gpu>& gpus) {
+void print_instances(const std::vector<Gpu>& gpus) {
   bool any = false;
   for (const Gpu& gpu : gpus) {
-    for (const Instance& instance : instancesOf(gpu)) {
+    for (const Instance& instance : instances_of(gpu)) {
       if (!any) {
         printf("%s\n| MIG devices: %75s|\n%s\n", kWide, "", kMig);
         printf(
@@ -101,11 +101,11 @@ void printInstances(const std::vector<Gpu>& gpus) {
             "|==================+==================================+===========+=======================|\n");
       }
       any = true;
-      const Answer<MemoryUse> memory = memoryOf(instance.device);
+      const Answer<MemoryUse> memory = memory_of(instance.device);
       const auto parts = ask<nvmlDeviceAttributes_t>("nvmlDeviceGetAttributes_v2", instance.device);
       const auto bar1 = ask<Bar1>("nvmlDeviceGetBAR1MemoryInfo", instance.device);
-      printf("|%3u%5u%4u%4u  |%16lluMiB / %5lluMiB    |%3u%7u |%3u%4u%5u%5u%5u |\n", gpu.index, instance.gpuInstance,
-             instance.computeInstance, instance.number, mebibytes(memory.value.used), mebibytes(memory.value.total),
+      printf("|%3u%5u%4u%4u  |%16lluMiB / %5lluMiB    |%3u%7u |%3u%4u%5u%5u%5u |\n", gpu.index, instance.gpu_instance,
+             instance.compute_instance, instance.number, mebibytes(memory.value.used), mebibytes(memory.value.total),
              parts.value.multiprocessorCount, 0u, parts.value.sharedCopyEngineCount, parts.value.sharedEncoderCount,
              parts.value.sharedDecoderCount, parts.value.sharedOfaCount, parts.value.sharedJpegCount);
       const std::string shared =
@@ -117,9 +117,9 @@ void printInstances(const std::vector<Gpu>& gpus) {
   if (any) printf("%91s\n", "");
 }
 
-std::string instanceText(uint32_t id) { return id == kNoInstance ? "N/A" : std::to_string(id); }
+std::string instance_text(uint32_t id) { return id == kNoInstance ? "N/A" : std::to_string(id); }
 
-void printProcesses(const std::vector<Gpu>& gpus) {
+void print_processes(const std::vector<Gpu>& gpus) {
   printf("%s\n| Processes: %77s|\n", kWide, "");
   printf(
       "|  GPU   GI   CI              PID   Type   Process name                        GPU Memory |\n"
@@ -127,11 +127,11 @@ void printProcesses(const std::vector<Gpu>& gpus) {
       "|=========================================================================================|\n");
   bool any = false;
   for (const Gpu& gpu : gpus) {
-    for (const Process& process : processesOf(gpu, false)) {
+    for (const Process& process : processes_of(gpu, false)) {
       any = true;
-      const std::string used = process.bytesKnown ? std::to_string(process.bytes >> 20) + "MiB" : "N/A";
-      printf("|%5u%6s%5s%16u%7s   %-35s%11s |\n", gpu.index, instanceText(process.gpuInstance).c_str(),
-             instanceText(process.computeInstance).c_str(), process.pid, process.graphics ? "G" : "C",
+      const std::string used = process.bytes_known ? std::to_string(process.bytes >> 20) + "MiB" : "N/A";
+      printf("|%5u%6s%5s%16u%7s   %-35s%11s |\n", gpu.index, instance_text(process.gpu_instance).c_str(),
+             instance_text(process.compute_instance).c_str(), process.pid, process.graphics ? "G" : "C",
              shortened(process.name, 34).c_str(), used.c_str());
     }
   }
@@ -149,11 +149,11 @@ std::string in(unsigned long long value, const char* unit) { return std::to_stri
 std::string in(const Answer<unsigned>& answer, const char* unit) {
   return answer ? in(answer.value, unit) : std::string("N/A");
 }
-std::string exactWatts(const Answer<unsigned>& milliwatts) {
+std::string exact_watts(const Answer<unsigned>& milliwatts) {
   return milliwatts ? format("%.2f W", milliwatts.value / 1000.0) : "N/A";
 }
 
-void logMemory(const Gpu& gpu) {
+void log_memory(const Gpu& gpu) {
   const Answer<MemoryUse> memory = gpu.memory();
   const auto fb = [&](uint64_t MemoryUse::* part) {
     return memory ? in(mebibytes(memory.value.*part), "MiB") : std::string("N/A");
@@ -173,16 +173,16 @@ void logMemory(const Gpu& gpu) {
   line(2, "Free", bar(&Bar1::free));
 }
 
-void logUtilization(const Gpu& gpu) {
+void log_utilization(const Gpu& gpu) {
   const auto rates = ask<nvmlUtilization_t>("nvmlDeviceGetUtilizationRates", gpu.device);
   group(1, "Utilization");
   line(2, "GPU", rates ? in(rates.value.gpu, "%") : "N/A");
   line(2, "Memory", rates ? in(rates.value.memory, "%") : "N/A");
-  line(2, "Encoder", in(askPair<unsigned>("nvmlDeviceGetEncoderUtilization", gpu.device, false), "%"));
-  line(2, "Decoder", in(askPair<unsigned>("nvmlDeviceGetDecoderUtilization", gpu.device, false), "%"));
+  line(2, "Encoder", in(ask_pair<unsigned>("nvmlDeviceGetEncoderUtilization", gpu.device, false), "%"));
+  line(2, "Decoder", in(ask_pair<unsigned>("nvmlDeviceGetDecoderUtilization", gpu.device, false), "%"));
 }
 
-void logTemperature(const Gpu& gpu) {
+void log_temperature(const Gpu& gpu) {
   const auto threshold = [&](unsigned which) {
     return in(ask<unsigned>("nvmlDeviceGetTemperatureThreshold", gpu.device, which), "C");
   };
@@ -192,19 +192,19 @@ void logTemperature(const Gpu& gpu) {
   line(2, "GPU Slowdown Temp", threshold(1));
 }
 
-void logPower(const Gpu& gpu) {
+void log_power(const Gpu& gpu) {
   const auto limits = [&](bool highest) {
-    return askPair<unsigned>("nvmlDeviceGetPowerManagementLimitConstraints", gpu.device, highest);
+    return ask_pair<unsigned>("nvmlDeviceGetPowerManagementLimitConstraints", gpu.device, highest);
   };
   group(1, "GPU Power Readings");
-  line(2, "Average Power Draw", exactWatts(ask<unsigned>("nvmlDeviceGetPowerUsage", gpu.device)));
-  line(2, "Current Power Limit", exactWatts(ask<unsigned>("nvmlDeviceGetEnforcedPowerLimit", gpu.device)));
-  line(2, "Default Power Limit", exactWatts(ask<unsigned>("nvmlDeviceGetPowerManagementDefaultLimit", gpu.device)));
-  line(2, "Min Power Limit", exactWatts(limits(false)));
-  line(2, "Max Power Limit", exactWatts(limits(true)));
+  line(2, "Average Power Draw", exact_watts(ask<unsigned>("nvmlDeviceGetPowerUsage", gpu.device)));
+  line(2, "Current Power Limit", exact_watts(ask<unsigned>("nvmlDeviceGetEnforcedPowerLimit", gpu.device)));
+  line(2, "Default Power Limit", exact_watts(ask<unsigned>("nvmlDeviceGetPowerManagementDefaultLimit", gpu.device)));
+  line(2, "Min Power Limit", exact_watts(limits(false)));
+  line(2, "Max Power Limit", exact_watts(limits(true)));
 }
 
-void logClocks(const Gpu& gpu) {
+void log_clocks(const Gpu& gpu) {
   constexpr const char* kTypes[] = {"Graphics", "SM", "Memory", "Video"};
   group(1, "Clocks");
   for (unsigned type = 0; type < 4; type++)
@@ -214,27 +214,27 @@ void logClocks(const Gpu& gpu) {
     line(2, kTypes[type], in(ask<unsigned>("nvmlDeviceGetMaxClockInfo", gpu.device, type), "MHz"));
 }
 
-void logComputeMode(const Gpu& gpu) {
+void log_compute_mode(const Gpu& gpu) {
   const auto mode = ask<unsigned>("nvmlDeviceGetComputeMode", gpu.device);
-  line(1, "Compute Mode", mode ? computeMode(mode.value) : "N/A");
+  line(1, "Compute Mode", mode ? compute_mode(mode.value) : "N/A");
 }
 
-void logPerformance(const Gpu& gpu) {
+void log_performance(const Gpu& gpu) {
   const auto state = ask<unsigned>("nvmlDeviceGetPerformanceState", gpu.device);
   line(1, "Performance State", state ? format("P%u", state.value) : "N/A");
 }
 
-void logProcesses(const Gpu& gpu) {
-  const std::vector<Process> processes = processesOf(gpu, false);
+void log_processes(const Gpu& gpu) {
+  const std::vector<Process> processes = processes_of(gpu, false);
   if (processes.empty()) return line(1, "Processes", "None");
   group(1, "Processes");
   for (const Process& process : processes) {
-    line(2, "GPU instance ID", instanceText(process.gpuInstance));
-    line(2, "Compute instance ID", instanceText(process.computeInstance));
+    line(2, "GPU instance ID", instance_text(process.gpu_instance));
+    line(2, "Compute instance ID", instance_text(process.compute_instance));
     line(2, "Process ID", std::to_string(process.pid));
     line(3, "Type", process.graphics ? "G" : "C");
     line(3, "Name", process.name);
-    line(3, "Used GPU Memory", process.bytesKnown ? in(mebibytes(process.bytes), "MiB") : "N/A");
+    line(3, "Used GPU Memory", process.bytes_known ? in(mebibytes(process.bytes), "MiB") : "N/A");
   }
 }
 
@@ -244,50 +244,50 @@ struct Section {
 };
 
 constexpr Section kSections[] = {
-    {"PERFORMANCE", logPerformance},
-    {"MEMORY", logMemory},
-    {"UTILIZATION", logUtilization},
-    {"COMPUTE", logComputeMode},
-    {"CLOCK", logClocks},
-    {"TEMPERATURE", logTemperature},
-    {"POWER", logPower},
-    {"PIDS", logProcesses},
+    {"PERFORMANCE", log_performance},
+    {"MEMORY", log_memory},
+    {"UTILIZATION", log_utilization},
+    {"COMPUTE", log_compute_mode},
+    {"CLOCK", log_clocks},
+    {"TEMPERATURE", log_temperature},
+    {"POWER", log_power},
+    {"PIDS", log_processes},
 };
 
 }  // namespace
 
-void printTable(const std::vector<Gpu>& gpus) {
-  const std::string version = driverVersion();
+void print_table(const std::vector<Gpu>& gpus) {
+  const std::string version = driver_version();
   printf("%s       \n%s\n", date().c_str(), kWide);
   printf("| NVIDIA-SMI %-22s Driver Version: %-14s CUDA Version: %-8s |\n%s\n", version.c_str(), version.c_str(),
-         cudaVersion().c_str(), kTop);
+         cuda_version().c_str(), kTop);
   printf(
       "| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n"
       "| Fan  Temp   Perf          Pwr:Usage/Cap |           Memory-Usage | GPU-Util  Compute M. |\n"
       "|                                         |                        |               MIG M. |\n"
       "|=========================================+========================+======================|\n");
   for (const Gpu& gpu : gpus) {
-    printRow(gpu);
+    print_row(gpu);
     printf("%s\n", kTop);
   }
   printf("%91s\n", "");
-  printInstances(gpus);
-  printProcesses(gpus);
+  print_instances(gpus);
+  print_processes(gpus);
 }
 
-void printList(const std::vector<Gpu>& gpus) {
+void print_list(const std::vector<Gpu>& gpus) {
   for (const Gpu& gpu : gpus) {
-    printf("GPU %u: %s (UUID: %s)\n", gpu.index, askText("nvmlDeviceGetName", gpu.device).value.c_str(),
-           askText("nvmlDeviceGetUUID", gpu.device).value.c_str());
-    for (const Instance& instance : instancesOf(gpu))
+    printf("GPU %u: %s (UUID: %s)\n", gpu.index, ask_text("nvmlDeviceGetName", gpu.device).value.c_str(),
+           ask_text("nvmlDeviceGetUUID", gpu.device).value.c_str());
+    for (const Instance& instance : instances_of(gpu))
       printf("  MIG %-12s Device %2u: (UUID: %s)\n", instance.name.c_str(), instance.number, instance.uuid.c_str());
   }
 }
 
-int printLog(const std::vector<Gpu>& gpus, const std::string& sections) {
+int print_log(const std::vector<Gpu>& gpus, const std::string& sections) {
   std::vector<const Section*> chosen;
   for (const Section& section : kSections) {
-    if (sections.empty() || isListed(section.name, sections)) chosen.push_back(&section);
+    if (sections.empty() || is_listed(section.name, sections)) chosen.push_back(&section);
   }
   size_t asked = sections.empty() ? chosen.size() : 1;
   for (const char c : sections) asked += c == ',';
@@ -299,15 +299,15 @@ int printLog(const std::vector<Gpu>& gpus, const std::string& sections) {
   }
   printf("\n==============NVSMI LOG==============\n\n");
   line(0, "Timestamp", date());
-  line(0, "Driver Version", driverVersion());
-  line(0, "CUDA Version", cudaVersion());
+  line(0, "Driver Version", driver_version());
+  line(0, "CUDA Version", cuda_version());
   printf("\n");
   line(0, "Attached GPUs", std::to_string(gpus.size()));
   for (const Gpu& gpu : gpus) {
-    printf("GPU %s\n", gpu.busId.c_str());
+    printf("GPU %s\n", gpu.bus_id.c_str());
     if (sections.empty()) {
-      line(1, "Product Name", askText("nvmlDeviceGetName", gpu.device).value);
-      line(1, "GPU UUID", askText("nvmlDeviceGetUUID", gpu.device).value);
+      line(1, "Product Name", ask_text("nvmlDeviceGetName", gpu.device).value);
+      line(1, "GPU UUID", ask_text("nvmlDeviceGetUUID", gpu.device).value);
     }
     for (const Section* section : chosen) section->print(gpu);
     printf("\n");

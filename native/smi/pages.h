@@ -7,9 +7,9 @@
 
 namespace smi {
 
-void printTable(const std::vector<Gpu>& gpus);
-void printList(const std::vector<Gpu>& gpus);
+void print_table(const std::vector<Gpu>& gpus);
+void print_list(const std::vector<Gpu>& gpus);
 // `sections`: "MEMORY,POWER"; empty: all. 0, or the exit code, after saying which section doesn't exist.
-int printLog(const std::vector<Gpu>& gpus, const std::string& sections);
+int print_log(const std::vector<Gpu>& gpus, const std::string& sections);
 
 }  // namespace smi

@@ -12,7 +12,7 @@ namespace {
 struct Subject {
   const Gpu& gpu;
   const Process* process;
-  size_t gpuCount;
+  size_t gpu_count;
 };
 
 struct Field {
@@ -80,40 +80,40 @@ std::string now() {
     return EXPRESSION;                                               \
   }
 #define NUMBER(FUNCTION) VALUE(number(ask<unsigned>(FUNCTION, device)))
-#define TEXT(FUNCTION) VALUE(text(askText(FUNCTION, device)))
+#define TEXT(FUNCTION) VALUE(text(ask_text(FUNCTION, device)))
 #define ENABLED(FUNCTION) VALUE(enabled(ask<unsigned>(FUNCTION, device)))
 #define WATTS(FUNCTION) VALUE(watts(ask<unsigned>(FUNCTION, device)))
 #define CLOCK(FUNCTION, TYPE) VALUE(number(ask<unsigned>(FUNCTION, device, TYPE##u)))
-#define PAIR(FUNCTION, SECOND) askPair<unsigned>(FUNCTION, device, SECOND)
-#define ECC(ERROR, COUNTER) VALUE(number(eccErrors(device, ERROR##u, COUNTER##u)))
+#define PAIR(FUNCTION, SECOND) ask_pair<unsigned>(FUNCTION, device, SECOND)
+#define ECC(ERROR, COUNTER) VALUE(number(ecc_errors(device, ERROR##u, COUNTER##u)))
 
-Answer<unsigned long long> eccErrors(nvmlDevice_t device, unsigned error, unsigned counter) {
+Answer<unsigned long long> ecc_errors(nvmlDevice_t device, unsigned error, unsigned counter) {
   Answer<unsigned long long> answer;
   answer.code = call("nvmlDeviceGetTotalEccErrors", device, error, counter, &answer.value);
   return answer;
 }
 
-std::string utilization(nvmlDevice_t device, bool ofMemory) {
+std::string utilization(nvmlDevice_t device, bool of_memory) {
   const auto rates = ask<nvmlUtilization_t>("nvmlDeviceGetUtilizationRates", device);
   if (!rates) return reason(rates.code);
-  return std::to_string(ofMemory ? rates.value.memory : rates.value.gpu);
+  return std::to_string(of_memory ? rates.value.memory : rates.value.gpu);
 }
 
 std::string capability(nvmlDevice_t device) {
-  const auto major = askPair<int>("nvmlDeviceGetCudaComputeCapability", device, false);
-  const auto minor = askPair<int>("nvmlDeviceGetCudaComputeCapability", device, true);
+  const auto major = ask_pair<int>("nvmlDeviceGetCudaComputeCapability", device, false);
+  const auto minor = ask_pair<int>("nvmlDeviceGetCudaComputeCapability", device, true);
   return major ? std::to_string(major.value) + "." + std::to_string(minor.value) : reason(major.code);
 }
 
 // Field names, other names and units as `nvidia-smi --help-query-gpu` of driver 550 documents them.
 constexpr Field kGpuFields[] = {
     {"timestamp", nullptr, nullptr, VALUE(now())},
-    {"driver_version", nullptr, nullptr, VALUE(driverVersion())},
-    {"count", nullptr, nullptr, VALUE(std::to_string(subject.gpuCount))},
+    {"driver_version", nullptr, nullptr, VALUE(driver_version())},
+    {"count", nullptr, nullptr, VALUE(std::to_string(subject.gpu_count))},
     {"name", "gpu_name", nullptr, TEXT("nvmlDeviceGetName")},
     {"serial", "gpu_serial", nullptr, TEXT("nvmlDeviceGetSerial")},
     {"uuid", "gpu_uuid", nullptr, TEXT("nvmlDeviceGetUUID")},
-    {"pci.bus_id", "gpu_bus_id", nullptr, VALUE(subject.gpu.busId)},
+    {"pci.bus_id", "gpu_bus_id", nullptr, VALUE(subject.gpu.bus_id)},
     {"pci.domain", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::domain, 4))},
     {"pci.bus", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::bus, 2))},
     {"pci.device", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::device, 2))},
@@ -133,12 +133,12 @@ constexpr Field kGpuFields[] = {
     {"pstate", nullptr, nullptr, VALUE([](const Answer<unsigned>& state) {
        return state ? "P" + std::to_string(state.value) : reason(state.code);
      }(ask<unsigned>("nvmlDeviceGetPerformanceState", device)))},
-    {"memory.total", nullptr, "MiB", VALUE(mebibytes(memoryOf(device), &MemoryUse::total))},
-    {"memory.reserved", nullptr, "MiB", VALUE(mebibytes(memoryOf(device), &MemoryUse::reserved))},
-    {"memory.used", nullptr, "MiB", VALUE(mebibytes(memoryOf(device), &MemoryUse::used))},
-    {"memory.free", nullptr, "MiB", VALUE(mebibytes(memoryOf(device), &MemoryUse::free))},
+    {"memory.total", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::total))},
+    {"memory.reserved", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::reserved))},
+    {"memory.used", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::used))},
+    {"memory.free", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::free))},
     {"compute_mode", nullptr, nullptr, VALUE([](const Answer<unsigned>& mode) {
-       return mode ? computeMode(mode.value) : reason(mode.code);
+       return mode ? compute_mode(mode.value) : reason(mode.code);
      }(ask<unsigned>("nvmlDeviceGetComputeMode", device)))},
     {"compute_cap", nullptr, nullptr, VALUE(capability(device))},
     {"utilization.gpu", nullptr, "%", VALUE(utilization(device, false))},
@@ -175,13 +175,13 @@ constexpr Field kGpuFields[] = {
 constexpr Field kProcessFields[] = {
     {"timestamp", nullptr, nullptr, VALUE(now())},
     {"gpu_name", nullptr, nullptr, TEXT("nvmlDeviceGetName")},
-    {"gpu_bus_id", nullptr, nullptr, VALUE(subject.gpu.busId)},
+    {"gpu_bus_id", nullptr, nullptr, VALUE(subject.gpu.bus_id)},
     {"gpu_serial", nullptr, nullptr, TEXT("nvmlDeviceGetSerial")},
     {"gpu_uuid", nullptr, nullptr, TEXT("nvmlDeviceGetUUID")},
     {"pid", nullptr, nullptr, VALUE(std::to_string(subject.process->pid))},
     {"process_name", "name", nullptr, VALUE(subject.process->name)},
     {"used_gpu_memory", "used_memory", "MiB",
-     VALUE(subject.process->bytesKnown ? std::to_string(subject.process->bytes >> 20) : "[N/A]")},
+     VALUE(subject.process->bytes_known ? std::to_string(subject.process->bytes >> 20) : "[N/A]")},
 };
 
 #undef VALUE
@@ -198,8 +198,8 @@ struct Fields {
   size_t count;
 };
 
-Fields fieldsOf(bool aboutProcesses) {
-  if (aboutProcesses) return {kProcessFields, sizeof kProcessFields / sizeof kProcessFields[0]};
+Fields fields_of(bool about_processes) {
+  if (about_processes) return {kProcessFields, sizeof kProcessFields / sizeof kProcessFields[0]};
   return {kGpuFields, sizeof kGpuFields / sizeof kGpuFields[0]};
 }
 
@@ -220,7 +220,7 @@ std::vector<std::string> parts(const std::string& list) {
 
 }  // namespace
 
-int parseFormat(const std::string& text, Format& format) {
+int parse_format(const std::string& text, Format& format) {
   bool csv = false;
   for (const std::string& part : text.empty() ? std::vector<std::string>() : parts(text)) {
     if (part == "csv") {
@@ -239,9 +239,9 @@ int parseFormat(const std::string& text, Format& format) {
   return kInvalidArgument;
 }
 
-int Query::parse(const std::string& fields, bool aboutProcesses) {
-  aboutProcesses_ = aboutProcesses;
-  const Fields known = fieldsOf(aboutProcesses);
+int Query::parse(const std::string& fields, bool about_processes) {
+  about_processes_ = about_processes;
+  const Fields known = fields_of(about_processes);
   for (const std::string& part : parts(fields)) {
     size_t at = 0;
     while (at < known.count && part != known.first[at].name &&
@@ -256,9 +256,9 @@ int Query::parse(const std::string& fields, bool aboutProcesses) {
   return 0;
 }
 
-void Query::printHeader(const Format& format) const {
+void Query::print_header(const Format& format) const {
   if (!format.header) return;
-  const Fields known = fieldsOf(aboutProcesses_);
+  const Fields known = fields_of(about_processes_);
   std::string line;
   for (const size_t at : fields_) {
     const Field& field = known.first[at];
@@ -268,32 +268,32 @@ void Query::printHeader(const Format& format) const {
   puts(line.c_str());
 }
 
-void Query::printRows(const std::vector<Gpu>& gpus, const Format& format) const {
-  const Fields known = fieldsOf(aboutProcesses_);
+void Query::print_rows(const std::vector<Gpu>& gpus, const Format& format) const {
+  const Fields known = fields_of(about_processes_);
   const auto print = [&](const Subject& subject) {
     std::string line;
-    bool isFirst = true;
+    bool is_first = true;
     for (const size_t at : fields_) {
       const Field& field = known.first[at];
       const std::string value = field.value(subject);
-      if (!isFirst) line += ", ";
-      isFirst = false;
+      if (!is_first) line += ", ";
+      is_first = false;
       line += value;
       if (format.units && field.unit != nullptr && value[0] != '[') line += " " + std::string(field.unit);
     }
     puts(line.c_str());
   };
   for (const Gpu& gpu : gpus) {
-    if (!aboutProcesses_) {
+    if (!about_processes_) {
       print({gpu, nullptr, gpus.size()});
       continue;
     }
-    for (const Process& process : processesOf(gpu, true)) print({gpu, &process, gpus.size()});
+    for (const Process& process : processes_of(gpu, true)) print({gpu, &process, gpus.size()});
   }
 }
 
-void printFields(bool aboutProcesses) {
-  const Fields known = fieldsOf(aboutProcesses);
+void print_fields(bool about_processes) {
+  const Fields known = fields_of(about_processes);
   for (size_t at = 0; at < known.count; at++) {
     const Field& field = known.first[at];
     printf("\"%s\"", field.name);

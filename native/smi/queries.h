@@ -13,22 +13,22 @@ struct Format {
 };
 
 // Parses "csv,noheader,nounits". 0, or the exit code, after saying why.
-int parseFormat(const std::string& text, Format& format);
+int parse_format(const std::string& text, Format& format);
 
 // A list of fields of one kind of query.
 class Query {
  public:
   // Parses "name,memory.used". 0, or the exit code, after saying which field doesn't exist.
-  int parse(const std::string& fields, bool aboutProcesses);
-  void printHeader(const Format& format) const;
-  void printRows(const std::vector<Gpu>& gpus, const Format& format) const;
+  int parse(const std::string& fields, bool about_processes);
+  void print_header(const Format& format) const;
+  void print_rows(const std::vector<Gpu>& gpus, const Format& format) const;
 
  private:
-  bool aboutProcesses_ = false;
+  bool about_processes_ = false;
   std::vector<size_t> fields_;
 };
 
 // Prints the names of all fields, for --help-query-gpu and --help-query-compute-apps.
-void printFields(bool aboutProcesses);
+void print_fields(bool about_processes);
 
 }  // namespace smi
