@@ -44,15 +44,15 @@ bool is_awake(const Machine& machine, uint32_t gpu) {
 }
 
 uint32_t highest_clock(const Model& model, Clock clock) {
-  return clock == Clock::Memory ? model.memory_mhz : clock == Clock::Video ? model.video_mhz : model.sm_mhz;
+  return clock == Clock::memory ? model.memory_mhz : clock == Clock::video ? model.video_mhz : model.sm_mhz;
 }
 
 uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock) {
   const Model& model = *machine.description.gpus[gpu].model;
   const bool awake = is_awake(machine, gpu);
   switch (clock) {
-    case Clock::Memory: return awake ? model.memory_mhz : model.idle_memory_mhz;
-    case Clock::Video: return awake ? model.video_mhz : model.video_mhz / 2;
+    case Clock::memory: return awake ? model.memory_mhz : model.idle_memory_mhz;
+    case Clock::video: return awake ? model.video_mhz : model.video_mhz / 2;
     default: return awake ? model.busy_sm_mhz : model.idle_sm_mhz;
   }
 }

@@ -12,7 +12,7 @@ uint32_t temperature_of(const Machine& machine, uint32_t gpu);  // degrees Celsi
 // A GPU with a context is awake: its clocks are high.
 bool is_awake(const Machine& machine, uint32_t gpu);
 
-enum class Clock { Graphics, Sm, Memory, Video };
+enum class Clock { graphics, sm, memory, video };
 uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock);  // MHz
 uint32_t highest_clock(const Model& model, Clock clock);
 

@@ -4,46 +4,46 @@
 
 namespace simulator {
 
-#define SIMULATOR_CALLS(X)                   \
-  X(Init, "init")                            \
-  X(Count, "count")                          \
-  X(Handle, "handle")                        \
-  X(Attach, "attach")                        \
-  X(Index, "index")                          \
-  X(Name, "name")                            \
-  X(Uuid, "uuid")                            \
-  X(Pci, "pci")                              \
-  X(Minor, "minor")                          \
-  X(Memory, "memory")                        \
-  X(Power, "power")                          \
-  X(PowerLimit, "power-limit")               \
-  X(Energy, "energy")                        \
-  X(Utilization, "utilization")              \
-  X(Temperature, "temperature")              \
-  X(ComputeMode, "compute-mode")             \
-  X(Display, "display")                      \
-  X(Persistence, "persistence")              \
-  X(Mig, "mig")                              \
-  X(Processes, "processes")                  \
-  X(GraphicsProcesses, "graphics-processes") \
-  X(MpsProcesses, "mps-processes")           \
-  X(ProcessMemory, "process-memory")         \
-  X(Fields, "fields")                        \
-  X(Topology, "topology")                    \
-  X(Attributes, "attributes")                \
-  X(Board, "board")                          \
-  X(Clocks, "clocks")                        \
-  X(Pcie, "pcie")                            \
-  X(Nvlink, "nvlink")                        \
-  X(Fan, "fan")                              \
-  X(Ecc, "ecc")                              \
-  X(Codec, "codec")                          \
-  X(Bar1, "bar1")                            \
-  X(Events, "events")                        \
-  X(CudaInit, "cuda-init")                   \
-  X(CudaContext, "cuda-context")             \
-  X(CudaAlloc, "cuda-alloc")                 \
-  X(CudaFree, "cuda-free")
+#define SIMULATOR_CALLS(X)                    \
+  X(init, "init")                             \
+  X(count, "count")                           \
+  X(handle, "handle")                         \
+  X(attach, "attach")                         \
+  X(index, "index")                           \
+  X(name, "name")                             \
+  X(uuid, "uuid")                             \
+  X(pci, "pci")                               \
+  X(minor, "minor")                           \
+  X(memory, "memory")                         \
+  X(power, "power")                           \
+  X(power_limit, "power-limit")               \
+  X(energy, "energy")                         \
+  X(utilization, "utilization")               \
+  X(temperature, "temperature")               \
+  X(compute_mode, "compute-mode")             \
+  X(display, "display")                       \
+  X(persistence, "persistence")               \
+  X(mig, "mig")                               \
+  X(processes, "processes")                   \
+  X(graphics_processes, "graphics-processes") \
+  X(mps_processes, "mps-processes")           \
+  X(process_memory, "process-memory")         \
+  X(fields, "fields")                         \
+  X(topology, "topology")                     \
+  X(attributes, "attributes")                 \
+  X(board, "board")                           \
+  X(clocks, "clocks")                         \
+  X(pcie, "pcie")                             \
+  X(nvlink, "nvlink")                         \
+  X(fan, "fan")                               \
+  X(ecc, "ecc")                               \
+  X(codec, "codec")                           \
+  X(bar1, "bar1")                             \
+  X(events, "events")                         \
+  X(cuda_init, "cuda-init")                   \
+  X(cuda_context, "cuda-context")             \
+  X(cuda_alloc, "cuda-alloc")                 \
+  X(cuda_free, "cuda-free")
 
 enum class Call : unsigned {
 #define X(id, name) id,

@@ -82,8 +82,8 @@ void destroy(Driver* driver, Context* context) {
 // Before the lock is taken: this may take long.
 CUresult prepare(Driver* driver, CUdevice device) {
   const uint32_t gpu = driver->devices[device].gpu;
-  stall(driver->machine, gpu, Call::CudaContext);
-  return static_cast<CUresult>(injected_error(driver->machine, gpu, Call::CudaContext));
+  stall(driver->machine, gpu, Call::cuda_context);
+  return static_cast<CUresult>(injected_error(driver->machine, gpu, Call::cuda_context));
 }
 
 bool push(Context* context) {

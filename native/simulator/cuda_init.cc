@@ -45,14 +45,15 @@ CUresult initialize() {
   driver->device_count =
       visible_devices(driver->machine, getenv("CUDA_VISIBLE_DEVICES"), getenv("CUDA_DEVICE_ORDER"), driver->devices);
   // As with real drivers, it takes longer the more GPUs are visible.
-  stall(driver->machine, Call::CudaInit);
+  stall(driver->machine, Call::cuda_init);
   for (uint32_t i = 0; i < driver->device_count; ++i) {
     const Faults& faults = driver->machine.gpus[driver->devices[i].gpu].faults;
-    const auto call = static_cast<unsigned>(Call::CudaInit);
+    const auto call = static_cast<unsigned>(Call::cuda_init);
     hang(faults.hang, call_bit(call));
     delay(faults.latency_us[call]);
   }
-  if (const uint32_t injected = injected_error(driver->machine, Call::CudaInit)) return static_cast<CUresult>(injected);
+  if (const uint32_t injected = injected_error(driver->machine, Call::cuda_init))
+    return static_cast<CUresult>(injected);
   if (driver->device_count == 0) return CUDA_ERROR_NO_DEVICE;
   g_driver.store(driver, std::memory_order_release);
   return CUDA_SUCCESS;

@@ -76,8 +76,8 @@ CUDA_EXPORT cuMemAlloc_v2(CUdeviceptr* out, size_t size) {
   const CUresult result = current(&driver, &context, &where);
   if (result != CUDA_SUCCESS) return result;
   if (!out || size == 0) return CUDA_ERROR_INVALID_VALUE;
-  stall(driver->machine, where.gpu, Call::CudaAlloc);
-  if (const uint32_t injected = injected_error(driver->machine, where.gpu, Call::CudaAlloc))
+  stall(driver->machine, where.gpu, Call::cuda_alloc);
+  if (const uint32_t injected = injected_error(driver->machine, where.gpu, Call::cuda_alloc))
     return static_cast<CUresult>(injected);
   Guard guard;
   if (!context->alive) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
@@ -107,7 +107,7 @@ CUDA_EXPORT cuMemFree_v2(CUdeviceptr address) {
   CUresult result = current(&driver, &context, &where);
   if (result != CUDA_SUCCESS) return result;
   if (address == 0) return CUDA_SUCCESS;
-  stall(driver->machine, where.gpu, Call::CudaFree);
+  stall(driver->machine, where.gpu, Call::cuda_free);
   Guard guard;
   Allocation* allocation = find(address);
   if (!allocation) return CUDA_ERROR_INVALID_VALUE;

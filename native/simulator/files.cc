@@ -99,9 +99,9 @@ Made make_shared_file(int directory, const char* directory_path, const char* nam
   if (fd < 0) {
     error->set("cannot create a file in %s: %s; make room or make it writable, %s", directory_path, strerror(errno),
                kOtherDirectory);
-    return Made::Failed;
+    return Made::failed;
   }
-  Made made = Made::Failed;
+  Made made = Made::failed;
   if (!fill(fd, argument, error)) {
     // error is set
   } else if (fchmod(fd, 0666) != 0) {
@@ -112,9 +112,9 @@ Made make_shared_file(int directory, const char* directory_path, const char* nam
     const int result = *temporary ? linkat(directory, temporary, directory, name, 0)
                                   : linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW);
     if (result == 0)
-      made = Made::Yes;
+      made = Made::yes;
     else if (errno == EEXIST)
-      made = Made::Exists;
+      made = Made::exists;
     else
       error->set("cannot create %s/%s: %s; %s", directory_path, name, strerror(errno), kOtherDirectory);
   }

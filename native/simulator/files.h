@@ -20,7 +20,7 @@ int open_shared_file(int directory, const char* directory_path, const char* name
 
 // Makes a file with mode 0666 that appears complete under its name. False without error: somebody else
 // made it first. `fill` writes the contents.
-enum class Made { Yes, Exists, Failed };
+enum class Made { yes, exists, failed };
 Made make_shared_file(int directory, const char* directory_path, const char* name,
                       bool (*fill)(int file, const void* argument, Error* error), const void* argument, Error* error);
 

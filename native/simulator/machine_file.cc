@@ -273,10 +273,10 @@ class Parser {
     const long major = strtol(value, nullptr, 10);
     const char* point = strchr(value, '.');
     const long minor = point ? strtol(point + 1, nullptr, 10) : 0;
-    out_->symbols = major < 450                  ? Symbols::Oldest
-                    : major < 510                ? Symbols::Old
-                    : major == 535 && minor < 98 ? Symbols::EarlyR535
-                                                 : Symbols::Current;
+    out_->symbols = major < 450                  ? Symbols::oldest
+                    : major < 510                ? Symbols::old
+                    : major == 535 && minor < 98 ? Symbols::early_r535
+                                                 : Symbols::current;
     return true;
   }
 

@@ -20,81 +20,81 @@ namespace {
 // The numbers are plausible, not measured.
 // clang-format off
 constexpr Model kSimulated = {
-    "Simulated GPU", Brand::Nvidia,
+    "Simulated GPU", Brand::nvidia,
     90, 132, 500, 0x000010de,
-    81920, 512, 131072, 5120, Ecc::On,
+    81920, 512, 131072, 5120, Ecc::on,
     60000, 560000, 700000, 200000, 700000, false,
     30, 66, 87, 92, 0, 0,
     345, 1755, 1980, 405, 2619, 1545, 8,
     5, 16, 0,
     {"1g.10gb", "2g.20gb", "3g.40gb"}};
 constexpr Model kH200 = {
-    "NVIDIA H200", Brand::Nvidia,
+    "NVIDIA H200", Brand::nvidia,
     90, 132, 900, 0x233510de,
-    143771, 614, 262144, 6144, Ecc::On,
+    143771, 614, 262144, 6144, Ecc::on,
     76000, 610000, 700000, 200000, 700000, false,
     29, 64, 87, 92, 0, 0,
     345, 1830, 1980, 3201, 3201, 1545, 0,
     5, 16, 18,
     {"1g.18gb", "2g.35gb", "3g.71gb"}};
 constexpr Model kA100 = {
-    "NVIDIA A100-SXM4-80GB", Brand::Nvidia,
+    "NVIDIA A100-SXM4-80GB", Brand::nvidia,
     80, 108, 600, 0x20b210de,
-    81920, 631, 131072, 5120, Ecc::On,
+    81920, 631, 131072, 5120, Ecc::on,
     58000, 340000, 400000, 100000, 400000, false,
     31, 62, 89, 92, 0, 0,
     210, 1410, 1410, 1593, 1593, 1290, 0,
     4, 16, 12,
     {"1g.10gb", "2g.20gb", "3g.40gb"}};
 constexpr Model kA100Pcie = {
-    "NVIDIA A100 80GB PCIe", Brand::Nvidia,
+    "NVIDIA A100 80GB PCIe", Brand::nvidia,
     80, 108, 600, 0x20b510de,
-    81920, 631, 131072, 5120, Ecc::On,
+    81920, 631, 131072, 5120, Ecc::on,
     45000, 250000, 300000, 150000, 300000, false,
     34, 65, 90, 93, 0, 0,
     210, 1335, 1410, 1512, 1512, 1290, 0,
     4, 16, 0,
     {"1g.10gb", "2g.20gb", "3g.40gb"}};
 constexpr Model kRtx4090 = {
-    "NVIDIA GeForce RTX 4090", Brand::GeForce,
+    "NVIDIA GeForce RTX 4090", Brand::geforce,
     89, 128, 800, 0x268410de,
-    24564, 366, 32768, 384, Ecc::None,
+    24564, 366, 32768, 384, Ecc::none,
     21000, 380000, 450000, 150000, 600000, false,
     35, 67, 90, 100, 2, 0,
     210, 2730, 3105, 405, 10501, 2415, 8,
     4, 16, 0,
     {}};
 constexpr Model kRtx4080 = {
-    "NVIDIA GeForce RTX 4080", Brand::GeForce,
+    "NVIDIA GeForce RTX 4080", Brand::geforce,
     89, 76, 700, 0x270410de,
-    16376, 302, 16384, 256, Ecc::None,
+    16376, 302, 16384, 256, Ecc::none,
     14000, 260000, 320000, 150000, 400000, false,
     38, 63, 90, 100, 2, 0,
     210, 2775, 3105, 405, 11201, 2415, 8,
     4, 16, 0,
     {}};
 constexpr Model kRtxA4000 = {
-    "NVIDIA RTX A4000", Brand::NvidiaRtx,
+    "NVIDIA RTX A4000", Brand::nvidia_rtx,
     86, 48, 400, 0x24b010de,
-    16376, 254, 256, 256, Ecc::Off,
+    16376, 254, 256, 256, Ecc::off,
     15000, 132000, 140000, 100000, 140000, false,
     41, 78, 96, 101, 1, 41,
     210, 1710, 2100, 405, 7001, 1950, 8,
     4, 16, 0,
     {}};
 constexpr Model kT400 = {
-    "NVIDIA T400 4GB", Brand::Nvidia,
+    "NVIDIA T400 4GB", Brand::nvidia,
     75, 6, 100, 0x1ff210de,
-    4096, 150, 256, 64, Ecc::None,
+    4096, 150, 256, 64, Ecc::none,
     0, 0, 31000, 20000, 31000, true,
     45, 70, 93, 96, 1, 38,
     300, 1425, 2100, 405, 5001, 1950, 8,
     3, 16, 0,
     {}};
 constexpr Model kOrin = {
-    "Orin (nvgpu)", Brand::Unknown,
+    "Orin (nvgpu)", Brand::unknown,
     87, 16, 120, 0x000010de,
-    30698, 0, 0, 0, Ecc::None,
+    30698, 0, 0, 0, Ecc::none,
     5000, 40000, 60000, 0, 0, true,
     45, 65, 0, 0, 0, 0,
     306, 1300, 1300, 0, 0, 0, 0,
@@ -102,18 +102,18 @@ constexpr Model kOrin = {
     {}};
 // Drivers before R510 counted no reserved memory.
 constexpr Model kV100 = {
-    "Tesla V100-SXM2-32GB", Brand::Tesla,
+    "Tesla V100-SXM2-32GB", Brand::tesla,
     70, 80, 450, 0x1db510de,
-    32510, 0, 32768, 4096, Ecc::On,
+    32510, 0, 32768, 4096, Ecc::on,
     41000, 260000, 300000, 150000, 300000, false,
     33, 63, 87, 90, 0, 0,
     135, 1530, 1530, 877, 877, 1372, 0,
     3, 16, 6,
     {}};
 constexpr Model kK80 = {
-    "Tesla K80", Brand::Tesla,
+    "Tesla K80", Brand::tesla,
     37, 13, 50, 0x102d10de,
-    11441, 0, 16384, 384, Ecc::On,
+    11441, 0, 16384, 384, Ecc::on,
     27000, 130000, 149000, 100000, 175000, false,
     36, 70, 88, 93, 0, 0,
     324, 875, 875, 324, 2505, 540, 8,
@@ -153,7 +153,7 @@ void make_uuid(char (&out)[48], const char* prefix, uint64_t seed) {
            static_cast<unsigned>(0x8000 | (b >> 48 & 0x3fff)), static_cast<unsigned long long>(b & 0xffffffffffff));
 }
 
-enum class Layout { Mixed, Sevenths };
+enum class Layout { mixed, sevenths };
 
 // Instance ids as drivers give them out: by profile and placement, with gaps.
 void add_instances(MachineDescription* machine, uint32_t index, Layout layout) {
@@ -161,7 +161,7 @@ void add_instances(MachineDescription* machine, uint32_t index, Layout layout) {
   for (MigInstance& instance : gpu.instances) instance.present = false;
   if (!gpu.can_mig()) return;
   const auto add = [&](uint32_t at, uint32_t slices, uint32_t id) { add_instance(machine, index, at, slices, id); };
-  if (layout == Layout::Sevenths) {
+  if (layout == Layout::sevenths) {
     for (uint32_t i = 0; i < kUnits - 1; ++i) add(i, 1, 7 + i);
     return;
   }
@@ -211,15 +211,15 @@ bool describe_plain(const char* name, MachineDescription* machine) {
 bool describe_named(const char* name, MachineDescription* machine) {
   const auto is = [&](const char* other) { return strcmp(name, other) == 0; };
   if (is("h200x8")) {
-    driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::Current);
+    driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::current);
     add_server(machine, kH200, 8);
   } else if (is("h200x16")) {
-    driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::Current);
+    driver(machine, "570.124.06", "12.570.124.06", 12080, Symbols::current);
     add_server(machine, kH200, 16);
   } else if (is("a100x4-mig")) {
     add_server(machine, kA100, 4);
     machine->gpus[0].mig = machine->gpus[1].mig = true;
-    add_instances(machine, 1, Layout::Sevenths);
+    add_instances(machine, 1, Layout::sevenths);
   } else if (is("rtx4090x2-display")) {
     add_desktop(add_gpu(machine, kRtx4090, 0x01), 182, 64, "/usr/lib/firefox/firefox", 211);
     Gpu& second = add_gpu(machine, kRtx4090, 0x41);
@@ -230,20 +230,20 @@ bool describe_named(const char* name, MachineDescription* machine) {
     add_desktop(add_gpu(machine, kRtxA4000, 0x65), 354, 118, "/opt/google/chrome/chrome", 240);
     machine->persistence = false;
   } else if (is("old-driver")) {
-    driver(machine, "470.256.02", "11.470.256.02", 11040, Symbols::Old);
+    driver(machine, "470.256.02", "11.470.256.02", 11040, Symbols::old);
     add_server(machine, kV100, 4);
   } else if (is("oldest-driver")) {
-    driver(machine, "440.118.02", "10.440.118.02", 10020, Symbols::Oldest);
+    driver(machine, "440.118.02", "10.440.118.02", 10020, Symbols::oldest);
     add_server(machine, kK80, 2);
   } else if (is("early-r535")) {
-    driver(machine, "535.54.03", "12.535.54.03", 12020, Symbols::EarlyR535);
+    driver(machine, "535.54.03", "12.535.54.03", 12020, Symbols::early_r535);
     add_server(machine, kA100, 4);
   } else if (is("mixed")) {
     add_gpu(machine, kT400, 0x17);
     add_gpu(machine, kRtx4090, 0x65);
     add_gpu(machine, kA100Pcie, 0xb3).numa_node = 1;
   } else if (is("wsl")) {
-    driver(machine, "576.02", "12.576.02", 12090, Symbols::Current);
+    driver(machine, "576.02", "12.576.02", 12090, Symbols::current);
     machine->wsl = true;
     machine->persistence = false;
     Gpu& gpu = add_gpu(machine, kRtx4080, 0x01);
@@ -251,7 +251,7 @@ bool describe_named(const char* name, MachineDescription* machine) {
     gpu.display = true;
     gpu.graphics_count = 0;
   } else if (is("jetson")) {
-    driver(machine, "540.4.0", "12.540.4.0", 12060, Symbols::Current);
+    driver(machine, "540.4.0", "12.540.4.0", 12060, Symbols::current);
     machine->integrated = true;
     add_gpu(machine, kOrin, 0x00).graphics_count = 0;
   } else {
@@ -282,7 +282,7 @@ Gpu& add_gpu(MachineDescription* machine, const Model& model, uint32_t bus) {
   gpu.bus = bus;
   gpu.base_used = 4 * kMiB;
   make_uuid(gpu.uuid, "GPU", hash_of(machine->name) + index);
-  add_instances(machine, index, Layout::Mixed);
+  add_instances(machine, index, Layout::mixed);
   gpu.graphics[gpu.graphics_count++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
   return gpu;
 }
@@ -319,7 +319,7 @@ const Model* find_model(const char* name) {
 void begin_machine(const char* name, MachineDescription* out) {
   memset(static_cast<void*>(out), 0, sizeof *out);
   snprintf(out->name, sizeof out->name, "%s", name);
-  driver(out, "580.65.06", "13.580.65.06", 13000, Symbols::Current);
+  driver(out, "580.65.06", "13.580.65.06", 13000, Symbols::current);
   out->persistence = true;
 }
 

@@ -8,8 +8,8 @@
 namespace simulator {
 
 // As in NVML.
-enum class Brand : uint32_t { Unknown = 0, Quadro = 1, Tesla = 2, GeForce = 5, NvidiaRtx = 13, Nvidia = 14 };
-enum class Ecc { None, Off, On };
+enum class Brand : uint32_t { unknown = 0, quadro = 1, tesla = 2, geforce = 5, nvidia_rtx = 13, nvidia = 14 };
+enum class Ecc { none, off, on };
 
 // 0 where the card lacks something: fans, NVLinks.
 struct Model {
@@ -109,7 +109,7 @@ struct FileTexts {
 };
 
 // Which functions the simulated driver's generation has.
-enum class Symbols { Oldest, Old, EarlyR535, Current };
+enum class Symbols { oldest, old, early_r535, current };
 
 struct MachineDescription {
   char name[64];

@@ -48,7 +48,7 @@ struct Question {
   bool has_hbm() const { return model().memory_bus_bits >= 4096; }
   const GpuState& state() const { return machine->gpus[device.gpu]; }
 
-  nvmlReturn_t ask(nvmlDevice_t handle, Call call, Symbols since = Symbols::Oldest) {
+  nvmlReturn_t ask(nvmlDevice_t handle, Call call, Symbols since = Symbols::oldest) {
     machine = initialized_machine();
     if (!machine) return NVML_ERROR_UNINITIALIZED;
     if (!driver_has(*machine, since)) return NVML_ERROR_FUNCTION_NOT_FOUND;
@@ -60,7 +60,7 @@ struct Question {
   }
 
   // A question that a MIG instance doesn't answer. `out` is where the answer goes.
-  nvmlReturn_t ask_gpu(nvmlDevice_t handle, Call call, const void* out, Symbols since = Symbols::Oldest) {
+  nvmlReturn_t ask_gpu(nvmlDevice_t handle, Call call, const void* out, Symbols since = Symbols::oldest) {
     const nvmlReturn_t result = ask(handle, call, since);
     if (result != NVML_SUCCESS) return result;
     if (!out) return NVML_ERROR_INVALID_ARGUMENT;

@@ -11,11 +11,11 @@ namespace {
 
 template <typename Know>
 nvmlReturn_t answer_of_clock(nvmlDevice_t handle, unsigned type, unsigned* out, Know know,
-                             Symbols since = Symbols::Oldest) {
+                             Symbols since = Symbols::oldest) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, out, since);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, out, since);
   if (result != NVML_SUCCESS) return result;
-  if (type > static_cast<unsigned>(Clock::Video)) return NVML_ERROR_INVALID_ARGUMENT;
+  if (type > static_cast<unsigned>(Clock::video)) return NVML_ERROR_INVALID_ARGUMENT;
   const Known clock = know(question, static_cast<Clock>(type));
   if (!clock) return NVML_ERROR_NOT_SUPPORTED;
   *out = static_cast<unsigned>(*clock);
@@ -28,8 +28,8 @@ Known maximal_clock(const Question& q, Clock clock) { return highest_clock(q.mod
 // Clocks that a program may ask for, of cards for servers.
 Known applications_clock(const Question& q, Clock clock) {
   const Model& model = q.model();
-  if (clock == Clock::Video || (model.brand != Brand::Nvidia && model.brand != Brand::Tesla)) return std::nullopt;
-  return clock == Clock::Memory ? model.memory_mhz : model.busy_sm_mhz;
+  if (clock == Clock::video || (model.brand != Brand::nvidia && model.brand != Brand::tesla)) return std::nullopt;
+  return clock == Clock::memory ? model.memory_mhz : model.busy_sm_mhz;
 }
 
 // P0, and one with low clocks where idle GPUs go to.
@@ -74,7 +74,7 @@ NVML_EXPORT nvmlDeviceGetClock(nvmlDevice_t handle, unsigned type, unsigned whic
 
 NVML_EXPORT nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t handle, unsigned* count, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, count);
   if (result != NVML_SUCCESS) return result;
   const unsigned clocks[] = {question.model().memory_mhz, question.model().idle_memory_mhz};
   return give_list(clocks, clocks[0] == clocks[1] ? 1 : 2, count, out);
@@ -84,7 +84,7 @@ NVML_EXPORT nvmlDeviceGetSupportedMemoryClocks(nvmlDevice_t handle, unsigned* co
 NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned memory_clock, unsigned* count,
                                                  unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, count);
   if (result != NVML_SUCCESS) return result;
   const Model& model = question.model();
   unsigned clocks[256], found = 0;
@@ -98,25 +98,25 @@ NVML_EXPORT nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t handle, unsigned m
 // Before Pascal, this could be switched.
 NVML_EXPORT nvmlDeviceGetAutoBoostedClocksEnabled(nvmlDevice_t handle, int* enabled, int* by_default) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, enabled && by_default ? enabled : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, enabled && by_default ? enabled : nullptr);
   if (result != NVML_SUCCESS) return result;
   if (question.model().compute_capability >= 60) return NVML_ERROR_NOT_SUPPORTED;
   *enabled = *by_default = 1;
   return NVML_SUCCESS;
 }
 
-NVML_GETTER(nvmlDeviceGetPerformanceState, unsigned, Clocks, Oldest, state_of(q))
-NVML_GETTER(nvmlDeviceGetPowerState, unsigned, Clocks, Oldest, state_of(q))
-NVML_GETTER(nvmlDeviceGetAdaptiveClockInfoStatus, unsigned, Clocks, EarlyR535, 0)
-NVML_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, Clocks, Oldest, reasons_now(q))
-NVML_GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, Clocks, EarlyR535, reasons_now(q))
-NVML_GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, Clocks, Oldest, kAllReasons)
-NVML_GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, Clocks, EarlyR535, kAllReasons)
+NVML_GETTER(nvmlDeviceGetPerformanceState, unsigned, clocks, oldest, state_of(q))
+NVML_GETTER(nvmlDeviceGetPowerState, unsigned, clocks, oldest, state_of(q))
+NVML_GETTER(nvmlDeviceGetAdaptiveClockInfoStatus, unsigned, clocks, early_r535, 0)
+NVML_GETTER(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, clocks, oldest, reasons_now(q))
+NVML_GETTER(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, clocks, early_r535, reasons_now(q))
+NVML_GETTER(nvmlDeviceGetSupportedClocksThrottleReasons, unsigned long long, clocks, oldest, kAllReasons)
+NVML_GETTER(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, clocks, early_r535, kAllReasons)
 
 NVML_EXPORT nvmlDeviceGetSupportedPerformanceStates(nvmlDevice_t handle, unsigned* states, unsigned size) {
   constexpr unsigned kUnknownState = 32;
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, states, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, states, Symbols::early_r535);
   if (result != NVML_SUCCESS) return result;
   const unsigned room = size / sizeof *states, idle = question.model().idle_state;
   if (room < 2) return NVML_ERROR_INSUFFICIENT_SIZE;
@@ -129,18 +129,18 @@ NVML_EXPORT nvmlDeviceGetMinMaxClockOfPState(nvmlDevice_t handle, unsigned type,
   if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
   const auto know = [&](const Question& q, Clock clock) -> Known {
     const Model& model = q.model();
-    if (clock == Clock::Video || (state != 0 && state != model.idle_state)) return std::nullopt;
-    const uint32_t idle = clock == Clock::Memory ? model.idle_memory_mhz : model.idle_sm_mhz;
+    if (clock == Clock::video || (state != 0 && state != model.idle_state)) return std::nullopt;
+    const uint32_t idle = clock == Clock::memory ? model.idle_memory_mhz : model.idle_sm_mhz;
     *highest = state == 0 ? highest_clock(model, clock) : idle;
-    return state == 0 && clock == Clock::Memory ? *highest : idle;
+    return state == 0 && clock == Clock::memory ? *highest : idle;
   };
-  return answer_of_clock(handle, type, lowest, know, Symbols::EarlyR535);
+  return answer_of_clock(handle, type, lowest, know, Symbols::early_r535);
 }
 
 // For how long something has held the clocks down: never.
 NVML_EXPORT nvmlDeviceGetViolationStatus(nvmlDevice_t handle, unsigned policy, nvmlViolationTime_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Clocks, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::clocks, out);
   if (result != NVML_SUCCESS) return result;
   if (policy > 11) return NVML_ERROR_INVALID_ARGUMENT;
   timespec now;

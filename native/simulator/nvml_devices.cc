@@ -18,8 +18,8 @@ nvmlReturn_t count(unsigned* out, bool without_permission) {
   const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
-  stall(*machine, Call::Count);
-  if (const uint32_t injected = injected_error(*machine, Call::Count)) return static_cast<nvmlReturn_t>(injected);
+  stall(*machine, Call::count);
+  if (const uint32_t injected = injected_error(*machine, Call::count)) return static_cast<nvmlReturn_t>(injected);
   *out = 0;
   for (uint32_t gpu = 0; gpu < machine->gpu_count; ++gpu)
     if (without_permission || !(health_of(*machine, gpu) & kNoPermission)) ++*out;
@@ -34,13 +34,13 @@ nvmlDevice_t handle_of(uint32_t gpu, uint32_t unit) {
 
 // The first handle of a GPU in a process attaches it, which takes long without persistence mode.
 nvmlReturn_t give_handle(const Machine& machine, uint32_t gpu, nvmlDevice_t* out) {
-  stall(machine, gpu, Call::Handle);
+  stall(machine, gpu, Call::handle);
   const nvmlReturn_t health = health_error(machine, gpu);
   if (health != NVML_SUCCESS) return health;
-  if (const uint32_t injected = injected_error(machine, gpu, Call::Handle)) return static_cast<nvmlReturn_t>(injected);
+  if (const uint32_t injected = injected_error(machine, gpu, Call::handle)) return static_cast<nvmlReturn_t>(injected);
   const uint64_t bit = uint64_t{1} << gpu;
   if (!(g_attached.load(std::memory_order_relaxed) & bit)) {
-    stall(machine, gpu, Call::Attach);
+    stall(machine, gpu, Call::attach);
     g_attached.fetch_or(bit);
   }
   *out = handle_of(gpu, 0);
@@ -115,7 +115,7 @@ NVML_EXPORT nvmlDeviceGetHandleByPciBusId(const char* bus_id, nvmlDevice_t* out)
 
 NVML_EXPORT nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Index);
+  const nvmlReturn_t result = question.ask(handle, Call::index);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = question.device.unit ? question.device.unit - 1 : question.device.gpu;
@@ -124,7 +124,7 @@ NVML_EXPORT nvmlDeviceGetIndex(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetUUID(nvmlDevice_t handle, char* out, unsigned length) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Uuid);
+  const nvmlReturn_t result = question.ask(handle, Call::uuid);
   if (result != NVML_SUCCESS) return result;
   const uint32_t unit = question.device.unit;
   return give_text(unit ? question.gpu().instances[unit - 1].uuid : question.gpu().uuid, out, length);
@@ -132,7 +132,7 @@ NVML_EXPORT nvmlDeviceGetUUID(nvmlDevice_t handle, char* out, unsigned length) {
 
 NVML_EXPORT nvmlDeviceGetName(nvmlDevice_t handle, char* out, unsigned length) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Name);
+  const nvmlReturn_t result = question.ask(handle, Call::name);
   if (result != NVML_SUCCESS) return result;
   const Gpu& gpu = question.gpu();
   if (question.device.unit == 0) return give_text(gpu.model->name, out, length);
@@ -143,7 +143,7 @@ NVML_EXPORT nvmlDeviceGetName(nvmlDevice_t handle, char* out, unsigned length) {
 
 NVML_EXPORT nvmlDeviceGetMinorNumber(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Minor);
+  const nvmlReturn_t result = question.ask(handle, Call::minor);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (question.machine->description.wsl) return NVML_ERROR_NOT_SUPPORTED;

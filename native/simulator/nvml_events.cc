@@ -12,7 +12,7 @@ constexpr unsigned kNoInstance = 0xffffffff;
 constexpr unsigned kSets = 64;
 
 unsigned long long event_types(const Model& model) {
-  return model.ecc == Ecc::On ? kXid | kDoubleBitError | kSingleBitError : kXid;
+  return model.ecc == Ecc::on ? kXid | kDoubleBitError | kSingleBitError : kXid;
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ nvmlReturn_t look_for_event(const Machine& machine, nvmlEventSet_t set, nvmlEven
   for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu) {
     if (!(gpus >> gpu & 1)) continue;
     if (health_of(machine, gpu) & kLost) return NVML_ERROR_GPU_IS_LOST;
-    if (const uint32_t injected = injected_error(machine, gpu, Call::Events))
+    if (const uint32_t injected = injected_error(machine, gpu, Call::events))
       return static_cast<nvmlReturn_t>(injected);
   }
   return NVML_ERROR_TIMEOUT;
@@ -65,7 +65,7 @@ nvmlReturn_t wait_for_event(nvmlEventSet_t set, nvmlEventData_t* out, unsigned t
   const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
   if (!is_set(set) || !out) return NVML_ERROR_INVALID_ARGUMENT;
-  stall(*machine, Call::Events);
+  stall(*machine, Call::events);
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   const timespec end = {
@@ -80,7 +80,7 @@ nvmlReturn_t wait_for_event(nvmlEventSet_t set, nvmlEventData_t* out, unsigned t
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, Events, Oldest, event_types(q.model()))
+NVML_GETTER(nvmlDeviceGetSupportedEventTypes, unsigned long long, events, oldest, event_types(q.model()))
 
 NVML_EXPORT nvmlEventSetCreate(nvmlEventSet_t* out) {
   if (!initialized_machine()) return NVML_ERROR_UNINITIALIZED;
@@ -105,7 +105,7 @@ NVML_EXPORT nvmlEventSetFree(nvmlEventSet_t set) {
 // Errors of before are no events.
 NVML_EXPORT nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long long types, nvmlEventSet_t set) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Events, set);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::events, set);
   if (result != NVML_SUCCESS) return result;
   if (!is_set(set)) return NVML_ERROR_INVALID_ARGUMENT;
   if (types & ~event_types(question.model())) return NVML_ERROR_NOT_SUPPORTED;
@@ -119,7 +119,7 @@ NVML_EXPORT nvmlDeviceRegisterEvents(nvmlDevice_t handle, unsigned long long typ
 
 NVML_EXPORT nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t* out, unsigned timeout_ms) {
   const Machine* machine = initialized_machine();
-  if (machine && !driver_has(*machine, Symbols::Old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (machine && !driver_has(*machine, Symbols::old)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   return wait_for_event(set, out, timeout_ms);
 }
 

@@ -54,7 +54,7 @@ nvmlReturn_t initialize() {
     if (!machine) {
       complain(error);
       result = NVML_ERROR_DRIVER_NOT_LOADED;
-    } else if (const uint32_t injected = injected_error(*machine, Call::Init)) {
+    } else if (const uint32_t injected = injected_error(*machine, Call::init)) {
       result = static_cast<nvmlReturn_t>(injected);
     } else {
       g_machine.store(machine, std::memory_order_release);
@@ -63,7 +63,7 @@ nvmlReturn_t initialize() {
   if (result == NVML_SUCCESS) ++g_references;
   const Machine* machine = g_last;
   pthread_mutex_unlock(&g_mutex);
-  if (result == NVML_SUCCESS) stall(*machine, Call::Init);
+  if (result == NVML_SUCCESS) stall(*machine, Call::init);
   return result;
 }
 
@@ -158,7 +158,7 @@ NVML_EXPORT nvmlSystemGetCudaDriverVersion(int* out) { return nvmlSystemGetCudaD
 NVML_EXPORT nvmlSystemGetDriverBranch(nvmlSystemDriverBranchInfo_v1_t* out, unsigned length) {
   const Machine* machine = initialized_machine();
   if (!machine) return NVML_ERROR_UNINITIALIZED;
-  if (!driver_has(*machine, Symbols::Current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
+  if (!driver_has(*machine, Symbols::current)) return NVML_ERROR_FUNCTION_NOT_FOUND;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (out->version != kDriverBranchV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   char branch[16];

@@ -21,20 +21,20 @@ unsigned speed_of(unsigned generation) { return generation < 3 ? generation * 25
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_generation))
-NVML_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, Pcie, EarlyR535, unless_zero(q.model().pcie_generation))
-NVML_GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned, Pcie, EarlyR535, unless_zero(q.model().pcie_generation))
-NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, Pcie, Oldest, unless_zero(generation_now(q)))
-NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, Pcie, EarlyR535, unless_zero(speed_of(generation_now(q))))
-NVML_GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_width))
-NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, Pcie, Oldest, unless_zero(q.model().pcie_width))
-NVML_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, Pcie, Oldest, 0)
+NVML_GETTER(nvmlDeviceGetMaxPcieLinkGeneration, unsigned, pcie, oldest, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetGpuMaxPcieLinkGeneration, unsigned, pcie, early_r535, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetPcieLinkMaxSpeed, unsigned, pcie, early_r535, unless_zero(q.model().pcie_generation))
+NVML_GETTER(nvmlDeviceGetCurrPcieLinkGeneration, unsigned, pcie, oldest, unless_zero(generation_now(q)))
+NVML_GETTER(nvmlDeviceGetPcieSpeed, unsigned, pcie, early_r535, unless_zero(speed_of(generation_now(q))))
+NVML_GETTER(nvmlDeviceGetMaxPcieLinkWidth, unsigned, pcie, oldest, unless_zero(q.model().pcie_width))
+NVML_GETTER(nvmlDeviceGetCurrPcieLinkWidth, unsigned, pcie, oldest, unless_zero(q.model().pcie_width))
+NVML_GETTER(nvmlDeviceGetPcieReplayCounter, unsigned, pcie, oldest, 0)
 
 // In kB/s. A GPU that computes all the time receives a twentieth of what its link could carry, and sends half of that.
 NVML_EXPORT nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned counter, unsigned* out) {
   constexpr unsigned kSent = 0, kReceived = 1;
   if (counter > kReceived) return NVML_ERROR_INVALID_ARGUMENT;
-  return answer(handle, Call::Pcie, Symbols::Oldest, out, [&](const Question& q) -> Known {
+  return answer(handle, Call::pcie, Symbols::oldest, out, [&](const Question& q) -> Known {
     if (q.model().pcie_generation == 0) return std::nullopt;
     const uint64_t link = uint64_t{speed_of(q.model().pcie_generation)} * 1000 / 8 * q.model().pcie_width;
     return link * utilization_of(*q.machine, q.device.gpu) / 100 / (counter == kSent ? 40 : 20);
@@ -46,8 +46,8 @@ namespace {
 constexpr unsigned kGpu = 0, kSwitch = 2;  // what is at the other end
 
 nvmlReturn_t ask_nvlink(Question* question, nvmlDevice_t handle, unsigned link, const void* out,
-                        Symbols since = Symbols::Oldest) {
-  const nvmlReturn_t result = question->ask_gpu(handle, Call::Nvlink, out, since);
+                        Symbols since = Symbols::oldest) {
+  const nvmlReturn_t result = question->ask_gpu(handle, Call::nvlink, out, since);
   if (result != NVML_SUCCESS) return result;
   if (question->model().nvlinks == 0) return NVML_ERROR_NOT_SUPPORTED;
   return link < question->model().nvlinks ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
@@ -55,7 +55,7 @@ nvmlReturn_t ask_nvlink(Question* question, nvmlDevice_t handle, unsigned link, 
 
 template <typename Number, typename Know>
 nvmlReturn_t answer_of_nvlink(nvmlDevice_t handle, unsigned link, Number* out, Know know,
-                              Symbols since = Symbols::Oldest) {
+                              Symbols since = Symbols::oldest) {
   Question question;
   const nvmlReturn_t result = ask_nvlink(&question, handle, link, out, since);
   if (result == NVML_SUCCESS) *out = know(question);
@@ -78,7 +78,7 @@ NVML_EXPORT nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t handle, unsigned link, 
   return answer_of_nvlink(handle, link, out, [](const Question&) { return 0ull; });
 }
 NVML_EXPORT nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t handle, unsigned link, unsigned* out) {
-  return answer_of_nvlink(handle, link, out, remote_type, Symbols::Old);
+  return answer_of_nvlink(handle, link, out, remote_type, Symbols::old);
 }
 // All but that of a bridge between two cards.
 NVML_EXPORT nvmlDeviceGetNvLinkCapability(nvmlDevice_t handle, unsigned link, unsigned capability, unsigned* out) {
@@ -110,11 +110,11 @@ NVML_EXPORT nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t handle, unsigned link,
 NVML_EXPORT nvmlDeviceGetP2PStatus(nvmlDevice_t first, nvmlDevice_t second, unsigned capability, unsigned* out) {
   if (capability > 4) return NVML_ERROR_INVALID_ARGUMENT;
   Question a, b;
-  nvmlReturn_t result = a.ask_gpu(first, Call::Nvlink, out);
-  if (result == NVML_SUCCESS) result = b.ask_gpu(second, Call::Nvlink, out);
+  nvmlReturn_t result = a.ask_gpu(first, Call::nvlink, out);
+  if (result == NVML_SUCCESS) result = b.ask_gpu(second, Call::nvlink, out);
   if (result != NVML_SUCCESS) return result;
   const bool linked = a.model().nvlinks && b.model().nvlinks;
-  const bool display = a.model().brand == Brand::GeForce || b.model().brand == Brand::GeForce;
+  const bool display = a.model().brand == Brand::geforce || b.model().brand == Brand::geforce;
   *out = linked || (capability != 2 && !display) ? 0 : 5;
   return NVML_SUCCESS;
 }

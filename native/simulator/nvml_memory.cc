@@ -27,7 +27,7 @@ Memory memory_of(const Question& question) {
 
 NVML_EXPORT nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory);
+  const nvmlReturn_t result = question.ask(handle, Call::memory);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const Memory memory = memory_of(question);
@@ -39,7 +39,7 @@ NVML_EXPORT nvmlDeviceGetMemoryInfo(nvmlDevice_t handle, nvmlMemory_t* out) {
 
 NVML_EXPORT nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask(handle, Call::memory, Symbols::early_r535);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (out->version != kMemoryV2Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -54,7 +54,7 @@ NVML_EXPORT nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t handle, nvmlMemory_v2_t* out
 // The part that the CPU sees: little is mapped, a bit more with each process.
 NVML_EXPORT nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Bar1);
+  const nvmlReturn_t result = question.ask(handle, Call::bar1);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const Device device = question.device;
@@ -74,10 +74,10 @@ NVML_EXPORT nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* o
 namespace {
 
 // Cards that count errors never have one here.
-nvmlReturn_t ask_ecc(Question* question, nvmlDevice_t handle, const void* out, Symbols since = Symbols::Oldest) {
-  const nvmlReturn_t result = question->ask_gpu(handle, Call::Ecc, out, since);
+nvmlReturn_t ask_ecc(Question* question, nvmlDevice_t handle, const void* out, Symbols since = Symbols::oldest) {
+  const nvmlReturn_t result = question->ask_gpu(handle, Call::ecc, out, since);
   if (result != NVML_SUCCESS) return result;
-  return question->model().ecc == Ecc::On ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+  return question->model().ecc == Ecc::on ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 // Since Ampere, rows of the memory that fail are remapped. Before, pages were retired.
@@ -97,14 +97,14 @@ nvmlReturn_t retired_pages(nvmlDevice_t handle, unsigned cause, unsigned* count)
 
 NVML_EXPORT nvmlDeviceGetEccMode(nvmlDevice_t handle, int* current, int* pending) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Ecc, current && pending ? current : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::ecc, current && pending ? current : nullptr);
   if (result != NVML_SUCCESS) return result;
-  if (question.model().ecc == Ecc::None) return NVML_ERROR_NOT_SUPPORTED;
-  *current = *pending = question.model().ecc == Ecc::On;
+  if (question.model().ecc == Ecc::none) return NVML_ERROR_NOT_SUPPORTED;
+  *current = *pending = question.model().ecc == Ecc::on;
   return NVML_SUCCESS;
 }
-NVML_GETTER(nvmlDeviceGetDefaultEccMode, int, Ecc, EarlyR535,
-            q.model().ecc == Ecc::None ? Known() : Known(q.model().ecc == Ecc::On))
+NVML_GETTER(nvmlDeviceGetDefaultEccMode, int, ecc, early_r535,
+            q.model().ecc == Ecc::none ? Known() : Known(q.model().ecc == Ecc::on))
 
 NVML_EXPORT nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, unsigned counter,
                                         unsigned long long* out) {
@@ -149,7 +149,7 @@ NVML_EXPORT nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned* corrected, 
                                       unsigned* pending, unsigned* failed) {
   Question question;
   const bool complete = corrected && uncorrected && pending && failed;
-  const nvmlReturn_t result = ask_ecc(&question, handle, complete ? corrected : nullptr, Symbols::Old);
+  const nvmlReturn_t result = ask_ecc(&question, handle, complete ? corrected : nullptr, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
   *corrected = *uncorrected = *pending = *failed = 0;
@@ -158,7 +158,7 @@ NVML_EXPORT nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned* corrected, 
 
 NVML_EXPORT nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t handle, nvmlRowRemapperHistogramValues_t* out) {
   Question question;
-  const nvmlReturn_t result = ask_ecc(&question, handle, out, Symbols::Old);
+  const nvmlReturn_t result = ask_ecc(&question, handle, out, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
   *out = {question.model().memory_bus_bits / 8, 0, 0, 0, 0};  // banks, all of whose rows are left

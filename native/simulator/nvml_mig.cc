@@ -8,7 +8,7 @@ using namespace simulator;
 namespace {
 
 nvmlReturn_t ask_instance(Question* question, nvmlDevice_t handle, const void* out) {
-  const nvmlReturn_t result = question->ask(handle, Call::Mig);
+  const nvmlReturn_t result = question->ask(handle, Call::mig);
   if (result != NVML_SUCCESS) return result;
   return out && question->device.unit ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
@@ -17,7 +17,7 @@ nvmlReturn_t ask_instance(Question* question, nvmlDevice_t handle, const void* o
 
 NVML_EXPORT nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigned* pending) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
+  const nvmlReturn_t result = question.ask(handle, Call::mig, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!current || !pending) return NVML_ERROR_INVALID_ARGUMENT;
   if (!question.gpu().can_mig() || question.device.unit) return NVML_ERROR_NOT_SUPPORTED;
@@ -27,7 +27,7 @@ NVML_EXPORT nvmlDeviceGetMigMode(nvmlDevice_t handle, unsigned* current, unsigne
 
 NVML_EXPORT nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
+  const nvmlReturn_t result = question.ask(handle, Call::mig, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = mig_on(*question.machine, question.device.gpu) ? kUnits - 1 : 0;
@@ -36,7 +36,7 @@ NVML_EXPORT nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned index, nvmlDevice_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig, Symbols::Old);
+  const nvmlReturn_t result = question.ask(handle, Call::mig, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!out || question.device.unit) return NVML_ERROR_INVALID_ARGUMENT;
   if (!mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
@@ -48,7 +48,7 @@ NVML_EXPORT nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t handle, unsigned in
 
 NVML_EXPORT nvmlDeviceIsMigDeviceHandle(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Mig);
+  const nvmlReturn_t result = question.ask(handle, Call::mig);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = question.device.unit != 0;
@@ -78,7 +78,7 @@ NVML_EXPORT nvmlDeviceGetComputeInstanceId(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetAttributes_v2(nvmlDevice_t handle, nvmlDeviceAttributes_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Attributes, Symbols::Old);
+  const nvmlReturn_t result = question.ask(handle, Call::attributes, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (question.device.unit == 0) return NVML_ERROR_NOT_SUPPORTED;

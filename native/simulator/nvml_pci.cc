@@ -9,7 +9,7 @@ using namespace simulator;
 
 NVML_EXPORT nvmlDeviceGetPciInfo_v3(nvmlDevice_t handle, nvmlPciInfo_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Pci);
+  const nvmlReturn_t result = question.ask(handle, Call::pci);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   const Gpu& gpu = question.gpu();
@@ -53,7 +53,7 @@ NVML_EXPORT nvmlDeviceGetPciInfo(nvmlDevice_t handle, nvmlPciInfo_v1_t* out) {
 
 NVML_EXPORT nvmlDeviceGetPciInfoExt(nvmlDevice_t handle, nvmlPciInfoExt_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Pci, Symbols::Current);
+  const nvmlReturn_t result = question.ask(handle, Call::pci, Symbols::current);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   if (out->version != kPciInfoExtV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
@@ -101,9 +101,9 @@ nvmlReturn_t give_bits(long first, long last, unsigned words, unsigned long* out
 
 NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t second, int* out) {
   Question a, b;
-  nvmlReturn_t result = a.ask(first, Call::Topology);
+  nvmlReturn_t result = a.ask(first, Call::topology);
   if (result != NVML_SUCCESS) return result;
-  result = b.ask(second, Call::Topology);
+  result = b.ask(second, Call::topology);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = static_cast<int>(level_of(*a.machine, a.device.gpu, b.device.gpu));
@@ -113,7 +113,7 @@ NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t
 // Those that are no farther than this level.
 NVML_EXPORT nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t handle, unsigned level, unsigned* count, nvmlDevice_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::topology, count);
   if (result != NVML_SUCCESS) return result;
   nvmlDevice_t near[kMaxGpus];
   unsigned found = 0;
@@ -125,7 +125,7 @@ NVML_EXPORT nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t handle, unsigned level
 
 NVML_EXPORT nvmlDeviceGetNumaNodeId(nvmlDevice_t handle, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Topology, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask(handle, Call::topology, Symbols::early_r535);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   *out = question.gpu().numa_node;
@@ -134,7 +134,7 @@ NVML_EXPORT nvmlDeviceGetNumaNodeId(nvmlDevice_t handle, unsigned* out) {
 
 NVML_EXPORT nvmlDeviceGetCpuAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::topology, out);
   if (result != NVML_SUCCESS) return result;
   const Processors processors = processors_of(*question.machine, question.device.gpu);
   return give_bits(processors.first, processors.last, words, out);
@@ -145,7 +145,7 @@ NVML_EXPORT nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t handle, unsigned wo
                                                 unsigned scope) {
   if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out, Symbols::Old);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::topology, out, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   const Processors processors = processors_of(*question.machine, question.device.gpu);
   return give_bits(processors.first, processors.last, words, out);
@@ -154,7 +154,7 @@ NVML_EXPORT nvmlDeviceGetCpuAffinityWithinScope(nvmlDevice_t handle, unsigned wo
 NVML_EXPORT nvmlDeviceGetMemoryAffinity(nvmlDevice_t handle, unsigned words, unsigned long* out, unsigned scope) {
   if (scope > 1) return NVML_ERROR_INVALID_ARGUMENT;
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Topology, out, Symbols::Old);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::topology, out, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   return give_bits(question.gpu().numa_node, question.gpu().numa_node, words, out);
 }

@@ -15,7 +15,7 @@ nvmlProcessDetail_v1_t detail_of(const Question& question, uint32_t pid, uint32_
   memset(&detail, 0, sizeof detail);
   detail.pid = pid + question.machine->header->pid_offset.load(std::memory_order_relaxed);
   detail.usedGpuMemory =
-      injected_error(*question.machine, question.device.gpu, Call::ProcessMemory) ? kUnknownMemory : bytes;
+      injected_error(*question.machine, question.device.gpu, Call::process_memory) ? kUnknownMemory : bytes;
   detail.gpuInstanceId = detail.computeInstanceId = 0xffffffff;
   if (unit > 0) {
     detail.gpuInstanceId = question.gpu().instances[unit - 1].gpu_instance_id;
@@ -24,13 +24,13 @@ nvmlProcessDetail_v1_t detail_of(const Question& question, uint32_t pid, uint32_
   return detail;
 }
 
-enum class Kind { Compute, Graphics, Mps };
+enum class Kind { compute, graphics, mps };
 
 // With an MPS server on a GPU, what else computes there are its clients: on the list of those and on that of compute
 // processes, as since Volta. The server itself is on the latter only.
 bool is_listed(const ProcessEntry& entry, Kind kind, bool mps) {
-  if (kind == Kind::Graphics) return entry.type == kGraphics || entry.type == kBoth;
-  if (kind == Kind::Compute) return entry.type != kGraphics;
+  if (kind == Kind::graphics) return entry.type == kGraphics || entry.type == kBoth;
+  if (kind == Kind::compute) return entry.type != kGraphics;
   return mps && (entry.type == kCompute || entry.type == kBoth);
 }
 
@@ -39,12 +39,12 @@ void visit_processes(const Question& question, Kind kind, Visit visit) {
   const Machine& machine = *question.machine;
   const uint32_t gpu = question.device.gpu, unit = question.device.unit;
   if (question.state().hidden_processes.load(std::memory_order_relaxed)) return;
-  if (kind == Kind::Graphics && unit == 0 && shows_graphics(machine, gpu))
+  if (kind == Kind::graphics && unit == 0 && shows_graphics(machine, gpu))
     for (uint32_t i = 0; i < question.gpu().graphics_count; ++i) {
       const GraphicsProcess& process = question.gpu().graphics[i];
       visit(detail_of(question, process.pid, 0, process.memory_mib * kMiB));
     }
-  const bool mps = kind == Kind::Mps && has_mps_server(machine, gpu);
+  const bool mps = kind == Kind::mps && has_mps_server(machine, gpu);
   for_each_process(machine, gpu, [&](const ProcessEntry& entry) {
     if (is_listed(entry, kind, mps) && (unit == 0 || entry.unit == unit))
       visit(detail_of(question, entry.pid, entry.unit, entry.bytes));
@@ -65,19 +65,19 @@ nvmlReturn_t write_processes(const Question& question, Kind kind, unsigned* coun
   return found && !entries ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
 
-enum class Form { Unsuffixed, V2, V3 };
+enum class Form { unsuffixed, v2, v3 };
 
 nvmlReturn_t list_processes(nvmlDevice_t handle, Call call, Form form, unsigned* count, void* entries) {
-  constexpr Symbols kSince[] = {Symbols::Oldest, Symbols::Old, Symbols::EarlyR535};
+  constexpr Symbols kSince[] = {Symbols::oldest, Symbols::old, Symbols::early_r535};
   Question question;
   const nvmlReturn_t result = question.ask(handle, call, kSince[static_cast<int>(form)]);
   if (result != NVML_SUCCESS) return result;
   const Machine& machine = *question.machine;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
-  const Kind kind = call == Call::Processes ? Kind::Compute : call == Call::MpsProcesses ? Kind::Mps : Kind::Graphics;
-  if (form == Form::Unsuffixed)
+  const Kind kind = call == Call::processes ? Kind::compute : call == Call::mps_processes ? Kind::mps : Kind::graphics;
+  if (form == Form::unsuffixed)
     return write_processes(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
-  if (form == Form::V3 && machine.description.symbols == Symbols::EarlyR535)
+  if (form == Form::v3 && machine.description.symbols == Symbols::early_r535)
     return write_processes(question, kind, count, static_cast<nvmlProcessDetail_v1_t*>(entries));
   return write_processes(question, kind, count, static_cast<nvmlProcessInfo_v2_t*>(entries));
 }
@@ -85,41 +85,41 @@ nvmlReturn_t list_processes(nvmlDevice_t handle, Call call, Form form, unsigned*
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::Processes, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::processes, Form::unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::Processes, Form::V2, count, entries);
+  return list_processes(handle, Call::processes, Form::v2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::Processes, Form::V3, count, entries);
+  return list_processes(handle, Call::processes, Form::v3, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::GraphicsProcesses, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::graphics_processes, Form::unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::GraphicsProcesses, Form::V2, count, entries);
+  return list_processes(handle, Call::graphics_processes, Form::v2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::GraphicsProcesses, Form::V3, count, entries);
+  return list_processes(handle, Call::graphics_processes, Form::v3, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::MpsProcesses, Form::Unsuffixed, count, entries);
+  return list_processes(handle, Call::mps_processes, Form::unsuffixed, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v2(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::MpsProcesses, Form::V2, count, entries);
+  return list_processes(handle, Call::mps_processes, Form::v2, count, entries);
 }
 NVML_EXPORT nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t handle, unsigned* count, void* entries) {
-  return list_processes(handle, Call::MpsProcesses, Form::V3, count, entries);
+  return list_processes(handle, Call::mps_processes, Form::v3, count, entries);
 }
 
 NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProcessDetailList_v1_t* list) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Processes, Symbols::Current);
+  const nvmlReturn_t result = question.ask(handle, Call::processes, Symbols::current);
   if (result != NVML_SUCCESS) return result;
   if (!list) return NVML_ERROR_INVALID_ARGUMENT;
   if (list->version != kProcessDetailListV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (list->mode > 2) return NVML_ERROR_INVALID_ARGUMENT;
-  constexpr Kind kKinds[] = {Kind::Compute, Kind::Graphics, Kind::Mps};
+  constexpr Kind kKinds[] = {Kind::compute, Kind::graphics, Kind::mps};
   return write_processes(question, kKinds[list->mode], &list->numProcArrayEntries, list->procArray);
 }
 
@@ -127,7 +127,7 @@ NVML_EXPORT nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t handle, nvmlProce
 NVML_EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtilizationSample_t* samples,
                                             unsigned* count, unsigned long long last_seen) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Utilization, count);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::utilization, count);
   if (result != NVML_SUCCESS) return result;
   if (mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   timespec time;
@@ -149,7 +149,7 @@ NVML_EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtil
 
 NVML_EXPORT nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle, nvmlConfComputeMemSizeInfo_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Memory, Symbols::EarlyR535);
+  const nvmlReturn_t result = question.ask(handle, Call::memory, Symbols::early_r535);
   if (result != NVML_SUCCESS) return result;
   if (!out) return NVML_ERROR_INVALID_ARGUMENT;
   out->protectedMemSizeKib = 0;

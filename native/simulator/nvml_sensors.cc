@@ -7,28 +7,28 @@
 
 using namespace simulator;
 
-NVML_GETTER(nvmlDeviceGetPowerUsage, unsigned, Power, Oldest, power_of(*q.machine, q.device.gpu))
-NVML_GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
-NVML_GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
-NVML_GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, PowerLimit, Oldest, q.model().power_limit_mw)
-NVML_GETTER(nvmlDeviceGetPowerManagementMode, int, PowerLimit, Oldest, 1)
-NVML_GETTER(nvmlDeviceGetPowerSource, unsigned, PowerLimit, EarlyR535, 0)  // AC
+NVML_GETTER(nvmlDeviceGetPowerUsage, unsigned, power, oldest, power_of(*q.machine, q.device.gpu))
+NVML_GETTER(nvmlDeviceGetEnforcedPowerLimit, unsigned, power_limit, oldest, q.model().power_limit_mw)
+NVML_GETTER(nvmlDeviceGetPowerManagementLimit, unsigned, power_limit, oldest, q.model().power_limit_mw)
+NVML_GETTER(nvmlDeviceGetPowerManagementDefaultLimit, unsigned, power_limit, oldest, q.model().power_limit_mw)
+NVML_GETTER(nvmlDeviceGetPowerManagementMode, int, power_limit, oldest, 1)
+NVML_GETTER(nvmlDeviceGetPowerSource, unsigned, power_limit, early_r535, 0)  // AC
 
 NVML_EXPORT nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::PowerLimit, lowest && highest ? lowest : nullptr);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::power_limit, lowest && highest ? lowest : nullptr);
   if (result != NVML_SUCCESS) return result;
   *lowest = question.model().lowest_power_limit_mw;
   *highest = question.model().highest_power_limit_mw;
   return NVML_SUCCESS;
 }
 
-NVML_GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, Energy, Oldest,
+NVML_GETTER(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, energy, oldest,
             energy_of(*q.machine, q.device.gpu))
 
 NVML_EXPORT nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Utilization, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::utilization, out);
   if (result != NVML_SUCCESS) return result;
   if (mig_on(*question.machine, question.device.gpu)) return NVML_ERROR_NOT_SUPPORTED;
   out->gpu = utilization_of(*question.machine, question.device.gpu);
@@ -38,7 +38,7 @@ NVML_EXPORT nvmlDeviceGetUtilizationRates(nvmlDevice_t handle, nvmlUtilization_t
 
 NVML_EXPORT nvmlDeviceGetTemperature(nvmlDevice_t handle, int sensor, unsigned* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::temperature, out);
   if (result != NVML_SUCCESS) return result;
   if (sensor != 0) return NVML_ERROR_INVALID_ARGUMENT;
   *out = temperature_of(*question.machine, question.device.gpu);
@@ -47,7 +47,7 @@ NVML_EXPORT nvmlDeviceGetTemperature(nvmlDevice_t handle, int sensor, unsigned* 
 
 NVML_EXPORT nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out, Symbols::Current);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::temperature, out, Symbols::current);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (out->sensorType != 0) return NVML_ERROR_INVALID_ARGUMENT;
@@ -58,7 +58,7 @@ NVML_EXPORT nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t*
 NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned threshold, unsigned* out) {
   constexpr unsigned kThresholds = 8;
   if (threshold >= kThresholds) return NVML_ERROR_INVALID_ARGUMENT;
-  return answer(handle, Call::Temperature, Symbols::Oldest, out, [&](const Question& q) -> Known {
+  return answer(handle, Call::temperature, Symbols::oldest, out, [&](const Question& q) -> Known {
     switch (threshold) {
       case 0: return unless_zero(q.model().shutdown_temperature);
       case 1: return unless_zero(q.model().slowdown_temperature);
@@ -71,7 +71,7 @@ NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thre
 
 NVML_EXPORT nvmlDeviceGetMarginTemperature(nvmlDevice_t handle, nvmlMarginTemperature_v1_t* out) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Temperature, out, Symbols::Current);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::temperature, out, Symbols::current);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kMarginTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
   if (question.model().slowdown_temperature == 0) return NVML_ERROR_NOT_SUPPORTED;
@@ -97,7 +97,7 @@ Known fan_percent(const Question& q) {
 template <typename Know>
 nvmlReturn_t answer_of_fan(nvmlDevice_t handle, Symbols since, unsigned fan, unsigned* out, Know know) {
   Question question;
-  const nvmlReturn_t result = question.ask_gpu(handle, Call::Fan, out, since);
+  const nvmlReturn_t result = question.ask_gpu(handle, Call::fan, out, since);
   if (result != NVML_SUCCESS) return result;
   if (question.model().fans == 0) return NVML_ERROR_NOT_SUPPORTED;
   if (fan >= question.model().fans) return NVML_ERROR_INVALID_ARGUMENT;
@@ -107,23 +107,23 @@ nvmlReturn_t answer_of_fan(nvmlDevice_t handle, Symbols since, unsigned fan, uns
 
 }  // namespace
 
-NVML_GETTER(nvmlDeviceGetFanSpeed, unsigned, Fan, Oldest, fan_percent(q))
-NVML_GETTER(nvmlDeviceGetNumFans, unsigned, Fan, EarlyR535, unless_zero(q.model().fans))
+NVML_GETTER(nvmlDeviceGetFanSpeed, unsigned, fan, oldest, fan_percent(q))
+NVML_GETTER(nvmlDeviceGetNumFans, unsigned, fan, early_r535, unless_zero(q.model().fans))
 
 NVML_EXPORT nvmlDeviceGetFanSpeed_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answer_of_fan(handle, Symbols::Oldest, fan, out, [](const Question& q) { return *fan_percent(q); });
+  return answer_of_fan(handle, Symbols::oldest, fan, out, [](const Question& q) { return *fan_percent(q); });
 }
 NVML_EXPORT nvmlDeviceGetTargetFanSpeed(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answer_of_fan(handle, Symbols::EarlyR535, fan, out, [](const Question& q) { return *fan_percent(q); });
+  return answer_of_fan(handle, Symbols::early_r535, fan, out, [](const Question& q) { return *fan_percent(q); });
 }
 // By temperature, in steps or not: 0.
 NVML_EXPORT nvmlDeviceGetFanControlPolicy_v2(nvmlDevice_t handle, unsigned fan, unsigned* out) {
-  return answer_of_fan(handle, Symbols::EarlyR535, fan, out, [](const Question&) { return 0; });
+  return answer_of_fan(handle, Symbols::early_r535, fan, out, [](const Question&) { return 0; });
 }
 
 NVML_EXPORT nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t handle, unsigned* lowest, unsigned* highest) {
   if (!highest) return NVML_ERROR_INVALID_ARGUMENT;
-  const nvmlReturn_t result = answer_of_fan(handle, Symbols::EarlyR535, 0, lowest,
+  const nvmlReturn_t result = answer_of_fan(handle, Symbols::early_r535, 0, lowest,
                                             [](const Question& q) { return q.model().idle_fan_percent; });
   if (result == NVML_SUCCESS) *highest = 100;
   return result;
@@ -131,7 +131,7 @@ NVML_EXPORT nvmlDeviceGetMinMaxFanSpeed(nvmlDevice_t handle, unsigned* lowest, u
 
 NVML_EXPORT nvmlDeviceGetFanSpeedRPM(nvmlDevice_t handle, nvmlFanSpeedInfo_v1_t* out) {
   if (out && out->version != kFanSpeedInfoV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  return answer_of_fan(handle, Symbols::Current, out ? out->fan : 0, out ? &out->speed : nullptr,
+  return answer_of_fan(handle, Symbols::current, out ? out->fan : 0, out ? &out->speed : nullptr,
                        [](const Question& q) { return *fan_percent(q) * 30; });
 }
 
@@ -145,41 +145,41 @@ struct Field {
 };
 
 Known remapped_rows(const Question& q) {
-  return q.model().ecc == Ecc::On && q.model().compute_capability >= 80 ? Known(0) : std::nullopt;
+  return q.model().ecc == Ecc::on && q.model().compute_capability >= 80 ? Known(0) : std::nullopt;
 }
 Known nvlink_traffic(const Question& q) { return q.model().nvlinks ? Known(0) : std::nullopt; }
 Known power_now(const Question& q) { return power_of(*q.machine, q.device.gpu); }
 Known power_limit(const Question& q) { return q.model().power_limit_mw; }
 
 constexpr Field kFields[] = {
-    {82, 1, Call::Temperature,
+    {82, 1, Call::temperature,
      [](const Question& q) {  // of the memory
        return q.has_hbm() ? Known(temperature_of(*q.machine, q.device.gpu) + 6) : std::nullopt;
      }},
-    {83, 3, Call::Energy, [](const Question& q) { return Known(energy_of(*q.machine, q.device.gpu)); }},
-    {91, 1, Call::Nvlink, [](const Question& q) { return unless_zero(q.model().nvlinks); }},
-    {94, 1, Call::Pcie, [](const Question&) { return Known(0); }},  // replays
-    {138, 3, Call::Nvlink, nvlink_traffic},
-    {139, 3, Call::Nvlink, nvlink_traffic},
-    {140, 3, Call::Nvlink, nvlink_traffic},
-    {141, 3, Call::Nvlink, nvlink_traffic},
-    {142, 1, Call::Ecc, remapped_rows},
-    {143, 1, Call::Ecc, remapped_rows},
-    {144, 1, Call::Ecc, remapped_rows},
-    {145, 1, Call::Ecc, remapped_rows},
-    {185, 1, Call::Power, power_now},  // average
-    {186, 1, Call::Power, power_now},  // instant
-    {187, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().lowest_power_limit_mw); }},
-    {188, 1, Call::PowerLimit, [](const Question& q) { return Known(q.model().highest_power_limit_mw); }},
-    {189, 1, Call::PowerLimit, power_limit},  // default
-    {190, 1, Call::PowerLimit, power_limit},  // current
+    {83, 3, Call::energy, [](const Question& q) { return Known(energy_of(*q.machine, q.device.gpu)); }},
+    {91, 1, Call::nvlink, [](const Question& q) { return unless_zero(q.model().nvlinks); }},
+    {94, 1, Call::pcie, [](const Question&) { return Known(0); }},  // replays
+    {138, 3, Call::nvlink, nvlink_traffic},
+    {139, 3, Call::nvlink, nvlink_traffic},
+    {140, 3, Call::nvlink, nvlink_traffic},
+    {141, 3, Call::nvlink, nvlink_traffic},
+    {142, 1, Call::ecc, remapped_rows},
+    {143, 1, Call::ecc, remapped_rows},
+    {144, 1, Call::ecc, remapped_rows},
+    {145, 1, Call::ecc, remapped_rows},
+    {185, 1, Call::power, power_now},  // average
+    {186, 1, Call::power, power_now},  // instant
+    {187, 1, Call::power_limit, [](const Question& q) { return Known(q.model().lowest_power_limit_mw); }},
+    {188, 1, Call::power_limit, [](const Question& q) { return Known(q.model().highest_power_limit_mw); }},
+    {189, 1, Call::power_limit, power_limit},  // default
+    {190, 1, Call::power_limit, power_limit},  // current
 };
 
 }  // namespace
 
 NVML_EXPORT nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldValue_t* values) {
   Question question;
-  const nvmlReturn_t result = question.ask(handle, Call::Fields);
+  const nvmlReturn_t result = question.ask(handle, Call::fields);
   if (result != NVML_SUCCESS) return result;
   if (!values || count <= 0) return NVML_ERROR_INVALID_ARGUMENT;
   timespec now;
@@ -194,7 +194,7 @@ NVML_EXPORT nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldVa
     for (const Field& field : kFields) {
       if (field.id != value.fieldId) continue;
       value.valueType = field.type;
-      value.nvmlReturn = answer(handle, field.call, Symbols::Oldest, &value.value.ullVal, field.know);
+      value.nvmlReturn = answer(handle, field.call, Symbols::oldest, &value.value.ullVal, field.know);
     }
   }
   return NVML_SUCCESS;

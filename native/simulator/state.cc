@@ -44,7 +44,7 @@ int open_or_make(int directory, const char* path, const char* name, bool (*fill)
   for (int attempt = 0; attempt < 100; ++attempt) {
     const int fd = open_shared_file(directory, path, name, error);
     if (fd != -1) return fd;
-    if (make_shared_file(directory, path, name, fill, argument, error) == Made::Failed) return -2;
+    if (make_shared_file(directory, path, name, fill, argument, error) == Made::failed) return -2;
   }
   error->set("%s/%s comes and goes: is somebody removing it?", path, name);
   return -2;
@@ -198,23 +198,23 @@ void apply_defaults(const MachineDescription& description, Header* header, GpuSt
     for (unsigned call = 0; call < kCalls; ++call)
       if (gpu.unsupported & call_bit(call)) state.faults.error[call] = kNotSupported;
     if (gpu.model->no_power_sensor) {
-      unsupported(Call::Power);
-      unsupported(Call::Energy);
+      unsupported(Call::power);
+      unsupported(Call::energy);
     }
     if (description.integrated) {
       for (const Call call :
-           {Call::Memory, Call::Processes, Call::GraphicsProcesses, Call::MpsProcesses, Call::PowerLimit, Call::Energy,
-            Call::ComputeMode, Call::Display, Call::Topology, Call::Board, Call::Clocks, Call::Pcie, Call::Nvlink,
-            Call::Fan, Call::Ecc, Call::Codec, Call::Bar1, Call::Events})
+           {Call::memory, Call::processes, Call::graphics_processes, Call::mps_processes, Call::power_limit,
+            Call::energy, Call::compute_mode, Call::display, Call::topology, Call::board, Call::clocks, Call::pcie,
+            Call::nvlink, Call::fan, Call::ecc, Call::codec, Call::bar1, Call::events})
         unsupported(call);
     }
     if (description.wsl) {
-      unsupported(Call::Processes);
-      unsupported(Call::GraphicsProcesses);
-      unsupported(Call::MpsProcesses);
-      unsupported(Call::ProcessMemory);
-      unsupported(Call::Utilization);
-      unsupported(Call::Topology);
+      unsupported(Call::processes);
+      unsupported(Call::graphics_processes);
+      unsupported(Call::mps_processes);
+      unsupported(Call::process_memory);
+      unsupported(Call::utilization);
+      unsupported(Call::topology);
     }
   }
 }
