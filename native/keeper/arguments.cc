@@ -60,8 +60,8 @@ int parse_descriptors(const char* option, const char* value, DescriptorList* lis
     const size_t length = static_cast<size_t>(comma - value);
     if (length >= sizeof number) return complain_value(option, value, "numbers of descriptors");
     memcpy(number, value, length);
-    if (list->count == DescriptorList::capacity) {
-      say("keeper: %s has more than %d descriptors", option, DescriptorList::capacity);
+    if (list->count == DescriptorList::kCapacity) {
+      say("keeper: %s has more than %d descriptors", option, DescriptorList::kCapacity);
       return kExitUsage;
     }
     if (int code = parse_descriptor(option, number, &list->fds[list->count])) return code;
@@ -82,8 +82,8 @@ const char* split(const char* value, char* part, size_t size) {
 
 int parse_marker(const char* option, const char* value, bool is_pid, Options* options) {
   MarkerList& list = options->markers;
-  if (list.count == MarkerList::capacity || options->held.count + 2 > DescriptorList::capacity) {
-    say("keeper: there are more than %d markers and locks", MarkerList::capacity);
+  if (list.count == MarkerList::kCapacity || options->held.count + 2 > DescriptorList::kCapacity) {
+    say("keeper: there are more than %d markers and locks", MarkerList::kCapacity);
     return kExitUsage;
   }
   Marker& marker = list.markers[list.count];
@@ -104,7 +104,7 @@ int parse_marker(const char* option, const char* value, bool is_pid, Options* op
 }
 
 int parse_path(const char* option, const char* value, PathList* list) {
-  if (*value != '/' || list->count == PathList::capacity) return complain_value(option, value, "an absolute path");
+  if (*value != '/' || list->count == PathList::kCapacity) return complain_value(option, value, "an absolute path");
   list->paths[list->count++] = value;
   return 0;
 }
@@ -173,7 +173,7 @@ int parse_log(const char* option, const char* value, Options* options) {
 }
 
 int parse_then(const char* option, const char* value, WordList* then) {
-  if (then->count == WordList::capacity) return complain_value(option, value, "fewer arguments");
+  if (then->count == WordList::kCapacity) return complain_value(option, value, "fewer arguments");
   then->words[then->count++] = value;
   return 0;
 }

@@ -6,8 +6,8 @@
 namespace keeper {
 
 struct DescriptorList {
-  static constexpr int capacity = 256;
-  int fds[capacity];
+  static constexpr int kCapacity = 256;
+  int fds[kCapacity];
   int count = 0;
 
   bool contains(int fd) const;
@@ -24,21 +24,21 @@ struct Marker {
 };
 
 struct MarkerList {
-  static constexpr int capacity = 256;
-  Marker markers[capacity];
+  static constexpr int kCapacity = 256;
+  Marker markers[kCapacity];
   int count = 0;
 };
 
 struct PathList {
-  static constexpr int capacity = 2 * DescriptorList::capacity;
-  const char* paths[capacity];
+  static constexpr int kCapacity = 2 * DescriptorList::kCapacity;
+  const char* paths[kCapacity];
   int count = 0;
 };
 
 // A program and its arguments, as execvp wants them.
 struct WordList {
-  static constexpr int capacity = 15;
-  const char* words[capacity + 1] = {};
+  static constexpr int kCapacity = 15;
+  const char* words[kCapacity + 1] = {};
   int count = 0;
 };
 

@@ -171,7 +171,7 @@ void Descendants::look_up(pid_t root, pid_t excluded, pid_t excluded2) {
   all_running_ = true;
   visit_descendants(root, [&](const Process& process) {
     if (process.pid == excluded || process.pid == excluded2) return;
-    if (count_ < listed) first_[count_] = process;
+    if (count_ < kListed) first_[count_] = process;
     ++count_;
     all_running_ = all_running_ && process.running;
   });

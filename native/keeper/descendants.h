@@ -18,7 +18,7 @@ bool adopts_descendants();
 // For messages and for killing. Whether anybody is left at all is never decided by this, but by waiting.
 class Descendants {
  public:
-  static constexpr int listed = 5;
+  static constexpr int kListed = 5;
 
   // Looks up the living descendants of `root`, but not `excluded` and `excluded2`.
   void look_up(pid_t root, pid_t excluded = 0, pid_t excluded2 = 0);
@@ -26,12 +26,12 @@ class Descendants {
   // Whether none of them waits for anything: just woken by the end of their parent, perhaps, and about to follow.
   bool all_running() const { return all_running_; }
   int count() const { return count_; }
-  const Process& at(int i) const { return first_[i]; }  // i < min(count(), listed)
+  const Process& at(int i) const { return first_[i]; }  // i < min(count(), kListed)
 
  private:
   int count_ = 0;
   bool all_running_ = false;
-  Process first_[listed];
+  Process first_[kListed];
 };
 
 // A letter, as in /proc/PID/stat; '\0': the process has gone.

@@ -242,7 +242,7 @@ void Job::report(const Descendants& descendants) {
 
   Buffer<512> line;
   line.add("{\"event\":\"survivors\",\"count\":%d,\"processes\":[", count);
-  for (int i = 0; i < descendants.count() && i < Descendants::listed; ++i) {
+  for (int i = 0; i < descendants.count() && i < Descendants::kListed; ++i) {
     const Process& process = descendants.at(i);
     line.add("%s{\"pid\":%d,\"name\":\"%s\"}", i ? "," : "", process.pid, process.name);
   }

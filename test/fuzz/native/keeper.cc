@@ -127,7 +127,7 @@ bool is_among(const char* text, const std::vector<std::string>& words) {
 
 void check_options(const keeper::Options& options, const std::vector<std::string>& words) {
   for (const auto* list : {&options.leases, &options.shared, &options.inherited, &options.held}) {
-    EXPECT(list->count >= 0 && list->count <= keeper::DescriptorList::capacity);
+    EXPECT(list->count >= 0 && list->count <= keeper::DescriptorList::kCapacity);
     for (int i = 0; i < list->count; ++i) EXPECT(list->fds[i] > STDERR_FILENO && list->fds[i] < kOpen);
   }
   for (int i = 0; i < options.markers.count; ++i) {
@@ -140,7 +140,7 @@ void check_options(const keeper::Options& options, const std::vector<std::string
   EXPECT(options.placeholder_pid >= 0 && options.grace >= 0 && options.recheck > 0 && options.open_files >= -1);
   if (options.record) EXPECT(is_among(options.record, words));
   EXPECT(options.log < kOpen && (options.log < 0 || options.log_size > 0));
-  EXPECT(options.then.count <= keeper::WordList::capacity && !options.then.words[options.then.count]);
+  EXPECT(options.then.count <= keeper::WordList::kCapacity && !options.then.words[options.then.count]);
   for (int i = 0; i < options.then.count; ++i) EXPECT(is_among(options.then.words[i], words));
   if (options.command) EXPECT(options.mode != keeper::Mode::hold && is_among(options.command[0], words));
 }

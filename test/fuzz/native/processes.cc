@@ -152,7 +152,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       keeper::Descendants descendants;
       descendants.look_up(1);
       EXPECT(descendants.count() >= 0 && descendants.count() <= 4096);
-      for (int i = 0; i < descendants.count() && i < keeper::Descendants::listed; i++)
+      for (int i = 0; i < descendants.count() && i < keeper::Descendants::kListed; i++)
         EXPECT(descendants.at(i).pid > 0);
       keeper::signal_descendants(1, SIGTERM);
       break;
