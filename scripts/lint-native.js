@@ -1,4 +1,4 @@
-// Checks the C++ part: its format (clang-format), and mistakes (clang-tidy, with compile commands that CMake writes).
+// Checks the C++ part: its format (clang-format), names and mistakes (clang-tidy, with compile commands that CMake writes).
 // A tool that isn't installed is reported as skipped (both are on PyPI: pip install clang-format clang-tidy).
 //
 // Usage: node scripts/lint-native.js              checks both
