@@ -222,9 +222,10 @@ def _describe_exit(exit_code: int) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
+# Besides those of `_criteria`.
 _OPTIONS = (
-    "min-free-memory|max-used-memory|allow-processes|max-power|max-utilization|max-temperature|devices|exclude-names|exclude|"
-    "force|placeholder|visible-devices|lock-dir|lock-timeout|simulate|wait|name|note|after-ok|after|output|notify|signal|grace|timeout"
+    *("placeholder", "visible_devices", "lock_timeout", "wait", "name", "note", "after_ok", "after", "output", "notify", "signal"),
+    *("grace", "timeout"),
 )
 
 
@@ -232,7 +233,8 @@ def _in_python(message: str, count: str) -> str:
     """Options as they are called here: `--max-power` is `max_power`."""
     message = re.sub(r"(?m)(?<![\w-])-n(?= |:)", count, message)
     message = re.sub(r"(?<![\w-])--for(?![\w-])", "time_limit", message)
-    return re.sub(rf"(?<![\w-])--({_OPTIONS})(?![\w-])", lambda match: match.group(1).replace("-", "_"), message)
+    options = "|".join((*_CRITERIA, *_OPTIONS)).replace("_", "-")
+    return re.sub(rf"(?<![\w-])--({options})(?![\w-])", lambda match: match.group(1).replace("-", "_"), message)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -342,6 +344,14 @@ def _criteria(
         if text is not None:
             args.append(f"--{name}={text}")
     return args
+
+
+_CRITERIA = tuple(name for name in _criteria.__annotations__ if name != "return")
+
+
+def _criteria_among(parameters: Mapping[str, Any]) -> List[str]:
+    """The criteria of a call that has all of them as parameters. `parameters` are its locals()."""
+    return _criteria(**{name: parameters[name] for name in _CRITERIA})
 
 
 def _wait_option(wait: Union[None, bool, float, str]) -> str:
@@ -953,10 +963,7 @@ def claim(
     made._once = once
     count = _count(count)
     args = [f"--gpus={count}", _wait_option(wait)]
-    args += _criteria(
-        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
-        devices, exclude, exclude_names, force, lock_dir, simulate,
-    )  # fmt: skip
+    args += _criteria_among(locals())
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
     form = _form() if visible_devices is None else visible_devices
@@ -1250,10 +1257,7 @@ def status(
     command: Optional[Command] = None,
 ) -> List[GPUStatus]:
     """All GPUs of the machine, each with who has it. Free means free for these criteria, those of `claim`. Takes nothing."""
-    args = _criteria(
-        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
-        devices, exclude, exclude_names, force, lock_dir, simulate,
-    )  # fmt: skip
+    args = _criteria_among(locals())
     return _snapshot(_command(command), ["status", "--json", *args])
 
 
@@ -1554,10 +1558,7 @@ def submit(
         args.append(f"--for={_duration(time_limit, 'time_limit')}")
     if notify:
         args.append("--notify")
-    args += _criteria(
-        min_free_memory, max_used_memory, allow_processes, max_power, max_utilization, max_temperature,
-        devices, exclude, exclude_names, force, lock_dir, simulate,
-    )  # fmt: skip
+    args += _criteria_among(locals())
     for option, value in (("placeholder", placeholder), ("visible-devices", visible_devices)):
         if value is not None:
             args.append(f"--{option}={value}")

@@ -11,6 +11,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -983,6 +984,49 @@ class Parameters(OnMachine):
         script.line()
         lease = [gpu["lease"] for gpu in self.status() if gpu["lease"]][0]
         self.assertRegex(lease["command"], rf"^python.*\(pid {script.pid}\)$")
+
+
+class AsTheCommand(OnMachine):
+    """Criteria and readings are those of the command."""
+
+    def test_every_criterion_is_a_parameter_and_reaches_the_command(self):
+        group = self.gpu_owner("run", "--help").decode().split("Which GPUs are accepted")[1].split("\n\n")[0]
+        criteria = sorted(name.replace("-", "_") for name in re.findall(r"^  --([a-z-]+)", group, re.MULTILINE))
+        self.assertIn("min_free_memory", criteria)
+        lines = self.run_script(
+            """
+            import inspect, json
+            command = [sys.executable, "-c", "import sys; sys.exit(' '.join(sys.argv[1:]))"]  # fails, and says what it was called with
+            for call, words in ((gpu_owner.claim, []), (gpu_owner.status, []), (gpu_owner.submit, [["true"]])):
+                parameters = list(inspect.signature(call).parameters)
+                said = ""
+                try:
+                    call(*words, command=command, **{name: "1" for name in parameters if name in %r})
+                except gpu_owner.GPUOwnerError as error:
+                    said = str(error)  # with `--max-power` as max_power
+                print(json.dumps([parameters, said.replace("=", " ").split()]))
+            """
+            % criteria
+        )
+        for call, (parameters, said) in zip(("claim", "status", "submit"), map(json.loads, lines)):
+            with self.subTest(call):
+                self.assertEqual([name for name in criteria if name not in parameters], [], "it has no such parameter")
+                self.assertEqual([name for name in criteria if name not in said], [], "the command doesn't get them under their names")
+
+    def test_every_reading_is_a_property(self):
+        gpu = self.status()[0]
+        readings = {name: value for name, value in gpu.items() if type(value) in (int, float)}
+        readings.update((f"memory_{name[:-5]}", value) for name, value in gpu["memory"].items() if name != "reservedBytes")
+        self.assertIn("memory_free", readings)
+        names = {re.sub("[A-Z]", lambda letter: "_" + letter.group().lower(), name): value for name, value in readings.items()}
+        lines = self.run_script(
+            f"""
+            import json
+            gpu = gpu_owner.status()[0]
+            print(json.dumps({{name: getattr(gpu, name, "missing") for name in {list(names)!r}}}))
+            """
+        )
+        self.assertEqual(json.loads(lines[0]), names)
 
 
 class Looking(OnMachine):
