@@ -1,6 +1,54 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './machine.ts';
+
+export const pages = [
+  'README.md',
+  'python/README.md',
+  ...readdirSync(join(root, 'docs')).map((name) => `docs/${name}`),
+].filter((name) => name.endsWith('.md'));
+export const texts = new Map(pages.map((page) => [page, readFileSync(join(root, page), 'utf8')]));
+export const everything = [...texts.values()].join('\n');
+
+export interface Fence {
+  page: string;
+  line: number;
+  language: string;
+  /** How it is run; null: it isn't. */
+  runs: { machine: string; project: string | null; meanwhile: string[] } | null;
+  /** It is what this file has. */
+  file: { project: string; path: string } | null;
+  body: string;
+}
+
+function fencesOf(page: string): Fence[] {
+  const lines = (texts.get(page) as string).split('\n');
+  const fences: Fence[] = [];
+  for (let i = 0; i < lines.length; i++) {
+    const language = /^```(\w*)$/.exec(lines[i] as string)?.[1];
+    if (language === undefined) continue;
+    const end = lines.indexOf('```', i + 1);
+    const comment = lines[i - 1] ?? '';
+    const [, machine, inside, meanwhile] =
+      /^<!-- runs on (\S+)(?: in (\w+))?(?: while: (.+))? -->$/.exec(comment) ?? [];
+    const [, project, path] = /^<!-- in (\w+): (\S+) -->$/.exec(comment) ?? [];
+    fences.push({
+      page,
+      line: i + 1,
+      language,
+      runs:
+        machine === undefined
+          ? null
+          : { machine, project: inside ?? null, meanwhile: meanwhile?.split('; ') ?? [] },
+      file: project === undefined || path === undefined ? null : { project, path },
+      body: lines.slice(i + 1, end).join('\n'),
+    });
+    i = end;
+  }
+  return fences;
+}
+
+export const fences = pages.flatMap(fencesOf);
 
 /** The first fence of this language that a page in docs/ shows, after this text. */
 export function fence(page: string, language: string, after = ''): string {

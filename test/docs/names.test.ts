@@ -1,0 +1,278 @@
+// Names in README.md and docs/ are those that exist: options, exit codes, variables, keys, members, links, files.
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
+import { loadConfiguration } from '../../lib/config/configuration.ts';
+import { ErrorCode } from '../../lib/errors.ts';
+import { STATES } from '../../lib/experiments/queue/queue.ts';
+import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
+import { launcher, Machine, root } from '../support/machine.ts';
+import { everything, fences, pages, texts } from '../support/pages.ts';
+
+let machine: Machine;
+beforeAll(() => {
+  machine = new Machine(1);
+});
+afterAll(() => machine.close());
+
+function run(args: string[], cwd: string = root): string {
+  const env = { ...machine.env, COLUMNS: '80' };
+  return spawnSync(launcher, args, { env, cwd, encoding: 'utf8' }).stdout;
+}
+
+const EXPERIMENTS = [
+  'run',
+  'plan',
+  'worker',
+  'manager',
+  'status',
+  'retry',
+  'cancel',
+  'pause',
+  'resume',
+  'logs',
+  'export',
+].map((name) => `exp ${name}`);
+
+const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
+
+const PAGES_OF_COMMANDS = [
+  ...['claims', 'wait-queue', 'time-limits', 'nested-claims', 'hold', 'status', 'jobs', 'fleet'],
+  ...['simulator', 'selftest', 'metrics', 'top', 'web', 'doctor', 'reference', 'first-steps'],
+];
+const PAGES_OF_EXPERIMENTS = [
+  ...[
+    'experiments-reference',
+    'sweeps',
+    'manager',
+    'claims',
+    'wait-queue',
+    'simulator',
+    'jobs',
+    'time-limits',
+  ],
+];
+
+const helps = new Map<string, string>();
+beforeAll(() => {
+  const names = [
+    'run',
+    'hold',
+    'status',
+    'find',
+    'doctor',
+    'selftest',
+    'simulate',
+    'top',
+    'web',
+    ...JOBS,
+    ...EXPERIMENTS,
+  ];
+  for (const name of names) {
+    helps.set(name, run([...name.split(' '), '--help']));
+  }
+});
+const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]*/g) ?? []);
+
+test('options in commands exist in the help of the command', () => {
+  const lines = [
+    ...everything.matchAll(
+      /\bgpu-owner (run|hold|status|find|top|web|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+    ),
+  ];
+  expect(lines.length).toBeGreaterThan(20);
+  for (const [line, name = '', rest = ''] of lines) {
+    const own = rest.split(/ -- /)[0] as string;
+    expect([...helps.keys()], line).toContain(name);
+    const known = new Set([...optionsIn(helps.get(name) ?? ''), '--help']);
+    for (const option of optionsIn(own)) expect(known, line).toContain(option);
+  }
+});
+
+test('options in the text exist in some help', () => {
+  const known = optionsIn([...helps.values()].join('\n'));
+  // Of other programs, or of the example.
+  const foreign = new Set([
+    ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
+    ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
+    ...['--device', '--nv', '--no-capture-output'],
+    ...['--nproc-per-node', '--standalone', '--docker', '--gpu_ids', '--main_process_port', '--multi_gpu'],
+    ...['--num_processes'],
+    ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
+    ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
+    ...['--nb-gpus', '--backend'],
+    ...['--query-gpu', '--query-compute-apps', '--format'],
+  ]);
+  for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
+    for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);
+  }
+});
+
+test('every option of the commands is explained in the pages of commands', () => {
+  const page = PAGES_OF_COMMANDS.map((name) => texts.get(`docs/${name}.md`)).join('');
+  const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'web', 'doctor', 'selftest', 'metrics'];
+  for (const name of commands) {
+    for (const option of optionsIn(helps.get(name) ?? '')) {
+      if (option !== '--help') expect(optionsIn(page), name).toContain(option);
+    }
+  }
+});
+
+test('every option about experiments is explained in the pages of experiments', () => {
+  const page = PAGES_OF_EXPERIMENTS.map((name) => texts.get(`docs/${name}.md`));
+  for (const name of EXPERIMENTS) {
+    const options = optionsIn(helps.get(name) ?? '');
+    expect(options.size, name).toBeGreaterThan(0);
+    for (const option of options) {
+      if (option !== '--help') expect(optionsIn(page.join('')), name).toContain(option);
+    }
+  }
+});
+
+test('exit codes are those of the command', () => {
+  const rows = [...(texts.get('docs/reference.md') as string).matchAll(/^\| (\d+) \| (.*?) \|/gm)];
+  const table = Object.fromEntries(
+    rows.flatMap(([, code, codes]) =>
+      [...(codes as string).matchAll(/`(ERR_\w+)`/g)].map(([, name]) => [name, Number(code)]),
+    ),
+  );
+  expect(table).toEqual(EXIT_CODES);
+});
+
+test('docs/troubleshooting.md has a section for each error code, and no other', () => {
+  const headings = [...(texts.get('docs/troubleshooting.md') as string).matchAll(/^## (ERR_\w+)$/gm)];
+  expect(headings.map(([, code]) => code).sort()).toEqual(Object.keys(ErrorCode).sort());
+});
+
+test('error codes in the text exist', () => {
+  for (const [code] of everything.matchAll(/\bERR_[A-Z_]+\b/g))
+    expect([...Object.keys(ErrorCode), ...HOST_ERRORS]).toContain(code);
+});
+
+test('environment variables that are read or given are explained, and no others', () => {
+  const pattern =
+    '(env[.]|getenv\\("|environ.get\\("|[$][{]|INHERITED = .|WAITING = .|_MARK = .)GPU_OWNER_[A-Z_]+|^ +GPU_OWNER_[A-Z_]+:';
+  const places = ['lib', 'bin', 'native', 'python', '--exclude-dir=tests'];
+  const sources = spawnSync('grep', ['-rhoE', '--exclude-dir=__pycache__', pattern, ...places], {
+    cwd: root,
+    encoding: 'utf8',
+  }).stdout;
+  const read = new Set(sources.match(/GPU_OWNER_[A-Z_]+/g));
+  const explained = new Set(everything.match(/\bGPU_OWNER_[A-Z]+(_[A-Z]+)*\b/g));
+  expect([...explained].sort()).toEqual([...read].sort());
+});
+
+test('keys of configuration files are those that are read', () => {
+  const page = texts.get('docs/administrators.md') as string;
+  const table = page.slice(page.indexOf('## The configuration file'));
+  const documented = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, key]) => key as string);
+  const path = join(machine.directory, 'gpu-owner/config.yaml');
+  mkdirSync(dirname(path));
+  writeFileSync(path, 'zzzzzzzzzzzzzzzz: 1\n');
+  // Some are for the machine's file only, and some for the user's.
+  const known = [
+    { GPU_OWNER_MACHINE_CONFIG: path, XDG_CONFIG_HOME: '/nonexistent' },
+    { GPU_OWNER_MACHINE_CONFIG: '/dev/null', XDG_CONFIG_HOME: machine.directory },
+  ].flatMap((env) => {
+    try {
+      loadConfiguration(env);
+    } catch (error) {
+      return /the known ones are (.*)$/.exec((error as Error).message)?.[1]?.split(/, | and /) ?? [];
+    }
+    return [];
+  });
+  expect(documented.sort()).toEqual([...new Set(known)].sort());
+});
+
+test('examples of configuration files are valid', () => {
+  const examples = fences.filter(
+    ({ language, file, body }) => language === 'yaml' && file === null && !/^(?:steps|program):/m.test(body),
+  );
+  expect(examples.length).toBeGreaterThan(1);
+  for (const { page, line, body } of examples) {
+    const path = join(machine.directory, 'example/gpu-owner/config.yaml');
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, body, { mode: 0o600 });
+    const isOfUser = body.includes('notifyWebhook');
+    const load = () =>
+      loadConfiguration({
+        GPU_OWNER_MACHINE_CONFIG: isOfUser ? '/dev/null' : path,
+        XDG_CONFIG_HOME: isOfUser ? join(machine.directory, 'example') : '/nonexistent',
+      });
+    expect(load, `${page}:${line}`).not.toThrow();
+  }
+});
+
+test('members of status --json are those in docs/status.md', () => {
+  const gpus = JSON.parse(run(['status', '--json']));
+  const page = texts.get('docs/status.md') as string;
+  const section = page.slice(page.indexOf('## The JSON of status'));
+  const documented = [...section.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+  );
+  expect(documented.sort()).toEqual(Object.keys(gpus[0]).sort());
+});
+
+test('members of exp status --json are those in docs/experiments-reference.md', () => {
+  const cwd = mkdtempSync(join(machine.directory, 'here-'));
+  run(['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'], cwd);
+  const status = JSON.parse(run(['exp', 'status', '--json'], cwd));
+  const page = texts.get('docs/experiments-reference.md') as string;
+  const section = page.slice(page.indexOf('## exp status')).split('\n## ')[0] as string;
+  const documented = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
+  );
+  expect(documented.sort()).toEqual(Object.keys(status).sort());
+  expect(Object.keys(status.counts).sort()).toEqual([...STATES].sort());
+});
+
+const tracked = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+  cwd: root,
+  encoding: 'utf8',
+})
+  .stdout.split('\n')
+  .filter((path) => path !== '' && existsSync(join(root, path)));
+
+test('links lead somewhere', () => {
+  const documents = new Map(
+    tracked
+      .filter((path) => path.endsWith('.md'))
+      .map((path) => [path, readFileSync(join(root, path), 'utf8').replace(/^ *```[\s\S]*?\n *```$/gm, '')]),
+  );
+  expect(documents.size).toBeGreaterThan(pages.length);
+  const anchorsOf = (page: string) =>
+    [...(documents.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
+      (heading as string)
+        .toLowerCase()
+        .replace(/[^\p{L}\p{N} _-]/gu, '')
+        .replace(/ /g, '-'),
+    );
+  for (const [page, prose] of documents) {
+    for (const [link, target = ''] of prose.matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (/^https?:/.test(target)) continue;
+      const [path = '', anchor] = target.split('#');
+      const file = path === '' ? page : relative(root, join(root, dirname(page), path));
+      expect(existsSync(join(root, file)), `${page}: ${link}`).toBe(true);
+      if (anchor !== undefined) expect(anchorsOf(file), `${page}: ${link}`).toContain(anchor);
+    }
+  }
+});
+
+test('pages that sources, examples and messages name exist', () => {
+  const sources = tracked.filter((path) => /^(?:lib|web|native|python|examples|scripts|\.ci)\//.test(path));
+  const named = sources.flatMap((path) =>
+    [...readFileSync(join(root, path), 'utf8').matchAll(/\bdocs\/[\w-]+\.md\b/g)].map(([page]) => [
+      path,
+      page,
+    ]),
+  );
+  expect(named.length).toBeGreaterThan(10);
+  for (const [path, page = ''] of named) expect(existsSync(join(root, page)), `${path}: ${page}`).toBe(true);
+});
+
+test('source files that are named exist', () => {
+  const paths = [...everything.matchAll(/`((?:lib|native|test|examples|scripts|bin)\/[\w./-]*)`/g)];
+  for (const [, path] of paths) expect(existsSync(join(root, path as string)), path).toBe(true);
+});
