@@ -5,9 +5,11 @@ import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
+import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
 import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
+import { GPUOwner } from '../../lib/index.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
 import { everything, fences, pages, texts } from '../support/pages.ts';
 
@@ -20,6 +22,20 @@ afterAll(() => machine.close());
 function run(args: string[], cwd: string = root): string {
   const env = { ...machine.env, COLUMNS: '80' };
   return spawnSync(launcher, args, { env, cwd, encoding: 'utf8' }).stdout;
+}
+
+/** A page's part from a heading to the next one of `##`. */
+function section(page: string, heading: string): string {
+  const text = texts.get(page) as string;
+  if (!text.includes(`${heading}\n`)) throw new Error(`${page} has no ${heading}`);
+  return text.slice(text.indexOf(`${heading}\n`)).split('\n## ')[0] as string;
+}
+
+/** The names in the first column of tables, outside parentheses. */
+function namesIn(text: string): string[] {
+  return [...text.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
+    [...(cell as string).replace(/\(.*?\)/g, '').matchAll(/`(\w+)`/g)].map(([, name]) => name as string),
+  );
 }
 
 const EXPERIMENTS = [
@@ -165,9 +181,7 @@ test('environment variables that are read or given are explained, and no others'
 });
 
 test('keys of configuration files are those that are read', () => {
-  const page = texts.get('docs/administrators.md') as string;
-  const table = page.slice(page.indexOf('## The configuration file'));
-  const documented = [...table.matchAll(/^\| `(\w+)` \|/gm)].map(([, key]) => key as string);
+  const documented = namesIn(section('docs/administrators.md', '## The configuration file'));
   const path = join(machine.directory, 'gpu-owner/config.yaml');
   mkdirSync(dirname(path));
   writeFileSync(path, 'zzzzzzzzzzzzzzzz: 1\n');
@@ -184,6 +198,44 @@ test('keys of configuration files are those that are read', () => {
     return [];
   });
   expect(documented.sort()).toEqual([...new Set(known)].sort());
+});
+
+test('options of docs/nodejs.md are those of the library', async () => {
+  const documented = namesIn(section('docs/nodejs.md', '## Options'));
+  const error = await GPUOwner.acquire({ zzzzzzzzzzzzzzzz: 1 } as object).catch((each: Error) => each);
+  const known = /the known ones are (.*)$/.exec((error as Error).message)?.[1]?.split(/, | and /);
+  expect(known).toEqual(expect.arrayContaining([...CRITERIA_KEYS]));
+  expect(documented.sort()).toEqual(known?.sort());
+});
+
+test('docs/python.md has each criterion', () => {
+  const words = section('docs/python.md', '## Choose GPUs').match(/\w+/g);
+  const parameters = CRITERIA_KEYS.map((key) =>
+    key.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`),
+  );
+  expect(parameters).toContain('min_free_memory');
+  expect(parameters.filter((name) => !words?.includes(name))).toEqual([]);
+});
+
+test('examples/config.yaml has each criterion that a file may have, and keys that are read', () => {
+  const text = readFileSync(join(root, 'examples/config.yaml'), 'utf8').replace(/^#(?=\w+:)/gm, '');
+  const keys = [...text.matchAll(/^(\w+):/gm)].map(([, key]) => key);
+  // That is for a call to decide.
+  const criteria = CRITERIA_KEYS.filter((key) => key !== 'force');
+  expect(criteria.filter((key) => !keys.includes(key))).toEqual([]);
+  const path = join(machine.directory, 'example.yaml');
+  writeFileSync(path, text, { mode: 0o600 });
+  const load = () => loadConfiguration({ GPU_OWNER_MACHINE_CONFIG: path, XDG_CONFIG_HOME: '/nonexistent' });
+  expect(load).not.toThrow();
+});
+
+test('keys of simulate set are those in docs/simulated-faults.md', () => {
+  const groups = (helps.get('simulate') as string).split('\n\n').filter((group) => /^Keys /.test(group));
+  const known = groups.flatMap((group) => [...group.matchAll(/^ {2}([a-z-]+)=/gm)].map(([, key]) => key));
+  expect(known).toContain('lost');
+  const table = section('docs/simulated-faults.md', '## Faults').match(/^\| .*? \|/gm) ?? [];
+  const documented = table.flatMap((cell) => [...cell.matchAll(/`([a-z-]+)=/g)].map(([, key]) => key));
+  expect(documented.sort()).toEqual(known.sort());
 });
 
 test('examples of configuration files are valid', () => {
@@ -207,11 +259,7 @@ test('examples of configuration files are valid', () => {
 
 test('members of status --json are those in docs/status.md', () => {
   const gpus = JSON.parse(run(['status', '--json']));
-  const page = texts.get('docs/status.md') as string;
-  const section = page.slice(page.indexOf('## The JSON of status'));
-  const documented = [...section.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) =>
-    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
-  );
+  const documented = namesIn(section('docs/status.md', '## The JSON of status'));
   expect(documented.sort()).toEqual(Object.keys(gpus[0]).sort());
 });
 
@@ -219,11 +267,7 @@ test('members of exp status --json are those in docs/experiments-reference.md', 
   const cwd = mkdtempSync(join(machine.directory, 'here-'));
   run(['exp', 'run', '--gpus', '1', '--grid', 'a=1', '--', 'true'], cwd);
   const status = JSON.parse(run(['exp', 'status', '--json'], cwd));
-  const page = texts.get('docs/experiments-reference.md') as string;
-  const section = page.slice(page.indexOf('## exp status')).split('\n## ')[0] as string;
-  const documented = [...section.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, cell]) =>
-    [...(cell as string).matchAll(/`(\w+)`/g)].map(([, member]) => member as string),
-  );
+  const documented = namesIn(section('docs/experiments-reference.md', '## exp status'));
   expect(documented.sort()).toEqual(Object.keys(status).sort());
   expect(Object.keys(status.counts).sort()).toEqual([...STATES].sort());
 });
