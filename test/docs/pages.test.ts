@@ -3,9 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { homedir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
+import { conventionsInUse } from '../../lib/conventions/conventions.ts';
 import { because } from '../support/doctor.ts';
 import {
   finished,
@@ -57,6 +59,21 @@ test('every convention has its row in conventions.md', () => {
   const page = readFileSync(join(root, 'docs/conventions.md'), 'utf8');
   const rows = [...page.matchAll(/^\| `([\w-]+)` \| /gm)].map(([, name]) => name);
   expect(rows).toEqual([...CONVENTIONS]);
+});
+
+test('conventions.md names each directory of a convention', () => {
+  const elsewhere = '/elsewhere';
+  vi.stubEnv('GPU_OWNER_CONVENTIONS_ROOT', elsewhere);
+  const paths = conventionsInUse('auto').flatMap((each) => each.paths);
+  vi.unstubAllEnvs();
+  const names = paths.map((path) =>
+    path.slice(elsewhere.length).replace(`${process.cwd()}/`, '').replace(homedir(), '~'),
+  );
+  expect(names).toContain('.gpu_locks');
+  expect(names).toContain('~/.gpu_locks');
+  const said = text('conventions.md').match(/(?<=`)[~\w./]+(?=`)/g) ?? [];
+  const missing = names.filter((name) => !said.some((each) => each === name || each.startsWith(`${name}/`)));
+  expect(missing).toEqual([]);
 });
 
 test('sh and bash can read what is shown for them', () => {
