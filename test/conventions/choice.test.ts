@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
 import { conventionsInUse } from '../../lib/conventions/conventions.ts';
+import { listWords } from '../../lib/platform/index.ts';
 import { Machine } from '../support/machine.ts';
 import {
   directoryOf,
@@ -81,7 +82,7 @@ describe('among several choices', () => {
       'leased free leased free',
       '0 1',
       expect.stringMatching(/^ERR_GPU_UNAVAILABLE leased by alice/),
-      "ERR_INVALID_ARGUMENT conventions: 'flock' is not valid; use 'auto', 'none', or some of safe-gpu, gpu_lock, gpu-scheduler and pid-files",
+      `ERR_INVALID_ARGUMENT conventions: 'flock' is not valid; use 'auto', 'none', or some of ${listWords(CONVENTIONS)}`,
     ]);
     for (const args of [
       ['status', '--json'],

@@ -16,6 +16,12 @@ const DIRECTORIES: Readonly<Record<ConventionName, readonly [string, ...string[]
   'gpu-scheduler': ['/tmp/gpu_locks'],
   'pid-files': ['.gpu_locks'],
 };
+/** The file of a GPU, in each of its directories. */
+const FILES: Readonly<Record<Name, (gpu: number) => string>> = {
+  gpu_lock: (gpu) => `gpu_${gpu}.json`,
+  'gpu-scheduler': (gpu) => `gpu_${gpu}.lock`,
+  'pid-files': (gpu) => `gpu_${gpu}.lock`,
+};
 export const SHARED_DIRECTORIES = CONVENTIONS.flatMap((name) =>
   DIRECTORIES[name].filter((path) => path.startsWith('/')).map((path) => ({ name, path })),
 );
@@ -42,7 +48,7 @@ export function makeDirectory(path: string): string {
 }
 
 export function fileOf(machine: Machine, name: Name, gpu = 0): string {
-  return join(directoryOf(machine, name), name === 'gpu_lock' ? `gpu_${gpu}.json` : `gpu_${gpu}.lock`);
+  return join(directoryOf(machine, name), FILES[name](gpu));
 }
 
 /** Where PID files are used, the working directory matters. */
