@@ -21,7 +21,10 @@ export function validatorOf(name: string) {
   const validate = ajv.compile({ $ref: `api#/components/schemas/${name}` });
   return (value: unknown) => {
     validate(value);
-    return validate.errors ?? [];
+    return (validate.errors ?? []).map(
+      ({ instancePath, message, params }) =>
+        `web/openapi.json: ${name}${instancePath} ${message}: ${JSON.stringify(params)}`,
+    );
   };
 }
 
