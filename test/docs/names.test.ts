@@ -81,6 +81,7 @@ beforeAll(() => {
     'doctor',
     'selftest',
     'simulate',
+    'metrics',
     'top',
     'web',
     ...JOBS,
@@ -130,7 +131,9 @@ test('every option of the commands is explained in the pages of commands', () =>
   const page = PAGES_OF_COMMANDS.map((name) => texts.get(`docs/${name}.md`)).join('');
   const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'web', 'doctor', 'selftest', 'metrics'];
   for (const name of commands) {
-    for (const option of optionsIn(helps.get(name) ?? '')) {
+    const options = optionsIn(helps.get(name) ?? '');
+    expect(options.size, name).toBeGreaterThan(0);
+    for (const option of options) {
       if (option !== '--help') expect(optionsIn(page), name).toContain(option);
     }
   }
