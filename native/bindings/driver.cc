@@ -29,7 +29,6 @@ using nvml::Sample;
 //   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode,
 //   processes known, number of processes, and these as above
 // NaN stands for what the driver can't give.
-constexpr size_t kHeader = 2, kGpu = 16, kProcess = 3, kInstance = 10;
 
 // The last snapshot of each GPU. Needs the driver's mutex.
 std::vector<Sample>& samples() {
@@ -84,70 +83,92 @@ void describe_anew(Published& out) {
   }
 }
 
-size_t encoded_size() {
-  size_t size = kHeader + kGpu * samples().size();
-  for (const Sample& sample : samples()) {
-    size += kProcess * (sample.compute.size() + sample.graphics.size());
-    for (const nvml::MigInstance& instance : sample.instances) {
-      size += kInstance + kProcess * (instance.compute.size() + instance.graphics.size());
-    }
-  }
-  return size;
-}
+// Where the numbers of a snapshot go. They are counted by the code that writes them, so that there is room for all.
+class Counter {
+ public:
+  void put(double) { size_++; }
+  size_t size() const { return size_; }
 
-double* encode_processes(double* out, const std::vector<nvml::Process>& list, double type) {
+ private:
+  size_t size_ = 0;
+};
+
+class Writer {
+ public:
+  explicit Writer(double* out) : out_(out) {}
+  void put(double value) { *out_++ = value; }
+
+ private:
+  double* out_;
+};
+
+template <typename Sink>
+void encode_processes(Sink& out, const std::vector<nvml::Process>& list, double type) {
   for (const nvml::Process& process : list) {
-    *out++ = process.pid;
-    *out++ = type;
-    *out++ = process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory);
+    out.put(process.pid);
+    out.put(type);
+    out.put(process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory));
   }
-  return out;
 }
 
-double* encode_memory(double* out, const nvml::Memory& memory) {
-  *out++ = memory.total;
-  *out++ = memory.used;
-  *out++ = memory.free;
-  *out++ = memory.reserved;
-  return out;
+template <typename Sink>
+void encode_memory(Sink& out, const nvml::Memory& memory) {
+  out.put(memory.total);
+  out.put(memory.used);
+  out.put(memory.free);
+  out.put(memory.reserved);
 }
 
-double* encode_instance(double* out, const nvml::MigInstance& instance) {
-  *out++ = instance.slot;
-  *out++ = instance.gpu_instance;
-  *out++ = instance.compute_instance;
-  out = encode_memory(out, instance.memory);
-  *out++ = instance.compute_mode;
-  *out++ = instance.processes_known ? 1 : 0;
-  *out++ = static_cast<double>(instance.compute.size() + instance.graphics.size());
-  out = encode_processes(out, instance.compute, 0);
-  return encode_processes(out, instance.graphics, 1);
+template <typename Sink>
+void encode_instance(Sink& out, const nvml::MigInstance& instance) {
+  out.put(instance.slot);
+  out.put(instance.gpu_instance);
+  out.put(instance.compute_instance);
+  encode_memory(out, instance.memory);
+  out.put(instance.compute_mode);
+  out.put(instance.processes_known ? 1 : 0);
+  out.put(static_cast<double>(instance.compute.size() + instance.graphics.size()));
+  encode_processes(out, instance.compute, 0);
+  encode_processes(out, instance.graphics, 1);
 }
 
-double* encode_gpu(double* out, const Sample& sample) {
-  *out++ = sample.health;
-  out = encode_memory(out, sample.memory);
-  *out++ = sample.power_milliwatts;
-  *out++ = sample.power_limit_milliwatts;
-  *out++ = sample.utilization_percent;
-  *out++ = sample.temperature_celsius;
-  *out++ = sample.energy_millijoules;
-  *out++ = sample.compute_mode;
-  *out++ = sample.display_active;
-  *out++ = sample.mig_mode;
-  *out++ = sample.processes_known ? 1 : 0;
-  *out++ = static_cast<double>(sample.compute.size() + sample.graphics.size());
-  *out++ = static_cast<double>(sample.instances.size());
-  out = encode_processes(out, sample.compute, 0);
-  out = encode_processes(out, sample.graphics, 1);
-  for (const nvml::MigInstance& instance : sample.instances) out = encode_instance(out, instance);
-  return out;
+template <typename Sink>
+void encode_gpu(Sink& out, const Sample& sample) {
+  out.put(sample.health);
+  encode_memory(out, sample.memory);
+  out.put(sample.power_milliwatts);
+  out.put(sample.power_limit_milliwatts);
+  out.put(sample.utilization_percent);
+  out.put(sample.temperature_celsius);
+  out.put(sample.energy_millijoules);
+  out.put(sample.compute_mode);
+  out.put(sample.display_active);
+  out.put(sample.mig_mode);
+  out.put(sample.processes_known ? 1 : 0);
+  out.put(static_cast<double>(sample.compute.size() + sample.graphics.size()));
+  out.put(static_cast<double>(sample.instances.size()));
+  encode_processes(out, sample.compute, 0);
+  encode_processes(out, sample.graphics, 1);
+  for (const nvml::MigInstance& instance : sample.instances) encode_instance(out, instance);
 }
 
-void encode(double* out) {
-  *out++ = published().version;
-  *out++ = static_cast<double>(samples().size());
-  for (const Sample& sample : samples()) out = encode_gpu(out, sample);
+template <typename Sink>
+void encode(Sink& out) {
+  out.put(published().version);
+  out.put(static_cast<double>(samples().size()));
+  for (const Sample& sample : samples()) encode_gpu(out, sample);
+}
+
+size_t encoded_size() {
+  Counter counter;
+  encode(counter);
+  return counter.size();
+}
+
+// The array has at least encoded_size() numbers.
+void encode_into(double* numbers) {
+  Writer writer(numbers);
+  encode(writer);
 }
 
 // Keeps a snapshot for those who will read it. Needs the driver's mutex.
@@ -156,7 +177,7 @@ void publish() {
   describe_anew(target);
   const std::lock_guard<std::mutex> lock(target.mutex);
   target.numbers.resize(encoded_size());
-  encode(target.numbers.data());
+  encode_into(target.numbers.data());
 }
 
 // Writes the snapshot into the caller's array if it fits, else publishes it. Returns the size. Needs the driver's
@@ -166,7 +187,7 @@ Napi::Value deliver(const Napi::CallbackInfo& info) {
   const size_t size = encoded_size();
   if (size <= numbers.ElementLength()) {
     describe_anew(published());
-    encode(numbers.Data());
+    encode_into(numbers.Data());
   } else {
     publish();
   }
