@@ -1,3 +1,4 @@
+import { GPUOwnerError } from '../errors.ts';
 import { type DriverDescription, native } from '../native.ts';
 import { interruptedError, openDriver } from './driver.ts';
 import type { GPU, GPUProcess, MIGInstance } from './types.ts';
@@ -62,9 +63,11 @@ export async function snapshot(asked?: Asked): Promise<GPU[]> {
 }
 
 function decode(size: number): GPU[] {
-  if (size > numbers.length) {
-    numbers = new Float64Array(2 * size);
-    native().driverLastSnapshot(numbers);
+  let written = size;
+  // Another thread may have taken a longer one meanwhile.
+  while (written > numbers.length) {
+    numbers = new Float64Array(2 * written);
+    written = native().driverLastSnapshot(numbers);
   }
   const version = numbers[0] as number;
   // Names are strings, which are dear to carry over; they are fetched again only when a GPU or an instance is new.
@@ -76,6 +79,12 @@ function decode(size: number): GPU[] {
   const count = numbers[1] as number;
   const gpus: GPU[] = [];
   for (let index = 0; index < count; index++) decodeGPU(index, gpus);
+  if (at !== written) {
+    throw new GPUOwnerError(
+      'ERR_UNSUPPORTED_PLATFORM',
+      `the native addon is from another version of gpu-owner: a snapshot has ${written} numbers, and ${at} were read. Install gpu-owner again; in a clone, run \`npm run install\`.`,
+    );
+  }
   return gpus;
 }
 
