@@ -1,5 +1,5 @@
-// Runs once before all tests: they start the built command and load the built addon, so say clearly when there is none.
-import { existsSync } from 'node:fs';
+// Runs once before all tests: they start the built command and load the built addon, so say clearly when there is none, or an old one.
+import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 
 const root = resolve(import.meta.dirname, '../..');
@@ -14,6 +14,25 @@ const BINARIES = [
   'simulator/bin/nvidia-smi',
 ];
 
+/** The last change of a file, in ms since 1970; 0: there is none. */
+function changedAt(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? 0;
+}
+
+/**
+ * Finds a source of the native part that was changed after all binaries, and after the start of the last `npm run install`; null: there is
+ * none.
+ * @param clone a directory with `native/`, `binding.gyp` and `build/`
+ */
+export function newerSource(clone: string): string | null {
+  const sources = readdirSync(join(clone, 'native'), { recursive: true, encoding: 'utf8' })
+    .filter((path) => /\.(cc|h|map|json)$/.test(path) && !path.startsWith('tests/'))
+    .map((path) => join('native', path));
+  const outputs = [...BINARIES.map((name) => join('build/Release', name)), 'build/installed'];
+  const built = Math.max(...outputs.map((path) => changedAt(join(clone, path))));
+  return [...sources, 'binding.gyp'].find((path) => changedAt(join(clone, path)) > built) ?? null;
+}
+
 export default function setup(): void {
   const directory = process.env.GPU_OWNER_BUILD ?? join(root, 'build/Release');
   const missing = BINARIES.map((name) => join(directory, name)).filter((path) => !existsSync(path));
@@ -24,5 +43,11 @@ export default function setup(): void {
   }
   if (unbuilt.length > 0) {
     throw new Error(`not built: ${unbuilt.join(', ')}\nBuild the TypeScript part first: npm run build:ts`);
+  }
+  const newer = process.env.GPU_OWNER_BUILD === undefined ? newerSource(root) : null;
+  if (newer !== null) {
+    throw new Error(
+      `${newer} is newer than the binaries in ${directory}\nCompile what changed: npm run install`,
+    );
   }
 }
