@@ -1,13 +1,18 @@
 import type { ClaimOptions } from '../claims/index.ts';
-import { CONVENTIONS } from '../config/index.ts';
-import { type OptionTable, usage, type Values } from './options.ts';
+import { CONVENTIONS, type Criteria } from '../config/index.ts';
+import { type Option, type OptionTable, usage, type Values } from './options.ts';
 
 export const COUNTS = ['1', '2', '4', '8'];
 export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
 export const DURATIONS = ['30s', '10m', '1h', '8h'];
 
+/** `minFreeMemory` as an option: `min-free-memory`. */
+type Kebab<Name extends string> = Name extends `${infer First}${infer Rest}`
+  ? `${First extends Lowercase<First> ? First : `-${Lowercase<First>}`}${Kebab<Rest>}`
+  : Name;
+
 /** Conditions for GPUs, named as in the API. */
-const CRITERIA: OptionTable = {
+const CRITERIA: Readonly<Record<Kebab<keyof Criteria>, Option>> = {
   'min-free-memory': { value: 'SIZE', help: 'require SIZE of free memory, e.g. 20GiB', candidates: SIZES },
   'max-used-memory': {
     value: 'SIZE',
