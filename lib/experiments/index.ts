@@ -36,6 +36,7 @@ export {
 } from './protocol/index.ts';
 export {
   type AttemptInfo,
+  QUEUE_URLS,
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';

@@ -7,6 +7,7 @@ import {
   type ExperimentLocation,
   type ProtocolSettings,
   parseNetworks,
+  QUEUE_URLS,
   type SweepSource,
   type WorkerSettings,
   withoutPassword,
@@ -33,7 +34,7 @@ export const QUEUE: OptionTable = {
   },
   queue: {
     value: 'URL',
-    help: 'use this task list: sqlite:PATH, redis://HOST, rediss://HOST (default: GPU_OWNER_QUEUE, or in .gpu-owner/)',
+    help: `use this task list: ${QUEUE_URLS.join(', ')} (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`,
   },
 };
 

@@ -4,7 +4,7 @@ import { INHERITED, parseInherited } from '../../jobs/index.ts';
 import { type Endpoint, sanitize, showValue } from '../../platform/index.ts';
 import { type Eta, type Manager, type Progress, readFailures } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
-import { isRedisURL, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
+import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 
@@ -17,7 +17,7 @@ export interface ExperimentLocation {
 
 /** @throws as `openProject` */
 function openProjectOf({ directory, url }: ExperimentLocation): Project {
-  return openProject(directory, { isOnServer: url !== null && isRedisURL(url) });
+  return openProject(directory, { isOnServer: url !== null && isOnServer(url) });
 }
 
 /**

@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { showValue } from '../../platform/index.ts';
+import { listWords, showValue } from '../../platform/index.ts';
 import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
@@ -25,9 +25,52 @@ export {
 } from './queue.ts';
 export { commandText, damagedTasks, NO_COMMAND_TEXT, readJSON } from './records.ts';
 
-/** Whether a URL names a queue on Redis. The rest of Redis's code isn't loaded for that. */
-export function isRedisURL(url: string): boolean {
-  return /^(?:rediss?|redis\+unix):/i.test(url);
+interface Opening {
+  create: boolean;
+  mayBeReadOnly: boolean;
+}
+
+/** A kind of queue. Another one needs a line in `ENGINES`, and nothing else outside of its directory. */
+interface Engine {
+  /** What its URLs begin with. */
+  scheme: RegExp;
+  /** Its URLs, for help and errors. */
+  examples: readonly string[];
+  /** Whether it is a server, which several machines share: then the project's directory may be on a network file system. */
+  isOnServer: boolean;
+  /** @returns null where there is no queue and none is to be made */
+  open(url: string, project: string, opening: Opening): Promise<Queue | null>;
+}
+
+const ENGINES: readonly Engine[] = [
+  {
+    scheme: /^sqlite:/,
+    examples: ['sqlite:PATH'],
+    isOnServer: false,
+    open: async (url, project, opening) => openFile(pathOf(url, project), opening),
+  },
+  {
+    scheme: /^(?:rediss?|redis\+unix):/i,
+    examples: ['redis://HOST', 'rediss://HOST'],
+    isOnServer: true,
+    open: async (url, project, { create }) => {
+      // Only queues on Redis load its code.
+      const { openBullMQQueue } = await import('./bullmq/index.ts');
+      return openBullMQQueue(url, project, create);
+    },
+  },
+];
+
+/** The URLs of queues, for help. */
+export const QUEUE_URLS: readonly string[] = ENGINES.flatMap(({ examples }) => examples);
+
+function engineOf(url: string): Engine | undefined {
+  return ENGINES.find(({ scheme }) => scheme.test(url));
+}
+
+/** Whether a URL names a queue on a server. The server's code isn't loaded for that. */
+export function isOnServer(url: string): boolean {
+  return engineOf(url)?.isOnServer ?? false;
 }
 
 /**
@@ -58,28 +101,29 @@ export async function openQueue(
   project: string,
   { create = true, mayBeReadOnly = false }: { create?: boolean; mayBeReadOnly?: boolean } = {},
 ): Promise<Queue | null> {
-  if (url !== null && isRedisURL(url)) {
-    // Only queues on Redis load its code.
-    const { openBullMQQueue } = await import('./bullmq/index.ts');
-    return openBullMQQueue(url, project, create);
+  const opening = { create, mayBeReadOnly };
+  if (url !== null) {
+    const engine = engineOf(url);
+    if (engine === undefined) throw noQueue(url);
+    return engine.open(url, project, opening);
   }
-  let path: string;
-  if (url !== null) path = pathOf(url, project);
-  else {
-    const found = create ? openProject(project) : findProject(project);
-    if (found === null) return null;
-    path = resolve(found.state, 'queue.db');
-  }
+  const found = create ? openProject(project) : findProject(project);
+  return found === null ? null : openFile(resolve(found.state, 'queue.db'), opening);
+}
+
+function openFile(path: string, { create, mayBeReadOnly }: Opening): Promise<Queue | null> {
   return create ? openSQLiteQueue(path) : findSQLiteQueue(path, mayBeReadOnly);
 }
 
 function pathOf(url: string, project: string): string {
   const path = /^sqlite:(.+)$/s.exec(url)?.[1];
-  if (path === undefined || path.includes('\0')) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${showValue(withoutPassword(url))} is not the URL of a queue; use sqlite:PATH, redis://HOST or rediss://HOST.`,
-    );
-  }
+  if (path === undefined || path.includes('\0')) throw noQueue(url);
   return resolve(project, path.replace(/^\/\/(?=\/)/, '')); // sqlite:///a/b, as others write it
+}
+
+function noQueue(url: string): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `${showValue(withoutPassword(url))} is not the URL of a queue; use ${listWords(QUEUE_URLS, 'or')}.`,
+  );
 }

@@ -27,6 +27,8 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
         server.command('FLUSHALL');
       },
     }),
+    // Redis asks for none here, and so accepts any.
+    withPassword: (url, password) => url.replace('://', `://default:${password}@`),
     recovery: 10_000,
     seesProcesses: false,
   });

@@ -13,12 +13,15 @@ import { testKilledWorkers } from './contract/killed-workers.ts';
 import { testLifetimes } from './contract/lifetimes.ts';
 import { testLists } from './contract/lists.ts';
 import { testManyProcesses } from './contract/many-processes.ts';
+import { testURL } from './contract/url.ts';
 import { Remote } from './remote.ts';
 
 export interface Engine {
   name: string;
   /** Where a new, empty queue is: its URL, and how it is removed. @param directory an empty one for the test */
   make(directory: string): Promise<{ url: string; remove(): Promise<void> }>;
+  /** The same URL with a password; null: its URLs have none. */
+  withPassword: ((url: string, password: string) => string) | null;
   /** How long it may take until the task of a killed worker is given out again, in ms. */
   recovery: number;
   /** Whether it sees itself that something of an attempt lives, or is told by those who looked after it. */
@@ -48,8 +51,8 @@ export class QueueFixture {
   }
 
   /** In this process. */
-  async open(): Promise<Queue> {
-    const queue = await openQueue(this.url, this.directory);
+  async open(url = this.url): Promise<Queue> {
+    const queue = await openQueue(url, this.directory);
     this.#queues.push(queue);
     return queue;
   }
@@ -120,6 +123,7 @@ const PARTS = {
   bulk: testBulk,
   lists: testLists,
   'many-processes': testManyProcesses,
+  url: testURL,
 };
 type Part = keyof typeof PARTS;
 

@@ -21,6 +21,7 @@ describe
       const fixture = new QueueFixture({
         name: 'BullMQ',
         make: async () => ({ url: server.url(`project=test&${TIMES}`), remove: async () => {} }),
+        withPassword: null,
         recovery: 10_000,
         seesProcesses: false,
       });

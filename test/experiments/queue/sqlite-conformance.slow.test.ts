@@ -4,6 +4,7 @@ import { testConformance } from './conformance.ts';
 testConformance({
   name: 'SQLite',
   make: async (directory) => ({ url: `sqlite:${join(directory, 'queue.db')}`, remove: async () => {} }),
+  withPassword: null,
   recovery: 10_000,
   seesProcesses: true,
 });
