@@ -26,6 +26,8 @@ const ASKED = [
 ];
 const median = (numbers: number[]) => numbers.sort((a, b) => a - b)[numbers.length >> 1] as number;
 const each = (times: number) => Object.fromEntries(ASKED.map((call) => [call, times]));
+const CALLS_REMEDY =
+  'The driver is asked for something else than ASKED names, or more often: leave that out, or change ASKED or the count if it must be.';
 
 /** System calls of one claim and its release; 202 were counted. */
 const MAX_CALLS = 205;
@@ -51,15 +53,15 @@ describe('calls of the driver', () => {
   }
 
   test('a snapshot asks each GPU once for what changes, and for nothing else', async () => {
-    expect(await callsOf('snapshot')).toEqual(each(GPUS));
+    expect(await callsOf('snapshot'), CALLS_REMEDY).toEqual(each(GPUS));
   });
 
   test('a claim looks at all GPUs once, and once more at the one that it takes', async () => {
-    expect(await callsOf('claim')).toEqual(each(GPUS + 1));
+    expect(await callsOf('claim'), CALLS_REMEDY).toEqual(each(GPUS + 1));
   });
 
   test('a claim with a placeholder looks no more often', async () => {
-    expect(await callsOf('claim with placeholder')).toMatchObject(each(GPUS + 2));
+    expect(await callsOf('claim with placeholder'), CALLS_REMEDY).toMatchObject(each(GPUS + 2));
   });
 });
 
@@ -96,7 +98,8 @@ describe.skipIf(noTracing !== null)(
       const perTime = [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const);
       const calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
       const sum = Object.values(calls).reduce((total, count) => total + count, 0);
-      expect(sum, JSON.stringify(calls)).toBeLessThanOrEqual(MAX_CALLS);
+      const remedy = `A claim makes more system calls: leave the new ones out, or raise MAX_CALLS if they must be. By name: ${JSON.stringify(calls)}`;
+      expect(sum, remedy).toBeLessThanOrEqual(MAX_CALLS);
     });
 
     test('where only we have locked, nobody on the machine has to wait for a reader of /proc/locks', async () => {
