@@ -25,7 +25,7 @@ export {
   separateKinds,
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
-export type { GPU, GPUProcess, LeaseInfo, MIGInstance, Verdict } from './types.ts';
+export type { GPU, GPUProcess, LeaseInfo, Measured, MIGInstance, Verdict } from './types.ts';
 export {
   applyEnvironment,
   cudaOrder,

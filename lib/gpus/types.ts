@@ -59,6 +59,14 @@ export interface GPU {
   processes: GPUProcess[] | null;
 }
 
+/** The numbers of a GPU that its driver measures: each is in the metrics and in recordings of machines. */
+export type Measured = Exclude<
+  {
+    [Key in keyof Required<GPU>]: Required<GPU>[Key] extends number | null ? Key : never;
+  }[keyof GPU],
+  'index' | 'instance'
+>;
+
 /** The holder of a GPU, as far as their record says: written by others, for people to read, to be believed by nobody. */
 export interface LeaseInfo {
   user: string;

@@ -1,5 +1,5 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
-import { type GPU, isWSL, snapshotSync } from '../gpus/index.ts';
+import { type GPU, isWSL, type Measured, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { readSmallFile } from '../platform/index.ts';
 
@@ -93,19 +93,22 @@ function migInstances(gpu: GPU, instances: readonly GPU[], uuids: boolean): stri
 
 /** The calls, as `simulate set` names them, that the driver doesn't answer for this GPU. */
 function unsupportedCalls(gpu: GPU): string[] {
-  const isMissing = {
-    memory: gpu.memory.totalBytes === null,
-    power: gpu.powerWatts === null,
-    'power-limit': gpu.powerLimitWatts === null,
-    energy: Number.isNaN(native().driverEnergy(gpu.uuid)),
+  const measured: Readonly<Record<Measured, [call: string, isMissing: boolean]>> = {
+    powerWatts: ['power', gpu.powerWatts === null],
+    powerLimitWatts: ['power-limit', gpu.powerLimitWatts === null],
+    energyJoules: ['energy', Number.isNaN(native().driverEnergy(gpu.uuid))],
     // With MIG on, no driver tells it.
-    utilization: gpu.utilizationPercent === null && !gpu.migEnabled,
-    temperature: gpu.temperatureCelsius === null,
-    'compute-mode': gpu.computeMode === null,
-    display: gpu.displayActive === null,
-    processes: gpu.processes === null,
-    'graphics-processes': gpu.processes === null,
-    'mps-processes': gpu.processes === null,
+    utilizationPercent: ['utilization', gpu.utilizationPercent === null && !gpu.migEnabled],
+    temperatureCelsius: ['temperature', gpu.temperatureCelsius === null],
   };
-  return Object.entries(isMissing).flatMap(([call, missing]) => (missing ? [call] : []));
+  const calls: (readonly [call: string, isMissing: boolean])[] = [
+    ['memory', gpu.memory.totalBytes === null],
+    ...Object.values(measured),
+    ['compute-mode', gpu.computeMode === null],
+    ['display', gpu.displayActive === null],
+    ['processes', gpu.processes === null],
+    ['graphics-processes', gpu.processes === null],
+    ['mps-processes', gpu.processes === null],
+  ];
+  return calls.flatMap(([call, isMissing]) => (isMissing ? [call] : []));
 }

@@ -1,7 +1,7 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. A value that nobody knows has no sample, never 0.
 import { type DiscoveryRequest, discover, type GPUStatus, readActivity } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isDivided, isInstance } from '../gpus/index.ts';
+import { isDivided, isInstance, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
 
@@ -64,8 +64,30 @@ function idleSeconds({ lease, idle }: GPUStatus, now: number): number | null {
   return since === null ? null : (now - Math.max(since, pastTime(lease?.since ?? null, now) ?? 0)) / 1_000;
 }
 
+type GPUFamily = readonly [name: string, help: string, value: (gpu: GPUStatus) => number | null];
+
+/** What the driver measures. Energy isn't asked for here. */
+const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> = {
+  utilizationPercent: [
+    'gpu_owner_gpu_utilization_ratio',
+    'The share of the last moment in which a kernel ran, 0 to 1.',
+    ({ utilizationPercent }) => (utilizationPercent === null ? null : utilizationPercent / 100),
+  ],
+  powerWatts: ['gpu_owner_gpu_power_watts', 'Power draw.', ({ powerWatts }) => powerWatts],
+  powerLimitWatts: [
+    'gpu_owner_gpu_power_limit_watts',
+    'Power limit.',
+    ({ powerLimitWatts }) => powerLimitWatts,
+  ],
+  temperatureCelsius: [
+    'gpu_owner_gpu_temperature_celsius',
+    'Temperature of the GPU.',
+    ({ temperatureCelsius }) => temperatureCelsius,
+  ],
+};
+
 function gpuFamilies(readings: readonly Reading[]): Family[] {
-  const each = (name: string, help: string, value: (gpu: GPUStatus) => number | null) =>
+  const each = (...[name, help, value]: GPUFamily) =>
     gauge(
       name,
       help,
@@ -102,18 +124,7 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
       'Memory that the driver reserves for itself.',
       ({ memory: { reservedBytes } }) => reservedBytes,
     ),
-    each(
-      'gpu_owner_gpu_utilization_ratio',
-      'The share of the last moment in which a kernel ran, 0 to 1.',
-      ({ utilizationPercent }) => (utilizationPercent === null ? null : utilizationPercent / 100),
-    ),
-    each('gpu_owner_gpu_power_watts', 'Power draw.', ({ powerWatts }) => powerWatts),
-    each('gpu_owner_gpu_power_limit_watts', 'Power limit.', ({ powerLimitWatts }) => powerLimitWatts),
-    each(
-      'gpu_owner_gpu_temperature_celsius',
-      'Temperature of the GPU.',
-      ({ temperatureCelsius }) => temperatureCelsius,
-    ),
+    ...Object.values(MEASURED).map((family) => each(...family)),
     gauge(
       'gpu_owner_gpu_processes',
       'Processes that the driver lists on the GPU, by type.',
