@@ -38,7 +38,10 @@ export type Holders = Map<string, LeaseInfo>;
  */
 export interface Convention {
   readonly name: ConventionName;
-  /** Its directories, whether or not they exist. @param root see {@link machinePath} */
+  /**
+   * Its directories, whether or not they exist, by their real paths: one that is a symbolic link doesn't count. Links on the way do.
+   * @param root see {@link machinePath}
+   */
   directories(root?: string): string[];
   /** The user to whom one of its directories belongs, where therefore no lock in it counts; null: it may belong to whom it does. */
   untrustedOwnerAt(path: string): string | null;
@@ -67,7 +70,8 @@ export interface Convention {
  * Something that shows users of another convention that a GPU is ours, as long as its descriptor is open.
  *
  * lock: a lock on the file. text: the file itself, which contains `token`. pid: the file itself, which says nothing but the
- * PID of the process that keeps the lease.
+ * PID of the process that keeps the lease, which is safe only where all who read it share a PID namespace: in another container,
+ * that PID is nobody's or somebody else's.
  */
 export interface Mark {
   kind: 'lock' | 'text' | 'pid';

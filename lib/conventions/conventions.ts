@@ -5,7 +5,7 @@ import {
   parseConventions,
 } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
-import { isDirectory, listWords, type Waiting } from '../platform/index.ts';
+import { isDirectory, listWords, statusOf, type Waiting } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { GPULock } from './gpu-lock.ts';
@@ -29,6 +29,8 @@ interface ConventionInUse {
   why: string;
   /** Its directories, whether or not they exist. */
   paths: string[];
+  /** Words: which of them are symbolic links, and so don't count; null: none is. */
+  ignored: string | null;
 }
 
 /** Resolves a choice on this machine at present. @throws ERR_INVALID_ARGUMENT for unknown names */
@@ -36,7 +38,8 @@ export function conventionsInUse(choice: 'auto' | readonly string[]): Convention
   const chosen = parseConventions(choice, 'conventions');
   return CONVENTIONS.map((name) => {
     const paths = ALL[name].directories();
-    return { name, paths, ...whether(name, paths, chosen) };
+    const ignored = ignoredLinks(paths);
+    return { name, paths, ignored, ...whether(name, paths, chosen, ignored) };
   });
 }
 
@@ -49,10 +52,19 @@ function activeOnes(choice: ConventionChoice): Convention[] {
   );
 }
 
+/** As {@link ConventionInUse.ignored}. */
+function ignoredLinks(paths: string[]): string | null {
+  const links = paths.filter((path) => statusOf(path)?.kind === 'link');
+  if (links.length === 0) return null;
+  const what = links.length === 1 ? "is a symbolic link, which isn't" : "are symbolic links, which aren't";
+  return `${listWords(links)} ${what} followed`;
+}
+
 function whether(
   name: ConventionName,
   paths: string[],
   chosen: ConventionChoice,
+  ignored: string | null,
 ): { active: boolean; why: string } {
   if (chosen !== 'auto') {
     const active = chosen.includes(name);
@@ -71,7 +83,7 @@ function whether(
     ? { active: true, why: `${listWords(existing)} ${existing.length === 1 ? 'exists' : 'exist'}` }
     : {
         active: false,
-        why: `${paths.length === 1 ? "its directory doesn't" : "its directories don't"} exist`,
+        why: ignored ?? `${paths.length === 1 ? "its directory doesn't" : "its directories don't"} exist`,
       };
 }
 

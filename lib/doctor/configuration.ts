@@ -138,12 +138,18 @@ function reportBans(report: Report, gpus: readonly GPU[], configuration: Configu
 /** Other tools that lock GPUs here, by the directories in which they have their locks. */
 export function checkOtherTools(report: Report): void {
   report.step('looking for lock files of other tools');
-  const found = conventionsInUse(choice())
-    .map((convention) => ({ ...convention, paths: convention.paths.filter(isDirectory) }))
-    .filter(({ paths }) => paths.length > 0);
-  for (const { name, active, why, paths } of found) {
+  const found = conventionsInUse(choice()).filter(
+    ({ paths, ignored }) => ignored !== null || paths.some(isDirectory),
+  );
+  for (const { name, active, why, paths, ignored } of found) {
+    const existing = paths.filter(isDirectory);
+    if (existing.length === 0) {
+      report.add('convention-in-use', `${name}: its locks don't count: ${ignored}.`);
+      continue;
+    }
     const honoured = active ? 'its locks are respected' : `its locks don't count: ${why}`;
-    report.add('convention-in-use', `${name}: ${listWords(paths)}; ${honoured}.`);
+    const links = ignored === null ? '' : `; ${ignored}`;
+    report.add('convention-in-use', `${name}: ${listWords(existing)}; ${honoured}${links}.`);
   }
   for (const path of safeGPUFiles()) reportSharers(report, path);
   if (found.length === 0) report.add('conventions', 'No lock files of other tools.');

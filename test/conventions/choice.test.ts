@@ -1,5 +1,5 @@
 // Which conventions are used, and where their files are looked for.
-import { existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, renameSync, statSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { CONVENTIONS } from '../../lib/config/index.ts';
@@ -172,17 +172,35 @@ test('GPU_OWNER_CONVENTIONS_ROOT names another root', async () => {
   expect(await counts([], { GPU_OWNER_CONVENTIONS_ROOT: root })).toBe(true);
 });
 
-test('conventionsInUse tells which conventions are used, and why', () => {
+function inUse(
+  choice: 'auto' | string[],
+): Record<string, [active: boolean, why: string, ignored: string | null]> {
   process.env.GPU_OWNER_SIMULATE = '1';
   process.env.GPU_OWNER_SIMULATE_DIR = join(machine.directory, 'machines');
+  return Object.fromEntries(
+    conventionsInUse(choice).map(({ name, active, why, ignored }) => [name, [active, why, ignored]]),
+  );
+}
+
+test('conventionsInUse says that a directory is a symbolic link, which is not followed', () => {
   const directory = directoryOf(machine, 'gpu_lock');
-  const said = conventionsInUse('auto').map(({ name, active, why }) => [name, active, why]);
-  expect(said).toEqual([
-    ['safe-gpu', true, 'it is always honoured'],
-    ['gpu_lock', true, `${directory} exists`],
-    ['gpu-scheduler', false, "its directories don't exist"],
-    ['pid-files', false, "its directory doesn't exist"],
-  ]);
+  renameSync(directory, `${directory}.real`);
+  symlinkSync(`${directory}.real`, directory);
+  const link = `${directory} is a symbolic link, which isn't followed`;
+  expect(inUse('auto').gpu_lock).toEqual([false, link, link]);
+  mkdirSync(`${directory}s`, { recursive: true });
+  expect(inUse('auto').gpu_lock).toEqual([true, `${directory}s exists`, link]);
+  expect(inUse(['gpu_lock']).gpu_lock).toEqual([true, 'it was asked for', link]);
+});
+
+test('conventionsInUse tells which conventions are used, and why', () => {
+  const directory = directoryOf(machine, 'gpu_lock');
+  expect(inUse('auto')).toEqual({
+    'safe-gpu': [true, 'it is always honoured', null],
+    gpu_lock: [true, `${directory} exists`, null],
+    'gpu-scheduler': [false, "its directories don't exist", null],
+    'pid-files': [false, "its directory doesn't exist", null],
+  });
   expect(conventionsInUse('auto')[1]?.paths).toEqual([directory, `${directory}s`]);
   expect(conventionsInUse([]).some(({ active }) => active)).toBe(false);
   expect(conventionsInUse(['pid-files']).filter(({ active }) => active)).toHaveLength(1);

@@ -1,6 +1,6 @@
 // What may be claimed: configuration files, CUDA_VISIBLE_DEVICES, and other tools' locks.
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
 import { Machine } from '../support/machine.ts';
@@ -116,5 +116,19 @@ test('other tools’ locks are listed with their directories', async () => {
   expect(await of(away, away)).not.toContain(home);
   expect(await of(away, home, { GPU_OWNER_CONVENTIONS: 'gpu_lock' })).toContain(
     `gpu-scheduler: ${place}; its locks don't count: it was not asked for.`,
+  );
+});
+
+test('a directory of another tool that is a symbolic link is named', async () => {
+  const link = placeOf(machine, '/var/tmp/gpu_lock');
+  mkdirSync(dirname(link), { recursive: true });
+  symlinkSync(machine.directory, link);
+  const found = async () => said(await diagnose(machine), 'convention-in-use');
+  expect(await found()).toContain(
+    `gpu_lock: its locks don't count: ${link} is a symbolic link, which isn't followed.`,
+  );
+  mkdirSync(`${link}s`);
+  expect(await found()).toContain(
+    `gpu_lock: ${link}s; its locks are respected; ${link} is a symbolic link, which isn't followed.`,
   );
 });
