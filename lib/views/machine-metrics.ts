@@ -66,7 +66,7 @@ function idleSeconds({ lease, idle }: GPUStatus, now: number): number | null {
 
 type GPUFamily = readonly [name: string, help: string, value: (gpu: GPUStatus) => number | null];
 
-/** What the driver measures. Energy isn't asked for here. */
+/** The metrics of what the driver measures. Energy isn't asked for here. */
 const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> = {
   utilizationPercent: [
     'gpu_owner_gpu_utilization_ratio',

@@ -32,7 +32,7 @@ interface Opening {
 
 /** A kind of queue. Another one needs a line in `ENGINES`, and nothing else outside of its directory. */
 interface Engine {
-  /** What its URLs begin with. */
+  /** Matches its URLs by their beginning. */
   scheme: RegExp;
   /** Its URLs, for help and errors. */
   examples: readonly string[];
