@@ -36,17 +36,20 @@ export class JobOutput {
   /** Reads what is new. @param onDropped so many bytes were cut out by the keeper, as the output became too large */
   read(onBytes: (bytes: Buffer) => void, onDropped: (bytes: number) => void): void {
     const chunk = Buffer.alloc(CHUNK);
+    const { size, blocks } = fstatSync(this.#file);
+    const mayHaveHoles = blocks * 512 < size;
     // Somebody may have emptied the file.
-    if (fstatSync(this.#file).size < this.#at) this.#at = 0;
+    if (size < this.#at) this.#at = 0;
     let dropped = 0;
-    for (;;) {
+    // Not further than it goes now: it may grow as fast as it is read.
+    while (this.#at < size) {
       // Whole chunks were cut out of the middle.
       const start = this.#at - (this.#at % CHUNK);
       const length = readSync(this.#file, chunk, 0, CHUNK, start);
       const bytes = chunk.subarray(this.#at - start, length);
-      if (bytes.length === 0) return;
+      if (bytes.length === 0) break;
       this.#at += bytes.length;
-      if (length === CHUNK && isEmpty(chunk)) {
+      if (mayHaveHoles && length === CHUNK && isEmpty(chunk)) {
         dropped += bytes.length;
         continue;
       }
@@ -54,6 +57,7 @@ export class JobOutput {
       dropped = 0;
       onBytes(bytes);
     }
+    if (dropped > 0) onDropped(dropped);
   }
 
   close(): void {
@@ -135,8 +139,9 @@ function lastLines(file: number, size: number): string[] {
   const bytes = Buffer.alloc(size - begin);
   const length = readSync(file, bytes, 0, bytes.length, begin);
   const lines = bytes.toString('utf8', 0, length).split('\n');
-  if (begin > 0) lines.shift();
+  // It may have begun before, but a whole line of that length is better than none.
+  if (begin > 0 && lines.length > 1) lines.shift();
   if (lines.at(-1) === '') lines.pop();
   // A line that a program has drawn anew looks as it was drawn last.
-  return lines.map((line) => line.replace(/\r+$/, '').replace(/^.*\r/, '').replaceAll('\t', '    '));
+  return lines.map((line) => line.replace(/\r+$/, '').replace(/^.*\r/s, '').replaceAll('\t', '    '));
 }

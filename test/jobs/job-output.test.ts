@@ -1,0 +1,67 @@
+// What `logs` and `top` read of a job's output, by files that jobs can leave.
+import { appendFileSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { JobOutput, JobOutputTail } from '../../lib/jobs/index.ts';
+
+const KIB = 1024;
+
+let directory: string;
+let path: string;
+beforeEach(() => {
+  directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+  path = join(directory, 'output');
+});
+afterEach(() => rmSync(directory, { recursive: true }));
+
+/** Reads once. @param onBytes is told of each part */
+function read(onBytes = () => {}): { text: string; dropped: number[] } {
+  const output = new JobOutput(path, 1);
+  const parts: Buffer[] = [];
+  const dropped: number[] = [];
+  output.read(
+    (bytes) => {
+      parts.push(Buffer.from(bytes));
+      onBytes();
+    },
+    (count) => dropped.push(count),
+  );
+  output.close();
+  return { text: Buffer.concat(parts).toString(), dropped };
+}
+
+describe('the output', () => {
+  test('of a job that writes as fast as it is read ends where it went at first', () => {
+    writeFileSync(path, 'x'.repeat(10));
+    const { text } = read(() => appendFileSync(path, 'more'.repeat(KIB)));
+    expect(text).toBe('x'.repeat(10));
+  });
+
+  test('may have blocks of NUL bytes that the job has written', () => {
+    const written = `start${'\0'.repeat(300 * KIB)}end`;
+    writeFileSync(path, written);
+    const { text, dropped } = read();
+    expect({ isSame: text === written, dropped }).toEqual({ isSame: true, dropped: [] });
+  });
+
+  test('has a gap where the keeper has cut it, also at the end', ({ skip }) => {
+    writeFileSync(path, 'x'.repeat(64 * KIB));
+    truncateSync(path, 192 * KIB);
+    if (statSync(path).blocks * 512 === 192 * KIB) skip('the file system makes no holes');
+    const { text, dropped } = read();
+    expect({ length: text.length, dropped }).toEqual({ length: 64 * KIB, dropped: [128 * KIB] });
+  });
+});
+
+describe('the end of the output', () => {
+  test('shows a line that is drawn again and again as it was drawn last', () => {
+    writeFileSync(path, 'begun\n\repoch 1/3\repoch 2/3\repoch 3/3');
+    expect(new JobOutputTail(path).lines).toEqual(['begun', 'epoch 3/3']);
+  });
+
+  test('is not empty where a line is longer than what is read', () => {
+    writeFileSync(path, Array.from({ length: 40_000 }, (_, i) => `\rstep ${i}`).join(''));
+    expect(new JobOutputTail(path).lines).toEqual(['step 39999']);
+  });
+});
