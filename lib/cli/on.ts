@@ -12,6 +12,8 @@ import { isTerminal, print, say, write } from './output.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
+/** The exit code of a command whose output nobody reads any more, as a shell has it. */
+const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
 const MAX_WORDS_LENGTH = 90_000;
 
@@ -25,7 +27,7 @@ export async function runOn(parsed: Parsed): Promise<void> {
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const end = await runOnHost(host, {
       ...{ words, directory, hasTerminal, isQuiet: isAny },
-      onOutput: (bytes) => write(1, bytes),
+      onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
     });
     if (end.state === 'failed') return end;
@@ -107,7 +109,8 @@ function exitCodeOf(codes: readonly string[], isAny: boolean): number {
   // It was answered, too, where nothing is free.
   if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return EXIT_CODES.ERR_GPU_UNAVAILABLE;
   const [code = ''] = codes;
-  if (!isAny && Object.hasOwn(EXIT_CODES, code)) return EXIT_CODES[code as GPUOwnerError['code']];
+  if (codes.every((each) => each === code) && Object.hasOwn(EXIT_CODES, code))
+    return EXIT_CODES[code as GPUOwnerError['code']];
   return code === 'ERR_HOST_DIRECTORY' ? EXIT_CODES.ERR_INVALID_ARGUMENT : EXIT_CODES.ERR_NO_DRIVER;
 }
 

@@ -18,7 +18,8 @@ export function say(text: string): void {
   write(2, `gpu-owner: ${text}\n`);
 }
 
-export function write(descriptor: number, text: string | Uint8Array): void {
+/** @param ifClosed the exit code if its reader has closed standard output */
+export function write(descriptor: number, text: string | Uint8Array, ifClosed = 0): void {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text;
   for (let done = 0; done < bytes.length; ) {
     try {
@@ -27,7 +28,7 @@ export function write(descriptor: number, text: string | Uint8Array): void {
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EAGAIN') continue; // somebody else made it non-blocking
       if (descriptor === 2) return; // nobody can be told, and a command that waits for its GPUs shall run all the same
-      if (code === 'EPIPE') process.exit(0); // the reader has seen enough (head)
+      if (code === 'EPIPE') process.exit(ifClosed); // the reader has seen enough (head)
       say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
       process.exit(EX_IOERR);
     }

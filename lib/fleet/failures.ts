@@ -1,6 +1,7 @@
 // Why a host gave no answer: each cause with what to do.
 import type { Host } from '../config/index.ts';
 import { sanitize, showValue } from '../platform/index.ts';
+import { isMark } from './request.ts';
 import { type SSHResult, sshProgram } from './ssh.ts';
 
 /** Why a host gave no answer. Codes of {@link GPUOwnerError} are the host's own. */
@@ -138,8 +139,9 @@ export function explain({ name }: Host, { exitCode, output, errors }: SSHResult)
   };
 }
 
+/** The last line that says something. */
 export function lastLine(text: string): string {
   const lines = text.slice(-10_000).split('\n');
-  const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '');
+  const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '' && !isMark(each));
   return (line ?? 'it printed nothing').replace(/\.$/, '');
 }

@@ -268,7 +268,7 @@ function interpret(
   if (result.cut === 'time')
     return failed(
       'ERR_HOST_TIMEOUT',
-      `no answer within ${formatDuration(timeoutMs)}. Check that the host is up, or wait longer with --timeout`,
+      `no answer within ${formatDuration(timeoutMs)}. Check that the host is up; commands with --hosts wait longer by --timeout`,
     );
   if (raw === 'missing') {
     const { code, message } = notInstalled(host);
@@ -278,8 +278,11 @@ function interpret(
     const { code, message } = noDirectory(directory ?? '');
     return failed(code, message);
   }
-  if (raw === 'broken')
-    return failed('ERR_HOST_UNREACHABLE', `the connection broke: ${lastLine(result.errors)}. Try again`);
+  if (raw === 'broken') {
+    // A job may have been submitted.
+    const remedy = directory === undefined ? '. Try again' : '';
+    return failed('ERR_HOST_UNREACHABLE', `the connection broke: ${lastLine(result.errors)}${remedy}`);
+  }
   if (raw === null) {
     const { code, message } = explain(host, result);
     return { ...failed(code, message), unasked: result.exitCode === 0 ? result.output : null };

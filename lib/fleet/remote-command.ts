@@ -8,6 +8,7 @@ import { sanitize, shellWords } from '../platform/index.ts';
 import {
   explain,
   type HostFailure,
+  isLostLate,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -15,7 +16,7 @@ import {
   notInstalled,
 } from './failures.ts';
 import { RemoteStart } from './request.ts';
-import { endsWithParent, NO_SSH, release, sshProgram } from './ssh.ts';
+import { endsWithParent, KEEPS_MESSAGES, NO_SSH, release, sshProgram } from './ssh.ts';
 
 /** The end of a command on a host. */
 export type RemoteEnd =
@@ -40,7 +41,7 @@ export interface RemoteCommand {
 }
 
 /** They override settings in the user's configuration. */
-const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none'];
+const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none', KEEPS_MESSAGES];
 /** ssh asks for passwords on a terminal only, and never if hosts are tried. Connections that outlive ssh would keep its commands, too. */
 const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
 
@@ -135,10 +136,11 @@ function judge(
   if (start.missing === 'missing') return failed(notInstalled(host));
   if (start.missing === 'directory') return failed(noDirectory(directory));
   if (exitCode === NO_SSH && early === '' && log === '') return failed(noSSH());
-  if (!start.hasReached) {
-    const [errors, output] = exitCode === 255 ? [log, ''] : [early, start.withheld];
-    return failed(explain(host, { exitCode, output, errors, cut: null }));
-  }
+  const [errors, output] = exitCode === 255 ? [log, ''] : [early, start.withheld];
+  const result = { exitCode, output, errors, cut: null };
+  // After the login, the host goes on with what it was sent: a login shell may take seconds to come to it.
+  const mayHaveReached = start.hasReached || (exitCode === 255 && isLostLate(result));
+  if (!mayHaveReached) return failed(explain(host, result));
   if (exitCode === 255) {
     // sshd there may notice hours later, and what it was to say may be on its way still.
     const check = `The command may be running. Check with \`gpu-owner status --hosts ${host.name}\``;

@@ -17,6 +17,11 @@ function newMark(): string {
   return `gpu-owner-${randomBytes(16).toString('hex')}`;
 }
 
+/** Whether a line is a mark, and not for people. */
+export function isMark(line: string): boolean {
+  return /^gpu-owner-[0-9a-f]{32} /.test(line);
+}
+
 /** A script as a command line for any login shell: what it reads means the same to sh, csh and fish. */
 function encode(script: readonly string[]): string {
   const encoded = Buffer.from(script.join('\n')).toString('base64');

@@ -13,15 +13,21 @@ const TAIL_LENGTH = 200;
  */
 const LAST_TIMEOUT_MS = 500;
 
+/** Some users see errors alone. Only its other messages tell a connection that broke from one that was never there. */
+export const KEEPS_MESSAGES = 'LogLevel=INFO';
 /** They override settings for interactive sessions in the user's configuration. */
 const OPTIONS = [
   '-T',
   '-n',
   '-a',
   '-x',
-  ...['BatchMode=yes', 'ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none'].flatMap(
-    (option) => ['-o', option],
-  ),
+  ...[
+    'BatchMode=yes',
+    'ClearAllForwardings=yes',
+    'PermitLocalCommand=no',
+    'RemoteCommand=none',
+    KEEPS_MESSAGES,
+  ].flatMap((option) => ['-o', option]),
 ];
 
 /** The exit code where there is none. */

@@ -1,5 +1,5 @@
 // `run --on` and `submit --on`: commands on other machines over a real ssh, each with simulated GPUs of its own.
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -65,10 +65,22 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     expect({ code, stdout }).toEqual({ code: 255, stdout: 'out\n' });
   });
 
+  test('where nobody reads its output any more, the exit code is not 0', async () => {
+    const words = [launcher, 'run', '--on', 'a', '--', 'yes'];
+    const script = 'trap "" PIPE; { "$@"; echo "$?" >&2; } | head -n 1';
+    const { stdout, stderr } = await hosts.viewer.run(['sh', '-c', script, 'sh', ...words], {
+      env,
+      cwd: place,
+    });
+    expect({ stdout, stderr }).toEqual({ stdout: 'y\n', stderr: expect.stringMatching(/^141$/m) });
+    await free(a);
+  });
+
   test('errors name the cause, and end as a run on this machine would', async () => {
     const wrong: [string[], number, RegExp][] = [
       [['--on', 'down'], 69, /^gpu-owner: down: connection refused/],
       [['--on', 'a', '-n', '5'], 64, /5 GPUs/],
+      [['--on', 'a,b', '-n', '9'], 64, /^gpu-owner: [ab]: .*\ngpu-owner: [ab]: /],
       [['--on=-oProxyCommand=x'], 64, /not a valid host/],
       [['--on', 'any'], 64, /no host is configured/],
       [['--on', 'a,b', '--wait=5s'], 64, /does not wait/],
@@ -333,16 +345,22 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     },
   );
 
-  test('a command that may have started before the connection was lost is not started anywhere else', async () => {
+  test.each([
+    ['when it had begun there', 'reached'],
+    ['when nothing had come back', ''],
+  ])('a command that may run on a host that was lost %s is not started anywhere else', async (_, COMES) => {
     // The first one refuses; all the same the end mustn't look as if no GPU were free.
-    hosts.add('full', { program: quicker });
+    const full = `full-${COMES}x`;
+    hosts.add(full, { program: quicker });
+    rmSync(file('started'), { force: true });
     const { code, stdout, stderr } = await run(
-      ['--on', 'full,b,a', '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
+      ['--on', `${full},b,a`, '--', ...says('echo once >>started; sleep 1; echo ended >>started')],
       '',
       {
         ...env,
         GPU_OWNER_SSH: fixture('lost-ssh'),
         SSH: env.GPU_OWNER_SSH,
+        COMES,
         STARTED: file('started'),
         SAID: join(hosts.viewer.directory, 'said'),
       },
@@ -351,7 +369,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       code: 69,
       stdout: '',
       stderr: expect.stringMatching(
-        /^gpu-owner: full: .*\ngpu-owner: b: the connection broke: Timeout.*The command may be running.*--hosts b`\n$/,
+        /^gpu-owner: full-\w+: .*\ngpu-owner: b: the connection broke: Timeout.*The command may be running.*--hosts b`\n$/,
       ),
     });
     await until(() => readFileSync(file('started'), 'utf8').endsWith('ended\n'));
