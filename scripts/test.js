@@ -80,8 +80,6 @@ const quickChecks = [
 const slowChecks = [['native tests, sanitizers', () => runNative(patternsOf(SLICES))]];
 const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['quick', 'slow'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
-// The slow files wait more than the others, for whole processes.
-if (mode === '--rest') selected.push('--maxWorkers=4');
 const steps = [
   ...build,
   ...(isFiltered || mode === '--rest' ? [] : quickChecks),
