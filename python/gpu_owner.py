@@ -224,8 +224,8 @@ def _describe_exit(exit_code: int) -> str:
 
 # Besides those of `_criteria`.
 _OPTIONS = (
-    *("placeholder", "visible_devices", "lock_timeout", "wait", "name", "note", "after_ok", "after", "output", "notify", "signal"),
-    *("grace", "timeout"),
+    "placeholder", "visible_devices", "lock_timeout", "wait", "name", "note", "after_ok", "after", "output", "notify", "signal",
+    "grace", "timeout",
 )
 
 

@@ -9,6 +9,8 @@ export interface HostRefusal {
   isCertain: boolean;
 }
 
+type RefusalOfHost = HostRefusal & { host: string };
+
 /**
  * Asks all hosts for free GPUs, and starts a command on the first that has enough of them and gives them.
  * @param criteria options of `gpu-owner find`
@@ -22,8 +24,8 @@ export async function startWhereFree(
   criteria: readonly string[],
   timeoutMs: number,
   start: (host: Host) => Promise<HostRefusal | null>,
-): Promise<(HostRefusal & { host: string })[] | null> {
-  const refusals: (HostRefusal & { host: string })[] = [];
+): Promise<RefusalOfHost[] | null> {
+  const refusals: RefusalOfHost[] = [];
   for await (const { host, error } of answersAsTheyCome(hosts, criteria, timeoutMs)) {
     const refusal =
       error === null

@@ -59,16 +59,8 @@ const PAGES_OF_COMMANDS = [
   ...['simulator', 'selftest', 'metrics', 'top', 'web', 'doctor', 'reference', 'first-steps'],
 ];
 const PAGES_OF_EXPERIMENTS = [
-  ...[
-    'experiments-reference',
-    'sweeps',
-    'manager',
-    'claims',
-    'wait-queue',
-    'simulator',
-    'jobs',
-    'time-limits',
-  ],
+  ...['experiments-reference', 'sweeps', 'manager', 'claims', 'wait-queue', 'simulator', 'jobs'],
+  'time-limits',
 ];
 
 const helps = new Map<string, string>();
