@@ -940,7 +940,7 @@ def claim(
 
     count: how many; all or none.
     wait: True (default) until they are free; a number of seconds, or '10m': for at most that long; False: not at all.
-    min_free_memory, max_used_memory: bytes or '20GiB'; max_used_memory="any": however much is in use.
+    min_free_memory, max_used_memory: '20GiB', or bytes (from 1 MiB on); max_used_memory="any": however much is in use.
     allow_processes: share with programs that run on the GPU without a claim.
     max_power: watts. max_utilization: percent. max_temperature: degrees Celsius.
     devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
@@ -1350,7 +1350,7 @@ def _thresholds(memory_gb: Optional[float], power_w: Optional[float], utilizatio
     thresholds = {}  # type: Dict[str, Any]
     if memory_gb is not None:
         size = _float("memory_free_threshold_gb", memory_gb) * _GIB
-        thresholds["min_free_memory"] = int(size) if math.isfinite(size) else size
+        thresholds["min_free_memory"] = f"{int(size)}B" if math.isfinite(size) else size
     if power_w is not None:
         thresholds["max_power"] = power_w
     if utilization is not None and not _float("utilization_threshold_percent", utilization) >= 100:

@@ -32,10 +32,10 @@ export type Selector =
  * the driver can't tell what a desktop uses, as under WSL 2: no more than 4 GiB, or half of the GPU's memory if that is less.
  */
 export interface Criteria {
-  /** At least so much memory must be free. Bytes or a text such as '20GiB'. Default: no condition. */
+  /** At least so much memory must be free. A text such as '20GiB', or bytes (from 1 MiB on). Default: no condition. */
   minFreeMemory?: number | string | undefined;
   /**
-   * So much memory may be in use beyond what graphics processes use; bytes or a text. Default: see above (with
+   * So much memory may be in use beyond what graphics processes use; a text, or bytes. Default: see above (with
    * `allowProcesses`: 100 MiB beyond what all visible processes explain). 'any': memory in use doesn't matter; under WSL 2 leases alone decide then.
    */
   maxUsedMemory?: number | string | undefined;

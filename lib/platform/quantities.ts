@@ -35,7 +35,7 @@ const DURATION_UNITS: Record<string, number> = {
   d: DAY,
 };
 
-const SIZE_EXAMPLES = "'20GiB', '1.5 GB', '512MiB' or a number of bytes";
+const SIZE_EXAMPLES = "'20GiB', '1.5 GB', '512MiB' or a number of bytes from 1 MiB on";
 const DURATION_TEXTS = "'30s', '10m', '2h' or '1h30m'";
 const DURATION_EXAMPLES = "'30s', '10m', '2h', '1h30m' or a number of milliseconds";
 
@@ -50,12 +50,20 @@ function invalid(option: string, value: unknown, what: string, examples: string)
   );
 }
 
+/** A smaller number without a unit was meant as GiB or MiB: no size that users set is so few bytes. */
+const MIN_BARE_SIZE = KIBI ** 2;
+
 /**
- * Bytes from a number of bytes or a text such as '20GiB' (1024³), '1.5 GB' (1000³), '100MiB', '512'.
+ * Bytes from a number of bytes or a text such as '20GiB' (1024³), '1.5 GB' (1000³), '100MiB', '21474836480'.
  * Capitals don't matter. @param option names the value in errors.
- * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT unless it is a whole number of bytes, 0 or more.
+ * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT unless it is a whole number of bytes, 0 or more, and has a unit if it is small.
  */
 export function parseSize(value: unknown, option = 'size'): number {
+  const bare = typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) ? Number(value) : value;
+  if (typeof bare === 'number' && bare > 0 && bare < MIN_BARE_SIZE) {
+    const examples = bare < 256 ? `'${bare}GiB' or '${bare}MiB'` : `'${bare}MiB'`;
+    throw invalid(option, value, 'a size without its unit', examples);
+  }
   const bytes = typeof value === 'string' ? sizeOfText(value) : value;
   if (typeof bytes !== 'number' || !Number.isSafeInteger(bytes) || bytes < 0) {
     throw invalid(option, value, 'a size', SIZE_EXAMPLES);
@@ -79,7 +87,8 @@ function sizeOfText(text: string): number {
  */
 export function parseDuration(value: unknown, option = 'duration'): number {
   if (typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) && Number(value) !== 0) {
-    const examples = `'${value.trim().slice(0, 20)}s' or '${value.trim().slice(0, 20)}ms'`;
+    const amount = value.trim().slice(0, 20);
+    const examples = `'${amount}h', '${amount}m' or '${amount}s'`;
     throw invalid(option, value, 'a duration without its unit', examples);
   }
   const milliseconds = typeof value === 'string' ? durationOfText(value) : value;

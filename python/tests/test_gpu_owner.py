@@ -916,7 +916,7 @@ class Parameters(OnMachine):
             """
             for mistake in (
                 dict(count=0), dict(count=4), dict(count=True), dict(count="2"), dict(count=1.5), dict(wait=-1), dict(wait=float("nan")), dict(wait="soon"),
-                dict(wait=[]), dict(min_free_memory="20 bananas"), dict(max_power="much"), dict(devices=[]), dict(devices=9), dict(devices=1.5),
+                dict(wait=[]), dict(min_free_memory="20 bananas"), dict(min_free_memory=20), dict(max_used_memory="20"), dict(max_power="much"), dict(devices=[]), dict(devices=9), dict(devices=1.5),
                 dict(placeholder="no"), dict(visible_devices="name"), dict(lock_dir="here"), dict(exclude=["-x"]),
             ):
                 try:

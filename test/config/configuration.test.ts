@@ -161,6 +161,8 @@ describe('in a configuration file', () => {
     ['__proto__: 1', ":1: there is no key '__proto__'"],
     ['constructor: 1', ":1: there is no key 'constructor'"],
     ['maxPower: 80\nminFreeMemory: lots', ":2: minFreeMemory: 'lots' is not a size"],
+    ['minFreeMemory: 4', ":1: minFreeMemory: 4 is not a size without its unit; use '4GiB' or '4MiB'"],
+    ['jobLogSize: 100', ":1: jobLogSize: 100 is not a size without its unit; use '100GiB' or '100MiB'"],
     ['minFreeMemory:\n  - 1', ':2: minFreeMemory: a list is not a size'],
     ['minFreeMemory: .nan', ':1: minFreeMemory: NaN is not a size'],
     ['maxPower: .inf', ':1: maxPower: Infinity is not'],

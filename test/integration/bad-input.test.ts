@@ -83,7 +83,7 @@ describe('the command', () => {
     [['--exclude-names', 'Simulated'], 64, /excluded by --exclude-names \(Simulated\)/],
     // Thresholds
     ...['--min-free-memory', '--max-used-memory'].flatMap((option) =>
-      ['abc', '', '-1', '1.5', '1e9', '20 GiBs', 'NaN', LONG, ODD].map(
+      ['abc', '', '-1', '1.5B', '1e9', '20 GiBs', 'NaN', LONG, ODD].map(
         (value): [string[], number, RegExp] => [
           ['find', option, value],
           64,
@@ -104,14 +104,19 @@ describe('the command', () => {
     ),
     [['--max-utilization', '101'], 64, /'101' is not a percentage from 0 to 100/],
     [['--min-free-memory', '999TiB', '--no-wait'], 75, /has only 79\.5 GiB|has only 80 GiB of memory in all/],
+    [
+      ['--max-used-memory', '500'],
+      64,
+      /--max-used-memory: '500' is not a size without its unit; use '500MiB'/,
+    ],
     // Durations
     [['--wait=abc'], 64, /--wait: 'abc' is not a duration; use '30s'/],
     [['--wait='], 64, /--wait: '' is not a duration/],
-    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5s' or '5ms'/],
+    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5h', '5m' or '5s'/],
     [['--wait=-5s'], 64, /--wait: '-5s' is not a duration/],
     // Time limits
     [['--for', 'soon'], 64, /--for: 'soon' is not a duration; use '30s'/],
-    [['--for=4'], 64, /--for: '4' is not a duration without its unit; use '4s' or '4ms'/],
+    [['--for=4'], 64, /--for: '4' is not a duration without its unit; use '4h', '4m' or '4s'/],
     [['--for', '0'], 64, /--for: '0' leaves no time; use '90s'/],
     [['--for', LONG], 64, /--for: 'x{59}…' is not a duration/],
     [['--for', ODD], 64, /--for: 'red' is not a duration/],
@@ -414,6 +419,11 @@ describe('the library', () => {
       "new GPUOwner({ minFreeMemory: '81GiB' })",
       'ERR_GPU_UNAVAILABLE',
       /GPU 0: has only .* of memory in all/,
+    ],
+    [
+      'new GPUOwner({ minFreeMemory: 4 })',
+      INVALID,
+      /^minFreeMemory: 4 is not a size without its unit; use '4GiB'/,
     ],
     ['GPUOwner.acquire(0)', INVALID, /^count: 0/],
     ['GPUOwner.acquire(5)', INVALID, /^5 GPUs asked for, but this machine has 4/],

@@ -61,9 +61,10 @@ function refusal(run: () => unknown): GPUOwnerError {
 describe('parseSize', () => {
   it.each([
     [0, 0],
-    [512, 512],
-    ['512', 512],
+    [2 ** 20, 1048576],
+    ['1048576', 1048576],
     ['0', 0],
+    ['512B', 512],
     ['100 B', 100],
     ['1KiB', 1024],
     ['100MiB', 100 * 1024 ** 2],
@@ -82,8 +83,7 @@ describe('parseSize', () => {
 
   it.each([
     ...NO_NUMBERS,
-    1.5,
-    '1.5',
+    2 ** 21 + 0.5,
     '1.5B',
     '20 GiBs',
     '20Gbit',
@@ -94,6 +94,19 @@ describe('parseSize', () => {
     '5%',
   ])('refuses %o', (value) => {
     expect(refusal(() => parseSize(value, 'minFreeMemory')).message).toMatch(/^minFreeMemory: .*'20GiB'/);
+  });
+
+  it.each([
+    [20, "'20GiB' or '20MiB'"],
+    ['20', "'20GiB' or '20MiB'"],
+    [' 2.5 ', "'2.5GiB' or '2.5MiB'"],
+    ['500', "'500MiB'"],
+    [0.5, "'0.5GiB' or '0.5MiB'"],
+    [2 ** 20 - 1, "'1048575MiB'"],
+  ])('refuses %j, which was not meant as bytes', (value, remedy) => {
+    const { message } = refusal(() => parseSize(value, '--min-free-memory'));
+    expect(message).toMatch(/^--min-free-memory: .* is not a size without its unit; use /);
+    expect(message.split('; use ')[1]).toBe(remedy);
   });
 
   it('gives bytes back for every size it writes', () => {
@@ -139,7 +152,7 @@ describe('parseDuration', () => {
 
   it('asks for the unit where one is missing', () => {
     expect(refusal(() => parseDuration('30', '--wait')).message).toBe(
-      "--wait: '30' is not a duration without its unit; use '30s' or '30ms'",
+      "--wait: '30' is not a duration without its unit; use '30h', '30m' or '30s'",
     );
   });
 
