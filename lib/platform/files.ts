@@ -1,6 +1,6 @@
 // Files: small ones of the system, their status, their text, and where they lie. The addon asks where it is there: its first call takes
 // microseconds (native/bindings/system.cc).
-import { lstatSync, readFileSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
+import { lstatSync, readFileSync, readlinkSync, readSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { errno, native, nativeOrNull } from '../native.ts';
 
 /** The text of a small file of the system; null where it can't be read. */
@@ -156,9 +156,18 @@ const NETWORK_FILE_SYSTEMS: Record<number, string> = {
   0x01161970: 'GFS2',
 };
 
+/** One number for all file systems in user space: sshfs, GlusterFS, JuiceFS and ceph-fuse as well as those on local disks. */
+const FUSE = 0x65735546;
+
+/** Those whose files no other machine has, as mountinfo names them. A view of other directories (bindfs, gocryptfs) may show a network. */
+const LOCAL_FUSE = ['fuseblk', 'fuse.ext4', 'fuse.fuse-overlayfs', 'fuse.mergerfs'];
+
 /** Names the network file system that a path is on, where locks don't mean what they mean on a disk; undefined: it is on none. */
 export function networkFileSystem(path: string): string | undefined {
-  return NETWORK_FILE_SYSTEMS[native().fileSystemType(path)];
+  const number = native().fileSystemType(path);
+  if (number !== FUSE) return NETWORK_FILE_SYSTEMS[number];
+  const type = mountOf(realpathSync(path), readMounts())?.type ?? 'fuse';
+  return LOCAL_FUSE.includes(type) ? undefined : type;
 }
 
 /** As `join(directory, name)` for names without dots: a claim makes dozens of paths, and `join` takes ten times as long. */

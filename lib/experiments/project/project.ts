@@ -86,7 +86,7 @@ function locate(
     throw unusable(
       path,
       `has its queue on ${pointer.host} (in ${pointer.path}), because it is on a network file system (${system}) and this is ${host}`,
-      `Work on ${pointer.host}; or, if no process uses it there, remove ${join(inside, POINTER)} to start with a new queue here.`,
+      `Work on ${pointer.host}; or, if no process uses it there, remove ${join(inside, POINTER)} to start with a new queue here. ${SHARED_QUEUE}`,
     );
   }
   const state = pointer?.path ?? stateElsewhere(path);
@@ -95,7 +95,7 @@ function locate(
     throw unusable(
       path,
       `is on a network file system (${system}), and so is ${state} (${home}): a queue needs a local disk`,
-      'Name one: XDG_STATE_HOME=/a/local/directory, or --queue sqlite:/a/local/path.',
+      `Name one: XDG_STATE_HOME=/a/local/directory, or --queue sqlite:/a/local/path. ${SHARED_QUEUE}`,
     );
   }
   const exists = pointer !== null && checkState(state, path);
@@ -273,6 +273,7 @@ function write(path: string, text: string): void {
   }
 }
 
+const SHARED_QUEUE = 'Several hosts can share a queue on Redis: --queue redis://HOST.';
 const ELSEWHERE = 'Or put the queue elsewhere: --queue sqlite:/a/path, the same for all its workers.';
 
 function unusable(project: string, problem: string, remedy: string): GPUOwnerError {

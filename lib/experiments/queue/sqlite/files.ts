@@ -39,7 +39,7 @@ function checkDisk(there: string, path: string): void {
   throw unusable(
     path,
     `is on a network file system (${network}), whose locks aren't reliable`,
-    'Name a file on a local disk: --queue sqlite:PATH.',
+    'Name a file on a local disk: --queue sqlite:PATH. Several hosts can share a queue on Redis: --queue redis://HOST.',
   );
 }
 
