@@ -4,6 +4,7 @@ import {
   checkJobOptions,
   claimForJob,
   claimUntilInputCloses,
+  commandProblem,
   continueWait,
   parseTimeLimit,
   type TimeLimit,
@@ -24,7 +25,7 @@ import { setConflictExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { ABOUT } from './job-options.ts';
 import { isLostDuration, type OptionTable, type Parsed, usage } from './options.ts';
-import { print } from './output.ts';
+import { print, say } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
 /** A request for `run` or `submit`, checked. */
@@ -65,6 +66,11 @@ async function run(parsed: Parsed): Promise<void> {
   const overSSH = values['over-ssh'];
   if (overSSH !== undefined) native().processHangUpWithParent();
   refuseThrowAway();
+  const problem = commandProblem(command);
+  if (problem !== null) {
+    say(problem.message);
+    process.exit(problem.exitCode);
+  }
   const wait = waitLimits(values, true);
   const claiming = values['until-input-closes']
     ? claimUntilInputCloses(settings, wait)

@@ -1,5 +1,6 @@
 export {
   cancelTasks,
+  checkPrograms,
   countWorkers,
   describeStops,
   type ExperimentLocation,

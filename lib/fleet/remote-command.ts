@@ -48,8 +48,12 @@ const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
 /** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
 const endsWithParentRemoving = (directory: string) =>
   endsWithParent(`{ kill -s HUP "$$"; rm -rf -- ${shellWords([directory])}; }`);
-/** The exit code of gpu-owner where not enough GPUs are free. */
-const REFUSED = 75;
+/** Exit codes of a gpu-owner that has got no GPUs: not enough are free, or there is no such command. */
+const CODES: Record<number, string> = {
+  75: 'ERR_GPU_UNAVAILABLE',
+  126: 'ERR_INVALID_ARGUMENT',
+  127: 'ERR_INVALID_ARGUMENT',
+};
 const MAX_LOG_LENGTH = 100_000;
 /** Messages of OpenSSH (packet.c, clientloop.c). */
 const LOST = /closed by remote|Connection reset|client_loop|Broken pipe|Timeout, server|timed out/i;
@@ -152,7 +156,7 @@ function judge(
   const ours = said.split(/\r?\n/).findLast((line) => line.startsWith('gpu-owner: '));
   const message = ours?.slice('gpu-owner: '.length).replace(/:$/, '') ?? lastLine(said);
   return failed({
-    code: exitCode === REFUSED ? 'ERR_GPU_UNAVAILABLE' : 'ERR_HOST_ANSWER',
+    code: CODES[exitCode] ?? 'ERR_HOST_ANSWER',
     message: sanitize(message, MAX_MESSAGE_LENGTH),
   });
 }

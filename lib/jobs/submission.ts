@@ -22,6 +22,7 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
+import { checkCommand } from './command-check.ts';
 import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
 import { exitCodeOf, resolveJob, stateOf, unknownJob } from './job-state.ts';
 import {
@@ -366,31 +367,6 @@ function whyNeverOk(store: JobStore, id: number): string | null {
 function refuseInsideJob(): never {
   throw invalid(
     'this shell belongs to a job (`gpu-owner run`), whose GPUs stay claimed until everything that was started in it has ended: submit from another shell.',
-  );
-}
-
-/** As a shell finds it. @throws ERR_INVALID_ARGUMENT */
-function checkCommand([program = '']: readonly string[]): void {
-  const paths = program.includes('/')
-    ? [program]
-    : (process.env.PATH || '/usr/local/bin:/usr/bin:/bin')
-        .split(':')
-        .map((each) => join(each || '.', program));
-  let found: string | null = null;
-  for (const path of paths) {
-    try {
-      if (!statSync(path).isFile()) continue;
-      found ??= path;
-      accessSync(path, constants.X_OK);
-      return;
-    } catch {
-      // Perhaps in the next directory
-    }
-  }
-  throw invalid(
-    found === null
-      ? `${showValue(program)} is not a command: there is no such program${program.includes('/') ? '' : ' in PATH'}`
-      : `${showValue(found)} is not executable: chmod +x it, or give the program that runs it`,
   );
 }
 

@@ -83,9 +83,12 @@ describe('the exit code of run', () => {
     const folder = join(machine.directory, 'folder');
     mkdirSync(folder);
     for (const [words, code, message] of [
-      [['pyhton'], 127, /cannot run 'pyhton': not found/],
+      [['pyhton'], 127, /cannot run 'pyhton': not found in PATH; did you mean 'python3?'\?/],
       [['/nonexistent/python'], 127, /not found/],
       [[''], 127, /cannot run '': not found/],
+      [['cd', '/'], 127, /only a shell understands it; write: bash -c 'cd \/'/],
+      [['sh -c true'], 127, /because of the quotes; write: sh -c true/],
+      [['LR=1', 'sh'], 127, /write: env LR=1 sh/],
       [[file], 126, /not executable \(permission denied\)/],
       [[folder], 126, /is a directory/],
       [[`${file}/x`], 127, /not found/],
@@ -94,6 +97,12 @@ describe('the exit code of run', () => {
       expect([words, result.code]).toEqual([words, code]);
       expect(result.stderr).toMatch(message);
     }
+    // Also where nothing is free: a command that doesn't exist needn't wait for GPUs.
+    const holder = machine.startCommand(['hold', '-n', '2']);
+    await output(holder, /visibleDevices/);
+    expect(await machine.runCommand(['run', '--', 'pyhton'])).toMatchObject({ code: 127 });
+    holder.stdin?.end();
+    await finished(holder, 'exit');
     await expect.poll(() => machine.states()).toEqual(FREE);
     expect(machine.processes(0)).toEqual([]);
   });

@@ -40,6 +40,13 @@ test('exp manager goes on without a command after exp run has given one', async 
   expect(manager.stdout).toMatch(/Marked 2 tasks as already completed/);
 });
 
+test('a program that does not exist is refused before anything is queued, and the corrected command runs', async () => {
+  const { code, stdout, stderr } = await run('--', 'pyhton', '{width}');
+  expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+  expect(stderr).toMatch(/cannot run 'pyhton': not found in PATH/);
+  expect((await run('--', 'true', '{width}')).code).toBe(0);
+});
+
 test('two commands for one task are refused', async () => {
   expect((await run('--', 'true')).code).toBe(0);
   const { code, stderr } = await run('--', 'false');

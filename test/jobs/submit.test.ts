@@ -79,8 +79,12 @@ test('a job has arguments, environment, directory, umask, limits and descriptors
 describe('submit refuses at once', () => {
   test.each<[string, string[], RegExp]>([
     ['no command', ['-n1'], /a command is missing/],
-    ['a command that does not exist', ['no-such-program'], /'no-such-program' is not a command/],
-    ['a file that is not executable', ['./plain'], /plain' is not executable: chmod \+x/],
+    ['a command that does not exist', ['no-such-program'], /cannot run 'no-such-program': not found in PATH/],
+    [
+      'a file that is not executable',
+      ['./plain'],
+      /plain': not executable \(permission denied\); make it so \(chmod \+x\)/,
+    ],
     ['more GPUs than there are', ['-n3', 'true'], /3/],
     ['a device that does not exist', ['--devices', '7', 'true'], /7/],
     ['a number as a name', ['--name', '12', 'true'], /would be taken for a job's number/],

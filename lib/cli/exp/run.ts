@@ -1,5 +1,11 @@
 import { checkPossible, type Settings } from '../../claims/index.ts';
-import { openSweepIfAny, type Reporter, RunController, withExperiment } from '../../experiments/index.ts';
+import {
+  checkPrograms,
+  openSweepIfAny,
+  type Reporter,
+  RunController,
+  withExperiment,
+} from '../../experiments/index.ts';
 import { becomeKeeperWithoutGPUs, JobProcess, SweepProgress, submitJob } from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
@@ -32,6 +38,7 @@ async function run(parsed: Parsed): Promise<void> {
   const workers = await workerSettings(values, null);
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
+  if (sweep !== null) checkPrograms(sweep, location.directory);
   if (values.detach && background === null) return detach(parsed, workers.settings);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {

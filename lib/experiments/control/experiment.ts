@@ -1,6 +1,6 @@
 import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
-import { INHERITED, parseInherited } from '../../jobs/index.ts';
+import { commandProblem, INHERITED, parseInherited } from '../../jobs/index.ts';
 import { type Endpoint, sanitize, showValue } from '../../platform/index.ts';
 import { type Eta, type Manager, type Progress, readFailures } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
@@ -90,6 +90,25 @@ export function joinExperiment(
       signals.close();
     }
   });
+}
+
+/**
+ * Refuses a sweep that can start none of its commands: nothing of it is in the queue then, where a corrected command would be another.
+ * @throws ERR_INVALID_ARGUMENT
+ */
+export function checkPrograms(sweep: Sweep, directory: string): void {
+  const missing = new Map<string, string>();
+  for (const { command } of sweep.tasks()) {
+    if ('shell' in command) return;
+    const [program] = command.words;
+    if (program === undefined) return;
+    if (missing.has(program)) continue;
+    const problem = commandProblem(command.words, directory);
+    if (problem === null) return;
+    missing.set(program, problem.message);
+  }
+  const [message] = missing.values();
+  if (message !== undefined) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
 /** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */

@@ -1,5 +1,6 @@
 export {
   cancelTasks,
+  checkPrograms,
   type ExperimentLocation,
   joinExperiment,
   RETRIED_STATES,

@@ -1,0 +1,116 @@
+// Whether a command can be started at all: asked before anything waits for GPUs, as a shell would find out.
+import { accessSync, constants, readdirSync, statSync } from 'node:fs';
+import { extname, resolve } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import { closest, sanitize, shellWords, showValue } from '../platform/index.ts';
+
+/** Why a command can't be started, and what to write in place of it. */
+export interface CommandProblem {
+  /** That of a shell. */
+  exitCode: 126 | 127;
+  message: string;
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+export function checkCommand(command: readonly string[]): void {
+  const problem = commandProblem(command);
+  if (problem !== null) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', problem.message);
+}
+
+/** @param directory where it would run @returns null: nothing is known to be wrong */
+export function commandProblem(command: readonly string[], directory = '.'): CommandProblem | null {
+  const [program = ''] = command;
+  const isPath = program.includes('/');
+  const paths = isPath
+    ? [resolve(directory, program)]
+    : searchPath().map((each) => resolve(directory, each, program));
+  const found = program === '' ? [] : paths.filter(isFile);
+  if (found.some(isExecutable)) return null;
+  const problem = (exitCode: 126 | 127, why: string): CommandProblem => ({
+    exitCode,
+    message: `cannot run ${showValue(program)}: ${why}`,
+  });
+  const [file] = found;
+  if (file !== undefined) {
+    const interpreter = INTERPRETERS[extname(file)];
+    const remedy = interpreter === undefined ? '' : `, or write: ${line([interpreter, ...command])}`;
+    return problem(126, `not executable (permission denied); make it so (chmod +x)${remedy}`);
+  }
+  if (isPath && isDirectory(paths[0] as string)) return problem(126, 'it is a directory');
+  const remedy = remedyFor(command, directory);
+  return problem(127, `not found${isPath ? '' : ' in PATH'}${remedy === null ? '' : `; ${remedy}`}`);
+}
+
+const INTERPRETERS: Record<string, string> = {
+  '.py': 'python3',
+  '.sh': 'bash',
+  '.R': 'Rscript',
+  '.jl': 'julia',
+};
+
+const BUILTINS = new Set(
+  '. [[ alias case cd declare eval exec export for function if let set shopt source time ulimit umask unset until while'.split(
+    ' ',
+  ),
+);
+
+function remedyFor(command: readonly string[], directory: string): string | null {
+  const [program = '', ...rest] = command;
+  const [first = '', ...words] = program.trim().split(/\s+/);
+  if (/^\w+=/.test(program)) return `set variables before gpu-owner, or write: ${line(['env', ...command])}`;
+  if (BUILTINS.has(first) || (words.length > 0 && /[|&;<>$`]/.test(program))) {
+    const script = words.length > 0 ? program : command.join(' ');
+    return `only a shell understands it; write: ${line(['bash', '-c', script])}`;
+  }
+  if (words.length > 0 && commandProblem([first], directory) === null)
+    return `it is one word because of the quotes; write: ${sanitize([program, ...rest].join(' '), 200)}`;
+  if (program === '' || program.includes('/')) return null;
+  if (isFile(resolve(directory, program))) {
+    const interpreter = INTERPRETERS[extname(program)];
+    return `write: ${line(interpreter === undefined ? [`./${program}`, ...rest] : [interpreter, ...command])}`;
+  }
+  const meant = closest(program, searchPath().flatMap(namesIn));
+  return meant === null ? null : `did you mean ${showValue(meant)}?`;
+}
+
+/** A command line to copy. */
+function line(words: readonly string[]): string {
+  return sanitize(shellWords(words), 200);
+}
+
+function searchPath(): string[] {
+  return (process.env.PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
+}
+
+function namesIn(directory: string): string[] {
+  try {
+    return readdirSync(directory);
+  } catch {
+    return [];
+  }
+}
+
+function isFile(path: string): boolean {
+  return stat(path)?.isFile() ?? false;
+}
+
+function isDirectory(path: string): boolean {
+  return stat(path)?.isDirectory() ?? false;
+}
+
+function stat(path: string) {
+  try {
+    return statSync(path);
+  } catch {
+    return null;
+  }
+}
+
+function isExecutable(path: string): boolean {
+  try {
+    accessSync(path, constants.X_OK);
+    return true;
+  } catch {
+    return false;
+  }
+}
