@@ -376,7 +376,7 @@ const BATCH = 500;
  * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.
  * @throws the sweep's error about its missing command
  */
-async function refuseCommandless(sweep: Sweep, queue: Pick<Queue, 'lookUp'>, project: string): Promise<void> {
+async function refuseCommandless(sweep: Sweep, queue: Queue, project: string): Promise<void> {
   const { commandless } = sweep;
   if (commandless === null) return;
   let recorded: ReadonlyMap<string, string> | null = null;

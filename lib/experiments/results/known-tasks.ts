@@ -2,7 +2,6 @@ import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
 import type { Completion, Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
-import { withDestination } from './cell-value.ts';
 import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
 import { Problems, Table, type Tasks } from './table.ts';
 import type { PendingRow } from './table-writer.ts';
@@ -101,7 +100,7 @@ export class KnownTasks implements Tasks {
     if (common === null || destinations.length === known) return;
     this.destinationCounts[number] = destinations.length;
     for (const destination of destinations.slice(known))
-      common.index.add(number, withDestination(parameters, destination), name);
+      common.index.add(number, parameters, name, destination);
     common.forget();
   }
 

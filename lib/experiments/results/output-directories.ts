@@ -20,7 +20,7 @@ const BATCH = 500;
  */
 export async function refuseUnusable(
   sweep: Sweep,
-  queue: Pick<Queue, 'lookUp'>,
+  queue: Pick<Queue, 'lookUp' | 'tasks' | 'completions'>,
   project: string,
 ): Promise<void> {
   const directories = new WritableDirectories(project);

@@ -1,10 +1,18 @@
 import { sanitize } from '../../platform/index.ts';
-import { Literal, stringifyValue, type Value, type Values } from '../task/index.ts';
-import { cellText, columnOf, NAME_COLUMN, normalizeCell, normalizeValue } from './cell-value.ts';
+import { type Destination, Literal, stringifyValue, type Value, type Values } from '../task/index.ts';
+import {
+  cellText,
+  columnOf,
+  NAME_COLUMN,
+  normalizeCell,
+  normalizeValue,
+  withDestination,
+} from './cell-value.ts';
 
 /** The task whose result a row is: one, none, or several that can't be told apart. */
 export type Match =
-  | { readonly kind: 'one'; readonly task: number }
+  /** `gaps`: the columns of the task's parameters in which the row is empty; undefined: it says all that the task has, and no more. */
+  | { readonly kind: 'one'; readonly task: number; readonly gaps?: readonly string[] }
   | { readonly kind: 'none' }
   /** `named`: the one of them whose name the row has. `parameters`: equal for rows that say the same of them. */
   | {
@@ -26,12 +34,15 @@ type Tasks = number | number[];
  * Finds the task of a row in a table with certain columns. A row is a task's result if what it says of the task's parameters is
  * so, and if of no other task that can be said. At first, an empty cell must be an absent or empty parameter; if nothing fits
  * then, empty cells say nothing, nor do cells of parameters that only other tasks have. The task's name in the row decides
- * between several that fit, and nothing else: names are given anew with every new queue.
+ * between several that fit, and nothing else: names are given anew with every new queue. Which gaps keep a row from being
+ * evidence is known when all rows have been matched: see `decisiveGaps`.
  */
 export class RowMatcher {
   private readonly index: TaskIndex;
   /** Where parameters are in the rows. */
   private readonly columns: readonly { name: string; at: number }[];
+  /** The columns in which rows without a name have values: others have written these rows. */
+  private readonly filledByOthers: Set<string>;
   private readonly nameAt: number;
   /** With the place of each column among the parameters of the group; -1: it isn't one. */
   private readonly groups: readonly { id: string; group: TaskGroup; places: readonly number[] }[];
@@ -39,9 +50,13 @@ export class RowMatcher {
   private readonly patterns = new Map<string, Map<string, Tasks>>();
   private readonly remembered = new Map<string, string>();
 
-  /** @param header the names of the table's columns */
-  static async make(index: TaskIndex, header: readonly string[]): Promise<RowMatcher> {
-    const matcher = new RowMatcher(index, header);
+  /** @param header the names of the table's columns @param filledByOthers of rows that were matched before; gets more with each row */
+  static async make(
+    index: TaskIndex,
+    header: readonly string[],
+    filledByOthers = new Set<string>(),
+  ): Promise<RowMatcher> {
+    const matcher = new RowMatcher(index, header, filledByOthers);
     let count = 0;
     for (const { group, places } of matcher.groups) {
       for (const { task, normalized } of group.forms()) {
@@ -52,8 +67,9 @@ export class RowMatcher {
     return matcher;
   }
 
-  private constructor(index: TaskIndex, header: readonly string[]) {
+  private constructor(index: TaskIndex, header: readonly string[], filledByOthers: Set<string>) {
     this.index = index;
+    this.filledByOthers = filledByOthers;
     this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
     this.nameAt = header.indexOf(NAME_COLUMN);
     this.groups = [...index.groups].map((group, at) => ({
@@ -70,6 +86,10 @@ export class RowMatcher {
 
   match(cells: readonly string[]): Match {
     const normalized = this.columns.map(({ at }) => this.normalize(cells[at]));
+    if (!this.isNamed(cells)) {
+      for (const [at, text] of normalized.entries())
+        if (text !== '') this.filledByOthers.add(this.columns[at]?.name ?? '');
+    }
     const named = this.index.names.get(cells[this.nameAt]?.trim() ?? '') ?? null;
     const parameters = normalized.join(SEPARATOR);
     const fitting = this.exact.get(parameters) ?? null;
@@ -77,12 +97,38 @@ export class RowMatcher {
     if (normalized.every((text) => text === '')) {
       return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
     }
-    if (fitting === null) return decide(this.loosely(normalized), named, parameters);
+    if (fitting === null) {
+      const match = decide(this.loosely(normalized), named, parameters);
+      return match.kind === 'one' ? { ...match, gaps: this.gapsOf(match.task, normalized) } : match;
+    }
     if (named === null || includes(fitting, named) || !this.agrees(named, normalized))
       return decide(fitting, named, parameters);
     // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
     const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
     return { kind: 'several', tasks, named, parameters };
+  }
+
+  /**
+   * The gaps that keep a row from being evidence for the task that it fits; []: none does. The program ran without a parameter
+   * that it didn't write, although others did. Rows with a name are ours, and have all parameters of their task; what we add to
+   * a table doesn't change what rows of others say.
+   */
+  decisiveGaps({ gaps = [] }: Match & { kind: 'one' }, cells: readonly string[]): readonly string[] {
+    if (this.isNamed(cells)) return gaps;
+    return gaps.filter((column) => this.filledByOthers.has(column));
+  }
+
+  private isNamed(cells: readonly string[]): boolean {
+    return (cells[this.nameAt]?.trim() ?? '') !== '';
+  }
+
+  private gapsOf(task: number, normalized: readonly string[]): string[] {
+    const group = this.index.groupOf(task) as TaskGroup;
+    const [form] = group.formsOf(task);
+    return this.columns.flatMap(({ name }, at) => {
+      const wanted = form?.normalized[group.columns.indexOf(name)] ?? '';
+      return normalized[at] === '' && wanted !== '' && !this.index.labels.has(name) ? [name] : [];
+    });
   }
 
   /** For people: what no task has. */
@@ -200,6 +246,8 @@ export class TaskIndex {
   /** The columns of all parameters, in the order of their first appearance, and the numbers of what tasks have in them. */
   readonly columns = new Map<string, Set<number>>();
   readonly names = new Map<string, number>();
+  /** The columns that say where a row belongs, and are no parameters. */
+  readonly labels = new Set<string>();
   private readonly byParameters = new Map<string, TaskGroup>();
   private readonly texts = new Texts();
   /** Meanings of lists and maps by their text, and of cells. */
@@ -214,7 +262,10 @@ export class TaskIndex {
     return this.byParameters.values();
   }
 
-  add(task: number, parameters: Values, name: string | null): void {
+  /** @param destination in a table for all output directories: rows may say it */
+  add(task: number, own: Values, name: string | null, destination?: Destination): void {
+    const parameters = destination === undefined ? own : withDestination(own, destination);
+    for (const key of Object.keys(parameters)) if (!Object.hasOwn(own, key)) this.labels.add(columnOf(key));
     const keys = Object.keys(parameters).sort();
     const group = this.groupWith(keys, parameters);
     const values = keys.map((key) => parameters[key] ?? null);

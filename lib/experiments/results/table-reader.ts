@@ -1,5 +1,5 @@
 import { Buffer } from 'node:buffer';
-import { sanitize } from '../../platform/index.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 import type { Values } from '../task/index.ts';
 import { NAME_COLUMN } from './cell-value.ts';
 import { BOM, type CSVRow, MalformedCSVError, readRows } from './csv.ts';
@@ -135,6 +135,8 @@ interface Reading {
   owner: number | null;
   /** Whether it is that task's result beyond doubt. */
   certain: boolean;
+  /** It fits with gaps, or with more than the task has: rows without any win over it. */
+  isLoose: boolean;
   /** It fits these tasks, and nothing in it decides between them. Rows with equal `parameters` fit the same. */
   shared: { tasks: readonly number[]; parameters: string } | null;
   /** For people: why it isn't. */
@@ -180,7 +182,7 @@ export class RowReader {
   }
 
   private readingOf(match: Match, cells: readonly string[]): Reading {
-    if (match.kind === 'one') return { owner: match.task, certain: true, shared: null, why: () => '' };
+    if (match.kind === 'one') return this.readingOfOne(match, cells);
     if (match.kind === 'none') {
       return nobodys(
         () => `this row is not the result of a task: ${this.matcher.whyNone(cells)}. It is kept.`,
@@ -194,12 +196,24 @@ export class RowReader {
       const missing = apart.length > 0 ? `: ${apart.join(', ')}` : '';
       return `this row fits several tasks (${names.join(', ')}${more}), so it counts for none of them. Fill in the parameters that differ${missing}.`;
     };
-    return { owner: named, certain: false, shared: named === null ? match : null, why };
+    return { owner: named, certain: false, isLoose: false, shared: named === null ? match : null, why };
+  }
+
+  private readingOfOne(match: Match & { kind: 'one' }, cells: readonly string[]): Reading {
+    const { task, gaps } = match;
+    const isLoose = gaps !== undefined;
+    const decisive = this.matcher.decisiveGaps(match, cells);
+    if (decisive.length === 0) return { owner: task, certain: true, isLoose, shared: null, why: () => '' };
+    const missing = listWords(decisive.map((name) => sanitize(name, 60)));
+    const why = () =>
+      `this row says nothing of ${missing}, as other rows do, so it counts for no task. It is kept. If it is the row of a task of this sweep, fill that in.`;
+    const shared = { tasks: [task], parameters: `${task} without ${missing}` };
+    return { owner: null, certain: false, isLoose, shared, why };
   }
 }
 
 function nobodys(why: () => string): Reading {
-  return { owner: null, certain: false, shared: null, why };
+  return { owner: null, certain: false, isLoose: false, shared: null, why };
 }
 
 /** A row that fits several tasks: they differ only in what it doesn't say, such as the seed. */

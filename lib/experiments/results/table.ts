@@ -53,6 +53,8 @@ export class Table {
   /** The keys of what was told about writing to it. */
   readonly told = new Set<string>();
   private unknownRows: string | null = null;
+  /** As of the last reading: see `RowMatcher`. */
+  private filledByOthers = new Set<string>();
   /** undefined: has to be read. null: there is nothing. */
   fingerprint: Fingerprint | null | undefined = undefined;
   private readonly problems: Problems;
@@ -136,10 +138,12 @@ export class Table {
     this.shared = new SharedRows();
     this.undecided.clear();
     this.overlong.clear();
+    this.filledByOthers = new Set();
     if (fingerprint !== null) {
       await settle(this.file);
       let header: readonly string[] = [];
       let reader: RowReader | null = null;
+      const loose: CSVRow[] = [];
       contents = await readTable(
         this.file,
         async (names) => {
@@ -147,9 +151,10 @@ export class Table {
           reader = await this.readerOf(header);
         },
         async (batch) => {
-          if (reader !== null) imported += await this.readBatch(header, reader, batch, rows, problems);
+          if (reader !== null) imported += await this.readBatch(header, reader, batch, rows, problems, loose);
         },
       );
+      if (reader !== null) imported += await this.readLoose(contents, reader, loose, rows, problems);
     }
     this.unknownRows = problems.end();
     this.unwritable = null;
@@ -183,7 +188,7 @@ export class Table {
 
   /** For a header of this table. @throws FileRefusedError if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowReader> {
-    const matcher = await RowMatcher.make(this.index, header);
+    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers);
     if (!matcher.usable && !this.index.isEmpty) {
       const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
       if (other) {
@@ -198,17 +203,44 @@ export class Table {
     return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));
   }
 
+  /** Reads the rows that fit a task loosely, when all others are known: those win. */
+  private async readLoose(
+    { header, partialLine }: TableContents,
+    reader: RowReader,
+    loose: readonly CSVRow[],
+    rows: Map<number, number>,
+    problems: RowProblems,
+  ): Promise<number> {
+    if (loose.length === 0) return 0;
+    // A complete last row without a line break is taken later, and wins as well.
+    const last = partialLine?.row;
+    const { owner, isLoose } = last && !last.open ? reader.read(last) : { owner: null, isLoose: true };
+    const isReserved = owner !== null && !isLoose && !rows.has(owner);
+    if (isReserved) rows.set(owner, last?.line ?? 0);
+    let imported = 0;
+    for (let at = 0; at < loose.length; at += MAX_IMPORTED)
+      imported += await this.readBatch(header, reader, loose.slice(at, at + MAX_IMPORTED), rows, problems);
+    if (isReserved) rows.delete(owner);
+    return imported;
+  }
+
+  /** @param loose gets the rows that fit a task loosely; undefined: they count */
   private async readBatch(
     header: readonly string[],
     reader: RowReader,
     batch: readonly CSVRow[],
     rows: Map<number, number>,
     problems: RowProblems,
+    loose?: CSVRow[],
   ): Promise<number> {
     const found: { task: number; result: Values }[] = [];
     for (const row of batch) {
+      const { owner, certain, isLoose, shared, why } = reader.read(row);
+      if (isLoose && loose !== undefined && !(owner !== null && rows.has(owner))) {
+        loose.push(row);
+        continue;
+      }
       if (row.cells.length > header.length) this.noteOverlong(row);
-      const { owner, certain, shared, why } = reader.read(row);
       if (shared !== null) {
         const { line, cells } = row;
         const result = resultOf(header, cells, this.index.columns);
@@ -281,6 +313,9 @@ export class Table {
     this.rows = rows;
   }
 }
+
+/** Rows that are imported at a time. */
+const MAX_IMPORTED = 1_000;
 
 /** Errors of the system that people meet, in words. */
 export function explain(error: unknown): string {
