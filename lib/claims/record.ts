@@ -1,5 +1,12 @@
 import type { LeaseInfo } from '../gpus/index.ts';
-import { hostName, isoTime, pidNamespace, sanitize, userName } from '../platform/index.ts';
+import {
+  hostName,
+  isoTime,
+  MAX_USER_NAME_LENGTH,
+  pidNamespace,
+  sanitize,
+  userName,
+} from '../platform/index.ts';
 
 /**
  * A record informs people who holds a lock. It fills a block of its own in the lock's file, so that writing it needs no
@@ -123,7 +130,7 @@ export function decodeRecord(block: Uint8Array): Record<string, unknown> | null 
 /** The contents of a record, harmless to print. */
 export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
   const info: LeaseInfo = {
-    user: text(record?.user, 32) ?? 'somebody',
+    user: text(record?.user, MAX_USER_NAME_LENGTH) ?? 'somebody',
     uid: naturalNumber(record?.uid, 2 ** 32 - 1),
     pid: naturalNumber(record?.pid, 2 ** 22) || null,
     host: text(record?.host, 64),

@@ -12,7 +12,7 @@ async function jobs(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
   const { values } = parsed;
   const user = values.user === undefined ? null : String(values.user);
-  if (user === '') throw usage('--user needs the name of a user');
+  if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) {
     const shown = (jobs: readonly Job[]) => (jobs.length === 0 ? 'No jobs.' : table(jobs, pageWidth()));
     return askFleet('jobs', parsed, 'jobs', ({ host, records }) => `${host}:\n${shown(records)}\n`);
@@ -111,7 +111,7 @@ export const COMMAND: Command = {
     {
       options: {
         all: { help: 'list all that are remembered, also those that ended before' },
-        user: { value: 'NAME', help: "list another user's, as far as their locks tell" },
+        user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
         json: {
           help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
         },

@@ -6,6 +6,7 @@ import {
   type Directory,
   describeProcess,
   type FileStatus,
+  MAX_USER_NAME_LENGTH,
   readLocks,
   sanitize,
   userName,
@@ -93,7 +94,8 @@ export function holderInfo(
 ): LeaseInfo {
   const described = pid === null ? null : describeProcess(pid);
   return {
-    user: sanitize(user, 32) || described?.user || (uid === null ? 'somebody' : userName(uid)),
+    user:
+      sanitize(user, MAX_USER_NAME_LENGTH) || described?.user || (uid === null ? 'somebody' : userName(uid)),
     uid: described?.uid ?? uid,
     pid,
     host: null,

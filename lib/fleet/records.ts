@@ -234,7 +234,9 @@ const SNAPSHOT = record({
   ),
   queue: listOf(record(QUEUE), MAX_RECORDS),
   waiting: id,
-  intruders: listOf(record({ uuid: text, pid: id, name: or(text), user: or(text), usedBytes: or(number) })),
+  intruders: listOf(
+    record({ uuid: text, pid: id, name: or(text), user: or(text), uid: or(id), usedBytes: or(number) }),
+  ),
   problem: or(text),
 });
 
@@ -249,6 +251,7 @@ export interface RemoteSnapshot {
     pid: number;
     name: string | null;
     user: string | null;
+    uid: number | null;
     usedBytes: number | null;
   }[];
   /** Why there is nothing newer there; null: it is current. */

@@ -1,5 +1,11 @@
 import type { NormalizedCriteria } from '../config/index.ts';
-import { formatBytes, formatSince, type ProcessDescription, sanitize } from '../platform/index.ts';
+import {
+  formatBytes,
+  formatSince,
+  MAX_USER_NAME_LENGTH,
+  type ProcessDescription,
+  sanitize,
+} from '../platform/index.ts';
 import { computePids, isIdleMPSServer, isMPSServer } from './listed-processes.ts';
 import { isDivided, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
@@ -120,7 +126,7 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   if (survivors > 0) {
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
-  return `leased by ${sanitize(lease.user, 32) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}`;
+  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}`;
 }
 
 function isPID(pid: unknown): boolean {
@@ -262,7 +268,7 @@ function judgeProcesses(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacl
 
 function describeUser({ pid, usedBytes, who }: ComputeProcess): string {
   const name = sanitize(who.name, 32);
-  const user = sanitize(who.user, 32);
+  const user = sanitize(who.user, MAX_USER_NAME_LENGTH);
   const process = name
     ? `${name} (pid ${pid}${user ? `, ${user}` : ''})`
     : `pid ${pid}${user ? ` (${user})` : ''}`;

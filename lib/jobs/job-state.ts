@@ -1,7 +1,7 @@
 // How jobs stand, and which job a word means.
 import { type Activity, type Idle, readActivity, type WaitingRequest } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
+import { findUid, isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
 import { isAlive, JobStore, type StoredJob } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
@@ -77,7 +77,7 @@ export function exitCodeOf({ progress, end }: StoredJob): number | null {
 
 /** The jobs that are meant. */
 interface JobFilter {
-  /** Another user, whose background jobs can only be seen as far as locks tell; null: this one. */
+  /** Another user's name or uid, whose background jobs can only be seen as far as locks tell; null: this one. */
   user: string | null;
   /** Also those that ended longer ago than {@link RECENT_MS}. */
   all: boolean;
@@ -90,12 +90,21 @@ const RECENT_MS = 86_400_000;
 /** Jobs in the order of their submission, and then `run`s that were not submitted. */
 export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
   const activity = readActivity(lockDirectory);
-  const uid = process.geteuid?.() ?? 0;
+  const own = process.geteuid?.() ?? 0;
+  const uid = user === null ? own : findUid(user);
+  const holders = [...activity.leases, ...activity.waiting];
+  // A user of a container, or of another machine, is known by the name in a record only.
+  if (uid === null && !holders.some(({ info }) => info.user === user)) {
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `there is no user ${showValue(user)} on this machine: give a name or a uid, as \`id\` prints them`,
+    );
+  }
   const isWanted = (holder: { user: string; uid: number | null }) =>
-    user === null ? holder.uid === uid : user === holder.user;
+    uid === null || holder.uid === null ? holder.user === user : holder.uid === uid;
   const jobs: Job[] = [];
   const known = new Set<number>();
-  if (user === null) {
+  if (uid === own) {
     const store = JobStore.open();
     for (const id of store.ids()) {
       known.add(id);
@@ -106,7 +115,7 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
       if (isListed) jobs.push(describe(found, activity));
     }
   }
-  const others = [...activity.leases, ...activity.waiting].filter(
+  const others = holders.filter(
     ({ info }) => isWanted(info) && !(info.job !== undefined && known.has(info.job)),
   );
   return [...jobs, ...others.map(describeRun)];

@@ -24,7 +24,8 @@ export function afterLogout(uid = process.geteuid?.() ?? 0): AfterLogout {
   const excluded = settings.has('KillExcludeUsers') ? listed('KillExcludeUsers') : ['root'];
   const isMeant = !excluded.includes(user) && (only.length === 0 || only.includes(user));
   if (!isTrue(settings.get('KillUserProcesses')) || !isMeant) return 'stays';
-  return isMissing(`/var/lib/systemd/linger/${user}`) ? 'ends' : 'linger';
+  // logind doubles the backslash of DOMAIN\user.
+  return isMissing(`/var/lib/systemd/linger/${user.replaceAll('\\', '\\\\')}`) ? 'ends' : 'linger';
 }
 
 /**

@@ -47,9 +47,11 @@ export {
 export {
   descendsFrom,
   describeProcess,
+  findUid,
   isInForeground,
   isRunnable,
   killGroup,
+  MAX_USER_NAME_LENGTH,
   type ProcessDescription,
   pidNamespace,
   processIds,

@@ -149,6 +149,9 @@ function exists(pid: number): boolean {
   }
 }
 
+/** Linux allows no longer one (LOGIN_NAME_MAX). Names that are cut would make two users one. */
+export const MAX_USER_NAME_LENGTH = 256;
+
 let passwd: string | undefined;
 const namesByUid = new Map<number, string>();
 
@@ -173,15 +176,26 @@ export function nameIn(text: string, uid: number): string | null {
     // Behind the name and the password, or it is a group's number or part of something else.
     const [name, password, more] = text.slice(text.lastIndexOf('\n', at) + 1, at).split(':', 3);
     if (password === undefined || more !== undefined || name?.startsWith('#')) continue;
-    const clean = sanitize(name, 32);
+    const clean = sanitize(name, MAX_USER_NAME_LENGTH);
     if (clean) return clean;
   }
   return null;
 }
 
+/** The uid of a user by name, or by number; null: there is no such user here. Directory services are asked. */
+export function findUid(user: string): number | null {
+  const lines = (text = '') => text.split('\n').map((line) => line.split(':', 3));
+  const byName = lines(readSmallFile('/etc/passwd') ?? '').find(([name]) => name === user);
+  if (byName === undefined && /^\d{1,10}$/.test(user)) return Number(user);
+  const { spawnSync } = process.getBuiltinModule('node:child_process');
+  const entry =
+    byName ?? lines(spawnSync('getent', ['passwd', '--', user], { encoding: 'utf8' }).stdout ?? '')[0];
+  return /^\d+$/.test(entry?.[2] ?? '') ? Number(entry?.[2]) : null;
+}
+
 function ownName(): string | null {
   try {
-    return sanitize(process.getBuiltinModule('node:os').userInfo().username, 32) || null;
+    return sanitize(process.getBuiltinModule('node:os').userInfo().username, MAX_USER_NAME_LENGTH) || null;
   } catch {
     return null;
   }

@@ -1,8 +1,8 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. A value that nobody knows has no sample, never 0.
 import { type DiscoveryRequest, discover, type GPUStatus, readActivity } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { isDivided, isInstance, type Measured } from '../gpus/index.ts';
-import { bootMilliseconds, sanitize, warnOnce } from '../platform/index.ts';
+import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
+import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({
@@ -26,7 +26,6 @@ type Value = readonly [labels: Record<string, string>, value: number | null | un
 /** Clocks are set, and records name the time of another clock: so much before the boot is still believed. */
 const CLOCK_TOLERANCE_MS = 86_400_000;
 const MAX_TIME_LIMIT_MS = 3_660 * 86_400_000;
-const MAX_USER_LENGTH = 32;
 const MAX_NAME_LENGTH = 64;
 
 /**
@@ -160,7 +159,7 @@ function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
       ? []
       : [
           {
-            labels: { ...labelsOf(gpu), user: userLabel(gpu.lease.user) },
+            labels: { ...labelsOf(gpu), ...userLabels(gpu.lease) },
             since: pastTime(gpu.lease.since, now),
             until: futureTime(gpu.lease.until, now),
             idleSeconds,
@@ -246,8 +245,10 @@ function labelsOf(gpu: GPUStatus): Record<string, string> {
   };
 }
 
-function userLabel(user: string): string {
-  return sanitize(user, MAX_USER_LENGTH).replace(/[^\p{L}\p{N}.@\\_+$-]/gu, '_') || 'unknown';
+/** The uid tells users apart whose names look alike. */
+function userLabels({ user, uid }: LeaseInfo): Record<string, string> {
+  const name = sanitize(user, MAX_USER_NAME_LENGTH).replace(/[^\p{L}\p{N}.@\\_+$-]/gu, '_');
+  return { user: name || 'unknown', ...(uid === null ? {} : { uid: String(uid) }) };
 }
 
 /** A time since the machine has started, in ms since 1970: kernel locks are no older. null: unknown, or absurd. */

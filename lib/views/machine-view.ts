@@ -24,6 +24,7 @@ export interface Intruder {
   /** null: not visible here. */
   name: string | null;
   user: string | null;
+  uid: number | null;
   /** null: the driver doesn't tell. */
   usedBytes: number | null;
 }
@@ -230,7 +231,7 @@ export class Observer {
         if (type !== 'compute') continue;
         const who = this.#describe(pid, seen);
         if (isIntruder(gpu, who))
-          found.push({ uuid: gpu.uuid, pid, name: who.name, user: who.user, usedBytes });
+          found.push({ uuid: gpu.uuid, pid, name: who.name, user: who.user, uid: who.uid, usedBytes });
       }
     }
     this.#processes = seen;

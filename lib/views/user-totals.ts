@@ -16,7 +16,12 @@ export interface UserTotal {
   withoutClaim: number;
 }
 
-/** @param unknown stands for users whom nobody can name */
+/**
+ * The sums of each user, by the uid. Machines may have other uids for the same people, so users of different machines with the same
+ * name are one.
+ *
+ * @param unknown stands for users whom nobody can name
+ */
 export function userTotals(
   snapshots: readonly MachineSnapshot[],
   isIdle: (gpu: MachineSnapshot['gpus'][number]) => boolean,
@@ -29,20 +34,42 @@ export function userTotals(
     totals.set(user, total);
     return total;
   };
-  for (const { gpus, queue, intruders } of snapshots) {
+  for (const snapshot of snapshots) {
+    const { gpus, queue, intruders } = snapshot;
+    const nameOf = userNames(snapshot, unknown);
     for (const gpu of gpus) {
       if (gpu.lease === null) continue;
-      const total = totalOf(gpu.lease.user);
+      const total = totalOf(nameOf(gpu.lease));
       if (gpu.instance === null) total.gpus++;
       else total.instances++;
       total.memory += gpu.memory.usedBytes ?? 0;
       if (gpu.utilizationPercent !== null) total.utilization.push(gpu.utilizationPercent);
       if (isIdle(gpu)) total.idle++;
     }
-    for (const { user } of queue) totalOf(user).waiting++;
+    for (const request of queue) totalOf(nameOf(request)).waiting++;
     // A process may be on several GPUs.
-    const users = new Map(intruders.map(({ pid, user }) => [pid, user ?? unknown]));
+    const users = new Map(intruders.map((intruder) => [intruder.pid, nameOf(intruder)]));
     for (const user of users.values()) totalOf(user).withoutClaim++;
   }
   return totals;
+}
+
+interface Person {
+  user: string | null;
+  uid: number | null;
+}
+
+/** One name for each uid of a machine: of users who are called the same, with the uid. */
+function userNames({ gpus, queue, intruders }: MachineSnapshot, unknown: string): (person: Person) => string {
+  const names = new Map<number, string>();
+  const uids = new Map<string, Set<number>>();
+  for (const { user, uid } of [...gpus.flatMap(({ lease }) => lease ?? []), ...queue, ...intruders]) {
+    if (uid === null || user === null) continue;
+    names.set(uid, names.get(uid) ?? user);
+    uids.set(user, (uids.get(user) ?? new Set()).add(uid));
+  }
+  return ({ user, uid }) => {
+    const name = (uid === null ? null : names.get(uid)) ?? user ?? unknown;
+    return uid !== null && (uids.get(name)?.size ?? 0) > 1 ? `${name} (uid ${uid})` : name;
+  };
 }

@@ -69,7 +69,7 @@ test('docs/metrics.md has a row for every metric of a machine, with its labels, 
   });
   const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[0] as string;
   const rows = [...page.matchAll(/^\| `(gpu_owner_[^`]+)`/gm)].map(([, name]) => name);
-  const sometimes = 'gpu_owner_gpu_idle_seconds{user}';
+  const sometimes = 'gpu_owner_gpu_idle_seconds{user,uid}';
   expect(rows).toContain(sometimes);
   expect(rows.filter((row) => row !== sometimes)).toEqual([
     ...new Set(exposed.filter((each) => each !== sometimes)),

@@ -212,7 +212,7 @@ describe('a picture', () => {
   test('adds up what users have', () => {
     const state = machine({
       gpus: [0, 1, 2].map((i) => gpu(i, { state: 'leased', lease: lease() })),
-      queue: [waiter(1, { user: 'alice' }), waiter(2)],
+      queue: [waiter(1, { user: 'alice', uid: 1000 }), waiter(2)],
       waiting: 2,
     });
     expect(draw([state]).lines.join('\n')).toMatch(

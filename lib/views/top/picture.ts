@@ -142,6 +142,14 @@ export class Pen {
     return isRight ? filling + fitted : fitted + filling;
   }
 
+  /** The name of a user, exactly so wide. Long names begin or end alike, so both ends are kept. */
+  nameCell(text: string, width: number): string {
+    const end = Math.floor((width - 1) / 2);
+    const clean = this.#clean(text);
+    const isLong = widthOf(clean) > width && /^[ -~]*$/.test(clean);
+    return this.cell(isLong ? cutTo(clean, width - 1 - end) + this.cut + clean.slice(-end) : clean, width);
+  }
+
   get cut(): string {
     return this.style.unicode ? '\u2026' : '~';
   }
@@ -646,6 +654,8 @@ function userSection(
   const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
   const totals = userTotals(snapshots, (gpu) => idleOf(gpu, now) !== '', 'unknown user');
   const all = [...totals].filter(([user]) => wanted(user)).sort(([, a], [, b]) => size(b) - size(a));
+  const longest = Math.max(...all.map(([user]) => widthOf(user)));
+  const nameWidth = Math.min(Math.max(12, longest), Math.max(12, Math.floor(pen.width * 0.4)));
   const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
     const { gpus, instances, memory, utilization, idle, waiting, withoutClaim } = total;
     const mean = utilization.reduce((sum, value) => sum + value, 0) / utilization.length;
@@ -658,7 +668,7 @@ function userSection(
       ...(waiting === 0 ? [] : [`${waiting} waiting`]),
       ...(withoutClaim === 0 ? [] : [`${withoutClaim} unclaimed`]),
     ];
-    return ` ${pen.cell(user, 12)} ${pen.fit(words.join(', '), pen.width - 14)}`;
+    return ` ${pen.nameCell(user, nameWidth)} ${pen.fit(words.join(', '), pen.width - nameWidth - 2)}`;
   });
   if (all.length > MAX_USERS) rows.push(pen.fit(` and ${all.length - MAX_USERS} more`));
   return { head: ' USERS', rows };
