@@ -12,6 +12,8 @@ import { isTerminal, print, say, write } from './output.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
+/** How long a host that has said that GPUs are free has to grant them, in ms: a driver that hangs takes a while. */
+const GRANT_TIMEOUT_MS = 30_000;
 /** The exit code of a command whose output nobody reads any more, as a shell has it. */
 const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
@@ -27,6 +29,7 @@ export async function runOn(parsed: Parsed): Promise<void> {
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const end = await runOnHost(host, {
       ...{ words, directory, hasTerminal, isQuiet: isAny },
+      grantTimeoutMs: isAny ? GRANT_TIMEOUT_MS : null,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
     });

@@ -97,25 +97,53 @@ const SSH_MESSAGES: [pattern: RegExp, code: HostErrorCode, message: (name: strin
     () => 'it is down, or a firewall is in between. Check that the host is up',
   ],
   [
-    /kex_exchange_identification|Connection (?:closed|reset) by/,
+    /terminating, \d+ bad configuration option|Bad owner or permissions on/,
+    'ERR_HOST_UNREACHABLE',
+    (name) => `ssh refuses its configuration. Run \`ssh ${name}\`, and correct what it names`,
+  ],
+  [
+    /Unable to negotiate with/,
+    'ERR_HOST_UNREACHABLE',
+    (name) => `ssh and sshd have no algorithm in common. Run \`ssh ${name}\`, and see what it offers`,
+  ],
+  [
+    /(?:kex|ssh)_exchange_identification|Connection (?:closed|reset) by/,
     'ERR_HOST_UNREACHABLE',
     () =>
       'it closed the connection before the login. sshd is too busy (MaxStartups), or blocks you; try again later',
   ],
 ];
 
-/** Messages of OpenSSH when a connection breaks that was there, old versions' too (packet.c, clientloop.c). */
-const LOST_LATE =
-  /^Connection to .* closed by remote|client_loop|packet_write_wait|ssh_dispatch_run_fatal|Read from remote host|Timeout, server/m;
+/**
+ * Messages of OpenSSH about the login, and when a connection breaks that was there, old versions' too (sshconnect2.c, packet.c,
+ * clientloop.c). Nothing that the host's shell prints can come before the first.
+ */
+const AFTER_LOGIN =
+  /^Authenticated to |^Connection to .* closed by remote|client_loop|packet_write_wait|ssh_dispatch_run_fatal|Read from remote host|Timeout, server/m;
 
 /** Whether a connection broke after the login, or perhaps then. */
-export function isLostLate({ errors }: SSHResult): boolean {
-  return LOST_LATE.test(errors);
+export function isLostLate({ exitCode, errors }: SSHResult): boolean {
+  return exitCode === 255 && AFTER_LOGIN.test(errors);
+}
+
+/**
+ * Whether ssh ended before the login, by what it said itself: then nothing runs there. Without a message nobody knows: a connection that
+ * ssh shares with others (ControlMaster) ends without one, and so does an ssh that is killed.
+ */
+export function isBeforeLogin(result: SSHResult): boolean {
+  const { exitCode, errors } = result;
+  return exitCode === 255 && !isLostLate(result) && SSH_MESSAGES.some(([pattern]) => pattern.test(errors));
 }
 
 /** Whether sshd had no time for a login, or a gateway before it: it may have some a moment later. */
-export function isTurnedAway({ exitCode, errors }: SSHResult): boolean {
-  return exitCode === 255 && errors.includes('kex_exchange_identification');
+export function isTurnedAway(result: SSHResult): boolean {
+  return isBeforeLogin(result) && /(?:kex|ssh)_exchange_identification/.test(result.errors);
+}
+
+/** The cause for a connection that was there. */
+export function brokenConnection(errors: string): string {
+  const line = lastLine(errors, '');
+  return `the connection broke${line && ': '}${line}`;
 }
 
 /** Why ssh ended without an answer. */
@@ -139,9 +167,15 @@ export function explain({ name }: Host, { exitCode, output, errors }: SSHResult)
   };
 }
 
+/** Messages of OpenSSH for LogLevel=VERBOSE that tell users nothing. */
+const CHATTER = /^(?:Authenticated to |Transferred: sent |Bytes per second: sent )/;
+
 /** The last line that says something. */
-export function lastLine(text: string): string {
-  const lines = text.slice(-10_000).split('\n');
-  const line = lines.map((each) => sanitize(each)).findLast((each) => each !== '' && !isMark(each));
-  return (line ?? 'it printed nothing').replace(/\.$/, '');
+export function lastLine(text: string, otherwise = 'it printed nothing'): string {
+  const lines = text
+    .slice(-10_000)
+    .split('\n')
+    .map((each) => sanitize(each));
+  const line = lines.findLast((each) => each !== '' && !isMark(each) && !CHATTER.test(each));
+  return (line ?? otherwise).replace(/\.$/, '');
 }

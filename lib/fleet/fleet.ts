@@ -2,9 +2,11 @@ import { checkHostName, type Host, loadConfiguration } from '../config/index.ts'
 import { GPUOwnerError } from '../errors.ts';
 import { formatDuration, pause, sanitize, showValue } from '../platform/index.ts';
 import {
+  brokenConnection,
   explain,
   type HostErrorCode,
   type HostFailure,
+  isBeforeLogin,
   isLostLate,
   isTurnedAway,
   lastLine,
@@ -16,7 +18,7 @@ import {
 } from './failures.ts';
 import { parseRecords, type Records } from './records.ts';
 import { RemoteRequest } from './request.ts';
-import { runOverSSH, type SSHResult, streamOverSSH } from './ssh.ts';
+import { OWN_CONNECTION, runOverSSH, type SSHResult, streamOverSSH } from './ssh.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
 export type HostAnswer<Kind extends keyof Records> = { host: string; version: string | null } & (
@@ -227,11 +229,13 @@ async function question(
   directory?: string,
 ): Promise<RawResult> {
   const end = performance.now() + timeoutMs;
+  const options = directory === undefined ? [] : [OWN_CONNECTION];
   for (let tries = 1; ; tries++) {
     const request = new RemoteRequest();
     const commandLine = request.commandLine(host, words, directory);
     const left = end - performance.now();
-    const result = await runOverSSH(host.name, commandLine, left, (...tails) => request.isWhole(...tails));
+    const isWhole = (...tails: [string, string]) => request.isWhole(...tails);
+    const result = await runOverSSH(host.name, commandLine, left, isWhole, options);
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);
@@ -248,8 +252,10 @@ function interpret(
   directory?: string,
 ): RawResult {
   const raw = request.read(result.output, result.errors);
-  const isLost = result.cut === 'time' || isLostLate(result);
-  const isCertain = raw !== 'broken' && !(raw === null && isLost);
+  // The exit code of a login shell is there once that has ended.
+  const hasEnded = result.cut === null && result.exitCode !== 255;
+  const neverRan = result.cut === 'no-ssh' || hasEnded || isBeforeLogin(result);
+  const isCertain = raw === null ? neverRan : raw !== 'broken';
   const failed = (code: HostErrorCode | string, message: string, version: string | null = null) => ({
     version,
     unasked: null,
@@ -278,10 +284,10 @@ function interpret(
     const { code, message } = noDirectory(directory ?? '');
     return failed(code, message);
   }
-  if (raw === 'broken') {
+  if (raw === 'broken' || (raw === null && isLostLate(result))) {
     // A job may have been submitted.
     const remedy = directory === undefined ? '. Try again' : '';
-    return failed('ERR_HOST_UNREACHABLE', `the connection broke: ${lastLine(result.errors)}${remedy}`);
+    return failed('ERR_HOST_UNREACHABLE', `${brokenConnection(result.errors)}${remedy}`);
   }
   if (raw === null) {
     const { code, message } = explain(host, result);

@@ -4,11 +4,13 @@ import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import type { Host } from '../config/index.ts';
-import { sanitize, shellWords } from '../platform/index.ts';
+import { formatDuration, sanitize, shellWords } from '../platform/index.ts';
 import {
+  brokenConnection,
   explain,
+  type HostErrorCode,
   type HostFailure,
-  isLostLate,
+  isBeforeLogin,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -16,7 +18,7 @@ import {
   notInstalled,
 } from './failures.ts';
 import { RemoteStart } from './request.ts';
-import { endsWithParent, KEEPS_MESSAGES, NO_SSH, release, sshProgram } from './ssh.ts';
+import { endsWithParent, KEEPS_MESSAGES, NO_SSH, OWN_CONNECTION, release, sshProgram } from './ssh.ts';
 
 /** The end of a command on a host. */
 export type RemoteEnd =
@@ -36,14 +38,16 @@ export interface RemoteCommand {
   hasTerminal: boolean;
   /** Nothing is shown, and no input read, until it has GPUs. */
   isQuiet: boolean;
+  /** How long the host may take to grant GPUs, in ms; null: as long as the connection lasts. */
+  grantTimeoutMs: number | null;
   onOutput: (bytes: Uint8Array) => void;
   onErrors: (bytes: Uint8Array) => void;
 }
 
 /** They override settings in the user's configuration. */
 const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none', KEEPS_MESSAGES];
-/** ssh asks for passwords on a terminal only, and never if hosts are tried. Connections that outlive ssh would keep its commands, too. */
-const UNATTENDED = ['BatchMode=yes', 'ControlPath=none'];
+/** ssh asks for passwords on a terminal only, and never if hosts are tried. */
+const UNATTENDED = ['BatchMode=yes', OWN_CONNECTION];
 
 /** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
 const endsWithParentRemoving = (directory: string) =>
@@ -114,7 +118,16 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
     else early = (early + bytes.toString()).slice(-MAX_LOG_LENGTH);
   });
   const signalled = forwardSignals(ssh);
+  const { grantTimeoutMs } = command;
   return new Promise((resolve) => {
+    const giveUp = () => {
+      if (start.isOver) return;
+      signalled();
+      release(ssh);
+      ssh.kill();
+      resolve(uncertain(host, 'ERR_HOST_TIMEOUT', `no GPUs within ${formatDuration(grantTimeoutMs ?? 0)}`));
+    };
+    if (grantTimeoutMs !== null) setTimeout(giveUp, grantTimeoutMs).unref();
     ssh.once('error', () => resolve(failed(noSSH())));
     ssh.once('exit', () => release(ssh));
     ssh.once('close', (code, signal) => {
@@ -143,14 +156,11 @@ function judge(
   const [errors, output] = exitCode === 255 ? [log, ''] : [early, start.withheld];
   const result = { exitCode, output, errors, cut: null };
   // After the login, the host goes on with what it was sent: a login shell may take seconds to come to it.
-  const mayHaveReached = start.hasReached || (exitCode === 255 && isLostLate(result));
+  const mayHaveReached = start.hasReached || (exitCode === 255 && !isBeforeLogin(result));
   if (!mayHaveReached) return failed(explain(host, result));
   if (exitCode === 255) {
     // sshd there may notice hours later, and what it was to say may be on its way still.
-    const check = `The command may be running. Check with \`gpu-owner status --hosts ${host.name}\``;
-    const message = `the connection broke: ${lastLine(log)}. ${check}`;
-    const error = { code: 'ERR_HOST_UNREACHABLE', message: sanitize(message, MAX_MESSAGE_LENGTH) };
-    return { state: 'failed', error, isCertain: false };
+    return uncertain(host, 'ERR_HOST_UNREACHABLE', brokenConnection(log));
   }
   const said = `${early}\n${start.withheld}`;
   const ours = said.split(/\r?\n/).findLast((line) => line.startsWith('gpu-owner: '));
@@ -163,6 +173,12 @@ function judge(
 
 function failed(error: HostFailure): RemoteEnd {
   return { state: 'failed', error, isCertain: true };
+}
+
+function uncertain({ name }: Host, code: HostErrorCode, why: string): RemoteEnd {
+  const check = `The command may be running. Check with \`gpu-owner status --hosts ${name}\``;
+  const message = sanitize(`${why}. ${check}`, MAX_MESSAGE_LENGTH);
+  return { state: 'failed', error: { code, message }, isCertain: false };
 }
 
 function readLog(path: string): string {

@@ -13,8 +13,10 @@ const TAIL_LENGTH = 200;
  */
 const LAST_TIMEOUT_MS = 500;
 
-/** Some users see errors alone. Only its other messages tell a connection that broke from one that was never there. */
-export const KEEPS_MESSAGES = 'LogLevel=INFO';
+/** Some users see errors alone. Only ssh's other messages tell a connection that broke after the login from one that was never there. */
+export const KEEPS_MESSAGES = 'LogLevel=VERBOSE';
+/** A connection that ssh shares may have died without anybody's noticing, and outlives what is ended here. */
+export const OWN_CONNECTION = 'ControlPath=none';
 /** They override settings for interactive sessions in the user's configuration. */
 const OPTIONS = [
   '-T',
@@ -71,9 +73,15 @@ interface Listener {
 }
 
 /** Starts ssh for a question. @returns what ends it, and everybody's interest in it */
-function startSSH(host: string, commandLine: string, listener: Listener): () => void {
+function startSSH(
+  host: string,
+  commandLine: string,
+  listener: Listener,
+  more: readonly string[] = [],
+): () => void {
   const { spawn } = process.getBuiltinModule('node:child_process');
-  const words = ['-c', ENDS_WITH_PARENT, 'sh', sshProgram(), ...OPTIONS, '--', host, commandLine];
+  const options = [...OPTIONS, ...more.flatMap((option) => ['-o', option])];
+  const words = ['-c', ENDS_WITH_PARENT, 'sh', sshProgram(), ...options, '--', host, commandLine];
   const ssh = spawn('/bin/sh', words, {
     // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
     detached: true,
@@ -102,12 +110,14 @@ function startSSH(host: string, commandLine: string, listener: Listener): () => 
 /**
  * Runs a command line on a host. Never throws.
  * @param isWhole whether the output is complete, as its last characters tell
+ * @param more options of ssh
  */
 export function runOverSSH(
   host: string,
   commandLine: string,
   timeoutMs: number,
   isWhole: (outputTail: string, errorsTail: string) => boolean,
+  more: readonly string[],
 ): Promise<SSHResult> {
   return new Promise((resolve) => {
     const output = new Collected();
@@ -140,7 +150,7 @@ export function runOverSSH(
       if (code === null) finishSoon();
       else finish();
     };
-    const end = startSSH(host, commandLine, {
+    const listener: Listener = {
       onOutput: (chunk) => {
         if (isOver) return;
         if (output.bytes + chunk.length > MAX_OUTPUT_BYTES) return stop('size');
@@ -159,7 +169,8 @@ export function runOverSSH(
         look();
       },
       onClose: finish,
-    });
+    };
+    const end = startSSH(host, commandLine, listener, more);
   });
 }
 

@@ -1,8 +1,10 @@
 // `run --on` and `submit --on`: commands on other machines over a real ssh, each with simulated GPUs of its own.
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import type { Host } from '../../lib/config/index.ts';
+import { chooseHosts, runOnHost } from '../../lib/fleet/index.ts';
 import { finished, type Machine, output, python, root, until } from '../support/machine.ts';
 import { isAlive, processesWith, sendSignal, stat } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
@@ -318,6 +320,8 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     ['was closed', 'Connection to a closed by remote host.', 'Connection to a closed'],
     // As OpenSSH before 7.9 says it.
     ['broke', 'packet_write_wait: Connection to a port 22: Broken pipe', 'packet_write_wait'],
+    ['ended without a message', ' ', 'ssh failed'],
+    ['ended after words of a shell', 'Authenticated to a.\nx: Permission denied', 'the connection broke'],
   ])(
     'a job that was submitted over a connection which then %s is not submitted anywhere else',
     async (...of) => {
@@ -347,6 +351,47 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       expect((await a.runCommand(['wait', name.split(' ').join('-')])).code).toBe(0);
     },
   );
+
+  test('a job is submitted once where the connection that ssh shares ends during the login', async () => {
+    const [first, second, go, control] = ['first', 'second', 'go', 'c'].map((name) =>
+      join(hosts.viewer.directory, name),
+    ) as [string, string, string, string];
+    // `find` comes first. The login of `submit` takes its time.
+    const login = `mkdir '${first}' 2>/dev/null || { : >'${second}'; until [ -e '${go}' ]; do sleep 0.05; done; }`;
+    hosts.add('shared', {
+      files: { '.bashrc': login },
+      config: ['ControlMaster auto', `ControlPath ${control}`, 'ControlPersist 60'],
+    });
+    const words = [launcher, 'submit', '--on', 'shared,down', '--', 'true'];
+    const child = hosts.viewer.start(words, { env, cwd: place });
+    const end = finished(child);
+    await until(() => existsSync(second));
+    const { stderr } = await hosts.viewer.run([String(env.GPU_OWNER_SSH), '-O', 'check', 'shared'], { env });
+    sendSignal(Number(/pid=(\d+)/.exec(stderr)?.[1]), 'SIGKILL');
+    writeFileSync(go, '');
+    expect(await end).toMatchObject({ code: 0, stdout: 'shared 1\n' });
+  });
+
+  test('a host that grants nothing after it was chosen is given up, and the command may be running', async () => {
+    const [host] = chooseHosts('still');
+    const program = join(hosts.viewer.directory, 'still');
+    writeFileSync(program, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 });
+    vi.stubEnv('GPU_OWNER_SSH', program);
+    const command = { words: ['run', '--', 'true'], directory: place, hasTerminal: false, isQuiet: true };
+    const [onOutput, onErrors] = [() => {}, () => {}];
+    const end = await runOnHost(host as Host, { ...command, grantTimeoutMs: 100, onOutput, onErrors });
+    vi.unstubAllEnvs();
+    expect(end).toEqual({
+      state: 'failed',
+      isCertain: false,
+      error: {
+        code: 'ERR_HOST_TIMEOUT',
+        message: expect.stringMatching(
+          /^no GPUs within 100 ms\. The command may be running\..*--hosts still/,
+        ),
+      },
+    });
+  });
 
   test.each([
     ['when it had begun there', 'reached'],
