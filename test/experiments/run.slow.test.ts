@@ -1,5 +1,5 @@
 // `exp run` from outside: whole processes, real signals. Each test has a machine and a project of its own, and waits for much of the time.
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
 import { noMounts } from '../support/doctor.ts';
@@ -359,17 +359,84 @@ test.concurrent('an output directory that can not be one is told of before anyth
   }
 });
 
-test.concurrent('a table that can not be written keeps exp run waiting until it can', async (context) => {
+test.concurrent.each([
+  [
+    'its last line is cut off',
+    'lr,seed,loss\n0.1,1',
+    ':2: the last line is cut off: complete or remove it',
+    ',5\n',
+  ],
+  ['a quoted cell never ends', 'task_id,seed,lr\n"grid_9_1,1\n', ':2: the last line is cut off', '",0.1\n'],
+  ['a row has a cell too many', 'lr,seed\n0.1,1,5\n', ':2: this row has values beyond the last column', null],
+])(
+  'a table to which nothing can be written is refused before anything runs: %s',
+  async (_, text, why, rest) => {
+    const experiment = new Experiment(4);
+    try {
+      mkdirSync(join(experiment.project, 'results_grid'));
+      const table = join(experiment.project, 'results_grid/final_results.csv');
+      writeFileSync(table, text);
+      const words = [...grid(2), ...experiment.train('x=1')];
+      expect((await experiment.run(['plan', ...words])).stderr).toContain(why);
+      for (const start of ['run', 'manager', 'run']) {
+        const { code, stderr } = await experiment.run([
+          start,
+          ...(start === 'run' ? ['--gpus', '1'] : ['--no-listen']),
+          ...words,
+        ]);
+        expect({ code, stderr }).toEqual({ code: 78, stderr: expect.stringContaining(why) });
+      }
+      expect(experiment.starts()).toEqual([]);
+      expect(readFileSync(table, 'utf8')).toBe(text);
+      if (rest === null) writeFileSync(table, 'lr,seed\n');
+      else appendFileSync(table, rest);
+      expect((await experiment.run(['run', '--gpus', '1', ...words])).code).toBe(0);
+      expect(experiment.rows('results_grid').length).toBeGreaterThanOrEqual(2);
+    } finally {
+      await experiment.close();
+    }
+  },
+);
+
+test.concurrent('a table that is cut while tasks run ends exp run, and a later start writes its rows', async (context) => {
   const experiment = newExperiment(context);
-  mkdirSync(join(experiment.project, 'results_grid'));
   const table = join(experiment.project, 'results_grid/final_results.csv');
-  writeFileSync(table, 'task_id,seed\n"grid_9_1,1\n'); // its last line is cut off
-  const child = experiment.start(['run', '--gpus', '1', ...grid(2), ...experiment.train('x=1')]);
+  mkdirSync(join(experiment.project, 'results_grid'));
+  writeFileSync(table, 'seed,loss\n');
+  const words = [
+    'run',
+    '--gpus',
+    '1',
+    '--grid',
+    'seed=1,2',
+    '--',
+    'sh',
+    '-c',
+    'printf 8 >> results_grid/final_results.csv',
+  ];
+  const { code, stderr } = await experiment.run(words);
+  expect({ code, stderr }).toEqual({
+    code: 78,
+    stderr: expect.stringMatching(/results are kept in the task list.*csv:2: the last line is cut off/),
+  });
+  expect(await experiment.run(words)).toMatchObject({ code: 78 });
+  writeFileSync(table, 'seed,loss\n');
+  expect((await experiment.run(words)).code).toBe(0);
+  expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1', '2,,grid_1_2']);
+});
+
+test.concurrent('a table that is corrected soon after the last task is written then', async (context) => {
+  const experiment = newExperiment(context);
+  const table = join(experiment.project, 'results_grid/final_results.csv');
+  mkdirSync(join(experiment.project, 'results_grid'));
+  writeFileSync(table, 'seed,loss\n');
+  const cut = ['--', 'sh', '-c', 'printf 8 >> results_grid/final_results.csv'];
+  const child = experiment.start(['run', '--gpus', '1', '--grid', 'seed=1', ...cut]);
   const ended = finished(child);
   await output(child, /waiting until the tables can be written/);
-  writeFileSync(table, 'task_id,seed\n');
+  writeFileSync(table, 'seed,loss\n');
   expect((await ended).code).toBe(0);
-  expect(experiment.rows('results_grid')).toHaveLength(2);
+  expect(experiment.rows('results_grid')).toEqual(['1,,grid_0_1']);
 });
 
 test

@@ -82,9 +82,11 @@ export class ManagerController {
     const end = AbortSignal.any([signals.drain, this.#over.signal]);
     this.#look(await this.#manager.look());
     await this.#manager.run(end, QUEUE_REMOVED_TIMEOUT_MS);
-    const inStep = await this.#manager.finish(signals.drain);
-    await this.#farewell();
-    return inStep;
+    try {
+      return await this.#manager.finish(signals.drain);
+    } finally {
+      await this.#farewell();
+    }
   }
 
   #look(now: Progress): void {

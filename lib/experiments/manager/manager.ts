@@ -10,6 +10,7 @@ import {
   NO_COMMAND_TEXT,
   type Queue,
   QueueRemovedError,
+  type State,
 } from '../queue/index.ts';
 import {
   findCompletedTasks,
@@ -18,6 +19,7 @@ import {
   type RowsOfTask,
   refuseUnusable,
   tablePath,
+  type UnusableTable,
 } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
@@ -150,33 +152,56 @@ export class Manager {
 
   /**
    * Reads the tables for the first time: tasks that have a row needn't run.
-   * @throws ERR_CONFIGURATION if a table can't be read: its tasks would run again
+   * @throws ERR_CONFIGURATION if a table can't be read: its tasks would run again; or if no row could be written to it
    */
   async firstSync(): Promise<void> {
     if (this.#tables === null) return;
     await this.#sync();
-    await this.#refuseUnreadable(this.#tables.tableState.unreadable);
+    await this.#refuseUnusableTables(this.#tables.tableState);
     const { completed } = await this.look();
     this.tell(`Marked ${completed} tasks as already completed`);
   }
 
-  /** Refuses unreadable tables, unless all their tasks are cancelled. */
-  async #refuseUnreadable(unreadable: readonly { path: string; why: string }[]): Promise<void> {
-    if (unreadable.length === 0) return;
+  /** Refuses unreadable tables, unless all their tasks are cancelled; and those to which rows can't be written, if any are to come. */
+  async #refuseUnusableTables({
+    unreadable,
+    unwritable,
+  }: Record<'unreadable' | 'unwritable', UnusableTable[]>): Promise<void> {
+    const cannotBeRead = await this.#tableOfTasks(unreadable, ['pending', 'active', 'failed', 'completed']);
+    if (cannotBeRead !== null) {
+      throw new GPUOwnerError(
+        'ERR_CONFIGURATION',
+        `a table of results can't be read, so its completed tasks would run again. Repair or move the table, or cancel its tasks (gpu-owner exp cancel ${cannotBeRead.task} ...), and start again. ${cannotBeRead.why}`,
+      );
+    }
+    const cannotBeWritten =
+      unwritable.find(({ missing }) => missing > 0) ??
+      (await this.#tableOfTasks(unwritable, ['pending', 'active']));
+    if (cannotBeWritten) {
+      throw new GPUOwnerError(
+        'ERR_CONFIGURATION',
+        `no result can be written to a table, so no task was started. Correct the table or move it away, and start again. ${cannotBeWritten.why}`,
+      );
+    }
+  }
+
+  /** Finds the first of some tables that has a task in one of these states, and the task's name. */
+  async #tableOfTasks(
+    tables: readonly UnusableTable[],
+    states: readonly State[],
+  ): Promise<{ why: string; task: string } | null> {
+    if (tables.length === 0) return null;
     const { queue, project } = this.#options;
-    for (const state of ['pending', 'active', 'failed', 'completed'] as const) {
+    for (const state of states) {
       for await (const { task } of queue.tasks({ state })) {
         const paths = task.destinations.map(({ outputDirectory }) =>
           tablePath(project.directory, outputDirectory),
         );
-        const found = unreadable.find(({ path }) => paths.includes(path));
-        if (found === undefined) continue;
-        throw new GPUOwnerError(
-          'ERR_CONFIGURATION',
-          `a table of results can't be read, so its completed tasks would run again. Repair or move the table, or cancel its tasks (gpu-owner exp cancel ${task.name} ...), and start again. ${found.why}`,
-        );
+        const found = tables.find(({ path }) => paths.includes(path));
+        if (found !== undefined) return { why: found.why, task: task.name };
       }
     }
+    return null;
   }
 
   /**
@@ -210,7 +235,11 @@ export class Manager {
     await this.#round();
   }
 
-  /** Tries until the tables are current. @returns false: the signal came first @throws QueueRemovedError */
+  /**
+   * Tries until the tables are current.
+   * @returns false: the signal came first
+   * @throws QueueRemovedError; ERR_CONFIGURATION if a person has to correct a table first
+   */
   async finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have added some. Only at the very end is it worth looking at every task for that.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.destinationsChanged();
@@ -218,7 +247,8 @@ export class Manager {
       if (signal.aborted) return false;
       if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
       if (this.#queueRemoved !== null) throw this.#queueRemoved;
-      if (tries === 0) {
+      if (tries > 0) this.#refuseToWait();
+      else {
         this.tell(
           'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
         );
@@ -226,6 +256,17 @@ export class Manager {
       await pause(RETRY_MS, signal);
     }
     return this.manages || (await this.#otherManagerLives(signal));
+  }
+
+  /** An editor may be about to correct a table; later, nothing but a person would. */
+  #refuseToWait(): void {
+    const { unreadable = [], unwritable = [] } = this.#tables?.tableState ?? {};
+    const table = [...unreadable, ...unwritable].find(({ missing }) => missing > 0);
+    if (table === undefined) return;
+    throw new GPUOwnerError(
+      'ERR_CONFIGURATION',
+      `no result can be written to a table. The results are kept in the task list. Correct the table or move it away, and start again: its rows are written then. ${table.why}`,
+    );
   }
 
   /**

@@ -7,7 +7,7 @@ import { taskId, type Values } from '../task/index.ts';
 import { PAGE } from './known-tasks.ts';
 import { commonTablePath, FileBusyError, FileChangedError, shownPath, tablePath } from './safe-file.ts';
 import { Problems, Table } from './table.ts';
-import { judgePartialLine, type PendingRow } from './table-writer.ts';
+import { judgePartialLine, type PendingRow, whyNothingCanBeWritten } from './table-writer.ts';
 
 /** A task that may have a row already. */
 interface Sought {
@@ -153,6 +153,8 @@ class LookedAtTables {
     try {
       await table.refresh({ leftovers: false });
       await judgePartialLine(table, (only) => this.#results(queue, only));
+      const why = table === this.#common ? null : whyNothingCanBeWritten(table);
+      if (why !== null) this.#tell(`${why}. Until you correct the file, exp run starts none of its tasks.`);
     } catch (error) {
       if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
       this.#tell(`${table.shown}: somebody is changing this file; its rows are ignored.`);

@@ -12,6 +12,7 @@ import {
   judgePartialLine,
   type PendingRow,
   UnwritableError,
+  whyNothingCanBeWritten,
   write,
 } from './table-writer.ts';
 
@@ -27,10 +28,30 @@ export interface RowsOfTask {
   rivals: ReadonlySet<string>;
 }
 
+/** A table that can't be used as it is. */
+export interface UnusableTable {
+  path: string;
+  /** For people. */
+  why: string;
+  /** How many rows are still to be written to it. */
+  missing: number;
+}
+
 /** Somebody who changes a table all the time gets so many tries at a time. */
 const MAX_TRIES = 5;
 /** The queue has the results, so that the disk needn't at once. In ms. */
 const SYNC_EVERY = 1_000;
+
+function unusable(tables: readonly Table[], whyNot: (table: Table) => string | null): UnusableTable[] {
+  return tables.flatMap((table) => {
+    const why = whyNot(table);
+    return why === null ? [] : [{ path: table.path, why, missing: missingIn([table]) }];
+  });
+}
+
+function missingIn(tables: readonly Table[]): number {
+  return tables.reduce((sum, { waiting }) => sum + waiting.size, 0);
+}
 
 function noReport(): TablesReport {
   return { imported: 0, restored: 0, appended: 0, problems: [] };
@@ -119,19 +140,24 @@ export class ResultTables {
   }
 
   /**
-   * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), how many rows
-   * are still to be written, how many tasks are known to be completed, and all tables as people are shown them.
+   * As of the last look: what keeps tables from being read (which of their tasks are completed isn't known then), what a person has to
+   * correct in those that can be read before rows can be written, how many rows are still to be written, how many tasks are known
+   * to be completed, and all tables as people are shown them.
    */
   get tableState(): {
-    unreadable: { path: string; why: string }[];
+    unreadable: UnusableTable[];
+    unwritable: UnusableTable[];
     missing: number;
     completed: number;
     tables: string[];
   } {
     const tables = [...this.tasks.tables.values()];
     return {
-      unreadable: tables.flatMap(({ path, unreadable: why }) => (why === null ? [] : [{ path, why }])),
-      missing: tables.reduce((sum, { waiting }) => sum + waiting.size, 0),
+      unreadable: unusable(tables, ({ unreadable }) => unreadable),
+      unwritable: unusable(tables, (table) =>
+        table.needsCorrection ? table.unwritable : whyNothingCanBeWritten(table),
+      ),
+      missing: missingIn(tables),
       completed: this.tasks.countCompleted,
       tables: tables.map(({ shown }) => shown),
     };
@@ -239,6 +265,7 @@ export class ResultTables {
     if (!isKnown && codeOf(error) === undefined) throw error;
     const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
     table.unwritable = message;
+    table.needsCorrection = error instanceof UnwritableError;
     const key = `${table.shown}\n${message}`;
     table.told.add(key);
     this.problems.unusable(key, message);
@@ -246,6 +273,7 @@ export class ResultTables {
 
   private succeeded(table: Table): void {
     table.unwritable = null;
+    table.needsCorrection = false;
     for (const key of table.told) this.problems.over(key);
     table.told.clear();
     this.unsynced.add(table);

@@ -35,11 +35,6 @@ export async function write(
   fills: ReadonlyMap<number, PendingRow>,
 ): Promise<void> {
   const { contents } = table;
-  if (contents?.partialLineIs === 'cut') {
-    throw new UnwritableError(
-      `${table.shown}:${contents.partialLine?.row?.line ?? ''}: the last line is cut off: complete or remove it`,
-    );
-  }
   const known = new Set(contents?.header);
   if (known.size === 0) for (const column of [NAME_COLUMN, ...table.index.columns.keys()]) known.add(column);
   for (const { completion } of entries) {
@@ -47,6 +42,8 @@ export async function write(
       known.add(column);
     }
   }
+  const why = whyNothingCanBeWritten(table, known);
+  if (why !== null) throw new UnwritableError(why);
   // Columns without a name, and names twice, count as well: where cells stand is what matters.
   const before = contents?.header ?? [];
   const there = new Set(before);
@@ -54,6 +51,24 @@ export async function write(
   const isNew = contents === null || header.length > before.length || fills.size > 0;
   if (isNew) await rewrite(table, header, () => false, entries, fills);
   else appendRows(table, contents, entries);
+}
+
+/**
+ * Why no row can be written until a person corrects the table; null: nothing in it is in the way. To be asked when the last line was judged.
+ * @param columns what rows need. Default: what every row needs
+ */
+export function whyNothingCanBeWritten(
+  { shown, contents }: Table,
+  columns: Iterable<string> = [NAME_COLUMN],
+): string | null {
+  if (contents === null) return null;
+  const { header, partialLine, partialLineIs, tooWide } = contents;
+  if (partialLineIs === 'cut')
+    return `${shown}:${partialLine?.row?.line ?? ''}: the last line is cut off: complete or remove it`;
+  const added = [...columns].filter((name) => !header.includes(name));
+  if (tooWide === null || header.length === 0 || added.length === 0) return null;
+  const names = added.map((name) => sanitize(name, 60)).join(', ');
+  return `${shown}:${tooWide}: this row has values beyond the last column, so no column can be added (${names}): values with commas need quotes`;
 }
 
 /** Takes the rows of tasks out. @throws as {@link write} */
@@ -149,13 +164,6 @@ async function rewrite(
   fills: ReadonlyMap<number, PendingRow>,
 ): Promise<void> {
   const { contents } = table;
-  const added = header.length - (contents?.header.length ?? 0);
-  if (added > 0 && contents !== null && contents.tooWide !== null) {
-    const names = header.slice(-added).map((name) => sanitize(name, 60));
-    throw new UnwritableError(
-      `${table.shown}:${contents.tooWide}: this row has values beyond the last column, so no column can be added (${names.join(', ')}): values with commas need quotes`,
-    );
-  }
   const newline = contents?.newline ?? '\n';
   const fingerprint = await replace(table.file, table.fingerprint ?? null, async (file) => {
     const output = new Output(file);

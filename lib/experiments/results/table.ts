@@ -50,6 +50,8 @@ export class Table {
   /** The reasons why it can't be read, or written to; both for people. */
   unreadable: string | null = null;
   unwritable: string | null = null;
+  /** Whether it can't be written because of what it has: a person has to correct it. */
+  needsCorrection = false;
   /** The keys of what was told about writing to it. */
   readonly told = new Set<string>();
   private unknownRows: string | null = null;
@@ -158,6 +160,7 @@ export class Table {
     }
     this.unknownRows = problems.end();
     this.unwritable = null;
+    this.needsCorrection = false;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
     const all = new Set(rows.keys());
