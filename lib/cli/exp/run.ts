@@ -42,7 +42,7 @@ async function run(parsed: Parsed): Promise<void> {
   if (values.detach && background === null) return detach(parsed, workers.settings);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
-    const screen = await openScreen();
+    const screen = openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = reportProgress(
       screenReporter(screen, (end) => summary(end, values, true)),

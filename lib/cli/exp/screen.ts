@@ -18,9 +18,13 @@ interface Screen {
 const REPAINT_INTERVAL_MS = 500;
 const HIDE_CURSOR = '\u001b[?25l';
 const SHOW_CURSOR = '\u001b[?25h';
+const CLEAR_LINE = '\u001b[K';
+const CLEAR_BELOW = '\u001b[J';
+/** Terminals that know these show a frame at once. */
+const [BEGIN_FRAME, END_FRAME] = ['\u001b[?2026h', '\u001b[?2026l'];
 
 /** A display that is kept current on a terminal that can have one; plain lines elsewhere, and where `CI` is set. */
-export async function openScreen(): Promise<Screen> {
+export function openScreen(): Screen {
   const { CI, TERM } = process.env;
   const live = isTerminal(1) && TERM !== 'dumb' && (CI === undefined || CI === '' || CI === 'false');
   return live ? liveScreen() : plainScreen();
@@ -52,58 +56,38 @@ function clean(text: string): string {
   return (/^ */.exec(text)?.[0] ?? '') + sanitize(text, 2_000);
 }
 
-async function liveScreen(): Promise<Screen> {
-  const { createLogUpdate } = await import('log-update');
+function liveScreen(): Screen {
   const terminal = process.stdout;
   // It closed, for instance: the work goes on.
   terminal.on('error', () => {});
-  const stream = {
-    write: (text: string) => {
-      writeBestEffort(1, text);
-      return true;
-    },
-    get columns() {
-      return terminal.columns;
-    },
-    get rows() {
-      return terminal.rows;
-    },
-    isTTY: true,
-  };
-  const draw = createLogUpdate(stream as NodeJS.WriteStream, { showCursor: true });
   let view: (() => RunView) | null = null;
-  let shown = false;
-  let drawn = '';
+  let drawn: string | null = null;
+  /** Moves to the first line that was drawn. Terminals break lines anew that are too long by now. */
+  const back = () => {
+    if (!drawn) return '';
+    const lines = stripVTControlCharacters(drawn).split('\n');
+    const width = terminal.columns || Number.POSITIVE_INFINITY;
+    const rows = lines.reduce((sum, line) => sum + Math.max(1, Math.ceil(line.length / width)), 0);
+    return `\u001b[${rows}A\r`;
+  };
+  const write = (text: string) => writeBestEffort(1, BEGIN_FRAME + text + END_FRAME);
   const paint = () => {
     // In the background it would be painted over what is typed at the prompt.
     if (view === null || !isInForeground()) return;
-    if (!shown) writeBestEffort(1, HIDE_CURSOR);
-    shown = true;
+    const start = drawn === null ? HIDE_CURSOR : back();
     drawn = render(view(), Date.now(), style(terminal));
-    draw(drawn);
-  };
-  // Terminals break lines anew that are too long by now.
-  const resize = () => {
-    if (shown) {
-      const lines = stripVTControlCharacters(drawn).split('\n');
-      const rows = lines.reduce(
-        (sum, line) => sum + Math.max(1, Math.ceil(line.length / terminal.columns)),
-        0,
-      );
-      writeBestEffort(1, `\u001b[${rows}A\r\u001b[J`);
-      draw.done();
-    }
-    paint();
+    write(`${start}${drawn.replaceAll('\n', `${CLEAR_LINE}\n`)}${CLEAR_LINE}\n${CLEAR_BELOW}`);
   };
   const timer = setInterval(paint, REPAINT_INTERVAL_MS);
-  terminal.on('resize', resize);
+  terminal.on('resize', paint);
   process.on('SIGCONT', paint);
   return {
     line: (text, kind) => {
       if (kind === 'event') return;
-      if (shown) draw.clear();
-      writeBestEffort(1, `${clean(text)}\n`);
-      if (shown) paint();
+      const isShown = drawn !== null;
+      write(`${back()}${isShown ? CLEAR_BELOW : ''}${clean(text)}\n`);
+      drawn = isShown ? '' : null;
+      if (isShown) paint();
     },
     show: (how) => {
       view = how;
@@ -112,14 +96,11 @@ async function liveScreen(): Promise<Screen> {
     end: () => {
       paint();
       clearInterval(timer);
-      terminal.off('resize', resize);
+      terminal.off('resize', paint);
       process.off('SIGCONT', paint);
       view = null;
-      if (shown) {
-        draw.done();
-        writeBestEffort(1, SHOW_CURSOR);
-      }
-      shown = false;
+      if (drawn !== null) writeBestEffort(1, SHOW_CURSOR);
+      drawn = null;
     },
   };
 }

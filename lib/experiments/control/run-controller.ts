@@ -122,6 +122,12 @@ export class RunController {
     this.#paused = paused;
   }
 
+  #endingNotes(): string[] {
+    const { drain, stop } = this.#options.signals;
+    if (stop.aborted) return ['ending at once: running tasks are stopped and requeued'];
+    return drain.aborted ? ['ending when running tasks finish; a second Ctrl-C stops them'] : [];
+  }
+
   #view(): RunView {
     const now = this.#now as Progress;
     const own = this.#pool?.lines ?? [];
@@ -134,9 +140,7 @@ export class RunController {
       }));
     const notes = [
       ...(this.#paused === '' ? [] : [`${this.#paused}; to resume: gpu-owner exp resume`]),
-      ...(this.#options.signals.drain.aborted
-        ? ['ending when running tasks finish; a second Ctrl-C stops them']
-        : []),
+      ...this.#endingNotes(),
     ];
     return {
       progress: now,

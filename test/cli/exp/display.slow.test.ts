@@ -83,6 +83,9 @@ test('Ctrl-C says that it finishes what runs, and twice ends at once', async () 
   expect(last).toMatch(/^ending: running tasks finish, and no more are started/m);
   expect(last).toMatch(/^ending at once/m);
   expect(last).toMatch(/^6 tasks: 0 completed, 0 running, 6 waiting$/m);
+  // Nothing of a longer display is left behind the last line.
+  expect(last).toMatch(/^a new start continues where this one stopped$/m);
+  expect(last).not.toMatch(/^ {2}gpu|^ending when/m);
   expect(
     screens.some((screen) => /^ending when running tasks finish; a second Ctrl-C stops them$/m.test(screen)),
   ).toBe(true);
