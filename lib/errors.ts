@@ -28,6 +28,8 @@ export const ErrorCode = {
   ERR_WORKER_THREAD: 'ERR_WORKER_THREAD',
   /** This operating system isn't supported; Linux is (WSL 2 and containers included). */
   ERR_UNSUPPORTED_PLATFORM: 'ERR_UNSUPPORTED_PLATFORM',
+  /** This gpu-owner is in an environment that a tool deletes later (`uvx`, `pipx run`), so nothing can be claimed with it. Install it. */
+  ERR_INSTALLATION: 'ERR_INSTALLATION',
   /** A mistake in gpu-owner itself. Please report it, with the message. */
   ERR_INTERNAL: 'ERR_INTERNAL',
 } as const;

@@ -59,6 +59,7 @@ __all__ = [
     "GPUStatus",
     "GPUUnavailable",
     "GPUUnavailableError",
+    "InstallationError",
     "Job",
     "Lease",
     "NoDriver",
@@ -146,6 +147,12 @@ class NoDriverError(GPUOwnerError):
     code = "ERR_NO_DRIVER"
 
 
+class InstallationError(GPUOwnerError):
+    """This gpu-owner is in an environment that a tool deletes later (`uvx`, `pipx run`), and can't claim GPUs."""
+
+    code = "ERR_INSTALLATION"
+
+
 class UsageError(GPUOwnerError, ValueError):
     """A parameter isn't valid, or asks for more than this machine has."""
 
@@ -183,6 +190,7 @@ _CLASSES = {
     "ERR_NO_DRIVER": NoDriverError,
     "ERR_DRIVER": NoDriverError,
     "ERR_UNSUPPORTED_PLATFORM": NoDriverError,
+    "ERR_INSTALLATION": InstallationError,
     "ERR_GPU_UNAVAILABLE": GPUUnavailableError,
     "ERR_TIMEOUT": WaitTimeoutError,
     "ERR_CUDA_INITIALIZED": CUDAInitializedError,

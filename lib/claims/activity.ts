@@ -64,7 +64,7 @@ export function readActivity(lockDirectory: string | undefined): Activity {
     const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
     if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid)))
       blockers.push('requests ahead in the wait queue come first');
-    if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'and others');
+    if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'others');
     return { info, position: i + 1, count, isSuspended, blockers };
   });
   return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };

@@ -11,12 +11,14 @@ import {
   waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { refuseThrowAway } from './installation.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
 async function hold(parsed: Parsed): Promise<void> {
   const { values, args } = parsed;
   refuseWords(parsed);
+  refuseThrowAway();
   const settings = checkOptions(claimOptions(values), [], NAMES);
   settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
   const limits = waitLimits(values, false);

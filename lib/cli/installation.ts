@@ -38,13 +38,13 @@ function nativeDirectory(): string {
 const THROW_AWAY = /\/(?:archive-v\d+\/[^/]+|[\da-f]{15})\/lib\/gpu-owner$/;
 
 /**
- * For commands that run others.
- * @throws ERR_UNSUPPORTED_PLATFORM where this program may be deleted at any time
+ * For commands that claim GPUs.
+ * @throws ERR_INSTALLATION where this program may be deleted at any time
  */
 export function refuseThrowAway(): void {
   if (!THROW_AWAY.test(root)) return;
   throw new GPUOwnerError(
-    'ERR_UNSUPPORTED_PLATFORM',
+    'ERR_INSTALLATION',
     `this gpu-owner is in a throw-away environment, ${dirname(dirname(root))}: its python would not be yours, and ` +
       'clearing the cache would delete it under a running job. Install it: uv tool install gpu-owner, or pipx install gpu-owner',
   );

@@ -15,7 +15,7 @@ export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string |
   if (!/^[A-Za-z0-9._-]{1,64}$/.test(machine) || machine.startsWith('.')) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `GPU_OWNER_SIMULATE is ${JSON.stringify(machine)}: give a number of GPUs (4), the name of a machine ` +
+      `${showValue(machine)} is not a simulated machine: give a number of GPUs (4), the name of a machine ` +
         '(`gpu-owner simulate machines` lists them) or the path of a file (./server.conf).',
     );
   }
@@ -35,7 +35,7 @@ function nameOfFile(path: string): string {
   } catch (error) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `GPU_OWNER_SIMULATE is ${showValue(path)}, which can't be read (${(error as NodeJS.ErrnoException).code}): name a file ` +
+      `the simulated machine ${showValue(path)} can't be read (${(error as NodeJS.ErrnoException).code}): name a file ` +
         'that describes a machine; `gpu-owner simulate record` writes one.',
       { cause: error },
     );

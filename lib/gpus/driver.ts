@@ -125,7 +125,7 @@ function noDriver(result: DriverFailure): string {
     '  on a machine with NVIDIA GPUs, install the driver, or reinstall it if its library is damaged (`nvidia-smi` should work);',
     '  in a container, start it with `--gpus all`;',
     `  ${librarySetting('GPU_OWNER_NVML_LIBRARY')};`,
-    '  without a GPU, try a simulated machine: `--simulate 4`.',
+    '  without a GPU, try a simulated machine: set GPU_OWNER_SIMULATE=4.',
   ].join('\n');
 }
 

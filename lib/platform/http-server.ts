@@ -6,7 +6,7 @@ import { dirname } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type Endpoint, formatEndpoint, isLoopback, type SocketFile } from './endpoint.ts';
 import { userName } from './processes.ts';
-import { hostName } from './system.ts';
+import { hostName, systemError } from './system.ts';
 import { showValue } from './text.ts';
 
 /** A server that listens. */
@@ -62,9 +62,11 @@ export async function openHTTPServer<At extends Endpoint | SocketFile>(
     new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option} ${where}: can't listen there: ${why}`, { cause });
   if ('path' in endpoint) await makeWay(endpoint.path, refuse);
   await new Promise<void>((resolve, reject) => {
-    server.once('error', (error) =>
-      reject(refuse(`${error.message}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error)),
-    );
+    server.once('error', (error: NodeJS.ErrnoException) => {
+      // Node's own message names the address once more.
+      const why = error.errno === undefined ? error.message : systemError(-error.errno);
+      reject(refuse(`${why}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error));
+    });
     // A socket has its mode from the moment when it is there.
     const umask = process.umask(0o077);
     server.listen({ ...endpoint }, resolve);

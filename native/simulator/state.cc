@@ -125,7 +125,7 @@ bool describe(MachineDescription* out, Error* error) {
   for (const char* c = name; *c && length < sizeof shown - 1; ++c) shown[length++] = *c >= ' ' && *c < 127 ? *c : '?';
   shown[length] = 0;
   return error->set(
-      "GPU_OWNER_SIMULATE=%s is not a machine: use a number of GPUs (1 to %u), one of %s, or the path of a file that "
+      "there is no machine %s: use a number of GPUs (1 to %u), one of %s, or the path of a file that "
       "describes a machine",
       shown, kMaxGpus, names);
 }

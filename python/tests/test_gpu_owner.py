@@ -942,6 +942,22 @@ class Parameters(OnMachine):
         )
         self.assertEqual(lines, ["69"])
 
+    def test_a_throw_away_environment_is_no_missing_driver(self):
+        """Scripts that use the CPU where there is no driver must not do so here."""
+        error = json.dumps({"error": {"code": "ERR_INSTALLATION", "message": "thrown away"}})
+        command = json.dumps(["sh", "-c", f"printf '%s\\n' '{error}' >&2; exit 69", "sh"])
+        lines = self.run_script(
+            f"""
+            try:
+                gpu_owner.claim(command={command})
+            except gpu_owner.NoDriverError:
+                print("the CPU is used")
+            except gpu_owner.InstallationError as error:
+                print(error)
+            """
+        )
+        self.assertEqual(lines, ["thrown away"])
+
     def test_the_code_is_the_commands_own(self):
         """Several codes share the exit code 69."""
         for fault, error in (("init:9", "NoDriverError ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):

@@ -1,3 +1,5 @@
+import { cpSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
   command,
@@ -7,6 +9,7 @@ import {
   output,
   processState,
   python,
+  root,
   until,
 } from '../support/machine.ts';
 
@@ -19,6 +22,17 @@ afterEach(() => machine.close());
 const free = (count = 4) => Array(count).fill('free');
 
 describe('hold', () => {
+  test('claims nothing in an environment that is thrown away, and says so with a code of its own', async () => {
+    const place = join(machine.directory, 'archive-v0/x/lib/gpu-owner');
+    cpSync(join(root, 'dist'), join(place, 'dist'), { recursive: true });
+    cpSync(join(root, 'package.json'), join(place, 'package.json'));
+    const thrownAway = join(place, 'dist/gpu-owner.cjs');
+    const env = { GPU_OWNER_ERRORS: 'json' };
+    const { code, stdout, stderr } = await machine.run([process.execPath, thrownAway, 'hold'], { env });
+    expect({ code, stdout }).toEqual({ code: 69, stdout: '' });
+    expect(JSON.parse(stderr).error).toMatchObject({ code: 'ERR_INSTALLATION' });
+  });
+
   test('prints one line of JSON and holds until its input is closed, whatever is written there before', async () => {
     const holder = machine.start([launcher, 'hold', '-n', '2']);
     const outcome = finished(holder);

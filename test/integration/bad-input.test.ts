@@ -154,12 +154,8 @@ describe('the command', () => {
     [['--lock-dir', `/${LONG}`], 64, /--lock-dir: '\/x+…' is not an absolute path/],
     [['--lock-dir', `/tmp/${'x'.repeat(300)}`], 73, /can't be made: (file )?name too long/],
     [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
-    [
-      ['--simulate', '../4'],
-      64,
-      /GPU_OWNER_SIMULATE is '\.\.\/4', which can't be read \(ENOENT\): name a file/,
-    ],
-    [['--simulate', '.4'], 64, /GPU_OWNER_SIMULATE is "\.4": give a number of GPUs/],
+    [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
+    [['--simulate', '.4'], 64, /'\.4' is not a simulated machine: give a number of GPUs/],
     [['--simulate', '0'], 64, /no simulated machine '0'/],
     [['--simulate', '65'], 64, /no simulated machine '65'/],
     [
@@ -236,7 +232,7 @@ describe('the command', () => {
       expect(result.code).toBe(69);
       expectMessage(
         result,
-        /no NVIDIA driver found\..*\n {2}\/nonexistent\/libnvidia-ml\.so\.1: no such file\n.*--simulate 4/s,
+        /no NVIDIA driver found\..*\n {2}\/nonexistent\/libnvidia-ml\.so\.1: no such file\n.*set GPU_OWNER_SIMULATE=4/s,
       );
     }
   });
