@@ -1,8 +1,9 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, onWarning, showValue } from '../platform/index.ts';
+import { closest, listWords, onWarning, showValue } from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
+import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
 import { parse, usage } from './options.ts';
 import { print, say, write } from './output.ts';
@@ -20,9 +21,16 @@ async function main(args: readonly string[]): Promise<void> {
 async function findCommand(commands: Commands, name: string, called: string): Promise<Command> {
   const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (entry !== undefined) return entry.load();
-  const meant = closest(name, Object.keys(commands));
+  const names = Object.keys(commands);
+  const near = closest(name, names);
+  const ours = commandsFor(name, names);
+  const meant = ours.length > 0 || near === null ? ours : [near];
+  const remedy = listWords(
+    meant.map((each) => `'${each}'`),
+    'or',
+  );
   throw usage(
-    `there is no command ${showValue(name)}${meant ? `; did you mean '${meant}'?` : `; see ${called} --help`}`,
+    `there is no command ${showValue(name)}${remedy ? `; did you mean ${remedy}?` : `; see ${called} --help`}`,
   );
 }
 

@@ -1,5 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, showValue } from '../platform/index.ts';
+import { optionFor } from './foreign-words.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
 export type Candidates = readonly string[] | 'file' | 'directory' | 'machine' | 'job';
@@ -129,10 +130,14 @@ function valueAt(word: string | undefined, option: string): string {
 }
 
 function unknown(given: string, options: OptionTable): GPUOwnerError {
-  const meant = given.startsWith('--') ? closest(given.slice(2), Object.keys(options)) : null;
-  return usage(
-    `there is no option ${sanitize(given, 60)}${meant ? `; did you mean --${meant}?` : '; see --help'}`,
-  );
+  const names = Object.keys(options);
+  const refuse = (remedy: string) => usage(`there is no option ${sanitize(given, 60)}; ${remedy}`);
+  if (given === '--array' || given === '-a')
+    return refuse('one command with many settings is a sweep: gpu-owner exp run --grid NAME=VALUE,VALUE');
+  const ours = optionFor(given, names);
+  if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
+  const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
+  return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
 }
 
 /** For commands that take options only. */

@@ -170,6 +170,10 @@ describe('the command', () => {
     [['hold', 'train.py'], 64, /'train\.py' is not expected here/],
     [['status', ODD], 64, /'red' is not expected here/],
     [['statsu'], 64, /there is no command 'statsu'; did you mean 'status'\?/],
+    [['kill'], 64, /there is no command 'kill'; did you mean 'cancel'\?/],
+    [['ps'], 64, /there is no command 'ps'; did you mean 'jobs' or 'status'\?/],
+    [['claim'], 64, /there is no command 'claim'; did you mean 'run' or 'hold'\?/],
+    [['exp', 'kill'], 64, /there is no command 'kill'; did you mean 'cancel'\?/],
     [[''], 64, /there is no command ''/],
     [[ODD], 64, /there is no command 'red'/],
     [['constructor'], 64, /there is no command 'constructor'/],
@@ -179,7 +183,20 @@ describe('the command', () => {
     ([args, ...rest]) =>
       [args.map((arg) => JSON.stringify(arg.slice(0, 40))).join(' '), args, ...rest] as const,
   );
-  const COMMANDS = ['find', 'hold', 'status', 'statsu', '', ODD, 'constructor', '__proto__'];
+  const COMMANDS = [
+    'find',
+    'hold',
+    'status',
+    'statsu',
+    'kill',
+    'ps',
+    'claim',
+    'exp',
+    '',
+    ODD,
+    'constructor',
+    '__proto__',
+  ];
 
   test.concurrent.each(shown)('refuses %s', async (_, args, code, message) => {
     const words = COMMANDS.includes(args[0] as string) ? args : ['run', ...args, '--', 'echo', 'it ran'];

@@ -121,6 +121,7 @@ export function sweepSource({ values, positionals, command }: Parsed, project: s
       `${showValue(axes[0])} looks like a part of a grid; write --grid ${axes[0]}, or ./${axes[0]} for a file of this name`,
     );
   }
+  refuseBareGrid((grid as string[] | undefined) ?? [], positionals);
   const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   return {
     project,
@@ -133,6 +134,23 @@ export function sweepSource({ values, positionals, command }: Parsed, project: s
     ...given('outputDirectory', outputDirectory),
     ...given('command', command.length > 0 ? command : undefined),
   };
+}
+
+/** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */
+function refuseBareGrid(grid: readonly string[], positionals: readonly string[]): void {
+  const bare = grid.find((word) => !word.includes('='));
+  const value = positionals.find((word) => /^[\d.]+$/.test(word));
+  if (bare === undefined && (value === undefined || grid.length === 0)) return;
+  const axes: string[] = [];
+  for (const word of [...grid, ...positionals]) {
+    if (word.includes('=') || axes.length === 0 || /^[a-z_]\w*$/i.test(word)) axes.push(word);
+    else axes[axes.length - 1] += `${axes.at(-1)?.includes('=') ? ',' : '='}${word}`;
+  }
+  const example = axes.every((axis) => axis.includes('=')) ? axes.join(' ') : 'lr=0.1,0.2 seed=1..3';
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `--grid: ${showValue(bare ?? value)} has no '='; an axis is NAME=VALUE,VALUE. Write --grid ${sanitize(example, 200)}`,
+  );
 }
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */

@@ -102,6 +102,13 @@ describe('exp plan', () => {
     ],
     [['seed=1'], 64, "'seed=1' looks like a part of a grid; write --grid seed=1"],
     [['--grid', 'a=1', '--', 'echo', '{b}'], 64, '{b} names no parameter; did you mean {a}?'],
+    [
+      ['--grid', 'lr', '0.1', '0.2'],
+      64,
+      "'lr' has no '='; an axis is NAME=VALUE,VALUE. Write --grid lr=0.1,0.2",
+    ],
+    [['--grid', 'lr=0.1', 'seed', '1', '2'], 64, 'Write --grid lr=0.1 seed=1,2'],
+    [['--grid', 'lr', 'seed'], 64, 'Write --grid lr=0.1,0.2 seed=1..3'],
     [['nothing.yaml'], 78, "nothing.yaml: it doesn't exist"],
     [['--project', '/nonexistent'], 64, '/nonexistent'],
     [['--commands', '-'], 78, 'standard input:1: there is no command in it'],
