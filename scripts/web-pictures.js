@@ -1,59 +1,18 @@
 // Takes the pictures of docs/web.md: starts `web` on a simulated machine, and opens its page in a real Chromium.
 //
 // Usage: node scripts/web-pictures.js [DIRECTORY]   (default: docs/pictures)
-import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';
+import { enterLab, Lab, pause } from './people.js';
 
-const root = dirname(import.meta.dirname);
-const command = join(root, 'bin/gpu-owner.cjs');
-const target = resolve(process.argv[2] ?? join(root, 'docs/pictures'));
-const place = mkdtempSync(join(tmpdir(), 'gpu-owner-pictures-'));
+enterLab(import.meta.filename);
+const target = resolve(process.argv[2] ?? join(dirname(import.meta.dirname), 'docs/pictures'));
 const PICTURES = [
-  { name: 'web-wide', viewport: { width: 1280, height: 720 }, colorScheme: 'light', fullPage: true },
+  { name: 'web-wide', viewport: { width: 1440, height: 900 }, colorScheme: 'light', fullPage: true },
   { name: 'web-narrow', viewport: { width: 390, height: 760 }, colorScheme: 'dark', fullPage: false },
-  {
-    name: 'web-charts',
-    viewport: { width: 1280, height: 420 },
-    colorScheme: 'dark',
-    fullPage: false,
-    isOfCharts: true,
-  },
 ];
 const SERVER = '[gpu]\nname = NVIDIA A100-SXM4-80GB\ncount = 8\n';
-/** Computes until it is killed. */
-const TRAIN = `import os, subprocess, sys
-gpu = os.environ['CUDA_VISIBLE_DEVICES'].split(',')[0]
-words = [sys.argv[1], '--utilization', sys.argv[2], '--name', 'python']
-subprocess.run([${JSON.stringify(command)}, 'simulate', 'occupy', gpu, '--memory', *words], stdin=os.pipe()[0])
-`;
-
-const env = { ...process.env };
-for (const key of Object.keys(env)) if (/^(GPU_OWNER|XDG)_/.test(key)) delete env[key];
-Object.assign(env, {
-  GPU_OWNER_SIMULATE: join(place, 'server.conf'),
-  GPU_OWNER_SIMULATE_DIR: place,
-  GPU_OWNER_MACHINE_CONFIG: '/dev/null',
-  XDG_CONFIG_HOME: join(place, 'none'),
-  XDG_STATE_HOME: join(place, 'state'),
-  NODE_EXTRA_CA_CERTS: '',
-});
-const children = [];
-
-function start(...words) {
-  const child = spawn(command, words, { env, stdio: ['pipe', 'pipe', 'inherit'] });
-  children.push(child);
-  return child;
-}
-
-function submit(options, ...words) {
-  const args = ['submit', ...options, '--', 'python3', 'train.py', ...words];
-  const { status, stderr } = spawnSync(command, args, { env, cwd: place, encoding: 'utf8' });
-  if (status !== 0) throw new Error(stderr);
-}
-
 /** Makes up the day before: nobody waits 24 hours for a picture. */
 async function showDay(route) {
   const response = await route.fetch();
@@ -69,11 +28,11 @@ async function showDay(route) {
         gpu.utilizationPercent[slot] = isOn ? wave(slot, 95 - 8 * i) : 0;
         gpu.memoryPercent[slot] = isOn ? 78 - 9 * i : 1;
       }
+      gpu.spanSeconds = 86_400;
+      gpu.leasedSeconds = 3 * gpu.leasedPercent.reduce((sum, percent) => sum + percent, 0);
     }
   await route.fulfill({ response, json: history });
 }
-
-const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 
 /** Pictures of this kind are a third as large as PNG, and the browser can make them. */
 async function asWebP(browser, png) {
@@ -92,43 +51,54 @@ async function asWebP(browser, png) {
 }
 
 mkdirSync(target, { recursive: true });
+const lab = new Lab();
 try {
-  writeFileSync(join(place, 'server.conf'), SERVER);
-  writeFileSync(join(place, 'train.py'), TRAIN);
+  const server = lab.machine('server', lab.write('server.conf', SERVER));
+  const [alice, bob, carol, dave] = ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, server));
+  const submit = (person, options, ...words) =>
+    person.run('submit', ...options, '--', 'python', 'train.py', ...words);
   submit(
+    alice,
     ['-n', '2', '--devices', '0,1', '--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'],
     '61GiB',
     '93',
   );
-  submit(['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], '38GiB', '71');
-  submit(['--devices', '3', '--name', 'notebook'], '6GiB', '0');
-  start('simulate', 'occupy', '5', '--name', 'python', '--memory', '22GiB', '--utilization', '84');
+  submit(bob, ['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], '38GiB', '71');
+  submit(carol, ['--devices', '3', '--name', 'notebook'], '6GiB', '0');
+  dave.start(
+    'gpu-owner',
+    'simulate',
+    'occupy',
+    '5',
+    '--name',
+    'python',
+    '--memory',
+    '22GiB',
+    '--utilization',
+    '84',
+  );
   await pause(3_000);
-  submit(['-n', '5', '--name', 'sweep', '--note', 'waits for five'], '1GiB', '0');
-  const server = start('web');
+  submit(alice, ['-n', '5', '--name', 'sweep', '--note', 'waits for five'], '1GiB', '0');
+  submit(bob, ['-n', '4', '--name', 'eval', '--for', '2h'], '1GiB', '0');
+  // Until the notebook's GPU counts as idle.
+  await pause(62_000);
+  const child = alice.start('gpu-owner', 'web');
   const url = await new Promise((done) =>
-    server.stdout.on('data', (text) => done(/^http:\S+/.exec(String(text))?.[0])),
+    child.stdout.on('data', (text) => done(/^http:\S+/.exec(String(text))?.[0])),
   );
   await pause(3_000);
   const executablePath = process.env.GPU_OWNER_TEST_BROWSER ?? '/usr/bin/chromium';
   const browser = await chromium.launch({ executablePath, args: ['--no-sandbox'] });
-  for (const { name, viewport, colorScheme, fullPage, isOfCharts = false } of PICTURES) {
+  for (const { name, viewport, colorScheme, fullPage } of PICTURES) {
     const page = await browser.newPage({ viewport, colorScheme });
     await page.route('**/api/v1/history', showDay);
     await page.goto(url);
-    await page.getByRole('img', { name: /^GPU 7/ }).waitFor();
+    await page.getByRole('img', { name: /^GPU 7, last 24 h/ }).waitFor();
     await page.waitForTimeout(2_000);
-    const shown = isOfCharts ? page.getByRole('region', { name: 'Last 24 hours' }) : page;
-    writeFileSync(join(target, `${name}.webp`), await asWebP(browser, await shown.screenshot({ fullPage })));
+    writeFileSync(join(target, `${name}.webp`), await asWebP(browser, await page.screenshot({ fullPage })));
     await page.close();
   }
   await browser.close();
 } finally {
-  const { stdout } = spawnSync(command, ['jobs', '--json'], { env, encoding: 'utf8' });
-  const ids = JSON.parse(stdout || '[]').flatMap(({ id, ended }) =>
-    id === null || ended !== null ? [] : [String(id)],
-  );
-  if (ids.length > 0) spawnSync(command, ['cancel', '--grace', '0s', ...ids], { env });
-  for (const child of children) child.kill('SIGKILL');
-  rmSync(place, { recursive: true, force: true });
+  await lab.close();
 }
