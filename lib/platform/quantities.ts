@@ -198,8 +198,8 @@ export function formatDuration(milliseconds: number | null): string {
 }
 
 /**
- * A moment for 'since …', in local time: '14:03' today, '2025-11-20 14:03' on any other day; null when `since` is
- * missing or no moment that a record could truthfully have.
+ * A moment for 'since …' or 'until …', in local time: '14:03' today, '14:03 yesterday', '00:25 tomorrow', '2025-11-20 14:03' on any other
+ * day; null when `since` is missing or no moment that a record could truthfully have.
  */
 export function formatSince(
   since: string | number | Date | null | undefined,
@@ -210,7 +210,14 @@ export function formatSince(
   const year = moment.getFullYear();
   if (Number.isNaN(year) || year < 1970 || year > 9999) return null;
   const time = `${twoDigits(moment.getHours())}:${twoDigits(moment.getMinutes())}`;
-  if (moment.toDateString() === new Date(now).toDateString()) return time;
+  const day = (distance: number) => {
+    const other = new Date(now);
+    other.setDate(other.getDate() + distance);
+    return other.toDateString();
+  };
+  if (moment.toDateString() === day(0)) return time;
+  if (moment.toDateString() === day(-1)) return `${time} yesterday`;
+  if (moment.toDateString() === day(1)) return `${time} tomorrow`;
   return `${year}-${twoDigits(moment.getMonth() + 1)}-${twoDigits(moment.getDate())} ${time}`;
 }
 

@@ -238,7 +238,12 @@ describe('formatSince', () => {
 
   it('writes the time of today and the day of any other', () => {
     expect(formatSince(new Date(2025, 10, 21, 14, 3), now)).toBe('14:03');
-    expect(formatSince(new Date(2025, 10, 20, 14, 3).toISOString(), now)).toBe('2025-11-20 14:03');
+    expect(formatSince(new Date(2025, 10, 19, 14, 3).toISOString(), now)).toBe('2025-11-19 14:03');
+    expect(formatSince(new Date(2025, 10, 20, 23, 59), now)).toBe('23:59 yesterday');
+    expect(formatSince(new Date(2025, 10, 22, 0, 25), now)).toBe('00:25 tomorrow');
+    expect(formatSince(new Date(2025, 10, 23, 0, 0), now)).toBe('2025-11-23 00:00');
+    const newYearsEve = new Date(2025, 11, 31, 22, 0).getTime();
+    expect(formatSince(new Date(2026, 0, 1, 3, 0), newYearsEve)).toBe('03:00 tomorrow');
     expect(formatSince(new Date(2024, 10, 21, 14, 3).getTime(), now)).toBe('2024-11-21 14:03');
   });
 
