@@ -4,10 +4,12 @@ import { formatDuration } from '../lib/platform/quantities.ts';
 import type { GPUDay } from '../lib/views/web/day.ts';
 import type { HistoryAnswer } from '../lib/views/web/feed.ts';
 
-const INTERVAL_MS = 60_000;
-/** Until the server knows something. */
-const FIRST_INTERVAL_MS = 2_000;
-const WIDTH = 288;
+/** It is asked for more often while little is known, so that what is shown of it is about as old as the rest. */
+const MIN_INTERVAL_MS = 2_000;
+const MAX_INTERVAL_MS = 60_000;
+const INTERVALS_PER_SPAN = 30;
+/** A day, in slots of five minutes. */
+const SLOTS = 288;
 const HEIGHT = 60;
 const HOURS = [6, 12, 18];
 
@@ -18,18 +20,20 @@ export function useHistory(token: string | null, isSeen: boolean): HistoryAnswer
     if (token === null || !isSeen) return;
     const end = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const ask = async (): Promise<boolean> => {
+    const ask = async (): Promise<number> => {
       const headers = { authorization: `Bearer ${token}` };
       const response = await fetch('api/v1/history', { headers, cache: 'no-store', signal: end.signal });
-      if (!response.ok) return true;
+      if (!response.ok) return MAX_INTERVAL_MS;
       const answer = (await response.json()) as HistoryAnswer;
       setHistory(answer);
-      return answer.machines.some(({ gpus }) => gpus.length > 0);
+      const spans = answer.machines.flatMap(({ gpus }) => gpus.map(({ spanSeconds }) => spanSeconds));
+      const shareMs = (Math.max(0, ...spans) * 1_000) / INTERVALS_PER_SPAN;
+      return Math.min(MAX_INTERVAL_MS, Math.max(MIN_INTERVAL_MS, shareMs));
     };
     const repeat = async () => {
       // Where there is no connection, the stream says so.
-      const isKnown = await ask().catch(() => true);
-      if (!end.signal.aborted) timer = setTimeout(repeat, isKnown ? INTERVAL_MS : FIRST_INTERVAL_MS);
+      const intervalMs = await ask().catch(() => MAX_INTERVAL_MS);
+      if (!end.signal.aborted) timer = setTimeout(repeat, intervalMs);
     };
     void repeat();
     return () => {
@@ -40,39 +44,50 @@ export function useHistory(token: string | null, isSeen: boolean): HistoryAnswer
   return history;
 }
 
+/** The first slot in which something is known of any GPU: with it charts begin. */
+export function firstSlotOf(days: readonly GPUDay[]): number {
+  const first = days.map(({ leasedPercent }) => leasedPercent.findIndex((value) => value !== null));
+  return Math.min(SLOTS - 1, ...first.filter((slot) => slot >= 0));
+}
+
 interface ChartProps {
   day: GPUDay;
   label: string;
-  slotSeconds: number;
+  firstSlot: number;
 }
 
 /** A figure: the band of leases, the area of utilization, the line of memory. */
-export function Chart({ day, label, slotSeconds }: ChartProps) {
-  const { utilizationPercent, memoryPercent, leasedPercent } = day;
-  const text = summaryOf(day, slotSeconds);
+export function Chart({ day, label, firstSlot }: ChartProps) {
+  const { utilizationPercent, memoryPercent, leasedPercent, spanSeconds, leasedSeconds } = day;
+  const used = known(utilizationPercent);
+  const memory = known(memoryPercent);
+  const mean = used.reduce((sum, each) => sum + each, 0) / used.length;
+  const leased = leasedSeconds === 0 ? 'never leased' : `leased for ${formatDuration(leasedSeconds * 1_000)}`;
+  const text = [
+    leased,
+    used.length === 0 ? '' : `${Math.round(mean)} % utilization`,
+    memory.length === 0 ? '' : `memory up to ${Math.max(...memory)} %`,
+  ].filter(Boolean);
+  const span = spanSeconds < 86_400 ? `last ${formatDuration(spanSeconds * 1_000)}` : 'last 24 h';
+  const width = SLOTS - firstSlot;
   return (
-    <figure class="chart">
-      <figcaption>
-        <strong>{label}</strong> {text}
-      </figcaption>
+    <figure class="chart" title={[span, ...text].join(', ')}>
       <svg
         role="img"
-        aria-label={`${label}, last 24 hours: ${text}`}
-        viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
+        aria-label={`${label}, ${span}: ${text.join(', ')}`}
+        viewBox={`${firstSlot} 0 ${width} ${HEIGHT}`}
         preserveAspectRatio="none"
       >
         {HOURS.map((hour) => (
-          <path key={hour} class="hour" d={`M${(hour * WIDTH) / 24} 0V${HEIGHT}`} />
+          <path key={hour} class="hour" d={`M${SLOTS - (hour * SLOTS) / 24} 0V${HEIGHT}`} />
         ))}
         <path class="leases" d={band(leasedPercent)} />
         <path class="utilization" d={area(utilizationPercent)} />
         <path class="memory" d={line(memoryPercent)} />
       </svg>
-      <div class="axis" aria-hidden="true">
-        <span>24 h ago</span>
-        <span>12 h ago</span>
-        <span>now</span>
-      </div>
+      <figcaption>
+        {span}: {leased}
+      </figcaption>
     </figure>
   );
 }
@@ -81,29 +96,12 @@ export function Chart({ day, label, slotSeconds }: ChartProps) {
 export function Legend() {
   return (
     <p class="legend">
+      Last 24 hours:
       <span class="utilization">utilization</span>
       <span class="memory">memory</span>
       <span class="leases">leased</span>
     </p>
   );
-}
-
-function summaryOf(
-  { utilizationPercent, memoryPercent, leasedPercent }: GPUDay,
-  slotSeconds: number,
-): string {
-  const used = known(utilizationPercent);
-  const memory = known(memoryPercent);
-  const leasedMs = known(leasedPercent).reduce((sum, percent) => sum + percent, 0) * 10 * slotSeconds;
-  return [
-    used.length === 0
-      ? ''
-      : `${Math.round(used.reduce((sum, each) => sum + each, 0) / used.length)} % utilization`,
-    memory.length === 0 ? '' : `memory up to ${Math.max(...memory)} %`,
-    leasedMs === 0 ? 'never leased' : `leased for ${formatDuration(leasedMs)}`,
-  ]
-    .filter(Boolean)
-    .join(', ');
 }
 
 const known = (values: readonly (number | null)[]) => values.filter((value) => value !== null);

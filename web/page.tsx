@@ -74,7 +74,7 @@ function Page() {
         </p>
         {line !== null && (
           <p class="time">
-            as of <time dateTime={line.time}>{new Date(line.time).toLocaleTimeString()}</time>
+            as of <time dateTime={line.time}>{new Date(line.time).toTimeString().slice(0, 8)}</time>
           </p>
         )}
         <search>
@@ -121,21 +121,29 @@ function connectionText(
 
 function TokenForm({ isRefused, onToken }: { isRefused: boolean; onToken: (token: string) => void }) {
   const [text, setText] = useState('');
+  const [isURL, setIsURL] = useState(false);
+  const refusal = isURL
+    ? 'This URL has no token.'
+    : isRefused
+      ? 'The server refuses the token. Without --token-file, each start makes a new one.'
+      : '';
   return (
     <main class="token">
       <h1>gpu-owner</h1>
-      <p role="alert">
-        {isRefused ? 'The server refuses the token. It changes when the server restarts.' : ''}
-      </p>
+      <p role="alert">{refusal}</p>
       <form
         onSubmit={(event) => {
           event.preventDefault();
           const token = (tokenIn(text) ?? text).trim();
-          if (token !== '') onToken(token);
+          setIsURL(/^https?:/.test(token));
+          if (token !== '' && !/^https?:/.test(token)) onToken(token);
         }}
       >
         <label>
-          Token, or the URL that <code>gpu-owner web</code> has printed{' '}
+          <span>
+            Paste the URL that <code>gpu-owner web</code> printed, or the token in its{' '}
+            <code>--token-file</code>.
+          </span>
           <input
             type="password"
             autoComplete="off"
@@ -144,7 +152,7 @@ function TokenForm({ isRefused, onToken }: { isRefused: boolean; onToken: (token
             onInput={(event) => setText(event.currentTarget.value)}
           />
         </label>
-        <button type="submit">Show GPUs</button>
+        <button type="submit">Sign in</button>
       </form>
     </main>
   );

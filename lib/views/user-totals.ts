@@ -5,15 +5,15 @@ export interface UserTotal {
   gpus: number;
   /** MIG instances. */
   instances: number;
-  /** In bytes. */
+  /** In bytes, what processes without a claim use included. */
   memory: number;
-  /** In percent, of each that tells it. */
+  /** In percent, of each GPU that tells it; those that are used without a claim included. */
   utilization: number[];
   idle: number;
   /** Requests in the wait queue. */
   waiting: number;
-  /** Processes. */
-  withoutClaim: number;
+  /** GPUs and MIG instances that are used without a claim. */
+  unclaimed: number;
 }
 
 /**
@@ -29,7 +29,7 @@ export function userTotals(
 ): Map<string, UserTotal> {
   const totals = new Map<string, UserTotal>();
   const totalOf = (user: string): UserTotal => {
-    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, withoutClaim: 0 };
+    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, unclaimed: 0 };
     const total = totals.get(user) ?? none;
     totals.set(user, total);
     return total;
@@ -47,9 +47,18 @@ export function userTotals(
       if (isIdle(gpu)) total.idle++;
     }
     for (const request of queue) totalOf(nameOf(request)).waiting++;
-    // A process may be on several GPUs.
-    const users = new Map(intruders.map((intruder) => [intruder.pid, nameOf(intruder)]));
-    for (const user of users.values()) totalOf(user).withoutClaim++;
+    const used = new Set<string>();
+    for (const intruder of intruders) {
+      const user = nameOf(intruder);
+      const total = totalOf(user);
+      total.memory += intruder.usedBytes ?? 0;
+      // Several processes may be on a GPU.
+      if (used.size === used.add(`${intruder.uuid} ${user}`).size) continue;
+      total.unclaimed++;
+      const gpu = gpus.find(({ uuid }) => uuid === intruder.uuid);
+      if (gpu?.lease === null && gpu.utilizationPercent !== null)
+        total.utilization.push(gpu.utilizationPercent);
+    }
   }
   return totals;
 }

@@ -211,12 +211,20 @@ describe('a picture', () => {
 
   test('adds up what users have', () => {
     const state = machine({
-      gpus: [0, 1, 2].map((i) => gpu(i, { state: 'leased', lease: lease() })),
+      gpus: [
+        ...[0, 1, 2].map((i) => gpu(i, { state: 'leased', lease: lease() })),
+        gpu(3, { state: 'busy', utilizationPercent: 70 }),
+      ],
       queue: [waiter(1, { user: 'alice', uid: 1000 }), waiter(2)],
       waiting: 2,
+      intruders: [
+        { uuid: 'GPU-3', pid: 7, name: 'python', user: 'carol', uid: 1002, usedBytes: 8 * 1024 ** 3 },
+        { uuid: 'GPU-3', pid: 8, name: 'python', user: 'carol', uid: 1002, usedBytes: 1024 ** 3 },
+        { uuid: 'GPU-0', pid: 9, name: 'python', user: 'alice', uid: 1000, usedBytes: null },
+      ],
     });
     expect(draw([state]).lines.join('\n')).toMatch(
-      /^ alice +3 GPUs, 60 GiB, 50% util, 1 waiting *\n bob +1 waiting/m,
+      /^ alice +3 GPUs, 60 GiB, 50% util, 1 waiting, 1 without a claim *\n carol +9 GiB, 70% util, 1 without a claim *\n bob +1 waiting/m,
     );
   });
 });

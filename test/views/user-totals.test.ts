@@ -20,9 +20,9 @@ function snapshot(holders: Person[], waiting: Person[] = [], intruders: Person[]
 
 const totals = (...snapshots: MachineSnapshot[]) =>
   Object.fromEntries(
-    [...userTotals(snapshots, () => false, 'unknown')].map(([name, { gpus, waiting, withoutClaim }]) => [
+    [...userTotals(snapshots, () => false, 'unknown')].map(([name, { gpus, waiting, unclaimed }]) => [
       name,
-      [gpus, waiting, withoutClaim],
+      [gpus, waiting, unclaimed],
     ]),
   );
 

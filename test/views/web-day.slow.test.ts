@@ -31,6 +31,29 @@ describe('a day', () => {
     expect(second?.utilizationPercent.slice(-3)).toEqual([50, null, null]);
   });
 
+  test('knows to the second how long it has looked, and how long a GPU was leased meanwhile', () => {
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.parse('2025-11-20T12:00:00Z') });
+    try {
+      const day = new Day();
+      const lease = { user: 'a', since: '2025-11-20T12:00:07Z' };
+      for (let second = 0; second <= 60; second++) {
+        day.add([gpu(0, second < 10 ? {} : { lease }), gpu(1)], second * 1_000);
+        vi.advanceTimersByTime(1_000);
+      }
+      const spans = () =>
+        day.read(60_000).map(({ spanSeconds, leasedSeconds }) => [spanSeconds, leasedSeconds]);
+      // A look each second: nothing of what was before the last one without the lease.
+      expect(spans()).toEqual([
+        [60, 51],
+        [60, 0],
+      ]);
+      day.add([gpu(0, { lease })], DAY_MS);
+      expect(day.read(DAY_MS)[0]).toMatchObject({ spanSeconds: 86_400, leasedSeconds: 0 });
+    } finally {
+      vi.useRealTimers();
+    }
+  });
+
   test('forgets what is older, and GPUs that are gone', () => {
     const day = new Day();
     day.add([gpu(0), gpu(1)], 0);

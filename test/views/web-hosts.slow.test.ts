@@ -111,15 +111,17 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
         await page.getByRole('heading', { name, exact: true, level: 3 }).waitFor();
       await rowOf('Without an answer', 'refused').filter({ hasText: 'down' }).waitFor();
       await rowOf('Waiting', 'sleep 600').filter({ hasText: 'b' }).waitFor();
-      await rowOf('Users', '2').waitFor();
+      await rowOf('Users', '1 GPU').waitFor();
       const cardOf = (text: string) =>
         page.getByRole('listitem').filter({ hasText: text }).first().innerText();
-      expect(await cardOf('leased')).toMatch(/Job\s+PID \d+\s+Command\s+sh -c .*\s+Since\s+[^\n]+$/);
-      expect(await cardOf('train')).toMatch(/Job\s+PID \d+ train\s+Note\s+soon\s[\s\S]*Until\s+.* left\)$/);
+      expect(await cardOf('Holder')).toMatch(/Job\s+PID \d+\s+Command\s+sh -c .*\s+Since\s+[^\n]+$/);
+      expect(await cardOf('train')).toMatch(
+        /Job\s+PID \d+ train\s+Note\s+soon\s[\s\S]*Until\s+.* \(in 1 h\)$/,
+      );
       const line = await lineWith(({ machines }) => machines[1]?.snapshot?.waiting === 1);
       expect(validatorOf('StreamLine')(line)).toEqual([]);
       // The charts come with the first answer about them.
-      await page.getByRole('img', { name: /^a GPU 0, last 24 hours: / }).waitFor();
+      await page.getByRole('img', { name: /^a GPU 0, last \d+ s: / }).waitFor();
     });
 
     test('the filter is for all, by the name of a host too', async () => {
@@ -148,7 +150,8 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       signalAll(processesWith(`HOME=${machineOf('d').directory}/home`), 'SIGKILL');
       machineOf('d').set('error=all:9');
       await page.getByRole('heading', { name: /^d .*Showing the last snapshot/, level: 3 }).waitFor();
-      expect(await page.getByRole('listitem').count()).toBe(8);
+      await page.setViewportSize({ width: 1280, height: 800 });
+      await until(async () => (await page.getByRole('listitem').count()) === 8);
     });
   });
 

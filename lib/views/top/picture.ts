@@ -657,16 +657,16 @@ function userSection(
   const longest = Math.max(...all.map(([user]) => widthOf(user)));
   const nameWidth = Math.min(Math.max(12, longest), Math.max(12, Math.floor(pen.width * 0.4)));
   const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
-    const { gpus, instances, memory, utilization, idle, waiting, withoutClaim } = total;
+    const { gpus, instances, memory, utilization, idle, waiting, unclaimed } = total;
     const mean = utilization.reduce((sum, value) => sum + value, 0) / utilization.length;
     const words = [
       ...(gpus === 0 ? [] : [`${gpus} GPU${gpus === 1 ? '' : 's'}`]),
       ...(instances === 0 ? [] : [`${instances} MIG instance${instances === 1 ? '' : 's'}`]),
-      ...(gpus + instances === 0 ? [] : [formatBytes(memory)]),
+      ...(gpus + instances + unclaimed === 0 ? [] : [formatBytes(memory)]),
       ...(utilization.length === 0 ? [] : [`${Math.round(mean)}% util`]),
       ...(idle === 0 ? [] : [`${idle} idle`]),
       ...(waiting === 0 ? [] : [`${waiting} waiting`]),
-      ...(withoutClaim === 0 ? [] : [`${withoutClaim} unclaimed`]),
+      ...(unclaimed === 0 ? [] : [`${unclaimed} without a claim`]),
     ];
     return ` ${pen.nameCell(user, nameWidth)} ${pen.fit(words.join(', '), pen.width - nameWidth - 2)}`;
   });
@@ -674,8 +674,8 @@ function userSection(
   return { head: ' USERS', rows };
 }
 
-function size({ gpus, instances, waiting, withoutClaim }: UserTotal): number {
-  return gpus * 1e6 + instances * 1e4 + withoutClaim * 1e2 + waiting;
+function size({ gpus, instances, waiting, unclaimed }: UserTotal): number {
+  return gpus * 1e6 + instances * 1e4 + unclaimed * 1e2 + waiting;
 }
 
 /** Fits the sections into so many lines; null: without limit. The table of GPUs has what the others leave, and at least half. */

@@ -6,6 +6,8 @@ export const SLOTS = 288;
 /** A machine has some dozens, MIG instances included; those that haven't been seen for longest make room. */
 const MAX_GPUS = 256;
 const UNKNOWN = 255;
+/** Nothing is known of the time between snapshots that are further apart. */
+const MAX_GAP_MS = 2 * 60_000;
 
 /** The last 24 hours of a GPU, from the oldest slot to the one that lasts still; null: unknown. In percent of each slot's time or capacity. */
 export interface GPUDay {
@@ -13,6 +15,10 @@ export interface GPUDay {
   index: number;
   instance: number | null;
   name: string;
+  /** Since the first snapshot of it, at most 24 hours. */
+  spanSeconds: number;
+  /** The part of them in which it was leased, as far as known. */
+  leasedSeconds: number;
   utilizationPercent: (number | null)[];
   memoryPercent: (number | null)[];
   leasedPercent: (number | null)[];
@@ -48,6 +54,9 @@ class Means {
 
 interface Track {
   gpu: ShownGPU;
+  /** When it was seen first, and last. */
+  first: number;
+  last: number;
   /** The last slot in which it was seen. */
   seen: number;
   /** The last slot that has begun. */
@@ -55,6 +64,8 @@ interface Track {
   utilization: Means;
   memory: Means;
   leased: Means;
+  /** How long it was leased in each slot, as a ring. */
+  leasedMs: Float64Array;
 }
 
 const meansOf = ({ utilization, memory, leased }: Track) => [utilization, memory, leased];
@@ -70,11 +81,14 @@ export class Day {
     for (const gpu of gpus) {
       const track = this.#tracks.get(gpu.uuid) ?? {
         gpu,
+        first: at,
+        last: at,
         seen: slot,
         slot,
         utilization: new Means(),
         memory: new Means(),
         leased: new Means(),
+        leasedMs: new Float64Array(SLOTS),
       };
       if (slot < track.slot) continue;
       advance(track, slot);
@@ -84,6 +98,10 @@ export class Day {
       track.utilization.add(slot, gpu.utilizationPercent);
       track.memory.add(slot, usedBytes !== null && totalBytes ? (100 * usedBytes) / totalBytes : null);
       track.leased.add(slot, gpu.lease === null ? 0 : 100);
+      if (at - track.last < MAX_GAP_MS)
+        track.leasedMs[slot % SLOTS] =
+          (track.leasedMs[slot % SLOTS] as number) + leasedMs(gpu, at - track.last);
+      track.last = at;
       this.#tracks.delete(gpu.uuid);
       this.#tracks.set(gpu.uuid, track);
     }
@@ -104,6 +122,8 @@ export class Day {
         index: track.gpu.index,
         instance: track.gpu.instance,
         name: track.gpu.name,
+        spanSeconds: Math.round(Math.min(at - track.first, SLOTS * SLOT_MS) / 1_000),
+        leasedSeconds: Math.round(track.leasedMs.reduce((sum, each) => sum + each, 0) / 1_000),
         utilizationPercent: track.utilization.until(slot),
         memoryPercent: track.memory.until(slot),
         leasedPercent: track.leased.until(slot),
@@ -114,8 +134,17 @@ export class Day {
 
 const slotAt = (at: number) => Math.floor(at / SLOT_MS);
 
+/** How much of the last `ms` its present lease has lasted. */
+function leasedMs({ lease }: ShownGPU, ms: number): number {
+  if (lease === null) return 0;
+  const age = Date.now() - Date.parse(lease.since ?? '');
+  return Number.isNaN(age) ? ms : Math.min(ms, Math.max(0, age));
+}
+
 function advance(track: Track, slot: number): void {
   if (slot <= track.slot) return;
   for (const means of meansOf(track)) means.clear(track.slot + 1, slot);
+  for (let each = Math.max(track.slot + 1, slot - SLOTS + 1); each <= slot; each++)
+    track.leasedMs[each % SLOTS] = 0;
   track.slot = slot;
 }

@@ -1,0 +1,185 @@
+// A GPU as a card: what it does, its last 24 hours, and who has it.
+import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
+import type { MachineSnapshot } from '../lib/views/machine-view.ts';
+import type { GPUDay } from '../lib/views/web/day.ts';
+import { Chart } from './history.tsx';
+import { Pair } from './listing.tsx';
+
+export type GPU = MachineSnapshot['gpus'][number];
+export type Intruder = MachineSnapshot['intruders'][number];
+
+/** Shorter rest is nothing to tell; as `status` has it. */
+const MIN_IDLE_MS = 60_000;
+const MIN_IDLE_LOOKS = 3;
+const MAX_INTRUDERS = 3;
+
+export const labelOf = ({ index, instance }: { index: number; instance?: number | null }) =>
+  typeof instance === 'number' ? `${index}:${instance}` : String(index);
+const titleOf = (gpu: { index: number; instance: number | null }) =>
+  `${gpu.instance === null ? 'GPU' : 'MIG'} ${labelOf(gpu)}`;
+
+interface GPUCardProps {
+  gpu: GPU;
+  /** Processes on it without a claim. */
+  intruders: readonly Intruder[];
+  day: GPUDay | undefined;
+  /** The slot with which charts begin. */
+  firstSlot: number;
+  now: number;
+  /** null: there is one. */
+  host: string | null;
+}
+
+export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardProps) {
+  const Title = host === null ? 'h3' : 'h4';
+  const { memory, lease, utilizationPercent, powerWatts, temperatureCelsius, reason } = gpu;
+  const label = labelOf(gpu);
+  const readings = [
+    temperatureCelsius === null ? '' : `${temperatureCelsius} °C`,
+    powerWatts === null ? '' : `${Math.round(powerWatts)} W`,
+  ].filter(Boolean);
+  const model = [gpu.name.replace(/^NVIDIA /, ''), ...readings].join(' · ');
+  const rest = idleText(gpu, now);
+  const [kind, state] = stateOf(gpu, intruders, rest);
+  return (
+    <li class={`card ${kind}`}>
+      <Title>
+        {titleOf(gpu)} <span class="state">{state}</span>
+      </Title>
+      <p class="model" title={model}>
+        {model}
+      </p>
+      <Meter
+        name="Utilization"
+        of={`GPU ${label}`}
+        share={utilizationPercent === null ? null : utilizationPercent / 100}
+        levels={[0.1, 0.75]}
+        text={utilizationPercent === null ? '?' : `${utilizationPercent} %`}
+      />
+      <Meter
+        name="Memory"
+        of={`GPU ${label}`}
+        share={memory.usedBytes !== null && memory.totalBytes ? memory.usedBytes / memory.totalBytes : null}
+        levels={[0.1, 0.8]}
+        text={
+          memory.usedBytes === null
+            ? '?'
+            : `${formatBytes(memory.usedBytes)} of ${formatBytes(memory.totalBytes)}`
+        }
+      />
+      {day !== undefined && (
+        <Chart day={day} label={`${host === null ? '' : `${host} `}${titleOf(day)}`} firstSlot={firstSlot} />
+      )}
+      {lease === null && intruders.length === 0 && reason !== null && <p class="reason">{reason}</p>}
+      <dl>
+        {lease !== null && (
+          <>
+            <Pair name="Holder" content={lease.user} class="holder" />
+            <Detail name="Job" text={jobText(lease)} />
+            <Detail name="Note" text={lease.note} />
+            <Detail name="Command" text={lease.command} />
+            <Detail name="Since" text={sinceText(lease.since, now)} isTime />
+            <Detail name="Until" text={untilText(lease.until, now)} isTime />
+          </>
+        )}
+        {intruders.slice(0, MAX_INTRUDERS).map(({ pid, name, user }) => {
+          const text = `${user ?? 'unknown user'}: ${name ?? 'a process'} (PID ${pid})`;
+          // On a leased GPU the heading doesn't tell it.
+          const more = lease === null ? '' : ', without a claim';
+          return <Pair key={pid} name={lease === null ? 'User' : 'Also'} class="bad" content={text + more} />;
+        })}
+        {intruders.length > MAX_INTRUDERS && (
+          <Pair name="" content={`and ${intruders.length - MAX_INTRUDERS} more`} class="bad" />
+        )}
+      </dl>
+    </li>
+  );
+}
+
+/** The look of the card, and its state in words. */
+function stateOf(
+  { state }: GPU,
+  intruders: readonly Intruder[],
+  rest: string | null,
+): [kind: string, text: string] {
+  if (state === 'busy' && intruders.length > 0) return ['busy', 'without a claim'];
+  return rest === null ? [state, state] : ['idle', `idle ${rest}`];
+}
+
+function Detail({
+  name,
+  text,
+  isTime = false,
+}: {
+  name: string;
+  text: string | null | undefined;
+  isTime?: boolean;
+}) {
+  if (text === null || text === undefined || text === '') return null;
+  return <Pair name={name} content={text} class={isTime ? '' : 'cut'} title={text} />;
+}
+
+interface MeterProps {
+  name: string;
+  of: string;
+  share: number | null;
+  /** From where on it is a medium level, and a high one. */
+  levels: readonly [medium: number, high: number];
+  text: string;
+}
+
+function Meter({ name, of, share, levels, text }: MeterProps) {
+  const level = share === null || share < levels[0] ? 'low' : share < levels[1] ? 'medium' : 'high';
+  return (
+    <div class="meter">
+      <span class="name">{name}</span>
+      <span>{text}</span>
+      {share !== null && (
+        // Browsers draw <meter> each in their own way, and over the text above it.
+        // biome-ignore lint/a11y/useSemanticElements: as said
+        <div
+          class={`bar ${level}`}
+          role="meter"
+          aria-valuemin={0}
+          aria-valuemax={100}
+          aria-valuenow={percent(share)}
+          aria-valuetext={text}
+          aria-label={`${name} of ${of}`}
+        >
+          <div style={{ width: `${percent(share)}%` }} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 100);
+
+function jobText({ job, name, pid }: NonNullable<GPU['lease']>): string {
+  return [job === undefined ? (pid === null ? '' : `PID ${pid}`) : String(job), name ?? '']
+    .filter(Boolean)
+    .join(' ');
+}
+
+export function sinceText(since: string | null, now: number): string | null {
+  const moment = formatSince(since, now);
+  return moment === null || since === null ? null : `${moment} (${formatDuration(now - Date.parse(since))})`;
+}
+
+/** null: there is no limit. */
+export function untilText(until: string | null | undefined, now: number): string | null {
+  const moment = formatSince(until, now);
+  if (moment === null) return null;
+  const left = Date.parse(until as string) - now;
+  // The moment is exact already.
+  const [amount, unit] = formatDuration(left).split(' ');
+  return `${moment} (${left > 0 ? `in ${amount} ${unit}` : 'time limit reached'})`;
+}
+
+/** For how long it has been idle; null: it works, or hasn't rested for long. */
+export function idleText({ idle, lease }: GPU, now: number): string | null {
+  if (idle === null || lease === null) return null;
+  if (idle.since === null) return idle.looks < MIN_IDLE_LOOKS ? null : `in the last ${idle.looks} snapshots`;
+  const span = now - Math.max(Date.parse(idle.since), Date.parse(lease.since ?? '') || 0);
+  return span < MIN_IDLE_MS ? null : `for ${formatDuration(span)}`;
+}
