@@ -12,8 +12,8 @@ import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './rea
 export type Outcome =
   | { kind: 'exited'; code: number }
   | { kind: 'killed'; signal: string }
-  /** It never ran; `text` says why: 'not found'. */
-  | { kind: 'not-started'; errno: number; text: string }
+  /** It never ran; `text` says why: 'not found'. `ofKeeper`: a part of gpu-owner is to blame. */
+  | { kind: 'not-started'; errno: number; text: string; ofKeeper?: boolean }
   /** Its keeper was killed, and it was ended for that. */
   | { kind: 'lost'; text: string };
 
@@ -71,7 +71,12 @@ export function supervise(supervising: SupervisedTask): Supervised {
         ? 'its arguments and environment are too long (an argument may have 128 KiB); put long data into a file'
         : `gpu-owner's own ${nativeFile(KEEPER)} can't be started: ${systemError(error)}`;
     return {
-      ended: Promise.resolve({ kind: 'not-started', errno: error, text }),
+      ended: Promise.resolve({
+        kind: 'not-started',
+        errno: error,
+        text,
+        ...(error !== errno.E2BIG && { ofKeeper: true }),
+      }),
       leftBehind: () => null,
       toldToEnd: () => false,
       terminate: () => {},

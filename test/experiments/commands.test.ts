@@ -2,6 +2,8 @@
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { openQueue } from '../../lib/experiments/queue/index.ts';
+import { openSweep } from '../../lib/experiments/sweep/index.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output } from '../support/machine.ts';
 
@@ -45,6 +47,38 @@ test('a program that does not exist is refused before anything is queued, and th
   expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
   expect(stderr).toMatch(/cannot run 'pyhton': not found in PATH/);
   expect((await run('--', 'true', '{width}')).code).toBe(0);
+});
+
+test('a mistake in the command of a task that was never started is corrected without a question', async () => {
+  // The one with the width 2 isn't found when its turn comes.
+  writeFileSync(inProject('train1'), '#!/bin/sh\n', { mode: 0o755 });
+  const first = await run('--', './train{width}');
+  expect(first.code).toBe(1);
+  expect(first.stdout).toMatch(/failed: exp1_1_42: \.\/train2 can't be started: not found/);
+  expect((await experiment.status()).failures).toMatchObject([{ starts: 1 }]);
+  const plan = await experiment.run(['plan', '--', 'sh', 'train{width}']);
+  expect(plan.stdout).toMatch(/exp run refuses them without --replace-commands/);
+  // The first one was started: its command stays until somebody says so.
+  expect((await run('--', 'sh', 'train{width}')).code).toBe(64);
+  // The program is there now.
+  writeFileSync(inProject('train2'), '#!/bin/sh\nexit 0', { mode: 0o755 });
+  const again = await run('--', './train{width}');
+  expect(again.code, again.stderr).toBe(0);
+  expect(again.stdout).toMatch(/1 task whose program could not be started will be tried again/);
+});
+
+test('a command that was added and never started is replaced by another one', async () => {
+  writeFileSync(inProject('configs/config_exp1.yaml'), 'exp1:\n  combinations: [{width: [1, 2]}]\n');
+  const queue = await openQueue(null, experiment.project);
+  const sweep = (command: string[]) => openSweep({ project: experiment.project, command });
+  await queue.enqueue((await sweep(['sh', 'tain.sh'])).tasks());
+  await queue.close();
+  const plan = await experiment.run(['plan', '--json', '--', 'true']);
+  expect(JSON.parse(plan.stdout)).toMatchObject({ otherCommands: 2, keepsCommands: false });
+  const { code, stdout, stderr } = await run('--', 'true');
+  expect(code, stderr).toBe(0);
+  expect(stdout).toMatch(/2 of them get another command: none of these was started/);
+  expect(stdout).toMatch(/2 tasks: 2 completed/);
 });
 
 test('two commands for one task are refused', async () => {

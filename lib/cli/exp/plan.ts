@@ -107,7 +107,7 @@ function details({ phase, factors, reasons, next }: PhasePlan): string[] {
   return [sanitizeEnd(`${shorten(phase)}${size ? `: ${size}` : ''}`), ...lines, ''];
 }
 
-function footer({ gone, otherCommands }: Plan): string[] {
+function footer({ gone, otherCommands, keepsCommands }: Plan): string[] {
   const lines: string[] = [];
   if (gone === null) {
     lines.push('There are too many tasks to tell which are repeated, and which are no longer in the sweep.');
@@ -122,7 +122,7 @@ function footer({ gone, otherCommands }: Plan): string[] {
   }
   if (otherCommands > 0) {
     lines.push(
-      `${amount(otherCommands)} with equal parameters but another command: exp run refuses them without --replace-commands.`,
+      `${amount(otherCommands)} with equal parameters but another command: exp run ${keepsCommands ? 'refuses them without --replace-commands' : 'gives them the new one, as none of them was started'}.`,
     );
   }
   return lines;
@@ -163,7 +163,7 @@ export const COMMAND: Command = {
       options: {
         all: { help: 'show every task, not only the first few' },
         json: {
-          help: 'print { size, counts, phases, gone, otherCommands }, and with --all tasks: an array',
+          help: 'print { size, counts, phases, gone, otherCommands, keepsCommands }, and with --all tasks: an array',
         },
         ...QUEUE,
       },

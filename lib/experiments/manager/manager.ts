@@ -5,12 +5,17 @@ import { withKnownSeeds } from '../plan/index.ts';
 import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
+  areDifferent,
+  CommandConflictError,
   commandText,
+  type Enqueued,
+  hasStarted,
   type Management,
   NO_COMMAND_TEXT,
   type Queue,
   QueueRemovedError,
   type State,
+  type TaskRow,
 } from '../queue/index.ts';
 import {
   findCompletedTasks,
@@ -22,7 +27,7 @@ import {
   type UnusableTable,
 } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { type TaskCommand, taskId } from '../task/index.ts';
+import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type Progress, readProgress } from './progress.ts';
 
@@ -137,7 +142,7 @@ export class Manager {
     if (options.requireCommands) await refuseCommandless(sweep, queue, project.directory);
     await refuseUnusable(sweep, queue, project.directory);
     this.#directories?.name(sweep);
-    const enqueued = await queue.enqueue(sweep.tasks(), options).catch((error) => {
+    const enqueued = await this.#add(sweep, options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
@@ -150,16 +155,44 @@ export class Manager {
     }
   }
 
+  /** Tasks get another command if none of those that would has ever been started: somebody corrects a mistake then. */
+  async #add(sweep: Sweep, options: { replaceCommands: boolean; signal: AbortSignal }): Promise<Enqueued> {
+    const { queue } = this.#options;
+    try {
+      return await queue.enqueue(sweep.tasks(), options);
+    } catch (error) {
+      if (!(error instanceof CommandConflictError) || options.replaceCommands) throw error;
+      const changed = await countCorrected(sweep, queue);
+      if (changed === 0) throw error;
+      const enqueued = await queue.enqueue(sweep.tasks(), { ...options, replaceCommands: true });
+      this.tell(`${changed} of them get another command: none of these was started with the one before`);
+      return enqueued;
+    }
+  }
+
   /**
    * Reads the tables for the first time: tasks that have a row needn't run.
    * @throws ERR_CONFIGURATION if a table can't be read: its tasks would run again; or if no row could be written to it
    */
   async firstSync(): Promise<void> {
+    await this.#retryUnstarted();
     if (this.#tables === null) return;
     await this.#sync();
     await this.#refuseUnusableTables(this.#tables.tableState);
     const { completed } = await this.look();
     this.tell(`Marked ${completed} tasks as already completed`);
+  }
+
+  /** The program that wasn't found may be there now. */
+  async #retryUnstarted(): Promise<void> {
+    const { queue } = this.#options;
+    const ids: string[] = [];
+    for await (const row of queue.tasks({ state: 'failed' })) if (!hasStarted(row)) ids.push(row.task.id);
+    if (ids.length === 0) return;
+    const { length } = await queue.retry({ ids });
+    this.tell(
+      `${length} ${length === 1 ? 'task' : 'tasks'} whose program could not be started will be tried again`,
+    );
   }
 
   /** Refuses unreadable tables, unless all their tasks are cancelled; and those to which rows can't be written, if any are to come. */
@@ -412,6 +445,25 @@ export class Manager {
 
 /** Tasks per query of the queue. */
 const BATCH = 500;
+
+/** How many known tasks have another command than the sweep gives them; 0: one of them was started. */
+async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
+  let count = 0;
+  let batch: TaskSpec[] = [];
+  const isOneStarted = async () => {
+    const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
+    const others = rows.filter(
+      (row, at) => row !== null && areDifferent(row.task.command, (batch[at] as TaskSpec).command),
+    ) as TaskRow[];
+    batch = [];
+    count += others.length;
+    return others.some(hasStarted);
+  };
+  for (const spec of sweep.tasks()) {
+    if (batch.push(spec) === BATCH && (await isOneStarted())) return 0;
+  }
+  return (await isOneStarted()) ? 0 : count;
+}
 
 /**
  * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.

@@ -1,6 +1,6 @@
 import { crc32 } from 'node:zlib';
 import { listWords, sanitize } from '../../platform/index.ts';
-import { openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
+import { hasStarted, openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
 import { findCompletedTasks } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import {
@@ -56,6 +56,8 @@ export interface Plan {
   gone: { count: number; counts: Record<State, number>; first: { name: string; state: State }[] } | null;
   /** Tasks that the queue, or an earlier phase, has with another command. */
   otherCommands: number;
+  /** Whether one of them keeps `exp run` from giving them the new command: it was started, or the sweep has two for it. */
+  keepsCommands: boolean;
 }
 
 interface PlanOptions {
@@ -120,6 +122,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   const counts = noCounts();
   const phases = new Map<string, PhasePlan>();
   let otherCommands = 0;
+  let keepsCommands = false;
   for (const { name, size, factors } of sweep.phases) {
     const phase = phases.get(name);
     if (phase) phase.size += size;
@@ -141,7 +144,10 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       if (seen.size < MAX_TRACKED && earlier === undefined) seen.set(id, command);
       missing?.delete(id);
       const other = earlier ?? task?.command ?? command;
-      if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) otherCommands++;
+      if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) {
+        otherCommands++;
+        keepsCommands ||= earlier !== undefined || task?.hasStarted === true;
+      }
       const { state, why } =
         earlier !== undefined
           ? REPEATED
@@ -166,6 +172,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
     phases: Array.from(phases.values()),
     gone: tracked ? summarise(Array.from(missing, (id) => known.get(id) as KnownTask)) : null,
     otherCommands,
+    keepsCommands,
   };
 }
 
@@ -185,11 +192,18 @@ interface KnownTask {
   why: string | null;
   /** A checksum. */
   command: number;
+  hasStarted: boolean;
 }
 
 function knownTask(row: TaskRow): KnownTask {
   const { task, state } = row;
-  return { name: task.name, state, why: explain(row), command: checksum(task.command) };
+  return {
+    name: task.name,
+    state,
+    why: explain(row),
+    command: checksum(task.command),
+    hasStarted: hasStarted(row),
+  };
 }
 
 function checksum(command: TaskCommand): number {

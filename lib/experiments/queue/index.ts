@@ -11,6 +11,7 @@ export {
   type Completed,
   type Completion,
   type Counts,
+  type Enqueued,
   lacksResult,
   MAX_DELAY_MS,
   type Management,
@@ -23,7 +24,16 @@ export {
   type TaskRow,
   type WithoutResult,
 } from './queue.ts';
-export { commandText, damagedTasks, NO_COMMAND_TEXT, readJSON } from './records.ts';
+export {
+  areDifferent,
+  CommandConflictError,
+  commandText,
+  damagedTasks,
+  hasStarted,
+  NO_COMMAND_TEXT,
+  notStartedError,
+  readJSON,
+} from './records.ts';
 
 interface Opening {
   create: boolean;

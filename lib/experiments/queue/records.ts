@@ -275,6 +275,26 @@ export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
 }
 
+const NOT_STARTED = " can't be started: ";
+
+/** The error of a task whose program isn't found, or may not be executed. */
+export function notStartedError(program: string, why: string): string {
+  return program + NOT_STARTED + why;
+}
+
+/** Whether a task's command has been started, since it was added or retried: then its effects may be there. */
+export function hasStarted({ state, starts, error, source }: TaskRow): boolean {
+  if (state === 'active') return true;
+  if (state === 'completed') return source === 'worker';
+  return error === null ? starts > 0 : !(error.split('\n')[0] as string).includes(NOT_STARTED);
+}
+
+/** Whether two commands are there, and differ. */
+export function areDifferent(one: TaskCommand, other: TaskCommand): boolean {
+  const texts = [one, other].map(commandText);
+  return texts[0] !== texts[1] && !texts.includes(NO_COMMAND_TEXT);
+}
+
 /** The command of a task that came without one, for workers that know themselves what to run. */
 export const NO_COMMAND_TEXT = commandText({ words: [] });
 
@@ -283,11 +303,14 @@ export function conflict(name: string, known: string, other: string): string {
   return `${name}: ${inWords(known)} and ${inWords(other)}`;
 }
 
+/** Thrown for tasks with equal parameters and different commands. */
+export class CommandConflictError extends GPUOwnerError {}
+
 /** @param conflicts the first of them @param count how many there are */
-export function conflictError(conflicts: readonly string[], count: number): GPUOwnerError {
+export function conflictError(conflicts: readonly string[], count: number): CommandConflictError {
   const more = count - conflicts.length;
   const list = listWords([...conflicts, ...(more > 0 ? [`${more} more`] : [])]);
-  return new GPUOwnerError(
+  return new CommandConflictError(
     'ERR_INVALID_ARGUMENT',
     `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
       'the new command (--replace-commands).',

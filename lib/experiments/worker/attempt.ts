@@ -1,11 +1,12 @@
-import { constants } from 'node:fs';
+import { constants as fsConstants } from 'node:fs';
 import { open, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import { hostName, sanitize, shellWords, systemError, timestamp } from '../../platform/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
-import type { Attempt } from '../queue/index.ts';
+import { type Attempt, notStartedError } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
 
@@ -30,6 +31,9 @@ export interface AttemptContext {
 /** The exit code for a temporary failure in sysexits.h. */
 const EX_TEMPFAIL = 75;
 const MAX_COMMAND_LENGTH = 200;
+const { E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOTDIR } = constants.errno;
+/** Errors of a start that only a person can correct. */
+const FINAL_ERRORS: ReadonlySet<number> = new Set([E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOTDIR]);
 
 /** The path of the log that an attempt's output goes to. */
 export function logPath(project: Project, { destinations }: Task, worker: string): string {
@@ -153,7 +157,13 @@ export class AttemptRun {
   }
 
   async #judge(outcome: Outcome, words: string, log: AttemptLog): Promise<AttemptResult> {
-    if (outcome.kind === 'not-started') return { kind: 'environment', why: words, gpuFault: false };
+    const { project } = this.#context;
+    if (outcome.kind === 'not-started') {
+      // Another machine may have the program; on this one, the next try ends in the same way.
+      const isFinal = !outcome.ofKeeper && FINAL_ERRORS.has(outcome.errno) && project.host === undefined;
+      if (isFinal) return { kind: 'failed', error: words, retry: false };
+      return { kind: 'environment', why: words, gpuFault: false };
+    }
     if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult();
     const lines = await log.tail().catch(() => []);
     const error = withTail(words, lines);
@@ -201,7 +211,7 @@ function describeOutcome(outcome: Outcome, command: TaskCommand): string {
     case 'lost':
       return outcome.text;
     case 'not-started':
-      return `${sanitize(wordsOf(command)[0] ?? '', 100)} can't be started: ${outcome.text}`;
+      return notStartedError(sanitize(wordsOf(command)[0] ?? '', 100), outcome.text);
   }
 }
 
@@ -298,7 +308,7 @@ type Result = { values: Values } | { unreadable: string } | null;
 async function readResult(path: string): Promise<Result> {
   try {
     // Not blocking: it could be a pipe.
-    const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const file = await open(path, fsConstants.O_RDONLY | fsConstants.O_NONBLOCK);
     try {
       const stat = await file.stat();
       if (!stat.isFile()) return { unreadable: 'it is not a regular file' };

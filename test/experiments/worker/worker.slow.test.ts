@@ -170,10 +170,16 @@ test('exit code 75 delays the task, longer each time', async () => {
 test('a command that can’t start fails its task', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add({ words: ['pyhton', 'a.py'] });
-  const { event, worker, ended } = fixture.work();
-  expect((await event('given-back')).why).toBe("pyhton can't be started: not found");
-  worker.drain();
-  expect((await ended).why).toBe('drained');
+  await fixture.add(['exit', '0']);
+  const { ended, events } = fixture.work();
+  expect((await ended).why).toBe('finished');
+  expect(events.filter(({ type }) => type === 'failed')).toEqual([
+    expect.objectContaining({ error: "pyhton can't be started: not found", state: 'failed' }),
+  ]);
+  expect((await fixture.rows()).map(({ state, starts }) => [state, starts])).toEqual([
+    ['failed', 1],
+    ['completed', 1],
+  ]);
 });
 
 test('an output directory that can’t be made is an error of the environment', async () => {
