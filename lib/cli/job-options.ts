@@ -1,7 +1,7 @@
 // Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
 import type { JobOptions, JobProcess } from '../jobs/index.ts';
 import type { OptionTable, Values } from './options.ts';
-import { say } from './output.ts';
+import { print, say } from './output.ts';
 
 /** As if SIGTERM had ended it. */
 const CANCELLED = 143;
@@ -44,6 +44,14 @@ export function jobOptions(values: Values): JobOptions {
     output: text('output'),
     notify: values.notify === true,
   };
+}
+
+/** Prints the number of a job that is about to start. If nobody can read it, it doesn't: whoever tries again would run it twice. */
+export function announce(id: number, giveUp: () => void): void {
+  print(String(id), () => {
+    giveUp();
+    say(`job ${id} was not started: its number can't be told`);
+  });
 }
 
 /** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */

@@ -9,8 +9,8 @@ const EX_IOERR = 74;
  * Writes at once, past Node's streams: they would make a terminal or pipe non-blocking for everybody who shares it, the
  * command that `run` starts included.
  */
-export function print(text: string): void {
-  write(1, `${text}\n`);
+export function print(text: string, ifLost?: () => void): void {
+  write(1, `${text}\n`, 0, ifLost);
 }
 
 /** A message of ours, recognisable among a command's output. */
@@ -18,8 +18,16 @@ export function say(text: string): void {
   write(2, `gpu-owner: ${text}\n`);
 }
 
-/** @param ifClosed the exit code if its reader has closed standard output */
-export function write(descriptor: number, text: string | Uint8Array, ifClosed = 0): void {
+/**
+ * @param ifClosed the exit code if its reader has closed standard output
+ * @param ifLost called before this process ends because of standard output; a reader that is gone is a failure then, too
+ */
+export function write(
+  descriptor: number,
+  text: string | Uint8Array,
+  ifClosed = 0,
+  ifLost?: () => void,
+): void {
   const bytes = typeof text === 'string' ? Buffer.from(text) : text;
   for (let done = 0; done < bytes.length; ) {
     try {
@@ -28,8 +36,9 @@ export function write(descriptor: number, text: string | Uint8Array, ifClosed = 
       const { code } = error as NodeJS.ErrnoException;
       if (code === 'EAGAIN') continue; // somebody else made it non-blocking
       if (descriptor === 2) return; // nobody can be told, and a command that waits for its GPUs shall run all the same
-      if (code === 'EPIPE') process.exit(ifClosed); // the reader has seen enough (head)
+      if (code === 'EPIPE' && ifLost === undefined) process.exit(ifClosed); // the reader has seen enough (head)
       say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
+      ifLost?.();
       process.exit(EX_IOERR);
     }
   }

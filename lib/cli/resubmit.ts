@@ -1,8 +1,8 @@
 import { JobStore, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
+import { announce } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
-import { print } from './output.ts';
 
 /** Stands for all lost jobs that were not submitted again. */
 const LOST = 'lost';
@@ -16,8 +16,7 @@ function resubmit({ positionals }: Parsed): void {
   const renumbered = new Map<number, number>();
   // In their order: those that others follow come before.
   for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
-    renumbered.set(id, resubmitJob(store, id, renumbered));
-    print(String(renumbered.get(id)));
+    renumbered.set(id, resubmitJob(store, id, renumbered, announce));
   }
 }
 

@@ -4,9 +4,8 @@ import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { followOthers, JOB, jobOptions } from './job-options.ts';
+import { announce, followOthers, JOB, jobOptions } from './job-options.ts';
 import type { Parsed } from './options.ts';
-import { print } from './output.ts';
 import { checkRun, RUN_GROUPS, type RunRequest } from './run.ts';
 import { waitLimits } from './wait-progress.ts';
 
@@ -22,7 +21,7 @@ async function submit(parsed: Parsed): Promise<void> {
   refuseThrowAway();
   const { settings, limit } = request;
   const waits = waitOption(values, true) !== null;
-  print(String(await submitCommand(settings, command, jobOptions(values), { limit, waits })));
+  await submitCommand(settings, command, jobOptions(values), { limit, waits }, announce);
 }
 
 /** The job's own process, in the background. */

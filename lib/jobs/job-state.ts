@@ -233,28 +233,40 @@ function whyWaiting({ position, count, blockers, isSuspended }: WaitingRequest):
  * @throws ERR_INVALID_ARGUMENT
  */
 export function resolveJob(store: JobStore, word: string): number {
-  if (/^\d{1,9}$/.test(word)) {
-    const id = Number(word);
-    if (store.read(id) !== null) return id;
-    throw unknownJob(word);
+  return resolveJobs(store, [word])[0] as number;
+}
+
+/** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
+export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
+  const named = new Map<string, number[]>();
+  const isNumber = (word: string) => /^\d{1,9}$/.test(word);
+  if (!words.every(isNumber)) {
+    for (const id of store.ids()) {
+      const name = store.read(id)?.request.name;
+      if (name == null) continue;
+      const same = named.get(name);
+      if (same === undefined) named.set(name, [id]);
+      else same.push(id);
+    }
   }
-  const called = store
-    .ids()
-    .map((id) => stateOf(store, id))
-    .filter((each) => each?.job.request.name === word);
-  const living = called.filter((each) => each?.state === 'waiting' || each?.state === 'running');
-  if (living.length > 1) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${living.length} jobs that have not ended are called ${showValue(word)}: give one of their numbers, ${listWords(
-        living.map((each) => String(each?.job.request.id)),
-        'or',
-      )}`,
-    );
-  }
-  const found = living[0] ?? called.at(-1);
-  if (found == null) throw unknownJob(word);
-  return found.job.request.id;
+  return words.map((word) => {
+    const isKnown = isNumber(word) && store.read(Number(word)) !== null;
+    const ids = isNumber(word) ? (isKnown ? [Number(word)] : []) : (named.get(word) ?? []);
+    const living = ids.length < 2 ? [] : ids.filter((id) => isLiving(stateOf(store, id)?.state));
+    if (living.length > 1) {
+      throw new GPUOwnerError(
+        'ERR_INVALID_ARGUMENT',
+        `${living.length} jobs that have not ended are called ${showValue(word)}: give one of their numbers, ${listWords(living.map(String), 'or')}`,
+      );
+    }
+    const id = living[0] ?? ids.at(-1);
+    if (id === undefined) throw unknownJob(word);
+    return id;
+  });
+}
+
+function isLiving(state: Job['state'] | undefined): boolean {
+  return state === 'waiting' || state === 'running';
 }
 
 export function unknownJob(word: string): GPUOwnerError {

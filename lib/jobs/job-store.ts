@@ -18,7 +18,7 @@ import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
-import { hostName, pathIn, statusBehind, systemError } from '../platform/index.ts';
+import { formatBytes, hostName, pathIn, statusBehind, systemError } from '../platform/index.ts';
 
 /** The request, written once. */
 export interface JobRequest {
@@ -111,7 +111,8 @@ const BLOCKS = {
   cancellation: { offset: 4608, size: 512 },
 } as const;
 const REQUEST_OFFSET = 5120;
-const MAX_FILE_BYTES = 64 * 1024;
+/** As much is read, so no more is written: some thousands of jobs to follow. */
+const MAX_FILE_BYTES = 1024 * 1024;
 
 const FILE = 'job';
 /** The user's arguments of `submit`, and its environment, each ended by a NUL. */
@@ -208,12 +209,18 @@ export class JobStore {
         lock: { path: lock.path, device: lock.device, inode: lock.inode, byte },
       };
       try {
+        const head = Buffer.alloc(REQUEST_OFFSET, ' ');
+        const file = Buffer.concat([head, Buffer.from(`${JSON.stringify(whole)}\n`)]);
+        if (file.length > MAX_FILE_BYTES)
+          throw new GPUOwnerError(
+            'ERR_INVALID_ARGUMENT',
+            `the job can't be kept: it takes ${formatBytes(file.length)} of ${formatBytes(MAX_FILE_BYTES)}. Name fewer jobs with --after: the last of each chain is enough`,
+          );
         const write = (name: string, bytes: Uint8Array) =>
           writeFileSync(join(this.directoryOf(id), name), bytes, { mode: FOR_OWNER, flag: 'wx' });
         write(ARGUMENTS, files.arguments);
         write(ENVIRONMENT, files.environment);
-        const head = Buffer.alloc(REQUEST_OFFSET, ' ');
-        write(FILE, Buffer.concat([head, Buffer.from(`${JSON.stringify(whole)}\n`)]));
+        write(FILE, file);
         return { request: whole, lock: lock.descriptor, file: this.openFile(id) };
       } catch (error) {
         this.remove(id);
@@ -319,8 +326,12 @@ export function readJob(file: number): StoredJob | null {
 export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: object): boolean {
   const { offset, size } = BLOCKS[name];
   const block = Buffer.alloc(size, ' ');
-  const text = JSON.stringify(contents);
-  if (Buffer.byteLength(text) >= size) return false;
+  let text = JSON.stringify(contents);
+  for (let left = contents; Buffer.byteLength(text) >= size; text = JSON.stringify(left)) {
+    const shorter = shortened(left);
+    if (shorter === null) return false;
+    left = shorter;
+  }
   block.write(text);
   block[size - 1] = 0x0a;
   try {
@@ -329,6 +340,17 @@ export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: ob
   } catch {
     return false;
   }
+}
+
+/** Names a GPU less, or says a reason in fewer words; null: that is nothing any more. The rest stays whole. */
+function shortened(contents: Partial<JobProgress & JobCancellation>): typeof contents | null {
+  const { gpus = [], failure } = contents;
+  if (gpus.length > 0) return { ...contents, gpus: gpus.slice(0, -1) };
+  const cut = (text: string) => `${text.slice(0, Math.floor(text.length * 0.9) - 1)}…`;
+  const { reason } = contents;
+  if (reason != null && reason.length > 1) return { ...contents, reason: cut(reason) };
+  if (failure === undefined || failure.message.length < 2) return null;
+  return { ...contents, failure: { ...failure, message: cut(failure.message) } };
 }
 
 /** Whether somebody has the job's byte locked. */

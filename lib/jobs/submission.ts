@@ -24,7 +24,7 @@ import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
 import { checkCommand } from './command-check.ts';
 import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
-import { exitCodeOf, resolveJob, stateOf, unknownJob } from './job-state.ts';
+import { exitCodeOf, resolveJobs, stateOf, unknownJob } from './job-state.ts';
 import {
   ARGUMENTS,
   ENVIRONMENT,
@@ -100,9 +100,11 @@ interface Submission {
   configuredDirectory: string | undefined;
 }
 
+/** Tells the number of a job that is about to start. It won't if that can't be told: `giveUp` removes it. */
+type Announce = (id: number, giveUp: () => void) => void;
+
 /**
  * Starts a command as a job in the background.
- * @returns its number
  * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER; nothing is left then
  */
 export async function submitCommand(
@@ -110,13 +112,14 @@ export async function submitCommand(
   command: readonly string[],
   options: JobOptions,
   { limit, waits }: Pick<Submission, 'limit' | 'waits'>,
-): Promise<number> {
+  announce: Announce,
+): Promise<void> {
   checkCommand(command);
   const { count, lockDirectory, configuredDirectory } = request;
   const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
   const start = ['submit'];
   const submission = { start, command: title, count, waits, limit, lockDirectory, configuredDirectory };
-  return submitJob(submission, options, () => checkPossible(request));
+  return submitJob(submission, options, () => checkPossible(request), announce);
 }
 
 /** @param check refuses what can never run @throws as {@link submitCommand} */
@@ -124,7 +127,8 @@ export async function submitJob(
   submission: Submission,
   options: JobOptions,
   check: () => ReturnType<typeof checkPossible>,
-): Promise<number> {
+  announce: Announce,
+): Promise<void> {
   const { start: words, command, count, waits, limit, lockDirectory, configuredDirectory } = submission;
   checkJobOptions(options);
   if (process.env.GPU_OWNER_JOB) refuseInsideJob();
@@ -160,12 +164,16 @@ export async function submitJob(
     files,
     locks,
   );
-  start(store, request, descriptors, files, locks);
-  return request.id;
+  start(store, request, descriptors, files, locks, announce);
 }
 
 /** Starts an ended job once more, under a new number. @param renumbered jobs that were, and their new numbers */
-export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap<number, number>): number {
+export function resubmitJob(
+  store: JobStore,
+  id: number,
+  renumbered: ReadonlyMap<number, number>,
+  announce: Announce,
+): number {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   if (found.state === 'waiting' || found.state === 'running')
@@ -206,7 +214,7 @@ export function resubmitJob(store: JobStore, id: number, renumbered: ReadonlyMap
   const umask = process.umask(asked.umask);
   try {
     process.chdir(`/proc/self/fd/${place}`);
-    start(store, request, descriptors, files, locks);
+    start(store, request, descriptors, files, locks, announce);
   } finally {
     process.umask(umask);
     closeSync(place);
@@ -235,6 +243,7 @@ function start(
   { lock, file }: { lock: number; file: number },
   files: { arguments: Uint8Array; environment: Uint8Array },
   directory: LockDirectory,
+  announce: Announce,
 ): void {
   const opened = [lock, file];
   let slot: Slot | null = null;
@@ -243,14 +252,19 @@ function start(
     opened.push(output);
     const handed = [lock, file];
     const locks: string[] = [];
+    const numbers = new Map<string, number>();
     for (const { id } of request.after) {
       const other = store.read(id);
       if (other === null || !isAlive(other)) continue;
-      const descriptor = native().fileOpenForProbe(other.request.lock.path);
-      if (descriptor < 0) continue; // the job looks itself, before it starts
-      opened.push(descriptor);
-      locks.push('--lock', `${FIRST_DESCRIPTOR + handed.length}:${other.request.lock.byte}`);
-      handed.push(descriptor);
+      const { path, byte } = other.request.lock;
+      if (!numbers.has(path)) {
+        const descriptor = native().fileOpenForProbe(path);
+        if (descriptor < 0) continue; // the job looks itself, before it starts
+        opened.push(descriptor);
+        numbers.set(path, FIRST_DESCRIPTOR + handed.length);
+        handed.push(descriptor);
+      }
+      locks.push('--lock', `${numbers.get(path)}:${byte}`);
     }
     // Jobs are served in the order of their numbers, however long each takes to start.
     if (request.after.length === 0) slot = takeSlot(request, directory);
@@ -268,6 +282,7 @@ function start(
       '--as-job',
       `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`,
     ];
+    announce(request.id, () => store.remove(request.id));
     const { error, pid } = native().processStartDetached(
       words[0] as string,
       words,
@@ -337,8 +352,12 @@ function openOutput({ output }: JobRequest, directory: string): number {
   }
 }
 
+const MAX_NAMED_JOBS = 10;
+
 function describeDependencies(after: JobRequest['after']): string {
-  return `after ${after.map(({ id }) => `job ${id}`).join(', ')}`;
+  const named = after.slice(0, MAX_NAMED_JOBS).map(({ id }) => `job ${id}`);
+  const more = after.length - named.length;
+  return `after ${[...named, ...(more > 0 ? [`${more} more`] : [])].join(', ')}`;
 }
 
 function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobRequest['after'] {
@@ -346,12 +365,18 @@ function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobReque
     ...after.map((word) => ({ word, isOk: false })),
     ...afterOk.map((word) => ({ word, isOk: true })),
   ].flatMap(({ word, isOk }) => word.split(',').map((each) => ({ word: each.trim(), isOk })));
-  return wanted.map(({ word, isOk }) => {
-    const id = resolveJob(store, word);
+  const ids = resolveJobs(
+    store,
+    wanted.map(({ word }) => word),
+  );
+  const all = new Map<number, JobRequest['after'][number]>();
+  for (const [i, { word, isOk }] of wanted.entries()) {
+    const id = ids[i] as number;
     const why = isOk ? whyNeverOk(store, id) : null;
     if (why !== null) throw invalid(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
-    return { id, isOk };
-  });
+    all.set(id, { id, isOk: isOk || all.get(id)?.isOk === true });
+  }
+  return [...all.values()];
 }
 
 /** 'failed with exit code 1': what became of a job that can't end with exit code 0 any more; null: it has, or may. */

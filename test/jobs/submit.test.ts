@@ -422,3 +422,69 @@ test('jobs says that there are none', async () => {
   expect((await jobs.run(['jobs'])).stdout).toMatch(/^No jobs\./);
   expect(await jobs.list()).toEqual([]);
 });
+
+describe('a job whose number can’t be told doesn’t start', () => {
+  const told = (words: string[], stdout: string) =>
+    machine.run(['sh', '-c', `"$@" ${stdout}`, 'sh', process.execPath, command, ...words], {
+      cwd: machine.directory,
+    });
+  const refused = {
+    code: 74,
+    stderr: expect.stringMatching(/can't be written: .*\n.*job \d+ was not started/),
+  };
+
+  test('of submit, on a full disk and where its reader is gone', async () => {
+    const words = ['submit', '--', 'touch', 'ran'];
+    expect(await told(words, '>/dev/full')).toMatchObject(refused);
+    const gone = `trap '' PIPE; mkfifo pipe; exec 3<>pipe 4>pipe 3<&-; "$@" >&4`;
+    const starting = { cwd: machine.directory };
+    expect(
+      await machine.run(['sh', '-c', gone, 'sh', process.execPath, command, ...words], starting),
+    ).toMatchObject(refused);
+    expect(await jobs.list()).toEqual([]);
+  });
+
+  test('of resubmit', async () => {
+    expect(await jobs.submit(['--', 'true'])).toBe(1);
+    expect(await jobs.wait(1)).toBe(0);
+    expect(await told(['resubmit', '1'], '>/dev/full')).toMatchObject(refused);
+    expect((await jobs.list()).map(({ id }) => id)).toEqual([1]);
+  });
+});
+
+test('a job that is to follow 3,000 others starts after them', async () => {
+  expect(await jobs.submit(['--name', 'first', '--', 'true'])).toBe(1);
+  expect(await jobs.wait(1)).toBe(0);
+  const file = readFileSync(join(jobs.directoryOf(1), 'job'), 'latin1');
+  const ids = Array.from({ length: 3_000 }, (_, i) => i + 1);
+  for (const id of ids.slice(1)) {
+    mkdirSync(jobs.directoryOf(id));
+    const text = file.replace('"id":1,', `"id":${id},`).replace('"first"', `"job-${id}"`);
+    writeFileSync(join(jobs.directoryOf(id), 'job'), text, 'latin1');
+  }
+  const names = ids.slice(0, -1).map((id) => (id === 1 ? 'first' : `job-${id}`));
+  expect(await jobs.submit(['--after', names.join(','), '--after-ok', '3000', '--', 'echo', 'ran'])).toBe(
+    3_001,
+  );
+  expect(await jobs.wait(3_001)).toBe(0);
+  expect(await jobs.logs(3_001)).toBe('ran\n');
+  const { after } = await jobs.find(3_001);
+  expect(after).toEqual(ids);
+});
+
+test('a job on more GPUs than its record has room for names some, and all the rest', async () => {
+  const large = new Machine('64');
+  const many = new Jobs(large);
+  const id = await many.submit(['-n', '64', '--for', '1h', '--', 'sleep', '60']);
+  const { gpus, started, until: limit, count } = await many.reach(id, 'running');
+  expect({ count, started, limit }).toEqual({
+    count: 64,
+    started: expect.any(String),
+    limit: expect.any(String),
+  });
+  expect(gpus.length).toBeGreaterThan(40);
+  expect(gpus.map(({ index }: { index: number }) => index)).toEqual([...gpus.keys()]);
+  expect(await many.logs(id)).toBe('');
+  await many.end();
+  await large.close();
+});

@@ -11,9 +11,8 @@ import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { ABOUT, followOthers, JOB, jobOptions } from '../job-options.ts';
+import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
 import type { Parsed } from '../options.ts';
-import { print } from '../output.ts';
 import {
   locationOf,
   METRICS,
@@ -70,7 +69,7 @@ async function detach({ values, args }: Parsed, { request }: Settings): Promise<
     lockDirectory,
     configuredDirectory,
   };
-  print(String(await submitJob(submission, jobOptions(values), () => checkPossible(request))));
+  await submitJob(submission, jobOptions(values), () => checkPossible(request), announce);
 }
 
 /** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
