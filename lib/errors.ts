@@ -30,6 +30,8 @@ export const ErrorCode = {
   ERR_UNSUPPORTED_PLATFORM: 'ERR_UNSUPPORTED_PLATFORM',
   /** This gpu-owner is in an environment that a tool deletes later (`uvx`, `pipx run`), so nothing can be claimed with it. Install it. */
   ERR_INSTALLATION: 'ERR_INSTALLATION',
+  /** The operating system failed or refused what everything needs: a disk has an error or is full, a limit on open files is reached. */
+  ERR_SYSTEM: 'ERR_SYSTEM',
   /** A mistake in gpu-owner itself. Please report it, with the message. */
   ERR_INTERNAL: 'ERR_INTERNAL',
 } as const;

@@ -9,7 +9,7 @@ export interface LibraryAttempt {
 }
 
 export interface DriverFailure {
-  stage: 'load' | 'symbol' | 'init' | 'count' | 'not-responding' | 'interrupted';
+  stage: 'load' | 'symbol' | 'init' | 'count' | 'not-responding' | 'no-thread' | 'interrupted';
   code: number;
   text: string;
   path: string;

@@ -1,7 +1,16 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { describeOwner, locking, now, ownersOf, pathIn, warn, warnOnce } from '../platform/index.ts';
+import {
+  describeOwner,
+  locking,
+  now,
+  ownersOf,
+  pathIn,
+  readBlock,
+  warn,
+  warnOnce,
+} from '../platform/index.ts';
 import type { Effectful } from './effects.ts';
 import type { LockOwners } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -70,7 +79,7 @@ export class AcquisitionLock {
             );
             break;
           }
-          const block = readBlock(descriptor);
+          const block = holderBlock(descriptor);
           if (!holder.equals(block)) {
             holder = block;
             since = now();
@@ -79,7 +88,7 @@ export class AcquisitionLock {
           if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
             if (now() - since >= timeout) {
               tries++;
-              if (readBlock(descriptor).equals(block)) {
+              if (holderBlock(descriptor).equals(block)) {
                 warnOfHolder(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
                 if (timeout < MIN_SUSPENDED_MS || !beginEpochAfter(descriptor, epoch)) break;
               }
@@ -118,9 +127,9 @@ function openOrWarn(directory: LockDirectory): number | null {
   }
 }
 
-function readBlock(descriptor: number): Buffer {
+function holderBlock(descriptor: number): Buffer {
   const block = Buffer.alloc(RECORD_SIZE);
-  readSync(descriptor, block, 0, RECORD_SIZE, 0);
+  readBlock(descriptor, block, 0);
   return block;
 }
 
@@ -128,7 +137,7 @@ const epochText = Buffer.alloc(EPOCH_BYTES);
 
 /** Anybody may have written it. */
 function readEpoch(descriptor: number): number {
-  const length = readSync(descriptor, epochText, 0, EPOCH_BYTES, RECORD_SIZE - EPOCH_BYTES);
+  const length = readBlock(descriptor, epochText, RECORD_SIZE - EPOCH_BYTES);
   const epoch = Number(epochText.toString('latin1', 0, length).replaceAll('\0', ''));
   return Number.isInteger(epoch) && epoch >= 0 && epoch < DECISION_EPOCHS ? epoch : 0;
 }
@@ -178,7 +187,7 @@ export function findUnexplainedDecision(directory: LockDirectory): LockOwners | 
   for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
     const epoch = readEpoch(descriptor);
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;
-    if (holderIn(descriptor, readBlock(descriptor)) !== null) return null;
+    if (holderIn(descriptor, holderBlock(descriptor)) !== null) return null;
     return { path: pathIn(directory.path, NAME), owners: ownersOf(descriptor, epoch) };
   }
   return null;

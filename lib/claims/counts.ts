@@ -1,7 +1,7 @@
 // How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: it informs people,
 // and nothing is decided by it.
-import { readSync } from 'node:fs';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { readBlock } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, naturalNumber, RECORD_SIZE } from './record.ts';
 
@@ -41,7 +41,7 @@ export function claimCounts(directory: LockDirectory): ClaimCounts {
 
 function readCounts(file: number): ClaimCounts {
   const block = Buffer.alloc(RECORD_SIZE);
-  readSync(file, block, 0, RECORD_SIZE, 0);
+  readBlock(file, block, 0);
   const record = decodeRecord(block) ?? {};
   const count = (name: keyof ClaimCounts) => naturalNumber(record[name]) ?? 0;
   return { granted: count('granted'), handedOver: count('handedOver'), refused: count('refused') };

@@ -1,10 +1,9 @@
 // Whether a GPU does nothing, and since when. One look at 0 % says little: a program that loads data computes again a moment later. So whoever looks
 // writes down the time and the GPU's energy counter, and whoever looks next knows the mean power in between. Anybody can write there: it
 // informs people, and nothing is decided by it.
-import { readSync } from 'node:fs';
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { bootId, bootMilliseconds, formatDuration, isoTime } from '../platform/index.ts';
+import { bootId, bootMilliseconds, formatDuration, isoTime, readBlock } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 
@@ -136,7 +135,7 @@ function describe({ energy, since, looks }: Look): Idle | null {
 
 function readLook(file: number): Look | null {
   const block = Buffer.alloc(RECORD_SIZE);
-  readSync(file, block, 0, RECORD_SIZE, 0);
+  readBlock(file, block, 0);
   const { boot, at, energy, since, looks, lowest, lowestUsed } = decodeRecord(block) ?? {};
   const isTime = (value: unknown): value is number =>
     typeof value === 'number' && value >= 0 && value <= bootMilliseconds();

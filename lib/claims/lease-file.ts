@@ -1,4 +1,3 @@
-import { readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
@@ -7,6 +6,7 @@ import {
   bootMilliseconds,
   type LockOwner,
   ownersOf,
+  readBlock,
   readLink,
   showValue,
 } from '../platform/index.ts';
@@ -107,7 +107,7 @@ function isOnlyEpoch(descriptor: number, epoch: number): boolean {
 
 export function readRecord(descriptor: number): Record<string, unknown> | null {
   const block = Buffer.alloc(RECORD_SIZE);
-  readSync(descriptor, block, 0, RECORD_SIZE, 0);
+  readBlock(descriptor, block, 0);
   return decodeRecord(block);
 }
 

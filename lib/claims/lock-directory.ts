@@ -7,6 +7,7 @@ import {
   Directory,
   type FileStatus,
   formatMode,
+  isMissing,
   isRoot,
   networkFileSystem,
   pathIn,
@@ -235,6 +236,8 @@ export function choose(
     : { path: STANDARD, others: [PREFERRED] };
 }
 
+const EMFILE = 24;
+
 const REMEDY =
   'An administrator can set another one for everybody: `lockDirectory` in /etc/gpu-owner/config.yaml, or GPU_OWNER_LOCK_DIR.';
 
@@ -321,7 +324,7 @@ function cannotMake(path: string, error: number): GPUOwnerError {
         `doesn't exist, and ${userName(process.geteuid?.() ?? 0)} may not make it in ${dirname(path)}`,
       );
     default:
-      return unusable(path, `can't be made: ${words(error)}`);
+      return unusable(path, `${isMissing(path) ? "can't be made" : "can't be used"}: ${words(error)}`);
   }
 }
 
@@ -356,6 +359,7 @@ function cannotOpen(path: string, error: number): GPUOwnerError {
       break;
     default:
       problem = `can't be opened: ${words(error)}`;
+      if (error === EMFILE) remedy = 'Raise it.';
   }
   return new GPUOwnerError(
     'ERR_LOCK_DIRECTORY',

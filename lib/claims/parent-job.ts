@@ -2,7 +2,6 @@
 // can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
 // whoever can show a secret for the only epoch of a lease is the lease's holder, or a process that this user has started.
 
-import { readSync } from 'node:fs';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
@@ -10,6 +9,7 @@ import { errno, native } from '../native.ts';
 import {
   descendsFrom,
   pidNamespace,
+  readBlock,
   showValue,
   statusBehind,
   systemError,
@@ -156,7 +156,7 @@ function whyUnproved(directory: LockDirectory, epoch: number): string | null {
 
 function proves(descriptor: number, epoch: number): boolean {
   const content = Buffer.alloc(MAX_CONTENT_BYTES);
-  const length = readSync(descriptor, content, 0, MAX_CONTENT_BYTES, 0);
+  const length = readBlock(descriptor, content, 0);
   const [secret = ''] = content.toString('latin1', 0, length).split(' ');
   return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === epoch;
 }

@@ -1,4 +1,4 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { type Claimant, Conventions, type Leases } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
@@ -10,7 +10,7 @@ import {
   openDriver,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { now, sleeping, warnOnce } from '../platform/index.ts';
+import { now, readBlock, sleeping, warnOnce } from '../platform/index.ts';
 import { type Effectful, reached, runAsync, takeSnapshot } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
 import { isEpochHeld, isLeased } from './lease-file.ts';
@@ -136,7 +136,7 @@ export function claimantOf(directory: LockDirectory, record: RecordContents, tim
 function readNote(directory: LockDirectory): string {
   for (const descriptor of directory.filesNamed(NOTE, [directory.path])) {
     const block = Buffer.alloc(RECORD_SIZE);
-    const length = readSync(descriptor, block, 0, RECORD_SIZE, 0);
+    const length = readBlock(descriptor, block, 0);
     return block.toString('utf8', 0, length).replace(/[\s\0]+$/, '');
   }
   return '';

@@ -1,8 +1,8 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
-import { bootId, pathIn, systemError, warnOnce } from '../platform/index.ts';
+import { bootId, pathIn, readBlock, systemError, warnOnce } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
@@ -124,7 +124,7 @@ export class Slot {
     const record = { ...this.#record, place: this.number, count, scope };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const present = Buffer.alloc(bytes.length);
-    readSync(this.#descriptor, present, 0, bytes.length, blockOffset(this.number));
+    readBlock(this.#descriptor, present, blockOffset(this.number));
     if (present.equals(bytes)) return;
     const error = native().fileWriteBlock(this.#descriptor, bytes, blockOffset(this.number));
     if (error === 0 || this.#told) return;
@@ -231,7 +231,7 @@ export class WaitQueue {
   /** The waiter in a slot; null: there is no record that can be read, so nobody can stand back for it. */
   waiter(slot: number): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
-    readSync(this.#descriptor, block, 0, RECORD_SIZE, blockOffset(slot));
+    readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     if (record === null || record.place !== slot || record.boot !== bootId()) return null;
     const { count, uuids, scope, limitMs } = record;

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, listWords, onWarning, showValue } from '../platform/index.ts';
+import { closest, listWords, onWarning, sanitize, showValue, systemError } from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { EXIT_CODES } from './exit-codes.ts';
@@ -78,10 +78,18 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   return true;
 }
 
+/** Failures of the machine, wherever they happen. */
+const MACHINE_ERRORS = ['EDQUOT', 'EIO', 'EMFILE', 'ENFILE', 'ENOMEM', 'ENOSPC', 'EROFS', 'ESTALE'];
+
 /** The error for a user, if it is one. */
 function asOurs(error: unknown): GPUOwnerError | null {
   if (error instanceof GPUOwnerError) return error;
-  const { code, syscall } = error as NodeJS.ErrnoException;
+  const { code = '', errno = 0, syscall, path } = error as NodeJS.ErrnoException;
+  if (MACHINE_ERRORS.includes(code)) {
+    const what =
+      path === undefined ? `a file can't be used (${syscall})` : `${sanitize(path, 500)} can't be used`;
+    return new GPUOwnerError('ERR_SYSTEM', `${what}: ${systemError(-errno)}.`);
+  }
   if (code !== 'ENOENT' || syscall !== 'uv_cwd') return null;
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',

@@ -1,10 +1,12 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
+import { systemError } from '../platform/index.ts';
 import { isWSL, whichContainer } from './containers.ts';
 
 /** The exit code of the simulator's tool when it doesn't know the machine. */
 const EX_USAGE = 64;
+const EMFILE = 24;
 
 let ready = false;
 let tried: readonly LibraryAttempt[] = [];
@@ -33,8 +35,16 @@ export function triedLibraries(): readonly LibraryAttempt[] {
 function failure(result: DriverFailure): GPUOwnerError {
   const code = `NVML code ${result.code}`;
   switch (result.stage) {
-    case 'load':
+    case 'load': {
+      // glibc has no number for it.
+      const { path = '' } = result.attempts.find(({ error }) => /too many open files/i.test(error)) ?? {};
+      if (path !== '')
+        return new GPUOwnerError(
+          'ERR_DRIVER',
+          `the NVIDIA driver's library ${path} can't be opened: ${systemError(EMFILE)}.`,
+        );
       return new GPUOwnerError('ERR_NO_DRIVER', noDriver(result));
+    }
     case 'symbol':
       return new GPUOwnerError(
         'ERR_DRIVER',
@@ -45,6 +55,11 @@ function failure(result: DriverFailure): GPUOwnerError {
       return new GPUOwnerError(
         'ERR_DRIVER',
         'the NVIDIA driver has not answered for 10 s while starting up. See `dmesg`; a GPU may have failed.',
+      );
+    case 'no-thread':
+      return new GPUOwnerError(
+        'ERR_DRIVER',
+        `the NVIDIA driver can't be asked, as no thread can be started: ${systemError(result.code)}. Raise the limit, or end processes.`,
       );
     case 'interrupted':
       return interruptedError();

@@ -1,6 +1,8 @@
+import { readSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { errno, type NativeDirectory, native } from '../native.ts';
-import { type FileStatus, pathIn, statusBehind, statusOf } from './files.ts';
+import { type NativeDirectory, native } from '../native.ts';
+import { type FileStatus, pathIn, readLink, statusBehind, statusOf } from './files.ts';
+import { systemError, warnOnce } from './system.ts';
 
 /** For files that whoever comes next must be able to write or lock, whoever that is: an exclusive lock takes a file open for writing. */
 export const FOR_ALL = 0o666;
@@ -9,6 +11,9 @@ export const FOR_READING = 0o644;
 /** For secrets. */
 const FOR_OWNER = 0o600;
 
+const EIO = 5;
+
+const MAX_INTERRUPTIONS = 100;
 /** How many stay open for the next use. */
 const MAX_KEPT = 16;
 const kept = new Map<string, Directory>();
@@ -48,7 +53,7 @@ export class Directory {
     const error = opened.error();
     if (error !== 0) return error;
     const status = statusBehind(opened.descriptor());
-    if (status === null) return -errno.ENOENT;
+    if (status === null) return -EIO; // of an open directory: the disk or the server fails
     const directory = new Directory(path, opened, status);
     if (kept.size >= MAX_KEPT) kept.delete([...kept.keys()][0] as string);
     kept.set(path, directory);
@@ -123,5 +128,24 @@ export class Directory {
   /** The names of everything in it; none where it can't be read. */
   names(): string[] {
     return this.#native.names();
+  }
+}
+
+/**
+ * Reads a block of a file that others may have damaged, and on which nothing depends: what can't be read counts as empty, with a warning.
+ *
+ * @returns how many bytes were read
+ */
+export function readBlock(descriptor: number, block: Uint8Array, position: number): number {
+  for (let tries = 1; ; tries++) {
+    try {
+      return readSync(descriptor, block, 0, block.byteLength, position);
+    } catch (error) {
+      const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+      if (code === 'EINTR' && tries < MAX_INTERRUPTIONS) continue;
+      const path = readLink(`/proc/self/fd/${descriptor}`) ?? 'a file';
+      warnOnce(`${path} can't be read: ${systemError(-number)}. This process goes on without what is in it.`);
+      return 0;
+    }
   }
 }

@@ -1,4 +1,4 @@
-export { Directory, FOR_ALL, FOR_READING } from './directory.ts';
+export { Directory, FOR_ALL, FOR_READING, readBlock } from './directory.ts';
 export {
   type Endpoint,
   formatEndpoint,

@@ -249,7 +249,7 @@ Napi::Value open(const Napi::CallbackInfo& info) {
   }
   // Nothing to build: the environment may have been ended while this thread waited.
   if (opened.stage == Driver::Stage::ready) return info.Env().Undefined();
-  const char* stages[] = {"ready", "load", "symbol", "init", "count", "not-responding", "interrupted"};
+  const char* stages[] = {"ready", "load", "symbol", "init", "count", "not-responding", "no-thread", "interrupted"};
   auto result = Napi::Object::New(info.Env());
   result.Set("stage", stages[static_cast<int>(opened.stage)]);
   result.Set("code", opened.code);

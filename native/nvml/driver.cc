@@ -161,18 +161,21 @@ void* Driver::serve(void* pointer) {
   }
 }
 
+// 0 or an errno value.
 template <typename Shared>
-bool Driver::start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared) {
+int Driver::start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared) {
   auto* copy = new std::shared_ptr<Shared>(shared);
-  if (process::start_detached(kStack, run, copy) == 0) return true;
-  delete copy;
-  return false;
+  const int error = process::start_detached(kStack, run, copy);
+  if (error != 0) delete copy;
+  return error;
 }
 
-bool Driver::hand_to_worker(const std::shared_ptr<Job>& job) {
+// 0 or an errno value.
+int Driver::hand_to_worker(const std::shared_ptr<Job>& job) {
   if (worker_ == nullptr) {
     auto worker = std::shared_ptr<Worker>(new Worker);
-    if (!start_thread_with(serve, worker)) return false;
+    const int error = start_thread_with(serve, worker);
+    if (error != 0) return error;
     worker_ = std::move(worker);
   }
   {
@@ -180,7 +183,7 @@ bool Driver::hand_to_worker(const std::shared_ptr<Job>& job) {
     worker_->job = job;  // one that it hasn't got to was withdrawn before
   }
   worker_->post();
-  return true;
+  return 0;
 }
 
 // Tells a worker that is stuck to end once it gets there.
@@ -199,7 +202,7 @@ void Driver::leave_worker() {
 void Driver::add_helpers(const std::shared_ptr<Job>& job) {
   job->helped = true;
   for (uint32_t helpers = job->waiting(); helpers > 0; helpers--) {
-    if (!start_thread_with(help, job)) return;
+    if (start_thread_with(help, job) != 0) return;
   }
 }
 
@@ -239,7 +242,8 @@ Driver::Opened Driver::open(const std::string& path) {
   if (!loaded && !library_.load(path)) return {library_.path().empty() ? Stage::load : Stage::symbol, SUCCESS};
   if (starting_ == nullptr) {
     auto start = std::shared_ptr<StartJob>(new StartJob(library_));
-    if (!hand_to_worker(start)) return {Stage::not_responding, SUCCESS};
+    const int error = hand_to_worker(start);
+    if (error != 0) return {Stage::no_thread, error};
     starting_ = std::move(start);
   }
   switch (wait_for(starting_, true, kInitTimeout)) {
@@ -328,7 +332,7 @@ bool Driver::take_snapshot(std::vector<Sample>& samples, const std::vector<uint3
   }
   if (!asked.empty()) {
     const auto job = std::shared_ptr<SnapshotJob>(new SnapshotJob(library_, std::move(asked)));
-    if (!hand_to_worker(job)) job->withdraw();
+    if (hand_to_worker(job) != 0) job->withdraw();
     if (!finish(job, samples, on_main_thread)) {
       unfinished_ = job;
       return false;

@@ -16,10 +16,10 @@ class Driver {
   // There is one driver per process. It is never destroyed: a thread may be stuck in it when the process ends.
   static Driver& instance();
 
-  enum class Stage { ready, load, symbol, init, count, not_responding, interrupted };
+  enum class Stage { ready, load, symbol, init, count, not_responding, no_thread, interrupted };
   struct Opened {
     Stage stage;
-    int code;  // of NVML, for init and count
+    int code;  // of NVML, for init and count; errno for no_thread
   };
   // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later
   // calls do nothing. Blocks for as long as nvmlInit does, at most 10 s.
@@ -65,10 +65,10 @@ class Driver {
   static void* serve(void* worker);
   static void* help(void* job);
   template <typename Shared>
-  static bool start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared);
+  static int start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared);
   static void add_helpers(const std::shared_ptr<Job>& job);
   static Wait wait_for(const std::shared_ptr<Job>& job, bool on_main_thread, int64_t timeout);
-  bool hand_to_worker(const std::shared_ptr<Job>& job);
+  int hand_to_worker(const std::shared_ptr<Job>& job);
   void leave_worker();
   bool finish(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples, bool on_main_thread);
   void collect(const std::shared_ptr<SnapshotJob>& job, std::vector<Sample>& samples);

@@ -1,4 +1,5 @@
 // A process that may not start another thread can't ask; when it may again, it can.
+#include <errno.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -50,7 +51,9 @@ TIMED_TEST("the driver can't be started without a thread, but later with one") {
   if (geteuid() == 0) tests::become_nobody();
   allow_threads(false);
   Driver& driver = Driver::instance();
-  CHECK_EQUAL(driver.open(tests::simulated_nvml()).stage, Driver::Stage::not_responding);
+  const Driver::Opened opened = driver.open(tests::simulated_nvml());
+  CHECK_EQUAL(opened.stage, Driver::Stage::no_thread);
+  CHECK_EQUAL(opened.code, EAGAIN);
   allow_threads(true);
   CHECK_EQUAL(driver.open(tests::simulated_nvml()).stage, Driver::Stage::ready);
   CHECK_EQUAL(health_in_time(), "ok ok");
