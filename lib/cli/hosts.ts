@@ -21,7 +21,18 @@ export const HOSTS: OptionTable = {
 };
 
 /** Options that the hosts aren't given. */
-const OWN = ['hosts', 'timeout', 'json', 'words', 'watch', 'wait', 'no-wait', 'max-wait', 'output'];
+const OWN = [
+  'hosts',
+  'timeout',
+  'json',
+  'words',
+  'verbose',
+  'watch',
+  'wait',
+  'no-wait',
+  'max-wait',
+  'output',
+];
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function isForHosts(values: Values): boolean {

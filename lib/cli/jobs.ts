@@ -1,20 +1,22 @@
 import { idleText } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import { type Job, listJobs } from '../jobs/index.ts';
+import { type Job, type JobDetails, JobStore, jobDetails, listJobs, resolveJob } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, refuseWords, usage } from './options.ts';
+import { type Parsed, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 async function jobs(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
-  const { values } = parsed;
+  const { values, positionals } = parsed;
+  if (positionals.length > 0) return showEach(parsed);
+  if (values.environment) throw usage('--environment needs a job: gpu-owner jobs 17 --environment');
   const user = values.user === undefined ? null : String(values.user);
   if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) {
-    const shown = (jobs: readonly Job[]) => (jobs.length === 0 ? 'No jobs.' : table(jobs, pageWidth()));
+    const shown = (jobs: readonly Job[]) =>
+      jobs.length === 0 ? 'No jobs.' : table(jobs, pageWidth(), values.verbose === true);
     return askFleet('jobs', parsed, 'jobs', ({ host, records }) => `${host}:\n${shown(records)}\n`);
   }
   const listed = listJobs({
@@ -27,12 +29,58 @@ async function jobs(parsed: Parsed): Promise<void> {
     return print([...new Set(words.filter(Boolean))].join('\n'));
   }
   if (values.json) return print(JSON.stringify(listed, null, 2));
-  if (listed.length > 0) return print(table(listed, pageWidth()));
+  if (listed.length > 0) return print(table(listed, pageWidth(), values.verbose === true));
   print(
     user === null
       ? `No jobs.${values.all ? '' : ' `gpu-owner jobs --all` lists old ones, too.'}`
       : 'No jobs.',
   );
+}
+
+/** Shows jobs one by one, with all that is known of them. */
+function showEach({ values, positionals }: Parsed): void {
+  for (const name of ['user', 'all', 'hosts', 'timeout'])
+    if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
+  const store = JobStore.open();
+  const lockDirectory = values['lock-dir'] === undefined ? undefined : String(values['lock-dir']);
+  const shown = positionals.map((word) => jobDetails(store, resolveJob(store, word), lockDirectory));
+  const wanted = values.environment ? shown : shown.map(({ environment: _, ...job }) => job);
+  if (values.json) print(JSON.stringify(wanted, null, 2));
+  else print(wanted.map((job) => details(job)).join('\n\n'));
+}
+
+/** A line for each thing that is known. */
+function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails>): string {
+  const time = (moment: string | null) => formatSince(moment) ?? '';
+  const lines: [string, string][] = [
+    ['job', `${job.id}${job.name === null ? '' : ` ${job.name}`}`],
+    [
+      'state',
+      [job.state, job.exitCode === null ? '' : `exit code ${job.exitCode}`].filter(Boolean).join(', '),
+    ],
+    ['reason', job.reason ?? ''],
+    ['command', job.command],
+    ['directory', job.directory],
+    ['GPUs', job.gpus.length > 0 ? gpusOf(job) : job.count === 0 ? 'none' : `wants ${job.count}`],
+    ['note', job.note ?? ''],
+    ['submitted', time(job.submitted)],
+    ['started', time(job.started)],
+    ['ended', time(job.ended)],
+    ['took', job.state === 'waiting' ? '' : timeOf(job)],
+    ['limit', job.limit === null ? '' : formatDuration(job.limit * 1_000)],
+    ['until', time(job.until)],
+    ['idle', idleText(job.idle, job.started) ?? ''],
+    ['tasks', job.progress === null ? '' : `${job.progress.done}/${job.progress.total}`],
+    ['after', job.after.join(', ')],
+    ['process', job.pid === null ? '' : String(job.pid)],
+    ['output', job.output ?? ''],
+    ['variables', job.environment?.join(' ') ?? ''],
+  ];
+  const width = Math.max(...lines.map(([title]) => title.length));
+  return lines
+    .filter(([, text]) => text !== '')
+    .map(([title, text]) => `${title.padEnd(width)}  ${sanitize(text, 100_000)}`)
+    .join('\n');
 }
 
 const COLUMNS = [
@@ -43,8 +91,8 @@ const COLUMNS = [
   { title: 'TIME', width: 7, right: true, of: timeOf },
 ] as const;
 
-/** A line per job that fits the width, and below it what there is to say. */
-export function table(jobs: readonly Job[], width: number): string {
+/** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
+export function table(jobs: readonly Job[], width: number, isWhole: boolean): string {
   const rest = Math.max(width, 60) - COLUMNS.reduce((sum, { width: each }) => sum + each + 1, 0);
   const line = (cells: readonly string[], last: string) =>
     [
@@ -62,9 +110,10 @@ export function table(jobs: readonly Job[], width: number): string {
       COLUMNS.map(({ of }) => of(job)),
       sanitize(job.command),
     ),
-    ...remarks(job).flatMap((remark) =>
-      wrapText(remark, Math.max(width, 60) - 6).map((each) => `      ${each}`),
-    ),
+    ...remarks(job).flatMap((remark) => {
+      const room = Math.max(width, 60) - 6;
+      return (isWhole ? wrapText(remark, room) : [fitColumns(remark, room)]).map((each) => `      ${each}`);
+    }),
   ]);
   return [
     line(
@@ -105,8 +154,8 @@ function remarks({ state, exitCode, reason, until, idle, started, note, after, p
 }
 
 export const COMMAND: Command = {
-  usage: '[OPTIONS]',
-  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number.`,
+  usage: '[OPTIONS] [JOB...]',
+  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs: shows all that is known of each, and where its output is.`,
   groups: [
     {
       options: {
@@ -116,6 +165,8 @@ export const COMMAND: Command = {
           help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
         },
         ...HOSTS,
+        verbose: { short: 'v', help: 'print long reasons whole' },
+        environment: { help: 'with JOB: list the names of its environment variables' },
         words: { help: 'print numbers and names; for completion', isHidden: true },
         'lock-dir': LOCKS['lock-dir'] as NonNullable<(typeof LOCKS)[string]>,
       },
@@ -123,5 +174,6 @@ export const COMMAND: Command = {
         'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
     },
   ],
+  operands: 'jobs',
   run: jobs,
 };

@@ -1,17 +1,21 @@
 import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import { formatSince } from '../platform/index.ts';
+import { fitColumns, formatSince } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords } from './options.ts';
-import { print } from './output.ts';
+import { pageWidth, print } from './output.ts';
 
 const MINUTE_MS = 60_000;
 const INDENT = ' '.repeat(5);
 
 async function queue(parsed: Parsed): Promise<void> {
   refuseWords(parsed);
+  const list = (entries: readonly QueueEntry[]) =>
+    entries.length === 0
+      ? 'Nobody is waiting.'
+      : entries.map((entry) => paragraph(entry, parsed.values.verbose === true)).join('\n');
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
   const { lockDirectory, conventions } = claimOptions(parsed.values);
@@ -20,22 +24,33 @@ async function queue(parsed: Parsed): Promise<void> {
   else print(list(entries));
 }
 
-function list(entries: readonly QueueEntry[]): string {
-  return entries.length === 0 ? 'Nobody is waiting.' : entries.map(paragraph).join('\n');
-}
-
-function paragraph(entry: QueueEntry): string {
-  const { position, count, user, pid, command, since, stopped, latestStart, waitingFor } = entry;
+/** @param isWhole a line per GPU rather than one for all */
+function paragraph(entry: QueueEntry, isWhole: boolean): string {
+  const { position, count, user, pid, command, since, job, name, note, stopped, latestStart } = entry;
   const when = formatSince(since);
   const who = [
     `${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
     when === null ? '' : ` since ${when}`,
     pid === null ? '' : ` (pid ${pid}${command === null ? '' : `: ${command}`})`,
+    [job === null ? '' : `, job ${job}`, name === null ? '' : `${job === null ? ', ' : ' '}${name}`].join(''),
     stopped ? ', suspended: skipped until it resumes' : '',
   ].join('');
-  const reasons = waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`);
+  const reasons = isWhole
+    ? entry.waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`)
+    : [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
+  if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (latestStart !== null) reasons.unshift(`${INDENT}starts at ${minuteAfter(latestStart)} at the latest`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
+}
+
+/** 'GPU 0,1: leased by bob since 14:03; GPU 2: …' */
+function together({ waitingFor }: QueueEntry): string {
+  const byReason = new Map<string, string[]>();
+  for (const gpu of waitingFor) {
+    const reason = gpu.reason.replace(/ \(.*| *; note: .*/s, ''); // the holder and the end come first
+    byReason.set(reason, [...(byReason.get(reason) ?? []), label(gpu)]);
+  }
+  return [...byReason].map(([reason, labels]) => `GPU ${labels.join(',')}: ${reason}`).join('; ');
 }
 
 /** Seconds aren't shown, and cut off would promise too much. */
@@ -52,6 +67,7 @@ export const COMMAND: Command = {
         json: {
           help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
         },
+        verbose: { short: 'v', help: 'print a line for each GPU that would do' },
         ...HOSTS,
         ...LOCKS,
       },

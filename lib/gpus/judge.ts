@@ -114,8 +114,10 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   const host = sanitize(lease.host, 64);
   const command = sanitize(lease.command, 80);
   const survivors = Number.isSafeInteger(lease.survivors) ? Number(lease.survivors) : 0;
+  const note = sanitize(lease.note, 100);
   const details = [
     lease.convention === 'gpu-owner' ? '' : sanitize(lease.convention, 40),
+    sanitize(lease.name, 32),
     [isPID(lease.pid) ? `pid ${lease.pid}` : '', host && host !== hostname ? `on ${host}` : '']
       .filter(Boolean)
       .join(' '),
@@ -126,7 +128,7 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   if (survivors > 0) {
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
-  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}`;
+  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`;
 }
 
 function isPID(pid: unknown): boolean {

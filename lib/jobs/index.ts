@@ -2,7 +2,7 @@ export { type CommandProblem, commandProblem } from './command-check.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, lostJobs, waitForJobs } from './job-control.ts';
 export { JobOutput, JobOutputTail } from './job-output.ts';
-export { type Job, jobAt, listJobs, resolveJob } from './job-state.ts';
+export { type Job, type JobDetails, jobAt, jobDetails, listJobs, resolveJob } from './job-state.ts';
 export { JobStore } from './job-store.ts';
 export {
   becomeHolder,

@@ -1,8 +1,10 @@
 // How jobs stand, and which job a word means.
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { type Activity, type Idle, readActivity, type WaitingRequest } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { findUid, isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
-import { isAlive, JobStore, type StoredJob } from './job-store.ts';
+import { ENVIRONMENT, isAlive, JobStore, type StoredJob } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
 export interface Job {
@@ -43,6 +45,15 @@ export interface Job {
   output: string | null;
   /** How many tasks of a sweep have ended; null: not a sweep. */
   progress: { done: number; total: number } | null;
+}
+
+/** A job with what only its own files tell. */
+export interface JobDetails extends Job {
+  directory: string;
+  /** Its time limit, in seconds; null: none. */
+  limit: number | null;
+  /** The names of its environment variables, sorted. Values are often secret. */
+  environment: string[];
 }
 
 /** A job's own state, without what the locks of the machine tell. */
@@ -126,6 +137,23 @@ export function jobAt(store: JobStore, id: number, lockDirectory?: string): Job 
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   return describe(found, found.state === 'waiting' ? readActivity(lockDirectory) : NO_ACTIVITY);
+}
+
+/** All about a job by its number. @throws ERR_INVALID_ARGUMENT */
+export function jobDetails(store: JobStore, id: number, lockDirectory?: string): JobDetails {
+  const found = stateOf(store, id);
+  if (found === null) throw unknownJob(String(id));
+  const { directory, limitMs } = found.job.request;
+  const environment = readFileSync(join(store.directoryOf(id), ENVIRONMENT), 'latin1').split('\0');
+  return {
+    ...describe(found, readActivity(lockDirectory)),
+    directory: sanitize(directory, MAX_REASON_LENGTH),
+    limit: limitMs === null ? null : limitMs / 1_000,
+    environment: environment
+      .filter(Boolean)
+      .map((variable) => sanitize(variable.split('=', 1)[0], 200))
+      .sort(),
+  };
 }
 
 /** A job whose end is known: something that it has left may have its lock still. null: there is none, or its end isn't known. */

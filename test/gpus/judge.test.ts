@@ -404,6 +404,9 @@ describe('a lease', () => {
     expect(reason(makeLease({ pid: null, command: null }))).toBe('leased by alice');
     expect(reason(makeLease({ pid: null }))).toBe('leased by alice (python train.py)');
     expect(reason(makeLease({ command: null }))).toBe('leased by alice (pid 4242)');
+    expect(reason(makeLease({ name: 'first', note: 'for Friday' }))).toBe(
+      'leased by alice (first, pid 4242: python train.py); note: for Friday',
+    );
     expect(reason(makeLease({ user: '', pid: null, command: null }))).toBe('leased by somebody');
   });
 
