@@ -149,6 +149,9 @@ export class Manager {
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
+    const repeated = sweep.phases.reduce((sum, { repeatedLines = 0 }) => sum + repeatedLines, 0);
+    if (repeated > 0)
+      this.tell(`${repeated} ${repeated === 1 ? 'line is' : 'lines are'} repeated: equal commands run once`);
     if (known > 0) {
       const moreRows = placed > 0 ? `, of which ${placed} get one more row` : '';
       this.tell(`${added} of them are new, ${known} are known already${moreRows}`);

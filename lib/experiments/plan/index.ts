@@ -123,10 +123,18 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   const phases = new Map<string, PhasePlan>();
   let otherCommands = 0;
   let keepsCommands = false;
-  for (const { name, size, factors } of sweep.phases) {
-    const phase = phases.get(name);
-    if (phase) phase.size += size;
-    else phases.set(name, emptyPhase(name, size, factors));
+  for (const { name, size, factors, repeatedLines = 0 } of sweep.phases) {
+    const phase = phases.get(name) ?? emptyPhase(name, factors);
+    phases.set(name, phase);
+    phase.size += size + repeatedLines;
+    phase.counts.repeated += repeatedLines;
+    counts.repeated += repeatedLines;
+    if (repeatedLines > 0)
+      phase.reasons.push({
+        state: 'repeated',
+        why: 'equal to a line above: it runs once',
+        count: repeatedLines,
+      });
   }
   const axes = new Map(
     Array.from(phases, ([name, { factors }]) => [name, new Set(factors.map((factor) => factor.name))]),
@@ -167,7 +175,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   for (const phase of phases.values()) phase.reasons.sort((a, b) => b.count - a.count);
   const tracked = known !== null && missing !== null && seen.size < MAX_TRACKED;
   return {
-    size: sweep.size,
+    size: Array.from(phases.values()).reduce((sum, { size }) => sum + size, 0),
     counts,
     phases: Array.from(phases.values()),
     gone: tracked ? summarise(Array.from(missing, (id) => known.get(id) as KnownTask)) : null,
@@ -272,14 +280,10 @@ function note(phase: PhasePlan, task: PlannedTask): void {
   }
 }
 
-function emptyPhase(
-  phase: string,
-  size: number,
-  factors: readonly { name: string; count: number }[],
-): PhasePlan {
+function emptyPhase(phase: string, factors: readonly { name: string; count: number }[]): PhasePlan {
   return {
     phase,
-    size,
+    size: 0,
     factors: [...factors],
     outputDirectories: [],
     counts: noCounts(),

@@ -74,16 +74,24 @@ export function checkPlaceholder(
 
 /** Operators of a shell. Whoever reads them expects a shell to act on them. */
 const OPERATORS = '|&;<>()';
+/** At its `[`. Lists such as [1e-3,64] have none. */
+const RANGE = /^\[[^\]\s,'"]*(?:\d-\d|[a-z]-[a-z]|[A-Z]-[A-Z])[^\]\s,'"]*\]/;
 const REMEDY =
   'put it in single quotes to use it literally, or let a shell run the line (--shell; in sweep files shell: true)';
 
 /**
  * Splits a line into words as a shell would: at blanks, with quotes and backslashes. Nothing is expanded; what a shell would
- * expand, or take for an operator, is refused. `*`, `?` and `[` are ordinary characters, as they are for a shell that finds no
- * such file. A ` #` begins a comment.
+ * expand, set, or take for an operator, is refused: also file names with `*`, `?` or ranges such as `[0-9]`. Other brackets are
+ * ordinary characters. A ` #` begins a comment.
  * @param refuse makes the error
  */
 export function splitShellWords(line: string, refuse: (why: string) => Error): string[] {
+  const variable = /^\s*([A-Za-z_]\w*)\+?=/.exec(line)?.[1];
+  if (variable !== undefined) {
+    throw refuse(
+      `only a shell sets a variable (${variable}) before a command; write env before it, or let a shell run the line (--shell; in sweep files shell: true)`,
+    );
+  }
   const words: string[] = [];
   let word: string | null = null; // null: between words
   for (let i = 0; i < line.length; i++) {
@@ -112,6 +120,8 @@ export function splitShellWords(line: string, refuse: (why: string) => Error): s
       if (next !== '\n') word = (word ?? '') + next;
     } else {
       if (OPERATORS.includes(c)) throw refuse(`${c} only has a meaning in a shell; ${REMEDY}`);
+      if (c === '*' || c === '?' || RANGE.test(line.slice(i)))
+        throw refuse(`only a shell finds files by ${c}; ${REMEDY}`);
       if (expands(line, i) || /^\$['"]/.test(line.slice(i, i + 2)) || (c === '~' && word === null)) {
         throw refuse(`only a shell expands ${c}; ${REMEDY}`);
       }

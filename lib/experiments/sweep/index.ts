@@ -320,9 +320,14 @@ export function commandsPhase(text: string, path: string, options: CommandsOptio
   for (const name of directory.names) checkPlaceholder(name, ['command', 'phase'], refuseDirectory);
 
   const lines = new Map<string, number>();
+  let repeatedLines = 0;
   text.split('\n').forEach((each, i) => {
     const line = each.trim();
-    if (line === '' || line.startsWith('#') || lines.has(line)) return;
+    if (line === '' || line.startsWith('#')) return;
+    if (lines.has(line)) {
+      repeatedLines++;
+      return;
+    }
     if (line.includes('\0')) throw mistake({ file: path, line: i + 1 }, 'the character U+0000 is in it');
     lines.set(line, i + 1);
   });
@@ -343,6 +348,7 @@ export function commandsPhase(text: string, path: string, options: CommandsOptio
     name: phase,
     size: lines.size,
     factors: [{ name: 'command', count: lines.size }],
+    repeatedLines,
     *tasks() {
       for (const [line, number] of lines) yield make(line, number);
     },

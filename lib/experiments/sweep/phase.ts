@@ -30,6 +30,8 @@ export interface Phase {
   readonly size: number;
   /** The factors of the size. */
   readonly factors: readonly { readonly name: string; readonly count: number }[];
+  /** Lines of a file of commands that are there already: they make no tasks. Absent: none. */
+  readonly repeatedLines?: number;
   tasks(): Iterable<TaskSpec>;
 }
 

@@ -118,6 +118,18 @@ describe('a task that would run', () => {
     expect(counts).toMatchObject({ new: 3, repeated: 1 });
   });
 
+  test('lines of a file of commands that are repeated are counted', async () => {
+    const commands = join(project, 'jobs.txt');
+    writeFileSync(commands, 'run a\n\n# run a\nrun b\n run a\nrun b\nrun c');
+    const { counts, size, phases } = await planSweep(await openSweep({ project, commands }), { queue: null });
+    expect({ counts, size }).toMatchObject({ counts: { new: 3, repeated: 2 }, size: 5 });
+    expect(phases[0]?.reasons).toContainEqual({
+      state: 'repeated',
+      why: 'equal to a line above: it runs once',
+      count: 2,
+    });
+  });
+
   test('tasks that the sweep no longer has are counted', async () => {
     const { gone } = await planAfter([BASE], 'p: {lr: 0.1, combinations: [{width: [1]}, {seed: [1, 2]}]}');
     expect(gone).toMatchObject({ count: 2, counts: { pending: 2, completed: 0 } });

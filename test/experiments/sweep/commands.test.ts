@@ -92,7 +92,9 @@ describe('a command line', () => {
     `'a\\b'`,
     'a#b # c d',
     '# all of it',
-    'x[0]=1 *.nothing ?',
+    'x[0]=1 a=[1,2] lr=[1e-3,1e-4] [x] [a_b] ] [',
+    `'*.x' "?" \\* a'*'b "[0-9]"`,
+    'env A=1 b A=2',
     `--x='{"a": [1, 2]}'`,
     'a \\\n b',
     '"a\\\nb"',
@@ -124,12 +126,23 @@ describe('a command line', () => {
     'a "`b`"',
     "a $'b'",
     '~/a',
+    'ls *.txt',
+    'a?',
+    'cat part[0-9].csv',
+    'cat [a-c]*',
+    'A=1 b',
+    '  LR=0.1 python3 t.py',
+    'PATH+=:x b',
+    'A=',
     "'a",
     '"a',
     'a\\',
     'a\nb',
   ])('%j is refused', (line) => {
     expect(() => splitShellWords(line, refuse)).toThrow();
+    if (!/^'|^"|\\$|\n/.test(line)) expect(() => splitShellWords(line, refuse)).toThrow('--shell');
+    // As all that a shell does.
+    if (/[*?=]|\[/.test(line)) expect(() => splitShellWords(line, refuse)).toThrow(/only a shell/);
   });
 });
 
