@@ -5,15 +5,17 @@
 //        node scripts/test.js --rest      what the quick part leaves out
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
+import { runVitest } from './run-vitest.js';
 import { patternsOf, SLICES, testNative } from './test-native.js';
 
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
 const total = { passed: 0, failed: 0, skipped: 0 };
+/** Set by `.ci/run`: where it keeps what flaky test files printed. Without it no test file has a second try. */
+const retryOutput = process.env.GPU_OWNER_TEST_RETRY_OUTPUT;
+let flaky = [];
 
 function node(...args) {
   return (
@@ -25,31 +27,20 @@ function inPackage(name, path) {
   return join(dirname(require.resolve(`${name}/package.json`)), path);
 }
 
-function runVitest(args) {
-  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
-  const report = join(directory, 'vitest.json');
-  const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`];
-  const succeeded = node(inPackage('vitest', 'vitest.mjs'), 'run', ...reporters, ...args);
-  try {
-    const { numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(
-      readFileSync(report, 'utf8'),
-    );
-    total.passed += numPassedTests;
-    total.failed += numFailedTests;
-    total.skipped += numPendingTests + numTodoTests;
-    // A file that doesn't load and an error outside of tests count for no test.
-    if (!succeeded && numFailedTests === 0) total.failed++;
-  } catch {
-    total.failed++;
-  }
-  rmSync(directory, { recursive: true });
-}
-
-async function runNative(variants) {
-  const { passed, failed, skipped } = await testNative(variants);
+function add({ passed, failed, skipped }) {
   total.passed += passed;
   total.failed += failed;
   total.skipped += skipped;
+}
+
+async function runTests(args) {
+  const { flaky: found, ...counts } = await runVitest(args, { cwd: root, retryOutput });
+  add(counts);
+  flaky = found;
+}
+
+async function runNative(variants) {
+  add(await testNative(variants));
 }
 
 async function step(name, succeeds) {
@@ -84,10 +75,15 @@ const steps = [
   ...build,
   ...(isFiltered || mode === '--rest' ? [] : quickChecks),
   ...(isFiltered || mode === '--quick' ? [] : slowChecks),
-  ['tests', () => runVitest(selected)],
+  ['tests', () => runTests(selected)],
 ];
 for (const [name, succeeds] of steps) if (!(await step(name, succeeds))) break;
 
+if (flaky.length > 0) console.log('');
+for (const path of flaky) {
+  const directory = relative(root, join(retryOutput, path));
+  console.log(`flaky: ${path} failed, and passed alone: see ${directory}/first.txt and second.txt`);
+}
 const skipped = total.skipped > 0 ? `, ${total.skipped} skipped` : '';
 console.log(`\n${total.passed} passed, ${total.failed} failed${skipped}`);
 process.exitCode = total.failed > 0 ? 1 : 0;
