@@ -28,7 +28,7 @@ import { listReasons, scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
-import { claimAtOnce, claimWhenFree, endOf, type WaitOptions } from './wait.ts';
+import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** How often a claim is tried again when somebody who doesn't claim came in between. */
@@ -72,7 +72,7 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   /**
-   * Claims GPUs and shows them. If somebody who doesn't claim came in between, it gives them back and tries anew.
+   * Claims GPUs and shows them. If somebody who doesn't claim came in between, or the driver went away, it gives them back and tries anew.
    *
    * @param take claims the GPUs; after a conflict with that
    * @throws what `take` throws, ERR_PLACEHOLDER, ERR_GPU_UNAVAILABLE after too many conflicts; nothing is held then
@@ -91,7 +91,13 @@ export class ShownClaim<Holder extends ContextHolder> {
         try {
           shown.#setVariables(ownEnvironment);
           reached('environment');
-          shown.placeholder = yield* startPlaceholder(shown);
+          try {
+            shown.placeholder = yield* startPlaceholder(shown);
+          } catch (error) {
+            if (!(error instanceof GPUOwnerError) || !(yield* isDriverAway())) throw error;
+            conflict = error;
+            continue;
+          }
           reached('placeholder');
           claim.entry.leave(); // now others see it on the GPUs
           conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
@@ -285,9 +291,12 @@ export function claimForCommands<Holder extends ContextHolder>(
   const { request } = settings;
   const idle = wait?.handover?.received?.rest ?? null;
   const end = idle === null ? endOf(wait?.maxWait ?? null) : (idle.end ?? Number.POSITIVE_INFINITY);
-  function* take(): Effectful<Claim, Effect | Awaiting> {
+  function* take(conflict: GPUOwnerError | null): Effectful<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
-    if (wait.handover?.received) return yield* awaiting(() => claimWhenFree(request, wait, undefined, end));
+    // A job in the background was checked when it was submitted.
+    const wasThere = conflict !== null || request.about?.job !== undefined;
+    if (wait.handover?.received || wasThere)
+      return yield* awaiting(() => claimWhenFree(request, { ...wait, wasThere }, undefined, end));
     const first = yield* claim(request);
     return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first, end));
   }

@@ -1,10 +1,11 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
-import { formatDuration, now, sleeping } from '../platform/index.ts';
+import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
-import { abortedError, type Effectful, runAsync } from './effects.ts';
+import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
 import { leaseKey, reasonsOf } from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
 import { type EpochLock, findEpochLock } from './lease-file.ts';
@@ -28,6 +29,8 @@ import {
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */
   maxWait: number | null;
+  /** Whether the driver has answered before, so that it is waited for where it is away. */
+  wasThere?: boolean;
 }
 
 /** How often GPUs are looked at that others use without a lease: nobody tells when they stop. In ms. */
@@ -43,49 +46,67 @@ const MIN_POLL_MS = 5;
 /** A limit for what should not happen: a change that nobody told of. In ms. */
 const MAX_WAIT_MS = 60_000;
 
+/** How often a driver is asked that was there before, and is away: its update, or a reset, takes some seconds. In ms. */
+const DRIVER_POLL_MS = 1_000;
+
 /**
- * Joins the wait queue, and claims as soon as possible.
+ * Joins the wait queue, and claims as soon as possible. A driver that goes away meanwhile is waited for.
  * @param first the outcome of an attempt that was just made
  * @param end when the wait ends, as `now` tells it; earlier if attempts have been made before
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_ABORTED
  */
 export async function claimWhenFree(
   request: ClaimRequest,
-  { maxWait, ...options }: WaitOptions,
+  { maxWait, wasThere = false, ...options }: WaitOptions,
   first?: NotGranted,
   end = endOf(maxWait),
 ): Promise<Claim> {
   const { handover } = options;
   const received = handover?.take() ?? null;
   let slot = received === null ? null : Slot.resume(received.slot);
-  let waiter: QueuedWaiter | null = null;
+  let waiter = null as QueuedWaiter | null;
   let pause = 0;
+  /** Waits for a change after a failed attempt. */
+  const claimOrWait = async (known: NotGranted | undefined): Promise<Claim | null> => {
+    const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
+    const attempt = () => claim(request, waiter?.position ?? own);
+    const result = known ?? (await runAsync(attempt(), options.signal));
+    if (result.granted) return { ...result, hasWaited: waiter !== null || received?.rest != null };
+    if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
+    if (!result.possible)
+      throw driverError(result.candidates.map(({ gpu }) => gpu)) ?? impossibleError(result);
+    if (now() >= end) throw timeoutError(maxWait ?? 0, result);
+    askForEnergy();
+    noteLooks(
+      result.directory,
+      result.candidates.map(({ gpu }) => gpu),
+    );
+    if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
+    else waiter.update(result);
+    slot = null; // the waiter's by now
+    if (await waiter.waitForTurn({ ...options, end })) return null;
+    let longest = end - now();
+    if (handover !== undefined && (handover.isShown || !options.watched)) {
+      const early = handover.earliestAtFront - now();
+      if (early > 0) longest = Math.min(longest, early);
+      else handOverAtFront(result, waiter, handover, end);
+    }
+    const change = { own: waiter.position.slot, longest, pause, signal: options.signal };
+    pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
+    return null;
+  };
   try {
     for (let known = first; ; known = undefined) {
-      const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
-      const attempt = () => claim(request, waiter?.position ?? own);
-      const result = known ?? (await runAsync(attempt(), options.signal));
-      if (result.granted) return { ...result, hasWaited: waiter !== null || received?.rest != null };
-      if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
-      if (!result.possible) throw impossibleError(result);
-      if (now() >= end) throw timeoutError(maxWait ?? 0, result);
-      askForEnergy();
-      noteLooks(
-        result.directory,
-        result.candidates.map(({ gpu }) => gpu),
-      );
-      if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
-      else waiter.update(result);
-      slot = null; // the waiter's by now
-      if (await waiter.waitForTurn({ ...options, end })) continue;
-      let longest = end - now();
-      if (handover !== undefined && (handover.isShown || !options.watched)) {
-        const early = handover.earliestAtFront - now();
-        if (early > 0) longest = Math.min(longest, early);
-        else handOverAtFront(result, waiter, handover, end);
+      try {
+        const claimed = await claimOrWait(known);
+        if (claimed !== null) return claimed;
+      } catch (error) {
+        const isPatient = wasThere || waiter !== null || received !== null;
+        if (!isPatient || !isDriverFailure(error) || now() >= end) throw error;
+        const [reason = ''] = error.message.split(/\.\s|\n/, 1);
+        warnOnce(`${reason}. The wait goes on until the driver answers again.`);
+        await runAsync(sleeping(Math.min(DRIVER_POLL_MS, end - now())), options.signal);
       }
-      const change = { own: waiter.position.slot, longest, pause, signal: options.signal };
-      pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     }
   } finally {
     slot?.leave();
@@ -143,6 +164,27 @@ export function endOf(maxWait: number | null): number {
 
 function longerPause(pause: number): number {
   return Math.min(Math.max(2 * pause, MIN_POLL_MS), USE_POLL_MS);
+}
+
+/** The driver's failure, where it has one for each GPU, and none is at fault; null: that isn't so. */
+function driverError(gpus: readonly GPU[]): GPUOwnerError | null {
+  const [first] = gpus;
+  if (first === undefined || gpus.some(({ health }) => health !== 'failed')) return null;
+  return new GPUOwnerError('ERR_DRIVER', first.healthReason ?? 'the NVIDIA driver does not answer');
+}
+
+/** Whether no GPU can be asked about, as the driver is being updated or reset. */
+export function* isDriverAway(): Effectful<boolean> {
+  try {
+    return driverError(yield* takeSnapshot()) !== null;
+  } catch (error) {
+    if (isDriverFailure(error)) return true;
+    throw error;
+  }
+}
+
+function isDriverFailure(error: unknown): error is GPUOwnerError {
+  return error instanceof GPUOwnerError && ['ERR_DRIVER', 'ERR_NO_DRIVER'].includes(error.code);
 }
 
 function impossibleError({ error, candidates }: Pick<NotGranted, 'error' | 'candidates'>): GPUOwnerError {

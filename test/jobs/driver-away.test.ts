@@ -1,0 +1,51 @@
+// The driver goes away while claims wait for GPUs: it is being updated or reset.
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { finished, launcher, Machine, output } from '../support/machine.ts';
+import { until } from '../support/time.ts';
+import { Jobs } from './background.ts';
+
+/** As lib/simulate/scenario.ts sets it. */
+const OFF = 'error=all:9,cuda-init:100,cuda-context:100,cuda-alloc:100,cuda-free:100';
+
+let machine: Machine;
+let jobs: Jobs;
+beforeEach(() => {
+  machine = new Machine(1);
+  jobs = new Jobs(machine);
+});
+afterEach(async () => {
+  await jobs.end();
+  await machine.close();
+});
+
+test('claims that wait go on when the driver is back', async () => {
+  const holder = machine.startCommand(['hold', '--placeholder', 'none']);
+  await output(holder, /visibleDevices/);
+  const first = await jobs.submit(['--', 'true']);
+  await until(async () => (await jobs.find(first)).position === 1);
+  const foreground = machine.start([launcher, 'run', '--', 'true']);
+  const end = finished(foreground);
+  await output(foreground, /2nd in the queue/);
+  const follower = await jobs.submit(['--after-ok', String(first), '--', 'true']);
+  machine.set(OFF);
+  holder.stdin?.end();
+  await until(async () => /loaded.*The wait goes on until the driver/.test(await jobs.logs(first)));
+  expect((await jobs.find(first)).state).toBe('waiting');
+  machine.set('error=all:0');
+  for (const id of [first, follower]) expect(await jobs.wait(id)).toBe(0);
+  expect(await end).toMatchObject({ code: 0 });
+});
+
+test('a job that starts while the driver is away waits for it, and a run doesn’t', async () => {
+  const first = await jobs.submit(['--placeholder', 'none', '--', ...machine.untilFile('go')]);
+  await jobs.reach(first, 'running');
+  const follower = await jobs.submit(['--after', String(first), '--', 'true']);
+  const limited = await jobs.submit(['--after', String(first), '--wait=1s', '--', 'true']);
+  machine.set(OFF);
+  machine.touch('go');
+  await until(async () => (await jobs.logs(follower)).includes('The wait goes on'));
+  expect((await machine.runCommand(['run', '--', 'true'])).code).toBe(69);
+  expect(await jobs.wait(limited)).toBe(69);
+  machine.set('error=all:0');
+  expect(await jobs.wait(follower)).toBe(0);
+});
