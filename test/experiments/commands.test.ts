@@ -81,6 +81,20 @@ test('a command that was added and never started is replaced by another one', as
   expect(stdout).toMatch(/2 tasks: 2 completed/);
 });
 
+test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {
+  const sweep = ['--grid', 'phase_name=a,b', '--', 'true'];
+  const { code, stderr } = await experiment.run(['manager', '--listen', '0', ...sweep]);
+  expect({ code, stderr }).toEqual({
+    code: 78,
+    stderr: expect.stringMatching(
+      /'phase_name' can't be a parameter.*Rename the parameter, or use --no-listen/,
+    ),
+  });
+  expect((await experiment.status()).total).toBe(0);
+  expect((await run(...sweep)).code).toBe(0);
+  expect((await experiment.run(['manager', '--listen', '0', ...sweep.slice(0, 2)])).code).toBe(78);
+});
+
 test('two commands for one task are refused', async () => {
   expect((await run('--', 'true')).code).toBe(0);
   const { code, stderr } = await run('--', 'false');

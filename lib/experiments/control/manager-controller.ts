@@ -1,9 +1,11 @@
+import { GPUOwnerError } from '../../errors.ts';
 import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { type Family, MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
-import { ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
+import { PHASE_MEMBER, ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
+import type { Values } from '../task/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd } from './experiment.ts';
 
 interface ManagerControllerOptions extends ControllerOptions {
@@ -61,6 +63,7 @@ export class ManagerController {
       // First: where that can't be, nothing is to be changed. Who asks waits until the tables are read.
       await this.#service.listen(this.#manager.manages);
       const requireCommands = protocol.endpoints.length === 0;
+      if (!requireCommands) await this.#refuseHiddenParameter(sweep);
       const adding = { replaceCommands, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
@@ -72,6 +75,20 @@ export class ManagerController {
       await this.#manager.close();
       metrics?.close();
     }
+  }
+
+  /** Refuses a parameter that workers over TCP don't get: rows that they write would match no task. */
+  async #refuseHiddenParameter(sweep: Sweep | null): Promise<void> {
+    const refuse = (parameters: Values): void => {
+      if (!Object.hasOwn(parameters, PHASE_MEMBER)) return;
+      throw new GPUOwnerError(
+        'ERR_CONFIGURATION',
+        `'${PHASE_MEMBER}' can't be a parameter of tasks for workers over TCP: they get the phase under this name. Rename the parameter, or use --no-listen and exp worker, or exp run.`,
+      );
+    };
+    if (sweep !== null) for (const { parameters } of sweep.tasks()) refuse(parameters);
+    else
+      for await (const { task } of this.#options.queue.tasks({ state: 'pending' })) refuse(task.parameters);
   }
 
   /** @returns whether the tables are in step */

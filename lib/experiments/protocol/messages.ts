@@ -132,6 +132,9 @@ function resultOf(members: Values): Values {
 export const ACK: RequestAnswer = { text: '{"type":"ack"}' };
 export const NO_TASK: RequestAnswer = { text: '{"type":"no_task"}' };
 
+/** The member of a task's `config` that has the phase: it hides a parameter of this name. */
+export const PHASE_MEMBER = 'phase_name';
+
 /** A task as workers of the original system read it. It always has a seed, which they hand to PyTorch. */
 export function describeTask(
   { name, parameters, destinations }: Task,
@@ -139,7 +142,7 @@ export function describeTask(
   since: number,
 ): string {
   const { phase = '', outputDirectory = '' } = destinations[0] ?? {};
-  const config: Values = { ...parameters, output_dir: outputDirectory, phase_name: phase };
+  const config: Values = { ...parameters, output_dir: outputDirectory, [PHASE_MEMBER]: phase };
   const seed = Object.hasOwn(parameters, 'seed') ? seedOf(parameters) : DEFAULT_SEED;
   const assigned = { status: 'assigned', assigned_to: worker, assigned_at: since / 1000 };
   const task = { task_id: name, phase, config, seed, output_dir: outputDirectory, ...assigned };
