@@ -3,6 +3,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import type { RedisServer } from '../support/redis-server.ts';
+import { queueName } from '../support/redis-server.ts';
 import { KINDS } from './queue-kinds.ts';
 
 /** Some tasks of a queue are damaged: every command does the rest, and shows no raw text. */
@@ -31,8 +32,8 @@ describe.each(KINDS)('on $name', (kind) => {
         database.prepare(`UPDATE task SET ${field} = :value WHERE name = :name`).run({ value, name });
         database.close();
       } else {
-        const id = server.command('HGET', 'gpu-owner-tasks:test:names', name).trim();
-        server.command('HSET', `gpu-owner-tasks:test:task:${id}`, field, value);
+        const id = server.command('HGET', `gpu-owner-tasks:${queueName('test')}:names`, name).trim();
+        server.command('HSET', `gpu-owner-tasks:${queueName('test')}:task:${id}`, field, value);
       }
     }
 

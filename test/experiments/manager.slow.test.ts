@@ -18,6 +18,7 @@ import {
 } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import type { RedisServer } from '../support/redis-server.ts';
+import { queueName } from '../support/redis-server.ts';
 import { KINDS, type QueueKind, REDIS, SQLITE } from './queue-kinds.ts';
 
 const WORKER = join(import.meta.dirname, 'fixtures/original_worker.py');
@@ -616,7 +617,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     const server = queue.server as RedisServer;
     // As one that was killed a moment ago: its time runs out by itself.
     const other = JSON.stringify({ host: 'elsewhere', pid: 1, of: 'another' });
-    server.command('SET', 'gpu-owner-tasks:test:manager', other, 'PX', '60000');
+    server.command('SET', `gpu-owner-tasks:${queueName('test')}:manager`, other, 'PX', '60000');
     const child = manager();
     const ended = finished(child);
     await output(child, /pid 1 on elsewhere manages this queue[\s\S]*workers can ask/);
@@ -624,7 +625,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     // All has ended, but who knows about the tables?
     await pause(1_000);
     expect(child.exitCode).toBeNull();
-    server.command('PEXPIRE', 'gpu-owner-tasks:test:manager', '500');
+    server.command('PEXPIRE', `gpu-owner-tasks:${queueName('test')}:manager`, '500');
     const { code, stdout } = await ended;
     expect(code).toBe(0);
     expect(stdout).toMatch(/the other manager is gone: this process now writes the tables/);

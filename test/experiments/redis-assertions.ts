@@ -1,5 +1,5 @@
 // The outcomes of the tasks of a queue on Redis: read by redis-cli from its records, without gpu-owner's code.
-import type { RedisServer } from '../support/redis-server.ts';
+import { queueName, type RedisServer } from '../support/redis-server.ts';
 import type { TaskOutcomes } from './witnessed.ts';
 
 const SCRIPT = `
@@ -60,9 +60,8 @@ export interface RedisOutcomes extends TaskOutcomes {
   attempts: Map<string, RedisAttempt[]>;
 }
 
-/** @param project the name of the queue */
 export function redisOutcomes(server: RedisServer, project: string): RedisOutcomes {
-  const text = server.command('EVAL', SCRIPT, '0', project);
+  const text = server.command('EVAL', SCRIPT, '0', queueName(project));
   const found = JSON.parse(text) as Found;
   const attempts = new Map(
     found.tasks.map(({ name, attempts }) => [name, Array.isArray(attempts) ? attempts : []]),

@@ -1,6 +1,6 @@
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, rmSync, statfsSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
 import { freePort } from './ports.ts';
 import { until } from './time.ts';
@@ -8,6 +8,11 @@ import { until } from './time.ts';
 /** Another one, such as valkey-server, perhaps with its path. Its command-line client is beside it. */
 const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';
 const CLIENT = SERVER.replace(/server(?=[^/]*$)/, 'cli');
+
+/** The name of a queue on Redis, in its keys. */
+export function queueName(project: string): string {
+  return `${project}@${userInfo().username}`;
+}
 
 /** Why tests with a Redis are skipped; null: they aren't. */
 export const noRedis = whyNoRedis();

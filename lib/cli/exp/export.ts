@@ -38,7 +38,7 @@ async function run(parsed: Parsed): Promise<void> {
         if (file !== null) closeSync(file);
       }
     },
-    true,
+    { mayBeReadOnly: true },
   );
 }
 

@@ -17,7 +17,7 @@ async function logs({ values, positionals }: Parsed): Promise<void> {
       const logs = new TaskLogs(queue, id, locationOf(values).directory, output);
       await logs.print(values.follow === true);
     },
-    true,
+    { mayBeReadOnly: true },
   );
 }
 

@@ -39,7 +39,7 @@ async function status(parsed: Parsed): Promise<void> {
         await untilNext(interval);
       }
     },
-    true,
+    { mayBeReadOnly: true },
   );
 }
 

@@ -38,7 +38,7 @@ export async function withExperiment<T>(
   use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
   const { directory, url } = location;
-  const queue = await openQueue(url, directory, { create });
+  const queue = await openQueue(url, directory, { create, takesPart: true });
   if (queue === null) throw sweep?.commandless ?? noSweep(directory);
   const project = openProjectOf(location);
   const signals = new ShutdownSignals(isBackground);
@@ -54,15 +54,15 @@ export async function withExperiment<T>(
 
 /**
  * Opens the queue of an experiment that exists, and closes it when `use` has ended.
- * @param mayBeReadOnly whether a queue that refuses changes will do
+ * @param options mayBeReadOnly: a queue that refuses changes will do; takesPart: tasks are run
  * @throws ERR_QUEUE if there is no experiment
  */
 export async function withQueue(
   { directory, url }: ExperimentLocation,
   use: (queue: Queue) => Promise<void>,
-  mayBeReadOnly = false,
+  { mayBeReadOnly = false, takesPart = false } = {},
 ): Promise<void> {
-  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly });
+  const queue = await openQueue(url, directory, { create: false, mayBeReadOnly, takesPart });
   if (queue === null) {
     const where = url === null ? directory : withoutPassword(url);
     throw new GPUOwnerError(
@@ -82,14 +82,15 @@ export function joinExperiment(
   location: ExperimentLocation,
   use: (experiment: Experiment) => Promise<void>,
 ): Promise<void> {
-  return withQueue(location, async (queue) => {
+  const run = async (queue: Queue) => {
     const signals = new ShutdownSignals();
     try {
       await use({ queue, project: openProjectOf(location), signals });
     } finally {
       signals.close();
     }
-  });
+  };
+  return withQueue(location, run, { takesPart: true });
 }
 
 /**

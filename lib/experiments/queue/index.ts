@@ -38,6 +38,7 @@ export {
 interface Opening {
   create: boolean;
   mayBeReadOnly: boolean;
+  takesPart: boolean;
 }
 
 /** A kind of queue. Another one needs a line in `ENGINES`, and nothing else outside of its directory. */
@@ -63,10 +64,10 @@ const ENGINES: readonly Engine[] = [
     scheme: /^(?:rediss?|redis\+unix):/i,
     examples: ['redis://HOST', 'rediss://HOST'],
     isOnServer: true,
-    open: async (url, project, { create }) => {
+    open: async (url, project, opening) => {
       // Only queues on Redis load its code.
       const { openBullMQQueue } = await import('./bullmq/index.ts');
-      return openBullMQQueue(url, project, create);
+      return openBullMQQueue(url, project, opening);
     },
   },
 ];
@@ -97,21 +98,21 @@ export function withoutPassword(url: string): string {
  *   `redis+unix:///PATH` (see bullmq/address.ts); null: the project's own
  * @param project its directory
  * @param options create: false makes nothing, and answers null where there is no queue yet. mayBeReadOnly: a user who may only read a
- *   SQLite queue gets one that refuses changes
+ *   SQLite queue gets one that refuses changes. takesPart: the caller adds or runs tasks, so a queue of another project is refused
  * @throws ERR_QUEUE if it can't be used, ERR_INVALID_ARGUMENT for other URLs
  */
 export function openQueue(url: string | null, project: string, options?: { create?: true }): Promise<Queue>;
 export function openQueue(
   url: string | null,
   project: string,
-  options: { create: boolean; mayBeReadOnly?: boolean },
+  options: Partial<Opening>,
 ): Promise<Queue | null>;
 export async function openQueue(
   url: string | null,
   project: string,
-  { create = true, mayBeReadOnly = false }: { create?: boolean; mayBeReadOnly?: boolean } = {},
+  { create = true, mayBeReadOnly = false, takesPart = false }: Partial<Opening> = {},
 ): Promise<Queue | null> {
-  const opening = { create, mayBeReadOnly };
+  const opening = { create, mayBeReadOnly, takesPart };
   if (url !== null) {
     const engine = engineOf(url);
     if (engine === undefined) throw noQueue(url);
@@ -121,7 +122,10 @@ export async function openQueue(
   return found === null ? null : openFile(resolve(found.state, 'queue.db'), opening);
 }
 
-function openFile(path: string, { create, mayBeReadOnly }: Opening): Promise<Queue | null> {
+function openFile(
+  path: string,
+  { create, mayBeReadOnly }: Omit<Opening, 'takesPart'>,
+): Promise<Queue | null> {
   return create ? openSQLiteQueue(path) : findSQLiteQueue(path, mayBeReadOnly);
 }
 

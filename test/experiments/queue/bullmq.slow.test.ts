@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
-import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { type Engine, takeFrom, testConformance } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
@@ -61,7 +61,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   test('BullMQ sees the tasks where they are, as its dashboards do', async () => {
     const queue = await openQueue(server.url('project=seen'), '/');
     const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;
-    const seen = new Queue('seen', {
+    const seen = new Queue(queueName('seen'), {
       connection: { host: '127.0.0.1', port: server.port },
       prefix: 'gpu-owner',
     });

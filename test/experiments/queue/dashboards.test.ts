@@ -7,7 +7,7 @@ import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Literal } from '../../../lib/experiments/task/index.ts';
 import { pause } from '../../support/machine.ts';
-import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
@@ -19,7 +19,10 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     server = await RedisServer.start();
     queue = await openQueue(server.url('project=lab'), '/');
     const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;
-    seen = new Queue('lab', { connection: { host: '127.0.0.1', port: server.port }, prefix: 'gpu-owner' });
+    seen = new Queue(queueName('lab'), {
+      connection: { host: '127.0.0.1', port: server.port },
+      prefix: 'gpu-owner',
+    });
   });
   afterAll(async () => {
     await seen.close();
@@ -130,8 +133,8 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
 
   test('show metrics, the pause, and who works on a task', async () => {
     const metrics = await seen.exportPrometheusMetrics();
-    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab", state="completed"\} 1$/m);
-    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab", state="failed"\} 2$/m);
+    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="completed"\} 1$/m);
+    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="failed"\} 2$/m);
     expect(await seen.isPaused()).toBe(false);
     await queue.pause('failures', 'all of them');
     expect(await seen.isPaused()).toBe(true);

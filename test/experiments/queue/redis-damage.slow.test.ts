@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { Random } from '../../support/random.ts';
-import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { takeFrom, worker } from './conformance.ts';
 import { plainTasks } from './fixtures/tasks.ts';
 import { misuse } from './misuse.ts';
@@ -67,7 +67,11 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   }
 
   const keys = (pattern: string) =>
-    server.command('--scan', '--pattern', `gpu-owner-tasks:damaged:${pattern}`).trim().split('\n').sort();
+    server
+      .command('--scan', '--pattern', `gpu-owner-tasks:${queueName('damaged')}:${pattern}`)
+      .trim()
+      .split('\n')
+      .sort();
 
   async function expectNothingWrong(what: string): Promise<void> {
     expect(await misuse(() => openQueue(url, '/')), what).toEqual([]);
@@ -163,10 +167,10 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
 
   test('a damaged task fails, and everybody else goes on', async () => {
     const ids = server
-      .command('HMGET', 'gpu-owner-tasks:damaged:names', 'exp1_14_2', 'exp1_15_0', 'exp1_3_0')
+      .command('HMGET', `gpu-owner-tasks:${queueName('damaged')}:names`, 'exp1_14_2', 'exp1_15_0', 'exp1_3_0')
       .trim()
       .split('\n');
-    const [parameters, whole, result] = ids.map((id) => `gpu-owner-tasks:damaged:task:${id}`) as [
+    const [parameters, whole, result] = ids.map((id) => `gpu-owner-tasks:damaged@root:task:${id}`) as [
       string,
       string,
       string,

@@ -6,12 +6,15 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
-import { noRedis, RedisServer } from '../../support/redis-server.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { all, takeFrom } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
 /** Rights that the manual gives a user for workers alone. */
-const RIGHTS = '~gpu-owner:mnist:* ~gpu-owner-tasks:mnist:* +@all -@dangerous +info'.split(' ');
+const RIGHTS =
+  `~gpu-owner:${queueName('*')}:* ~gpu-owner-tasks:${queueName('*')}:* +@all -@dangerous +info`.split(' ');
+
+const SETTINGS = `gpu-owner-tasks:${queueName('x')}:settings`;
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-redis-'));
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -21,12 +24,15 @@ describe('URLs', () => {
   test('have the project’s name, and never show a password', () => {
     expect(parseAddress('redis://user:pa%40ss@example.org', '/home/me/my sweep')).toMatchObject({
       url: 'redis://example.org:6379/0?project=my_sweep',
-      name: 'my_sweep',
+      name: queueName('my_sweep'),
       connection: { host: 'example.org', port: 6379, db: 0, username: 'user', password: 'pa@ss' },
       patience: 60_000,
     });
     const other = parseAddress('rediss://[::1]:7000/2?project=lab', '/x');
-    expect(other).toMatchObject({ name: 'lab', connection: { host: '::1', port: 7000, db: 2, tls: {} } });
+    expect(other).toMatchObject({
+      name: queueName('lab'),
+      connection: { host: '::1', port: 7000, db: 2, tls: {} },
+    });
     const unix = parseAddress('redis+unix:///run/redis.sock?project=lab', '/x');
     expect(unix).toMatchObject({
       url: 'redis+unix:///run/redis.sock?project=lab',
@@ -131,7 +137,10 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const server = await start();
     server.command('ACL', 'SETUSER', 'worker', 'on', '>s3cret', ...RIGHTS);
     await works(server.url('project=mnist').replace('//', '//worker:s3cret@'));
-    const other = openQueue(server.url('project=other').replace('//', '//worker:s3cret@'), directory);
+    const other = openQueue(
+      server.url('project=other&share=yes').replace('//', '//worker:s3cret@'),
+      directory,
+    );
     await expect(other).rejects.toMatchObject({
       code: 'ERR_QUEUE',
       message: expect.stringMatching(/refuses/),
@@ -187,7 +196,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
       code: 'ERR_QUEUE',
       message: expect.stringMatching(/99\?project=x is a database that.*'databases' in redis.conf/),
     });
-    server.command('SET', 'gpu-owner-tasks:x:settings', 'mine');
+    server.command('SET', SETTINGS, 'mine');
     await expect(openQueue(server.url('project=x'), directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',
       message: expect.stringMatching(/has keys of another program.*project=NAME/),
@@ -199,13 +208,13 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const url = server.url('project=x');
     await works(url);
     for (const format of ['0', '-1', '', 'v1', '1.5']) {
-      server.command('HSET', 'gpu-owner-tasks:x:settings', 'format', format);
+      server.command('HSET', SETTINGS, 'format', format);
       await expect(openQueue(url, directory), format).rejects.toMatchObject({
         code: 'ERR_QUEUE',
         message: expect.stringMatching(/x has '.*' as its version.*damaged.*project=NAME.*DEL.*start again/),
       });
     }
-    server.command('HSET', 'gpu-owner-tasks:x:settings', 'format', '2');
+    server.command('HSET', SETTINGS, 'format', '2');
     await expect(openQueue(url, directory)).rejects.toThrow(/newer version.*Update gpu-owner/);
   });
 
@@ -215,7 +224,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const queue = await openQueue(url, directory);
     await queue.enqueue(plainTasks(2));
     await queue.close();
-    server.command('DEL', 'gpu-owner-tasks:x:settings');
+    server.command('DEL', SETTINGS);
     await expect(openQueue(url, directory)).rejects.toMatchObject({
       code: 'ERR_QUEUE',
       message: expect.stringMatching(/x has '' as its version.*damaged.*DEL.*start again/),

@@ -2,14 +2,15 @@ import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } f
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
 import { GPUOwnerError } from '../../../errors.ts';
-import { sanitize, shellWords, showValue, warnOnce } from '../../../platform/index.ts';
+import { sanitize, shellWords, showValue, userName, warnOnce } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
 export interface Address {
   /** The URL without user and password, for people. */
   url: string;
-  /** The name of the queue: one Redis may have many. */
+  /** The name of the queue: one Redis may have many. PROJECT@USER, or PROJECT alone for a list that several users share. */
   name: string;
+  isShared: boolean;
   connection: RedisOptions;
   /** How long a worker that can't reach Redis keeps its task, in ms. */
   patience: number;
@@ -21,12 +22,12 @@ const DEFAULT_PATIENCE_S = 60;
 /** Longer than a command may live: SIGKILL comes 10 s after SIGTERM. */
 const DEFAULT_MARGIN_S = 11;
 const NAME = /^[A-Za-z0-9._-]{1,100}$/;
-const PARAMETERS = ['project', 'db', 'ca', 'patience', 'margin'];
+const PARAMETERS = ['project', 'share', 'db', 'ca', 'patience', 'margin'];
 const PORT = 6379;
 
 /**
- * `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, `redis+unix:///PATH`; behind `?`: `project`, the name of the
- * queue (default: that of the project's directory); `db`; `ca`, a file with the certificate of the server's authority; `patience` and
+ * `redis://[USER[:PASSWORD]@]HOST[:PORT][/DB]`, `rediss://…` with TLS, `redis+unix:///PATH`; behind `?`: `project` (default: the name of
+ * the project's directory); `share`, `yes` for a list of several users or projects; `db`; `ca`, a file with the certificate of the server's authority; `patience` and
  * `margin`, in seconds. The password is better in GPU_OWNER_QUEUE_PASSWORD, or in the file that GPU_OWNER_QUEUE_PASSWORD_FILE names.
  * @throws ERR_INVALID_ARGUMENT; the password is in no message
  */
@@ -53,12 +54,15 @@ export function parseAddress(text: string, project: string): Address {
     }
   }
   const parameter = (key: string) => url.searchParams.get(key);
-  const name = parameter('project') ?? nameOf(project);
-  if (!NAME.test(name)) {
+  const named = parameter('project') ?? (keyPart(basename(project)) || 'project');
+  if (!NAME.test(named)) {
     throw wrong(
-      `has the project ${showValue(name)}; a name has at most 100 letters, digits, '.', '_' and '-'`,
+      `has the project ${showValue(named)}; a name has at most 100 letters, digits, '.', '_' and '-'`,
     );
   }
+  const share = parameter('share') ?? 'no';
+  if (!/^(?:yes|no)$/.test(share)) throw wrong(`has share=${showValue(share)}; use yes or no`);
+  const isShared = share === 'yes';
   const path = decoded(url.pathname);
   const socket = url.protocol === 'redis+unix:';
   if (socket && !path.startsWith('/')) throw wrong('has no path: redis+unix:///run/redis/redis.sock');
@@ -87,21 +91,21 @@ export function parseAddress(text: string, project: string): Address {
   const where = socket ? `redis+unix://${path}` : `${url.protocol}//${url.hostname}:${port}`;
   const base = socket && database === '0' ? '' : socket ? `db=${database}&` : '';
   return {
-    url: sanitize(`${where}${socket ? '' : `/${database}`}?${base}project=${name}`, 500),
-    name,
+    url: sanitize(
+      `${where}${socket ? '' : `/${database}`}?${base}project=${named}${isShared ? '&share=yes' : ''}`,
+      500,
+    ),
+    name: isShared ? named : `${named}@${keyPart(userName(process.geteuid?.() ?? 0))}`,
+    isShared,
     connection,
     patience: seconds('patience', parameter('patience'), DEFAULT_PATIENCE_S),
     margin: seconds('margin', parameter('margin'), DEFAULT_MARGIN_S),
   };
 }
 
-/** The name of the project's directory, made safe for a key. */
-function nameOf(project: string): string {
-  return (
-    basename(project)
-      .replace(/[^A-Za-z0-9._-]+/g, '_')
-      .slice(0, 100) || 'project'
-  );
+/** A name, made safe for a key of Redis. */
+function keyPart(name: string): string {
+  return name.replace(/[^A-Za-z0-9._-]+/g, '_').slice(0, 100);
 }
 
 function seconds(name: string, text: string | null, otherwise: number): number {

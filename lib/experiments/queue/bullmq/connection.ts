@@ -281,7 +281,7 @@ export async function checkFormat(connection: RedisConnection, create: boolean):
   return true;
 }
 
-function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
+export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
 }
 

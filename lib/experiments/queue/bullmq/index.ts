@@ -1,10 +1,14 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
+import { realpathSync } from 'node:fs';
+import { hostName } from '../../../platform/index.ts';
+import { keepIdentity, readIdentity } from '../../project/index.ts';
 import type { Queue } from '../queue.ts';
+import { readRecord } from '../records.ts';
 import { parseAddress } from './address.ts';
 import { ATTEMPTS, attemptMethods, COMPLETE, TAKE } from './attempts.ts';
 import { BULK, bulkMethods, ENQUEUE } from './bulk.ts';
 import { bullmqLibrary, type JobAction } from './bullmq-scripts.ts';
-import { checkFormat, checkServer, RedisConnection, type Script } from './connection.ts';
+import { checkFormat, checkServer, RedisConnection, type Script, unusable } from './connection.ts';
 import { Leadership, LockRenewal, RENEWAL } from './lock-renewal.ts';
 import { CLOCK, COMPLETION, FUNCTIONS, LAZY_FUNCTIONS } from './lua-functions.ts';
 import { QUERIES, queryMethods } from './queries.ts';
@@ -14,17 +18,46 @@ import { QUERIES, queryMethods } from './queries.ts';
  * @returns null: there is none, and it isn't to be made
  * @throws ERR_QUEUE, ERR_INVALID_ARGUMENT
  */
-export async function openBullMQQueue(url: string, project: string, create: boolean): Promise<Queue | null> {
+export async function openBullMQQueue(
+  url: string,
+  project: string,
+  { create, takesPart }: { create: boolean; takesPart: boolean },
+): Promise<Queue | null> {
   const connection = await RedisConnection.open(parseAddress(url, project), queueScripts);
   try {
     await checkServer(connection);
-    if (await checkFormat(connection, create)) return assemble(connection);
+    if (await checkFormat(connection, create)) {
+      if (takesPart && !connection.address.isShared) await checkProject(connection, project, create);
+      return assemble(connection);
+    }
   } catch (error) {
     connection.close();
     throw error;
   }
   connection.close();
   return null;
+}
+
+/**
+ * Refuses the list of another project, whose directory has the same name: each would run the other's commands. A checkout on another host
+ * has no identity yet, and takes that of the list.
+ * @throws ERR_QUEUE
+ */
+async function checkProject(connection: RedisConnection, project: string, create: boolean): Promise<void> {
+  const known = readIdentity(project);
+  const here = { id: known ?? randomUUID(), host: hostName(), directory: realpathSync(project) };
+  const text = await connection.call<string | null>('project', create ? JSON.stringify(here) : '');
+  if (text === null) return; // it was shared until now
+  const { id, host, directory } = readRecord(text);
+  const isElsewhere = host === here.host && directory !== here.directory;
+  if (known === null ? create && isElsewhere : id !== known) {
+    throw unusable(
+      connection.address.url,
+      `belongs to another project, in ${directory} on ${host}, and its tasks would run here`,
+      'Name this list otherwise (?project=NAME), or that directory with --project. Projects that share a list have ?share=yes in all their URLs.',
+    );
+  }
+  if (create && known === null && typeof id === 'string') keepIdentity(project, id);
 }
 
 function assemble(connection: RedisConnection): Queue {

@@ -156,6 +156,11 @@ function operations.open(create)
   return rcall('HGET', P .. 'settings', 'format')
 end
 
+function operations.project(record)
+  if record ~= '' then rcall('HSETNX', P .. 'settings', 'project', record) end
+  return rcall('HGET', P .. 'settings', 'project')
+end
+
 function operations.rows(most, ...)
   return rows({...}, most)
 end
