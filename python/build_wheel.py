@@ -81,10 +81,8 @@ def _command(launcher: str, tree: str) -> Iterator[File]:
         for name in sorted(files):
             path = os.path.join(directory, name)
             place = os.path.relpath(path, tree)
-            # The module is where Python looks for it.
-            if place != "python/gpu_owner.py":
-                data = _read(os.path.abspath(path))
-                yield f"{NAME}.data/data/lib/gpu-owner/{place}", data, os.access(path, os.X_OK)
+            data = _read(os.path.abspath(path))
+            yield f"{NAME}.data/data/lib/gpu-owner/{place}", data, os.access(path, os.X_OK)
 
 
 if __name__ == "__main__":

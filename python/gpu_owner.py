@@ -79,6 +79,7 @@ __all__ = [
     "claim_gpus",
     "cleanup_stale_locks",
     "find_free_gpus",
+    "get_free_gpus",
     "get_gpu_info",
     "get_gpu_memory_usage",
     "get_gpu_names",
@@ -1337,21 +1338,26 @@ def find_free_gpus(
         args = _criteria(**{**thresholds, **criteria})
     except TypeError as error:
         raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
-    free = _free(_command(command), args)
+    free = _machine(lambda: _free(_command(command), args))
     return sorted((gpu for gpu in free if gpu["utilization"] <= highest), key=lambda gpu: -gpu["memory_free"])
 
 
 def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
-    free = [gpu for gpu in _machine(lambda: _snapshot(command, ["status", "--json", *args])) if gpu.state == "free"]
-    if "CUDA_VISIBLE_DEVICES" not in _outer_environment():
-        return free
-    # What a batch system allows, only the command knows: as many of them as it can find.
-    for count in range(len(free), 0, -1):
+    visible = _outer_environment().get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return [gpu for gpu in _snapshot(command, ["status", "--json", *args]) if gpu.state == "free"]
+    # What a batch system or a job allows, only the command knows: as many of them as it can find.
+    for count in range(len(visible.split(",")), 0, -1):
         try:
             return _snapshot(command, ["find", "--json", f"--gpus={count}", *args])
         except (GPUUnavailableError, UsageError):
             continue
     return []
+
+
+def get_free_gpus(*, command: Optional[Command] = None, **criteria: Any) -> List[str]:
+    """As safe-gpu's: the numbers of the GPUs that a claim could have now, as strings."""
+    return [str(gpu.index) for gpu in _free(_command(command), _criteria(**criteria))]
 
 
 def _thresholds(memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float]) -> Dict[str, Any]:

@@ -135,6 +135,13 @@ function copy(from, to, filter = () => true) {
   cpSync(from, to, { recursive: true, filter, verbatimSymlinks: true });
 }
 
+/** The module, and what makes it stand in for others in jobs. */
+function copyPython(directory) {
+  for (const path of ['python/gpu_owner.py', 'python/job/sitecustomize.py']) {
+    copy(join(root, path), join(directory, path));
+  }
+}
+
 function copyDocuments(directory) {
   for (const path of DOCUMENTS) copy(join(root, path), join(directory, path));
   run('chmod', ['-R', 'u=rwX,go=rX', directory]);
@@ -143,7 +150,8 @@ function copyDocuments(directory) {
 /** A package for npm: it has neither install script nor binding.gyp, so nothing is compiled, asked or run. */
 function packNpm() {
   const directory = join(scratch, 'npm');
-  for (const path of ['bin', 'python/gpu_owner.py']) copy(join(root, path), join(directory, path));
+  copy(join(root, 'bin'), join(directory, 'bin'));
+  copyPython(directory);
   copyDocuments(directory);
   copy(join(root, 'dist'), join(directory, 'dist'), (file) => !/\.cache(\.\d+)?$/.test(file));
   for (const arch of arches) {
@@ -182,7 +190,7 @@ function copyBinaries(arch, directory, addon) {
 function makeTree(arch) {
   const tree = join(scratch, arch, 'lib/gpu-owner');
   copy(join(root, 'bin/gpu-owner.cjs'), join(tree, 'bin/gpu-owner.cjs'));
-  copy(join(root, 'python/gpu_owner.py'), join(tree, 'python/gpu_owner.py'));
+  copyPython(tree);
   for (const name of COMMAND_BUNDLES) copy(join(root, 'dist', name), join(tree, 'dist', name));
   const { dependencies, peerDependencies } = manifest;
   copyBinaries(arch, join(tree, 'build/Release'), 'gpu_owner.node');

@@ -17,6 +17,7 @@ import { systemError } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
+import { prepend, pythonPath, warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
 import { type ContinuedWait, WAITER, type WaitLine, waitHandover } from './waiter.ts';
 
@@ -127,6 +128,7 @@ export function becomeKeeper(
   const inherited = parseInherited(process.env[INHERITED]);
   delete process.env[INHERITED];
   Object.assign(process.env, environmentOf(claim));
+  warnWithoutStandIns(process.argv.slice(-words));
   showSimulatedDriver(process.env);
   const args = [
     KEEPER,
@@ -175,8 +177,8 @@ function jobOptions(job: BackgroundJob | null): string[] {
 }
 
 /** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */
-export function environmentOf({ jobFile }: KeptClaim): { GPU_OWNER_JOB?: string } {
-  return jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token };
+export function environmentOf({ jobFile }: KeptClaim): Record<string, string> {
+  return jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token, ...pythonPath() };
 }
 
 /**
@@ -291,11 +293,6 @@ export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
   env.LD_LIBRARY_PATH = env.LD_LIBRARY_PATH ? prepend(simulator, env.LD_LIBRARY_PATH) : simulator;
   // Without a PATH, programs are looked for in the system's directories.
   if (env.PATH) env.PATH = prepend(`${simulator}/bin`, env.PATH);
-}
-
-/** Leaves a list alone that has the directory: somebody may have put another one before it. */
-function prepend(directory: string, list: string): string {
-  return list.split(':').includes(directory) ? list : `${directory}:${list}`;
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */

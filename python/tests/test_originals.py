@@ -4,7 +4,9 @@ Where an original can be imported, what it has is compared with what is here; sa
 """
 
 import importlib
+import importlib.util
 import inspect
+import json
 import os
 import pathlib
 import signal
@@ -50,6 +52,7 @@ SIGNATURES: Dict[str, Dict[str, Dict[str, Any]]] = {
         "GPUOwner": dict(nb_gpus=1, placeholder_fn=None, logger=None, debug_sleep=0.0),
         "claim_gpus": dict(nb_gpus=1, placeholder_fn=None, logger=None, debug_sleep=0.0),
         "release_gpus": {},
+        "get_free_gpus": {},
         "PytorchPlaceholder": dict(logger=None),
         "TensorflowPlaceholder": dict(logger=None),
         "PyCudaPlaceholder": dict(logger=None),
@@ -535,6 +538,98 @@ class SafeGPU(OnMachine):
 
     def test_more_than_there_are(self):
         self.assertEqual(self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"])
+
+
+FIXTURES = pathlib.Path(__file__).parent / "fixtures"
+# By package: a program of its users, which prints how CUDA names its GPU, and its PID, and stays until its input ends.
+PROGRAMS = {
+    "safe_gpu": """
+import os, sys
+from safe_gpu import safe_gpu
+owner = safe_gpu.GPUOwner(placeholder_fn=safe_gpu.PytorchPlaceholder())
+print("cuda:0", os.getpid(), flush=True)
+sys.stdin.read()
+""",
+    "gpu_lock": """
+import os, sys
+from gpu_lock import lock_gpu
+import torch
+with lock_gpu():
+    print(torch.zeros(1).device, os.getpid(), flush=True)
+    sys.stdin.read()
+""",
+    "gpu_scheduler": """
+import os, sys
+from gpu_scheduler import GPUScheduler
+import torch
+with GPUScheduler(memory_free_threshold_gb=4, max_wait_time=20) as gpu_ids:
+    print(torch.zeros(1, device=f"cuda:{gpu_ids[0]}").device, os.getpid(), flush=True)
+    sys.stdin.read()
+""",
+}
+
+
+class InJobs(OnMachine):
+    """`gpu-owner run -- python program_of_the_original.py`; the driver tells on which GPU the program is."""
+
+    def setUp(self):
+        super().setUp()
+        self.env["PYTHONPATH"] = str(FIXTURES)
+
+    def program(self, package, *words):
+        if package == "safe_gpu" and importlib.util.find_spec(package) is None:
+            self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
+        path = pathlib.Path(self.directory, f"{package}.program.py")
+        path.write_text(PROGRAMS[package])
+        return self.start_words([str(COMMAND), "run", *words, "--", sys.executable, str(path)])
+
+    def used(self, pid):
+        """The GPUs on which the driver lists this program."""
+        shown = json.loads(self.gpu_owner("simulate", "show", "--json").decode())
+        return [at for at, gpu in enumerate(shown["gpus"]) for each in gpu["processes"] if each["pid"] == pid]
+
+    def test_unchanged_programs_use_the_gpu_of_their_job(self):
+        with self.occupied("--devices=0"):
+            for package in PROGRAMS:
+                with self.subTest(package):
+                    script = self.program(package, "--devices=2")
+                    try:
+                        device, pid = script.line().split()
+                        self.assertEqual((device, self.used(int(pid)), self.held()), ("cuda:0", [2], [0, 2]))
+                    finally:
+                        script.process.stdin.close()
+                    code, out, err = script.end()
+                    self.assertEqual((code, out), (0, ""), err)
+                    self.assertRegex(err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$")
+
+    def test_programs_side_by_side_share_the_gpus_of_their_job(self):
+        words = [[sys.executable, "-c", PROGRAMS["gpu_lock"]], [sys.executable, "-c", PROGRAMS["gpu_scheduler"]]]
+        starter = f"import subprocess; [each.wait() for each in [subprocess.Popen(one) for one in {words!r}]]"
+        script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,3", "--", sys.executable, "-c", starter])
+        devices, pids = zip(*(script.line().split() for _ in words))
+        self.assertEqual(devices, ("cuda:0", "cuda:0"))
+        self.assertEqual((sorted(gpu for pid in pids for gpu in self.used(int(pid))), self.held()), ([1, 3], [1, 3]))
+        self.assertEqual(script.end()[:2], (0, ""))
+
+    def test_other_packages_and_a_sitecustomize_stay(self):
+        files = {"gpu_scheduler.py": "class GPUScheduler:\n    def __init__(self, available_gpus): print(available_gpus)", "sitecustomize.py": "print('site')"}
+        for name, text in files.items():
+            pathlib.Path(self.directory, name).write_text(text)
+        program = "import gpu_scheduler, inspect, sys; gpu_scheduler.GPUScheduler([3]); print('available_gpus' in inspect.getsource(gpu_scheduler), 'gpu_owner' in sys.modules)"
+        words = [str(COMMAND), "run", "--", sys.executable, "-c", program]
+        script = self.start_words(words, {"PYTHONPATH": self.directory})
+        self.assertEqual(script.end(), (0, "site\n[3]\nTrue False\n", ""))
+
+    def test_a_program_that_cannot_be_reached_is_named_at_the_start(self):
+        for words, warned in (
+            (["-I", "-c", "import gpu_lock"], True),
+            (["-W", "error", "-sE", "-c", "pass\nfrom gpu_lock import lock_gpu"], True),
+            (["-I", "-c", "import json"], False),
+            (["-W", "error", "-c", "import gpu_lock", "-I"], False),
+        ):
+            with self.subTest(words):
+                err = self.start_words([str(COMMAND), "run", "--", sys.executable, *words]).end()[2]
+                self.assertEqual("Python doesn't let this job replace gpu_lock" in err, warned, err)
 
 
 if __name__ == "__main__":

@@ -151,6 +151,7 @@ describe('the npm package', () => {
         'dist/index.d.ts',
         'dist/library.cjs',
         'python/gpu_owner.py',
+        'python/job/sitecustomize.py',
         ...documents,
       ]),
     );
