@@ -25,6 +25,8 @@ export interface WaitingRequest {
   position: number;
   count: number;
   isSuspended: boolean;
+  /** When it stops waiting, in ms since 1970; null: never. */
+  waitUntil: number | null;
   /** Those in its way, in words, with when a GPU is expected back where that is known. */
   blockers: string[];
 }
@@ -58,14 +60,14 @@ export function readActivity(lockDirectory: string | undefined): Activity {
   }
   const waiters = [...readWaiters(directory)];
   const waiting = waiters.map((waiter, i) => {
-    const { info, count, isSuspended, uuids, scope } = waiter;
+    const { info, count, isSuspended, waitUntil, uuids, scope } = waiter;
     const taken = new Set(uuids.flatMap((uuid) => byGPU.get(uuid) ?? []));
     const blockers = [...taken].map((holder) => describeHolder(holder, uuids));
     const reserved = reservedFor(uuids, scope, activeWaiters(waiters.slice(0, i)));
     if (uuids.some((uuid) => !byGPU.has(uuid) && reserved.has(uuid)))
       blockers.push('requests ahead in the wait queue come first');
     if (blockers.length > MAX_BLOCKERS) blockers.splice(MAX_BLOCKERS, blockers.length, 'others');
-    return { info, position: i + 1, count, isSuspended, blockers };
+    return { info, position: i + 1, count, isSuspended, waitUntil, blockers };
   });
   return { leases: [...holders.values()], waiting, counts: claimCounts(directory) };
 }

@@ -298,8 +298,10 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   note: string | null;
   /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
   stopped: boolean;
-  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that; null: unknown. */
+  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that, as a full minute; null: unknown, or it stops waiting before. */
   latestStart: string | null;
+  /** ISO 8601: when it stops waiting; null: never. */
+  waitUntil: string | null;
   /** The GPUs that would do, each with what is in the way. */
   waitingFor: GPUReason[];
 }
@@ -325,6 +327,8 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   return describeQueue(waiters, await discover(request, 'machine'));
 }
 
+const MINUTE_MS = 60_000;
+
 /** @param waiters from the first on */
 function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
   return waiters.map((waiter, i) => {
@@ -345,7 +349,12 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
       });
     const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
     const { count, isSuspended: stopped } = waiter;
-    const start = new Date(stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now()));
+    const { waitUntil } = waiter;
+    const latest = stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now());
+    // Whoever shows less than this must not promise more.
+    const start = new Date(
+      latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
+    );
     return {
       position: i + 1,
       count,
@@ -360,6 +369,7 @@ function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): 
       note,
       stopped,
       latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
+      waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
       waitingFor,
     };
   });

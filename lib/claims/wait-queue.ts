@@ -33,11 +33,16 @@ export interface GpuRequest {
   scope: string | null;
 }
 
+/** The latest time of a Date, in ms since 1970. */
+const MAX_TIME_MS = 8.64e15;
+
 /** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
   info: LeaseInfo;
   /** How long the command that it waits for may run; null: for ever. */
   limitMs: number | null;
+  /** When it stops waiting, in ms since 1970; null: never. */
+  waitUntil: number | null;
   /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
@@ -234,7 +239,7 @@ export class WaitQueue {
     readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     if (record === null || record.place !== slot || record.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs } = record;
+    const { count, uuids, scope, limitMs, waitUntil } = record;
     if (!Number.isSafeInteger(count) || Number(count) < 1 || !Array.isArray(uuids)) return null;
     return {
       slot,
@@ -243,6 +248,7 @@ export class WaitQueue {
       scope: typeof scope === 'string' ? scope : null,
       info: leaseInfo(record),
       limitMs: typeof limitMs === 'number' && limitMs > 0 ? limitMs : null,
+      waitUntil: typeof waitUntil === 'number' && waitUntil > 0 && waitUntil < MAX_TIME_MS ? waitUntil : null,
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };

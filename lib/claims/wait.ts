@@ -81,6 +81,7 @@ export async function claimWhenFree(
       result.directory,
       result.candidates.map(({ gpu }) => gpu),
     );
+    if (Number.isFinite(end)) result.record.waitUntil = Math.round(Date.now() + end - now());
     if (waiter === null) waiter = new QueuedWaiter(request, result, slot);
     else waiter.update(result);
     slot = null; // the waiter's by now

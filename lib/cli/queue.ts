@@ -1,13 +1,12 @@
 import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import { fitColumns, formatSince } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type Parsed, refuseWords } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
-const MINUTE_MS = 60_000;
 const INDENT = ' '.repeat(5);
 
 async function queue(parsed: Parsed): Promise<void> {
@@ -39,7 +38,11 @@ function paragraph(entry: QueueEntry, isWhole: boolean): string {
     ? entry.waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`)
     : [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
-  if (latestStart !== null) reasons.unshift(`${INDENT}starts at ${minuteAfter(latestStart)} at the latest`);
+  if (entry.waitUntil !== null) {
+    const left = Date.parse(entry.waitUntil) - Date.now();
+    reasons.unshift(`${INDENT}gives up in ${formatDuration(left)}`);
+  }
+  if (latestStart !== null) reasons.unshift(`${INDENT}starts at ${formatSince(latestStart)} at the latest`);
   return [`${String(position).padStart(3)}. ${who}`, ...reasons].join('\n');
 }
 
@@ -53,11 +56,6 @@ function together({ waitingFor }: QueueEntry): string {
   return [...byReason].map(([reason, labels]) => `GPU ${labels.join(',')}: ${reason}`).join('; ');
 }
 
-/** Seconds aren't shown, and cut off would promise too much. */
-function minuteAfter(time: string): string | null {
-  return formatSince(Math.ceil(Date.parse(time) / MINUTE_MS) * MINUTE_MS);
-}
-
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing.`,
@@ -65,7 +63,7 @@ export const COMMAND: Command = {
     {
       options: {
         json: {
-          help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitingFor: [{ index, uuid, reason }] }',
+          help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, waitingFor: [{ index, uuid, reason }] }',
         },
         verbose: { short: 'v', help: 'print a line for each GPU that would do' },
         ...HOSTS,

@@ -151,6 +151,7 @@ const QUEUE = {
   note: or(text),
   stopped: (value) => value === true,
   latestStart: or(time),
+  waitUntil: or(time),
   waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
 } satisfies Record<keyof QueueEntry, Check>;
 

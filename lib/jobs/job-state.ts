@@ -3,7 +3,16 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Activity, type Idle, readActivity, type WaitingRequest } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { findUid, isoTime, listWords, ordinal, sanitize, showValue, userName } from '../platform/index.ts';
+import {
+  findUid,
+  formatDuration,
+  isoTime,
+  listWords,
+  ordinal,
+  sanitize,
+  showValue,
+  userName,
+} from '../platform/index.ts';
 import { ENVIRONMENT, isAlive, JobStore, type StoredJob } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
@@ -249,10 +258,11 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
   };
 }
 
-function whyWaiting({ position, count, blockers, isSuspended }: WaitingRequest): string {
+function whyWaiting({ position, count, blockers, isSuspended, waitUntil }: WaitingRequest): string {
   const gpus = count === 1 ? 'a GPU' : `${count} GPUs`;
+  const limit = waitUntil === null ? '' : `, gives up in ${formatDuration(waitUntil - Date.now())}`;
   const holders = blockers.length === 0 ? '' : `: ${listWords(blockers)}`;
-  return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${holders}`;
+  return `${isSuspended ? 'suspended, ' : ''}${ordinal(position)} in the queue for ${gpus}${limit}${holders}`;
 }
 
 /**

@@ -96,10 +96,30 @@ test('queue says when a request gets its GPUs at the latest, where limits tell i
       latestStart === null ? null : Math.round((Date.parse(latestStart) - Date.now()) / HOUR_MS),
     );
   expect(await hoursFromNow()).toEqual([1, 3, null]);
+  expect((await waiters.queue())[0]).toMatchObject({
+    latestStart: expect.stringMatching(/:00\.000Z$/),
+    waitUntil: null,
+  });
   const { stdout } = await machine.runCommand(['queue']);
   expect(stdout).toMatch(/^ {2}1\. .*\n {5}starts at [-\d: ]+ at the latest\n {5}GPU 0: leased/);
   expect(stdout).toMatch(/\n {2}3\. .*\n {5}GPU 0: leased/);
   expect(endless.exitCode).toBe(null);
+});
+
+test('queue promises no start to a request that stops waiting before, and says when it stops', async () => {
+  await sleeper('-n', '2', '--for', '1h');
+  machine.startCommand(['run', '--name', 'short', '--wait=20m', '--', 'true']);
+  await waiters.untilWaiting(1);
+  machine.startCommand(['run', '--wait=3h', '--', 'true']);
+  await waiters.untilWaiting(2);
+  const [short, long] = await waiters.queue();
+  const left = Date.parse(short?.waitUntil ?? '') - Date.now();
+  expect(short).toMatchObject({ latestStart: null });
+  expect(left).toBeLessThan(HOUR_MS / 3);
+  expect(left).toBeGreaterThan(HOUR_MS / 6);
+  expect(long?.latestStart).toMatch(/:00\.000Z$/);
+  const { stdout } = await machine.runCommand(['queue']);
+  expect(stdout).toMatch(/, short\n {5}gives up in 1\d min \d+ s\n/);
 });
 
 test('a limit inside a job ends the inner command only', async () => {

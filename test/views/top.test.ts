@@ -57,6 +57,7 @@ const waiter = (position: number, more: object = {}) => ({
   note: null,
   stopped: false,
   latestStart: null,
+  waitUntil: null,
   waitingFor: [],
   ...more,
 });

@@ -594,12 +594,26 @@ function waitSection(
 }
 
 function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: number, now: number): string {
-  const { position, count, user, job, name, note, command, since, stopped, latestStart, waitingFor } = entry;
+  const {
+    position,
+    count,
+    user,
+    job,
+    name,
+    note,
+    command,
+    since,
+    stopped,
+    latestStart,
+    waitUntil,
+    waitingFor,
+  } = entry;
   const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
   const gpus = waitingFor.map((gpu) => label(gpu)).slice(0, 16);
   const rest = [
     ...(stopped ? ['suspended'] : []),
     ...(latestStart === null ? [] : [`starts at ${formatSince(latestStart, now)} at the latest`]),
+    ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
     ...(note === null ? [] : [note]),
     ...(command === null ? [] : [command]),
     ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
