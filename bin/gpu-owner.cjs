@@ -125,7 +125,7 @@ const [major, minor] = process.versions.node.split('.').map(Number);
 // Before 22.3, and in 21, there is no process.getBuiltinModule.
 if (major < 20 || major === 21 || minor < { 20: 19, 22: 3 }[major]) {
   const found = `${process.versions.node} (${process.execPath})`;
-  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed\n`);
+  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed. The package of \`uv tool install gpu-owner\` brings its own.\n`);
   process.exit(70);
 }
 // What require(main) would do, without looking for packages on the way, which takes a millisecond.

@@ -3,11 +3,12 @@ Makes wheels with nothing but the standard library.
 
 As a build backend (PEP 517) it lets pip install gpu_owner.py alone, for the command of a clone or of npm. Called as a program,
 build_wheel.py TAG LAUNCHER TREE DIRECTORY LEVEL, it makes the wheel that brings the command, with its Node.js: TREE becomes
-PREFIX/lib/gpu-owner, LAUNCHER PREFIX/bin/gpu-owner.
+PREFIX/lib/gpu-owner, LAUNCHER PREFIX/bin/gpu-owner. build_wheel.py DIRECTORY makes gpu-owner-client, the module alone.
 """
 
 import base64
 import hashlib
+import json
 import os
 import re
 import stat
@@ -27,31 +28,47 @@ def _read(path: str) -> bytes:
 
 MODULE = _read("gpu_owner.py")
 VERSION = re.findall(rb'(?m)^__version__ = "(.+)"$', MODULE)[0].decode()
-NAME = f"gpu_owner-{VERSION}"
-METADATA = f"""\
+
+
+def _urls() -> str:
+    """Where the project is, as package.json of the clone says."""
+    try:
+        package = json.loads(_read("../package.json"))
+    except FileNotFoundError:
+        return ""
+    source = re.sub(r"^git\+|\.git$", "", package.get("repository", {}).get("url", ""))
+    urls = {"Source": source, "Documentation": source and f"{source}/tree/main/docs", "Homepage": package.get("homepage")}
+    return "".join(f"Project-URL: {label}, {url}\n" for label, url in urls.items() if url)
+
+
+def _metadata(project: str) -> str:
+    return f"""\
 Metadata-Version: 2.1
-Name: gpu-owner
+Name: {project}
 Version: {VERSION}
 Summary: Exclusive use of NVIDIA GPUs on a shared machine
 License: MIT
 Requires-Python: >=3.8
 Classifier: Operating System :: POSIX :: Linux
 Description-Content-Type: text/markdown
-
+{_urls()}
 {_read("README.md").decode()}"""
+
+
 # The same sources make the same wheel.
 TIME = (2020, 1, 1, 0, 0, 0)
 
 
 def build_wheel(wheel_directory: str, config_settings: Any = None, metadata_directory: Any = None) -> str:
-    return _write(wheel_directory, "py3-none-any", iter(()), 9)
+    return _write(wheel_directory, "gpu-owner", "py3-none-any", iter(()), 9)
 
 
-def _write(directory: str, tag: str, others: Iterator[File], level: int) -> str:
-    info = f"{NAME}.dist-info"
+def _write(directory: str, project: str, tag: str, others: Iterator[File], level: int) -> str:
+    base = f"{project.replace('-', '_')}-{VERSION}"
+    info = f"{base}.dist-info"
     pure = str(tag.endswith("-any")).lower()
     wheel = f"Wheel-Version: 1.0\nGenerator: gpu-owner\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"
-    name = f"{NAME}-{tag}.whl"
+    name = f"{base}-{tag}.whl"
     record = []
     with zipfile.ZipFile(os.path.join(directory, name), "w", zipfile.ZIP_DEFLATED) as archive:
 
@@ -64,7 +81,7 @@ def _write(directory: str, tag: str, others: Iterator[File], level: int) -> str:
         add("gpu_owner.py", MODULE)
         for file in others:
             add(*file)
-        add(f"{info}/METADATA", METADATA.encode())
+        add(f"{info}/METADATA", _metadata(project).encode())
         add(f"{info}/WHEEL", wheel.encode())
         add(f"{info}/RECORD", "\n".join([*record, f"{info}/RECORD,,", ""]).encode())
     return name
@@ -75,16 +92,19 @@ def _digest(data: bytes) -> str:
 
 
 def _command(launcher: str, tree: str) -> Iterator[File]:
-    yield f"{NAME}.data/scripts/gpu-owner", _read(os.path.abspath(launcher)), True
+    yield f"gpu_owner-{VERSION}.data/scripts/gpu-owner", _read(os.path.abspath(launcher)), True
     for directory, names, files in os.walk(tree):
         names.sort()
         for name in sorted(files):
             path = os.path.join(directory, name)
             place = os.path.relpath(path, tree)
             data = _read(os.path.abspath(path))
-            yield f"{NAME}.data/data/lib/gpu-owner/{place}", data, os.access(path, os.X_OK)
+            yield f"gpu_owner-{VERSION}.data/data/lib/gpu-owner/{place}", data, os.access(path, os.X_OK)
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 2:
+        print(_write(sys.argv[1], "gpu-owner-client", "py3-none-any", iter(()), 9))
+        sys.exit()
     TAG, LAUNCHER, TREE, DIRECTORY, LEVEL = sys.argv[1:]
-    print(_write(DIRECTORY, TAG, _command(LAUNCHER, TREE), int(LEVEL)))
+    print(_write(DIRECTORY, "gpu-owner", TAG, _command(LAUNCHER, TREE), int(LEVEL)))

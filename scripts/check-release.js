@@ -27,7 +27,10 @@ if (url && repository?.url !== url) {
 }
 const PACKAGES = [
   `gpu-owner-${version}.tgz`,
-  ...['x64', 'arm64'].map((arch) => `gpu-owner-${version}-linux-${arch}.tar.xz`),
+  ...['x64', 'arm64'].flatMap((arch) =>
+    ['xz', 'gz'].map((ending) => `gpu-owner-${version}-linux-${arch}.tar.${ending}`),
+  ),
+  `gpu_owner_client-${version}-py3-none-any.whl`,
   ...['x86_64', 'aarch64'].map((arch) => `gpu_owner-${version}-py3-none-manylinux_2_28_${arch}.whl`),
   ...['amd64', 'arm64'].map((arch) => `gpu-owner_${version}_${arch}.deb`),
 ];

@@ -1,6 +1,8 @@
 // npm run package: makes what users install, in release/:
 //   gpu-owner-VERSION.tgz                              for npm, which installs it without compiling anything
 //   gpu-owner-VERSION-linux-ARCH.tar.xz                for any directory, with its own Node.js
+//   gpu-owner-VERSION-linux-ARCH.tar.gz                the same, for systems without xz
+//   gpu_owner_client-VERSION-py3-none-any.whl          the Python module alone, for the command of another package
 //   gpu_owner-VERSION-py3-none-manylinux_2_28_ARCH.whl for pip, pipx and uv, with its own Node.js
 //   gpu-owner_VERSION_ARCH.deb                         for apt, with its own Node.js
 //   SHA256SUMS
@@ -68,7 +70,7 @@ const COMMAND_BUNDLES = [
 ];
 /** Files of a dependency that no program reads, except licences, and packages of its own, which are found by themselves. */
 const UNUSED =
-  /(?<!(^|\/)licen[cs]e)\.(map|[cm]?ts|md|markdown|flow|tsbuildinfo)$|(^|\/)(\.github|test|tests|docs|examples|esm|node_modules)(\/|$)/i;
+  /(?<!(^|\/)licen[cs]e)\.(map|[cm]?ts|md|markdown|flow|tsbuildinfo)$|(^|\/)(\.github|test|tests|docs|examples|esm|amd|cjs-browser|es6|global|node_modules)(\/|$)/i;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -111,6 +113,7 @@ try {
   mkdirSync(out, { recursive: true });
   mkdirSync(downloads, { recursive: true });
   if (kinds.includes('npm')) packNpm();
+  if (kinds.includes('wheel')) packClient();
   for (const arch of arches) {
     if (kinds.every((kind) => kind === 'npm')) break;
     const tree = makeTree(arch);
@@ -191,6 +194,10 @@ function makeTree(arch) {
   const tree = join(scratch, arch, 'lib/gpu-owner');
   copy(join(root, 'bin/gpu-owner.cjs'), join(tree, 'bin/gpu-owner.cjs'));
   copyPython(tree);
+  // `gpu-owner docs` prints the pages. Their pictures aren't needed, the examples are.
+  const pages = readdirSync(join(root, 'docs')).filter((name) => name.endsWith('.md'));
+  for (const name of pages) copy(join(root, 'docs', name), join(tree, 'docs', name));
+  copy(join(root, 'examples'), join(tree, 'examples'));
   for (const name of COMMAND_BUNDLES) copy(join(root, 'dist', name), join(tree, 'dist', name));
   const { dependencies, peerDependencies } = manifest;
   copyBinaries(arch, join(tree, 'build/Release'), 'gpu_owner.node');
@@ -281,12 +288,15 @@ function packTarball(tree, arch) {
   mkdirSync(join(directory, 'bin'));
   symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'bin/gpu-owner'));
   const args = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', `--mtime=${modified()}`];
-  const file = join(out, `${name}.tar.xz`);
-  run('tar', [...args, '-I', `xz -T1 -${values.quick ? 0 : 6}`, '-cf', file, name], {
-    cwd: join(scratch, arch),
-  });
+  for (const [ending, program] of [
+    ['xz', `xz -T1 -${values.quick ? 0 : 6}`],
+    ['gz', `gzip -n -${values.quick ? 1 : 9}`],
+  ]) {
+    const file = join(out, `${name}.tar.${ending}`);
+    run('tar', [...args, '-I', program, '-cf', file, name], { cwd: join(scratch, arch) });
+    said(basename(file));
+  }
   rmSync(directory, { recursive: true });
-  said(basename(file));
 }
 
 /** The time of the last commit, so that the same sources make the same packages. */
@@ -309,6 +319,11 @@ function packWheel(tree, arch) {
     values.quick ? '1' : '9',
   ]).trim();
   said(basename(file));
+}
+
+/** For environments that only import the module: the command is that of another package. */
+function packClient() {
+  said(run('python3', [join(root, 'python/build_wheel.py'), out]).trim());
 }
 
 /** Wheels hold no links, so the launcher's shell part is there again. It finds the package beside where it lies itself. */
@@ -347,7 +362,7 @@ function said(name) {
 }
 
 function writeSums() {
-  const names = readdirSync(out).filter((name) => /\.(tgz|tar\.xz|whl|deb)$/.test(name));
+  const names = readdirSync(out).filter((name) => /\.(tgz|tar\.[gx]z|whl|deb)$/.test(name));
   const sums = names.sort().map((name) => {
     const sum = createHash('sha256')
       .update(readFileSync(join(out, name)))

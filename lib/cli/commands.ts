@@ -78,6 +78,10 @@ export const COMMANDS: Commands = {
     summary: 'control a simulated machine',
     load: async () => (await import('./simulate.ts')).COMMAND,
   },
+  docs: {
+    summary: 'print a page of the documentation',
+    load: async () => (await import('./docs.ts')).COMMAND,
+  },
   completion: {
     summary: 'print a shell completion script',
     load: async () => (await import('./completion.ts')).completionOf(COMMANDS),

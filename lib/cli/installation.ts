@@ -3,11 +3,12 @@ import { dirname, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 
-const root = dirname(import.meta.dirname);
+/** The directory of this installation. */
+export const packageRoot = dirname(import.meta.dirname);
 
 /** Reads package.json of this installation. */
 export function about(): { version: string; distribution?: string } {
-  return JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+  return JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
 }
 
 /** The text of `--version`: the version alone in the first line, then what to say in a bug report. */
@@ -15,7 +16,7 @@ export function versionText(): string {
   const { version, distribution = 'sources' } = about();
   return [
     version,
-    `package: ${root} (${distribution})`,
+    `package: ${packageRoot} (${distribution})`,
     `Node.js: ${process.execPath} (${process.versions.node})`,
     `native:  ${nativeDirectory()}`,
   ].join('\n');
@@ -42,10 +43,10 @@ const THROW_AWAY = /\/(?:archive-v\d+\/[^/]+|[\da-f]{15})\/lib\/gpu-owner$/;
  * @throws ERR_INSTALLATION where this program may be deleted at any time
  */
 export function refuseThrowAway(): void {
-  if (!THROW_AWAY.test(root)) return;
+  if (!THROW_AWAY.test(packageRoot)) return;
   throw new GPUOwnerError(
     'ERR_INSTALLATION',
-    `this gpu-owner is in a throw-away environment, ${dirname(dirname(root))}: its python would not be yours, and ` +
+    `this gpu-owner is in a throw-away environment, ${dirname(dirname(packageRoot))}: its python would not be yours, and ` +
       'clearing the cache would delete it under a running job. Install it: uv tool install gpu-owner, or pipx install gpu-owner',
   );
 }

@@ -38,6 +38,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['doctor'], /\[simulated\]/],
   [['selftest', '-n', '1'], /^passed +cuda-devices .*\n\d+ passed, 0 failed, /ms],
   [['simulate', 'show'], /^GPU 1 /m],
+  [['docs', 'jobs'], /^# Jobs in the background$/m],
   [['completion', 'bash'], /^complete .*gpu-owner/m],
   [['exp', 'plan', ...sweep('0.1,0.2')], /^grid +2 +2 +0 +0 +results$/m],
   [['exp', 'run', '--gpus', 'all', ...sweep('0.1,0.2')], /2 tasks: 2 completed/],

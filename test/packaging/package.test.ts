@@ -275,6 +275,22 @@ describe('the tarball', () => {
     expect(where).toMatch(/opt\/.*\(tarball\)$/);
   });
 
+  it('exists for systems without xz, too, with the same files', () => {
+    const [xz, gz] = ['xz', 'gz'].map((ending) =>
+      files('tar', 'tf', join(releases, `gpu-owner-${version}-linux-${process.arch}.tar.${ending}`)),
+    );
+    expect(gz).toEqual(xz);
+    expect(gz?.filter((path) => /luxon\/build\/.*(amd|global|es6)|bullmq\/dist\/esm/.test(path))).toEqual([]);
+  });
+
+  it('has what queues on Redis need', () => {
+    const lib = join(scratch, 'opt', `gpu-owner-${version}-linux-${process.arch}`, 'lib/gpu-owner');
+    const program =
+      "const { Queue } = require('bullmq'); console.log(typeof Queue, typeof require('luxon').DateTime)";
+    const options = { cwd: lib, encoding: 'utf8' } as const;
+    expect(execFileSync(join(lib, 'bin/node'), ['-e', program], options)).toBe('function function\n');
+  });
+
   it('has its sum beside it', () => {
     expect(() =>
       execFileSync('sha256sum', ['--check', '--quiet', 'SHA256SUMS'], { cwd: releases }),
@@ -287,11 +303,34 @@ describe.skipIf(!venv)(`the wheel${venv ? '' : ' (skipped: python3 has no ensure
   beforeAll(() => {
     prefix = join(scratch, 'environment');
     execFileSync('python3', ['-m', 'venv', prefix]);
-    const wheel = readdirSync(releases).find((name) => name.endsWith('.whl')) as string;
+    const wheel = readdirSync(releases).find((name) => name.includes('manylinux')) as string;
     execFileSync(join(prefix, 'bin/pip'), ['install', '--quiet', '--no-index', join(releases, wheel)]);
   }, 120_000);
 
   it('has a command that needs no Node.js', () => expectWorking(join(prefix, 'bin/gpu-owner')));
+
+  it('prints its pages', () => {
+    const command = join(prefix, 'bin/gpu-owner');
+    const titles = files(command, 'docs');
+    expect(titles).toContainEqual(expect.stringMatching(/^jobs +Jobs in the background$/));
+    expect(files(command, 'docs', 'docs/jobs.md#order')[0]).toBe('# Jobs in the background');
+    const { status, stderr } = spawnSync(command, ['docs', 'jbos'], { encoding: 'utf8', env: environment() });
+    expect({ status, stderr }).toMatchObject({
+      status: 64,
+      stderr: expect.stringContaining("did you mean 'jobs'?"),
+    });
+  });
+
+  it('of the client has the module alone', () => {
+    const wheel = join(releases, `gpu_owner_client-${version}-py3-none-any.whl`);
+    expect(statSync(wheel).size).toBeLessThan(MIB / 4);
+    const info = `gpu_owner_client-${version}.dist-info`;
+    const program = 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\\n")';
+    expect(files('python3', '-c', program, wheel)).toEqual([
+      'gpu_owner.py',
+      ...['METADATA', 'WHEEL', 'RECORD'].map((name) => `${info}/${name}`),
+    ]);
+  });
 
   it('has a module that finds its own command, as a notebook’s kernel has none in PATH', () => {
     const program = 'import gpu_owner\nwith gpu_owner.claim(2) as gpus: print(len(gpus), gpu_owner.__file__)';

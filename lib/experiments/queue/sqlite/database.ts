@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
-import { now } from '../../../platform/index.ts';
+import { now, shellWords } from '../../../platform/index.ts';
 import {
   explain,
   findFile,
@@ -261,10 +261,21 @@ function loadSQLite(): typeof SQLite {
     throw new GPUOwnerError(
       'ERR_QUEUE',
       `Node.js ${process.versions.node} has no SQLite, which queues on one machine need. Use Node.js 22.13 or newer, ` +
-        'or install the package that stands in for it beside gpu-owner: npm install @photostructure/sqlite',
+        `or install the package that stands in for it beside gpu-owner: ${installationCommand(import.meta.filename)}. ` +
+        'Or install a package that brings its own Node.js: uv tool install gpu-owner',
       { cause },
     );
   }
+}
+
+/**
+ * The command that installs it where this file finds it.
+ * @param file this one, as it is installed
+ */
+export function installationCommand(file: string): string {
+  if (/\/lib\/node_modules\/gpu-owner\//.test(file)) return 'npm install -g @photostructure/sqlite';
+  const project = /^(.*?)\/(?:node_modules\/gpu-owner|dist|lib)\//.exec(file)?.[1] ?? '.';
+  return `npm install --prefix ${shellWords([project])} @photostructure/sqlite`;
 }
 
 /** Retries while other writers hold the database, without blocking this process. */
