@@ -14,6 +14,7 @@ import atexit
 import codecs
 import collections.abc
 import contextlib
+import importlib
 import json
 import logging
 import math
@@ -28,6 +29,8 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
+import weakref
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -212,7 +215,7 @@ _EXIT_CODES = {
 }
 
 
-def _error(exit_code: int, output: str, command: Sequence[str], count: str = "count") -> GPUOwnerError:
+def _error(exit_code: int, output: str, command: Sequence[str], count: str = "count", hidden: str = "") -> GPUOwnerError:
     message = output.strip()
     if message.startswith(_ERROR):
         error = json.loads(message.splitlines()[0])["error"]
@@ -221,6 +224,7 @@ def _error(exit_code: int, output: str, command: Sequence[str], count: str = "co
         code = _EXIT_CODES.get(exit_code, "ERR_INTERNAL")
         if message.startswith(_PREFIX):
             message = message[len(_PREFIX) :]
+    message = message.replace(_NOT_INHERITED, hidden or _NOT_INHERITED)
     kind = _CLASSES.get(code, GPUOwnerError)
     message = _in_python(message, count) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
     if kind is CommandNotFoundError and "GPU_OWNER_NODE" not in message:
@@ -234,8 +238,19 @@ def _describe_exit(exit_code: int) -> str:
 
 # Besides those of `_criteria`.
 _OPTIONS = (
-    "placeholder", "visible_devices", "lock_timeout", "wait", "name", "note", "after_ok", "after", "output", "notify", "signal",
-    "grace", "timeout",
+    "placeholder",
+    "visible_devices",
+    "lock_timeout",
+    "wait",
+    "name",
+    "note",
+    "after_ok",
+    "after",
+    "output",
+    "notify",
+    "signal",
+    "grace",
+    "timeout",
 )
 
 
@@ -251,6 +266,7 @@ def _in_python(message: str, count: str) -> str:
 # The command
 
 _PREFIX = "gpu-owner: "
+_NOT_INHERITED = "not in the CUDA_VISIBLE_DEVICES that was inherited"  # also where this module has set it for `hold`
 _ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 
 
@@ -403,7 +419,9 @@ class _Messages:
 
     PAUSE = 0.1
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: str = "", note: str = "") -> None:
+        self._hidden = hidden or _NOT_INHERITED
+        self._note = note  # for the first message about a wait
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # from the beginning of the last message on
         self._shown = 0  # how much of it is shown
@@ -416,13 +434,19 @@ class _Messages:
         self._text += self._decoder.decode(data, final)
         start = max(self._text.rfind("\n" + beginning) for beginning in (_PREFIX, _ERROR)) + 1
         if start > 0:
-            _show(self._text[self._shown : start])
+            self._tell(self._text[self._shown : start])
             self._text, self._shown = self._text[start:], max(0, self._shown - start)
 
     def show(self) -> None:
         if self.pending:
-            _show(self._text[self._shown :])
+            self._tell(self._text[self._shown :])
             self._shown = len(self._text)
+
+    def _tell(self, text: str) -> None:
+        _show(text.replace(_NOT_INHERITED, self._hidden))
+        if self._note and text.startswith(f"{_PREFIX}waiting"):
+            _show(self._note)
+            self._note = ""
 
     def take(self) -> str:
         """The last message, which is not shown any more."""
@@ -514,7 +538,8 @@ def _suspects() -> str:
 
 # --------------------------------------------------------------------------------------------------------------------
 # The environment: CUDA_VISIBLE_DEVICES is the union of the living claims' GPUs, in the order in which they came. The last
-# one restores what was there at first, unless somebody else has changed it meanwhile.
+# one restores what was there at first, unless somebody else has changed it meanwhile. Where all of them are wide, it stays as it
+# was, and CUDA counts as nvidia-smi does.
 
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 # Whose claim CUDA_VISIBLE_DEVICES comes from, for claims in children of this process.
@@ -522,8 +547,10 @@ _MARK = "GPU_OWNER_PYTHON_CLAIM"
 
 _state = threading.RLock()
 _first = threading.RLock()  # while a call with `once` claims
-_living = []  # type: List["Claim"]
+_living = []  # type: List["_Holding"]
 _ever = set()  # type: set[str]  # digits of the UUIDs of all GPUs that claims have shown to this process
+_first_shown = ""  # GPUs and place of the claim that was the first to show some to this process
+_given = set()  # type: set[str]  # numbers and UUIDs of wide claims, which programs write to CUDA_VISIBLE_DEVICES themselves
 _before = {}  # type: Dict[str, Optional[str]]
 _set = {}  # type: Dict[str, Optional[str]]
 
@@ -540,34 +567,64 @@ def _write_variables(variables: Dict[str, Optional[str]]) -> None:
             os.environ[name] = value
 
 
+_initial = _read_variables()
+
+
+def _inherited_variables() -> Dict[str, Optional[str]]:
+    """The variables that limit the next claim: without those that the program itself has made of an earlier claim's numbers."""
+    present = _read_variables()
+    value = present["CUDA_VISIBLE_DEVICES"]
+    own = value and value != _initial["CUDA_VISIBLE_DEVICES"] and _given.issuperset(value.replace(" ", "").split(","))
+    return dict(_initial) if own else present
+
+
 def _union() -> Tuple[List[str], List[str]]:
     """UUIDs of all living claims' GPUs, and what CUDA_VISIBLE_DEVICES calls them."""
     uuids, entries = [], []  # type: List[str], List[str]
     for living in _living:
-        for device, entry in zip(living._devices, living._entries):
+        for device, entry in zip(living.devices, living.entries):
             if device.uuid not in uuids:
                 uuids.append(device.uuid)
                 entries.append(entry)
     return uuids, entries
 
 
+def _all_wide() -> bool:
+    return all(living.wide for living in _living)
+
+
 def _update_environment() -> None:
     global _set
-    order = "PCI_BUS_ID" if _living[-1]._by_index else _before["CUDA_DEVICE_ORDER"]
-    _set = {"CUDA_VISIBLE_DEVICES": ",".join(_union()[1]), "CUDA_DEVICE_ORDER": order}
+    if _all_wide():
+        _set = {"CUDA_VISIBLE_DEVICES": _before["CUDA_VISIBLE_DEVICES"], "CUDA_DEVICE_ORDER": _order_of_numbers()}
+    else:
+        order = "PCI_BUS_ID" if _living[-1].by_index else _before["CUDA_DEVICE_ORDER"]
+        _set = {"CUDA_VISIBLE_DEVICES": ",".join(_union()[1]), "CUDA_DEVICE_ORDER": order}
     _write_variables(_set)
-    os.environ[_MARK] = f"{os.getpid()}:{_started(os.getpid())}:{_set['CUDA_VISIBLE_DEVICES']}"
+    names = [name for living in _living for device in living.devices for name in device.names]
+    os.environ[_MARK] = f"{os.getpid()}:{_started(os.getpid())}:{','.join(names)}"
 
 
-def _join(made: "Claim") -> None:
-    global _before
+def _order_of_numbers() -> Optional[str]:
+    """CUDA_DEVICE_ORDER with which children count as this process does: CUDA may already have counted in its own order here."""
+    cuda = _cuda_devices() or []
+    devices = [device for living in _living for device in living.devices]
+    own = all(_digits(device.uuid) not in cuda or cuda.index(_digits(device.uuid)) == device.index for device in devices)
+    return "PCI_BUS_ID" if own else _before["CUDA_DEVICE_ORDER"]
+
+
+def _join(made: "_Holding") -> None:
+    global _before, _first_shown
     if not _living:
-        _before = _read_variables()
+        _before = _inherited_variables()
         _before[_MARK] = os.environ.get(_MARK)
     _living.append(made)
-    if not made._late or not _shows_others(_cuda_devices()):
-        _ever.update(_digits(device.uuid) for device in made._devices)
-        _update_environment()
+    if made.wide:
+        _given.update(name for device in made.devices for name in device.names)
+    elif not _shows_others(_cuda_devices()):
+        _ever.update(_digits(device.uuid) for device in made.devices)
+        _first_shown = _first_shown or f"{made.describe_gpus()}, claimed at {made.place}"
+    _update_environment()
 
 
 def _shows_others(bound: Optional[List[str]]) -> bool:
@@ -575,7 +632,7 @@ def _shows_others(bound: Optional[List[str]]) -> bool:
     return bound is not None and not (bound and _ever.issuperset(bound))
 
 
-def _leave(made: "Claim") -> None:
+def _leave(made: "_Holding") -> None:
     global _before, _set
     if made not in _living:
         return
@@ -604,8 +661,9 @@ def _started(pid: int) -> Optional[str]:
 def _refuse_in_children() -> None:
     """A child's CUDA_VISIBLE_DEVICES allows nothing but what its parent holds: it would wait for its own parent."""
     pid, _, rest = os.environ.get(_MARK, "").partition(":")
-    started, _, devices = rest.partition(":")
-    if not pid.isdigit() or int(pid) == os.getpid() or devices != os.environ.get("CUDA_VISIBLE_DEVICES"):
+    started, _, names = rest.partition(":")
+    devices = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if not pid.isdigit() or int(pid) == os.getpid() or not set(devices.split(",")) <= set(names.split(",")):
         return
     if _started(int(pid)) != started:
         return
@@ -640,17 +698,19 @@ def _after_fork_in_child() -> None:
     _holders.clear()
     del _living[:]  # CUDA_VISIBLE_DEVICES stays: the child may use what its parent has
     _ever.clear()
+    _given.clear()
     _before, _set = {}, {}
 
 
 class _Holder:
     """`gpu-owner hold` and the pipe that keeps it going."""
 
-    def __init__(self, command: Sequence[str], args: Sequence[str], env: Dict[str, str]) -> None:
+    def __init__(self, command: Sequence[str], args: Sequence[str], env: Dict[str, str], hidden: str = "", note: str = "") -> None:
         self.owner = os.getpid()
+        self._hidden = hidden
         self.command = command
         words = [*command, "hold", f"--as={_own_command()}", *args]
-        self.messages = _Messages()
+        self.messages = _Messages(hidden, note)
         self._input = -1
         self._lock = threading.RLock()
         # No fork in between, or the child would have descriptors that nobody closes there.
@@ -707,7 +767,7 @@ class _Holder:
                 break
         code = self.process.wait()
         self.drain(show=False)
-        raise _error(code, self.messages.take(), self.command)
+        raise _error(code, self.messages.take(), self.command, hidden=self._hidden)
 
     def drain(self, show: bool = True) -> None:
         """Reads what the command has said on standard error; doesn't wait for more."""
@@ -810,11 +870,87 @@ class GPU(int):
         return (int(self), self.index, self.uuid, self.name, self.instance)
 
 
+class _ScheduledGPU(GPU):
+    """
+    One whose number is not the machine's, as CUDA's view is limited. As text it is its UUID: CUDA_VISIBLE_DEVICES of a child is made
+    of texts, and there the number would be another GPU. f"cuda:{gpu}" is right, too.
+    """
+
+    def __str__(self) -> str:
+        return self.uuid
+
+    def __format__(self, form: str) -> str:
+        return int.__format__(int(self), form)
+
+
 class _Device(NamedTuple):
     index: int  # type: ignore[assignment]  # hides the method of tuples
     uuid: str
     name: str
     instance: Optional[int]
+
+    @property
+    def names(self) -> List[str]:
+        """Its names in CUDA_VISIBLE_DEVICES."""
+        return [self.uuid] if self.instance is not None else [str(self.index), self.uuid]
+
+
+class _Holding:
+    """The GPUs that this process holds by one claim, whether or not anything refers to the `Claim`."""
+
+    def __init__(self, holder: _Holder, answer: Dict[str, Any], place: "_Place") -> None:
+        self.holder = holder
+        self.place = place
+        self.visible_devices = str(answer["visibleDevices"])
+        self.entries = self.visible_devices.split(",")
+        self.by_index = self.entries[0].isdigit()
+        self.devices = [_Device(int(one["index"]), str(one["uuid"]), str(one["name"]), one.get("instance")) for one in answer["devices"]]
+        self.ordinals = list(range(len(self.devices)))
+        # Whether CUDA_VISIBLE_DEVICES stays as it is without the claim, and whether CUDA's numbers mean the same GPUs in children then.
+        self.wide = self.numbered = False
+        self.is_told = False
+        # The claim, where the module itself keeps it: it is to last as long as the process.
+        self.kept = None  # type: Optional[Claim]
+
+    def is_held(self) -> bool:
+        with _state:
+            if self not in _living:
+                return False
+        self.holder.drain()
+        return self.holder.is_running()
+
+    def describe_gpus(self) -> str:
+        return ", ".join(f"GPU {device.index}" for device in self.devices)
+
+
+class _Place(NamedTuple):
+    """The line of a claim, for messages."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+def _caller() -> _Place:
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals is globals():
+        frame = frame.f_back
+    return _Place(frame.f_code.co_filename, frame.f_lineno)
+
+
+def _warn_of_unused(holding: _Holding) -> None:
+    """A claim that nothing refers to: the program could have meant to end it, or may think that it has ended."""
+    if holding.holder.owner != os.getpid() or not holding.is_held() or _cuda_devices() is not None:
+        return
+    warnings.warn_explicit(
+        f"nothing refers to this claim any more, and it keeps {holding.describe_gpus()} until the process ends. Keep what claim() "
+        "returns in a variable as long as the GPU is used, and release() it, or use a `with` block.",
+        RuntimeWarning,
+        holding.place.file,
+        holding.place.line,
+    )
 
 
 class Claim(_SequenceOfGPUs):
@@ -825,63 +961,68 @@ class Claim(_SequenceOfGPUs):
     visible_devices: what CUDA_VISIBLE_DEVICES calls them.
     """
 
-    # Whether it may be made when CUDA runs already and shows other GPUs, too. Then it is one of these, and CUDA_VISIBLE_DEVICES
-    # stays: PyTorch reads it again to count devices, which it would then number in another way than CUDA.
+    # Whether it may be made when CUDA runs already and shows other GPUs, too. Then it is one of these.
     _late = False
+    # Whether it is to leave CUDA's view as it is, where CUDA's numbers are the machine's then.
+    _wide = False
     _once = False
 
     def __init__(self) -> None:
         self._inside = []  # type: List[contextlib.ExitStack]
+        self._finalizer = None  # type: Any
+        self._owner = None  # type: Optional[weakref.ref[GPUOwner]]  # safe-gpu's
 
-    def _hold(self, holder: _Holder, answer: Dict[str, Any]) -> None:
-        self.visible_devices = str(answer["visibleDevices"])
-        self._entries = self.visible_devices.split(",")
-        self._by_index = self._entries[0].isdigit()
-        self._devices = [
-            _Device(int(one["index"]), str(one["uuid"]), str(one["name"]), one.get("instance")) for one in answer["devices"]
-        ]
-        self._holder = holder
-        self._ordinals = list(range(len(self._devices)))
+    def _hold(self, holding: _Holding) -> None:
+        self._holding = holding
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        self._finalizer = weakref.finalize(self, _warn_of_unused, holding)
+        self._finalizer.atexit = False
+
+    @property
+    def visible_devices(self) -> str:
+        return self._holding.visible_devices
 
     def release(self) -> None:
         """
         Releases the GPUs, and returns when they are free. CUDA must not be used on them afterwards. Does nothing the second
         time, or in a forked child: the claim is its parent's.
         """
+        holding = self._holding
         with _state:
             self._number()
-            _leave(self)
-        self._holder.end()
+            _leave(holding)
+            holding.kept = None
+        holding.holder.end()
 
     @property
     def held(self) -> bool:
         """Whether the claim stands: not released, its `gpu-owner hold` not killed by somebody. False in a forked child."""
-        with _state:
-            if self not in _living:
-                return False
-        self._holder.drain()
-        return self._holder.is_running()
+        return self._holding.is_held()
 
     def _number(self) -> List[int]:
         """CUDA counts as in what it read when it was initialised, or else will count as CUDA_VISIBLE_DEVICES is now."""
+        holding = self._holding
         with _state:
-            if self in _living:
+            if holding in _living:
                 cuda = _cuda_devices() or []
                 uuids = _union()[0]
-                self._ordinals = [
-                    cuda.index(_digits(device.uuid)) if _digits(device.uuid) in cuda else uuids.index(device.uuid)
-                    for device in self._devices
+                wide = _all_wide()
+                holding.ordinals = [
+                    cuda.index(_digits(device.uuid)) if _digits(device.uuid) in cuda else device.index if wide else uuids.index(device.uuid)
+                    for device in holding.devices
                 ]
-            return self._ordinals
+            return holding.ordinals
 
     def _gpus(self) -> List[GPU]:
-        return [GPU(ordinal, *device) for ordinal, device in zip(self._number(), self._devices)]
+        kind = _ScheduledGPU if self._wide and not self._holding.numbered else GPU
+        return [kind(ordinal, *device) for ordinal, device in zip(self._number(), self._holding.devices)]
 
     def __getitem__(self, key: Any) -> Any:
         return self._gpus()[key]
 
     def __len__(self) -> int:
-        return len(self._devices)
+        return len(self._holding.devices)
 
     def __eq__(self, other: Any) -> bool:
         return self is other
@@ -889,13 +1030,14 @@ class Claim(_SequenceOfGPUs):
     __hash__ = object.__hash__
 
     def __enter__(self) -> "Claim":
-        if self._holder.owner == os.getpid() and not self.held:
+        if self._holding.holder.owner == os.getpid() and not self.held:
             raise GPUUnavailableError("this claim has ended: it was released, or its `gpu-owner hold` was killed. Claim again")
         inside = contextlib.ExitStack()
         try:
-            torch = getattr(sys.modules.get("torch"), "cuda", None)
+            wide = self._holding.wide
+            torch = getattr(_import_torch() if wide else sys.modules.get("torch"), "cuda", None)
             # Where CUDA shows other GPUs as well, a plain "cuda" would be one of them.
-            if torch is not None and _cuda_devices() and torch.is_available():
+            if torch is not None and (wide or _cuda_devices()) and torch.is_available():
                 inside.enter_context(torch.device(int(self[0])))
         except BaseException:
             self.release()  # nobody calls __exit__ then
@@ -917,6 +1059,14 @@ class Claim(_SequenceOfGPUs):
     def __repr__(self) -> str:
         gpus = ", ".join(f"cuda:{gpu} = GPU {gpu.index} ({gpu.name})" for gpu in self._gpus())
         return f"<Claim of {gpus}{'' if self.held else '; not held'}>"
+
+
+def _import_torch() -> Any:
+    """PyTorch, where it is installed."""
+    try:
+        return importlib.import_module("torch")
+    except Exception:  # what fails now fails in the program, too, if it uses it
+        return None
 
 
 def claim(
@@ -993,22 +1143,52 @@ def claim(
         env, own = _claimant_environment(made, count, words, where, allow_processes or force)
         if own:
             args.append("--allow-processes")
-        holder = _Holder(words, args, env)
+        holder = _Holder(words, args, env, _why_hidden(), _own_note())
         try:
-            made._hold(holder, holder.answer())
+            holding = _Holding(holder, holder.answer(), _caller())
+            if made._wide:
+                holding.numbered = _can_be_wide(holding, lambda: _snapshot(words, ["status", "--json", *where]))
             with _state:
-                _refuse_mixture(made)
-                _refuse_late(made)
-                _join(made)
+                _refuse_mixture(holding)
+                _refuse_late(holding, made._late)
+                holding.numbered = holding.numbered and _all_wide()  # others may have limited what CUDA will see meanwhile
+                holding.wide = holding.numbered or made._wide and _shows_others(_cuda_devices())
+                _join(holding)
+            made._hold(holding)
+            if once:
+                holding.kept = made
             return made
         except BaseException:
             holder.end()
             raise
 
 
+def _can_be_wide(holding: _Holding, machine: Callable[[], List["GPUStatus"]]) -> bool:
+    """Whether CUDA's numbers are the machine's, in this process and in its children, if CUDA_VISIBLE_DEVICES stays as it is."""
+    with _state:
+        outer = _before if _living else _inherited_variables()
+        shown, order = outer["CUDA_VISIBLE_DEVICES"], outer["CUDA_DEVICE_ORDER"]
+        if not _all_wide():
+            return False
+    gpus = machine()
+    # Of MIG instances CUDA shows one; whether it counts a GPU that doesn't answer isn't known.
+    if any(gpu.instance is not None or not gpu.uuid or gpu.name is None for gpu in gpus):
+        return False
+    bound = _cuda_devices()
+    if bound is not None:
+        return shown is None and len(bound) == len(gpus)
+    if shown is None:
+        return True
+    names = [word.strip() for word in shown.split(",")]
+    by_bus = order == "PCI_BUS_ID" or len({gpu.name for gpu in gpus}) == 1
+    return len(names) > max(device.index for device in holding.devices) and all(
+        name == gpu.uuid or by_bus and name == str(gpu.index) for name, gpu in zip(names, gpus)
+    )
+
+
 def _made_once(count: int) -> Optional[Claim]:
     """The claim that an earlier call with `once` has made, if it stands."""
-    for earlier in [one for one in _living if one._once]:
+    for earlier in [one.kept for one in _living if one.kept is not None and one.kept._once]:
         if not earlier.held:
             earlier.release()  # its `gpu-owner hold` was killed; CUDA_VISIBLE_DEVICES must not show its GPUs
         elif len(earlier) == count:
@@ -1021,7 +1201,7 @@ def _made_once(count: int) -> Optional[Claim]:
 def _form(default: Optional[str] = None) -> Optional[str]:
     """How CUDA_VISIBLE_DEVICES names GPUs: as it does already, where claims of this process stand."""
     with _state:
-        return default if not _living else "index" if _living[-1]._by_index else "uuid"
+        return default if not _living else "index" if _living[-1].by_index else "uuid"
 
 
 def _outer_environment() -> Dict[str, str]:
@@ -1030,10 +1210,10 @@ def _outer_environment() -> Dict[str, str]:
     env["GPU_OWNER_ERRORS"] = "json"
     env.pop(_MARK, None)
     with _state:
-        if _living:
-            for name in _VARIABLES:
-                env.pop(name, None)
-            env.update({name: value for name, value in _before.items() if value is not None})
+        outer = _before if _living else _inherited_variables()
+    for name in _VARIABLES:
+        env.pop(name, None)
+    env.update({name: value for name, value in outer.items() if value is not None})
     return env
 
 
@@ -1053,11 +1233,12 @@ def _claimant_environment(
         raise _initialized()
     known = {_digits(gpu.uuid): gpu for gpu in _snapshot(command, ["status", "--json", *where])}
     with _state:
-        held = {_digits(device.uuid): device.index for living in _living for device in living._devices}
+        held = {_digits(device.uuid): device.index for living in _living for device in living.devices}
     left = [known[digits] for digits in bound if digits in known and digits not in held]
     if len(left) < count:
         names = ", ".join(f"GPU {held[digits]}" for digits in bound if digits in held)
-        holds = f"; this process already holds {names} of them: use it, or release it first" if names else ""
+        places = ", ".join(str(living.place) for living in list(_living))
+        holds = f"; this process already holds {names} of them (claimed at {places}): use it, or release it first" if names else ""
         raise CUDAInitializedError(
             f"CUDA in this process is bound to {len(bound)} GPU(s) as long as the process lives{holds}. "
             "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
@@ -1070,6 +1251,21 @@ def _claimant_environment(
     return env, own
 
 
+def _why_hidden() -> str:
+    """The reason why a process can't have GPUs that CUDA doesn't show to it any more; empty: CUDA doesn't run."""
+    if _cuda_devices() is None:
+        return ""
+    only = f" only {_first_shown}" if _first_shown else " other GPUs only"
+    return f"CUDA runs in this process, and as long as it lives shows it{only}"
+
+
+def _own_note() -> str:
+    """A hint at the other claims of this process, for one that waits."""
+    with _state:
+        held = [f"{one.describe_gpus()} (claimed at {one.place})" for one in _living]
+    return f"gpu-owner: this process itself holds {', '.join(held)}: release() what it doesn't need.\n" if held else ""
+
+
 def _initialized() -> CUDAInitializedError:
     return CUDAInitializedError(
         f"CUDA was initialised in this process before the claim{_suspects()}, and no longer reads CUDA_VISIBLE_DEVICES. Claim first, "
@@ -1078,16 +1274,16 @@ def _initialized() -> CUDAInitializedError:
     )
 
 
-def _refuse_late(made: Claim) -> None:
+def _refuse_late(made: _Holding, late: bool) -> None:
     """Another thread may have initialised CUDA while this one waited."""
     bound = _cuda_devices()
-    own = {_digits(device.uuid) for device in made._devices}
-    if bound is not None and not (own <= set(bound) and (made._late or own | _ever >= set(bound))):
+    own = {_digits(device.uuid) for device in made.devices}
+    if bound is not None and not (own <= set(bound) and (late or own | _ever >= set(bound))):
         raise _initialized()
 
 
-def _refuse_mixture(made: Claim) -> None:
-    if _living and _living[-1]._by_index != made._by_index:
+def _refuse_mixture(made: _Holding) -> None:
+    if _living and _living[-1].by_index != made.by_index:
         raise UsageError(
             "visible_devices: one claim of this process names GPUs by 'uuid' and another by 'index', but CUDA reads only one "
             "form; use the same for both."
@@ -1097,7 +1293,9 @@ def _refuse_mixture(made: Claim) -> None:
 def _release_all() -> None:
     for made in reversed(list(_living)):
         try:
-            made.release()
+            with _state:
+                _leave(made)
+            made.holder.end()
         except Exception as error:  # the next one must be released all the same
             _show(f"gpu_owner: {error}\n")
     for holder in list(_holders):
@@ -1382,6 +1580,7 @@ def _float(name: str, value: Any) -> float:
 
 def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:
     """Where there is no GPU, GPU Scheduler's functions answer with an empty list and a line in its log."""
+    _number_as_the_driver()
     try:
         return look()
     except NoDriverError as error:
@@ -1612,6 +1811,21 @@ class _LateClaim(Claim):
     _late = True
 
 
+class _WideClaim(_LateClaim):
+    _wide = True
+
+
+def _number_as_the_driver() -> None:
+    """
+    CUDA numbers GPUs as nvidia-smi does from now on, if it doesn't run yet. Where the program was started with numbers in
+    CUDA_VISIBLE_DEVICES, these keep the meaning that they had.
+    """
+    with _state:
+        numbers = re.match(r"\s*\+?\d", os.environ.get("CUDA_VISIBLE_DEVICES", ""))
+        if not _living and not numbers and _cuda_devices() is None:
+            os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+
+
 @contextlib.contextmanager
 def _called(**names: str) -> Iterator[None]:
     """Errors name the parameters that the caller wrote: `num_gpus` where `claim` says `count`."""
@@ -1624,10 +1838,14 @@ def _called(**names: str) -> Iterator[None]:
 
 class GPUScheduler:
     """
-    As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`, and f"cuda:{gpu_ids[0]}" is right. So is plain "cuda". A claim is
-    woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi. debug_mode skips health
-    and thresholds, and doesn't wait. Other keyword parameters are those of `claim`. After max_wait_time, and at once where waiting would
-    not help: a TimeoutError. Each thread that enters it has GPUs of its own.
+    As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`. gpu_ids are the numbers of nvidia-smi, and CUDA sees all GPUs: both
+    f"cuda:{gpu_ids[0]}" and a child's CUDA_VISIBLE_DEVICES of these numbers are right, and PyTorch's plain "cuda". With
+    visible="narrow" CUDA sees the claimed ones only, counted from 0; so it does where CUDA_VISIBLE_DEVICES was inherited (in a job,
+    too) and leaves some out.
+
+    A claim is woken when a GPU comes free, so poll_interval is without effect. specific_gpus are indices of nvidia-smi. debug_mode skips
+    health and thresholds, and doesn't wait. Other keyword parameters are those of `claim`. After max_wait_time, and at once where
+    waiting would not help: a TimeoutError. Each thread that enters it has GPUs of its own.
     """
 
     def __init__(
@@ -1641,8 +1859,14 @@ class GPUScheduler:
         timeout: Optional[float] = 10,
         num_gpus: int = 1,
         debug_mode: bool = False,
+        *,
+        visible: str = "all",
         **options: Any,
     ) -> None:
+        if visible not in ("all", "narrow"):
+            raise UsageError(f"visible: {visible!r} is neither 'all' nor 'narrow'")
+        self._visible = visible
+        _number_as_the_driver()
         self.memory_free_threshold_gb = memory_free_threshold_gb
         self.power_threshold_w = power_threshold_w
         self.utilization_threshold_percent = utilization_threshold_percent
@@ -1673,7 +1897,7 @@ class GPUScheduler:
         }
         try:
             with _called(**{name: own for name, own in names.items() if name not in self._options}):
-                made = claim(self.num_gpus, _made=_LateClaim(), **options)
+                made = claim(self.num_gpus, _made=_WideClaim() if self._visible == "all" else _LateClaim(), **options)
         except GPUUnavailableError as error:
             if options["wait"] is False or isinstance(error, WaitTimeoutError):
                 raise
@@ -1703,14 +1927,14 @@ class _Lock(_LateClaim):
 
     @property
     def uid(self) -> Union[int, List[int]]:
-        indices = [device.index for device in self._devices]
+        indices = [device.index for device in self._holding.devices]
         return indices[0] if len(indices) == 1 else indices
 
     def __enter__(self) -> "Claim":
         with self._turn:
             if not self.held:
                 self.release()  # what is left of it
-                claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._devices]})
+                claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._holding.devices]})
             return super().__enter__()
 
     def __exit__(self, *_: Any) -> None:
@@ -1794,8 +2018,8 @@ NvidiasmiError = NoDriverError
 
 class GPUOwner:
     """
-    As safe-gpu's: bind it to a variable, `gpu_owner = GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are
-    released when the object is deleted, or when the process ends. CUDA_VISIBLE_DEVICES has numbers.
+    As safe-gpu's: `GPUOwner(2)`. Fails with a RuntimeError if too few GPUs are free. The GPUs are released by `release_gpus()`, or when
+    the process ends, and not when nothing refers to the object any more. CUDA_VISIBLE_DEVICES has numbers.
 
     placeholder_fn(device_no): if given, it is called with each CUDA ordinal, and what it returns is kept; otherwise a small process
     keeps the GPUs visibly taken. debug_sleep: seconds before these calls. Other keyword parameters are those of `claim`.
@@ -1817,7 +2041,10 @@ class GPUOwner:
         kept = "keep" if placeholder_fn is None else "auto"
         self.logger.info("acquiring lock")
         with _called(count="nb_gpus"):
-            self.claim = claim(nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options})
+            self.claim = _dropped_owners_claim(nb_gpus) or claim(
+                nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options}
+            )
+        self.claim._holding.kept, self.claim._owner = self.claim, weakref.ref(self)
         self.logger.info("lock acquired")
         try:
             gpus = list(self.claim)
@@ -1847,10 +2074,14 @@ class GPUOwner:
 
     release_gpus = release
 
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        # At the very end nothing global is left, and everything has been given back.
-        if "claim" in self.__dict__ and not is_finalizing():
-            self.release()
+
+def _dropped_owners_claim(count: int) -> Optional[Claim]:
+    """The claim of an owner that nothing refers to. Once CUDA runs, the process can have no other GPUs than these."""
+    if _cuda_devices() is not None:
+        for kept in [one.kept for one in _living if one.kept is not None]:
+            if kept._owner is not None and kept._owner() is None and len(kept) == count and kept.held:
+                return kept
+    return None
 
 
 gpu_owner = None  # type: Optional[GPUOwner]

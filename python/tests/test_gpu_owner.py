@@ -208,7 +208,7 @@ class Releasing(OnMachine):
             atexit.register(look)
             import gpu_owner
             gpus = gpu_owner.claim()
-            living = [gpus._holder.process.pid]
+            living = [gpus._holding.holder.process.pid]
             atexit.register(lambda: living.append(os.path.exists(f"/proc/{living.pop()}")))  # before the module's own
             """
         script = self.start_words([sys.executable, "-c", textwrap.dedent(source)], {"GPU_OWNER_COMMAND": str(COMMAND)})
@@ -225,9 +225,18 @@ class Releasing(OnMachine):
                 self.soon_held([])
 
     def test_not_when_it_is_no_longer_referred_to(self):
-        script = self.start("gpu_owner.claim()\nimport gc\ngc.collect()\nprint('claimed')\ninput()")
+        program = os.path.join(self.directory, "train.py")
+        source = "import gc, gpu_owner\ndef init():\n    gpus = gpu_owner.claim()\ninit()\ngc.collect()\nprint('claimed')\ninput()\n"
+        pathlib.Path(program).write_text(source)
+        script = self.start_words([sys.executable, program])
         script.line()
         self.assertEqual(self.held(), [0])
+        script.go()
+        code, _, err = script.end()
+        self.assertEqual(code, 0)
+        self.assertRegex(
+            err, "^.*train.py:3: RuntimeWarning: nothing refers to this claim any more, and it keeps GPU 0 until the process ends"
+        )
 
     def test_hold_killed_by_somebody(self):
         script = self.start(
@@ -304,7 +313,7 @@ class Once(OnMachine):
             """
             import signal
             first = gpu_owner.claim(once=True)
-            os.kill(first._holder.process.pid, signal.SIGKILL)
+            os.kill(first._holding.holder.process.pid, signal.SIGKILL)
             while first.held: time.sleep(0.01)
             again = gpu_owner.claim(once=True)
             print(again is first, again.held, os.environ["CUDA_VISIBLE_DEVICES"] == again[0].uuid)
@@ -364,7 +373,8 @@ class Interrupting(OnMachine):
                     gpu_owner.claim(4)
                 except KeyboardInterrupt:
                     print("interrupted", os.environ.get("CUDA_VISIBLE_DEVICES"))
-                print(gpu_owner.claim(3, wait=False))
+                gpus = gpu_owner.claim(3, wait=False)
+                print(gpus)
                 """
             )
             script.process.stderr.readline()
@@ -558,7 +568,7 @@ class Children(OnMachine):
         lines = self.run_script(
             """
             import subprocess
-            claim = [sys.executable, "-c", "import gpu_owner; print(gpu_owner.claim()[0].index, flush=True)"]
+            claim = [sys.executable, "-c", "import gpu_owner; gpus = gpu_owner.claim(); print(gpus[0].index, flush=True)"]
             with gpu_owner.claim():
                 failed = subprocess.run(claim, stderr=subprocess.PIPE, universal_newlines=True)
                 print(failed.returncode, f"process {os.getpid()}" in failed.stderr)
@@ -832,7 +842,9 @@ class Waiting(OnMachine):
                 print(gpus.held, sys.stderr.getvalue().count("\\n"))
                 """
             )
-            self.assertRegex(script.line(), r"^\['gpu-owner: waiting for a GPU, 1st in the queue:', '  GPU 0: leased by .*'\]$")  # and it still waits
+            self.assertRegex(
+                script.line(), r"^\['gpu-owner: waiting for a GPU, 1st in the queue:', '  GPU 0: leased by .*'\]$"
+            )  # and it still waits
             holder.stdin.close()
             self.assertEqual(script.line(), "True 2")
             self.assertEqual(script.end(), (0, "", ""))
@@ -864,7 +876,9 @@ class Waiting(OnMachine):
 
     def test_however_long_the_command_takes_to_end(self):
         error = json.dumps({"error": {"code": "ERR_DRIVER", "message": "broken\nfor good"}})
-        command = json.dumps(["sh", "-c", f"echo 'gpu-owner: warning: slow' >&2; sleep 0.3; printf '%s\\n' '{error}' >&2; sleep 0.3; exit 69", "sh"])
+        command = json.dumps(
+            ["sh", "-c", f"echo 'gpu-owner: warning: slow' >&2; sleep 0.3; printf '%s\\n' '{error}' >&2; sleep 0.3; exit 69", "sh"]
+        )
         for call in ("claim", "status"):
             code, out, err = self.start(
                 f"try: gpu_owner.{call}(command={command})\nexcept gpu_owner.NoDriverError as error: print(error.code, str(error).splitlines())"
@@ -989,11 +1003,21 @@ class Parameters(OnMachine):
         if not any(os.path.exists(path) for path in ("/usr/local/bin/gpu-owner", "/opt/gpu-owner/bin/gpu-owner.cjs")):
             self.assertEqual(self.run_script(source, env), ["True True True"])
         # Node.js isn't in PATH: gpu-owner says so itself.
-        self.assertEqual(self.run_script("print(1)\ntry: gpu_owner.claim()\nexcept gpu_owner.CommandNotFoundError as error: print('GPU_OWNER_NODE' in str(error))",
-                                         {**env, "GPU_OWNER_COMMAND": str(COMMAND)}), ["1", "True"])
+        self.assertEqual(
+            self.run_script(
+                "print(1)\ntry: gpu_owner.claim()\nexcept gpu_owner.CommandNotFoundError as error: print('GPU_OWNER_NODE' in str(error))",
+                {**env, "GPU_OWNER_COMMAND": str(COMMAND)},
+            ),
+            ["1", "True"],
+        )
         node = shutil.which("node")
         for command in (str(COMMAND), f"{node} '{COMMAND}'"):
-            self.assertEqual(self.run_script("print(len(gpu_owner.claim()))", {**env, "GPU_OWNER_COMMAND": command, "GPU_OWNER_NODE": node}), ["1"])
+            self.assertEqual(
+                self.run_script(
+                    "gpus = gpu_owner.claim(); print(len(gpus))", {**env, "GPU_OWNER_COMMAND": command, "GPU_OWNER_NODE": node}
+                ),
+                ["1"],
+            )
 
     def test_others_see_the_program(self):
         script = self.start("gpus = gpu_owner.claim()\nprint(1)\ninput()")
@@ -1134,7 +1158,12 @@ class Looking(OnMachine):
                 for gpu in gpus
             ],
         )
-        keys = [["gpu_id", "memory_used", "memory_total", "memory_free"], ["gpu_id", "name"], ["gpu_id", "power_draw", "power_limit"], ["gpu_id", "utilization"]]
+        keys = [
+            ["gpu_id", "memory_used", "memory_total", "memory_free"],
+            ["gpu_id", "name"],
+            ["gpu_id", "power_draw", "power_limit"],
+            ["gpu_id", "utilization"],
+        ]
         free = sorted(range(3), key=lambda index: -gpus[index]["memory"]["freeBytes"])
         dicts = "[<class 'dict'>, <class 'dict'>, <class 'dict'>]"
         self.assertEqual(lines[3:], [f"3 {keys} True", f"[True, True, True] {dicts}", f"{free} {free} 7 True True", "[True, True, True]"])
@@ -1218,7 +1247,7 @@ class AsOthersDid(OnMachine):
                     print("none")
             """
         )
-        self.assertEqual(script.line(), "[0, 1] cuda:0 True")
+        self.assertEqual(script.line(), "[1, 2] cuda:1 True")
         self.assertEqual(self.held(), [1, 2])
         script.go()
         self.assertEqual(script.end(), (0, "none\n[0]\n", ""))
@@ -1254,7 +1283,7 @@ class AsOthersDid(OnMachine):
                     safe_gpu.GPUOwner(3)
                 except RuntimeError as error:
                     print(error.code)
-                del owner
+                owner.release()
                 print(os.environ.get("CUDA_VISIBLE_DEVICES"))
                 input()
                 """
@@ -1310,7 +1339,11 @@ class Packaging(unittest.TestCase):
             packages = next(pathlib.Path(environment).glob("lib/python*/site-packages"))
             env = {**os.environ, "PIP_INDEX_URL": "http://127.0.0.1:9/", "PYTHONDONTWRITEBYTECODE": "1"}  # nothing is to be had there
             done = subprocess.run(
-                [*pip, "install", "--retries=0", "--target", str(packages), source], env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True
+                [*pip, "install", "--retries=0", "--target", str(packages), source],
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                universal_newlines=True,
             )
             self.assertEqual(done.returncode, 0, done.stdout)
             self.assertEqual(sorted(os.listdir(source)), before)

@@ -117,7 +117,10 @@ class Signatures(unittest.TestCase):
             self.skipTest("none of the originals is installed (pip install safe-gpu)")
 
     def test_kinds_of_errors(self):
-        for error, kinds in ((gpu_owner.WaitTimeoutError, (TimeoutError, RuntimeError)), (gpu_owner.UsageError, (ValueError, RuntimeError))):
+        for error, kinds in (
+            (gpu_owner.WaitTimeoutError, (TimeoutError, RuntimeError)),
+            (gpu_owner.UsageError, (ValueError, RuntimeError)),
+        ):
             self.assertIsInstance(error("why", 75), kinds)
             self.assertEqual((str(error("why", 75)), error("why", 75).exit_code), ("why", 75))
 
@@ -171,7 +174,7 @@ class Scheduler(OnMachine):
             self.assertEqual(script.line(), f"GPU {index}: 81408MB free / 81920MB total, 60W, 0%")
         self.assertEqual(script.line(), "[0, 1, 2, 3]")
         for _ in range(2):
-            self.assertEqual(script.line(), "[0, 1] True cuda:0 True False")
+            self.assertEqual(script.line(), "[1, 2] True cuda:1 True False")
             self.assertEqual(self.held(), [1, 2])
             script.go()
             self.assertEqual(script.line(), "[] False")
@@ -411,6 +414,195 @@ class Lock(OnMachine):
         self.assertEqual(lines, ["True", "2 2 True 2", "2 2 True 2"])
 
 
+# `here` and `below` tell the GPU, as nvidia-smi numbers it, on which this process computes, and a child or a launcher's children.
+WITNESS = (
+    TORCH
+    + """
+import subprocess
+machine = {gpu.uuid[4:].replace("-", ""): gpu.index for gpu in gpu_owner.status()}
+def here(device=None):
+    return machine[use(Device.current if device is None else int(str(device).replace("cuda:", "")))]
+CHILD = '''
+import ctypes, os
+library, uuid, context = ctypes.CDLL(os.environ["SIMULATED_CUDA"]), (ctypes.c_ubyte * 16)(), ctypes.c_void_p()
+rank = int(os.environ.get("LOCAL_RANK", 0))
+assert library.cuInit(0) == 0 and library.cuDevicePrimaryCtxRetain(ctypes.byref(context), rank) == 0
+library.cuDeviceGetUuid_v2(uuid, rank)
+print(bytes(uuid).hex())
+'''
+def below(devices=None, ranks=1):
+    env = dict(os.environ) if devices is None else {**os.environ, "CUDA_VISIBLE_DEVICES": devices}
+    def output(rank):
+        return subprocess.check_output([sys.executable, "-c", CHILD], env={**env, "LOCAL_RANK": str(rank)}).decode().strip()
+    return [machine[output(rank)] for rank in range(ranks)]
+"""
+)
+
+
+class Idioms(OnMachine):
+    """Programs for the originals compute on their own GPUs, in the process and in its children."""
+
+    def witnessed(self, source, env=None):
+        return self.run_script(WITNESS + textwrap.dedent(source), env)
+
+    def test_numbers_of_the_scheduler_mean_the_same_in_the_process_and_below(self):
+        with self.occupied("--devices=0"):
+            lines = self.witnessed(
+                """
+                with gpu_owner.GPUScheduler(num_gpus=2, specific_gpus=[1, 2, 3]) as gpu_ids:
+                    numbers = ",".join(map(str, gpu_ids))
+                    print(below(numbers), below(numbers, ranks=2), below(f"{gpu_ids[1]}"))
+                    print([here(f"cuda:{gpu}") for gpu in gpu_ids], here("cuda:" + str(gpu_ids[1])), here(), torch.cuda.device_count())
+                for one in (2, 3):  # CUDA runs: any of the machine's, at once
+                    with gpu_owner.GPUScheduler(specific_gpus=[one], max_wait_time=0) as gpu_ids:
+                        print(here(gpu_ids[0]), here(), below(str(gpu_ids[0])))
+                """
+            )
+        self.assertEqual(lines, ["[1] [1, 2] [2]", "[1, 2] 2 1 4", "2 2 [2]", "3 3 [3]"])
+
+    def test_a_program_that_sets_the_variable_itself(self):
+        """The numbers that it writes don't limit its next claim."""
+        with self.occupied("--devices=0"):
+            lines = self.witnessed(
+                """
+                for one in (1, 2):
+                    with gpu_owner.GPUScheduler(specific_gpus=[one, 3], max_wait_time=0) as gpu_ids:
+                        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, gpu_ids))
+                        print(below(), here())
+                    print(os.environ["CUDA_VISIBLE_DEVICES"], [gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()])
+                """
+            )
+        self.assertEqual(lines, ["[1] 1", "1 [2, 3]", "[2] 2", "2 [3]"])
+
+    SCHEDULED = """
+        with gpu_owner.GPUScheduler(num_gpus=2, power_threshold_w=None) as gpu_ids:
+            print(gpu_ids, below(",".join(map(str, gpu_ids)), ranks=2), below(), end=" ")
+            print([here(f"cuda:{gpu}") for gpu in gpu_ids], here())
+        """
+
+    def test_a_view_that_was_inherited_stays(self):
+        for visible, told in (
+            ("2,3", "[0, 1] [2, 3] [2] [2, 3] 2"),
+            ("0,1", "[0, 1] [0, 1] [0] [0, 1] 0"),
+            ("1,0", "[0, 1] [0, 1] [0] [0, 1] 0"),
+        ):
+            self.assertEqual(self.witnessed(self.SCHEDULED, {"CUDA_VISIBLE_DEVICES": visible}), [told])
+
+    def test_in_a_job(self):
+        words = [sys.executable, "-c", "import gpu_owner, os, sys\n" + WITNESS + textwrap.dedent(self.SCHEDULED)]
+        job = self.start_words([str(COMMAND), "run", "--devices=1,3", "--gpus=2", "--", *words])
+        self.assertEqual(job.end(), (0, "[0, 1] [1, 3] [1] [1, 3] 1\n", ""))
+
+    def test_narrow_for_those_who_want_it(self):
+        lines = self.witnessed(
+            """
+            with gpu_owner.GPUScheduler(specific_gpus=[2], visible="narrow") as gpu_ids:
+                print(gpu_ids, below(), here(f"cuda:{gpu_ids[0]}"), torch.cuda.device_count())
+            try:
+                gpu_owner.GPUScheduler(visible="some")
+            except ValueError as error:
+                print(error)
+            """
+        )
+        self.assertEqual(lines, ["[0] [2] 2 1", "visible: 'some' is neither 'all' nor 'narrow'"])
+
+    def test_a_child_that_claims_what_its_parent_gave_it_is_told_so(self):
+        script = self.start(
+            """
+            import subprocess
+            with gpu_owner.GPUScheduler(specific_gpus=[2]) as gpu_ids:
+                child = [sys.executable, "-c", "import gpu_owner; gpu_owner.GPUScheduler().__enter__()"]
+                raise SystemExit(subprocess.run(child, env={**os.environ, "CUDA_VISIBLE_DEVICES": str(gpu_ids[0])}).returncode)
+            """
+        )
+        code, _, err = script.end()
+        self.assertEqual(code, 1)
+        self.assertIn(f"process {script.pid}, from which this one was started, claimed GPUs before (2)", err)
+
+    def test_the_number_of_gpu_lock(self):
+        lines = self.witnessed(
+            """
+            with gpu_owner.lock_gpu(uid=3) as lock:
+                print(below(), below(str(lock.uid)), here("cuda:0"))
+            try:
+                gpu_owner.lock_gpu(uid=1)
+            except RuntimeError as error:
+                print("CUDA runs in this process" in str(error), "only GPU 3, claimed at <string>:" in str(error), "inherited" in str(error))
+            """
+        )
+        self.assertEqual(lines, ["[3] [3] 3", "True True False"])
+
+    def test_gpu_lock_shows_children_its_gpu_when_cuda_runs_already(self):
+        lines = self.witnessed(
+            """
+            print(here("cuda:1"))
+            with gpu_owner.lock_gpu(uid=3) as lock:
+                print(below(), below(str(lock.uid)), here(), here(lock[0]))
+            print("CUDA_VISIBLE_DEVICES" in os.environ)
+            """
+        )
+        self.assertEqual(lines, ["1", "[3] [3] 3 3", "False"])
+
+    def test_an_owner_of_safe_gpu_lasts_until_the_process_ends(self):
+        for program in (
+            "def get_device():\n    owner = safe_gpu.GPUOwner()\n    return 'cuda:0'\ndevice = get_device()",
+            "safe_gpu.GPUOwner()\ndevice = 'cuda:0'",
+            "class Program:\n    def init(self):\n        safe_gpu.GPUOwner(1, logger=None)\n        self.device = 'cuda:0'\n"
+            "program = Program()\nprogram.init()\ndevice = program.device",
+            "safe_gpu.claim_gpus(1)\ndevice = 'cuda:0'",
+        ):
+            with self.occupied("--devices=0"):
+                script = self.start(
+                    f"{WITNESS}\nimport gc, gpu_owner as safe_gpu\n{program}\ngc.collect()\nprint(below(), here(device))\ninput()"
+                )
+                self.assertEqual(script.line(), "[1] 1")
+                self.assertEqual(self.held(), [0, 1])
+                script.go()
+                self.assertEqual(script.end(), (0, "", ""))
+
+    def test_an_owner_that_was_dropped_is_taken_up_again(self):
+        """The process can have no other GPUs once CUDA runs, and a program that asks for its device twice means the same."""
+        lines = self.witnessed(
+            """
+            def get_device():
+                owner = gpu_owner.GPUOwner()
+                return "cuda:0"
+            print(here(get_device()), here(get_device()), [gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            owner = gpu_owner.GPUOwner()
+            owner.release()
+            print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            """
+        )
+        self.assertEqual(lines, ["0 0 [0]", "[]"])
+
+
+class Mixed(OnMachine):
+    """CUDA's order, the fastest first, is not nvidia-smi's."""
+
+    machine = "mixed"
+
+    def test_numbers_of_free_gpus_are_cudas(self):
+        lines = self.run_script(
+            WITNESS.replace("machine = ", "free = gpu_owner.find_free_gpus(20, 80, 1)\nmachine = ")
+            + "print([(gpu['gpu_id'], below(str(gpu['gpu_id'])), here(f\"cuda:{gpu['gpu_id']}\")) for gpu in free])"
+        )
+        self.assertEqual(lines, ["[(2, [2], 2), (1, [1], 1)]"])
+
+    def test_numbers_of_the_scheduler(self):
+        for late, told in ((False, "[1] [1] 1"), (True, "[0] [1] 1")):
+            lines = self.run_script(
+                WITNESS
+                + f"assert not {late} or torch.cuda.is_available()\n"
+                + textwrap.dedent(
+                    """
+                    with gpu_owner.GPUScheduler(specific_gpus=[1]) as gpu_ids:
+                        print(gpu_ids, below(",".join(map(str, gpu_ids))), here(gpu_ids[0]))
+                    """
+                )
+            )
+            self.assertEqual(lines, [told])
+
+
 # Prints what each package does and logs; `safe_gpu` is either.
 ACQUISITOR = """
 import logging
@@ -537,7 +729,9 @@ class SafeGPU(OnMachine):
         self.assertEqual(lines, ["broken False"])
 
     def test_more_than_there_are(self):
-        self.assertEqual(self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"])
+        self.assertEqual(
+            self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"]
+        )
 
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"

@@ -157,7 +157,9 @@ class Tasks(WithFiles):
         self.assertRegex(self.complaint("gpu_owner.task()"), r"NoTaskError: .* it has no parameters")
         os.unlink(self.task)
         self.assertRegex(self.complaint("gpu_owner.task(default={})"), r"NoTaskError: .*task.json.*: that attempt has ended")
-        self.assertEqual(self.run_program("print(issubclass(gpu_owner.NoTaskError, RuntimeError), gpu_owner.NoTaskError('').code)"), "True ERR_NO_TASK\n")
+        self.assertEqual(
+            self.run_program("print(issubclass(gpu_owner.NoTaskError, RuntimeError), gpu_owner.NoTaskError('').code)"), "True ERR_NO_TASK\n"
+        )
 
 
 class Results(WithFiles):
@@ -250,7 +252,9 @@ class Results(WithFiles):
             self.assertRegex(self.complaint(f"gpu_owner.result({values})"), pattern)
             self.assertFalse(os.path.exists(self.result))
         self.assertRegex(self.complaint("a = []\na.append(a)\ngpu_owner.result({'a': a})"), r"UsageError: a\[0\].*nested more than 64")
-        self.assertEqual(self.run_program("try: gpu_owner.result({'a': b''})\nexcept ValueError as error: print(error.code)"), "ERR_INVALID_ARGUMENT\n")
+        self.assertEqual(
+            self.run_program("try: gpu_owner.result({'a': b''})\nexcept ValueError as error: print(error.code)"), "ERR_INVALID_ARGUMENT\n"
+        )
 
     def test_at_most_1_mib(self):
         self.run_program('gpu_owner.result({"a": "x" * (1024 ** 2 - 10)})')
