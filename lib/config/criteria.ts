@@ -53,7 +53,7 @@ export interface Criteria {
   exclude?: DeviceSelector | readonly DeviceSelector[] | undefined;
   /** No GPUs with such a name: a part of it ('T400') or a pattern ('*RTX 30*'). Default: none. */
   excludeNames?: string | number | readonly (string | number)[] | undefined;
-  /** Skip health, thresholds and processes; never leases, exclusions and bans. Default false. */
+  /** Skip health, thresholds and processes; never leases, exclusions, bans, and processes on GPUs that admit one only. Default false. */
   force?: boolean | undefined;
 }
 

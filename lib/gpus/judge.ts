@@ -50,8 +50,11 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
     return { state: 'unavailable', reason: unavailable, transient: false, ...silent };
   }
   if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
-  if (criteria.force) return { state: 'free', reason: null, transient: false };
-  return judgeUse(gpu, context);
+  if (!criteria.force) return judgeUse(gpu, context);
+  // A process keeps all others off a GPU whose compute mode is exclusive, whatever is skipped.
+  const accepting = { ...context, criteria: { ...criteria, allowProcesses: true } };
+  const occupied = context.ofOwnJob ? null : judgeProcesses(gpu, measureUse(gpu, context), accepting);
+  return occupied ?? { state: 'free', reason: null, transient: false };
 }
 
 function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | null {
