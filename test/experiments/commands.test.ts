@@ -81,6 +81,20 @@ test('a command that was added and never started is replaced by another one', as
   expect(stdout).toMatch(/2 tasks: 2 completed/);
 });
 
+test('exit code, counts and failures are of the sweep that was asked for, not of an earlier one', async () => {
+  expect((await run('--grid', 'x=1,2', '--', 'false')).code).toBe(1);
+  const { code, stdout, stderr } = await run('--grid', 'y=1..3', '--', 'true');
+  expect(code, stderr).toBe(0);
+  expect(stdout).toMatch(/Generated 3 total tasks\n.* Marked 0 tasks as already completed\n/);
+  expect(stdout).toMatch(
+    /Progress: 0\/3 [\s\S]*Progress: 3\/3 \(100\.0%\)[\s\S]*3 tasks: 3 completed, 0 running, 0 waiting/,
+  );
+  expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 0 completed, 2 failed/);
+  expect(stdout).not.toMatch(/failed: grid/);
+  const manager = await experiment.run(['manager', '--no-listen', '--grid', 'y=1..3']);
+  expect({ code: manager.code, stderr: manager.stderr }).toEqual({ code: 0, stderr: '' });
+});
+
 test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {
   const sweep = ['--grid', 'phase_name=a,b', '--', 'true'];
   const { code, stderr } = await experiment.run(['manager', '--listen', '0', ...sweep]);

@@ -18,7 +18,7 @@ const MAX_TABLES = 3;
 
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export function summary(
-  { progress: now, workers, tables, failures }: RunEnd,
+  { progress: now, others, workers, tables, failures }: RunEnd,
   values: Values,
   lifts: boolean,
 ): string[] {
@@ -46,6 +46,10 @@ export function summary(
   if (tables !== null && now.completed > 0) {
     const more = tables.length > MAX_TABLES ? [`${tables.length - MAX_TABLES} more`] : [];
     lines.push(`results: ${listWords([...tables.slice(0, MAX_TABLES), ...more])}`);
+  }
+  if (others.total > 0) {
+    const tasks = others.total === 1 ? 'task' : 'tasks';
+    lines.push(`besides, the task list has ${others.total} ${tasks} of other sweeps: ${counts(others)}`);
   }
   if (!isOver(now) && pause === null) lines.push('a new start continues where this one stopped');
   return lines;

@@ -2,7 +2,7 @@ import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { commandProblem, INHERITED, parseInherited } from '../../jobs/index.ts';
 import { type Endpoint, sanitize, showValue } from '../../platform/index.ts';
-import { type Eta, type Manager, type Progress, readFailures } from '../manager/index.ts';
+import { type Eta, type Manager, type Progress, readFailures, type Tally } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
@@ -182,6 +182,7 @@ export interface WorkerLine {
 
 /** The current state of a run, for a display. */
 export interface RunView {
+  /** The state of the tasks that were asked for. */
   progress: Progress;
   eta: Eta;
   workers: readonly WorkerLine[];
@@ -193,7 +194,10 @@ export interface RunView {
 
 /** How a run ended. */
 export interface RunEnd {
+  /** The state of the tasks that were asked for. */
   progress: Progress;
+  /** Other tasks that the queue has. */
+  others: Tally;
   workers: readonly WorkerEnd[];
   /** Whether the tables have all rows, as far as that is this process's business. */
   inStep: boolean;
@@ -235,9 +239,10 @@ export async function concludeRun(
   { workers, inStep }: Pick<RunEnd, 'workers' | 'inStep'>,
 ): Promise<RunEnd> {
   const { exitCode: interrupted } = signals;
-  const progress = await manager.conclude();
-  const failures = await readFailures(queue, progress).catch(() => []);
-  const end = { progress, workers, inStep, interrupted, tables: manager.tables, failures };
+  const { asked, others, ...all } = await manager.conclude();
+  const progress = { ...all, ...asked };
+  const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(() => []);
+  const end = { progress, others, workers, inStep, interrupted, tables: manager.tables, failures };
   reporter.conclude(end);
   return end;
 }

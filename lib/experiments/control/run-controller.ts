@@ -1,5 +1,5 @@
 import { hostName } from '../../platform/index.ts';
-import { Eta, isOver, Manager, type Progress, readProgress } from '../manager/index.ts';
+import { Eta, isOver, Manager, type RunProgress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
@@ -18,7 +18,7 @@ export class RunController {
   readonly #failures: { name: string; error: string }[] = [];
   readonly #collector = new MetricsCollector();
   #pool: WorkerPool | null = null;
-  #now: Progress | null = null;
+  #now: RunProgress | null = null;
   #eta: Eta | null = null;
   #paused = '';
 
@@ -68,7 +68,7 @@ export class RunController {
   async #work(): Promise<{ workers: readonly WorkerEnd[]; inStep: boolean }> {
     const { reporter, signals, workers } = this.#options;
     const now = await this.#manager.look();
-    this.#eta = new Eta(Date.now(), now.ended);
+    this.#eta = new Eta(Date.now(), now.asked.ended);
     const over = new AbortController();
     if (isOver(now)) {
       return { workers: [], inStep: await this.#manager.finish(signals.drain) };
@@ -108,9 +108,9 @@ export class RunController {
     await queue.pause('failures', messages.at(-1) as string);
   }
 
-  #look(now: Progress): void {
+  #look(now: RunProgress): void {
     this.#now = now;
-    this.#eta?.note(Date.now(), now.ended);
+    this.#eta?.note(Date.now(), now.asked.ended);
     const { pause } = now;
     const paused = pause?.by === 'person' ? `paused${pause.message === '' ? '' : `: ${pause.message}`}` : '';
     if (paused !== this.#paused) {
@@ -129,7 +129,7 @@ export class RunController {
   }
 
   #view(): RunView {
-    const now = this.#now as Progress;
+    const now = this.#now as RunProgress;
     const own = this.#pool?.lines ?? [];
     const others = now.running
       .filter(({ worker }) => worker.pid !== process.pid || worker.host !== this.#host)
@@ -143,7 +143,7 @@ export class RunController {
       ...this.#endingNotes(),
     ];
     return {
-      progress: now,
+      progress: { ...now, ...now.asked },
       eta: this.#eta as Eta,
       workers: [...own, ...others],
       failures: this.#pool === null ? [] : this.#failures,

@@ -1,3 +1,4 @@
+export type { AskedTasks } from './asked-tasks.ts';
 export { describeEvent, firstLine } from './log.ts';
 export { Manager } from './manager.ts';
 export {
@@ -6,8 +7,10 @@ export {
   formatRate,
   isOver,
   type Progress,
+  type RunProgress,
   readFailures,
   readProgress,
   readStatus,
   type Status,
+  type Tally,
 } from './progress.ts';

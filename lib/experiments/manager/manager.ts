@@ -28,8 +28,9 @@ import {
 } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
+import { AskedTasks } from './asked-tasks.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
-import { formatProgress, isOver, type Progress, readProgress } from './progress.ts';
+import { formatProgress, isOver, type RunProgress, readProgress } from './progress.ts';
 
 interface ManagerOptions {
   queue: Queue;
@@ -40,7 +41,7 @@ interface ManagerOptions {
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
   /** Gets the state of the experiment after each look. */
-  onLook: (progress: Progress) => void;
+  onLook: (progress: RunProgress) => void;
 }
 
 const LOG = 'experiment_manager.log';
@@ -64,7 +65,8 @@ export class Manager {
   /** null: the queue belongs to this project alone. */
   readonly #directories: OutputDirectories | null;
   #tables: ResultTables | null = null;
-  #last: Progress | null = null;
+  #last: RunProgress | null = null;
+  #asked = new AskedTasks(null);
   #leadership: Management | null = null;
   /** The other manager that was told of. */
   #told: string | null = null;
@@ -146,6 +148,7 @@ export class Manager {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
+    this.#asked = new AskedTasks(sweep);
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
@@ -182,8 +185,8 @@ export class Manager {
     if (this.#tables === null) return;
     await this.#sync();
     await this.#refuseUnusableTables(this.#tables.tableState);
-    const { completed } = await this.look();
-    this.tell(`Marked ${completed} tasks as already completed`);
+    const { asked } = await this.look();
+    this.tell(`Marked ${asked.completed} tasks as already completed`);
   }
 
   /** The program that wasn't found may be there now. */
@@ -360,8 +363,15 @@ export class Manager {
     }
   }
 
-  async look(): Promise<Progress> {
-    const now = await readProgress(this.#options.queue);
+  /** The tasks that this call asked for: all, unless a sweep was added. */
+  get asked(): AskedTasks {
+    return this.#asked;
+  }
+
+  async look(): Promise<RunProgress> {
+    const { queue } = this.#options;
+    const progress = await readProgress(queue);
+    const now = { ...progress, ...(await this.#asked.split(queue, progress.counts)) };
     this.#last = now;
     this.#options.onLook(now);
     return now;
@@ -372,15 +382,15 @@ export class Manager {
    * counts: nobody has to wait then.
    * @throws ERR_QUEUE
    */
-  async conclude(): Promise<Progress> {
-    if (this.#isUnreadable) return this.#last as Progress;
+  async conclude(): Promise<RunProgress> {
+    if (this.#isUnreadable) return this.#last as RunProgress;
     try {
       return await this.look();
     } catch (error) {
       if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
       this.#isUnreadable = true;
       this.#options.tell(`every task has ended and is in the tables; but ${error.message}`, 'message');
-      return this.#last as Progress;
+      return this.#last as RunProgress;
     }
   }
 
@@ -396,7 +406,7 @@ export class Manager {
     return this.#tables?.tableState.tables ?? null;
   }
 
-  #logProgress({ completed, total }: Progress): void {
+  #logProgress({ asked: { completed, total } }: RunProgress): void {
     const progress = `Progress: ${formatProgress(completed, total)}`;
     if (progress === this.#logged || !this.manages) return;
     this.#logged = progress;

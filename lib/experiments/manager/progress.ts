@@ -1,14 +1,22 @@
 import type { AttemptInfo, Counts, Pause, Queue, TaskRow, WithoutResult } from '../queue/index.ts';
 
-/** The state of an experiment. */
-export interface Progress {
+/** Tasks by their states, and how many there are. */
+export interface Tally {
   counts: Counts;
-  /** Tasks that the queue has. */
   total: number;
   /** Completed tasks, whichever worker did them. */
   completed: number;
   /** Tasks that have ended: completed, failed, cancelled. */
   ended: number;
+}
+
+export function tallyOf(counts: Counts): Tally {
+  const ended = counts.completed + counts.failed + counts.cancelled;
+  return { counts, total: ended + counts.pending + counts.active, completed: counts.completed, ended };
+}
+
+/** The state of an experiment: all tasks that the queue has. */
+export interface Progress extends Tally {
   /** Living attempts, oldest first. */
   running: readonly AttemptInfo[];
   /** The process that writes the tables of results; null: none. */
@@ -27,10 +35,14 @@ export async function readProgress(queue: Queue): Promise<Progress> {
     queue.paused(),
     queue.nextTime(),
   ]);
-  const ended = counts.completed + counts.failed + counts.cancelled;
-  const total = ended + counts.pending + counts.active;
   const who = manager && { host: manager.host, pid: manager.pid };
-  return { counts, total, completed: counts.completed, ended, running, manager: who, pause, nextTime };
+  return { ...tallyOf(counts), running, manager: who, pause, nextTime };
+}
+
+/** The state of an experiment, and of the part that a call asked for. */
+export interface RunProgress extends Progress {
+  asked: Tally;
+  others: Tally;
 }
 
 /** Whether all tasks have ended. */
@@ -54,11 +66,17 @@ export async function readStatus(queue: Queue): Promise<Status> {
 
 const MAX_FAILURES = 20;
 
-/** The first failed tasks, in the order of arrival. */
-export async function readFailures(queue: Queue, { counts }: Progress): Promise<TaskRow[]> {
+/** The first failed tasks, in the order of arrival. @param counts where none has failed, nothing is read */
+export async function readFailures(
+  queue: Queue,
+  { counts }: Tally,
+  isMeant: (id: string) => boolean = () => true,
+): Promise<TaskRow[]> {
   const rows: TaskRow[] = [];
   if (counts.failed === 0) return rows;
-  for await (const row of queue.tasks({ state: 'failed', limit: MAX_FAILURES })) rows.push(row);
+  for await (const row of queue.tasks({ state: 'failed' })) {
+    if (isMeant(row.task.id) && rows.push(row) === MAX_FAILURES) break;
+  }
   return rows;
 }
 

@@ -1,0 +1,83 @@
+import type { Counts, Queue, State } from '../queue/index.ts';
+import { STATES } from '../queue/index.ts';
+import type { Sweep } from '../sweep/index.ts';
+import { taskId } from '../task/index.ts';
+import { type Tally, tallyOf } from './progress.ts';
+
+/** Tasks of larger sweeps are not told from others: their ids would have to be kept. */
+const MAX_TASKS = 1_000_000;
+/** Tasks per query of the queue. */
+const BATCH = 500;
+
+type Part = Pick<Queue, 'tasks' | 'lookUp'>;
+
+/**
+ * The tasks of the queue that a call asked for. The others are followed, since they are few or have ended: from an earlier sweep, or of
+ * another process.
+ */
+export class AskedTasks {
+  readonly #ids: ReadonlySet<string> | null;
+  /** How many tasks the queue had when the others were read. */
+  #known = -1;
+  /** Those of the others that had ended, by state, and the ids of those that hadn't. */
+  #ended = noCounts();
+  #living = new Map<string, State>();
+
+  /** @param sweep its tasks were asked for; null: all are */
+  constructor(sweep: Sweep | null) {
+    if (sweep === null || sweep.size > MAX_TASKS) {
+      this.#ids = null;
+      return;
+    }
+    const ids = new Set<string>();
+    for (const { parameters } of sweep.tasks()) ids.add(taskId(parameters));
+    this.#ids = ids;
+  }
+
+  includes(id: string): boolean {
+    return this.#ids?.has(id) ?? true;
+  }
+
+  /** Tells the tasks that were asked for from the others. @param counts all tasks of the queue */
+  async split(queue: Part, counts: Counts): Promise<{ asked: Tally; others: Tally }> {
+    const all = tallyOf(counts);
+    const hasOthers = this.#ids !== null && this.#ids.size !== all.total;
+    if (!hasOthers) return { asked: all, others: tallyOf(noCounts()) };
+    if (all.total === this.#known) await this.#follow(queue);
+    else await this.#read(queue);
+    this.#known = all.total;
+    const others = { ...this.#ended };
+    for (const state of this.#living.values()) others[state]++;
+    const asked = noCounts();
+    // Tasks may change between two questions.
+    for (const state of STATES) asked[state] = Math.max(0, counts[state] - others[state]);
+    return { asked: tallyOf(asked), others: tallyOf(others) };
+  }
+
+  async #read(queue: Part): Promise<void> {
+    this.#ended = noCounts();
+    this.#living.clear();
+    for await (const { task, state } of queue.tasks())
+      if (!this.includes(task.id)) this.#note(task.id, state);
+  }
+
+  async #follow(queue: Part): Promise<void> {
+    const ids = [...this.#living.keys()];
+    for (let at = 0; at < ids.length; at += BATCH) {
+      for (const row of await queue.lookUp(ids.slice(at, at + BATCH)))
+        if (row !== null) this.#note(row.task.id, row.state);
+    }
+  }
+
+  #note(id: string, state: State): void {
+    if (state === 'pending' || state === 'active') this.#living.set(id, state);
+    else {
+      this.#living.delete(id);
+      this.#ended[state]++;
+    }
+  }
+}
+
+function noCounts(): Record<State, number> {
+  return { pending: 0, active: 0, completed: 0, failed: 0, cancelled: 0 };
+}
