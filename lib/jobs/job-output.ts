@@ -36,8 +36,7 @@ export class JobOutput {
   /** Reads what is new. @param onDropped so many bytes were cut out by the keeper, as the output became too large */
   read(onBytes: (bytes: Buffer) => void, onDropped: (bytes: number) => void): void {
     const chunk = Buffer.alloc(CHUNK);
-    const { size, blocks } = fstatSync(this.#file);
-    const mayHaveHoles = blocks * 512 < size;
+    const { size } = fstatSync(this.#file);
     // Somebody may have emptied the file.
     if (size < this.#at) this.#at = 0;
     let dropped = 0;
@@ -49,7 +48,7 @@ export class JobOutput {
       const bytes = chunk.subarray(this.#at - start, length);
       if (bytes.length === 0) break;
       this.#at += bytes.length;
-      if (mayHaveHoles && length === CHUNK && isEmpty(chunk)) {
+      if (length === CHUNK && isEmpty(chunk) && mayHaveHoles(this.#file)) {
         dropped += bytes.length;
         continue;
       }
@@ -71,6 +70,12 @@ function openOutput(path: string): number {
 
 function unreadable(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}
+
+/** Asked for each block of NUL bytes: the keeper may be cutting just now. */
+function mayHaveHoles(file: number): boolean {
+  const { size, blocks } = fstatSync(file);
+  return blocks * 512 < size;
 }
 
 function isEmpty(bytes: Buffer): boolean {

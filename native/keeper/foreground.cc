@@ -98,8 +98,8 @@ bool Foreground::start_keeper() {
 
 int Foreground::loop(int signals) {
   while (!complete_) {
-    pollfd ready[] = {{signals, POLLIN, 0}, {channel_.fd(), POLLIN, 0}};
-    poll(ready, 2, taken_over_ ? job_.timeout() : -1);
+    pollfd ready[] = {{signals, POLLIN, 0}, {channel_.fd(), POLLIN, 0}, {job_.output_watch(), POLLIN, 0}};
+    poll(ready, 3, taken_over_ ? job_.timeout() : -1);
     signalfd_siginfo info;
     while (next_signal(signals, &info)) on_signal(info);
     if (ready[1].revents) read_events();
@@ -115,7 +115,26 @@ void Foreground::on_signal(const signalfd_siginfo& info) {
   } else if (const int64_t grace = cancel_grace(info); grace >= 0) {
     cancel(grace);
   } else if (is_forwarded(info)) {
-    forward(signal);
+    if (is_from_parents_end(info)) {
+      hang_up();
+    } else {
+      forward(signal);
+    }
+  }
+}
+
+// PR_SET_PDEATHSIG: the end of a connection that has no terminal.
+bool Foreground::is_from_parents_end(const signalfd_siginfo& info) const {
+  return info.ssi_signo == SIGHUP && static_cast<pid_t>(info.ssi_pid) == parent_ && getppid() != parent_;
+}
+
+// As a terminal does: the whole group is told, and not only its first process.
+void Foreground::hang_up() {
+  const pid_t command = state_->command;
+  if (command && getpgid(command) == getpgrp()) {
+    kill(0, SIGHUP);  // as it comes from us, it isn't passed on once more
+  } else {
+    forward(SIGHUP);
   }
 }
 

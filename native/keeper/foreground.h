@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <sys/types.h>
+#include <unistd.h>
 
 #include "keeper/channel.h"
 #include "keeper/group_signal_monitor.h"
@@ -28,6 +29,8 @@ class Foreground {
   void forward(int signal);
   void cancel(int64_t grace);
   bool is_forwarded(const signalfd_siginfo& info);
+  bool is_from_parents_end(const signalfd_siginfo& info) const;
+  void hang_up();
   void read_events();
   static void receive_event(void* foreground, const char* line, bool dispensable);
   void on_event(const char* line);
@@ -43,6 +46,7 @@ class Foreground {
   int exit_code();
 
   const Options& options_;
+  const pid_t parent_ = getppid();
   Channel channel_;
   Job job_;  // for the foreground process that took over
   GroupSignalMonitor group_signals_;

@@ -31,7 +31,7 @@ constexpr int64_t kLeftoverGraceMs = 2000;
 
 }  // namespace
 
-Job::Job(const Options& options, Events events) : options_(options), events_(events) {
+Job::Job(const Options& options, Events events) : options_(options), events_(events), output_(options) {
   const TimeLimit& limit = options.time_limit;
   if (limit.duration == 0) return;
   limit_at_ = boot_time_ms() + limit.duration;
@@ -90,6 +90,7 @@ void Job::react() {
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
   if (phase_ == Phase::surviving) report_survivors();
+  output_.react();
   if (now >= recheck_at_) look_after_files();
 }
 
@@ -97,6 +98,7 @@ int Job::timeout() const {
   int64_t next = recheck_at_;
   if (phase_ == Phase::settling && settled_at_ < next) next = settled_at_;
   if (kill_at_ >= 0 && kill_at_ < next) next = kill_at_;
+  if (output_.next_look() < next) next = output_.next_look();
   int64_t left = next - now_ms();
   const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
   // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
@@ -253,7 +255,6 @@ void Job::report(const Descendants& descendants) {
 
 void Job::look_after_files() {
   recheck_at_ = now_ms() + options_.recheck;
-  trim_job_output(options_);
   if (removal_reported_ || !lease_file_removed(options_)) return;
   removal_reported_ = true;
   events_.send("{\"event\":\"removed\"}");
@@ -266,6 +267,7 @@ void Job::release() {
     if (options_.placeholder >= 0) close(options_.placeholder);
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
     state_->ended = calendar_time_ms();
+    trim_job_output(options_);  // whoever waits for the job reads it next
     if (adopts_descendants()) {
       record(command_, 0, true);
       write_job_state(options_, *state_);
@@ -276,7 +278,6 @@ void Job::release() {
       unlock_own(options_);
     }
   }
-  trim_job_output(options_);
   phase_ = Phase::released;
   events_.send("{\"event\":\"released\"}");
 }

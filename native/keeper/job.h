@@ -48,6 +48,8 @@ class Job {
 
   void react();
   int timeout() const;  // ms, for poll
+  // For poll: react() has something to do when it is readable; -1: there is none.
+  int output_watch() const { return output_.fd(); }
   bool released() const { return phase_ == Phase::released; }
 
   void signal_command(int signal);
@@ -79,6 +81,7 @@ class Job {
   pid_t helper_ = 0;
   pid_t worker_ = 0;
   pid_t* shared_command_ = nullptr;
+  OutputWatch output_;
   JobState own_state_;
   JobState* state_ = &own_state_;
   pid_t command_ = 0;

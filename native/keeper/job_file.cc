@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "keeper/arguments.h"
+#include "keeper/clock.h"
 #include "keeper/text.h"
 #include "locks/ownership.h"
 
@@ -20,6 +22,10 @@ constexpr size_t kBlockSize = 512;
 // The part of the output that always stays, and a multiple of all sizes of pages.
 constexpr off_t kFirstPart = 64 * 1024;
 constexpr blkcnt_t kStatBlockSize = 512;
+// Programs print some 300 MB/s.
+constexpr int64_t kGrowingMs = 200;
+// Where nothing tells that an output grows again.
+constexpr int64_t kRestingMs = 1'000;
 
 void add_number(Text* text, const char* key, int64_t value, bool is_known) {
   text->add("\"%s\": ", key);
@@ -69,6 +75,37 @@ void trim_job_output(const Options& options) {
   const off_t last_part = (file.st_size - options.log_size / 2) / kFirstPart * kFirstPart;
   if (last_part <= kFirstPart) return;
   fallocate(options.log, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kFirstPart, last_part - kFirstPart);
+}
+
+OutputWatch::OutputWatch(const Options& options) : options_(options), look_at_(options.log < 0 ? INT64_MAX : 0) {}
+
+void OutputWatch::react() {
+  const int64_t now = now_ms();
+  char events[256];
+  if (watch_ >= 0 && read(watch_, events, sizeof events) > 0 && look_at_ > now + kGrowingMs)
+    look_at_ = now + kGrowingMs;
+  if (now < look_at_) return;
+  trim_job_output(options_);
+  struct stat file;
+  const off_t size = fstat(options_.log, &file) == 0 ? file.st_size : size_;
+  const bool grows = size != size_;
+  size_ = size;
+  if (grows) {
+    look_at_ = now + kGrowingMs;
+  } else {
+    look_at_ = rest() ? INT64_MAX : now + kRestingMs;
+  }
+}
+
+// Whether the next growth is told.
+bool OutputWatch::rest() {
+  if (watch_ < 0) watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+  if (watch_ < 0) return false;
+  Buffer<32> path;
+  path.add("/proc/self/fd/%d", options_.log);
+  struct stat file;
+  return inotify_add_watch(watch_, path.c_str(), IN_MODIFY | IN_ONESHOT) >= 0 && fstat(options_.log, &file) == 0 &&
+         file.st_size == size_;
 }
 
 }  // namespace keeper

@@ -36,4 +36,23 @@ void write_job_state(const Options& options, const JobState& state);
 // what it may take stay. Where the file system can't, everything does.
 void trim_job_output(const Options& options);
 
+// Trims the job's output while it grows. An output that rests wakes nobody up.
+class OutputWatch {
+ public:
+  explicit OutputWatch(const Options& options);
+
+  // For poll: readable when an output that rested has grown; -1: nothing tells.
+  int fd() const { return watch_; }
+  int64_t next_look() const { return look_at_; }  // on the clock of now_ms()
+  void react();
+
+ private:
+  bool rest();
+
+  const Options& options_;
+  int watch_ = -1;
+  int64_t look_at_;
+  off_t size_ = -1;
+};
+
 }  // namespace keeper

@@ -102,8 +102,8 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
   sign_markers(options);
   start_command(options, &job, signals, channel, false);
   while (!job.released()) {
-    pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}};
-    poll(ready, 2, job.timeout());
+    pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}, {job.output_watch(), POLLIN, 0}};
+    poll(ready, 3, job.timeout());
     // No other signal matters here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {

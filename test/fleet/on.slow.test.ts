@@ -175,7 +175,8 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       await until(() => !isAlive(pid));
       await free(a);
     }
-    const child = start(['--on', 'a', '--', ...says('echo $$ > lost; exec sleep 600')]);
+    // Its shell gets SIGHUP, and so does what that waits for.
+    const child = start(['--on', 'a', '--', ...says('sleep 600 & echo $! > lost; wait; true')]);
     const outcome = finished(child);
     const pid = await pidIn('lost');
     sendSignal(sshdOf(pid), 'SIGKILL');
