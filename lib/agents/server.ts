@@ -235,11 +235,20 @@ function orRefuse<Args>(tool: (args: Args, context: ServerContext) => Promise<Re
 
 /** Serves the tools on standard input and output until the input ends. */
 export function serveAgents(version: string): void {
-  serveStdio(() => {
+  const onerror = ({ message }: Error) => {
+    // The library ends the connection then, as it can't tell where the next message begins.
+    if (!/maximum size/.test(message)) return;
+    process.stderr.write(
+      'gpu-owner: a message of more than 10 MiB came: the connection ends. Start it again.\n',
+    );
+    process.exitCode = 1;
+  };
+  const begin = () => {
     const server = new McpServer({ name: 'gpu-owner', version }, { instructions: INSTRUCTIONS });
     addTools(server);
     return server;
-  });
+  };
+  serveStdio(begin, { onerror });
 }
 
 function addTools(server: McpServer): void {

@@ -1,11 +1,8 @@
-import { JobStore, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
+import { JobStore, LOST, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
 import { announce } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
-
-/** Stands for all lost jobs that were not submitted again. */
-const LOST = 'lost';
 
 function resubmit({ positionals }: Parsed): void {
   if (positionals.length === 0)

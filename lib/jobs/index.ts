@@ -16,6 +16,7 @@ export {
   checkJobOptions,
   type JobOptions,
   JobProcess,
+  LOST,
   resubmitJob,
   submitCommand,
   submitJob,

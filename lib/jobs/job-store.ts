@@ -197,6 +197,14 @@ export class JobStore {
     files: { arguments: Uint8Array; environment: Uint8Array },
     locks: LockDirectory,
   ): { request: JobRequest; lock: number; file: number } {
+    return privately(() => this.#create(request, files, locks));
+  }
+
+  #create(
+    request: Omit<JobRequest, 'id' | 'lock' | 'output'>,
+    files: { arguments: Uint8Array; environment: Uint8Array },
+    locks: LockDirectory,
+  ): { request: JobRequest; lock: number; file: number } {
     makePrivate(this.path);
     const lock = openLockFile(locks);
     try {
@@ -498,6 +506,16 @@ function machineName(): string {
 
 function pathEnd(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
+}
+
+/** Makes files that their owner can use, and nobody else, whatever the umask of the job is. */
+export function privately<Made>(make: () => Made): Made {
+  const umask = process.umask(0o077);
+  try {
+    return make();
+  } finally {
+    process.umask(umask);
+  }
 }
 
 /** Arguments and environments are secrets. */

@@ -34,6 +34,7 @@ import {
   JobStore,
   jobLimits,
   OUTPUT,
+  privately,
   readJob,
   unusable,
   writeBlock,
@@ -58,6 +59,8 @@ export interface JobOptions {
   notify: boolean;
 }
 
+/** Stands for all lost jobs that were not submitted again. */
+export const LOST = 'lost';
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
 const POINTER_BYTES = 8;
@@ -80,6 +83,8 @@ export function checkJobOptions({
   if (name !== undefined && /^\d+$/.test(name)) {
     throw invalid(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
   }
+  if (name === LOST)
+    throw invalid(`--name: '${LOST}' means all lost jobs in \`gpu-owner resubmit\`; use another word`);
   if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
     throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
 }
@@ -342,7 +347,8 @@ function openOutput({ output }: JobRequest, directory: string): number {
   const isOwn = dirname(output) === directory;
   refuseSpecialFile(output);
   try {
-    return openSync(output, O_WRONLY | O_APPEND | O_CREAT, isOwn ? 0o600 : 0o666);
+    const open = () => openSync(output, O_WRONLY | O_APPEND | O_CREAT, 0o666);
+    return isOwn ? privately(open) : open();
   } catch (error) {
     const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
     if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);

@@ -445,6 +445,19 @@ describe('the protocol', () => {
     await finished(lines.child);
   });
 
+  test('a message that is too long ends the connection with a reason', async () => {
+    const { code, stdout, stderr } = await machine.run(
+      [process.execPath, command, 'mcp'],
+      {},
+      'x'.repeat(11 * 2 ** 20),
+    );
+    expect({ code, stdout, stderr }).toEqual({
+      code: 1,
+      stdout: '',
+      stderr: expect.stringMatching(/a message of more than 10 MiB came: the connection ends/),
+    });
+  });
+
   test('mcp takes no arguments', async () => {
     expect(await machine.runCommand(['mcp', 'now'])).toMatchObject({ code: 64, stdout: '' });
   });

@@ -114,6 +114,7 @@ describe('submit refuses at once', () => {
     ['an option as a name', ['--name=--', 'true'], /is not a name/],
     ['a name that turns the text around', ['--name', 'a\u202eb', 'true'], /is not a name/],
     ['a name that is too long', ['--name', 'a'.repeat(65), 'true'], /is not a name/],
+    ['a word of resubmit as a name', ['--name', 'lost', 'true'], /'lost' means all lost jobs/],
     ['a note of two lines', ['--note', 'a\nb', 'true'], /one line/],
     ['a note with escape sequences', ['--note', '\u001b]0;title\u0007', 'true'], /one line/],
     ['a note that is too long', ['--note', 'a'.repeat(201), 'true'], /one line/],
@@ -440,6 +441,18 @@ test('a run in the foreground is listed, too', async () => {
 test('jobs says that there are none', async () => {
   expect((await jobs.run(['jobs'])).stdout).toMatch(/^No jobs\./);
   expect(await jobs.list()).toEqual([]);
+});
+
+test('what is kept is its user’s, whatever the umask is', async () => {
+  const id = await jobs.submit(['--', 'sh', '-c', 'umask'], { umask: '777' });
+  expect(await jobs.wait(id)).toBe(0);
+  expect(await jobs.logs(id)).toBe('0777\n');
+  const modeOf = (path: string) => statSync(path).mode & 0o777;
+  const directory = jobs.directoryOf(id);
+  const above = ['..', '../..', '../../..'].map((path) => join(directory, path));
+  expect([directory, ...above].map(modeOf)).toEqual(Array(4).fill(0o700));
+  const files = ['job', 'arguments', 'environment', 'output'].map((name) => join(directory, name));
+  expect(files.map(modeOf)).toEqual(Array(4).fill(0o600));
 });
 
 describe('a job whose number can’t be told doesn’t start', () => {

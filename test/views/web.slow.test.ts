@@ -230,6 +230,10 @@ describe('access', () => {
     }
     expect(await status({ origin: `http://${own}` })).toBe(200);
     expect(await status({ origin: 'https://gpus.example.org' })).toBe(200);
+    expect(await status({ host: 'gpus.example.org:8443', origin: 'https://gpus.example.org:8443' })).toBe(
+      200,
+    );
+    expect(await status({ origin: 'https://gpus.example.org:8443' })).toBe(403);
     // Another port of this machine may be another user's server.
     for (const origin of [
       'null',
