@@ -1,7 +1,7 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
-import { withKnownSeeds } from '../plan/index.ts';
+import { asKnown } from '../plan/index.ts';
 import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
@@ -140,7 +140,7 @@ export class Manager {
     options: { replaceCommands: boolean; requireCommands: boolean; signal: AbortSignal },
   ): Promise<void> {
     const { queue, project } = this.#options;
-    const sweep = await withKnownSeeds(asked, queue);
+    const sweep = await asKnown(asked, queue, project.directory);
     if (options.requireCommands) await refuseCommandless(sweep, queue, project.directory);
     await refuseUnusable(sweep, queue, project.directory);
     this.#directories?.name(sweep);

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { listWords, sanitize } from '../../platform/index.ts';
 import { hasStarted, openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
-import { findCompletedTasks } from '../results/index.ts';
+import { columnOf, columnsOfTable, findCompletedTasks, NAME_COLUMN } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import {
   canonical,
@@ -104,7 +104,7 @@ export async function planExperiment(
   const asked = await openSweep({ ...source, withoutCommand: true });
   const queue = await openQueue(url, directory, { create: false, mayBeReadOnly: true });
   try {
-    const sweep = await withKnownSeeds(asked, queue);
+    const sweep = await asKnown(asked, queue, directory);
     const recorded = await findCompletedTasks(sweep, directory, queue);
     const onTask = listen(sweep);
     return await planSweep(sweep, { queue, recorded, ...(onTask && { onTask }) });
@@ -296,14 +296,61 @@ function noCounts(): PlanCounts {
   return Object.fromEntries(PLAN_STATES.map((state) => [state, 0])) as PlanCounts;
 }
 
+/** The sweep as a project knows it: with the phase of its grid, and the seeds that its tasks have there. */
+export async function asKnown(
+  sweep: Sweep,
+  queue: Pick<Queue, 'lookUp' | 'counts' | 'tasks'> | null,
+  project: string,
+): Promise<Sweep> {
+  return withKnownSeeds(await inOwnPhase(sweep, queue, project), queue);
+}
+
+const GRID_PHASE = /^grid(?:-\d+)?$/;
+/** So many phases of grids are looked for on the disk. */
+const MAX_SEARCHED = 16;
+
+/**
+ * Names an unnamed grid: grids with other parameters have other phases, `grid`, `grid-2` and so on, so that their tables don't mix. A grid
+ * with the same parameters goes on in its phase.
+ */
+async function inOwnPhase(sweep: Sweep, queue: Pick<Queue, 'tasks'> | null, project: string): Promise<Sweep> {
+  const { unnamedGrid } = sweep;
+  if (unnamedGrid === null) return sweep;
+  const wanted = JSON.stringify(unnamedGrid.parameters);
+  const sameOrNamed = (phase: string) => (phase === 'grid' ? sweep : unnamedGrid.named(phase));
+  const taken = new Set<string>();
+  for await (const { task } of queue?.tasks() ?? []) {
+    const parameters = JSON.stringify(Object.keys(task.parameters).sort());
+    for (const { phase } of task.destinations) {
+      if (!GRID_PHASE.test(phase)) continue;
+      if (parameters === wanted) return sameOrNamed(phase);
+      taken.add(phase);
+    }
+  }
+  // Without a queue, or with a new one, tables tell.
+  let free: string | null = null;
+  for (let number = 1; number <= MAX_SEARCHED || free === null; number++) {
+    const phase = number === 1 ? 'grid' : `grid-${number}`;
+    if (taken.has(phase)) continue;
+    const directory = unnamedGrid.directoryOf(phase);
+    const columns = directory === null ? null : await columnsOfTable(project, directory);
+    if (columns === null) free ??= phase;
+    else if (!isOfOthers(columns, unnamedGrid.parameters)) return sameOrNamed(phase);
+    if (directory === null) break;
+  }
+  return sameOrNamed(free as string);
+}
+
+/** Whether a table has rows of ours, of a grid with other parameters. */
+function isOfOthers(columns: readonly string[], parameters: readonly string[]): boolean {
+  return columns.includes(NAME_COLUMN) && parameters.some((name) => !columns.includes(columnOf(name)));
+}
+
 /**
  * The sweep as the queue knows it. A queue from before tasks got a seed by default has them without one: they are these tasks, and
  * stay as they are.
  */
-export async function withKnownSeeds(
-  sweep: Sweep,
-  queue: Pick<Queue, 'lookUp' | 'counts'> | null,
-): Promise<Sweep> {
+async function withKnownSeeds(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
   if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
   const known = new Set<string>();
   let batch: string[] = [];

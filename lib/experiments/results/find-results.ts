@@ -7,6 +7,7 @@ import { taskId, type Values } from '../task/index.ts';
 import { PAGE } from './known-tasks.ts';
 import { commonTablePath, FileBusyError, FileChangedError, shownPath, tablePath } from './safe-file.ts';
 import { Problems, Table } from './table.ts';
+import { readTable } from './table-reader.ts';
 import { judgePartialLine, type PendingRow, whyNothingCanBeWritten } from './table-writer.ts';
 
 /** A task that may have a row already. */
@@ -177,6 +178,20 @@ class LookedAtTables {
       });
     }
   }
+}
+
+/** The columns of the table in an output directory; null: there is none, or it can't be read. */
+export async function columnsOfTable(
+  project: string,
+  outputDirectory: string,
+): Promise<readonly string[] | null> {
+  const path = tablePath(project, outputDirectory);
+  if (!existsSync(path)) return null;
+  const nothing = async () => {};
+  return readTable({ path, project }, nothing, nothing).then(
+    ({ header }) => header,
+    () => null, // whoever reads its rows says why
+  );
 }
 
 /** Tasks of larger sweeps are not compared with tables: all of them would have to be kept. */

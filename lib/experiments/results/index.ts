@@ -1,5 +1,6 @@
+export { columnOf, NAME_COLUMN } from './cell-value.ts';
 export { type ExportFormat, exportResults } from './export.ts';
-export { findCompletedTasks } from './find-results.ts';
+export { columnsOfTable, findCompletedTasks } from './find-results.ts';
 export { OutputDirectories, refuseUnusable } from './output-directories.ts';
 export { ResultTables, type RowsOfTask, type UnusableTable } from './result-tables.ts';
 export { tablePath } from './safe-file.ts';

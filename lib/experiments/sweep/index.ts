@@ -16,6 +16,7 @@ import {
 import { checkPhaseName, compilePhase, outputDirectory, type Phase, type PhaseSource } from './phase.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
 
+const DEFAULT_DIRECTORY = 'results_{phase}';
 /** More tasks than that must be meant. */
 const MAX_TASKS_UNASKED = 100_000;
 
@@ -29,7 +30,7 @@ export interface SweepSource {
   grid?: readonly string[];
   /** A file with a command per line; '-' is standard input. */
   commands?: string;
-  /** The name of the phase of grid or commands: by default `grid`, or after the file. */
+  /** The name of the phase of grid or commands: by default `grid` (see `Sweep.unnamedGrid`), or after the file. */
   phase?: string;
   /** The output directory of grid or commands: by default `results_{phase}`. */
   outputDirectory?: string;
@@ -52,6 +53,13 @@ export interface Sweep {
   readonly size: number;
   /** The error where all tasks need a command: a phase has none. null: all have one. */
   readonly commandless: GPUOwnerError | null;
+  /** An inline grid without a name: its parameters, and the same sweep with a name for it. null: there is none. */
+  readonly unnamedGrid: {
+    readonly parameters: readonly string[];
+    /** The output directory that follows from a name; null: one is given. */
+    directoryOf(phase: string): string | null;
+    named(phase: string): Promise<Sweep>;
+  } | null;
   /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
 }
@@ -80,7 +88,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     phases.push(
       commandsPhase(text, commands === '-' ? 'standard input' : commands, {
         phase: source.phase ?? phaseOfFile(commands),
-        outputDirectory: source.outputDirectory ?? 'results_{phase}',
+        outputDirectory: source.outputDirectory ?? DEFAULT_DIRECTORY,
         template,
         shell,
       }),
@@ -88,11 +96,14 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   }
   const size = phases.reduce((sum, phase) => sum + phase.size, 0);
   if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
+  // Standard input can't be read twice.
+  const isUnnamed = grid.length > 0 && source.phase === undefined && commands === undefined;
   return {
     files,
     phases,
     size,
     commandless,
+    unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
     *tasks() {
       for (const phase of phases) yield* phase.tasks();
     },
@@ -161,6 +172,16 @@ function gridPhase(
   const fixed =
     outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
   return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+}
+
+function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
+  const keys = parseGrid(source.grid ?? []).map(({ key }) => key);
+  const isPlaced = source.outputDirectory !== undefined || keys.includes('output_dir');
+  return {
+    parameters: keys.filter((key) => key !== 'output_dir').sort(),
+    directoryOf: (phase) => (isPlaced ? null : DEFAULT_DIRECTORY.replace('{phase}', phase)),
+    named: (phase) => openSweep({ ...source, phase }),
+  };
 }
 
 function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
