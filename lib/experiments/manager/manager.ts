@@ -15,6 +15,7 @@ import {
   type Queue,
   QueueRemovedError,
   type State,
+  startedCommand,
   type TaskRow,
 } from '../queue/index.ts';
 import {
@@ -470,7 +471,9 @@ async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
     ) as TaskRow[];
     batch = [];
     count += others.length;
-    return others.some(hasStarted);
+    if (others.some(hasStarted)) return true;
+    const attempts = await Promise.all(others.map(({ task }) => queue.attempts({ taskId: task.id })));
+    return attempts.flat().some(startedCommand);
   };
   for (const spec of sweep.tasks()) {
     if (batch.push(spec) === BATCH && (await isOneStarted())) return 0;

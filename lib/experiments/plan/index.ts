@@ -1,6 +1,14 @@
 import { crc32 } from 'node:zlib';
 import { listWords, sanitize } from '../../platform/index.ts';
-import { hasStarted, openQueue, type Queue, STATES, type State, type TaskRow } from '../queue/index.ts';
+import {
+  hasStarted,
+  openQueue,
+  type Queue,
+  STATES,
+  type State,
+  startedCommand,
+  type TaskRow,
+} from '../queue/index.ts';
 import { columnOf, columnsOfTable, findCompletedTasks, NAME_COLUMN } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import {
@@ -62,7 +70,7 @@ export interface Plan {
 
 interface PlanOptions {
   /** It is only asked. null: there is none yet. */
-  queue: Pick<Queue, 'lookUp' | 'tasks'> | null;
+  queue: Pick<Queue, 'lookUp' | 'tasks' | 'attempts'> | null;
   /** Tasks that have a row in a table of results, by their ids, and in which: see `findCompletedTasks`. */
   recorded?: ReadonlyMap<string, string>;
   /** Gets every task, in order. */
@@ -123,6 +131,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
   const phases = new Map<string, PhasePlan>();
   let otherCommands = 0;
   let keepsCommands = false;
+  const changed: string[] = [];
   for (const { name, size, factors, repeatedLines = 0 } of sweep.phases) {
     const phase = phases.get(name) ?? emptyPhase(name, factors);
     phases.set(name, phase);
@@ -155,6 +164,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       if (command !== NO_CHECKSUM && other !== NO_CHECKSUM && other !== command) {
         otherCommands++;
         keepsCommands ||= earlier !== undefined || task?.hasStarted === true;
+        if (task !== null) changed.push(id);
       }
       const { state, why } =
         earlier !== undefined
@@ -171,6 +181,11 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       note(phase, planned);
       onTask?.(planned);
     });
+  }
+  // Some may have been retried since they were started.
+  while (!keepsCommands && changed.length > 0) {
+    const attempts = await queue?.attempts({ taskId: changed.pop() as string });
+    keepsCommands = attempts?.some(startedCommand) ?? false;
   }
   for (const phase of phases.values()) phase.reasons.sort((a, b) => b.count - a.count);
   const tracked = known !== null && missing !== null && seen.size < MAX_TRACKED;

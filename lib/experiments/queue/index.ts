@@ -33,6 +33,7 @@ export {
   NO_COMMAND_TEXT,
   notStartedError,
   readJSON,
+  startedCommand,
 } from './records.ts';
 
 interface Opening {

@@ -286,7 +286,16 @@ export function notStartedError(program: string, why: string): string {
 export function hasStarted({ state, starts, error, source }: TaskRow): boolean {
   if (state === 'active') return true;
   if (state === 'completed') return source === 'worker';
-  return error === null ? starts > 0 : !(error.split('\n')[0] as string).includes(NOT_STARTED);
+  return error === null ? starts > 0 : !saysNotStarted(error);
+}
+
+function saysNotStarted(error: string): boolean {
+  return (error.split('\n')[0] as string).includes(NOT_STARTED);
+}
+
+/** Whether an attempt has started its command, also before the task was retried. */
+export function startedCommand({ error }: AttemptInfo): boolean {
+  return error === null || !saysNotStarted(error);
 }
 
 /** Whether two commands are there, and differ. */
