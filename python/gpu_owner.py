@@ -275,6 +275,11 @@ def _command(command: Optional[Command]) -> List[str]:
     The words that start gpu-owner: `command`, else GPU_OWNER_COMMAND, the one that this file was installed with (the PATH of a
     notebook's kernel lacks its environment's programs), `gpu-owner` in PATH, or one in a usual place.
     """
+    if os.name == "nt":
+        raise GPUOwnerError(
+            "GPUs can be claimed on Linux only. On Windows, run the program in WSL 2 (docs/machines.md); task() and result() work here",
+            code="ERR_UNSUPPORTED_PLATFORM",
+        )
     given = command if command is not None else os.environ.get("GPU_OWNER_COMMAND") or None
     if given is not None:
         words = [os.fspath(given)] if isinstance(given, os.PathLike) else given
@@ -1372,8 +1377,8 @@ class GPUStatus(int, _MappingOfValues):
             "memory_free": (self.memory_free or 0) // _MIB,
             "memory_used": (self.memory_used or 0) // _MIB,
             "memory_total": (self.memory_total or 0) // _MIB,
-            "power_draw": self.power_watts or 0.0,
-            "power_limit": self.power_limit_watts or 0.0,
+            "power_draw": float(self.power_watts or 0),
+            "power_limit": float(self.power_limit_watts or 0),
             "utilization": self.utilization_percent or 0,
             "temperature": self.temperature_celsius,
             "state": self.state,
@@ -1523,12 +1528,12 @@ def find_free_gpus(
     *,
     command: Optional[Command] = None,
     **criteria: Any,
-) -> List[GPUStatus]:
+) -> List[Dict[str, Any]]:
     """
-    The GPUs that a claim could have now, most free memory first. Another claim may take them first: only a claim reserves them.
+    The GPUs that a claim could have now, as dictionaries of `get_gpu_info`. Another claim may take them first: only a claim reserves them.
 
-    The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; unknown utilization counts as 0), and so
-    is each GPU as a mapping (gpu["gpu_id"]). Other criteria are those of `claim`; what they say counts instead.
+    The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; unknown utilization counts as 0).
+    Other criteria are those of `claim`; what they say counts instead.
     """
     thresholds = _thresholds(memory_free_threshold_gb, power_threshold_w, utilization_threshold_percent)
     highest = math.inf if "max_utilization" in criteria else thresholds.pop("max_utilization", math.inf)
@@ -1537,7 +1542,7 @@ def find_free_gpus(
     except TypeError as error:
         raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
     free = _machine(lambda: _free(_command(command), args))
-    return sorted((gpu for gpu in free if gpu["utilization"] <= highest), key=lambda gpu: -gpu["memory_free"])
+    return _by_gpu(gpu for gpu in free if gpu["utilization"] <= highest)
 
 
 def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
@@ -1596,7 +1601,18 @@ def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
     A dictionary per GPU: gpu_id (as in nvidia-smi), name; memory_free, memory_used and memory_total in MiB (1024² bytes);
     power_draw and power_limit in watts, utilization in percent. Unknown is 0. Options are those of `status`.
     """
-    return [dict(gpu) for gpu in _machine(lambda: status(**options))]
+    return _by_gpu(_machine(lambda: status(**options)))
+
+
+def _by_gpu(gpus: Iterable[GPUStatus]) -> List[Dict[str, Any]]:
+    """GPU Scheduler's dictionaries in its order. It knows whole GPUs only: memory of MIG instances is added up."""
+    found = {}  # type: Dict[int, Dict[str, Any]]
+    for gpu in sorted(gpus, key=lambda gpu: gpu.index):
+        one = found.setdefault(gpu.index, dict(gpu))
+        if one["uuid"] != gpu.uuid:
+            for key in ("memory_free", "memory_used", "memory_total"):
+                one[key] += gpu[key]
+    return list(found.values())
 
 
 def _columns(names: Sequence[str], options: Dict[str, Any]) -> List[Dict[str, Any]]:
@@ -2039,15 +2055,22 @@ class GPUOwner:
         self.devices_taken = []  # type: List[int]
         self.placeholders = []  # type: List[Any]
         kept = "keep" if placeholder_fn is None else "auto"
+        self.claim = None  # type: Optional[Claim]
         self.logger.info("acquiring lock")
+        if nb_gpus == 0:
+            self.logger.info("lock acquired")
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+            self.logger.info("Set CUDA_VISIBLE_DEVICES=")
+            self.logger.info("lock released")
+            return
         with _called(count="nb_gpus"):
-            self.claim = _dropped_owners_claim(nb_gpus) or claim(
+            self.claim = made = _dropped_owners_claim(nb_gpus) or claim(
                 nb_gpus, **{"wait": False, "placeholder": kept, "visible_devices": _form("index"), **options}
             )
-        self.claim._holding.kept, self.claim._owner = self.claim, weakref.ref(self)
+        made._holding.kept, made._owner = made, weakref.ref(self)
         self.logger.info("lock acquired")
         try:
-            gpus = list(self.claim)
+            gpus = list(made)
             self.devices_taken = [gpu.index for gpu in gpus]
             self.logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
             time.sleep(debug_sleep)
@@ -2070,7 +2093,8 @@ class GPUOwner:
                     let_go(placeholder)
         finally:
             placeholders.clear()
-            self.claim.release()
+            if self.claim is not None:
+                self.claim.release()
 
     release_gpus = release
 
@@ -2252,8 +2276,11 @@ def _object(members: Mapping[str, str]) -> str:
 @contextlib.contextmanager
 def _alone_in(directory: str) -> Iterator[None]:
     """Ranks that write at the same time come one after the other. No file of its own: nobody would remove it."""
-    import fcntl  # here, so that a program can be tried by hand where there is none
-
+    try:
+        import fcntl
+    except ImportError:  # on Windows
+        yield
+        return
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:

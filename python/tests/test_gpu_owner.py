@@ -655,7 +655,7 @@ class Environment(OnMachine):
             except gpu_owner.GPUUnavailableError as error:
                 print("not in the CUDA_VISIBLE_DEVICES that was inherited" in str(error))
             second.release()
-            print([gpu.index for gpu in gpu_owner.find_free_gpus()])
+            print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()])
             """,
             {"CUDA_VISIBLE_DEVICES": "2,3"},
         )
@@ -1109,8 +1109,8 @@ class Looking(OnMachine):
                 print(gpu.name, gpu.uuid.startswith("GPU-"), gpu.memory_total == gpu.memory_used + gpu.memory_free + gpu.raw["memory"]["reservedBytes"])
                 print([process.type for process in gpu.processes], gpu.temperature_celsius, gpu.power_limit_watts)
                 print(gpus[0].power_watts)  # a card without a sensor
-                print([gpu.index for gpu in gpu_owner.find_free_gpus()], [gpu.index for gpu in gpu_owner.find_free_gpus(memory_free_threshold_gb=20)])
-                print([gpu.index for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(power_threshold_w=1))
+                print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()], len(gpu_owner.find_free_gpus(memory_free_threshold_gb=20)))
+                print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(power_threshold_w=1))
                 try:
                     gpu_owner.find_free_gpus(bananas=1)
                 except TypeError as error:
@@ -1126,7 +1126,7 @@ class Looking(OnMachine):
                 f"{gpu['name']} True True",
                 f"['compute'] {gpu['temperatureCelsius']} {gpu['powerLimitWatts']}",
                 "None",
-                "[2, 0] [2]",
+                "[0, 2] 1",
                 "[] []",
                 "find_free_gpus() got an unexpected keyword argument 'bananas'",
             ],
@@ -1141,8 +1141,8 @@ class Looking(OnMachine):
             columns = [gpu_owner.get_gpu_memory_usage(), gpu_owner.get_gpu_names(), gpu_owner.get_gpu_power_usage(), gpu_owner.get_gpu_utilization()]
             print(gpu_owner.get_total_num_gpus(), [list(column[0]) for column in columns], [list(gpu) for gpu in free] == [list(gpu) for gpu in info])
             print([{**a, **b, **c, **d}.items() <= gpu.items() for a, b, c, d, gpu in zip(*columns, info)], [type(gpu) for gpu in info])
-            print([gpu["gpu_id"] for gpu in free], [gpu.index for gpu in free], free[0].get("bananas", 7), dict(free[1]) == info[free[1]], "name" in free[0])
-            print([isinstance(gpu, int) and gpu == gpu["gpu_id"] and gpu.memory_free // 1024**2 == gpu["memory_free"] for gpu in free])
+            import json
+            print([gpu["gpu_id"] for gpu in free], json.loads(json.dumps(free)) == info, {type(gpu["power_draw"]) for gpu in info})
             """
         )
         gpus = self.status()
@@ -1154,7 +1154,7 @@ class Looking(OnMachine):
             lines[:3],
             [
                 f"GPU {gpu['index']}: {gpu['name']} {mb(gpu['memory']['freeBytes'])}MB / {mb(gpu['memory']['totalBytes'])}MB "
-                f"{gpu['powerWatts'] or 0.0}W / {gpu['powerLimitWatts']}W {gpu['utilizationPercent']}%"
+                f"{float(gpu['powerWatts'] or 0)}W / {float(gpu['powerLimitWatts'])}W {gpu['utilizationPercent']}%"
                 for gpu in gpus
             ],
         )
@@ -1164,9 +1164,8 @@ class Looking(OnMachine):
             ["gpu_id", "power_draw", "power_limit"],
             ["gpu_id", "utilization"],
         ]
-        free = sorted(range(3), key=lambda index: -gpus[index]["memory"]["freeBytes"])
         dicts = "[<class 'dict'>, <class 'dict'>, <class 'dict'>]"
-        self.assertEqual(lines[3:], [f"3 {keys} True", f"[True, True, True] {dicts}", f"{free} {free} 7 True True", "[True, True, True]"])
+        self.assertEqual(lines[3:], [f"3 {keys} True", f"[True, True, True] {dicts}", "[0, 1, 2] True {<class 'float'>}"])
 
     def test_unknown_is_zero_for_the_scheduler_alone(self):
         """GPU 0 has no sensor of power."""
@@ -1181,7 +1180,7 @@ class Looking(OnMachine):
             print(ids(power_threshold_w=400), ids(memory_free_threshold_gb=20), ids(memory_free_threshold_gb=0), ids(min_free_memory="4GiB"))
             """
         )
-        self.assertEqual(lines[:2], ["[0.0, 21, 106.5] None", "[0, 0, 30] None"])
+        self.assertEqual(lines[:2], ["[0.0, 21.0, 106.5] None", "[0, 0, 30] None"])
         self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[1] [1] [0, 1] [1]"])
 
     def test_where_there_is_no_driver(self):

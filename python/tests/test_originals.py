@@ -171,7 +171,7 @@ class Scheduler(OnMachine):
             )
         )
         for index in range(4):
-            self.assertEqual(script.line(), f"GPU {index}: 81408MB free / 81920MB total, 60W, 0%")
+            self.assertEqual(script.line(), f"GPU {index}: 81408MB free / 81920MB total, 60.0W, 0%")
         self.assertEqual(script.line(), "[0, 1, 2, 3]")
         for _ in range(2):
             self.assertEqual(script.line(), "[1, 2] True cuda:1 True False")
@@ -666,6 +666,16 @@ class SafeGPU(OnMachine):
         # Its placeholders are what keeps a GPU, and ours here aren't real: it takes the same again.
         self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
 
+    def test_no_gpu(self):
+        lines = self.run_script(
+            """
+            owner = gpu_owner.GPUOwner(0)
+            print(owner.devices_taken, repr(os.environ["CUDA_VISIBLE_DEVICES"]))
+            owner.release_gpus()
+            """
+        )
+        self.assertEqual(lines, ["[] ''"])
+
     def test_releasing(self):
         script = self.start(
             STUB
@@ -732,6 +742,29 @@ class SafeGPU(OnMachine):
         self.assertEqual(
             self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"]
         )
+
+
+class Windows(OnMachine):
+    """As if it ran there: it has neither fcntl nor SIGKILL."""
+
+    def test_claims_say_where_they_work_and_results_are_written(self):
+        lines = self.run_script(
+            """
+            import signal
+            del signal.SIGKILL
+            sys.modules["fcntl"], os.name = None, "nt"
+            for call in (gpu_owner.claim, gpu_owner.GPUOwner, gpu_owner.lock_gpu, gpu_owner.status, lambda: gpu_owner.GPUScheduler().__enter__()):
+                try:
+                    call()
+                except gpu_owner.GPUOwnerError as error:
+                    print(error.code, "WSL 2" in str(error))
+            gpu_owner.result({"loss": 0.5})
+            with open(os.environ["GPU_OWNER_RESULT"]) as file:
+                print(file.read().strip())
+            """,
+            {"GPU_OWNER_RESULT": os.path.join(self.directory, "result.json")},
+        )
+        self.assertEqual(lines, ["ERR_UNSUPPORTED_PLATFORM True"] * 5 + ['{"loss": 0.5}'])
 
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
