@@ -913,6 +913,10 @@ class _Holding:
         self.ordinals = list(range(len(self.devices)))
         # Whether CUDA_VISIBLE_DEVICES stays as it is without the claim, and whether CUDA's numbers mean the same GPUs in children then.
         self.wide = self.numbered = False
+        self.origin = _Origin(None, None)
+        self.request = []  # type: List[str]
+        self.claim = None  # type: Optional[weakref.ref[Claim]]
+        # Whether the user knows that nothing refers to the claim.
         self.is_told = False
         # The claim, where the module itself keeps it: it is to last as long as the process.
         self.kept = None  # type: Optional[Claim]
@@ -926,6 +930,23 @@ class _Holding:
 
     def describe_gpus(self) -> str:
         return ", ".join(f"GPU {device.index}" for device in self.devices)
+
+
+class _Origin(NamedTuple):
+    """The name of a claim, or the notebook's cell that made it and in which execution. A later one of the same origin replaces it."""
+
+    name: Optional[str]
+    cell: Optional[Tuple[str, int]]
+
+    def is_replaced_by(self, later: "_Origin") -> bool:
+        if later.name is not None:
+            return self.name == later.name
+        if self.cell is None or later.cell is None:
+            return False
+        return self.cell[0] == later.cell[0] and self.cell[1] != later.cell[1]
+
+    def __str__(self) -> str:
+        return "this cell" if self.name is None else f"the name {self.name!r}"
 
 
 class _Place(NamedTuple):
@@ -949,6 +970,7 @@ def _warn_of_unused(holding: _Holding) -> None:
     """A claim that nothing refers to: the program could have meant to end it, or may think that it has ended."""
     if holding.holder.owner != os.getpid() or not holding.is_held() or _cuda_devices() is not None:
         return
+    holding.is_told = True
     warnings.warn_explicit(
         f"nothing refers to this claim any more, and it keeps {holding.describe_gpus()} until the process ends. Keep what claim() "
         "returns in a variable as long as the GPU is used, and release() it, or use a `with` block.",
@@ -979,6 +1001,7 @@ class Claim(_SequenceOfGPUs):
 
     def _hold(self, holding: _Holding) -> None:
         self._holding = holding
+        holding.claim = weakref.ref(self)
         if self._finalizer is not None:
             self._finalizer.detach()
         self._finalizer = weakref.finalize(self, _warn_of_unused, holding)
@@ -1095,6 +1118,7 @@ def claim(
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
     once: bool = False,
+    name: Optional[str] = None,
     _made: Optional[Claim] = None,
 ) -> Claim:
     """
@@ -1117,6 +1141,8 @@ def claim(
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
     once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
         return that claim. It lasts until release() or the end of the process, not until the end of a `with` block.
+    name: this claim replaces the one of this process with the same name, if that stands; the same request keeps its GPUs. In a
+        notebook, a cell that is run again replaces its earlier claims in the same way.
 
     While it waits, it reports on sys.stderr what it waits for. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
 
@@ -1131,6 +1157,7 @@ def claim(
     args += _criteria_among(locals())
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
+    request = [*args, f"--visible-devices={visible_devices}"]
     form = _form() if visible_devices is None else visible_devices
     if form is not None:
         args.append(f"--visible-devices={form}")
@@ -1144,6 +1171,11 @@ def claim(
         if earlier is not None:
             return earlier
         _refuse_in_children()
+        origin = _Origin(name, _notebook_cell() if name is None and _made is None else None)
+        kept = _replace_earlier(made, origin, request)
+        if kept is not None:
+            return kept
+        _tell_of_unreferenced()
         where = _criteria(lock_dir=lock_dir, simulate=simulate)
         env, own = _claimant_environment(made, count, words, where, allow_processes or force)
         if own:
@@ -1159,6 +1191,7 @@ def claim(
                 holding.numbered = holding.numbered and _all_wide()  # others may have limited what CUDA will see meanwhile
                 holding.wide = holding.numbered or made._wide and _shows_others(_cuda_devices())
                 _join(holding)
+            holding.origin, holding.request = origin, request
             made._hold(holding)
             if once:
                 holding.kept = made
@@ -1189,6 +1222,54 @@ def _can_be_wide(holding: _Holding, machine: Callable[[], List["GPUStatus"]]) ->
     return len(names) > max(device.index for device in holding.devices) and all(
         name == gpu.uuid or by_bus and name == str(gpu.index) for name, gpu in zip(names, gpus)
     )
+
+
+def _notebook_cell() -> Optional[Tuple[str, int]]:
+    """The cell of IPython or Jupyter that runs, as long as its text or its notebook doesn't change, and the number of its execution."""
+    try:
+        shell = sys.modules["IPython"].get_ipython()
+        count = int(shell.execution_count)
+        parent = shell.get_parent() if hasattr(shell, "get_parent") else {}
+        cell = parent.get("metadata", {}).get("cellId")
+        frame = sys._getframe()  # type: Any
+        while not cell and frame is not None:
+            if frame.f_globals is shell.user_global_ns and frame.f_code.co_name == "<module>":
+                cell = re.sub(r"-input-\d+-", "-input-", frame.f_code.co_filename)
+            frame = frame.f_back
+        return (str(cell), count) if cell else None
+    except (KeyError, AttributeError, TypeError):
+        return None  # no notebook, or one that is unlike those that are known
+
+
+def _replace_earlier(made: Claim, origin: _Origin, request: List[str]) -> Optional[Claim]:
+    """Ends the claims that this one replaces. If it asks for the same, the earlier one stays, and is returned."""
+    with _state:
+        earlier = [one for one in _living if one.origin.is_replaced_by(origin)]
+    same = [one for one in earlier if one.request == request and one.is_held()][:1]
+    for one in earlier:
+        if one not in same:
+            with _state:
+                _leave(one)
+            one.holder.end()
+            _show(f"gpu-owner: released {one.describe_gpus()}, which {origin} had claimed at {one.place}.\n")
+    for one in same:
+        kept = one.claim() if one.claim is not None else None
+        if kept is None:
+            made._hold(one)
+        _show(f"gpu-owner: {origin} has claimed {one.describe_gpus()} already, and keeps it.\n")
+        return kept or made
+    return None
+
+
+def _tell_of_unreferenced() -> None:
+    with _state:
+        forgotten = [one for one in _living if one.kept is None and one.claim is not None and one.claim() is None and not one.is_told]
+    for one in forgotten:
+        one.is_told = True
+        _show(
+            f"gpu-owner: this process still holds {one.describe_gpus()}, claimed at {one.place}. Nothing refers to that claim any more, "
+            "so it lasts until the process ends.\n"
+        )
 
 
 def _made_once(count: int) -> Optional[Claim]:

@@ -1196,6 +1196,46 @@ class Looking(OnMachine):
         self.assertEqual(err.count("/nonexistent"), 4)  # in the log of GPU Scheduler
 
 
+class Notebooks(OnMachine):
+    def test_a_cell_that_is_run_again_replaces_its_claim(self):
+        script = self.start(
+            """
+            import types
+            class Shell:
+                execution_count, user_global_ns = 0, {"gpu_owner": gpu_owner}
+                def run(self, source):
+                    self.execution_count += 1
+                    name = f"<ipython-input-{self.execution_count}-{len(source)}>"
+                    exec(compile(source, name, "exec"), self.user_global_ns)
+                    print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            shell = Shell()
+            sys.modules["IPython"] = types.SimpleNamespace(get_ipython=lambda: shell)
+            shell.run("gpus = gpu_owner.claim()")
+            first = shell.user_global_ns["gpus"]
+            shell.run("gpus = gpu_owner.claim()")
+            print(first is shell.user_global_ns["gpus"])
+            shell.run("a = gpu_owner.claim(devices=1, placeholder='none'); b = gpu_owner.claim(name='x')")
+            shell.run("c = gpu_owner.claim(2, devices=[2, 3], name='x')")
+            del first
+            shell.user_global_ns.clear()
+            """
+        )
+        code, out, err = script.end()
+        self.assertEqual((code, out.splitlines()), (0, ["[0]", "[0]", "True", "[0, 1, 2]", "[0, 1, 2, 3]"]), err)
+        self.assertIn("gpu-owner: this cell has claimed GPU 0 already, and keeps it.", err)
+        self.assertRegex(err, "gpu-owner: released GPU 2, which the name 'x' had claimed at <ipython-input-3-[0-9]+>:1")
+
+    def test_a_claim_that_waits_names_what_the_process_itself_holds(self):
+        program = os.path.join(self.directory, "train.py")
+        pathlib.Path(program).write_text("import gpu_owner\nfirst = gpu_owner.claim(4)\nsecond = gpu_owner.claim()\n")
+        script = self.start_words([sys.executable, program])
+        seen = []  # type: list[str]
+        while not seen or "itself" not in seen[-1]:
+            seen.append(script.process.stderr.readline())
+            self.assertNotEqual(seen[-1], "")
+        self.assertIn(f"this process itself holds GPU 0, GPU 1, GPU 2, GPU 3 (claimed at {program}:2): release()", seen[-1])
+
+
 class Reentering(OnMachine):
     def test_a_claim_that_has_ended_runs_no_body(self):
         script = self.start(
