@@ -93,6 +93,8 @@ export interface Native {
   driverCodeText(code: number): string;
   /** Whether snapshots have the energy counters from now on. */
   driverReadEnergy(on: boolean): void;
+  /** Whether they have each process's share of the multiprocessors from now on. */
+  driverReadProcessUse(on: boolean): void;
   /** In mJ; NaN: the driver doesn't tell. */
   driverEnergy(uuid: string): number;
   /** In microseconds per snapshot; blocks. */

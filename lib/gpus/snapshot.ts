@@ -126,7 +126,14 @@ function readProcesses(count: number): GPUProcess[] {
   if (count === 0) return [];
   const processes: GPUProcess[] = new Array(count);
   for (let i = 0; i < count; i++) {
-    processes[i] = { pid: next(), type: next() === 0 ? 'compute' : 'graphics', usedBytes: known(next()) };
+    const process: GPUProcess = {
+      pid: next(),
+      type: next() === 0 ? 'compute' : 'graphics',
+      usedBytes: known(next()),
+    };
+    const smPercent = known(next());
+    if (smPercent !== null) process.smPercent = smPercent;
+    processes[i] = process;
   }
   return processes;
 }

@@ -6,6 +6,8 @@ export interface GPUProcess {
   type: 'compute' | 'graphics';
   /** null: the driver doesn't tell (WSL, missing permission). */
   usedBytes: number | null;
+  /** Its share of the GPU's multiprocessors. Missing: the driver doesn't tell, or isn't asked: only `top` asks. */
+  smPercent?: number;
 }
 
 /** A part of a GPU that has MIG (Multi-Instance GPU) on, as its GPU lists it. It is a {@link GPU} of its own as well. */

@@ -25,7 +25,7 @@ using nvml::Sample;
 //   version of the descriptions, number of GPUs, then per GPU
 //   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, energy (mJ), compute
 //   mode, display active, MIG mode, processes known, number of processes, number of MIG instances,
-//   per process: pid, type (0 compute, 1 graphics), used memory
+//   per process: pid, type (0 compute, 1 graphics), used memory, share of the multiprocessors (percent)
 //   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode,
 //   processes known, number of processes, and these as above
 // NaN stands for what the driver can't give.
@@ -102,12 +102,26 @@ class Writer {
   double* out_;
 };
 
+// Of the newest sample.
+double use_of(const Sample& sample, uint32_t pid) {
+  if (!sample.process_use_known) return NAN;
+  uint64_t newest = 0;
+  double use = 0;
+  for (const nvml::ProcessUtilization& each : sample.process_use) {
+    if (each.pid != pid || each.microseconds < newest) continue;
+    newest = each.microseconds;
+    use = each.sm;
+  }
+  return use;
+}
+
 template <typename Sink>
-void encode_processes(Sink& out, const std::vector<nvml::Process>& list, double type) {
+void encode_processes(Sink& out, const Sample* sample, const std::vector<nvml::Process>& list, double type) {
   for (const nvml::Process& process : list) {
     out.put(process.pid);
     out.put(type);
     out.put(process.used_memory == nvml::kUnknownMemory ? NAN : static_cast<double>(process.used_memory));
+    out.put(sample == nullptr ? NAN : use_of(*sample, process.pid));
   }
 }
 
@@ -128,8 +142,8 @@ void encode_instance(Sink& out, const nvml::MigInstance& instance) {
   out.put(instance.compute_mode);
   out.put(instance.processes_known ? 1 : 0);
   out.put(static_cast<double>(instance.compute.size() + instance.graphics.size()));
-  encode_processes(out, instance.compute, 0);
-  encode_processes(out, instance.graphics, 1);
+  encode_processes(out, nullptr, instance.compute, 0);
+  encode_processes(out, nullptr, instance.graphics, 1);
 }
 
 template <typename Sink>
@@ -147,8 +161,8 @@ void encode_gpu(Sink& out, const Sample& sample) {
   out.put(sample.processes_known ? 1 : 0);
   out.put(static_cast<double>(sample.compute.size() + sample.graphics.size()));
   out.put(static_cast<double>(sample.instances.size()));
-  encode_processes(out, sample.compute, 0);
-  encode_processes(out, sample.graphics, 1);
+  encode_processes(out, &sample, sample.compute, 0);
+  encode_processes(out, nullptr, sample.graphics, 1);
   for (const nvml::MigInstance& instance : sample.instances) encode_instance(out, instance);
 }
 
@@ -399,6 +413,9 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
 // driverReadEnergy(on): whether snapshots have the energy counters from now on
 void read_energy(const Napi::CallbackInfo& info) { nvml::read_energy(info[0].As<Napi::Boolean>().Value()); }
 
+// driverReadProcessUse(on): whether they have each process's share of the multiprocessors from now on
+void read_process_use(const Napi::CallbackInfo& info) { nvml::read_process_use(info[0].As<Napi::Boolean>().Value()); }
+
 // driverEnergy(uuid) -> millijoules that the GPU has used since the driver was loaded, or NaN
 Napi::Value energy(const Napi::CallbackInfo& info) {
   const nvml::Library& library = Driver::instance().library();
@@ -453,6 +470,7 @@ void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
   exports.Set("driverDescribe", Napi::Function::New<describe>(env));
   exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
+  exports.Set("driverReadProcessUse", Napi::Function::New<read_process_use>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));
   exports.Set("driverSnapshotTimes", Napi::Function::New<snapshot_times>(env));
   exports.Set("driverUseBeside", Napi::Function::New<use_beside>(env));

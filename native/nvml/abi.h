@@ -71,12 +71,20 @@ constexpr size_t kProcessSizeV1 = 16;
 constexpr size_t kProcessSizeV2 = 24;
 constexpr size_t kProcessSizeEarlyR535 = 32;
 
+// How much of a GPU's multiprocessors a process used in a fraction of a second, in percent.
+struct ProcessUtilization {
+  uint32_t pid;
+  uint64_t microseconds;  // when, since 1970
+  uint32_t sm, memory, encoder, decoder;
+};
+
 constexpr size_t kStringSize = 96;  // for UUIDs and names
 
 static_assert(sizeof(MemoryV1) == 24 && sizeof(MemoryV2) == 40 && kMemoryV2Version == 0x02000028);
 static_assert(offsetof(MemoryV2, used) == 32);
 static_assert(sizeof(TemperatureV1) == 12 && kTemperatureV1Version == 0x0100000c);
 static_assert(sizeof(PciInfo) == 68 && offsetof(PciInfo, bus_id) == 36);
+static_assert(sizeof(ProcessUtilization) == 32 && offsetof(ProcessUtilization, sm) == 16);
 static_assert(sizeof(Process) == kProcessSizeV2 && offsetof(Process, used_memory) == 8);
 static_assert(offsetof(Process, gpu_instance) == 16 && offsetof(Process, compute_instance) == 20);
 

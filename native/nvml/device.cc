@@ -1,6 +1,7 @@
 #include "nvml/device.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iterator>
 #include <utility>
@@ -11,6 +12,9 @@ namespace {
 constexpr uint32_t kMaxInstances = 64;
 
 std::atomic<bool> with_energy{false};
+std::atomic<bool> with_process_use{false};
+// The driver samples several times a second, and keeps some seconds.
+constexpr std::chrono::microseconds kProcessUseSpan{2000000};
 
 // Codes that say something of the GPU as a whole, not of the one value that was asked for.
 // An unknown error (999) isn't, where it is about a sensor: some laptops' power can't be read, and they compute well.
@@ -65,6 +69,7 @@ void add_mps_clients(const Library& library, Device device, std::vector<Process>
 }  // namespace
 
 void read_energy(bool on) { with_energy.store(on); }
+void read_process_use(bool on) { with_process_use.store(on); }
 
 void MigInstance::forget_values() {
   memory = {};
@@ -120,6 +125,12 @@ void Gpu::read(const Library& library, Sample& sample) {
   const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);
   const bool no_graphics = graphics == ERROR_NOT_SUPPORTED || graphics == ERROR_FUNCTION_NOT_FOUND;
   if (!note(graphics) && !no_graphics) sample.processes_known = false;
+  if (with_process_use.load(std::memory_order_relaxed) && !sample.compute.empty()) {
+    const auto since = std::chrono::system_clock::now().time_since_epoch() - kProcessUseSpan;
+    const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
+    const Code use = answered(library.process_utilization(handle_, static_cast<uint64_t>(microseconds), sample.process_use));
+    sample.process_use_known = use == SUCCESS || use == ERROR_NOT_FOUND;
+  }
   if (sample.health != SUCCESS) {
     sample.instances = instances_;  // a GPU that has failed has lost none
   } else if (sample.mig_mode == 1) {

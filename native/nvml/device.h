@@ -37,6 +37,8 @@ struct Sample {
   double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
   bool processes_known = false;
   std::vector<Process> compute, graphics;
+  bool process_use_known = false;  // see read_process_use()
+  std::vector<ProcessUtilization> process_use;
   std::vector<MigInstance> instances;
 
   // The driver doesn't answer: what was known is no longer, except which instances there were.
@@ -45,6 +47,8 @@ struct Sample {
 
 // Whether samples have the energy counter from now on: it is one call more per GPU, and claims don't need it.
 void read_energy(bool on);
+// Whether they have each process's share of the multiprocessors from now on, for those who show it.
+void read_process_use(bool on);
 
 class Gpu {
  public:

@@ -52,6 +52,7 @@ bool Library::load(const std::string& path) {
   resolve(power_limit_, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit");
   resolve(energy_, "nvmlDeviceGetTotalEnergyConsumption");
   resolve(utilization_, "nvmlDeviceGetUtilizationRates");
+  resolve(process_utilization_, "nvmlDeviceGetProcessUtilization");
   resolve(temperature_v_, "nvmlDeviceGetTemperatureV");
   resolve(temperature_, "nvmlDeviceGetTemperature");
   resolve(compute_mode_, "nvmlDeviceGetComputeMode");
@@ -206,6 +207,18 @@ Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& l
       list.push_back(process);
     }
   }
+  return code;
+}
+
+Code Library::process_utilization(Device device, uint64_t since, std::vector<ProcessUtilization>& list) const {
+  Code code = ERROR_INSUFFICIENT_SIZE;
+  uint32_t count = kFirstProcessBuffer;
+  // Others may start meanwhile: then the next look has them.
+  for (int attempt = 0; attempt < 2 && code == ERROR_INSUFFICIENT_SIZE && count < kMaxProcesses; attempt++) {
+    list.resize(count);
+    code = call(process_utilization_, device, list.data(), &count, static_cast<unsigned long long>(since));
+  }
+  list.resize(code == SUCCESS && count < list.size() ? count : code == SUCCESS ? list.size() : 0);
   return code;
 }
 

@@ -55,6 +55,8 @@ class Library {
   // mps: clients of an MPS server (Multi-Process Service); since Volta they are among the compute processes, too.
   enum class ProcessKind { compute, graphics, mps };
   Code processes(Device device, ProcessKind kind, std::vector<Process>& list) const;
+  // Samples since then, in microseconds since 1970. NOT_FOUND: no process has computed since.
+  Code process_utilization(Device device, uint64_t since, std::vector<ProcessUtilization>& list) const;
   Code driver_version(std::string& text) const;
 
  private:
@@ -82,6 +84,7 @@ class Library {
   Call<Device, uint32_t*> persistence_ = nullptr;
   Call<Device, uint64_t*> energy_ = nullptr;
   Call<Device, Utilization*> utilization_ = nullptr;
+  Call<Device, ProcessUtilization*, uint32_t*, unsigned long long> process_utilization_ = nullptr;
   Call<Device, TemperatureV1*> temperature_v_ = nullptr;
   Call<Device, uint32_t, uint32_t*> temperature_ = nullptr;
   Call<Device, uint32_t*, uint32_t*> mig_mode_ = nullptr;
