@@ -25,7 +25,7 @@ async function top(parsed: Parsed): Promise<void> {
     MAX_TIMER_MS,
   );
   if (isForHosts(values)) return topOfHosts(parsed, interval, options);
-  const view = new MachineView(request);
+  const view = new MachineView(request, true);
   if (values.json) return printJSON(view, values.interval === undefined ? null : interval);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook), options);
@@ -97,7 +97,7 @@ export const COMMAND: Command = {
         },
         filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
         json: {
-          help: 'print an array with an object { time, gpus, queue, waiting, intruders, problem } instead; with --interval, a line every DURATION',
+          help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, problem } instead; with --interval, a line every DURATION',
         },
         ...HOSTS,
         ...LOCKS,

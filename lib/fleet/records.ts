@@ -238,6 +238,22 @@ const SNAPSHOT = record({
   intruders: listOf(
     record({ uuid: text, pid: id, name: or(text), user: or(text), uid: or(id), usedBytes: or(number) }),
   ),
+  processes: optional(
+    listOf(
+      record({
+        uuid: text,
+        pid: id,
+        name: or(text),
+        user: or(text),
+        uid: or(id),
+        usedBytes: or(number),
+        type: word,
+        command: or(text),
+        smPercent: or(number),
+        isIntruder: (value) => value === true,
+      }),
+    ),
+  ),
   problem: or(text),
 });
 

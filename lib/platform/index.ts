@@ -54,6 +54,7 @@ export {
   MAX_USER_NAME_LENGTH,
   type ProcessDescription,
   pidNamespace,
+  processCommand,
   processIds,
   readProcessStat,
   userName,

@@ -12,6 +12,7 @@ export interface ProcessDescription {
   alive: 'alive' | 'dying' | 'gone';
 }
 
+const MAX_COMMAND_LENGTH = 400;
 const PF_EXITING = 0x4;
 const SIGKILL_BIT = 1 << 8;
 const GONE: ProcessDescription = { name: null, user: null, uid: null, alive: 'gone' };
@@ -96,6 +97,12 @@ export function processIds(): number[] {
 /** The last part of its first word, as it was started. */
 function programName(directory: string): string | undefined {
   return readSmallFile(`${directory}/cmdline`)?.split('\0', 1)[0]?.split('/').at(-1);
+}
+
+/** The words of its command line; null: not visible, or it has none, as the kernel's own. */
+export function processCommand(pid: number, proc = '/proc'): string | null {
+  const words = readSmallFile(`${proc}/${pid}/cmdline`)?.split('\0') ?? [];
+  return sanitize(words.join(' '), MAX_COMMAND_LENGTH) || null;
 }
 
 function isDying(stat: ProcessStat, status: string): boolean {

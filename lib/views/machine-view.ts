@@ -11,7 +11,15 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { describeListedProcess, isDivided, isMPSServer } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
-import { isoTime, now, type ProcessDescription, pause, readProcessStat } from '../platform/index.ts';
+import { native } from '../native.ts';
+import {
+  isoTime,
+  now,
+  type ProcessDescription,
+  pause,
+  processCommand,
+  readProcessStat,
+} from '../platform/index.ts';
 
 /** A GPU as `status --json` has it. */
 export type ShownGPU = ReturnType<typeof gpuJSON>;
@@ -29,6 +37,17 @@ export interface Intruder {
   usedBytes: number | null;
 }
 
+/** A process that the driver lists. */
+export interface ShownProcess extends Intruder {
+  type: 'compute' | 'graphics';
+  /** null: not visible. */
+  command: string | null;
+  /** Of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
+  smPercent: number | null;
+  /** Whether it is one of the {@link MachineSnapshot.intruders}. */
+  isIntruder: boolean;
+}
+
 /** A machine at one moment. */
 export interface MachineSnapshot {
   /** ISO 8601: when the driver was looked at. */
@@ -39,6 +58,8 @@ export interface MachineSnapshot {
   /** How many requests wait. */
   waiting: number;
   intruders: Intruder[];
+  /** Those that compute before those that only draw; missing: an older gpu-owner on another machine. */
+  processes?: ShownProcess[];
 }
 
 /** A GPU at one look. Shares from 0 to 1; null: unknown. */
@@ -82,7 +103,7 @@ const JOBS_INTERVAL_MS = 2_000;
 const MAX_JOBS_SHARE = 0.005;
 const MAX_JOBS_INTERVAL_MS = 10_000;
 /** As the driver lists them; a machine has some dozens. */
-const MAX_INTRUDERS = 500;
+const MAX_PROCESSES = 500;
 
 /** The last minute of each GPU. */
 export class History {
@@ -127,8 +148,10 @@ export class MachineView implements LiveView, MachineState {
   #jobs: Job[] = [];
   #nextJobs = 0;
 
-  constructor(request: DiscoveryRequest) {
+  /** @param hasProcessUse whether the driver is asked how much each process computes: one call more per GPU */
+  constructor(request: DiscoveryRequest, hasProcessUse = false) {
     this.#request = request;
+    if (hasProcessUse) native().driverReadProcessUse(true);
   }
 
   /** Looks once per interval. @param onLook called after each look @returns when it is stopped */
@@ -202,7 +225,10 @@ function ownJobs(lockDirectory: string | undefined): Job[] {
 }
 
 /** Processes by their numbers, each with what tells it from others that have had its number. */
-type KnownProcesses = Map<number, { startTicks: string; description: ProcessDescription }>;
+type KnownProcesses = Map<
+  number,
+  { startTicks: string; description: ProcessDescription; command: string | null }
+>;
 
 /** Makes snapshots, and remembers the processes that it has seen. */
 export class Observer {
@@ -213,38 +239,48 @@ export class Observer {
     const time = isoTime();
     const observation = await observe(request, MAX_QUEUE_ENTRIES);
     const { queue, waiting } = observation;
+    const processes = this.#processesOn(observation);
     return {
       time,
       gpus: observation.gpus.map(gpuJSON),
       queue,
       waiting,
-      intruders: this.#intruders(observation),
+      intruders: processes
+        .filter(({ isIntruder }) => isIntruder)
+        .map(({ uuid, pid, name, user, uid, usedBytes }) => ({ uuid, pid, name, user, uid, usedBytes })),
+      processes,
     };
   }
 
-  #intruders({ gpus }: Observation): Intruder[] {
+  #processesOn({ gpus }: Observation): ShownProcess[] {
     const seen: KnownProcesses = new Map();
-    const found: Intruder[] = [];
+    const found: ShownProcess[] = [];
     for (const gpu of gpus) {
-      if (isDivided(gpu) || found.length >= MAX_INTRUDERS) continue;
-      for (const { pid, type, usedBytes } of gpu.processes ?? []) {
-        if (type !== 'compute') continue;
-        const who = this.#describe(pid, seen);
-        if (isIntruder(gpu, who))
-          found.push({ uuid: gpu.uuid, pid, name: who.name, user: who.user, uid: who.uid, usedBytes });
+      if (isDivided(gpu)) continue;
+      for (const { pid, type, usedBytes, smPercent = null } of gpu.processes ?? []) {
+        if (found.length >= MAX_PROCESSES) break;
+        const { description, command } = this.#describe(pid, seen);
+        const { name, user, uid } = description;
+        // One that computes and draws is listed twice.
+        if (type === 'graphics' && found.some((each) => each.uuid === gpu.uuid && each.pid === pid)) continue;
+        const isOther = type === 'compute' && isIntruder(gpu, description);
+        const where = { uuid: gpu.uuid, pid, name, user, uid, usedBytes };
+        found.push({ ...where, type, command, smPercent, isIntruder: isOther });
       }
     }
     this.#processes = seen;
-    return found.slice(0, MAX_INTRUDERS);
+    return found;
   }
 
-  #describe(pid: number, seen: KnownProcesses): ProcessDescription {
+  #describe(pid: number, seen: KnownProcesses): { description: ProcessDescription; command: string | null } {
     const startTicks = readProcessStat(pid)?.startTicks ?? '';
     const known = seen.get(pid) ?? this.#processes.get(pid);
     const isSame = known !== undefined && startTicks !== '' && known.startTicks === startTicks;
-    const entry = isSame ? known : { startTicks, description: describeListedProcess(pid) };
+    const description = isSame ? known.description : describeListedProcess(pid);
+    const command = isSame ? known.command : description.name === null ? null : processCommand(pid);
+    const entry = { startTicks, description, command };
     seen.set(pid, entry);
-    return entry.description;
+    return entry;
   }
 }
 

@@ -1,5 +1,5 @@
 // `top` as its users meet it: in real pseudo-terminals, on simulated machines.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
@@ -11,6 +11,7 @@ const CTRL_C = '\u0003';
 const CTRL_Z = '\u001a';
 const ESCAPE = '\u001b';
 const DOWN = '\u001b[B';
+const END = '\u001b[F';
 const ENTER = '\r';
 
 let machine: Machine;
@@ -82,8 +83,8 @@ describe('the picture', () => {
     await terminal.shows(/^ 3 .*39%.* busy: python \(pid \d+/m);
     await terminal.shows(/WAITING\n +1\. \S+ +4 GPUs +2 large +\d\d:\d\d .*sleep 1000/);
     await terminal.shows(/ - {2}\S+ {2}job 3 report: after job 1/);
-    await terminal.shows(/WITHOUT A CLAIM\n GPU 3: python \(pid \d+, \S+\) uses 31\.4 GiB/);
-    await terminal.shows(/USERS\n \S+ +2 GPUs, .*, 1 waiting, 1 unclaimed/);
+    await terminal.shows(/%SM PROCESS\n 3 +\d+ \S+ +31\.4 GiB +0 without a claim: \S/);
+    await terminal.shows(/USERS\n \S+ +2 GPUs, .*, 1 waiting, 1 without a claim/);
     expect(terminal.lines[0]).toMatch(
       /4 GPUs: 1 free, 2 leased, 1 busy {2}1 waiting {2}1 without a claim +\d\d:\d\d:\d\d$/,
     );
@@ -151,7 +152,8 @@ describe('keys', () => {
     await occupy('2', '--memory', '40GiB');
     const terminal = openTop();
     await terminal.shows(/^ 2 .*busy/m);
-    const order = () => terminal.lines.flatMap((line) => /^[ >](\d) /.exec(line)?.[1] ?? []);
+    const gpuLines = () => terminal.lines.slice(0, terminal.lines.indexOf(''));
+    const order = () => gpuLines().flatMap((line) => /^[ >](\d) /.exec(line)?.[1] ?? []);
     await until(() => order().join('') === '0123');
     terminal.type('ss');
     await until(() => order().join('') === '2013', 'the GPU with most memory to be first');
@@ -188,7 +190,7 @@ describe('keys', () => {
     terminal.type('c');
     await terminal.shows(/^Cancel job 1\? y\/N {2}\(running: train, sh -c/m);
     terminal.type(ENTER);
-    await terminal.shows(/^nothing is cancelled/m);
+    await terminal.shows(/^nothing is done/m);
     expect((await jobs.find(1)).state).toBe('running');
     terminal.type('cy');
     await terminal.shows(/^job 1 is cancelled/m);
@@ -199,6 +201,46 @@ describe('keys', () => {
     terminal.type('q');
     expect(await terminal.ended).toBe(0);
   });
+
+  test('end a process of this user, after a question', async () => {
+    const victim = await occupy('1', '--memory', '40GiB', '--utilization', '70');
+    const terminal = openTop();
+    await terminal.shows(/^ 1 +\d+ \S+ +40\.4 GiB +70 without a claim/m);
+    expect(terminal.lines[23]).not.toContain('k end process');
+    terminal.type('k');
+    await terminal.shows(/^select a process first/m);
+    terminal.type(END);
+    await terminal.shows(/^>1 +\d+ /m);
+    await terminal.shows(/k end process$/m);
+    terminal.type('k');
+    await terminal.shows(/^Send SIGTERM to pid \d+\? y\/N/m);
+    terminal.type('n');
+    await terminal.shows(/^nothing is done/m);
+    expect(victim.exitCode).toBe(null);
+    terminal.type('ky');
+    await terminal.shows(/^ 1 .* free$/m);
+    await until(() => victim.exitCode !== null || victim.signalCode !== null);
+    terminal.type('q');
+    expect(await terminal.ended).toBe(0);
+  });
+
+  test.skipIf(process.geteuid?.() !== 0)(
+    "end no process of another user's (as root, which could)",
+    async () => {
+      chmodSync(machine.directory, 0o777);
+      const words = ['simulate', 'occupy', '1', '--name', 'python', '--memory', '1GiB'];
+      const stranger = machine.start(['setpriv', '--reuid=65534', '--clear-groups', launcher, ...words]);
+      await output(stranger, /ready/);
+      const terminal = openTop();
+      await terminal.shows(/^ 1 +\d+ nobody .* without a claim/m);
+      terminal.type(`${END}k`);
+      await terminal.shows(/^pid \d+ is a process of nobody's/m);
+      terminal.type('y');
+      terminal.type('q');
+      expect(await terminal.ended).toBe(0);
+      expect(stranger.exitCode).toBe(null);
+    },
+  );
 
   test('cancel nothing that is not a background job of this user', async () => {
     const child = machine.startCommand(['hold', '--placeholder', 'none']);

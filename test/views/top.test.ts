@@ -199,7 +199,7 @@ describe('a picture', () => {
     }
     expect(history.of('GPU-0')).toHaveLength(60);
     const { lines } = draw([machine({ gpus: [gpu(0)] }, { history })], {}, { columns: 79, unicode: false });
-    expect(lines[2]).toMatch(/ _{5,6}-?#{5,6} /);
+    expect(lines[2]).toMatch(/ _{4}-?#{4} /);
   });
 
   test('says what is wrong, and how old it is', () => {
@@ -208,6 +208,55 @@ describe('a picture', () => {
       /^! the driver has not answered for 9 s\. Showing the snapshot of \d\d:\d\d:\d\d\.$/,
     );
     expect(lines[3]).toMatch(/ free/);
+  });
+
+  test('keeps the holder whole before the note, at any width', () => {
+    const until = new Date(NOW + 20 * 3_600_000);
+    const note = 'a note that needs more room than a narrow terminal has';
+    const state = machine({
+      gpus: [
+        gpu(0, { state: 'leased', lease: lease({ user: 'caroline', note, until: until.toISOString() }) }),
+      ],
+    });
+    for (let columns = 30; columns <= 200; columns++) {
+      const { lines } = draw([state], {}, { columns });
+      expect(lines[2]).toContain(' caroline ');
+      // Tomorrow's is a time, too.
+      if (columns >= 56) expect(lines[2]).toContain(` ${until.toTimeString().slice(0, 5)} `);
+      if (columns >= 76) expect(lines[2]).toMatch(/ (a note .*|a n.*…)$/);
+    }
+  });
+
+  test('says that nothing matches a filter', () => {
+    const { lines } = draw([machine({ gpus: [gpu(0)] })], { filter: 'bob' });
+    expect(lines[2]).toBe(" Nothing matches 'bob'. Esc shows all again.");
+  });
+
+  test('lists processes with their users, shares and commands, those without a claim first', () => {
+    const process = (pid: number, more: object) => {
+      const base = { uuid: 'GPU-0', pid, name: 'python', user: 'alice', uid: 1000, usedBytes: 2 ** 30 };
+      return {
+        ...base,
+        type: 'compute',
+        command: 'python train.py',
+        smPercent: 40,
+        isIntruder: false,
+        ...more,
+      };
+    };
+    const processes = [
+      process(7, {}),
+      process(8, { uuid: 'GPU-1', user: 'bob', uid: 1001, isIntruder: true, smPercent: null, command: null }),
+    ];
+    const { lines, rows } = draw([machine({ gpus: [gpu(0), gpu(1)], processes })]);
+    expect(lines.join('\n')).toMatch(
+      /GPU +PID USER +MEMORY +%SM PROCESS *\n 1 +8 bob +1 GiB +\? without a claim: python *\n 0 +7 alice +1 GiB +40 python train\.py/,
+    );
+    expect(rows.flatMap((row) => row.process?.pid ?? [])).toEqual([8, 7]);
+    // An older gpu-owner on another machine tells of those only.
+    const intruders = [{ uuid: 'GPU-1', pid: 8, name: 'python', user: 'bob', uid: 1001, usedBytes: null }];
+    const old = draw([machine({ gpus: [gpu(0), gpu(1)], intruders })]).lines.join('\n');
+    expect(old).toMatch(/ 1 +8 bob +\? +\? without a claim: python/);
   });
 
   test('adds up what users have', () => {

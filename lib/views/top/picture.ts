@@ -10,7 +10,7 @@ import {
   listWords,
   sanitize,
 } from '../../platform/index.ts';
-import type { GPUSample, Intruder, MachineState, ShownGPU, SortKey } from '../machine-view.ts';
+import type { GPUSample, MachineState, ShownGPU, ShownProcess, SortKey } from '../machine-view.ts';
 import { type UserTotal, userTotals } from '../user-totals.ts';
 
 /** The place to draw on. */
@@ -45,6 +45,8 @@ export interface SelectableRow {
   user: string | null;
   uid: number | null;
   pid: number | null;
+  /** A process that the driver lists there; null: it is another row. */
+  process: ShownProcess | null;
 }
 
 interface ShownRow extends SelectableRow {
@@ -57,6 +59,8 @@ interface Section {
   head: string;
   rows: (ShownRow | string)[];
 }
+
+const isSelectable = (row: ShownRow | string): row is ShownRow => typeof row !== 'string';
 
 interface Picture {
   lines: string[];
@@ -93,9 +97,11 @@ export function drawMachines(
   const table = gpuSection(shown, machines.length > 1, choice, wanted, pen, now);
   const others = [
     waitSection(shown, machines.length > 1, wanted, pen, now),
-    intruderSection(shown, machines.length > 1, wanted, pen),
+    processSection(shown, machines.length > 1, wanted, pen),
     userSection(shown, wanted, pen, now),
   ].filter(({ rows }) => rows.length > 0);
+  if (choice.filter !== '' && ![table, ...others].some(({ rows }) => rows.some(isSelectable)))
+    table.rows.push(pen.fit(` Nothing matches '${choice.filter}'. Esc shows all again.`));
   const room = style.rows === null ? null : Math.max(0, style.rows - title.length - footer.length);
   const body = arrange(table, others, room, choice.selected, pen);
   const filling = room === null ? 0 : Math.max(0, room - body.length);
@@ -105,9 +111,7 @@ export function drawMachines(
     ...Array<string>(filling).fill(''),
     ...footer.map((line) => pen.fit(line)),
   ];
-  const rows = [table, ...others].flatMap((section) =>
-    section.rows.flatMap((row) => (typeof row === 'string' ? [] : [row])),
-  );
+  const rows = [table, ...others].flatMap((section) => section.rows.filter(isSelectable));
   return { lines: style.rows === null ? lines : lines.slice(0, style.rows), rows };
 }
 
@@ -280,176 +284,151 @@ function countGPUs(gpus: readonly ShownGPU[]): string {
   return some.length === 0 ? what : `${what}: ${some.join(', ')}`;
 }
 
-/** A column of the table of GPUs. */
+/**
+ * The columns of the table of GPUs with their widths, for terminals of so many columns. The last one has what is left, as has the state
+ * of a GPU without a holder, from HOLDER on.
+ */
+const LAYOUTS: readonly [minColumns: number, widths: Readonly<Record<string, number>>][] = [
+  [
+    160,
+    {
+      GPU: 3,
+      NAME: 15,
+      MEMORY: 18,
+      UTIL: 10,
+      MINUTE: 12,
+      POWER: 5,
+      TEMP: 4,
+      HOLDER: 10,
+      JOB: 14,
+      SINCE: 5,
+      UNTIL: 5,
+      IDLE: 5,
+      NOTE: 16,
+      COMMAND: 0,
+    },
+  ],
+  [
+    112,
+    {
+      GPU: 3,
+      MEMORY: 18,
+      UTIL: 10,
+      MINUTE: 15,
+      HOLDER: 12,
+      JOB: 14,
+      SINCE: 5,
+      UNTIL: 5,
+      IDLE: 5,
+      NOTE: 0,
+    },
+  ],
+  [
+    76,
+    {
+      GPU: 3,
+      MEMORY: 8,
+      UTIL: 8,
+      MINUTE: 8,
+      HOLDER: 8,
+      JOB: 10,
+      SINCE: 5,
+      UNTIL: 5,
+      IDLE: 4,
+      NOTE: 0,
+    },
+  ],
+  [56, { GPU: 3, MEMORY: 4, UTIL: 4, HOLDER: 10, JOB: 10, UNTIL: 5, IDLE: 5, NOTE: 0 }],
+  [0, { GPU: 3, MEMORY: 4, UTIL: 4, HOLDER: 0 }],
+];
+/** Columns that aren't shown where they would be empty. */
+const OPTIONAL = ['POWER', 'TEMP', 'UNTIL', 'IDLE'];
+const RIGHT = ['POWER', 'TEMP', 'IDLE'];
+/** Wide enough for an amount beside the bar. */
+const MIN_AMOUNT_WIDTH = 16;
+
 interface Column {
   title: string;
   width: number;
-  /** It grows up to this width where there is room; missing: not at all. */
-  max?: number;
-  /** It grows up to this width before others grow. */
-  wish?: number;
-  /** Where there is too little room, those with the highest number go first; above 9 they are only there where there is room to spare. */
-  rank: number;
-  isRight?: boolean;
-  draw: (gpu: ShownGPU, width: number, machine: MachineState) => { text: string; inks?: Ink[] };
 }
 
-function gpuColumns(pen: Pen, now: number, gpus: readonly ShownGPU[]): Column[] {
-  const holder = ({ lease }: ShownGPU) => lease?.nested ?? lease;
-  const labels = Math.max(3, ...gpus.map((gpu) => label(gpu).length + (gpu.instance === null ? 0 : 1)));
-  const hasLimits = gpus.some(({ lease }) => (lease?.until ?? null) !== null);
-  let chosen: Column[] = [];
-  const isCommandShown = () => chosen.some(({ title }) => title === 'COMMAND');
-  const columns: Column[] = [
-    {
-      title: 'GPU',
-      width: Math.min(labels, 8),
-      rank: 0,
-      draw: (gpu) => ({ text: gpu.instance === null ? label(gpu) : ` ${label(gpu)}` }),
-    },
-    { title: 'NAME', width: 15, max: 24, rank: 12, draw: (gpu) => ({ text: shortName(gpu) }) },
-    {
-      title: 'MEMORY',
-      width: 9,
-      wish: 16,
-      max: 24,
-      rank: 4,
-      draw: ({ memory: { usedBytes, totalBytes } }, width) => {
-        const share = shareOf(usedBytes, totalBytes);
-        const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
-        const text = width >= 16 ? amount : percent(share);
-        return { text: pen.bar(share, width - text.length) + text };
-      },
-    },
-    {
-      title: 'UTIL',
-      width: 9,
-      max: 14,
-      rank: 3,
-      draw: ({ utilizationPercent }, width) => {
-        const share = shareOf(utilizationPercent, 100);
-        return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
-      },
-    },
-    {
-      title: 'LAST MINUTE',
-      width: 11,
-      max: 30,
-      rank: 7,
-      draw: ({ uuid }, width, { history }) => ({
-        text: pen.history(history.of(uuid), width, now),
-        inks: ['green'],
-      }),
-    },
-    {
-      title: 'POWER',
-      width: 5,
-      rank: 13,
-      isRight: true,
-      draw: ({ powerWatts }) => ({ text: powerWatts === null ? '' : `${Math.round(powerWatts)}W` }),
-    },
-    {
-      title: 'TEMP',
-      width: 4,
-      rank: 14,
-      isRight: true,
-      draw: ({ temperatureCelsius: t }) => ({ text: t === null ? '' : `${Math.round(t)}C` }),
-    },
-    {
-      title: 'HOLDER',
-      width: 8,
-      wish: 10,
-      max: 14,
-      rank: 1,
-      draw: (gpu) => {
-        const lease = holder(gpu);
-        return { text: lease?.user ?? '', inks: isOwn(lease?.uid ?? null) ? ['bold'] : [] };
-      },
-    },
-    {
-      title: 'JOB',
-      width: 8,
-      wish: 12,
-      max: 18,
-      rank: 2,
-      draw: (gpu) => {
-        const lease = holder(gpu);
-        const words = [lease?.job ?? '', lease?.name ?? ''].filter((word) => word !== '');
-        return { text: words.length === 0 ? `pid ${lease?.pid ?? '?'}` : words.join(' ') };
-      },
-    },
-    {
-      title: 'SINCE',
-      width: 5,
-      rank: 6,
-      draw: (gpu) => ({ text: shortTime(holder(gpu)?.since ?? null, now) }),
-    },
-    {
-      title: 'UNTIL',
-      width: 5,
-      rank: hasLimits ? 10 : 99,
-      draw: (gpu) => ({ text: shortTime(holder(gpu)?.until ?? null, now) }),
-    },
-    {
-      title: 'IDLE',
-      width: 4,
-      rank: 5,
-      isRight: true,
-      draw: (gpu) => ({ text: idleOf(gpu, now), inks: ['magenta'] }),
-    },
-    {
-      title: 'NOTE',
-      width: 8,
-      wish: 24,
-      max: 60,
-      rank: 0,
-      draw: (gpu) => {
-        const { note = null, command = null } = holder(gpu) ?? {};
-        return { text: note ?? (isCommandShown() ? null : command) ?? '' };
-      },
-    },
-    {
-      title: 'COMMAND',
-      width: 16,
-      wish: 24,
-      max: 80,
-      rank: 15,
-      draw: (gpu) => ({ text: holder(gpu)?.command ?? '' }),
-    },
-  ];
-  chosen = layOut(columns, pen.width - 1);
-  return chosen;
+interface Cell {
+  text: string;
+  inks?: Ink[];
 }
 
-/** Chooses the columns that fit, and their widths. */
-function layOut(columns: readonly Column[], width: number): Column[] {
-  const sum = (some: readonly Column[]) => some.reduce((total, column) => total + column.width + 1, 0);
-  let chosen = columns.filter(({ rank }) => rank < 99);
-  // Before columns that are optional, the others have what they wish for.
-  const slack = (some: readonly Column[]) =>
-    some.some(({ rank }) => rank > 10)
-      ? some.reduce((total, { width: least, wish = least }) => total + wish - least, 0)
-      : 0;
-  while (chosen.length > 2 && sum(chosen) + slack(chosen) > width) {
-    const worst = Math.max(...chosen.map(({ rank }) => rank));
-    chosen = chosen.filter(({ rank }) => rank !== worst);
-  }
-  const widths = chosen.map((column) => column.width);
-  let left = width - sum(chosen);
-  const grow = (limitOf: (column: Column) => number) => {
-    for (let grown = true; left > 0 && grown; ) {
-      grown = false;
-      for (const [i, column] of chosen.entries()) {
-        if (left === 0 || (widths[i] as number) >= limitOf(column)) continue;
-        widths[i] = (widths[i] as number) + 1;
-        left--;
-        grown = true;
-      }
-    }
-  };
-  grow(({ wish = 0 }) => wish);
-  grow(({ max = 0 }) => max);
-  return chosen.map((column, i) => ({ ...column, width: widths[i] as number }));
+/** What a cell of the table is drawn from. */
+interface Drawing {
+  machine: MachineState;
+  width: number;
+  pen: Pen;
+  now: number;
+  /** Whether commands have a column of their own. */
+  hasCommand: boolean;
+}
+
+const holderOf = ({ lease }: ShownGPU) => lease?.nested ?? lease;
+
+const CELLS: Readonly<Record<string, (gpu: ShownGPU, drawing: Drawing) => Cell>> = {
+  GPU: (gpu) => ({ text: gpu.instance === null ? label(gpu) : ` ${label(gpu)}` }),
+  NAME: (gpu) => ({ text: shortName(gpu) }),
+  MEMORY: ({ memory: { usedBytes, totalBytes } }, { width, pen }) => {
+    const share = shareOf(usedBytes, totalBytes);
+    const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
+    const text = width >= MIN_AMOUNT_WIDTH ? amount : percent(share);
+    return { text: pen.bar(share, width - text.length) + text };
+  },
+  UTIL: ({ utilizationPercent }, { width, pen }) => {
+    const share = shareOf(utilizationPercent, 100);
+    return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
+  },
+  MINUTE: ({ uuid }, { machine, width, pen, now }) => ({
+    text: pen.history(machine.history.of(uuid), width, now),
+    inks: ['green'],
+  }),
+  POWER: ({ powerWatts }) => ({ text: powerWatts === null ? '' : `${Math.round(powerWatts)}W` }),
+  TEMP: ({ temperatureCelsius: t }) => ({ text: t === null ? '' : `${Math.round(t)}C` }),
+  HOLDER: (gpu) => {
+    const lease = holderOf(gpu);
+    return { text: lease?.user ?? '', inks: isOwn(lease?.uid ?? null) ? ['bold'] : [] };
+  },
+  JOB: (gpu) => {
+    const lease = holderOf(gpu);
+    const words = [lease?.job ?? '', lease?.name ?? ''].filter((word) => word !== '');
+    return { text: words.length === 0 ? `pid ${lease?.pid ?? '?'}` : words.join(' ') };
+  },
+  SINCE: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.since ?? null, now) }),
+  UNTIL: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.until ?? null, now) }),
+  IDLE: (gpu, { now }) => ({ text: idleOf(gpu, now), inks: ['magenta'] }),
+  NOTE: (gpu, { hasCommand }) => {
+    const { note = null, command = null } = holderOf(gpu) ?? {};
+    return { text: note ?? (hasCommand ? null : command) ?? '' };
+  },
+  COMMAND: (gpu) => ({ text: holderOf(gpu)?.command ?? '' }),
+};
+
+/** How wide numbers of GPUs are. */
+function labelWidth(gpus: readonly ShownGPU[]): number {
+  const widths = gpus.map((gpu) => label(gpu).length + (gpu.instance === null ? 0 : 1));
+  return Math.min(8, Math.max(3, ...widths));
+}
+
+function gpuColumns(machines: readonly MachineState[], pen: Pen, now: number): Column[] {
+  const gpus = machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []);
+  const [, widths = {}] = LAYOUTS.find(([columns]) => columns <= pen.width) ?? [];
+  const isFilled = (title: string) =>
+    machines.some((machine) =>
+      machine.snapshot?.gpus.some(
+        (gpu) => CELLS[title]?.(gpu, { machine, width: 5, pen, now, hasCommand: false }).text !== '',
+      ),
+    );
+  const columns = Object.entries({ ...widths, GPU: labelWidth(gpus) })
+    .filter(([title]) => !OPTIONAL.includes(title) || isFilled(title))
+    .map(([title, width]) => ({ title, width }));
+  const used = columns.reduce((sum, { width }) => sum + width + 1, 0);
+  const last = columns.at(-1) as Column;
+  last.width = Math.max(1, pen.width - used);
+  return columns;
 }
 
 function gpuSection(
@@ -460,9 +439,8 @@ function gpuSection(
   pen: Pen,
   now: number,
 ): Section {
-  const all = machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []);
-  const columns = gpuColumns(pen, now, all);
-  const heading = columns.map(({ title, width, isRight }) => pen.cell(title, width, isRight));
+  const columns = gpuColumns(machines, pen, now);
+  const heading = columns.map(({ title, width }) => pen.cell(title, width, RIGHT.includes(title)));
   const rows: Section['rows'] = [];
   for (const machine of machines) {
     const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
@@ -493,7 +471,8 @@ function gpuSection(
         user: lease?.user ?? null,
         uid: lease?.uid ?? null,
         pid: lease?.pid ?? null,
-        draw: () => gpuLine(gpu, machine, columns, pen),
+        process: null,
+        draw: () => gpuLine(gpu, machine, columns, pen, now),
       });
     }
   }
@@ -505,12 +484,19 @@ function gpuSection(
 }
 
 /** Without a holder, the state and its reason take the room of all that could be told of one. */
-function gpuLine(gpu: ShownGPU, machine: MachineState, columns: readonly Column[], pen: Pen): string {
+function gpuLine(
+  gpu: ShownGPU,
+  machine: MachineState,
+  columns: readonly Column[],
+  pen: Pen,
+  now: number,
+): string {
   const at = columns.findIndex(({ title }) => title === 'HOLDER');
   const own = gpu.lease === null ? columns.slice(0, at) : columns;
-  const cells = own.map((column) => {
-    const { text, inks = [] } = column.draw(gpu, column.width, machine);
-    return pen.ink(pen.cell(text, column.width, column.isRight), ...inks);
+  const hasCommand = columns.some(({ title }) => title === 'COMMAND');
+  const cells = own.map(({ title, width }) => {
+    const { text = '', inks = [] } = CELLS[title]?.(gpu, { machine, width, pen, now, hasCommand }) ?? {};
+    return pen.ink(pen.cell(text, width, RIGHT.includes(title)), ...inks);
   });
   const rest = columns.slice(own.length);
   const room = rest.reduce((sum, { width }) => sum + width + 1, -1);
@@ -571,6 +557,7 @@ function waitSection(
         user: entry.user,
         uid: entry.uid,
         pid: entry.pid,
+        process: null,
         draw: (width) => waitLine(entry, isFleet ? machine.host : null, pen, width, now),
       });
     }
@@ -585,6 +572,7 @@ function waitSection(
         user: job.user,
         uid: process.geteuid?.() ?? null,
         pid: job.pid,
+        process: null,
         draw: (width) => pen.cell(text, width),
       });
     }
@@ -630,33 +618,65 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
   return pen.cell(`${left} ${rest.join('  ')}`, width);
 }
 
-function intruderSection(
+/** Those without a claim are the first, lest they be out of sight. */
+function processSection(
   machines: readonly MachineState[],
   isFleet: boolean,
   wanted: ReturnType<typeof filterOf>,
   pen: Pen,
 ): Section {
-  const rows = machines.flatMap(({ host, snapshot }) =>
-    (snapshot?.intruders ?? [])
-      .filter(({ user, name, pid }) => wanted(host, user, name, pid, 'without a claim'))
-      .map((intruder) => {
-        const gpu = snapshot?.gpus.find(({ uuid }) => uuid === intruder.uuid);
-        const text = intruderText(intruder, gpu, isFleet ? host : null);
-        return pen.ink(pen.fit(text), 'magenta');
-      }),
-  );
-  return { head: ' WITHOUT A CLAIM', rows };
+  const width = labelWidth(machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []));
+  const cellsOf = (host: string, words: readonly string[]) => {
+    const [gpu = '', pid = '', user = '', memory = '', sm = '', command = ''] = words;
+    return [
+      ...(isFleet ? [pen.cell(host, 8)] : []),
+      pen.cell(gpu, width),
+      pen.cell(pid, 8, true),
+      pen.cell(user, 10),
+      pen.cell(memory, 9, true),
+      pen.cell(sm, 4, true),
+      command,
+    ].join(' ');
+  };
+  const rows = machines.flatMap((machine) => {
+    const { host, snapshot } = machine;
+    const gpus = new Map(snapshot?.gpus.map((gpu) => [gpu.uuid, gpu]));
+    const order = [...processesOf(machine)].sort((a, b) => Number(b.isIntruder) - Number(a.isIntruder));
+    return order.flatMap((process) => {
+      const { uuid, pid, user, name, command, usedBytes, smPercent, isIntruder } = process;
+      const claim = isIntruder ? 'without a claim' : null;
+      if (!wanted(host, user, name, command, pid, claim)) return [];
+      const gpu = gpus.get(uuid);
+      const what = command ?? name ?? 'not visible';
+      const words = [
+        gpu === undefined ? '?' : label(gpu),
+        String(pid),
+        user ?? '?',
+        usedBytes === null ? '?' : formatBytes(usedBytes),
+        smPercent === null ? '?' : String(Math.round(smPercent)),
+        claim === null ? what : `${claim}: ${what}`,
+      ];
+      return {
+        key: `${host ?? ''} process ${uuid} ${pid}`,
+        machine,
+        job: null,
+        user,
+        uid: process.uid,
+        pid,
+        process,
+        draw: (room: number) =>
+          pen.ink(pen.cell(cellsOf(host ?? '', words), room), ...(isIntruder ? (['magenta'] as const) : [])),
+      };
+    });
+  });
+  return { head: ` ${cellsOf('HOST', ['GPU', 'PID', 'USER', 'MEMORY', '%SM', 'PROCESS'])}`, rows };
 }
 
-function intruderText(
-  { pid, name, user, usedBytes }: Intruder,
-  gpu: ShownGPU | undefined,
-  host: string | null,
-): string {
-  const where = gpu === undefined ? '?' : label(gpu);
-  const memory = usedBytes === null ? '' : ` uses ${formatBytes(usedBytes)}`;
-  const whose = gpu?.lease == null ? '' : `, which ${gpu.lease.user} has leased`;
-  return ` ${host === null ? '' : `${host} `}GPU ${where}${whose}: ${name ?? 'a process'} (pid ${pid}, ${user ?? 'unknown user'})${memory}`;
+/** An older gpu-owner on another machine tells of intruders only. */
+function processesOf({ snapshot }: MachineState): readonly ShownProcess[] {
+  const { intruders = [], processes } = snapshot ?? {};
+  const more = { type: 'compute', command: null, smPercent: null, isIntruder: true } as const;
+  return processes ?? intruders.map((each) => ({ ...each, ...more }));
 }
 
 function userSection(
@@ -774,11 +794,15 @@ function shareOf(part: number | null, whole: number | null): number | null {
   return share >= 0 && Number.isFinite(share) ? share : null;
 }
 
-/** '14:03' today, '11-23' on another day of the last year. */
+/** '14:03' for less than a day from now, '11-23' for others. */
 function shortTime(time: string | null, now: number): string {
   const text = formatSince(time, now);
-  if (text === null || text.length === 5) return text ?? '';
-  return text.slice(5, 10);
+  if (text === null) return '';
+  const moment = new Date(time as string);
+  if (Math.abs(moment.getTime() - now) < DAY_MS)
+    return text.length === 16 ? text.slice(11) : text.slice(0, 5);
+  const [month, day] = [moment.getMonth() + 1, moment.getDate()];
+  return `${String(month).padStart(2, '0')}-${String(day).padStart(2, '0')}`;
 }
 
 function timeOf(time: string): string {

@@ -1,7 +1,7 @@
 // `top` on a terminal: what is shown, and what keys do. It changes nothing itself: jobs are cancelled by the room of jobs.
 import { GPUOwnerError } from '../../errors.ts';
 import { cancelJob, JobOutputTail, JobStore, jobAt } from '../../jobs/index.ts';
-import { formatSince, onWarning, sanitize } from '../../platform/index.ts';
+import { formatSince, onWarning, readProcessStat, sanitize } from '../../platform/index.ts';
 import { type LiveView, type MachineState, SORT_KEYS, type SortKey } from '../machine-view.ts';
 import { type Choice, drawMachines, isOwn, Pen, type ScreenStyle, type SelectableRow } from './picture.ts';
 import { type Key, Terminal } from './terminal.ts';
@@ -16,7 +16,6 @@ const GRACE_MS = 10_000;
 const MESSAGE_MS = 8_000;
 /** The clock goes on, and it is seen that a driver doesn't answer. */
 const REDRAW_MS = 1_000;
-const HINTS = 'q quit  ? help  s sort  / filter  h host  l log  c cancel';
 const HELP = [
   'Keys',
   '',
@@ -24,15 +23,17 @@ const HELP = [
   '  s, S                   sort by the next key, or the one before:',
   `                         ${SORT_KEYS.join(', ')}`,
   '  /                      show only rows with some text; Esc: all again',
-  '  h                      show only the next host, then all',
+  '  h                      show only the next host, then all (with --hosts)',
   '  l, Enter               open the log of the selected job, if it is yours',
   '  c                      cancel the selected job, if it is yours; asks first',
+  '  k                      end the selected process, if it is yours; asks first',
   '  r                      draw everything anew',
   '  q, Esc                 back; quit',
   '',
-  'UTIL and LAST MINUTE are utilization; MIG instances have none, so their last',
-  'minute is memory. IDLE: how long the holder has left the GPU idle. WITHOUT A',
-  'CLAIM: processes that compute on a GPU that their user has not leased.',
+  'UTIL and MINUTE (the last one) are utilization; MIG instances have none, so',
+  'theirs is memory. IDLE: how long the holder has left the GPU idle. %SM: share',
+  "of the GPU's multiprocessors. Processes that compute on a GPU which their user",
+  'has not leased are without a claim, and listed first.',
 ];
 
 /** A question that is asked before something is done. */
@@ -69,6 +70,8 @@ class Session {
   #question: Question | null = null;
   #message: { text: string; until: number } | null = null;
   #log: OpenLog | null = null;
+  /** Processes that were told to end: when they began, by their number. */
+  readonly #told = new Map<number, string>();
   #end: () => void = () => {};
 
   constructor(view: LiveView, { sort, filter }: TopOptions) {
@@ -134,7 +137,23 @@ class Session {
     if (this.#message !== null && now < this.#message.until)
       return pen.ink(pen.fit(this.#message.text), 'bold');
     this.#message = null;
-    return pen.fit(this.#log === null ? HINTS : 'q back  up, down, PgUp, PgDn, End scroll');
+    return pen.fit(this.#log === null ? this.#hints() : 'q back  up, down, PgUp, PgDn, End scroll');
+  }
+
+  /** The keys that do something now. */
+  #hints(): string {
+    const row = this.#selectedRow();
+    const isOwnRow = row !== undefined && row.machine.host === null && isOwn(row.uid);
+    return [
+      'q quit  ? help  s sort  / filter  up, down select',
+      ...(this.#view.machines.length > 1 ? ['h host'] : []),
+      ...(isOwnRow && row.job !== null ? ['l log  c cancel'] : []),
+      ...(isOwnRow && row.process !== null ? ['k end process'] : []),
+    ].join('  ');
+  }
+
+  #selectedRow(): SelectableRow | undefined {
+    return this.#rows.find(({ key }) => key === this.#choice.selected);
   }
 
   #logLines({ title, tail, below }: OpenLog, style: ScreenStyle, footer: string): string[] {
@@ -186,7 +205,7 @@ class Session {
     this.#question = null;
     this.#message = null;
     if (sequence === 'y' || sequence === 'Y') question?.onYes();
-    else this.#say('nothing is cancelled');
+    else this.#say('nothing is done');
   }
 
   #type({ name, sequence, ctrl, meta }: Key, typed: string): void {
@@ -248,8 +267,7 @@ class Session {
       l: () => this.#openLog(),
       c: () => this.#askToCancel(),
       r: () => this.#terminal?.redraw(),
-      j: () => this.#select(1),
-      k: () => this.#select(-1),
+      k: () => this.#askToEnd(),
     };
     actions[name === 'return' || name === 'escape' ? name : sequence]?.();
   }
@@ -267,7 +285,9 @@ class Session {
 
   #select(step: number): void {
     const at = this.#rows.findIndex(({ key }) => key === this.#choice.selected);
-    const next = at < 0 ? (step > 0 ? 0 : this.#rows.length - 1) : at + step;
+    // Without a selection, up leads to the last row, and down to the first.
+    const from = at >= 0 ? at : step === -1 ? this.#rows.length : -1;
+    const next = from + step;
     this.#choice.selected = this.#rows[Math.max(0, Math.min(this.#rows.length - 1, next))]?.key ?? null;
   }
 
@@ -289,8 +309,9 @@ class Session {
 
   /** The selected row's job, if it is one of this user's on this machine. Otherwise says why not. @param what is to be done with it */
   #ownJob(what: string): { id: number; store: JobStore } | null {
-    const row = this.#rows.find(({ key }) => key === this.#choice.selected);
+    const row = this.#selectedRow();
     if (row === undefined) this.#say('select a row first, with up and down');
+    else if (row.process !== null) this.#say('this is a process: k ends it; select a job');
     else if (row.user === null) this.#say('nobody has leased this GPU');
     else if (row.machine.host !== null) this.#say(elsewhere(row, row.machine, what));
     else if (!isOwn(row.uid)) this.#say(`this is a job of ${row.user}'s`);
@@ -346,6 +367,43 @@ class Session {
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       this.#say(error.message);
+    }
+  }
+
+  #askToEnd(): void {
+    const row = this.#selectedRow();
+    const process = row?.process ?? null;
+    if (row === undefined || process === null) {
+      this.#say('select a process first, with up and down');
+      return;
+    }
+    const { pid, user } = process;
+    const startTicks = readProcessStat(pid)?.startTicks;
+    if (row.machine.host !== null) this.#say(`it is on another machine: ssh ${row.machine.host} kill ${pid}`);
+    else if (!isOwn(process.uid)) this.#say(`pid ${pid} is a process of ${user ?? 'another user'}'s`);
+    else if (startTicks === undefined) this.#say(`pid ${pid} has ended already`);
+    else {
+      // It has been told so before, and is still there.
+      const signal = this.#told.get(pid) === startTicks ? 'SIGKILL' : 'SIGTERM';
+      this.#question = {
+        text: `Send ${signal} to pid ${pid}? y/N  (${process.command ?? process.name ?? ''})`,
+        onYes: () => this.#endProcess(pid, startTicks, signal),
+      };
+    }
+  }
+
+  #endProcess(pid: number, startTicks: string, signal: 'SIGTERM' | 'SIGKILL'): void {
+    // Another process may have its number by now.
+    if (readProcessStat(pid)?.startTicks !== startTicks) {
+      this.#say(`pid ${pid} has ended already`);
+      return;
+    }
+    try {
+      process.kill(pid, signal);
+      this.#told.set(pid, startTicks);
+      this.#say(`pid ${pid} was sent ${signal}${signal === 'SIGTERM' ? '; k again: SIGKILL' : ''}`);
+    } catch (error) {
+      this.#say(`pid ${pid} can't be ended: ${(error as Error).message}`);
     }
   }
 

@@ -152,7 +152,7 @@ export class Feed {
     return this.#view.machines.map(({ host, problem, snapshot, jobs }) => ({
       host: host ?? hostName(),
       problem: problem ?? this.failure?.message ?? null,
-      snapshot,
+      snapshot: snapshot === null ? null : withoutProcesses(snapshot),
       jobs,
     }));
   }
@@ -180,4 +180,9 @@ export class Feed {
       else if (at - since > STALL_TIMEOUT_MS) viewer.destroy();
     }
   }
+}
+
+/** The page has no use for them, and the commands of other programs are nothing for those who have the token only. */
+function withoutProcesses({ processes: _, ...snapshot }: MachineSnapshot): MachineSnapshot {
+  return snapshot;
 }
