@@ -42,7 +42,7 @@ export interface ShownProcess extends Intruder {
   type: 'compute' | 'graphics';
   /** null: not visible. */
   command: string | null;
-  /** Of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
+  /** Its share of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
   smPercent: number | null;
   /** Whether it is one of the {@link MachineSnapshot.intruders}. */
   isIntruder: boolean;

@@ -102,7 +102,7 @@ class Writer {
   double* out_;
 };
 
-// Of the newest sample.
+// The share in the newest sample.
 double use_of(const Sample& sample, uint32_t pid) {
   if (!sample.process_use_known) return NAN;
   uint64_t newest = 0;

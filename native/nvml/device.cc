@@ -128,7 +128,8 @@ void Gpu::read(const Library& library, Sample& sample) {
   if (with_process_use.load(std::memory_order_relaxed) && !sample.compute.empty()) {
     const auto since = std::chrono::system_clock::now().time_since_epoch() - kProcessUseSpan;
     const auto microseconds = std::chrono::duration_cast<std::chrono::microseconds>(since).count();
-    const Code use = answered(library.process_utilization(handle_, static_cast<uint64_t>(microseconds), sample.process_use));
+    const Code use =
+        answered(library.process_utilization(handle_, static_cast<uint64_t>(microseconds), sample.process_use));
     sample.process_use_known = use == SUCCESS || use == ERROR_NOT_FOUND;
   }
   if (sample.health != SUCCESS) {

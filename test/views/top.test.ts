@@ -259,6 +259,15 @@ describe('a picture', () => {
     expect(old).toMatch(/ 1 +8 bob +\? +\? without a claim: python/);
   });
 
+  test('shows who waits before processes and users, where there is little room', () => {
+    const uses = { name: 'python', user: 'bob', uid: 1001, usedBytes: 1 };
+    const intruders = Array.from({ length: 9 }, (_, pid) => ({ ...uses, uuid: 'GPU-0', pid }));
+    const gpus = [0, 1, 2, 3].map((i) => gpu(i));
+    const state = machine({ gpus, intruders, queue: [waiter(1)], waiting: 1 });
+    for (const rows of [12, 14, 24])
+      expect(draw([state], {}, { rows }).lines.join('\n')).toMatch(/ WAITING *\n +1\. bob/);
+  });
+
   test('adds up what users have', () => {
     const state = machine({
       gpus: [

@@ -357,7 +357,7 @@ interface Cell {
   inks?: Ink[];
 }
 
-/** What a cell of the table is drawn from. */
+/** The place of a cell, and whatever else it is drawn from. */
 interface Drawing {
   machine: MachineState;
   width: number;
@@ -733,7 +733,9 @@ function arrange(
   for (const [i, section] of others.entries()) {
     // What the last ones don't need is left to those before.
     const behind = others.slice(i + 1).reduce((sum, each) => sum + Math.min(heightOf(each), 3), 0);
-    const height = Math.min(heightOf(section), Math.max(0, left - behind));
+    // In little room, the first ones have something rather than all too little.
+    const least = Math.min(heightOf(section), 3, left);
+    const height = Math.min(heightOf(section), Math.max(least, left - behind));
     const drawn = height < 2 ? [] : drawSection(section, height, selected, pen);
     lines.push(drawn);
     left -= drawn.length;
