@@ -1,5 +1,5 @@
 // `exp manager` with workers of our own, and what both tell Prometheus.
-import { rmSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/index.ts';
@@ -68,11 +68,46 @@ describe.each(KINDS)('on $name', (kind) => {
 
     test('workers of a queue without tasks say who adds them', async () => {
       await (await openQueue(queue.env.GPU_OWNER_QUEUE ?? null, experiment.project)).close();
-      const worker = await experiment.run(['worker']);
+      const worker = await experiment.run(['worker', '--wait-for-tasks', '0']);
       expect(worker).toMatchObject({ code: 0, stderr: '' });
       expect(worker.stdout).toMatch(
-        / the queue has no tasks; `gpu-owner exp run` and `exp manager` add them\n$/,
+        /^.* the queue has no tasks; `gpu-owner exp run` and `exp manager` add them\n$/,
       );
+    });
+
+    test('workers that start before there are tasks wait for them, and say so', async () => {
+      const early = experiment.start(['worker']);
+      const ended = finished(early);
+      await output(early, /there is no task list yet \(.*\): waiting up to 1 min for gpu-owner exp run/);
+      await (await openQueue(queue.env.GPU_OWNER_QUEUE ?? null, experiment.project)).close();
+      const second = experiment.start(['worker']);
+      const secondEnded = finished(second);
+      await output(second, /the task list has no tasks yet \(.*\): waiting up to 1 min/);
+      // Each of the two needs the other one's worker.
+      const both = 'touch {seed}; until [ -e 1 ] && [ -e 2 ]; do sleep 0.05; done';
+      const words = ['manager', '--no-listen', '--grid', 'seed=1..2', '--shell', '--', both];
+      const manager = await experiment.run(words);
+      expect(manager, manager.stdout + manager.stderr).toMatchObject({ code: 0 });
+      for (const { code, stdout, stderr } of [await ended, await secondEnded]) {
+        expect({ code, stderr }, stdout).toEqual({ code: 0, stderr: '' });
+        expect(stdout).toMatch(/Assigned task/);
+      }
+      expect(experiment.rows('results_grid')).toHaveLength(2);
+    });
+
+    test('a worker for whose tasks nobody comes ends when its wait is over, or on Ctrl-C', async () => {
+      const alone = await experiment.run(['worker', '--wait-for-tasks', '1s']);
+      expect(alone, alone.stdout).toMatchObject({
+        code: 69,
+        stderr: expect.stringMatching(/^gpu-owner: there is no experiment in .*: start one with/),
+      });
+      expect(alone.stdout).toMatch(/^.* waiting up to 1 s for .*\n$/);
+      const waiting = experiment.start(['worker']);
+      const ended = finished(waiting);
+      await output(waiting, /waiting up to 1 min/);
+      waiting.kill('SIGINT');
+      expect(await ended).toMatchObject({ code: 130, stderr: '' });
+      expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
     });
 
     test('tasks without a command are for workers over TCP, and other workers say what is missing', async () => {

@@ -1,6 +1,6 @@
 import { isOver, joinExperiment, runWorkers } from '../../experiments/index.ts';
-import { onWarning } from '../../platform/index.ts';
-import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
+import { onWarning, parseDuration } from '../../platform/index.ts';
+import { CRITERIA_GROUP, DURATIONS, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { type Parsed, refuseWords } from '../options.ts';
@@ -9,29 +9,39 @@ import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
 
+/** How long a worker waits for a task list that doesn't exist yet, or has no tasks. */
+const DEFAULT_WAIT = '1m';
+
 async function worker(parsed: Parsed): Promise<void> {
   refuseThrowAway();
   refuseWords(parsed);
   const { values } = parsed;
-  await joinExperiment(locationOf(values), async (experiment) => {
-    const settings = await workerSettings(values, 1);
-    const metrics = await metricsEndpoint(values);
-    const tell = (text: string) => plainScreen().line(text);
-    onWarning((message) => tell(`warning: ${message}`));
+  const location = locationOf(values);
+  const waitMs = parseDuration(values['wait-for-tasks'] ?? DEFAULT_WAIT, '--wait-for-tasks');
+  const settings = await workerSettings(values, 1);
+  const metrics = await metricsEndpoint(values);
+  const tell = (text: string) => plainScreen().line(text);
+  onWarning((message) => tell(`warning: ${message}`));
+  process.exitCode = await joinExperiment(location, { waitMs, tell }, async (experiment) => {
     const { progress, workers } = await runWorkers({ ...settings, ...experiment, metrics, tell });
     if (progress?.total === 0) tell('the queue has no tasks; `gpu-owner exp run` and `exp manager` add them');
     else if (progress !== null && isOver(progress)) tell(`no task is left: ${counts(progress)}`);
-    process.exitCode = exitCodeOfWorkers(progress, workers, experiment.signals.exitCode);
+    return exitCodeOfWorkers(progress, workers, experiment.signals.exitCode);
   });
 }
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Adds workers to an experiment that \`gpu-owner exp run\` has started. They end when no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write tables of results: \`exp run\` or \`exp manager\` does, even if it starts later.`,
+  about: `Adds workers to an experiment that \`gpu-owner exp run\` has started. They wait for a task list that doesn't exist yet. They end when no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write tables of results: \`exp run\` or \`exp manager\` does, even if it starts later.`,
   groups: [
     {
       options: {
         ...workerOptions("use N GPUs in all (default: one worker's)"),
+        'wait-for-tasks': {
+          value: 'DURATION',
+          help: `wait DURATION for a task list that doesn't exist yet (default ${DEFAULT_WAIT}; 0: don't wait)`,
+          candidates: DURATIONS,
+        },
         ...METRICS,
         ...QUEUE,
         ...LOCKS,

@@ -1,8 +1,15 @@
 import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { commandProblem, INHERITED, parseInherited } from '../../jobs/index.ts';
-import { type Endpoint, sanitize, showValue } from '../../platform/index.ts';
-import { type Eta, type Manager, type Progress, readFailures, type Tally } from '../manager/index.ts';
+import { type Endpoint, formatDuration, now, pause, sanitize, showValue } from '../../platform/index.ts';
+import {
+  type Eta,
+  type Manager,
+  type Progress,
+  readFailures,
+  type Tally,
+  tallyOf,
+} from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
@@ -63,13 +70,7 @@ export async function withQueue(
   { mayBeReadOnly = false, takesPart = false } = {},
 ): Promise<void> {
   const queue = await openQueue(url, directory, { create: false, mayBeReadOnly, takesPart });
-  if (queue === null) {
-    const where = url === null ? directory : withoutPassword(url);
-    throw new GPUOwnerError(
-      'ERR_QUEUE',
-      `there is no experiment in ${sanitize(where, 300)}: start one with gpu-owner exp run, or name its directory with --project.`,
-    );
-  }
+  if (queue === null) throw noExperiment({ directory, url });
   try {
     await use(queue);
   } finally {
@@ -77,20 +78,81 @@ export async function withQueue(
   }
 }
 
-/** As {@link withQueue}, for workers of an experiment that exists. */
-export function joinExperiment(
+function whereText({ directory, url }: ExperimentLocation): string {
+  return sanitize(url === null ? directory : withoutPassword(url), 300);
+}
+
+function noExperiment(location: ExperimentLocation): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_QUEUE',
+    `there is no experiment in ${whereText(location)}: start one with gpu-owner exp run, or name its directory with --project.`,
+  );
+}
+
+/** How often a list without tasks is looked at. */
+const TASKS_INTERVAL_MS = 500;
+
+interface Joining {
+  /** How long a task list that doesn't exist yet, or has no tasks yet, may take to get some, in ms. */
+  waitMs: number;
+  /** Tells people that it waits. */
+  tell: (text: string) => void;
+}
+
+/**
+ * Opens the queue and the project of an experiment for workers, and closes them when `use` has ended. Waits for its tasks: workers may be
+ * started before `exp run`.
+ * @returns the exit code: what `use` answers, or that of a signal which has ended the wait
+ * @throws ERR_QUEUE if there is no experiment in time
+ */
+export async function joinExperiment(
   location: ExperimentLocation,
-  use: (experiment: Experiment) => Promise<void>,
-): Promise<void> {
-  const run = async (queue: Queue) => {
-    const signals = new ShutdownSignals();
+  joining: Joining,
+  use: (experiment: Experiment) => Promise<number>,
+): Promise<number> {
+  const signals = new ShutdownSignals();
+  let queue: Queue | null = null;
+  try {
+    queue = await queueWithTasks(location, joining, signals.drain);
+    if (queue !== null) return await use({ queue, project: openProjectOf(location), signals });
+    if (signals.exitCode !== null) return signals.exitCode;
+    throw noExperiment(location);
+  } finally {
+    await queue?.close();
+    signals.close();
+  }
+}
+
+/**
+ * Waits for a queue with tasks, and opens it anew for each look: the list that comes may be another project's, and is refused then.
+ * @returns one without tasks if they don't come in time; null: there is no queue, or the signal came first
+ */
+async function queueWithTasks(
+  location: ExperimentLocation,
+  { waitMs, tell }: Joining,
+  signal: AbortSignal,
+): Promise<Queue | null> {
+  const { directory, url } = location;
+  const end = now() + waitMs;
+  for (let isFirst = true; ; isFirst = false) {
+    const queue = await openQueue(url, directory, { create: false, takesPart: true });
+    const left = end - now();
     try {
-      await use({ queue, project: openProjectOf(location), signals });
-    } finally {
-      signals.close();
+      if (queue !== null && (left <= 0 || tallyOf(await queue.counts()).total > 0)) return queue;
+    } catch (error) {
+      await queue?.close();
+      throw error;
     }
-  };
-  return withQueue(location, run, { takesPart: true });
+    await queue?.close();
+    if (signal.aborted || left <= 0) return null;
+    if (isFirst) {
+      const missing = queue === null ? 'there is no task list yet' : 'the task list has no tasks yet';
+      tell(
+        `${missing} (${whereText(location)}): waiting up to ${formatDuration(waitMs)} for gpu-owner exp run or exp manager`,
+      );
+    }
+    await pause(Math.min(left, TASKS_INTERVAL_MS), signal);
+  }
 }
 
 /**

@@ -13,4 +13,5 @@ export {
   readStatus,
   type Status,
   type Tally,
+  tallyOf,
 } from './progress.ts';

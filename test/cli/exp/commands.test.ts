@@ -11,7 +11,10 @@ beforeAll(() => {
 });
 afterAll(() => experiment.close());
 
-const NAMES = ['status', 'retry failed', 'pause', 'resume', 'cancel all', 'logs x', 'export', 'worker'];
+const NAMES = [
+  ...['status', 'retry failed', 'pause', 'resume', 'cancel all', 'logs x', 'export'],
+  'worker --wait-for-tasks 0',
+];
 
 describe('a command that needs an experiment', () => {
   test.each(NAMES)('%s without an experiment says so, and creates nothing', async (name) => {
