@@ -1,7 +1,6 @@
 // Builds the native part with cmake-js and runs its unit tests (ctest): plain, under valgrind, and with sanitizers.
 //
 // Usage: node scripts/test-native.js [plain] [valgrind] [asan] [tsan]     default: all of each
-//        node scripts/test-native.js --slice     what `npm run test:all` runs: each test under what finds most in it
 import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -29,46 +28,16 @@ const VALGRIND = [
 /** Tests of a variant that run side by side: they wait more than they work. */
 const AT_A_TIME = 6;
 
-/** The tests that `npm run test:all` runs besides all of plain, by the beginnings of their names; a variant that isn't named here is left
- * to the whole run. Costs are of code without sanitizers. What valgrind runs is all work, so that it comes last, when nothing is compiled
- * any more. */
-export const SLICES = {
-  asan: ['cuda', 'dl', 'keeper', 'locks', 'nvml', 'process', 'waiter'],
-  tsan: [
-    ...['locks/heartbeat', 'locks/waiter'],
-    ...['nvml/driver_interrupt', 'nvml/driver_snapshot', 'nvml/driver_threads'],
-    ...['process/fair_mutex', 'process/interrupt'],
-  ],
-  valgrind: [
-    ...['costs', 'cuda', 'dl', 'process/exec', 'process/spawn'],
-    ...['locks/conflicts', 'locks/file_identity', 'locks/probe', 'locks/shared', 'locks/wait_queue'],
-    ...[
-      'nvml/mig',
-      'nvml/old',
-      'nvml/process',
-      'nvml/return',
-      'nvml/several',
-      'nvml/strings',
-      'nvml/unknown',
-    ],
-  ],
-};
-
 function has(command) {
   return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
 }
 
-/**
- * Compiles a CMake target and what it depends on.
- * @param pattern which unit tests are compiled, in syntax that CMake understands, too
- * @returns the directory that has it; undefined if that failed
- */
-export async function compile(variant, target, pattern = /./) {
+/** Compiles a CMake target and what it depends on. @returns the directory that has it; undefined if that failed */
+export async function compile(variant, target) {
   const { directory, sanitize } = VARIANTS[variant];
   const path = join(root, directory);
   const cmakeJS = join(dirname(require.resolve('cmake-js/package.json')), 'bin/cmake-js');
   const options = ['--CDCMAKE_BUILD_TYPE=RelWithDebInfo', `--CDSANITIZE=${sanitize}`];
-  options.push(`--CDTESTS=${pattern.source.replaceAll('\\/', '/')}`);
   const compiler = spawn(
     process.execPath,
     [cmakeJS, 'build', '--parallel', '2', '--target', target, '-O', path, ...options],
@@ -152,13 +121,11 @@ function runTest(variant, { name, command, environment: own }, directory) {
   });
 }
 
-async function testVariant(variant, pattern, directory) {
+async function testVariant(variant, directory) {
   const total = { passed: 0, failed: 0, skipped: 0 };
   if (directory === undefined) return { ...total, failed: 1 };
   // Backwards: those of the waiter and of the driver take longest.
-  const left = tests(directory)
-    .filter(({ name }) => pattern.test(name))
-    .reverse();
+  const left = tests(directory).reverse();
   const work = async () => {
     for (let next = left.shift(); next !== undefined; next = left.shift()) {
       add(total, await runTest(variant, next, directory));
@@ -168,18 +135,8 @@ async function testVariant(variant, pattern, directory) {
   return total;
 }
 
-/** Which tests each variant of a slice runs. */
-export function patternsOf(slices) {
-  const pattern = (names) => new RegExp(`^(${names.join('|')})`);
-  return Object.fromEntries(Object.entries(slices).map(([variant, names]) => [variant, pattern(names)]));
-}
-
-/**
- * @param patterns by variant: which tests to run
- * @returns how many tests passed, failed and were left out, after printing a line for each variant
- */
-export async function testNative(patterns) {
-  const variants = Object.keys(patterns);
+/** @returns how many tests of these variants passed, failed and were left out, after printing a line for each variant */
+export async function testNative(variants) {
   const total = { passed: 0, failed: 0, skipped: 0 };
   for (const tool of ['cmake', 'ctest', 'c++']) {
     if (!has(tool)) {
@@ -194,15 +151,13 @@ export async function testNative(patterns) {
   let tested = Promise.resolve();
   for (const variant of variants) {
     const reason = whyNot(variant);
-    if (reason === null) compiled = compiled.then(() => compile(variant, 'native_tests', patterns[variant]));
+    if (reason === null) compiled = compiled.then(() => compile(variant, 'native_tests'));
     const build = compiled;
     tested = tested.then(async () => {
       const directory = await build;
       const started = Date.now();
       const counts =
-        reason === null
-          ? await testVariant(variant, patterns[variant], directory)
-          : { passed: 0, failed: 0, skipped: 1 };
+        reason === null ? await testVariant(variant, directory) : { passed: 0, failed: 0, skipped: 1 };
       add(total, counts);
       const seconds = ((Date.now() - started) / 1000).toFixed(0);
       const { passed, failed, skipped } = counts;
@@ -215,16 +170,9 @@ export async function testNative(patterns) {
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const all = Object.fromEntries(Object.keys(VARIANTS).map((variant) => [variant, /./]));
-  const asked = process.argv.slice(2).filter((argument) => argument !== '--slice');
+  const asked = process.argv.slice(2);
   const unknown = asked.find((variant) => VARIANTS[variant] === undefined);
   if (unknown !== undefined) throw new Error(`${unknown}: not one of ${Object.keys(VARIANTS).join(', ')}`);
-  const { failed } = await testNative(
-    asked.length > 0
-      ? Object.fromEntries(asked.map((variant) => [variant, /./]))
-      : process.argv.includes('--slice')
-        ? patternsOf(SLICES)
-        : all,
-  );
+  const { failed } = await testNative(asked.length > 0 ? asked : Object.keys(VARIANTS));
   process.exitCode = failed > 0 ? 1 : 0;
 }

@@ -8,7 +8,7 @@ import { spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { runVitest } from './run-vitest.js';
-import { patternsOf, SLICES, testNative } from './test-native.js';
+import { testNative } from './test-native.js';
 
 const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
@@ -39,10 +39,6 @@ async function runTests(args) {
   flaky = found;
 }
 
-async function runNative(variants) {
-  add(await testNative(variants));
-}
-
 async function step(name, succeeds) {
   console.log(`\n== ${name}`);
   const started = Date.now();
@@ -66,15 +62,13 @@ const quickChecks = [
   ['types of the page', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit', '-p', 'web')],
   ['lint and format', () => node(inPackage('@biomejs/biome', 'bin/biome'), 'check')],
   ['binaries', () => node('scripts/check-binaries.js')],
-  ['native tests', () => runNative({ plain: /./ })],
+  ['native tests', async () => add(await testNative(['plain']))],
 ];
-const slowChecks = [['native tests, sanitizers', () => runNative(patternsOf(SLICES))]];
 const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['quick', 'slow'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
 const steps = [
   ...build,
   ...(isFiltered || mode === '--rest' ? [] : quickChecks),
-  ...(isFiltered || mode === '--quick' ? [] : slowChecks),
   ['tests', () => runTests(selected)],
 ];
 for (const [name, succeeds] of steps) if (!(await step(name, succeeds))) break;

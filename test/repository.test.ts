@@ -3,7 +3,6 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { SLICES } from '../scripts/test-native.js';
 import { root } from './support/machine.ts';
 
 const read = (path: string) => readFileSync(join(root, path), 'utf8');
@@ -27,13 +26,6 @@ function run(program: string, ...args: string[]): { status: number | null; outpu
   const { status, stdout, stderr } = spawnSync(program, args, { cwd: root, encoding: 'utf8' });
   return { status, output: stdout + stderr };
 }
-
-test('each name in the slices of the native tests is that of a test', () => {
-  const tests = readdirSync(join(root, 'native/tests'), { recursive: true, encoding: 'utf8' });
-  for (const name of Object.values(SLICES).flat()) {
-    expect([name, tests.some((path) => path.endsWith('.cc') && path.startsWith(name))]).toEqual([name, true]);
-  }
-});
 
 test('package-lock.json names no registry', () => {
   expect(lock).not.toMatch(/"resolved":/);

@@ -7,10 +7,12 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { expect, test } from 'vitest';
 import { names } from '../../bench/benchmarks.js';
+import { whyUnchanged } from '../support/changes.ts';
 
 const script = join(import.meta.dirname, '../../bench/run.js');
+const why = whyUnchanged(['bench', 'test/bench/each.slow.test.ts']);
 
-test.concurrent.each(names)('%s measures, and leaves nothing behind', async (name) => {
+test.skipIf(why !== null).concurrent.each(names)('%s measures, and leaves nothing behind', async (name) => {
   const directory = mkdtempSync(join(realpathSync(tmpdir()), 'gpu-owner-test-'));
   const temporary = join(directory, 'tmp');
   const file = join(directory, 'results.json');

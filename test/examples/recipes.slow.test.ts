@@ -3,6 +3,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
+import { whyUnchanged } from '../support/changes.ts';
 import { finished, root, until, uuidOf } from '../support/machine.ts';
 import { fence } from '../support/pages.ts';
 import { freePort } from '../support/ports.ts';
@@ -40,7 +41,12 @@ describe('the pages', () => {
   });
 });
 
-const { venv, missing } = install('requirements.txt', 180);
+const unchanged = whyUnchanged([
+  ...['examples/recipes', 'docs/recipes*.md', 'docs/python-environments.md', 'python/gpu_owner.py'],
+  ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/experiments/task'],
+]);
+const { venv, missing } =
+  unchanged === null ? install('requirements.txt', 180) : { venv: null, missing: unchanged };
 
 describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? '' : `: ${missing}`}`, () => {
   let lab: Lab;

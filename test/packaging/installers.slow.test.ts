@@ -13,6 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { whyUnchanged } from '../support/changes.ts';
 import { root } from '../support/machine.ts';
 import { cloneSources, pack } from '../support/packages.ts';
 
@@ -21,7 +22,12 @@ const OLDER = '0.0.1';
 /** Old versions of pipx make an environment for pip itself first, in each home. */
 const MAX_TEST_MS = 300_000;
 const lookUp = '-m pip index versions uv --retries 0 --timeout 10'.split(' ');
-const unreachable = spawnSync('python3', lookUp).status === 0 ? null : 'PyPI can’t be reached';
+const PACKAGING = [
+  ...['test/packaging', 'test/support/packages.ts', 'scripts', 'bin', 'package.json', 'package-lock.json'],
+  ...['python/*.py', 'python/*.toml', 'lib/native.ts', 'docs/installation.md'],
+];
+const whyNot =
+  whyUnchanged(PACKAGING) ?? (spawnSync('python3', lookUp).status === 0 ? null : 'PyPI can’t be reached');
 const titled = (title: string, reason: string | null) =>
   reason === null ? title : `${title} (skipped: ${reason})`;
 
@@ -40,7 +46,7 @@ function replaceVersion(file: string): void {
 
 beforeAll(() => {
   scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-installers-'));
-  if (unreachable !== null) return;
+  if (whyNot !== null) return;
   pack(wheelsOf(version), ['wheel']);
   const clone = join(scratch, 'clone');
   cloneSources(clone, ['node_modules', 'dist', 'build']);
@@ -117,7 +123,7 @@ const INSTALLERS: [name: string, reason: string | null, Installer][] = [
 ];
 
 describe.each(INSTALLERS)('%s', (_, reason, installer) => {
-  const skipped = unreachable ?? reason;
+  const skipped = whyNot ?? reason;
   const claim = 'import gpu_owner; print(len(gpu_owner.claim(2)))';
 
   it.skipIf(skipped !== null)(
@@ -175,8 +181,8 @@ describe.each(INSTALLERS)('%s', (_, reason, installer) => {
   );
 });
 
-it.skipIf(unreachable !== null)(
-  titled('a cell in a kernel of Jupyter claims GPUs until the kernel ends', unreachable),
+it.skipIf(whyNot !== null)(
+  titled('a cell in a kernel of Jupyter claims GPUs until the kernel ends', whyNot),
   () => {
     const environment = join(scratch, 'notebook');
     execFileSync('python3', ['-m', 'venv', environment]);
