@@ -1,6 +1,7 @@
 #include "nvml/library.h"
 
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 
 #include "dl/search.h"
@@ -86,17 +87,13 @@ Code Library::init() {
 
 Code Library::shutdown() { return call(shutdown_); }
 
-// The first R535 drivers (535.54) had a longer process entry under the name _v3; they know confidential computing but
-// not yet the detailed process list. Found by nvitop (its pull requests 79, 89, 94).
+// R535 drivers before 535.98 had a longer process entry under the name _v3. Found by nvitop (its pull requests 79, 89,
+// 94). Told by the version: to ask a function without a device whether it exists crashes in 580.159.
 void Library::detect_early_r535() {
-  const auto present = [this](const char* name) {
-    Call<Device, void*> function = nullptr;
-    return dl::resolve(opened_.handle, name, function) && function(nullptr, nullptr) != ERROR_FUNCTION_NOT_FOUND;
-  };
-  if (compute_[0].function != nullptr && present("nvmlDeviceGetConfComputeMemSizeInfo") &&
-      !present("nvmlDeviceGetRunningProcessDetailList")) {
-    compute_[0].size = graphics_[0].size = mps_[0].size = kProcessSizeEarlyR535;
-  }
+  std::string version;
+  unsigned minor = 0;
+  if (driver_version(version) != SUCCESS || std::sscanf(version.c_str(), "535.%u", &minor) != 1 || minor >= 98) return;
+  compute_[0].size = graphics_[0].size = mps_[0].size = kProcessSizeEarlyR535;
 }
 
 Code Library::device_count(uint32_t& count) const { return call(count_, &count); }

@@ -1,4 +1,5 @@
 // The lists of processes, in all the forms that drivers have had.
+#include <csignal>
 #include <cstring>
 #include <ctime>
 
@@ -148,6 +149,7 @@ NVML_EXPORT nvmlDeviceGetProcessUtilization(nvmlDevice_t handle, nvmlProcessUtil
 }
 
 NVML_EXPORT nvmlDeviceGetConfComputeMemSizeInfo(nvmlDevice_t handle, nvmlConfComputeMemSizeInfo_t* out) {
+  if (!handle) raise(SIGSEGV);  // as in 580.159, which reads the device before it checks the handle
   Question question;
   const nvmlReturn_t result = question.ask(handle, Call::memory, Symbols::early_r535);
   if (result != NVML_SUCCESS) return result;
