@@ -3,6 +3,7 @@ import { accessSync, constants, readdirSync, statSync } from 'node:fs';
 import { extname, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue } from '../platform/index.ts';
+import { showSimulatedDriver } from './keeper.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
 export interface CommandProblem {
@@ -79,7 +80,9 @@ function line(words: readonly string[]): string {
 }
 
 function searchPath(): string[] {
-  return (process.env.PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
+  const env = { PATH: process.env.PATH };
+  showSimulatedDriver(env);
+  return (env.PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
 }
 
 function namesIn(directory: string): string[] {

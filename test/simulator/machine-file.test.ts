@@ -226,7 +226,7 @@ describe('mistakes in a machine file', () => {
 
   test('a file that is missing, or none, is named', async () => {
     for (const [path, reason] of [
-      ['./missing.conf', /\.\/missing\.conf', which can't be read \(ENOENT\): name a file/],
+      ['./missing.conf', /'\.\/missing\.conf' can't be read \(ENOENT\): name a file/],
       ['./', /can't be used/],
     ] as const) {
       const env = { GPU_OWNER_SIMULATE: path };
