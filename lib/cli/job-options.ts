@@ -59,7 +59,7 @@ export async function followOthers(job: JobProcess): Promise<void> {
   await job.followed();
   const { obstacle } = job;
   if (obstacle === null) return;
-  job.fail(CANCELLED, obstacle, true);
+  job.fail(CANCELLED, obstacle);
   say(`cancelled: ${obstacle}`);
   process.exit(CANCELLED);
 }

@@ -45,9 +45,10 @@ export async function runOn(parsed: Parsed): Promise<void> {
 /** Submits a job on another machine, and prints the host and the number. */
 export async function submitOn(parsed: Parsed): Promise<void> {
   const { hosts, isAny, directory } = check(parsed);
-  const words = wordsFor('submit', parsed, false);
+  const words = wordsFor('submit', parsed, isAny);
+  const timeoutMs = words.includes('--no-wait') ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
   await choose(hosts, isAny, parsed.values, async (host) => {
-    const answer = await submitOnHost(host, words, directory, TIMEOUT_MS);
+    const answer = await submitOnHost(host, words, directory, timeoutMs);
     if (answer.error !== null) return answer;
     print(`${host.name} ${answer.id}`);
     return null;

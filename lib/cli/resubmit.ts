@@ -4,7 +4,7 @@ import { refuseThrowAway } from './installation.ts';
 import { announce } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
 
-function resubmit({ positionals }: Parsed): void {
+async function resubmit({ positionals }: Parsed): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name, or `lost` for all that were lost');
   refuseThrowAway();
@@ -13,7 +13,7 @@ function resubmit({ positionals }: Parsed): void {
   const renumbered = new Map<number, number>();
   // In their order: those that others follow come before.
   for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
-    renumbered.set(id, resubmitJob(store, id, renumbered, announce));
+    renumbered.set(id, await resubmitJob(store, id, renumbered, announce));
   }
 }
 

@@ -52,6 +52,11 @@ export interface JobRequest {
   notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
+  /**
+   * The process that tells its number once its GPUs are granted: the command starts after that. null: it was told before. Missing in jobs of
+   * earlier versions.
+   */
+  teller?: { pid: number; startTicks: string } | null;
   /** The byte that it has locked, and of which file. */
   lock: { path: string; device: number; inode: number; byte: number };
 }
@@ -61,13 +66,17 @@ export interface JobProgress {
   pid: number;
   /** Why it waits, in words. */
   reason?: string;
+  /** Its GPUs were claimed, and its number is to be told. */
+  isGranted?: boolean;
+  /** Written by submit: its number was told. */
+  isTold?: boolean;
   /** ms since 1970: its GPUs were claimed. */
   started?: number;
   gpus?: { index: number; instance?: number | null; uuid: string }[];
   /** When the command will be ended, in ms since 1970. */
   until?: number | null;
   /** It ended without having started. */
-  failure?: { exitCode: number; message: string; ended: number; isCancelled: boolean };
+  failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
   /** Tasks of a sweep. */
   done?: number;
   total?: number;
@@ -443,8 +452,10 @@ function isRequest({
   lock,
   resubmits,
   wanted,
+  teller,
 }: JobRequest): boolean {
   return (
+    (teller == null || (isPid(teller.pid) && isText(teller.startTicks))) &&
     [id, count, umask, resubmits ?? 0].every(isCount) &&
     [command, directory, output, ...start, lock.path, ...(wanted ?? [])].every(isText) &&
     [name, note, directoryBytes, outputPattern].every(isOptionalText) &&

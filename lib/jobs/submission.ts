@@ -19,9 +19,17 @@ import {
   type Slot,
   type WaitOptions,
 } from '../claims/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { ErrorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { sanitize, shellWords, showValue, systemError, warn } from '../platform/index.ts';
+import {
+  pause,
+  readProcessStat,
+  sanitize,
+  shellWords,
+  showValue,
+  systemError,
+  warn,
+} from '../platform/index.ts';
 import { checkCommand } from './command-check.ts';
 import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
 import { exitCodeOf, resolveJobs, stateOf, unknownJob } from './job-state.ts';
@@ -63,6 +71,7 @@ export interface JobOptions {
 export const LOST = 'lost';
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
+const MAX_FAILURE_LENGTH = 1_000;
 const POINTER_BYTES = 8;
 /** For what the keeper and its options add to arguments and environment, in bytes. */
 const EXEC_RESERVE = 64 * 1024;
@@ -105,12 +114,16 @@ interface Submission {
   configuredDirectory: string | undefined;
 }
 
-/** Tells the number of a job that is about to start. It won't if that can't be told: `giveUp` removes it. */
+/**
+ * Tells the number of a job that is about to start. It won't if that can't be told: `giveUp` removes it. One that doesn't wait for GPUs has
+ * them by then, unless it is to follow other jobs.
+ */
 type Announce = (id: number, giveUp: () => void) => void;
 
 /**
  * Starts a command as a job in the background.
- * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER; nothing is left then
+ * @throws ERR_INVALID_ARGUMENT for what can never run, ERR_GPU_UNAVAILABLE if it doesn't wait, ERR_JOBS, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER;
+ *   nothing is left then
  */
 export async function submitCommand(
   { request }: Settings,
@@ -165,20 +178,37 @@ export async function submitJob(
       limitMs: limit?.ms ?? null,
       notify: options.notify,
       resubmits: null,
+      teller: waits ? null : tellerOf({ count, after }),
     },
     files,
     locks,
   );
-  start(store, request, descriptors, files, locks, announce);
+  await start(store, request, descriptors, files, locks, announce);
 }
 
-/** Starts an ended job once more, under a new number. @param renumbered jobs that were, and their new numbers */
-export function resubmitJob(
+/**
+ * This process, for a job that doesn't wait for GPUs: whether it gets them is known at once. null: it needs none, or follows other jobs, so
+ * that nobody knows when.
+ */
+function tellerOf({
+  count,
+  after,
+}: Pick<JobRequest, 'count' | 'after'>): JobRequest['teller'] & (object | null) {
+  if (count === 0 || after.length > 0) return null;
+  return { pid: process.pid, startTicks: readProcessStat('self')?.startTicks ?? '' };
+}
+
+/**
+ * Starts an ended job once more, under a new number.
+ * @param renumbered jobs that were, and their new numbers
+ * @throws as {@link submitCommand}
+ */
+export async function resubmitJob(
   store: JobStore,
   id: number,
   renumbered: ReadonlyMap<number, number>,
   announce: Announce,
-): number {
+): Promise<number> {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   if (found.state === 'waiting' || found.state === 'running')
@@ -212,6 +242,7 @@ export function resubmitJob(
       after,
       submitted: Date.now(),
       resubmits: id,
+      teller: asked.wanted == null ? tellerOf({ count: asked.count, after }) : null,
     },
     files,
     locks,
@@ -219,7 +250,7 @@ export function resubmitJob(
   const umask = process.umask(asked.umask);
   try {
     process.chdir(`/proc/self/fd/${place}`);
-    start(store, request, descriptors, files, locks, announce);
+    await start(store, request, descriptors, files, locks, announce);
   } finally {
     process.umask(umask);
     closeSync(place);
@@ -242,14 +273,66 @@ function openDirectory(
   }
 }
 
-function start(
+async function start(
+  store: JobStore,
+  request: JobRequest,
+  descriptors: { lock: number; file: number },
+  files: { arguments: Uint8Array; environment: Uint8Array },
+  directory: LockDirectory,
+  announce: Announce,
+): Promise<void> {
+  const tell = () => announce(request.id, () => store.remove(request.id));
+  const isToldLater = request.teller != null;
+  const progress = launch(store, request, descriptors, files, directory, isToldLater ? () => {} : tell);
+  if (!isToldLater) return;
+  try {
+    await untilGranted(store, request.id);
+    tell();
+    const file = store.openFile(request.id);
+    const isWritten = writeBlock(file, 'start', { ...progress, isTold: true } satisfies JobProgress);
+    closeSync(file);
+    if (!isWritten) throw unusable(store.path, new Error('its file cannot be written'));
+  } catch (error) {
+    store.remove(request.id);
+    throw error;
+  }
+}
+
+/** The reasons for several GPUs are on lines of their own. */
+function sanitizeLines(text: string): string {
+  return text.slice(0, MAX_FAILURE_LENGTH).replace(/\S.*/g, (line) => sanitize(line, MAX_FAILURE_LENGTH));
+}
+
+/** How often a job that doesn't wait and its starter look for each other's answer. */
+const ANSWER_POLL_MS = 10;
+
+/** Waits until a job's GPUs are granted. @throws the error with which they are not */
+async function untilGranted(store: JobStore, id: number): Promise<void> {
+  for (;;) {
+    const found = stateOf(store, id);
+    const progress = found?.job.progress;
+    if (progress?.isGranted) return;
+    if (found?.state !== 'waiting') {
+      const { code = '', message } = progress?.failure ?? {};
+      const known = Object.hasOwn(ErrorCode, code) ? (code as ErrorCode) : 'ERR_JOBS';
+      throw new GPUOwnerError(
+        known,
+        sanitizeLines(message ?? `job ${id} has ended before it got GPUs: submit it again.`),
+      );
+    }
+    await pause(ANSWER_POLL_MS);
+  }
+}
+
+/** Starts the first process of a job. @returns its progress, as long as it hasn't said so itself */
+function launch(
   store: JobStore,
   request: JobRequest,
   { lock, file }: { lock: number; file: number },
   files: { arguments: Uint8Array; environment: Uint8Array },
   directory: LockDirectory,
-  announce: Announce,
-): void {
+  tell: () => void,
+): JobProgress {
   const opened = [lock, file];
   let slot: Slot | null = null;
   try {
@@ -287,7 +370,7 @@ function start(
       '--as-job',
       `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`,
     ];
-    announce(request.id, () => store.remove(request.id));
+    tell();
     const { error, pid } = native().processStartDetached(
       words[0] as string,
       words,
@@ -302,9 +385,10 @@ function start(
         'ERR_INTERNAL',
         `job ${request.id} can't be started: ${words[0]}: ${systemError(error)}.`,
       );
-    // As long as it hasn't said so itself.
     const reason = request.after.length === 0 ? 'starting' : describeDependencies(request.after);
-    writeBlock(file, 'start', { pid, reason } satisfies JobProgress);
+    const progress: JobProgress = { pid, reason };
+    writeBlock(file, 'start', progress);
+    return progress;
   } catch (error) {
     store.remove(request.id);
     throw error;
@@ -499,6 +583,8 @@ export class JobProcess implements BackgroundJob {
   readonly lock: number;
   readonly file: number;
   #progress: JobProgress = { pid: process.pid };
+  /** Whether the teller of {@link JobRequest} has done so. */
+  #isTold = false;
 
   /** @param descriptors 'LOCK:FILE', as the starter gives them. @throws ERR_INVALID_ARGUMENT */
   constructor(descriptors: string) {
@@ -569,8 +655,28 @@ export class JobProcess implements BackgroundJob {
     const gpus = claim.gpus.map(({ index, instance, uuid }) =>
       instance === null ? { index, uuid } : { index, instance, uuid },
     );
+    await this.#untilTold(claim);
     this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
     return claim;
+  }
+
+  /** Waits until this job's number was told, where that comes after the claim. @throws ERR_ABORTED if it never will be; nothing is held */
+  async #untilTold(claim: JobClaim): Promise<void> {
+    const { teller } = this.request;
+    if (teller == null) return;
+    this.#tell({ isGranted: true });
+    for (;;) {
+      const isAlive = readProcessStat(teller.pid)?.startTicks === teller.startTicks;
+      if (readJob(this.file)?.progress?.isTold) {
+        this.#isTold = true;
+        return;
+      }
+      if (isAlive) await pause(ANSWER_POLL_MS);
+      else {
+        claim.release();
+        throw new GPUOwnerError('ERR_ABORTED', 'its number could not be told, so it was not started.');
+      }
+    }
   }
 
   #prune(): void {
@@ -589,10 +695,17 @@ export class JobProcess implements BackgroundJob {
     this.#notify('started');
   }
 
-  /** It ends without having started. */
-  fail(exitCode: number, message: string, isCancelled = false): void {
-    this.#tell({ failure: { exitCode, message: sanitize(message, 1_000), ended: Date.now(), isCancelled } });
-    this.#notify('ended');
+  /** It ends without having started. @param code of the error, if one has ended it */
+  fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
+    const failure = {
+      exitCode,
+      message: sanitizeLines(message),
+      ended: Date.now(),
+      isCancelled: code === null,
+    };
+    this.#tell({ failure: code === null ? failure : { ...failure, code } });
+    // Otherwise its user is told by the one who waits for the answer.
+    if (this.request.teller == null || this.#isTold) this.#notify('ended');
   }
 
   #notify(event: JobEvent): void {

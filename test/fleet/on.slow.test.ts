@@ -262,6 +262,50 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     await (hosts.machines[2] as Machine).runCommand(['wait', submitted.stdout.trim().slice(2)]);
   });
 
+  test('submit --on any queues nowhere: it goes on where somebody was quicker, and ends with 75 at the end', async () => {
+    const submit = (...args: string[]) =>
+      hosts.viewer.run([launcher, 'submit', '--on', ...args], { env, cwd: place });
+    // Somebody takes all of its GPUs between the answer and the job.
+    const tried = file('submitted');
+    const [holding, ending] = ['holding', 'ending'].map(file);
+    const hold = `${process.execPath} ${launcher} run -n 2 -- sh -c 'touch "${holding}"; until [ -e "${ending}" ]; do sleep 0.05; done'`;
+    const overtaken = hosts.add('overtaken', {
+      program: `case $1 in submit) touch '${tried}'; ${hold} >/dev/null 2>&1 </dev/null & until [ -e '${holding}' ]; do sleep 0.05; done;; esac; exec ${process.execPath} ${launcher} "$@"`,
+    });
+    hosts.add('next', { program: slowToFind(tried) });
+    expect(await submit('overtaken,next', '--', 'true')).toMatchObject({
+      code: 0,
+      stdout: 'next 1\n',
+      stderr: '',
+    });
+    expect(await submit('overtaken,down', '--', 'true')).toMatchObject({
+      code: 75,
+      stdout: '',
+      stderr: expect.stringMatching(/^gpu-owner: overtaken: .*GPU 0: leased by/m),
+    });
+    writeFileSync(ending as string, '');
+    await free(overtaken);
+    expect((await overtaken.runCommand(['jobs', '--all', '--json'])).stdout.trim()).toBe('[]');
+  });
+
+  test('as many jobs of submit --on any run at once as there are GPUs, and none waits', async () => {
+    const [one, two] = ['one', 'two'].map((name) => hosts.add(name, { gpus: 2 })) as [Machine, Machine];
+    const go = file('go-all');
+    const words = ['submit', '--on', 'one,two', '--', ...says(`until [ -e "${go}" ]; do sleep 0.05; done`)];
+    const ends = await Promise.all(
+      Array.from({ length: 6 }, () => hosts.viewer.run([launcher, ...words], { env, cwd: place })),
+    );
+    const said = ends.map(({ code, stdout, stderr }) => `${code} ${stdout}${stderr}`).join('');
+    expect(ends.map(({ code }) => code).sort(), said).toEqual([0, 0, 0, 0, 75, 75]);
+    for (const machine of [one, two]) {
+      expect(await machine.states(), said).toEqual(['leased', 'leased']);
+      expect((await machine.runCommand(['queue', '--json'])).stdout.trim()).toBe('[]');
+    }
+    writeFileSync(go, '');
+    await free(one);
+    await free(two);
+  });
+
   test('a job that may have been submitted is not submitted anywhere else', async () => {
     const chosen = file('chosen');
     const program = `case $1 in submit) touch '${chosen}'; kill -KILL $PPID;; esac; exec ${process.execPath} ${launcher} "$@"`;
@@ -317,7 +361,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test.each([
-    ['stood still', '', 'no answer within 10 s'],
+    ['stood still', '', 'no answer within 30 s'],
     ['was closed', 'Connection to a closed by remote host.', 'Connection to a closed'],
     // As OpenSSH before 7.9 says it.
     ['broke', 'packet_write_wait: Connection to a port 22: Broken pipe', 'packet_write_wait'],

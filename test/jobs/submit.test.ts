@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { fixture } from '../support/keeper.ts';
 import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
+import { sendSignal, stat } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 import { Jobs } from './background.ts';
 
@@ -309,6 +310,60 @@ test('jobs are served in the order of their submission, also if one takes its ti
 
 test('a job that doesn’t wait has no slot in the queue that it would wait behind', async () => {
   expect(await jobs.wait(await jobs.submit(['--no-wait', '--', 'true']))).toBe(0);
+});
+
+test('submit --no-wait prints a number once the job has its GPUs; otherwise it ends with 75 and leaves nothing', async () => {
+  const first = await jobs.submit(['-n2', '--no-wait', '--', ...machine.untilFile('go')]);
+  expect(await jobs.reach(first, 'running')).toMatchObject({ gpus: [{ index: 0 }, { index: 1 }] });
+  const refused = {
+    code: 75,
+    stdout: '',
+    stderr: expect.stringMatching(
+      /^gpu-owner: 1 GPU asked for, none is free:\n {2}GPU 0: leased by .*\n {2}GPU 1: /,
+    ),
+  };
+  expect(await jobs.run(['submit', '--no-wait', '--', 'true'])).toMatchObject(refused);
+  expect((await jobs.list()).map(({ id }) => id)).toEqual([first]);
+  // What follows others is decided later.
+  const later = await jobs.submit(['--no-wait', '--after', String(first), '--', 'true']);
+  machine.touch('go');
+  expect(await jobs.wait(first, later)).toBe(0);
+  const holder = machine.startCommand(['hold', '-n2']);
+  await output(holder, /visibleDevices/);
+  expect(await jobs.run(['resubmit', String(first)])).toMatchObject({
+    ...refused,
+    stderr: expect.stringMatching(/^gpu-owner: 2 GPUs asked for, none is free/),
+  });
+  holder.stdin?.end();
+  await finished(holder);
+  const { code, stdout } = await jobs.run(['resubmit', String(first)]);
+  expect(code).toBe(0);
+  expect(await jobs.wait(Number(stdout))).toBe(0);
+});
+
+test('a job of submit --no-wait whose number is told to nobody doesn’t start, and gives its GPUs back', async () => {
+  const ran = join(machine.directory, 'ran');
+  const words = ['submit', '--no-wait', '-n2', '--', 'touch', ran];
+  const toFull = ['sh', '-c', 'exec "$@" > /dev/full', 'sh', process.execPath, command];
+  const full = await machine.run([...toFull, ...words]);
+  expect(full).toMatchObject({ code: 74, stderr: expect.stringMatching(/job 1 was not started/) });
+  await until(() => jobs.processes().length === 0);
+  expect(await machine.states()).toEqual(['free', 'free']);
+
+  // Submit ends between the grant and the answer.
+  const submit = machine.startCommand(words, { env: { GPU_OWNER_STOP_AT: 'claimed' } });
+  const ended = finished(submit, 'exit');
+  const stopped = () => jobs.processes().filter((pid) => pid !== submit.pid && stat(pid)?.state === 'T');
+  await until(() => stopped().length > 0);
+  sendSignal(submit.pid, 'SIGKILL');
+  expect(await ended).toMatchObject({ signal: 'SIGKILL', stdout: '' });
+  for (const pid of stopped()) sendSignal(pid, 'SIGCONT');
+  await until(() => jobs.processes().length === 0);
+  expect(await machine.states()).toEqual(['free', 'free']);
+  expect(await jobs.list()).toMatchObject([
+    { state: 'failed', reason: expect.stringMatching(/could not be told/) },
+  ]);
+  expect(existsSync(ran)).toBe(false);
 });
 
 test('a name means the living job, else the newest that ended, and never several', async () => {
