@@ -15,6 +15,7 @@ import {
   checkOptions,
   type Settings,
 } from './options.ts';
+import type { WaitingState } from './queued-waiter.ts';
 import { ShownClaim } from './shown-claim.ts';
 import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
 
@@ -50,6 +51,7 @@ export class GPUOwner {
   readonly devices: readonly Device[];
   /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
+  readonly #claimedAt = new Date();
   #shown: ShownClaim<Placeholder> | null;
 
   /**
@@ -92,7 +94,11 @@ export class GPUOwner {
     const { maxWait, signal } = options;
     checkSignal(signal);
     const settings = prepare(options, ['maxWait', 'signal']);
-    const wait = { maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'), signal };
+    const wait = {
+      maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'),
+      signal,
+      onWaiting: GPUOwner.warnOfOwn,
+    };
     const end = endOf(wait.maxWait);
     const take = (request: ClaimRequest) => awaiting(() => claimWhenFree(request, wait, undefined, end));
     return adopt(await runAsync(claimFor(settings, take), signal));
@@ -109,6 +115,22 @@ export class GPUOwner {
 
   [Symbol.dispose](): void {
     this.release();
+  }
+
+  /**
+   * A claim that waits for GPUs which this very process holds could wait for ever.
+   * @internal
+   */
+  static warnOfOwn({ wanted }: Pick<WaitingState, 'wanted'>): void {
+    const held = [...living].flatMap((owner) =>
+      owner.devices
+        .filter(({ uuid }) => wanted.includes(uuid))
+        .map((device) => `GPU ${label(device)} (claimed at ${timeOfDay(owner.#claimedAt)})`),
+    );
+    if (held.length === 0) return;
+    warnOnce(
+      `a claim waits, and this process itself holds ${held.join(', ')}: release() what it doesn't need.`,
+    );
   }
 
   /** @internal */

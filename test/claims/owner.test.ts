@@ -81,6 +81,24 @@ describe('an owner', () => {
     expect(await linesOf(runFixture('side-by-side.mjs'))).toEqual(['0,1 0 1', '1', 'undefined']);
   });
 
+  test('says at once that it waits for GPUs which the process itself holds', async () => {
+    const { code, stdout, stderr } = await machine.runScript(`
+      const owner = new GPUOwner(3, { placeholder: 'none' });
+      const told = new Promise((resolve) => process.once('warning', resolve));
+      const waiting = GPUOwner.acquire(2, { placeholder: 'none' });
+      const { name, message } = await told; // the claim waits without limit
+      console.log(name, message.replace(/\\d+:\\d+:\\d+/g, 'TIME'));
+      owner.release();
+      console.log((await waiting).devices.length);
+      await GPUOwner.acquire({ placeholder: 'none', maxWait: 0, devices: '2-3' }); // doesn't wait`);
+    const held = [0, 1, 2].map((gpu) => `GPU ${gpu} (claimed at TIME)`).join(', ');
+    expect({ code, stdout }).toEqual({
+      code: 0,
+      stdout: `GPUOwnerWarning a claim waits, and this process itself holds ${held}: release() what it doesn't need.\n2\n`,
+    });
+    expect(stderr.match(/a claim waits/g)).toHaveLength(1);
+  });
+
   test('never gets a GPU twice in the same process', async () => {
     expect(
       await lines(`
