@@ -23,6 +23,7 @@ const CRITERIA: Readonly<Record<Kebab<keyof Criteria>, Option>> = {
   'max-power': { value: 'WATTS', help: 'accept at most this power draw' },
   'max-utilization': { value: 'PERCENT', help: 'accept at most this utilization' },
   'max-temperature': { value: 'CELSIUS', help: 'accept at most this temperature' },
+  'allow-unknown': { help: "accept power, utilization and temperature that the driver can't tell" },
   devices: {
     value: 'LIST',
     isRepeatable: true,

@@ -47,6 +47,8 @@ export interface Criteria {
   maxUtilization?: number | string | undefined;
   /** It may be so many degrees Celsius hot at most. Default: no condition. */
   maxTemperature?: number | string | undefined;
+  /** Accept power, utilization and temperature that the driver can't tell, whatever the limit. Default false. */
+  allowUnknown?: boolean | undefined;
   /** Only these GPUs. Default: all. */
   devices?: DeviceSelector | readonly DeviceSelector[] | undefined;
   /** Not these GPUs. Default: none. */
@@ -77,6 +79,7 @@ export interface NormalizedCriteria {
   maxPower: number | null;
   maxUtilization: number | null;
   maxTemperature: number | null;
+  allowUnknown: boolean;
   /** A GPU must be in each of these. */
   devices: readonly DeviceRule[];
   exclude: readonly DeviceRule[];
@@ -97,6 +100,7 @@ const DEFAULTS: NormalizedCriteria = {
   maxPower: null,
   maxUtilization: null,
   maxTemperature: null,
+  allowUnknown: false,
   devices: [],
   exclude: [],
   excludeNames: [],
@@ -113,6 +117,7 @@ const CHECKS: Checks = {
   maxPower: parseWatts,
   maxUtilization: parsePercent,
   maxTemperature: parseCelsius,
+  allowUnknown: parseBoolean,
   devices: parseDevices,
   exclude: (value, option) => deviceRules(parseSelectors(value, option)),
   excludeNames: parseNames,

@@ -380,9 +380,10 @@ function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstac
   ] as const;
   for (const [key, value, what, verb, unit, transient] of limits) {
     const limit = criteria[key];
-    if (limit === null) continue;
+    if (limit === null || (value === null && criteria.allowUnknown)) continue;
     if (value === null) {
-      obstacles.push(unknownObstacle(`the driver doesn't tell ${what}: leave out ${name(key)}`));
+      const remedy = `leave out ${name(key)}, or add ${name('allowUnknown')}`;
+      obstacles.push(unknownObstacle(`the driver doesn't tell ${what}: ${remedy}`));
     } else if (value > limit) {
       const reason = `busy: ${verb} ${Math.round(value * 10) / 10}${unit} (${name(key)}: ${limit}${unit})`;
       obstacles.push({ reason, transient, state: 'busy' });

@@ -12,6 +12,7 @@ describe('normalizeCriteria', () => {
       maxPower: null,
       maxUtilization: null,
       maxTemperature: null,
+      allowUnknown: false,
       devices: [],
       exclude: [],
       excludeNames: [],

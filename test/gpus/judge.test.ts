@@ -274,7 +274,12 @@ describe('a criterion', () => {
     expect(verdict(makeGPU(0, { [field]: limit }), criteria)).toEqual(FREE);
     const unknown = verdict(makeGPU(0, { [field]: null }), criteria);
     expect(unknown).toMatchObject({ state: 'unavailable', transient: false });
-    expect(unknown.reason).toMatch(new RegExp(`^the driver doesn't tell [\\w ]+: leave out ${key}$`));
+    expect(unknown.reason).toMatch(
+      new RegExp(`^the driver doesn't tell [\\w ]+: leave out ${key}(, or add allowUnknown)?$`),
+    );
+    const allowed = verdict(makeGPU(0, { [field]: null }), { ...criteria, allowUnknown: true });
+    expect(allowed.state).toBe(key === 'minFreeMemory' ? 'unavailable' : 'free');
+    expect(verdict(makeGPU(0, { [field]: value }), { ...criteria, allowUnknown: true }).state).toBe('busy');
   });
 
   it('minFreeMemory asks for free memory', () => {
@@ -523,7 +528,7 @@ describe('the remains of a process that dies', () => {
     const dying = usedGPU(40 * GIB, { processes: [compute(6601, 40 * GIB)], powerWatts: null });
     expect(verdict(dying, { maxPower: 80 }, described)).toEqual({
       state: 'unavailable',
-      reason: "the driver doesn't tell power: leave out maxPower",
+      reason: "the driver doesn't tell power: leave out maxPower, or add allowUnknown",
       transient: false,
     });
   });
