@@ -2,6 +2,7 @@
 import type { ChildProcess } from 'node:child_process';
 import { appendFileSync, chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
@@ -560,6 +561,55 @@ describe('wherever the queue is', () => {
     );
     child.kill('SIGTERM');
     await ended;
+  });
+
+  test('workers on Windows ask over the network, and have their files on a disk of their own', async () => {
+    const [address] = Object.values(networkInterfaces())
+      .flatMap((each) => each ?? [])
+      .filter(({ family, internal }) => family === 'IPv4' && !internal)
+      .map((each) => each.address);
+    if (address === undefined) throw new Error('this machine has no address but that of itself');
+    const child = experiment.start(['manager', '--listen', `0.0.0.0:${port}`, '--trust', `${address}/32`]);
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    const disk = join(experiment.machine.directory, 'disk-c');
+    mkdirSync(disk);
+    const workers = ['gpu0', 'gpu1'].map((id) =>
+      finished(
+        experiment.machine.start([python, WORKER, address, String(port), id, '--windows'], { cwd: disk }),
+      ),
+    );
+    for (const { code, stdout } of await Promise.all(workers)) {
+      expect(code, stdout).toBe(0);
+      expect(stdout).not.toMatch(/error/i);
+    }
+    const { code, stdout } = await ended;
+    expect(code, stdout).toBe(0);
+    expect(stdout).not.toMatch(/WARN/);
+    const log = String.raw`C:\experiments\results_mnist\worker.log`;
+    expect(experiment.rows('results_mnist').sort()).toEqual(
+      ['1.0,42,0.25', '1.0,43,0.25', '1.0,44,0.25', '2,42,0.5', '2,43,0.5', '2,44,0.5'].map(
+        (row, at) => `exp1_vary_width_${at}_${row.split(',')[1]},mnist,${row},NaN,${log}`,
+      ),
+    );
+    expect(readdirSync(disk)).toEqual(['starts.txt']);
+  });
+
+  test('an older worker on Windows that shares the project, as in WSL, writes its rows with its own line ends', async () => {
+    const child = manager();
+    const ended = finished(child);
+    await output(child, /workers can ask/);
+    expect((await worker('gpu0', '--older', '--windows')).code).toBe(0);
+    const { code, stdout } = await ended;
+    expect(code, stdout).toBe(0);
+    expect(names()).toHaveLength(6);
+    expect(stdout).not.toMatch(/WARN/);
+    // Each accuracy is that of its width and seed.
+    for (const row of experiment.rows('results_mnist')) {
+      const [, width, accuracy, , name = '', seed] = row.trim().split(',');
+      expect(Number(accuracy)).toBeCloseTo(Number(width) + Number(seed) / 100003, 9);
+      expect(name.endsWith(`_${seed}`)).toBe(true);
+    }
   });
 
   test('a port that another program has, and ports for everybody, are refused with the remedy', async () => {
