@@ -348,6 +348,7 @@ def _criteria(
     max_power: Optional[Union[float, str]] = None,
     max_utilization: Optional[Union[float, str]] = None,
     max_temperature: Optional[Union[float, str]] = None,
+    allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
@@ -368,7 +369,7 @@ def _criteria(
     for name, selectors in (("devices", devices), ("exclude", exclude), ("exclude-names", exclude_names)):
         if selectors is not None:
             args += [f"--{name}={word}" for word in _list(selectors, name.replace("-", "_"))]
-    for name, flag in (("allow-processes", allow_processes), ("force", force)):
+    for name, flag in (("allow-processes", allow_processes), ("allow-unknown", allow_unknown), ("force", force)):
         if flag:
             args.append(f"--{name}")
     for name, text in (("lock-dir", lock_dir), ("simulate", simulate)):
@@ -1107,6 +1108,7 @@ def claim(
     max_power: Optional[Union[float, str]] = None,
     max_utilization: Optional[Union[float, str]] = None,
     max_temperature: Optional[Union[float, str]] = None,
+    allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
@@ -1131,7 +1133,8 @@ def claim(
     wait: True (default) until they are free; a number of seconds, or '10m': for at most that long; False: not at all.
     min_free_memory, max_used_memory: '20GiB', or bytes (from 1 MiB on); max_used_memory="any": however much is in use.
     allow_processes: share with programs that run on the GPU without a claim.
-    max_power: watts. max_utilization: percent. max_temperature: degrees Celsius.
+    max_power: watts. max_utilization: percent. max_temperature: degrees Celsius. allow_unknown: accept those that the driver
+        can't tell.
     devices, exclude: indices of nvidia-smi, UUIDs, names, '0-3', or a list of them. exclude_names: names only.
     force: skip health, thresholds and other programs; never leases of others.
     placeholder: 'auto' (default), 'keep' or 'none': how long a small process keeps the GPUs visibly taken.
@@ -1542,6 +1545,7 @@ def status(
     max_power: Optional[Union[float, str]] = None,
     max_utilization: Optional[Union[float, str]] = None,
     max_temperature: Optional[Union[float, str]] = None,
+    allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
@@ -1613,17 +1617,15 @@ def find_free_gpus(
     """
     The GPUs that a claim could have now, as dictionaries of `get_gpu_info`. Another claim may take them first: only a claim reserves them.
 
-    The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; unknown utilization counts as 0).
+    The first three parameters and their defaults are GPU Scheduler's (GiB, watts, percent; what the driver can't tell counts as 0).
     Other criteria are those of `claim`; what they say counts instead.
     """
-    thresholds = _thresholds(memory_free_threshold_gb, power_threshold_w, utilization_threshold_percent)
-    highest = math.inf if "max_utilization" in criteria else thresholds.pop("max_utilization", math.inf)
+    thresholds = _thresholds(memory_free_threshold_gb, power_threshold_w, utilization_threshold_percent, criteria)
     try:
         args = _criteria(**{**thresholds, **criteria})
     except TypeError as error:
         raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
-    free = _machine(lambda: _free(_command(command), args))
-    return _by_gpu(gpu for gpu in free if gpu["utilization"] <= highest)
+    return _by_gpu(_machine(lambda: _free(_command(command), args)))
 
 
 def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
@@ -1644,9 +1646,14 @@ def get_free_gpus(*, command: Optional[Command] = None, **criteria: Any) -> List
     return [str(gpu.index) for gpu in _free(_command(command), _criteria(**criteria))]
 
 
-def _thresholds(memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float]) -> Dict[str, Any]:
-    """GPU Scheduler's, as `claim` calls them. What needn't be checked is left out."""
-    thresholds = {}  # type: Dict[str, Any]
+def _thresholds(
+    memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float], criteria: Mapping[str, Any]
+) -> Dict[str, Any]:
+    """
+    GPU Scheduler's, as `claim` calls them. What needn't be checked is left out. What the driver can't tell counts as 0, as under
+    WSL 2 and for MIG instances; not where `criteria`, which count instead, have limits of `claim`.
+    """
+    thresholds = {"allow_unknown": not {"max_power", "max_utilization", "max_temperature"} & set(criteria)}  # type: Dict[str, Any]
     if memory_gb is not None:
         size = _float("memory_free_threshold_gb", memory_gb) * _GIB
         thresholds["min_free_memory"] = f"{int(size)}B" if math.isfinite(size) else size
@@ -1828,6 +1835,7 @@ def submit(
     max_power: Optional[Union[float, str]] = None,
     max_utilization: Optional[Union[float, str]] = None,
     max_temperature: Optional[Union[float, str]] = None,
+    allow_unknown: bool = False,
     devices: Optional[Selector] = None,
     exclude: Optional[Selector] = None,
     exclude_names: Optional[Selector] = None,
@@ -1933,6 +1941,11 @@ def _called(**names: str) -> Iterator[None]:
         raise UsageError(message, error.exit_code, error.code) from None
 
 
+def _scheduled(made: Claim) -> List[int]:
+    """Plain numbers, as the original's, where they mean the same in children: some programs take no other kind (Lightning, YAML)."""
+    return [gpu if isinstance(gpu, _ScheduledGPU) else int(gpu) for gpu in made]
+
+
 class GPUScheduler:
     """
     As GPU Scheduler's: `with GPUScheduler(num_gpus=2) as gpu_ids:`. gpu_ids are the numbers of nvidia-smi, and CUDA sees all GPUs: both
@@ -1973,13 +1986,13 @@ class GPUScheduler:
         self.timeout = timeout
         self.num_gpus = num_gpus
         self.debug_mode = debug_mode
-        self.gpu_ids = []  # type: List[GPU]
+        self.gpu_ids = []  # type: List[int]
         self._options = options
         self._claims = []  # type: List[Tuple[int, Claim]]  # each with its thread
 
-    def __enter__(self) -> List[GPU]:
+    def __enter__(self) -> List[int]:
         options = {
-            **_thresholds(self.memory_free_threshold_gb, self.power_threshold_w, self.utilization_threshold_percent),
+            **_thresholds(self.memory_free_threshold_gb, self.power_threshold_w, self.utilization_threshold_percent, self._options),
             "wait": False if self.debug_mode else self.max_wait_time,
             "devices": self.specific_gpus,
             # Less than 0 is filelock's "for ever". Here nobody waits so long for another one's decision.
@@ -1999,7 +2012,7 @@ class GPUScheduler:
             if options["wait"] is False or isinstance(error, WaitTimeoutError):
                 raise
             raise WaitTimeoutError(str(error), error.exit_code) from error
-        self.gpu_ids = list(made.__enter__())
+        self.gpu_ids = _scheduled(made.__enter__())
         self._claims.append((threading.get_ident(), made))
         _scheduler_log.info("Acquired %d GPUs: %s", len(self.gpu_ids), self.gpu_ids)
         return self.gpu_ids
@@ -2007,10 +2020,10 @@ class GPUScheduler:
     def __exit__(self, *_: Any) -> None:
         own = [at for at, (thread, _) in enumerate(self._claims) if thread == threading.get_ident()]
         made = self._claims.pop(own[-1] if own else -1)[1]
-        gpus = list(made)
+        gpus = _scheduled(made)
         made.__exit__()
         _scheduler_log.info("Released GPUs: %s", gpus)
-        self.gpu_ids = list(self._claims[-1][1]) if self._claims else []
+        self.gpu_ids = _scheduled(self._claims[-1][1]) if self._claims else []
 
 
 class _Lock(_LateClaim):
@@ -2154,6 +2167,8 @@ class GPUOwner:
             gpus = list(made)
             self.devices_taken = [gpu.index for gpu in gpus]
             self.logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
+            # The lease keeps the GPUs from here on, with or without placeholders: others needn't wait for these.
+            self.logger.info("lock released")
             time.sleep(debug_sleep)
             if placeholder_fn is not None:
                 for gpu in gpus:
@@ -2161,7 +2176,6 @@ class GPUOwner:
         except BaseException:
             self.release()
             raise
-        self.logger.info("lock released")
 
     def release(self) -> None:
         """Releases the placeholders and the GPUs."""

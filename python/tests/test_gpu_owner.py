@@ -1110,7 +1110,7 @@ class Looking(OnMachine):
                 print([process.type for process in gpu.processes], gpu.temperature_celsius, gpu.power_limit_watts)
                 print(gpus[0].power_watts)  # a card without a sensor
                 print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus()], len(gpu_owner.find_free_gpus(memory_free_threshold_gb=20)))
-                print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(power_threshold_w=1))
+                print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(min_free_memory="20GiB", devices=0)], gpu_owner.find_free_gpus(max_power=1))
                 try:
                     gpu_owner.find_free_gpus(bananas=1)
                 except TypeError as error:
@@ -1181,7 +1181,7 @@ class Looking(OnMachine):
             """
         )
         self.assertEqual(lines[:2], ["[0.0, 21.0, 106.5] None", "[0, 0, 30] None"])
-        self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[1] [1] [0, 1] [1]"])
+        self.assertEqual(lines[2:], ["[0, 1] [0, 1, 2] [0, 1, 2] [0, 2]", "[0, 1] [1] [0, 1] [1]"])
 
     def test_where_there_is_no_driver(self):
         source = """

@@ -295,7 +295,7 @@ class Scheduler(OnMachine):
                     for specific in (None, [3]):
                         with GPUScheduler(specific_gpus=specific) as gpu_ids:
                             with GPUScheduler(specific_gpus=[2] if specific else None) as more:
-                                print(gpu_ids, more, used(), [same(gpu) for gpu in gpu_ids + more], torch.cuda.device_count())
+                                print(gpu_ids, more, used(), [int(use(gpu)[-1], 16) for gpu in gpu_ids + more], torch.cuda.device_count())
                                 print(os.environ.get("CUDA_VISIBLE_DEVICES"))
                                 input()
                             print(used())
@@ -307,7 +307,7 @@ class Scheduler(OnMachine):
                 )
             )
             for first, second in ((2, 3), (3, 2)):
-                self.assertEqual(script.line(), f"[{first}] [{second}] {second} [True, True] 4")
+                self.assertEqual(script.line(), f"[{first}] [{second}] {second} [{first}, {second}] 4")
                 self.assertEqual(script.line(), "None")
                 self.assertEqual(self.held(), [0, 1, 2, 3])
                 script.go()
@@ -451,14 +451,14 @@ class Idioms(OnMachine):
                 """
                 with gpu_owner.GPUScheduler(num_gpus=2, specific_gpus=[1, 2, 3]) as gpu_ids:
                     numbers = ",".join(map(str, gpu_ids))
-                    print(below(numbers), below(numbers, ranks=2), below(f"{gpu_ids[1]}"))
+                    print(below(numbers), below(numbers, ranks=2), below(f"{gpu_ids[1]}"), {type(gpu) for gpu in gpu_ids})
                     print([here(f"cuda:{gpu}") for gpu in gpu_ids], here("cuda:" + str(gpu_ids[1])), here(), torch.cuda.device_count())
                 for one in (2, 3):  # CUDA runs: any of the machine's, at once
                     with gpu_owner.GPUScheduler(specific_gpus=[one], max_wait_time=0) as gpu_ids:
                         print(here(gpu_ids[0]), here(), below(str(gpu_ids[0])))
                 """
             )
-        self.assertEqual(lines, ["[1] [1, 2] [2]", "[1, 2] 2 1 4", "2 2 [2]", "3 3 [3]"])
+        self.assertEqual(lines, ["[1] [1, 2] [2] {<class 'int'>}", "[1, 2] 2 1 4", "2 2 [2]", "3 3 [3]"])
 
     def test_a_program_that_sets_the_variable_itself(self):
         """The numbers that it writes don't limit its next claim."""
@@ -586,7 +586,7 @@ class Mixed(OnMachine):
             WITNESS.replace("machine = ", "free = gpu_owner.find_free_gpus(20, 80, 1)\nmachine = ")
             + "print([(gpu['gpu_id'], below(str(gpu['gpu_id'])), here(f\"cuda:{gpu['gpu_id']}\")) for gpu in free])"
         )
-        self.assertEqual(lines, ["[(2, [2], 2), (1, [1], 1)]"])
+        self.assertEqual(lines, ["[(1, [1], 1), (2, [2], 2)]"])
 
     def test_numbers_of_the_scheduler(self):
         for late, told in ((False, "[1] [1] 1"), (True, "[0] [1] 1")):
@@ -666,6 +666,21 @@ class SafeGPU(OnMachine):
         # Its placeholders are what keeps a GPU, and ours here aren't real: it takes the same again.
         self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
 
+    def test_times_of_the_lock(self):
+        """The next claim doesn't wait for placeholders, so two logs show their locks one after the other."""
+        lines = self.run_script(
+            """
+            import logging
+            logger = logging.getLogger()
+            logger.setLevel(logging.INFO)
+            logger.addHandler(type("Lines", (logging.Handler,), {"emit": lambda self, record: print(record.getMessage())})())
+            def placeholder(device_no):
+                print("placeholder", [gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+            owner = gpu_owner.GPUOwner(2, placeholder, logger)
+            """
+        )
+        self.assertEqual(lines, [text.replace("INFO ", "") for text in ACQUIRED[:4]] + ["placeholder [0, 1]"] * 2)
+
     def test_no_gpu(self):
         lines = self.run_script(
             """
@@ -744,27 +759,72 @@ class SafeGPU(OnMachine):
         )
 
 
-class Windows(OnMachine):
-    """As if it ran there: it has neither fcntl nor SIGKILL."""
+class WSL(OnMachine):
+    """Windows lends the GPU: the driver lists no processes, and doesn't tell utilization."""
 
-    def test_claims_say_where_they_work_and_results_are_written(self):
-        lines = self.run_script(
-            """
-            import signal
-            del signal.SIGKILL
+    machine = "wsl"
+
+    def test_programs_as_written(self):
+        self.assertEqual([(gpu["processes"], gpu["utilizationPercent"]) for gpu in self.status()], [(None, None)])
+        script = self.start(
+            WITNESS
+            + textwrap.dedent(
+                """
+                print([gpu["gpu_id"] for gpu in gpu_owner.find_free_gpus(10, 80, 1)], gpu_owner.get_free_gpus())
+                with gpu_owner.GPUScheduler(memory_free_threshold_gb=10) as gpu_ids:
+                    print(gpu_ids, below(str(gpu_ids[0])), here(f"cuda:{gpu_ids[0]}"))
+                with gpu_owner.lock_gpu() as lock:
+                    print(below(), here("cuda:0"))
+                """
+            )
+        )
+        for line in ("[0] ['0']", "[0] [0] 0", "[0] 0"):
+            self.assertEqual(script.line(), line)
+        self.assertEqual(script.end(), (0, "", ""))
+        self.assertEqual(self.run_script(WITNESS + "owner = gpu_owner.GPUOwner()\nprint(below(), here('cuda:0'))"), ["[0] 0"])
+
+    def test_leases_keep_programs_apart(self):
+        """Nothing but the lease tells them of each other."""
+        with self.occupied("--gpus=1"):
+            lines = self.run_script(
+                """
+                for call in (gpu_owner.GPUOwner, gpu_owner.lock_gpu, gpu_owner.GPUScheduler(10, max_wait_time=0).__enter__):
+                    try:
+                        call()
+                    except RuntimeError as error:
+                        print(error.code, "leased by" in str(error))
+                """
+            )
+        self.assertEqual(lines, ["ERR_GPU_UNAVAILABLE True"] * 2 + ["ERR_TIMEOUT True"])
+
+
+class Windows(OnMachine):
+    """As if it ran there: without what Python lacks on that system."""
+
+    def test_claims_say_where_they_work_and_tasks_and_results_work(self):
+        task = pathlib.Path(self.directory, "task.json")
+        task.write_text(json.dumps({"id": "t_0", "parameters": {"lr": 0.1}}))
+        source = """
+            import os, select, signal, sys
+            del signal.SIGKILL, os.killpg, os.register_at_fork, os.RTLD_NOLOAD, os.RTLD_LAZY, os.O_CLOEXEC, select.poll, os.getuid
             sys.modules["fcntl"], os.name = None, "nt"
-            for call in (gpu_owner.claim, gpu_owner.GPUOwner, gpu_owner.lock_gpu, gpu_owner.status, lambda: gpu_owner.GPUScheduler().__enter__()):
+            import gpu_owner
+            calls = (gpu_owner.claim, gpu_owner.GPUOwner, gpu_owner.lock_gpu, gpu_owner.GPUScheduler().__enter__)
+            for call in (*calls, gpu_owner.status, gpu_owner.find_free_gpus, lambda: gpu_owner.submit(["true"]), lambda: gpu_owner.Job(1)):
                 try:
                     call()
                 except gpu_owner.GPUOwnerError as error:
                     print(error.code, "WSL 2" in str(error))
+            print(gpu_owner.task()["lr"])
             gpu_owner.result({"loss": 0.5})
+            gpu_owner.result({"accuracy": 1})
             with open(os.environ["GPU_OWNER_RESULT"]) as file:
                 print(file.read().strip())
-            """,
-            {"GPU_OWNER_RESULT": os.path.join(self.directory, "result.json")},
-        )
-        self.assertEqual(lines, ["ERR_UNSUPPORTED_PLATFORM True"] * 5 + ['{"loss": 0.5}'])
+            """
+        files = {"GPU_OWNER_RESULT": os.path.join(self.directory, "result.json"), "GPU_OWNER_TASK": str(task)}
+        code, out, err = self.start_words([sys.executable, "-W", "error", "-c", textwrap.dedent(source)], files).end()
+        self.assertEqual((code, err), (0, ""))
+        self.assertEqual(out.splitlines(), ["ERR_UNSUPPORTED_PLATFORM True"] * 8 + ["0.1", '{"loss": 0.5, "accuracy": 1}'])
 
 
 FIXTURES = pathlib.Path(__file__).parent / "fixtures"
@@ -828,6 +888,14 @@ class InJobs(OnMachine):
                     code, out, err = script.end()
                     self.assertEqual((code, out), (0, ""), err)
                     self.assertRegex(err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$")
+
+    def test_unchanged_programs_in_wsl(self):
+        self.env["GPU_OWNER_SIMULATE"] = "wsl"
+        for package in PROGRAMS:
+            with self.subTest(package):
+                script = self.program(package)
+                self.assertEqual((script.line().split()[0], self.held()), ("cuda:0", [0]))
+                self.assertEqual(script.end()[:2], (0, ""))
 
     def test_programs_side_by_side_share_the_gpus_of_their_job(self):
         words = [[sys.executable, "-c", PROGRAMS["gpu_lock"]], [sys.executable, "-c", PROGRAMS["gpu_scheduler"]]]
