@@ -1,8 +1,6 @@
 import type { LeaseInfo, Verdict } from '../gpus/index.ts';
+import { TIMEOUTS } from '../platform/index.ts';
 import type { GpuRequest } from './wait-queue.ts';
-
-/** How long a command has between SIGTERM and SIGKILL at the end of its time limit, in ms. */
-export const TIME_LIMIT_GRACE_MS = 30_000;
 
 /** A request of which it may be known how long its GPUs will be used. */
 type LimitedRequest = GpuRequest & { limitMs: number | null };
@@ -38,7 +36,7 @@ export function latestStart(
     if (shared === 0) continue;
     if (shared < wanted.size || shared < request.uuids.length) return Number.POSITIVE_INFINITY;
     const start = times[request.count - 1] ?? Number.POSITIVE_INFINITY;
-    const end = start + (request.limitMs ?? Number.POSITIVE_INFINITY) + TIME_LIMIT_GRACE_MS;
+    const end = start + (request.limitMs ?? Number.POSITIVE_INFINITY) + TIMEOUTS.grace;
     times = ascending(times.map((time, i) => (i < request.count ? end : time)));
   }
   const start = times[count - 1] ?? Number.POSITIVE_INFINITY;
@@ -49,6 +47,6 @@ export function latestStart(
 /** When a GPU is free at the latest. */
 function latestEnd({ state, lease }: GPUUse, now: number): number {
   if (state === 'free') return now;
-  const end = Date.parse(lease?.until ?? '') + TIME_LIMIT_GRACE_MS;
+  const end = Date.parse(lease?.until ?? '') + TIMEOUTS.grace;
   return state === 'leased' && end > now ? end : Number.POSITIVE_INFINITY;
 }

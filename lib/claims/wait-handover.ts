@@ -1,11 +1,7 @@
-import { now } from '../platform/index.ts';
+import { now, TIMEOUTS } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import type { KeptSlot } from './wait-queue.ts';
 
-/** Waits are over soon, as a rule: how long one lasts before the process becomes a smaller one, in ms. */
-const HANDOVER_BEHIND_MS = 2_000;
-/** The same for those whose turn it is: to start anew when a GPU comes free costs them some 100 ms. */
-const HANDOVER_AT_FRONT_MS = 10_000;
 /** How long a person who looks on may see the same reasons, in ms. */
 const REFRESH_MS = 60_000;
 /** An idle wait that was shorter was in vain, in ms. */
@@ -79,12 +75,12 @@ export class WaitHandover {
 
   /** When those who wait behind others may hand over. */
   get earliestBehind(): number {
-    return this.#isPossible ? this.#began + HANDOVER_BEHIND_MS : Number.POSITIVE_INFINITY;
+    return this.#isPossible ? this.#began + TIMEOUTS.handoverBehind : Number.POSITIVE_INFINITY;
   }
 
   /** When those may hand over whom only leases keep from being served. */
   get earliestAtFront(): number {
-    return this.#isPossible ? this.#began + HANDOVER_AT_FRONT_MS : Number.POSITIVE_INFINITY;
+    return this.#isPossible ? this.#began + TIMEOUTS.handoverAtFront : Number.POSITIVE_INFINITY;
   }
 
   /** Returns only if it isn't possible now. */

@@ -35,6 +35,7 @@ async function selftest(parsed: Parsed): Promise<void> {
   const page = new Page();
   const report = await runSelftest({
     ...common,
+    only: typeof values.only === 'string' ? values.only : null,
     count: values.gpus === undefined ? null : request.count,
     wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
     timeoutMs,
@@ -118,6 +119,7 @@ export const COMMAND: Command = {
           help: 'make some of the checks; the self-test calls itself by it',
           isHidden: true,
         },
+        only: { value: 'PART', help: 'make only the checks inside, or outside, of a claim', isHidden: true },
         on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
       },
     },

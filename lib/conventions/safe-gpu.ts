@@ -7,6 +7,7 @@ import {
   locking,
   now,
   readProcessStat,
+  TIMEOUTS,
   type Waiting,
   warn,
   warnOnce,
@@ -21,8 +22,6 @@ const DIRECTORY = '/tmp/safe_gpu';
 /** Where older versions have it. It is honoured, but never made: it would lie in /tmp for ever. */
 const OLD_DIRECTORY = '/tmp';
 
-/** How long somebody may decide, with both files, in ms: it takes safe-gpu up to ten seconds when CUDA starts slowly. */
-const DECISION_TIMEOUT_MS = 30_000;
 /** For how long one that took longer isn't waited for again, in ms. */
 const SKIP_MS = 60_000;
 const MAX_TRIES = 16;
@@ -157,8 +156,8 @@ function* shareThis(
     const before = pid;
     pid = native().lockHolder(descriptor, OFD, SHARED, byte, 1);
     const waited = now() - since;
-    if (waited < DECISION_TIMEOUT_MS && !(pid === before && isStopped(pid))) {
-      const most = formatDuration(DECISION_TIMEOUT_MS);
+    if (waited < TIMEOUTS.safeGPU && !(pid === before && isStopped(pid))) {
+      const most = formatDuration(TIMEOUTS.safeGPU);
       warnOnce(`${describe(pid)} has locked ${path}; waiting for it for at most ${most}.`);
       continue;
     }

@@ -5,7 +5,6 @@ import {
   claimForCommands,
   type Settings,
   type ShownClaim,
-  TIME_LIMIT_GRACE_MS,
   type WaitOptions,
 } from '../claims/index.ts';
 import { keepMachineFile, simulatedMachine } from '../config/index.ts';
@@ -13,7 +12,7 @@ import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
-import { systemError } from '../platform/index.ts';
+import { systemError, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
@@ -198,7 +197,7 @@ function limitOptions(limit: TimeLimit | null): string[] {
     '--time-limit',
     `${ms}:${text}`,
     '--grace',
-    String(TIME_LIMIT_GRACE_MS),
+    String(TIMEOUTS.grace),
     ...(notice === null ? [] : ['--notice', `${notice.signal}:${notice.ms}`]),
   ];
 }

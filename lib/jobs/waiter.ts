@@ -2,7 +2,7 @@ import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
-import { pathIn, restoreMessages, saveMessages } from '../platform/index.ts';
+import { pathIn, restoreMessages, saveMessages, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, parseInherited } from './inherited.ts';
 
 export const WAITER = 'gpu-owner-waiter';
@@ -137,6 +137,7 @@ function becomeWaiter(
     ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
     ...(Number.isFinite(until) ? ['--until', String(Math.ceil(until))] : []),
     ...needs.filter((path) => existsSync(path)).flatMap((path) => ['--needs', path]),
+    ...['--needs-timeout', String(TIMEOUTS.upgrade)],
     ...(line === null
       ? []
       : [

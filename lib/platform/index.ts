@@ -105,3 +105,4 @@ export {
   type Wait,
   type Waiting,
 } from './time.ts';
+export { TIMEOUTS, type Timeout } from './timeouts.ts';

@@ -7,7 +7,7 @@ import {
   label,
   snapshotSync,
 } from '../gpus/index.ts';
-import { formatBytes, listWords, now, readLink } from '../platform/index.ts';
+import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
@@ -31,8 +31,6 @@ const START_TIMEOUT_MS = 60_000;
 const MAX_LISTING_MS = 2_000;
 /** How long a claim waits for remains of a dead process. */
 const MAX_FORGETTING_MS = 2_000;
-/** How long they are looked for, to tell a slow driver from one that never forgets. */
-const FORGETTING_TIMEOUT_MS = 10_000;
 const POLL_MS = 5;
 const MiB = 2 ** 20;
 /** More than a driver's own fluctuation, less than a context. */
@@ -208,7 +206,7 @@ async function checkKilled(
   program.kill('SIGKILL');
   let listedMs: number | null = listing === null ? 0 : null;
   let memoryMs: number | null = null;
-  while ((listedMs === null || memoryMs === null) && now() - began < FORGETTING_TIMEOUT_MS) {
+  while ((listedMs === null || memoryMs === null) && now() - began < TIMEOUTS.forgetting) {
     const after = look();
     const passed = now() - began;
     if (after.every((gpu, i) => newPids(before[i] as GPU, gpu).length === 0)) listedMs ??= passed;
@@ -217,7 +215,7 @@ async function checkKilled(
   }
   const tellsMemory = before.some(({ memory }) => memory.usedBytes !== null);
   const at = (time: number | null) =>
-    time === null ? `not within ${milliseconds(FORGETTING_TIMEOUT_MS)}` : `after ${milliseconds(time)}`;
+    time === null ? `not within ${milliseconds(TIMEOUTS.forgetting)}` : `after ${milliseconds(time)}`;
   const facts = [
     ...(listing === null ? [] : [`the driver stops listing the process ${at(listedMs)}`]),
     ...(tellsMemory ? [`its memory is free ${at(memoryMs)}`] : []),

@@ -3,7 +3,7 @@ import { getGPUsSync } from '../claims/index.ts';
 import { driverLibraries, normalizeCriteria } from '../config/index.ts';
 import { describeListedProcess, type GPU, isWSL, judge, label, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { formatBytes, listWords, now } from '../platform/index.ts';
+import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
 import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
@@ -92,7 +92,6 @@ function isCalledBusy(gpu: GPU): boolean {
   return judge(gpu, context).state === 'busy';
 }
 
-const ENERGY_TIME_MS = 2_500;
 const POWER_POLL_MS = 100;
 
 /** The energy counter says what the power readings say. */
@@ -109,7 +108,7 @@ async function checkEnergy(gpus: readonly GPU[]): Promise<string> {
   look(); // opens the library
   const first = look();
   const readings = indices.map((): number[] => []);
-  while (now() - first.after < ENERGY_TIME_MS) {
+  while (now() - first.after < TIMEOUTS.energy) {
     const all = snapshotSync(indices);
     indices.forEach((index, i) => {
       const watts = all.find((gpu) => gpu.index === index && gpu.instance === null)?.powerWatts;

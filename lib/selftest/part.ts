@@ -73,9 +73,9 @@ export async function runPart(name: string, options: PartOptions): Promise<void>
   const uuids = on ?? [...(inheritedClaim(all) ?? [])];
   const gpus = uuids.map((uuid) => all.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);
   const context: Context = { examine: examiner(tell), command, claim, gpus, startedInMs };
-  if (name === 'inside') {
+  if (name === 'inside' || name === 'claim') {
     tell({ machine: { driver: driverReport(), gpus: gpus.map(gpuReport), claimed: uuids } });
-    await checkInside(context);
+    if (name === 'inside') await checkInside(context);
   } else if (name === 'outside') {
     await checkOutside(context, claimOptions);
   } else {

@@ -13,6 +13,8 @@ interface SelftestOptions {
   count: number | null;
   /** The options with which the GPUs are waited for. */
   wait: readonly string[];
+  /** The only part whose checks are made; null: those of all parts. */
+  only: string | null;
   /** For everything after the first claim. */
   timeoutMs: number;
   /** Is told each result as soon as it is known. */
@@ -76,7 +78,7 @@ class Selftest {
 
   async report(isInterrupted: () => boolean): Promise<SelftestReport> {
     await this.#claimAndCheck(isInterrupted);
-    if (!isInterrupted() && performance.now() < this.#end)
+    if (!isInterrupted() && performance.now() < this.#end && this.#has('outside'))
       await this.#supervise(this.#part('outside', [`--on=${this.#claimed.join()}`]));
     for (const name of Object.keys(CHECKS) as CheckName[]) {
       if (!this.#results.has(name)) this.#note(resultOf(name, 'skipped', this.#obstacle));
@@ -105,7 +107,7 @@ class Selftest {
         ...attempt.wait,
         ...this.#options.claim,
         '--',
-        ...this.#part('inside'),
+        ...this.#part(this.#has('inside') ? 'inside' : 'claim'),
       ];
       const error = await this.#supervise(words);
       if (this.#driver !== null || isInterrupted()) return;
@@ -113,6 +115,10 @@ class Selftest {
       const isTooMany = ['ERR_GPU_UNAVAILABLE', 'ERR_INVALID_ARGUMENT'].includes(error.code);
       if (isLast || !isTooMany) throw error;
     }
+  }
+
+  #has(part: 'inside' | 'outside'): boolean {
+    return this.#options.only === null || this.#options.only === part;
   }
 
   #part(name: string, more: readonly string[] = []): string[] {

@@ -25,6 +25,7 @@ constexpr char kHelp[] =
     "  --lease FD         until this lease has been free for 1 s, and 50 ms more for each waiter ahead\n"
     "  --until MS         until then, on CLOCK_MONOTONIC\n"
     "  --needs PATH       a file without which the program can't start\n"
+    "  --needs-timeout MS wait so long for these files\n"
     "  --line-before TEXT --line-after TEXT --line-since MS --line-columns N\n"
     "                     paint this line in the terminal's foreground, with the time that has passed between\n"
     "  --ignore-signals HEX   these, as a mask\n";
@@ -98,6 +99,9 @@ int parse_option(const char* option, const char* value, Options* options) {
                : complain(option, value, "an open descriptor above 2");
   }
   if (is("--until")) return parse_number(value, INT64_MAX, &options->until) ? 0 : complain(option, value, "a time");
+  if (is("--needs-timeout")) {
+    return parse_number(value, INT_MAX, &options->needs_timeout) ? 0 : complain(option, value, "a time");
+  }
   if (is("--ignore-signals")) {
     return parse_mask(value, &options->ignored_signals) ? 0 : complain(option, value, "a hexadecimal mask");
   }

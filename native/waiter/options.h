@@ -30,6 +30,7 @@ struct Options {
   List<int> leases;
   int64_t until = INT64_MAX;  // CLOCK_MONOTONIC, ms
   List<const char*> needed;
+  int64_t needs_timeout = 0;  // ms
   uint64_t ignored_signals = 0;
   // Painted every second on standard error, if its terminal has so many columns: how long it has lasted is between.
   const char* line_before = nullptr;

@@ -29,8 +29,6 @@ constexpr int64_t kTakeTimeout = 1'000;
 constexpr int64_t kStagger = 50;
 // A signal that comes just before the system call that it is to end is repeated.
 constexpr int64_t kRepeat = 50;
-// Package managers remove the old files first, as a rule.
-constexpr int64_t kUpgrade = 20'000;
 
 int64_t now() { return process::monotonic_nanoseconds() / 1'000'000; }
 
@@ -176,7 +174,7 @@ class Watch {
 void wait_for_news(const Options& options) { Watch(options).run(); }
 
 const char* wait_for_files(const Options& options) {
-  for (const int64_t end = now() + kUpgrade;;) {
+  for (const int64_t end = now() + options.needs_timeout;;) {
     send_heartbeat(options);
     const char* missing = nullptr;
     for (const char* path : options.needed) {

@@ -1,11 +1,12 @@
 import { describe, expect, test } from 'vitest';
 import type { GPUStatus } from '../../lib/claims/discovery.ts';
-import { latestStart, TIME_LIMIT_GRACE_MS } from '../../lib/claims/latest-start.ts';
+import { latestStart } from '../../lib/claims/latest-start.ts';
+import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import { makeGPU, makeLease } from '../support/snapshots.ts';
 
 const NOW = Date.parse('2026-01-01T12:00:00Z');
 const HOUR = 3_600_000;
-const GRACE = TIME_LIMIT_GRACE_MS;
+const GRACE = TIMEOUTS.grace;
 
 /** GPUs a, b, …: leased for so many hours, for ever (null), free or busy. */
 function gpus(...uses: (number | null | 'free' | 'busy')[]): GPUStatus[] {

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import { latestStart, TIME_LIMIT_GRACE_MS } from '../../lib/claims/latest-start.ts';
+import { latestStart } from '../../lib/claims/latest-start.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -10,6 +10,7 @@ import {
   type RecordContents,
 } from '../../lib/claims/record.ts';
 import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/wait-queue.ts';
+import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {
@@ -131,7 +132,7 @@ fuzz(
     ),
   }),
   ({ held, waiting }) => {
-    const unit = TIME_LIMIT_GRACE_MS;
+    const unit = TIMEOUTS.grace;
     const uuids = held.map((_, i) => `GPU-${i}`);
     const gpus = held.map(({ limit }, i) => ({
       uuid: uuids[i],

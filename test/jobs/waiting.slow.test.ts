@@ -2,7 +2,7 @@
 import { type ChildProcess, spawnSync } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { beginProcessorTime, usage } from '../../bench/processes.js';
 import { Waiters } from '../integration/waiters.ts';
 import { binaries } from '../support/binaries.ts';
@@ -19,13 +19,22 @@ import {
   uuidOf,
 } from '../support/machine.ts';
 import { isAlive, nameOf, sendSignal, signalLiving, stat } from '../support/processes.ts';
-import { pause } from '../support/time.ts';
+import { pause, timeoutMs, withTimeouts } from '../support/time.ts';
+
+const HANDOVER = {
+  handoverBehind: timeoutMs('handoverBehind', 300),
+  handoverAtFront: timeoutMs('handoverAtFront', 300),
+};
 
 let machine: Machine;
 beforeEach(() => {
   machine = new Machine(1);
+  vi.stubEnv('GPU_OWNER_TIMEOUTS', withTimeouts(HANDOVER).GPU_OWNER_TIMEOUTS);
 });
-afterEach(() => machine.close());
+afterEach(() => {
+  vi.unstubAllEnvs();
+  return machine.close();
+});
 
 /** Longer than it takes until somebody who waits alone has become small: the machine may be busy. */
 const RESTS = 60_000;
@@ -164,13 +173,13 @@ test('--wait ends with 75 and the reasons at its time, counted from the beginnin
   await holder();
   const [front] = await queueUp([['true']]);
   const before = performance.now();
-  const behind = waiter(['true'], ['--wait=20s']);
+  const behind = waiter(['true'], ['--wait=5s']);
   const outcome = finished(behind);
   await resting(behind);
   const { code, stderr } = await outcome;
   expect(code).toBe(75);
-  expect(performance.now() - before).toBeGreaterThanOrEqual(20_000);
-  expect(stderr).toMatch(/timed out after 20 s: .*\n {2}GPU 0: leased by/);
+  expect(performance.now() - before).toBeGreaterThanOrEqual(5_000);
+  expect(stderr).toMatch(/timed out after 5 s: .*\n {2}GPU 0: leased by/);
   sendSignal(front?.pid, 'SIGKILL');
 });
 
@@ -282,7 +291,7 @@ test('the command finds everything as without a wait', async () => {
 });
 
 /** A `run` of a copy of the package, at rest behind another. */
-async function restingCopy() {
+async function restingCopy(timeouts = {}) {
   await queueUp([['true']]);
   const path = join(machine.directory, 'package');
   const install = () => {
@@ -293,7 +302,7 @@ async function restingCopy() {
     cpSync(binaries(), join(path, 'build/Release'), { recursive: true, dereference: true, filter });
   };
   install();
-  const env = { GPU_OWNER_BUILD: undefined };
+  const env = { GPU_OWNER_BUILD: undefined, ...withTimeouts({ ...HANDOVER, ...timeouts }) };
   const child = machine.start([join(path, 'bin/gpu-owner.cjs'), 'run', '--', 'echo', 'ran'], { env });
   const outcome = finished(child);
   await resting(child);
@@ -302,7 +311,7 @@ async function restingCopy() {
 
 test('when the package is removed meanwhile, the wait ends with a message and exit code 71', async () => {
   const { release } = await holder();
-  const { remove, outcome } = await restingCopy();
+  const { remove, outcome } = await restingCopy({ upgrade: timeoutMs('upgrade', 300) });
   remove();
   release();
   const { code, stderr } = await outcome;
@@ -318,7 +327,7 @@ test('when the package is upgraded meanwhile, the new one goes on', async () => 
   const { remove, install, outcome } = await restingCopy();
   remove();
   release();
-  await pause(2_000);
+  await pause(500);
   install();
   expect(await outcome).toMatchObject({ code: 0, stdout: 'ran\n' });
 });
@@ -370,7 +379,7 @@ test('five hundred waiters cost little, and wake one after the other', async () 
   expect(pids.every((pid) => readdirSync(`/proc/${pid}/task`).length === 1)).toBe(true);
   const times = beginProcessorTime(pids);
   const began = performance.now();
-  await pause(5_000);
+  await pause(2_500); // each has sent its heartbeat twice
   expect(sum(times()) / (performance.now() - began)).toBeLessThan(0.25);
   if (process.env.GPU_OWNER_BUILD === undefined)
     expect(sum(pids.map((pid) => usage(pid).own))).toBeLessThan(500);

@@ -1,3 +1,16 @@
+import { TIMEOUTS, type Timeout } from '../../lib/platform/timeouts.ts';
+
+/** Tells how long a timeout of the product is in a test: shorter, but in `npm run test:soak`. In ms. */
+export function timeoutMs(name: Timeout, short: number): number {
+  return process.env.GPU_OWNER_SOAK ? TIMEOUTS[name] : short;
+}
+
+/** The environment for a program that has these timeouts, in ms. */
+export function withTimeouts(timeouts: Partial<Record<Timeout, number>>): { GPU_OWNER_TIMEOUTS: string } {
+  const pairs = Object.entries(timeouts).map(([name, ms]) => `${name}:${ms}`);
+  return { GPU_OWNER_TIMEOUTS: pairs.join() };
+}
+
 /**
  * How long a test waits for what must come, in ms, where nothing promises a time. It is for what hangs: the machine may have much else to do.
  * Shorter than the time limit of a test, so that the wait fails first, and says for what.

@@ -11,6 +11,7 @@ import { Jobs } from '../jobs/background.ts';
 import { finished, Machine, output, pause, root, until } from '../support/machine.ts';
 import { connectionsTo } from '../support/ports.ts';
 import { whyNoTracing } from '../support/processes.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { validatorOf, type WebResponse, WebServer } from '../support/web.ts';
 
 let machine: Machine;
@@ -359,7 +360,8 @@ describe('many viewers', () => {
     // The kernel buffers some MB for each viewer: a large machine fills that sooner.
     await machine.close();
     machine = new Machine(64);
-    const server = await WebServer.start(machine, ['--interval', '100ms']);
+    const env = withTimeouts({ stalledViewer: timeoutMs('stalledViewer', 1_000) });
+    const server = await WebServer.start(machine, ['--interval', '100ms'], { env });
     const memory = () =>
       Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${server.child.pid}/status`, 'utf8'))?.[1]);
     const stalled = await Promise.all(

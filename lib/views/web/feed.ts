@@ -3,7 +3,7 @@
 import type { ServerResponse } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Job } from '../../jobs/index.ts';
-import { hostName, isoTime, now, pause, userName } from '../../platform/index.ts';
+import { hostName, isoTime, now, pause, TIMEOUTS, userName } from '../../platform/index.ts';
 import type { FleetView } from '../fleet-view.ts';
 import type { MachineSnapshot, MachineView } from '../machine-view.ts';
 import { Day, type GPUDay, SLOT_MS } from './day.ts';
@@ -38,8 +38,6 @@ export interface HistoryAnswer {
 }
 
 export const MAX_VIEWERS = 500;
-/** A viewer that hasn't read a line for so long is dropped. Meanwhile it misses lines: each has everything. */
-const STALL_TIMEOUT_MS = 15_000;
 /** Between looks that nobody waits for. */
 const IDLE_INTERVAL_MS = 60_000;
 /** How late a line may be before those who watch are told of the last state again, with what is wrong. */
@@ -177,7 +175,7 @@ export class Feed {
         this.#viewers.set(viewer, null);
         viewer.write(line);
       } else if (since === null) this.#viewers.set(viewer, at);
-      else if (at - since > STALL_TIMEOUT_MS) viewer.destroy();
+      else if (at - since > TIMEOUTS.stalledViewer) viewer.destroy();
     }
   }
 }

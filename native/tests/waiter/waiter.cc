@@ -233,7 +233,7 @@ TEST("goes on after it was stopped") {
 TEST("a program that is gone is said so, with exit code 71; a file that it needs is waited for") {
   CHECK_EQUAL(tests::end_of(run_waiter({"--until", "0", "--", tests::path_of("gone")})), 71);
   const std::string path = tests::path_of("needed");
-  const pid_t waiter = start_waiter({"--until", "0", "--needs", path});
+  const pid_t waiter = start_waiter({"--until", "0", "--needs", path, "--needs-timeout", "20000"});
   CHECK(still_waits(waiter));
   tests::write_file(path, "");
   CHECK_EQUAL(tests::end_of(waiter), 7);
@@ -254,6 +254,7 @@ TEST("what it doesn't understand is refused with exit code 64") {
       {"--lock", "3:1x", "--", "x"},
       {"--lease", "3:1", "--", "x"},
       {"--ahead", "1", "--", "x"},
+      {"--needs-timeout", "-1", "--", "x"},
       {"--queue-path", "/", "--", "x"},
       {"--all", "--", "x"},
       {"--ignore-signals", "0123456789abcdef0", "--", "x"},

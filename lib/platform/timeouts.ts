@@ -1,0 +1,38 @@
+/**
+ * How long gpu-owner waits before it gives up on others, and how long some measurements last, in ms. Tests shorten them by a hidden variable:
+ * `GPU_OWNER_TIMEOUTS=grace:300,upgrade:300`.
+ */
+const DEFAULTS = {
+  /** Between SIGTERM and SIGKILL at the end of a command's time limit. */
+  grace: 30_000,
+  /** Until a wait gives up on files of gpu-owner or Node.js that were removed: package managers do that first, and then install new ones. */
+  upgrade: 20_000,
+  /** Until a wait behind others becomes a smaller process: waits are over soon, as a rule. */
+  handoverBehind: 2_000,
+  /** The same for a wait at the front: to start anew when a GPU comes free costs it some 100 ms. */
+  handoverAtFront: 10_000,
+  /** Until a claim goes on beside a program of safe-gpu that decides: that takes up to ten seconds when CUDA starts slowly. */
+  safeGPU: 30_000,
+  /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */
+  stalledViewer: 15_000,
+  /** Until the self-test calls a driver one that never forgets killed processes, and not a slow one. */
+  forgetting: 10_000,
+  /** For which the self-test compares the energy counter with the power. */
+  energy: 2_500,
+};
+
+export type Timeout = keyof typeof DEFAULTS;
+
+/** @throws a variable that names no timeout */
+function read(text: string): Record<Timeout, number> {
+  const timeouts = { ...DEFAULTS };
+  for (const pair of text.split(',').filter((each) => each !== '')) {
+    const [, name = '', ms] = /^(\w+):(\d{1,9})$/.exec(pair) ?? [];
+    if (!Object.hasOwn(timeouts, name))
+      throw new Error(`GPU_OWNER_TIMEOUTS needs NAME:MS,…, not '${pair}'; names: ${Object.keys(timeouts)}`);
+    timeouts[name as Timeout] = Number(ms);
+  }
+  return timeouts;
+}
+
+export const TIMEOUTS: Readonly<Record<Timeout, number>> = read(process.env.GPU_OWNER_TIMEOUTS ?? '');
