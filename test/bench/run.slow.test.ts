@@ -34,6 +34,19 @@ function bench(...args: string[]) {
   return spawnSync(process.execPath, [script, ...args], { env, encoding: 'utf8' });
 }
 
+test('benchmarks take nothing from the variables of their caller', () => {
+  mkdirSync(join(directory, 'locks'));
+  Object.assign(env, {
+    GPU_OWNER_LOCK_DIR: join(directory, 'locks'),
+    GPU_OWNER_SIMULATE: 'nothing',
+    GPU_OWNER_CONVENTIONS: 'unheard',
+    GPU_OWNER_STOP_AT: 'lease',
+  });
+  const { status, stderr } = bench('--quick', '--json', join(directory, 'results.json'), 'handover');
+  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+  expect(readdirSync(join(directory, 'locks'))).toEqual([]);
+});
+
 test('a benchmark measures, prints and writes its results', () => {
   const file = join(directory, 'results.json');
   const { status, stdout, stderr } = bench('--quick', '--json', file, 'idle');
