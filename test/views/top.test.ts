@@ -227,6 +227,25 @@ describe('a picture', () => {
     }
   });
 
+  test('cuts no title of a column where it says what part is shown', () => {
+    const gpus = Array.from({ length: 64 }, (_, index) =>
+      gpu(index, {
+        state: 'leased',
+        lease: lease({ until: '2025-11-20T16:00:00.000Z' }),
+        idle: { seconds: 90 },
+      }),
+    );
+    const whole = ' GPU NAME MEMORY UTIL MINUTE POWER TEMP HOLDER JOB SINCE UNTIL IDLE NOTE COMMAND '.split(
+      ' ',
+    );
+    for (let columns = 80; columns <= 200; columns++) {
+      const [, heading = ''] = draw([machine({ gpus })], {}, { columns }).lines;
+      const [titles, mark] = heading.split(/ (?=\d+-\d+ of 64$)/);
+      expect([columns, mark]).not.toContain(undefined);
+      expect([columns, titles?.split(/ +/).filter((title) => !whole.includes(title))]).toEqual([columns, []]);
+    }
+  });
+
   test('says that nothing matches a filter', () => {
     const { lines } = draw([machine({ gpus: [gpu(0)] })], { filter: 'bob' });
     expect(lines[2]).toBe(" Nothing matches 'bob'. Esc shows all again.");

@@ -752,7 +752,11 @@ function drawSection({ head, rows }: Section, height: number, selected: string |
   const at = rows.findIndex((row) => typeof row !== 'string' && row.key === selected);
   const first = Math.min(Math.max(0, at - (room >> 1)), rows.length - room);
   const mark = ` ${first + 1}-${first + room} of ${rows.length}`;
-  const heading = pen.ink(pen.cell(head, pen.width - mark.length) + mark, 'bold');
+  const width = pen.width - mark.length;
+  const titles = head
+    .slice(0, width)
+    .replace(/\S+$/, (title) => (/^\S/.test(head.slice(width)) ? '' : title));
+  const heading = pen.ink(pen.cell(titles, width) + mark, 'bold');
   return [heading, ...rows.slice(first, first + room).map((row) => drawRow(row, selected, pen))];
 }
 
