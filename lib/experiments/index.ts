@@ -1,7 +1,6 @@
 export {
   cancelTasks,
   checkPrograms,
-  countWorkers,
   describeStops,
   type ExperimentLocation,
   joinExperiment,
@@ -14,9 +13,10 @@ export {
   resolveTask,
   retryTasks,
   runWorkers,
+  settingsFor,
   TaskLogs,
   type WorkerLine,
-  type WorkerSettings,
+  type WorkerRequest,
   withExperiment,
   withQueue,
 } from './control/index.ts';
@@ -37,6 +37,7 @@ export {
 } from './protocol/index.ts';
 export {
   type AttemptInfo,
+  type Needs,
   QUEUE_URLS,
   withoutPassword,
 } from './queue/index.ts';

@@ -6,6 +6,7 @@ import {
   locationOf,
   METRICS,
   metricsEndpoint,
+  NEEDS,
   PROTOCOL_GROUP,
   protocolSettings,
   QUEUE,
@@ -13,6 +14,7 @@ import {
   SWEEP_GROUP,
   sameQueue,
   sweepSource,
+  taskNeeds,
 } from './options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
@@ -22,6 +24,7 @@ async function manager(parsed: Parsed): Promise<void> {
   const location = locationOf(values);
   const protocol = await protocolSettings(values);
   const metrics = await metricsEndpoint(values);
+  const needs = taskNeeds(values);
   const stay = values.stay === true;
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   // Workers that ask over TCP know themselves what to run.
@@ -31,7 +34,7 @@ async function manager(parsed: Parsed): Promise<void> {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));
-    const options = { ...experiment, protocol, metrics, stay, reporter, resumeCommand };
+    const options = { ...experiment, protocol, metrics, stay, needs, reporter, resumeCommand };
     const end = await new ManagerController(options).run(sweep, values['replace-commands'] === true);
     process.exitCode = exitCode(end);
   });
@@ -45,6 +48,7 @@ export const COMMAND: Command = {
       options: {
         stay: { help: 'keep running after the last task has ended, until a signal comes' },
         'replace-commands': REPLACE_COMMANDS,
+        ...NEEDS,
         ...METRICS,
         ...QUEUE,
       },

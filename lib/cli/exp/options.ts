@@ -1,15 +1,15 @@
 import { resolve } from 'node:path';
-import { checkOptions } from '../../claims/index.ts';
+import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
-  countWorkers,
   type ExperimentLocation,
+  type Needs,
   type ProtocolSettings,
   parseNetworks,
   QUEUE_URLS,
   type SweepSource,
-  type WorkerSettings,
+  type WorkerRequest,
   withoutPassword,
 } from '../../experiments/index.ts';
 import {
@@ -20,7 +20,7 @@ import {
   sanitize,
   showValue,
 } from '../../platform/index.ts';
-import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES } from '../claim-options.ts';
+import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES, SIZES } from '../claim-options.ts';
 import type { OptionGroup } from '../command.ts';
 import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';
 import { isTerminal } from '../output.ts';
@@ -157,7 +157,11 @@ function refuseBareGrid(grid: readonly string[], positionals: readonly string[])
 export function workerOptions(gpus: string): OptionTable {
   return {
     gpus: { short: 'n', value: 'N|all', help: gpus, candidates: COUNTS },
-    'gpus-per-task': { value: 'N', help: 'give each task N GPUs (default 1)', candidates: COUNTS },
+    'gpus-per-task': {
+      value: 'N',
+      help: 'give each task N GPUs (default: as the task list says, or 1)',
+      candidates: COUNTS,
+    },
     grace: {
       value: 'DURATION',
       help: 'requeue tasks that still run DURATION after Ctrl-C (default: no limit)',
@@ -169,17 +173,44 @@ export function workerOptions(gpus: string): OptionTable {
   };
 }
 
-/**
- * @param byDefault how many workers if nothing is said; null: it must be said
- * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
- */
-export async function workerSettings(values: Values, byDefault: number | null): Promise<WorkerSettings> {
-  const names = { ...NAMES, count: '--gpus-per-task' };
-  const settings = checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
+/** Options that say what each task needs, for commands without workers. */
+export const NEEDS: OptionTable = {
+  'gpus-per-task': {
+    value: 'N',
+    help: 'leave the tasks to `exp worker` with N GPUs for each (default 1)',
+    candidates: COUNTS,
+  },
+  'min-free-memory': {
+    value: 'SIZE',
+    help: 'leave the tasks to `exp worker` on GPUs with SIZE of free memory',
+    candidates: SIZES,
+  },
+};
+
+/** @param byDefault how many workers if nothing is said; null: it must be said @throws ERR_INVALID_ARGUMENT */
+export function workerRequest(values: Values, byDefault: number | null): WorkerRequest {
+  const settings = taskSettings(values);
   const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
   const gpus = values.gpus === undefined ? null : String(values.gpus);
-  const workers = await countWorkers(settings, gpus, byDefault);
-  return { settings, workers, grace, watched: isTerminal(1) };
+  return { settings, needs: needsOf(values, settings), gpus, byDefault, grace, watched: isTerminal(1) };
+}
+
+/** Reads what each task needs, as far as the user says it: with {@link workerOptions} or {@link NEEDS}. @throws ERR_INVALID_ARGUMENT */
+export function taskNeeds(values: Values): Partial<Needs> {
+  return needsOf(values, taskSettings(values));
+}
+
+function taskSettings(values: Values): Settings {
+  const names = { ...NAMES, count: '--gpus-per-task' };
+  return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
+}
+
+/** Configuration files speak of this machine, not of tasks. */
+function needsOf(values: Values, { request }: Settings): Partial<Needs> {
+  return {
+    ...(values['gpus-per-task'] === undefined ? {} : { gpus: request.count }),
+    ...(values['min-free-memory'] === undefined ? {} : { memory: request.criteria.minFreeMemory ?? 0 }),
+  };
 }
 
 /** Options of the port that workers of the original system connect to. */

@@ -4,6 +4,7 @@ import {
   openSweepIfAny,
   type Reporter,
   RunController,
+  settingsFor,
   withExperiment,
 } from '../../experiments/index.ts';
 import { becomeKeeperWithoutGPUs, JobProcess, SweepProgress, submitJob } from '../../jobs/index.ts';
@@ -22,7 +23,7 @@ import {
   SWEEP_GROUP,
   sweepSource,
   workerOptions,
-  workerSettings,
+  workerRequest,
 } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
@@ -34,7 +35,8 @@ async function run(parsed: Parsed): Promise<void> {
   const jobDescriptors = values['as-job'];
   if (typeof jobDescriptors === 'string') return becomeJob(new JobProcess(jobDescriptors));
   const location = locationOf(values);
-  const workers = await workerSettings(values, null);
+  const workers = workerRequest(values, null);
+  await settingsFor(workers, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null) checkPrograms(sweep, location.directory);

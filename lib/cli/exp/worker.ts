@@ -1,10 +1,10 @@
-import { isOver, joinExperiment, runWorkers } from '../../experiments/index.ts';
+import { isOver, joinExperiment, runWorkers, settingsFor } from '../../experiments/index.ts';
 import { onWarning, parseDuration } from '../../platform/index.ts';
 import { CRITERIA_GROUP, DURATIONS, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { type Parsed, refuseWords } from '../options.ts';
-import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerSettings } from './options.ts';
+import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
 import { exitCodeOfWorkers } from './summary.ts';
@@ -18,7 +18,8 @@ async function worker(parsed: Parsed): Promise<void> {
   const { values } = parsed;
   const location = locationOf(values);
   const waitMs = parseDuration(values['wait-for-tasks'] ?? DEFAULT_WAIT, '--wait-for-tasks');
-  const settings = await workerSettings(values, 1);
+  const settings = workerRequest(values, 1);
+  await settingsFor(settings, []); // what can't be here can't be after a wait either
   const metrics = await metricsEndpoint(values);
   const tell = (text: string) => plainScreen().line(text);
   onWarning((message) => tell(`warning: ${message}`));

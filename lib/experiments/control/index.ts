@@ -16,4 +16,4 @@ export {
 export { ManagerController } from './manager-controller.ts';
 export { RunController } from './run-controller.ts';
 export { TaskLogs } from './task-logs.ts';
-export { countWorkers, describeStops, runWorkers, type WorkerSettings } from './worker-pool.ts';
+export { describeStops, runWorkers, settingsFor, type WorkerRequest } from './worker-pool.ts';

@@ -3,13 +3,15 @@ import { hostName } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { type Family, MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { PHASE_MEMBER, ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
-import type { AttemptInfo } from '../queue/index.ts';
+import type { AttemptInfo, Needs } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import type { Values } from '../task/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd } from './experiment.ts';
 
 interface ManagerControllerOptions extends ControllerOptions {
   protocol: ProtocolSettings;
+  /** Needs of each task, as far as the user has said them. */
+  needs: Partial<Needs>;
   /** Goes on when every task has ended. */
   stay: boolean;
   /** The command that ends a pause. */
@@ -64,7 +66,8 @@ export class ManagerController {
       await this.#service.listen(this.#manager.manages);
       const requireCommands = protocol.endpoints.length === 0;
       if (!requireCommands) await this.#refuseHiddenParameter(sweep);
-      const adding = { replaceCommands, requireCommands, signal: signals.drain };
+      const { needs } = this.#options;
+      const adding = { replaceCommands, needs, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
       const inStep = signals.drain.aborted || (await this.#work());

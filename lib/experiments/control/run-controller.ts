@@ -4,9 +4,9 @@ import { MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.t
 import type { Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
-import { WorkerPool, type WorkerSettings } from './worker-pool.ts';
+import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
-type RunOptions = ControllerOptions & WorkerSettings;
+type RunOptions = ControllerOptions & WorkerRequest;
 
 const MAX_FAILURES = 10;
 
@@ -45,7 +45,8 @@ export class RunController {
     const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
     try {
       await this.#manager.begin();
-      const adding = { replaceCommands, requireCommands: true, signal: signals.drain };
+      const { needs } = this.#options;
+      const adding = { replaceCommands, needs, requireCommands: true, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
       await this.#unpause();
@@ -66,15 +67,18 @@ export class RunController {
   }
 
   async #work(): Promise<{ workers: readonly WorkerEnd[]; inStep: boolean }> {
-    const { reporter, signals, workers } = this.#options;
+    const { queue, project, reporter, signals } = this.#options;
     const now = await this.#manager.look();
     this.#eta = new Eta(Date.now(), now.asked.ended);
     const over = new AbortController();
     if (isOver(now)) {
       return { workers: [], inStep: await this.#manager.finish(signals.drain) };
     }
+    const { workers, ...settings } = await settingsFor(this.#options, await queue.needs());
     const pool = new WorkerPool({
-      ...this.#options,
+      ...settings,
+      queue,
+      project,
       host: this.#host,
       workers: Math.min(workers, Math.max(1, now.counts.pending + now.counts.active)),
       record: (text) => this.#manager.record(text),

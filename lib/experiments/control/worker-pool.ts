@@ -11,9 +11,19 @@ import { type Endpoint, hostName, listWords, showValue } from '../../platform/in
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
-import type { Queue } from '../queue/index.ts';
+import type { Needs, Queue } from '../queue/index.ts';
 import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
 import type { Experiment, WorkerLine } from './experiment.ts';
+
+/** How a user wants workers to claim GPUs and to end. */
+export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
+  /** How many GPUs in all: a number, or `all`; null: nothing was said. */
+  gpus: string | null;
+  /** How many workers if nothing is said; null: it must be said. */
+  byDefault: number | null;
+  /** Needs of each task, as far as the user has said them. */
+  needs: Partial<Needs>;
+}
 
 /** How the workers of a process claim GPUs and end. */
 export interface WorkerSettings {
@@ -28,13 +38,44 @@ export interface WorkerSettings {
 }
 
 /**
+ * Settings for workers of a task list. What the user hasn't said, the tasks do: workers get what the largest of them needs that this
+ * machine can give. They leave the others.
+ * @throws as {@link countWorkers}
+ */
+export async function settingsFor(
+  { gpus, byDefault, needs, ...rest }: WorkerRequest,
+  tasks: readonly Needs[],
+): Promise<WorkerSettings> {
+  const { request } = rest.settings;
+  const { minFreeMemory } = request.criteria;
+  const most = gpus !== null && /^\d+$/.test(gpus) ? Number(gpus) : Number.POSITIVE_INFINITY;
+  let settings = rest.settings;
+  for (const task of tasks) {
+    const count = needs.gpus ?? task.gpus;
+    const memory = needs.memory ?? Math.max(minFreeMemory ?? 0, task.memory);
+    if (task.gpus > count || task.memory > memory || count > most) continue;
+    if (count === request.count && memory === (minFreeMemory ?? 0)) break;
+    const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
+    const fitting = { ...rest.settings, request: { ...request, count, criteria } };
+    if (countClaimable(await discover(fitting.request, 'claimant')) < count) continue;
+    settings = fitting;
+    break;
+  }
+  return { ...rest, settings, workers: await countWorkers(settings, gpus, byDefault) };
+}
+
+function countClaimable(gpus: readonly GPUStatus[]): number {
+  return gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
+}
+
+/**
  * How many workers share the GPUs that a user gives them.
  * @param settings for the claim of each worker
  * @param gpus the value of --gpus: a number, or `all`; null: nothing was said
  * @param byDefault how many workers if nothing is said; null: it must be said
  * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
  */
-export async function countWorkers(
+async function countWorkers(
   { request }: Settings,
   gpus: string | null,
   byDefault: number | null,
@@ -56,7 +97,7 @@ export async function countWorkers(
 }
 
 function wantedGPUs(given: string | null, byDefault: number | null, gpus: readonly GPUStatus[]): number {
-  const claimable = gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
+  const claimable = countClaimable(gpus);
   if (given === 'all') {
     if (claimable > 0) return claimable;
     throw new GPUOwnerError(
@@ -189,7 +230,11 @@ function waitsFor(state: WaitingState | null): string {
 export function describeStops(ends: readonly WorkerEnd[]): string[] {
   const counts = new Map<string, number>();
   for (const end of ends) {
-    if (!['failures', 'environment', 'error'].includes(end.why)) continue;
+    // Those that have finished say what they have left.
+    if (
+      end.why !== 'finished' ? !['failures', 'environment', 'error'].includes(end.why) : end.message === null
+    )
+      continue;
     const text = endText(end);
     counts.set(text, (counts.get(text) ?? 0) + 1);
   }
@@ -203,7 +248,7 @@ export function describeStops(ends: readonly WorkerEnd[]): string[] {
 function endText({ why, message, error }: WorkerEnd): string {
   switch (why) {
     case 'finished':
-      return 'no task is left';
+      return message ?? 'no task is left';
     case 'drained':
     case 'stopped':
       return 'on request';
@@ -212,7 +257,7 @@ function endText({ why, message, error }: WorkerEnd): string {
   }
 }
 
-interface WorkersOptions extends WorkerSettings, Experiment {
+interface WorkersOptions extends WorkerRequest, Experiment {
   /** Where metrics are served; null: nowhere. */
   metrics: Endpoint | null;
   /** Tells people what happens. */
@@ -227,16 +272,19 @@ export async function runWorkers({
   signals,
   metrics,
   tell,
-  ...options
+  queue,
+  project,
+  ...request
 }: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
   const collector = new MetricsCollector();
   const server = await openMetrics(metrics, async () => collector.families(), tell);
-  const pool = new WorkerPool({ ...options, host: hostName(), record: tell, collector });
+  const settings = await settingsFor(request, await queue.needs());
+  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), record: tell, collector });
   signals.forwardTo(pool, tell);
   try {
     const workers = await pool.run();
     for (const text of describeStops(workers)) tell(text);
-    return { workers, progress: await readProgress(options.queue).catch(() => null) };
+    return { workers, progress: await readProgress(queue).catch(() => null) };
   } finally {
     server?.close();
   }

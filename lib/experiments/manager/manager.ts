@@ -11,6 +11,7 @@ import {
   type Enqueued,
   hasStarted,
   type Management,
+  type Needs,
   NO_COMMAND_TEXT,
   type Queue,
   QueueRemovedError,
@@ -43,6 +44,13 @@ interface ManagerOptions {
   tell: (text: string, kind: 'event' | 'message') => void;
   /** Gets the state of the experiment after each look. */
   onLook: (progress: RunProgress) => void;
+}
+
+interface Adding {
+  replaceCommands: boolean;
+  /** Needs of each task, as far as they are known. */
+  needs?: Partial<Needs>;
+  signal: AbortSignal;
 }
 
 const LOG = 'experiment_manager.log';
@@ -136,10 +144,7 @@ export class Manager {
    * @param asked the sweep as it was written @param options requireCommands: tasks that are left to run need one
    * @throws what `Queue.enqueue` throws, and what is wrong with a task; ERR_CONFIGURATION if its table couldn't be written here
    */
-  async enqueue(
-    asked: Sweep,
-    options: { replaceCommands: boolean; requireCommands: boolean; signal: AbortSignal },
-  ): Promise<void> {
+  async enqueue(asked: Sweep, options: Adding & { requireCommands: boolean }): Promise<void> {
     const { queue, project } = this.#options;
     const sweep = await asKnown(asked, queue, project.directory);
     if (options.requireCommands) await refuseCommandless(sweep, queue, project.directory);
@@ -163,7 +168,7 @@ export class Manager {
   }
 
   /** Tasks get another command if none of those that would has ever been started: somebody corrects a mistake then. */
-  async #add(sweep: Sweep, options: { replaceCommands: boolean; signal: AbortSignal }): Promise<Enqueued> {
+  async #add(sweep: Sweep, options: Adding): Promise<Enqueued> {
     const { queue } = this.#options;
     try {
       return await queue.enqueue(sweep.tasks(), options);

@@ -21,6 +21,16 @@ export interface WorkerInfo {
   gpus: readonly string[];
 }
 
+/** GPUs that a task needs, or that a worker has for each of its tasks. */
+export interface Needs {
+  gpus: number;
+  /** Free memory of each of them, in bytes; 0: no condition. */
+  memory: number;
+}
+
+/** Needs of tasks for which nothing was said. */
+export const LEAST_NEEDS: Needs = { gpus: 1, memory: 0 };
+
 /** One start of a task by one worker. The methods that end it take its token, also in another process after a restart. */
 export interface Attempt {
   token: string;
@@ -164,12 +174,13 @@ export interface Queue {
    * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
    * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
    *   refused
+   * @param needs of each of these tasks, also of known ones. What isn't said stays as it is; new ones have LEAST_NEEDS
    * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.
    *   Nothing of that batch is added.
    */
   enqueue(
     tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-    options?: { replaceCommands?: boolean; signal?: AbortSignal },
+    options?: { replaceCommands?: boolean; needs?: Partial<Needs>; signal?: AbortSignal },
   ): Promise<Enqueued>;
 
   /** Finds tasks by id, in the order of the ids; null: unknown. */
@@ -179,8 +190,9 @@ export interface Queue {
    * Gives out the next task, and counts a start; null: none can be had at the moment. Lost attempts are ended first.
    * @param lifetime for workers without a heartbeat: after so many ms the task may be given out again. Undefined: it is the attempt's while
    *   this process or any process with the descriptors lives.
+   * @param offer tasks that need more are left to others. Undefined: it isn't known what the worker has, and it gets any task.
    */
-  take(worker: WorkerInfo, options?: { lifetime?: number }): Promise<Attempt | null>;
+  take(worker: WorkerInfo, options?: { lifetime?: number; offer?: Needs }): Promise<Attempt | null>;
   /**
    * Ends lost attempts as `take` does: those whose processes have ended silently, or whose lifetime is over. Costs little if there are none.
    */
@@ -217,11 +229,15 @@ export interface Queue {
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;
 
-  counts(): Promise<Counts>;
+  /** @param offer leaves out pending tasks that need more */
+  counts(offer?: Needs): Promise<Counts>;
   /**
    * The time when the first delayed task may be given out, in ms since the epoch; null: none is delayed, or another task can be had now.
+   * @param offer leaves out tasks that need more
    */
-  nextTime(): Promise<number | null>;
+  nextTime(offer?: Needs): Promise<number | null>;
+  /** Lists the needs of pending and active tasks, each kind once, the largest first. */
+  needs(): Promise<Needs[]>;
   /** Lists tasks in the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
   /** Counts tasks that were completed over TCP without a result, by worker, the most frequent first. */
@@ -275,6 +291,7 @@ export type Queries = Pick<
   | 'lookUp'
   | 'counts'
   | 'nextTime'
+  | 'needs'
   | 'tasks'
   | 'withoutResult'
   | 'attempts'

@@ -1,9 +1,9 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
-import { hostName } from '../../platform/index.ts';
+import { formatBytes, hostName, listWords } from '../../platform/index.ts';
 import type { Project } from '../project/index.ts';
-import { type Attempt, type Queue, QueueRemovedError, type State } from '../queue/index.ts';
+import { type Attempt, type Needs, type Queue, QueueRemovedError, type State } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
@@ -65,7 +65,7 @@ export interface WorkerEnd {
    * as that no GPU can ever be had.
    */
   why: 'finished' | 'drained' | 'stopped' | 'failures' | 'environment' | 'error';
-  /** The common error of failures and environment; null for other reasons. */
+  /** The common error of failures and environment; finished: which tasks are left that need more than this worker has. null: nothing. */
   message: string | null;
   error: Error | null;
 }
@@ -80,6 +80,8 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #shutdown: Shutdown;
   readonly #status: WorkStatus;
+  /** Tasks that need more are left to others. */
+  readonly #offer: Needs;
   readonly #breaker = new CircuitBreaker();
   readonly #cleaning = new Set<Promise<void>>();
   #claim: WorkerClaim | null = null;
@@ -89,7 +91,8 @@ export class Worker {
   constructor(options: WorkerOptions) {
     this.#options = options;
     this.#shutdown = new Shutdown(options.grace ?? null, options.endingGrace ?? ENDING_GRACE_MS);
-    this.#status = new WorkStatus(options.queue, options.expecting ?? (() => false));
+    this.#offer = offerOf(options.settings);
+    this.#status = new WorkStatus(options.queue, options.expecting ?? (() => false), this.#offer);
   }
 
   /** 'gpu0', 'gpu0-1', 'gpu0.2': by the GPUs that it holds; null while it holds none. */
@@ -139,7 +142,7 @@ export class Worker {
         continue;
       }
       const work = await this.#retry(() => this.#status.look());
-      if (work.state === 'done') return { why: 'finished', message: null, error: null };
+      if (work.state === 'done') return { why: 'finished', message: work.left, error: null };
       if (work.state === 'wait') await this.#wait(work);
       else if (this.#claim === null) await this.#claimFor();
       else await this.#status.change(TAKE_AGAIN_MS, this.#shutdown.signal); // somebody else was quicker
@@ -153,7 +156,7 @@ export class Worker {
     const { host = hostName(), queue } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
     const worker = { name: nameOf(claim.gpus), host, pid: process.pid, gpus };
-    return this.#retry(() => queue.take(worker));
+    return this.#retry(() => queue.take(worker, { offer: this.#offer }));
   }
 
   /** There is work: gets GPUs for it, unless others have done it meanwhile, or the queue was removed. */
@@ -295,6 +298,19 @@ export class Worker {
   }
 }
 
+const MIB = 2 ** 20;
+
+/** A size as options take it, rounded up. */
+function sizeOption(bytes: number): string {
+  const mebibytes = Math.ceil(bytes / MIB);
+  return mebibytes % 1024 === 0 ? `${mebibytes / 1024}GiB` : `${mebibytes}MiB`;
+}
+
+/** The offer of a worker with these settings: what it asks of its GPUs. */
+function offerOf({ request: { count, criteria } }: Settings): Needs {
+  return { gpus: count, memory: criteria.minFreeMemory ?? 0 };
+}
+
 function nameOf(gpus: readonly GPU[]): string {
   const numbers = gpus.map(({ index, instance }) =>
     instance === null ? `${index}` : `${index}.${instance}`,
@@ -304,8 +320,8 @@ function nameOf(gpus: readonly GPU[]): string {
 
 /** Whether there is work for a worker that has no task. */
 type WorkState =
-  /** No task is left or can come back. */
-  | { state: 'done' }
+  /** No task is left or can come back; `left`: except some that need more than the worker has. */
+  | { state: 'done'; left: string | null }
   /** A task can be had now. */
   | { state: 'work' }
   /** There may be one later; look again after `maxWait` ms at the latest. */
@@ -321,29 +337,50 @@ const ENQUEUE_RECHECK_MS = 500;
 class WorkStatus {
   readonly #queue: Queue;
   readonly #expecting: () => boolean;
+  readonly #offer: Needs;
   /** The queue's change count before the last look. */
   #seen: number | undefined;
 
-  constructor(queue: Queue, expecting: () => boolean) {
+  constructor(queue: Queue, expecting: () => boolean, offer: Needs) {
     this.#queue = queue;
     this.#expecting = expecting;
+    this.#offer = offer;
   }
 
   async look(): Promise<WorkState> {
     this.#seen = this.#queue.changeCount;
     const expecting = this.#expecting(); // before the look: what comes in between is seen by it
-    const { pending, active } = await this.#queue.counts();
+    const { pending, active } = await this.#queue.counts(this.#offer);
     if (pending === 0) {
       if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
       return active === 0 && !expecting
-        ? { state: 'done' }
+        ? { state: 'done', left: await this.#describeLeft() }
         : { state: 'wait', why: 'active', maxWait: expecting ? ENQUEUE_RECHECK_MS : RECHECK_MS };
     }
     if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', maxWait: RECHECK_MS };
-    const time = await this.#queue.nextTime();
+    const time = await this.#queue.nextTime(this.#offer);
     const delay = time === null ? 0 : time - Date.now();
     if (delay <= 0) return { state: 'work' };
     return { state: 'wait', why: 'delayed', maxWait: Math.min(delay, RECHECK_MS) };
+  }
+
+  /** Which tasks need more than the worker has; null: none. */
+  async #describeLeft(): Promise<string | null> {
+    const { pending } = await this.#queue.counts();
+    if (pending === 0) return null;
+    const [most] = await this.#queue.needs();
+    if (most === undefined) return null;
+    const { gpus, memory } = most;
+    const options = [
+      ...(gpus > this.#offer.gpus ? [`--gpus-per-task ${gpus}`] : []),
+      ...(memory > this.#offer.memory ? [`--min-free-memory ${sizeOption(memory)}`] : []),
+    ];
+    const needs = [
+      `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}`,
+      ...(memory > 0 ? [`${formatBytes(memory)} of free memory on each`] : []),
+    ];
+    const [tasks, need] = pending === 1 ? ['task is', 'needs'] : ['tasks are', 'need'];
+    return `${pending} ${tasks} left that ${need} more than this worker has, up to ${listWords(needs)}: start workers with ${options.join(' ')}, where there are such GPUs`;
   }
 
   /** Whether lost attempts haven't been ended yet: taking a task ends them, and so frees their tasks. */

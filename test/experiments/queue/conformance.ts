@@ -13,6 +13,7 @@ import { testKilledWorkers } from './contract/killed-workers.ts';
 import { testLifetimes } from './contract/lifetimes.ts';
 import { testLists } from './contract/lists.ts';
 import { testManyProcesses } from './contract/many-processes.ts';
+import { testNeeds } from './contract/needs.ts';
 import { testURL } from './contract/url.ts';
 import { Remote } from './remote.ts';
 
@@ -122,6 +123,7 @@ const PARTS = {
   lifetimes: testLifetimes,
   bulk: testBulk,
   lists: testLists,
+  needs: testNeeds,
   'many-processes': testManyProcesses,
   url: testURL,
 };

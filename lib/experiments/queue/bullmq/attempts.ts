@@ -1,10 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { stringifyValue } from '../../task/index.ts';
-import { type Attempt, MAX_DELAY_MS, type Queue, type State, type WorkerInfo } from '../queue.ts';
+import { type Attempt, MAX_DELAY_MS, type Needs, type Queue, type State, type WorkerInfo } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { RedisConnection, RedisReply } from './connection.ts';
 import type { LockRenewal } from './lock-renewal.ts';
-import { taskOf } from './queries.ts';
+import { offerWords, taskOf } from './queries.ts';
 
 /** The methods of a queue that begin and end attempts. */
 export function attemptMethods(
@@ -22,24 +22,27 @@ export function attemptMethods(
       doubtful.delete(token);
     }
   };
-  const take = async (worker: WorkerInfo, lifetime: number | undefined): Promise<Attempt | null> => {
+  const take = async (
+    worker: WorkerInfo,
+    lifetime: number | undefined,
+    offer: Needs | undefined,
+  ): Promise<Attempt | null> => {
     await requeueDoubtful();
     void connection.setName(worker.host);
     const token = randomBytes(16).toString('hex');
     const asked = renewal.time;
     const milliseconds = lifetime === undefined ? '' : Math.ceil(lifetime);
-    const answer = await connection
-      .call<RedisReply[] | null>('take', token, milliseconds, worker.name, workerText(worker))
-      .catch((error) => {
-        doubtful.add(token);
-        throw error;
-      });
+    const words = [token, milliseconds, worker.name, workerText(worker), ...offerWords(offer)];
+    const answer = await connection.call<RedisReply[] | null>('take', ...words).catch((error) => {
+      doubtful.add(token);
+      throw error;
+    });
     if (answer === null) return null;
     const task = taskOf(answer);
     if (task.damage !== undefined) {
       // Nobody can run it, and it must not stop others.
       await connection.call('fail', token, task.damage, 0);
-      return take(worker, lifetime);
+      return take(worker, lifetime, offer);
     }
     const signal = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
     return { token, task, start: readCount(answer[5]), descriptors: [], signal };
@@ -50,7 +53,7 @@ export function attemptMethods(
     return answer;
   };
   return {
-    take: (worker, { lifetime } = {}) => take(worker, lifetime),
+    take: (worker, { lifetime, offer } = {}) => take(worker, lifetime, offer),
 
     async endLost() {
       await connection.call('endLost');
@@ -93,7 +96,8 @@ function wellFormed(text: string): string {
 /** The Lua of `take`. */
 export const TAKE = `
 -- A job that BullMQ has given us. The task, if it is started now.
-local function begin(id, token, worker, lifetime)
+-- gpus, memory: more than that isn't offered; nil: it is enough for all tasks
+local function begin(id, token, worker, lifetime, gpus, memory)
   local key = P .. 'task:' .. id
   local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number')
   if fields.err then fields = {} end
@@ -113,7 +117,8 @@ local function begin(id, token, worker, lifetime)
     rcall('HSET', key, 'number', string.format('%.0f', number))
   end
   local early = tonumber(due) and due - NOW
-  if state ~= 'pending' or (early and early > 0) then
+  local tooLarge = gpus and not lazily('isEnough', rcall('HGET', P .. 'needs', id), gpus, memory)
+  if state ~= 'pending' or (early and early > 0) or tooLarge then
     lazily('release', id, token, true, nil, early)
     return nil
   end
@@ -134,7 +139,7 @@ local function begin(id, token, worker, lifetime)
   return {id, name, parameters, command, places, starts}
 end
 
-function operations.take(token, lifetime, name, worker)
+function operations.take(token, lifetime, name, worker, gpus, memory)
   local earlier = AGAIN and lazily('attemptOf', token)
   if earlier then
     if earlier.outcome then return false end
@@ -143,17 +148,19 @@ function operations.take(token, lifetime, name, worker)
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
   local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = name}
   local checked = false
+  gpus, memory = tonumber(gpus), tonumber(memory)
+  if gpus and (rcall('EXISTS', P .. 'kinds') == 0 or lazily('suffices', gpus, memory)) then gpus = nil end
   -- Somebody may have resumed BullMQ's queue in a dashboard: a pause of ours stands.
   local paused = rcall('HEXISTS', P .. 'settings', 'pause') == 1
   for tries = 1, 1000 do
-    local job = not paused and bull('moveToActive', {opts = opts})
+    local job = not paused and (not gpus or lazily('putFirst', gpus, memory)) and bull('moveToActive', {opts = opts})
     local id = type(job) == 'table' and job[2]
     if not id or id == 0 or id == '' then
       -- Somebody may have gone without a word. Signs of life of others find that out, too.
       if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return queueRemoved() or false end
       checked = true
     else
-      local task = begin(id, token, worker, lifetime)
+      local task = begin(id, token, worker, lifetime, gpus, memory)
       if task then return task end
     end
   end

@@ -1,5 +1,5 @@
 import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
-import { type Enqueued, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
+import { type Enqueued, LEAST_NEEDS, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
 import {
   commandText,
   conflict,
@@ -76,13 +76,15 @@ export function bulkMethods(
 async function enqueue(
   connection: RedisConnection,
   tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-  { replaceCommands = false, signal }: { replaceCommands?: boolean; signal?: AbortSignal },
+  { replaceCommands = false, needs = {}, signal }: Parameters<Queue['enqueue']>[1] & {},
 ): Promise<Enqueued> {
   const total: Enqueued = { added: 0, known: 0, placed: 0 };
   /** Tasks of earlier batches, if commands may be replaced: two tasks of one sweep must not replace each other's. */
   const seen = replaceCommands ? new Set<string>() : null;
   const send = async (words: readonly string[]) => {
-    const answer = await connection.call<(string | number)[]>('enqueue', replaceCommands ? 1 : 0, ...words);
+    const { gpus = '', memory = '' } = needs;
+    const options = [replaceCommands ? 1 : 0, gpus, memory];
+    const answer = await connection.call<(string | number)[]>('enqueue', ...options, ...words);
     const [kind, ...rest] = answer;
     if (kind === 'conflicts') throw refusal(rest);
     const [added, known, placed] = rest as [number, number, number];
@@ -167,7 +169,7 @@ async function changeSelected(
   }
 }
 
-/** The Lua of `enqueue REPLACE (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: adds all, or none and answers the conflicts. */
+/** The Lua of `enqueue REPLACE GPUS MEMORY (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: adds all, or none and answers the conflicts. */
 export const ENQUEUE = `
 -- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
 local function nameAll(tasks, isTaken)
@@ -224,7 +226,24 @@ local function isCommand(text)
   return true
 end
 
-function operations.enqueue(replace, ...)
+-- gpus, memory: '' where it stays as it is. Answers whether anything has changed.
+local function setNeeds(id, gpus, memory)
+  local before = rcall('HGET', P .. 'needs', id)
+  local least = '${LEAST_NEEDS.gpus} ${LEAST_NEEDS.memory}'
+  local most, each = string.match(before or least, '^(%d+) (%d+)$')
+  local needs = (gpus ~= '' and gpus or most or '1') .. ' ' .. (memory ~= '' and memory or each or '0')
+  if needs == (before or least) then return false end
+  if before and rcall('HINCRBY', P .. 'kinds', before, -1) < 1 then rcall('HDEL', P .. 'kinds', before) end
+  if needs == least then
+    rcall('HDEL', P .. 'needs', id)
+  else
+    rcall('HSET', P .. 'needs', id, needs)
+    rcall('HINCRBY', P .. 'kinds', needs, 1)
+  end
+  return true
+end
+
+function operations.enqueue(replace, gpus, memory, ...)
   local words, ids = {...}, {}
   for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
   local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
@@ -274,6 +293,11 @@ function operations.enqueue(replace, ...)
     end
   end
   if #fresh > 0 then add(fresh) end
+  if gpus ~= '' or memory ~= '' then
+    for id in pairs(found) do
+      if setNeeds(id, gpus, memory) then given = given + 1 end
+    end
+  end
   if #fresh + placed + given > 0 then bump() end
   return {'done', #fresh, known, placed}
 end

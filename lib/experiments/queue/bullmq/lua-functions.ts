@@ -10,6 +10,7 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
  * - `task:ID`: a hash with the fields of SQLite's row. `attempt` is the token of its last attempt, which has completed it unless `by` is
  *   another one's, or `source` is a table. `retried`: when somebody forgave its starts
  * - `states`: ids by state, and in each by number of arrival. `names`: ids by name. `phases`: counters
+ * - `needs`: what tasks need, by id, as `GPUS MEMORY`, of those that need more than a GPU; `kinds`: how many need the same
  * - `attempt:TOKEN`: a hash. `begun` has time, task, and worker in JSON; `before` is the token of the task's attempt before; `silent`:
  *   since when its lock is known to have expired. `deadlines`: of attempts that have a lifetime
  * - `without`: how many tasks were completed without a result, by host and worker
@@ -185,6 +186,65 @@ end
 -- Unless something of an attempt may live.
 local function removeJob(id)
   if not lockOf(id) then bull('remove', {id = id}) end
+end
+
+-- Whether so many GPUs with so much memory are enough for what a task needs.
+local function isEnough(needs, gpus, memory)
+  local most, each = string.match(needs or '', '^(%d+) (%d+)$')
+  return not most or (tonumber(most) <= gpus and tonumber(each) <= memory)
+end
+
+-- Whether they are enough for all tasks.
+local function suffices(gpus, memory)
+  for _, needs in ipairs(rcall('HKEYS', P .. 'kinds')) do
+    if not isEnough(needs, gpus, memory) then return false end
+  end
+  return true
+end
+
+-- Those for which they are enough. ids: 1000 at most
+local function fitting(ids, gpus, memory)
+  local found = {}
+  local needs = #ids > 0 and rcall('HMGET', P .. 'needs', unpack(ids)) or {}
+  for i, id in ipairs(ids) do
+    if isEnough(needs[i], gpus, memory) then found[#found + 1] = id end
+  end
+  return found
+end
+
+-- Puts the next job for which they are enough before all others, where BullMQ takes it.
+local function putFirst(gpus, memory)
+  local from, size = 0, 10
+  repeat
+    local ids = rcall('ZRANGE', B .. 'prioritized', from, from + size - 1)
+    local id = fitting(ids, gpus, memory)[1]
+    if id then
+      rcall('ZADD', B .. 'prioritized', 0, id)
+      return true
+    end
+    from, size = from + #ids, 1000
+  until #ids == 0
+  -- BullMQ looks after those that have waited for their time only when it gives one out.
+  for _, id in ipairs(fitting(rcall('ZRANGEBYSCORE', B .. 'delayed', 0, (NOW + 1) * 0x1000 - 1, 'LIMIT', 0, 1000), gpus, memory)) do
+    rcall('ZREM', B .. 'delayed', id)
+    rcall('HSET', B .. id, 'delay', 0)
+    rcall('ZADD', B .. 'prioritized', 0, id)
+    return true
+  end
+  -- Of those that somebody has moved in a dashboard, BullMQ gives out the first.
+  return rcall('EXISTS', B .. 'wait') == 1
+end
+
+-- Pending tasks for which they aren't enough.
+local function countLarger(gpus, memory)
+  if suffices(gpus, memory) then return 0 end
+  local larger, from = 0, 0
+  local after, last = behind('pending', 0)
+  repeat
+    local ids = rcall('ZRANGEBYSCORE', P .. 'states', after, last, 'LIMIT', from, 1000)
+    larger, from = larger + #ids - #fitting(ids, gpus, memory), from + #ids
+  until #ids == 0
+  return larger
 end
 
 -- Nothing of the attempt lives any longer: its job goes where the task's state wants it.

@@ -4,7 +4,9 @@ import {
   type Completed,
   type Completion,
   type Counts,
+  LEAST_NEEDS,
   MAX_BYTES,
+  type Needs,
   type Queries,
   STATES,
   type State,
@@ -23,13 +25,22 @@ export function queryMethods(connection: RedisConnection): Queries {
       return (await rowsOf(connection, ids)).map((row) => (row === null ? null : taskRowOf(row)));
     },
 
-    async counts() {
-      const counts = await connection.call<number[]>('counts', ...STATES);
+    async counts(offer) {
+      const counts = await connection.call<number[]>('counts', ...offerWords(offer), ...STATES);
       return Object.fromEntries(STATES.map((state, index) => [state, counts[index] ?? 0])) as Counts;
     },
 
-    async nextTime() {
-      return records.readTime(await connection.call<string | null>('nextTime'));
+    async nextTime(offer) {
+      return records.readTime(await connection.call<string | null>('nextTime', ...offerWords(offer)));
+    },
+
+    async needs() {
+      const kinds = await connection.call<string[]>('needs');
+      const needs = kinds.map((kind) => {
+        const [gpus, memory] = kind.split(' ').map(records.readCount);
+        return { gpus: gpus ?? 0, memory: memory ?? 0 };
+      });
+      return needs.sort((a, b) => b.gpus - a.gpus || b.memory - a.memory);
     },
 
     tasks: ({ state, match, limit = Number.POSITIVE_INFINITY } = {}) =>
@@ -73,6 +84,11 @@ export function queryMethods(connection: RedisConnection): Queries {
       }
     },
   };
+}
+
+/** An offer as arguments of operations. */
+export function offerWords(offer: Needs | undefined): (string | number)[] {
+  return offer === undefined ? ['', ''] : [offer.gpus, offer.memory];
 }
 
 async function* listTasks(
@@ -182,16 +198,51 @@ function operations.match(word)
   return ids
 end
 
-function operations.counts(...)
+function operations.counts(gpus, memory, ...)
   local counts = {}
-  for i, state in ipairs({...}) do counts[i] = count(state) end
+  for i, state in ipairs({...}) do
+    counts[i] = count(state)
+    if state == 'pending' and gpus ~= '' then counts[i] = counts[i] - countLarger(tonumber(gpus), tonumber(memory)) end
+  end
   return counts
 end
 
-function operations.nextTime()
+function operations.nextTime(gpus, memory)
+  gpus, memory = tonumber(gpus), tonumber(memory)
   local waiting = rcall('ZCOUNT', P .. 'due', '(' .. NOW, '+inf')
-  if waiting == 0 or waiting < count('pending') then return false end
-  return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  if waiting == 0 then return false end
+  if not gpus or suffices(gpus, memory) then
+    if waiting < count('pending') then return false end
+    return rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  end
+  local pending, first, from = count('pending') - countLarger(gpus, memory), false, 0
+  repeat
+    local ids = rcall('ZRANGEBYSCORE', P .. 'due', '(' .. NOW, '+inf', 'LIMIT', from, 1000)
+    local some = fitting(ids, gpus, memory)
+    first = first or (some[1] and rcall('ZSCORE', P .. 'due', some[1]))
+    pending, from = pending - #some, from + #ids
+  until #ids == 0
+  return pending <= 0 and first or false
+end
+
+function operations.needs()
+  local kinds, seen = {}, {}
+  for _, state in ipairs({'pending', 'active'}) do
+    local from = 0
+    local after, last = behind(state, 0)
+    repeat
+      local ids = rcall('ZRANGEBYSCORE', P .. 'states', after, last, 'LIMIT', from, 1000)
+      for _, kind in ipairs(#ids > 0 and rcall('HMGET', P .. 'needs', unpack(ids)) or {}) do
+        kind = kind or '${LEAST_NEEDS.gpus} ${LEAST_NEEDS.memory}'
+        if not seen[kind] then
+          seen[kind] = true
+          kinds[#kinds + 1] = kind
+        end
+      end
+      from = from + #ids
+    until #ids == 0
+  end
+  return kinds
 end
 
 -- Ids behind a score, and their scores.

@@ -3,13 +3,22 @@ import { closeSync } from 'node:fs';
 import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
 import { stringifyValue } from '../../task/index.ts';
-import { type AttemptInfo, MAX_DELAY_MS, MAX_STARTS, type Queue, type WorkerInfo } from '../queue.ts';
+import {
+  type AttemptInfo,
+  MAX_DELAY_MS,
+  MAX_STARTS,
+  type Needs,
+  type Queue,
+  type WorkerInfo,
+} from '../queue.ts';
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './files.ts';
 import { type HeldLock, hasOrphans, type LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 
+/** Enough for any task. */
+export const UNKNOWN_OFFER: Needs = { gpus: Number.MAX_SAFE_INTEGER, memory: Number.MAX_SAFE_INTEGER };
 /** How many numbers are tried for an attempt. Numbers are in use only after an older copy of the database was put back. */
 const MAX_TRIES = 10_000;
 /** How long a log's position waits for another write, so that both share a transaction. */
@@ -34,8 +43,8 @@ export function attemptMethods(
     return answer;
   };
   return {
-    async take(worker, { lifetime } = {}) {
-      const taken = await take(database, locks, worker, lifetime);
+    async take(worker, { lifetime, offer } = {}) {
+      const taken = await take(database, locks, worker, lifetime, offer);
       if (taken === null) return null;
       const { token, task, start, lock } = taken;
       const signal = open.add(token, lock);
@@ -114,6 +123,7 @@ async function take(
   locks: LockFile,
   worker: WorkerInfo,
   lifetime: number | undefined,
+  offer: Needs | undefined,
 ): Promise<Taken | null> {
   let held: HeldLock | null = null;
   const unlock = () => {
@@ -126,7 +136,7 @@ async function take(
       endLost(database, locks);
       if (hasOrphans(database, locks)) return null;
       if (database.setting('pause') !== null) return null;
-      const task = nextSoundTask(database);
+      const task = nextSoundTask(database, offer);
       if (task === null) return null;
 
       let number =
@@ -167,10 +177,10 @@ async function take(
 }
 
 /** Fails damaged tasks on the way: nobody can run them, and they must not stop others. */
-function nextSoundTask(database: Database): TaskRecord | null {
+function nextSoundTask(database: Database, offer: Needs | undefined): TaskRecord | null {
   let failed: number | null = null;
   for (;;) {
-    const record = nextTask(database);
+    const record = nextTask(database, offer);
     if (record === undefined) return null;
     const { number } = record;
     const { damage } = taskOf(record);
@@ -198,14 +208,15 @@ function lockNext(locks: LockFile, first: number): { number: number; held: HeldL
  * The next task: fresh ones first, then in the order of arrival, and not while anything of an earlier attempt lives. A due time beyond
  * the maximum was set before the clock was set back.
  */
-export function nextTask(database: Database): TaskRecord | undefined {
+export function nextTask(database: Database, offer = UNKNOWN_OFFER): TaskRecord | undefined {
   const now = Date.now();
   return database.get<TaskRecord>(
     `SELECT * FROM task INDEXED BY task_pending
      WHERE state = 'pending' AND (due IS NULL OR due <= :now OR due > :latest)
+       AND gpus <= :gpus AND memory <= :memory
        AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.number AND gone = 0)
      ORDER BY starts, number LIMIT 1`,
-    { now, latest: now + MAX_DELAY_MS },
+    { now, latest: now + MAX_DELAY_MS, ...offer },
   );
 }
 

@@ -7,7 +7,7 @@ import {
   taskId,
   type Value,
 } from '../../task/index.ts';
-import type { Enqueued, Queue, Selection, State } from '../queue.ts';
+import { type Enqueued, LEAST_NEEDS, type Needs, type Queue, type Selection, type State } from '../queue.ts';
 import {
   commandText,
   conflict,
@@ -35,13 +35,13 @@ export function bulkMethods(
   database: Database,
 ): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted'> {
   return {
-    async enqueue(tasks, { replaceCommands = false, signal } = {}) {
+    async enqueue(tasks, { replaceCommands = false, needs = {}, signal } = {}) {
       const total: Enqueued = { added: 0, known: 0, placed: 0 };
       const seen = replaceCommands ? new Set<string>() : null;
       for await (const batch of batches(tasks)) {
         signal?.throwIfAborted();
         const { added, known, placed, ids } = await database.write(() =>
-          new Batch(database, seen).add(batch),
+          new Batch(database, seen, needs).add(batch),
         );
         total.added += added;
         total.known += known;
@@ -157,15 +157,17 @@ class Batch {
   readonly #database: Database;
   /** Tasks of earlier batches of the same call, if commands may be replaced: two tasks of one sweep must not replace each other's. */
   readonly #earlier: ReadonlySet<string> | null;
+  readonly #needs: Partial<Needs>;
   readonly #ids = new Set<string>();
   readonly #counters = new Map<string, number>();
   readonly #conflicts: string[] = [];
   #conflictCount = 0;
   readonly #done = { added: 0, known: 0, placed: 0 };
 
-  constructor(database: Database, earlier: ReadonlySet<string> | null) {
+  constructor(database: Database, earlier: ReadonlySet<string> | null, needs: Partial<Needs>) {
     this.#database = database;
     this.#earlier = earlier;
+    this.#needs = needs;
   }
 
   add(batch: readonly Prepared[]): Enqueued & { ids: ReadonlySet<string> } {
@@ -196,9 +198,17 @@ class Batch {
     // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
     while (
       this.#database.run(
-        `INSERT INTO task (id, name, parameters, command, places, state)
-         VALUES (:id, :name, :parameters, :command, :places, 'pending') ON CONFLICT (name) DO NOTHING`,
-        { id, name: taskName(phase, counter++, seed), parameters, command, places },
+        `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory)
+         VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory) ON CONFLICT (name) DO NOTHING`,
+        {
+          id,
+          name: taskName(phase, counter++, seed),
+          parameters,
+          command,
+          places,
+          ...LEAST_NEEDS,
+          ...this.#needs,
+        },
       ) === 0
     );
     this.#counters.set(phase, counter);
@@ -225,6 +235,7 @@ class Batch {
         });
       }
     }
+    this.#changeNeeds(number);
     const { phase, outputDirectory } = task.spec;
     const before = knownDestinations(places);
     if (before.some((known) => known.phase === phase && known.outputDirectory === outputDirectory)) return;
@@ -233,6 +244,16 @@ class Batch {
       places: destinationsText([...before, task.spec]),
     });
     this.#done.placed++;
+  }
+
+  #changeNeeds(number: number): void {
+    const { gpus = null, memory = null } = this.#needs;
+    if (gpus === null && memory === null) return;
+    this.#database.run(
+      `UPDATE task SET gpus = coalesce(:gpus, gpus), memory = coalesce(:memory, memory) WHERE number = :number
+         AND (gpus <> coalesce(:gpus, gpus) OR memory <> coalesce(:memory, memory))`,
+      { number, gpus, memory },
+    );
   }
 }
 

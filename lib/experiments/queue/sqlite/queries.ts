@@ -5,6 +5,7 @@ import {
   type Counts,
   MAX_BYTES,
   MAX_DELAY_MS,
+  type Needs,
   NO_PID,
   type Queries,
   STATES,
@@ -22,7 +23,7 @@ import {
   taskOf,
   taskRowOf,
 } from '../records.ts';
-import { nextTask, whyEnded } from './attempts.ts';
+import { nextTask, UNKNOWN_OFFER, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './files.ts';
 import { type LockFile, orphansRecheckTime } from './locks.ts';
@@ -50,23 +51,35 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return rows;
     },
 
-    async counts() {
-      const rows = await database.read(() =>
+    async counts(offer) {
+      const [rows, tooLarge] = await database.read(() => [
         database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
-      );
+        offer === undefined ? 0 : countLarger(database, offer),
+      ]);
       const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
-      return Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))])) as Counts;
+      const counts = Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))]));
+      return { ...counts, pending: Math.max(0, (counts.pending as number) - tooLarge) } as Counts;
     },
 
-    nextTime() {
+    nextTime(offer = UNKNOWN_OFFER) {
       return database.read(() => {
         const recheck = orphansRecheckTime(database, locks);
         if (recheck !== null) return recheck;
-        if (nextTask(database) !== undefined) return null;
-        const sql = `SELECT min(due) AS due FROM task WHERE due > :now AND due <= :latest AND state = 'pending'`;
+        if (nextTask(database, offer) !== undefined) return null;
+        const sql = `SELECT min(due) AS due FROM task
+          WHERE due > :now AND due <= :latest AND state = 'pending' AND gpus <= :gpus AND memory <= :memory`;
         const now = Date.now();
-        return database.get<{ due: number | null }>(sql, { now, latest: now + MAX_DELAY_MS })?.due ?? null;
+        const values = { now, latest: now + MAX_DELAY_MS, ...offer };
+        return database.get<{ due: number | null }>(sql, values)?.due ?? null;
       });
+    },
+
+    needs() {
+      return database.read(() =>
+        database.all<Needs>(
+          `SELECT DISTINCT gpus, memory FROM task WHERE state IN ('pending', 'active') ORDER BY gpus DESC, memory DESC`,
+        ),
+      );
     },
 
     tasks(which = {}) {
@@ -143,6 +156,13 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return records.map(taskOf);
     },
   };
+}
+
+/** Pending tasks that need more than is offered. */
+function countLarger(database: Database, offer: Needs): number {
+  const sql = `SELECT count(*) AS tasks FROM task INDEXED BY task_needs
+    WHERE state = 'pending' AND (gpus > 1 OR memory > 0) AND (gpus > :gpus OR memory > :memory)`;
+  return database.get<{ tasks: number }>(sql, { ...offer })?.tasks ?? 0;
 }
 
 async function* listTasks(

@@ -14,6 +14,7 @@ const APPLICATION = 0x67707551;
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
+ * - `task.gpus` and `memory`: see `Needs`.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */
 export const STEPS: readonly string[] = [
@@ -78,6 +79,11 @@ export const STEPS: readonly string[] = [
     UPDATE count SET tasks = tasks - 1 WHERE state = old.state;
     UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
   END;
+  `,
+  `
+  ALTER TABLE task ADD COLUMN gpus INTEGER NOT NULL DEFAULT 1;
+  ALTER TABLE task ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
+  CREATE INDEX task_needs ON task (state, gpus, memory) WHERE gpus > 1 OR memory > 0;
   `,
 ];
 

@@ -1,0 +1,128 @@
+// How many GPUs, and how much memory, tasks get on other hosts than the one that has said it. Each task counts its GPUs itself.
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { command, type Finished, finished, Machine, output, python } from '../support/machine.ts';
+import { noRedis, RedisServer } from '../support/redis-server.ts';
+
+/** Writes a line per start: the task, and its GPUs as the driver counts them. */
+const COUNT = `
+import ctypes, sys
+cuda, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+assert cuda.cuInit(0) == 0 and cuda.cuDeviceGetCount(ctypes.byref(count)) == 0
+with open(sys.argv[1], "a") as file: file.write("%s %d\\n" % (sys.argv[2], count.value))
+`;
+
+describe.skipIf(noRedis !== null)(`needs of tasks${noRedis === null ? '' : ` (${noRedis})`}`, () => {
+  let server: RedisServer;
+  let home: Machine;
+  let others: Machine[];
+  beforeEach(async () => {
+    server = await RedisServer.start();
+    home = new Machine(2);
+    others = [];
+    writeFileSync(join(home.directory, 'count.py'), COUNT);
+  });
+  afterEach(async () => {
+    for (const machine of [home, ...others]) await machine.close();
+    await server.remove();
+  });
+
+  /** A host of its own, with so many GPUs, or those of a file. */
+  function host(gpus: number | string): (args: string[]) => Promise<Finished> {
+    const machine = new Machine(gpus);
+    others.push(machine);
+    const cwd = projectOf(machine);
+    const name = `host${others.length}`;
+    return (args) => {
+      const words = ['unshare', '--uts', 'sh', '-c', `hostname ${name} && exec "$@"`, 'sh'];
+      return machine.run([...words, process.execPath, command, 'exp', ...args], { cwd, env: queue() });
+    };
+  }
+
+  /** A description of a machine with these GPUs. */
+  function machineOf(...names: string[]): string {
+    const path = join(home.directory, `${names.length}.conf`);
+    const gpus = names.map((name) => `[gpu]\nname = ${name}\n`);
+    writeFileSync(path, `driver = 570.124.06\ncuda = 12.8\n\n${gpus.join('\n')}`);
+    return path;
+  }
+
+  function projectOf(machine: Machine): string {
+    const path = join(machine.directory, 'train');
+    mkdirSync(path, { recursive: true });
+    return path;
+  }
+
+  const queue = () => ({ GPU_OWNER_QUEUE: server.url('patience=2&margin=0.5') });
+  const starts = () => {
+    try {
+      return readFileSync(join(home.directory, 'starts'), 'utf8').trim().split('\n').sort();
+    } catch {
+      return [];
+    }
+  };
+  const sweep = (values: string) => [
+    ...['--grid', `x=${values}`, '--'],
+    ...[python, join(home.directory, 'count.py'), join(home.directory, 'starts'), '{x}'],
+  ];
+
+  /** Adds tasks that need something, for workers of other hosts. */
+  async function managed(values: string, ...needs: string[]): Promise<() => Promise<Finished>> {
+    const child = home.startCommand(['exp', 'manager', '--no-listen', ...needs, ...sweep(values)], {
+      cwd: projectOf(home),
+      env: queue(),
+    });
+    const end = finished(child);
+    await output(child, /Marked \d+ tasks/);
+    return () => end;
+  }
+
+  test('workers elsewhere give each task the GPUs that its sweep has asked for', async () => {
+    const end = await managed('1..6', '--gpus-per-task', '2');
+    const [one, four, three] = [host(1), host(4), host(3)];
+    // It has no two, and says so.
+    const refused = await one(['worker']);
+    expect(refused, refused.stderr).toMatchObject({ code: 0 });
+    expect(refused.stdout + refused.stderr).toMatch(
+      /6 tasks are left that need more than this worker has, up to 2 GPUs: start workers with --gpus-per-task 2/,
+    );
+    const asked = await three(['worker', '--gpus-per-task', '1', '--gpus', '3']);
+    expect(asked, asked.stderr).toMatchObject({ code: 0 });
+    expect(starts()).toEqual([]);
+    const workers = await Promise.all([four(['worker', '--gpus', 'all']), three(['worker', '--gpus', '2'])]);
+    for (const worker of workers) expect(worker, worker.stderr).toMatchObject({ code: 0 });
+    expect(await end()).toMatchObject({ code: 0 });
+    expect(starts()).toEqual(['1 2', '2 2', '3 2', '4 2', '5 2', '6 2']);
+  });
+
+  test('exp run says it too, its workers take what they can, and a new start keeps it', async () => {
+    const first = await host(1)(['run', '--gpus', '1', ...sweep('1,2')]);
+    expect(first, first.stderr).toMatchObject({ code: 0 });
+    const end = await managed('3,4', '--gpus-per-task', '2');
+    const mixed = host(1);
+    const small = await mixed(['run', '--gpus', '1', ...sweep('1,2,3,4,5')]);
+    // The others are somebody else's.
+    expect(small.code, small.stderr).toBe(1);
+    expect(small.stdout).toMatch(/2 tasks are left that need more/);
+    expect(starts()).toEqual(['1 1', '2 1', '5 1']);
+    const again = await host(2)(['run', '--gpus', 'all', ...sweep('1,2,3,4,5')]);
+    expect(again, again.stderr).toMatchObject({ code: 0 });
+    expect(await end()).toMatchObject({ code: 0 });
+    expect(starts()).toEqual(['1 1', '2 1', '3 2', '4 2', '5 1']);
+  });
+
+  test('a worker without GPUs of that size leaves the tasks', async () => {
+    const end = await managed('1,2', '--min-free-memory', '40GiB');
+    const small = await host(machineOf('NVIDIA T400 4GB'))(['worker']);
+    expect(small, small.stderr).toMatchObject({ code: 0 });
+    expect(small.stdout + small.stderr).toMatch(
+      /2 tasks are left that need more .* up to 1 GPU and 40 GiB of free memory on each: .* --min-free-memory 40GiB/,
+    );
+    expect(starts()).toEqual([]);
+    const large = await host(machineOf('NVIDIA T400 4GB', 'NVIDIA H200'))(['worker']);
+    expect(large, large.stderr).toMatchObject({ code: 0 });
+    expect(await end()).toMatchObject({ code: 0 });
+    expect(starts()).toEqual(['1 1', '2 1']);
+  });
+});
