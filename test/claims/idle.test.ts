@@ -80,8 +80,7 @@ describe('on a machine', () => {
       machine.startCommand(['run', '-n1', '--', 'sleep', '1000']);
       await until(async () => (await machine.states())[0] === 'leased');
       await until(async () => (await idle(0))?.since != null);
-      // Counted from the lease, which is younger: its time is that of the calendar.
-      expect((await later()).stdout).not.toMatch(/idle for/);
+      // Counted from the lease, whose time is that of the calendar: the clock of the looks is half an hour ahead.
       const lease = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
       const since = new Date(Date.now() - 1_700_000).toISOString();
       writeFileSync(lease, readFileSync(lease, 'utf8').replace(/"since":"[^"]*"/, `"since":"${since}"`));
