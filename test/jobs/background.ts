@@ -2,8 +2,8 @@
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect } from 'vitest';
-import type { Machine, Starting } from '../support/machine.ts';
+import { afterEach, beforeEach, expect } from 'vitest';
+import { Machine, type Starting } from '../support/machine.ts';
 import { killAll } from '../support/processes.ts';
 import { until } from '../support/time.ts';
 
@@ -128,4 +128,27 @@ function identityOf(path: string): string | null {
   } catch {
     return null;
   }
+}
+
+/** A machine, and the jobs of a user on it. */
+interface JobTest {
+  machine: Machine;
+  jobs: Jobs;
+}
+
+/**
+ * Gives each test of a file a machine of its own, and ends what is left of its jobs.
+ * @param use is given them before each test @param name of the machine, or how many GPUs it has
+ */
+export function jobTest(use: (opened: JobTest) => void, name: string | number = 2): void {
+  let opened: JobTest;
+  beforeEach(() => {
+    const machine = new Machine(name);
+    opened = { machine, jobs: new Jobs(machine) };
+    use(opened);
+  });
+  afterEach(async () => {
+    await opened.jobs.end();
+    await opened.machine.close();
+  });
 }

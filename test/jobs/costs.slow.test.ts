@@ -1,11 +1,11 @@
 // The costs of jobs in the background: time beside that of an empty program, in turn; memory, threads and processor time, whatever else
 // runs. `npm run bench -- jobs idle` measures the same on a machine that has nothing else to do.
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { makeEndedJobs } from '../../bench/ended-jobs.js';
 import { beginProcessorTime, nameOf, usage } from '../../bench/processes.js';
-import { Machine, until } from '../support/machine.ts';
-import { Jobs } from './background.ts';
+import { type Machine, until } from '../support/machine.ts';
+import { type Jobs, jobTest } from './background.ts';
 
 const WAITING = process.env.GPU_OWNER_SOAK === undefined ? 30 : 500;
 const ROUNDS = 20;
@@ -21,13 +21,8 @@ const MAX_SHARE = 0.001;
 
 let machine: Machine;
 let jobs: Jobs;
-beforeEach(() => {
-  machine = new Machine('2');
-  jobs = new Jobs(machine);
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
+jobTest((opened) => {
+  ({ machine, jobs } = opened);
 });
 
 /**

@@ -1,22 +1,17 @@
 // The driver goes away while claims wait for GPUs: it is being updated or reset.
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { finished, launcher, Machine, output } from '../support/machine.ts';
+import { expect, test } from 'vitest';
+import { finished, launcher, type Machine, output } from '../support/machine.ts';
 import { until } from '../support/time.ts';
-import { Jobs } from './background.ts';
+import { type Jobs, jobTest } from './background.ts';
 
 /** As lib/simulate/scenario.ts sets it. */
 const OFF = 'error=all:9,cuda-init:100,cuda-context:100,cuda-alloc:100,cuda-free:100';
 
 let machine: Machine;
 let jobs: Jobs;
-beforeEach(() => {
-  machine = new Machine(1);
-  jobs = new Jobs(machine);
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
-});
+jobTest((opened) => {
+  ({ machine, jobs } = opened);
+}, 1);
 
 test('claims that wait go on when the driver is back', async () => {
   const holder = machine.startCommand(['hold', '--placeholder', 'none']);

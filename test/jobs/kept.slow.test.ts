@@ -2,20 +2,16 @@
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { beforeEach, describe, expect, test } from 'vitest';
 import { JobOutput } from '../../lib/jobs/job-output.ts';
-import { finished, Machine, output, until } from '../support/machine.ts';
+import { finished, type Machine, output, until } from '../support/machine.ts';
 import { processState, signalLiving } from '../support/processes.ts';
-import { configured, type Jobs, type ListedJob, makesHoles } from './background.ts';
+import { configured, type Jobs, jobTest, type ListedJob, makesHoles } from './background.ts';
 
 let machine: Machine;
 let jobs: Jobs;
-beforeEach(() => {
-  machine = new Machine('2');
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
+jobTest((opened) => {
+  ({ machine, jobs } = opened);
 });
 
 const path = (name: string) => join(machine.directory, name);

@@ -2,24 +2,19 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { command, finished, Machine, output, python, until } from '../support/machine.ts';
+import { describe, expect, test } from 'vitest';
+import { command, finished, type Machine, output, python, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { stat } from '../support/processes.ts';
-import { Jobs, type ListedJob } from './background.ts';
+import { type Jobs, jobTest, type ListedJob } from './background.ts';
 
 const SSHD = '/usr/sbin/sshd';
 const hasSsh = process.getuid?.() === 0 && existsSync(SSHD) && spawnSync('ssh', ['-V']).status === 0;
 
 let machine: Machine;
 let jobs: Jobs;
-beforeEach(() => {
-  machine = new Machine('2');
-  jobs = new Jobs(machine);
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
+jobTest((opened) => {
+  ({ machine, jobs } = opened);
 });
 
 const file = (name: string) => join(machine.directory, name);

@@ -3,25 +3,21 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { pidIn } from '../support/keeper.ts';
-import { Machine } from '../support/machine.ts';
+import type { Machine } from '../support/machine.ts';
 import { isAlive } from '../support/processes.ts';
 import { until } from '../support/time.ts';
-import { Jobs } from './background.ts';
+import { Jobs, jobTest } from './background.ts';
 
 let machine: Machine;
 let jobs: Jobs;
 let told: string;
-beforeEach(() => {
-  machine = new Machine('2');
+jobTest((opened) => {
+  machine = opened.machine;
   jobs = new Jobs(machine, { env: { XDG_CONFIG_HOME: join(machine.directory, 'config') } });
   told = join(machine.directory, 'told');
   mkdirSync(join(machine.directory, 'config/gpu-owner'), { recursive: true });
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
 });
 
 function configure(text: string): void {

@@ -1,23 +1,19 @@
 // Jobs of another user: what can be seen of them, and that nothing can be done to them. Neither of the two is root.
 import { chmodSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
-import { Jobs } from './background.ts';
+import { beforeEach, describe, expect, test } from 'vitest';
+import { type Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+import { Jobs, jobTest } from './background.ts';
 
 const OTHER = NOBODY - 1;
 
 let machine: Machine;
 let owner: Jobs;
 let other: Jobs;
-beforeEach(() => {
-  machine = new Machine('2');
+jobTest((opened) => {
+  machine = opened.machine;
   owner = new Jobs(machine, { uid: NOBODY });
   other = new Jobs(machine, { uid: OTHER });
-});
-afterEach(async () => {
-  await owner.end();
-  await machine.close();
 });
 
 describe.skipIf(whyNotNobody())("another user's jobs", () => {

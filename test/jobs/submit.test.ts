@@ -1,22 +1,17 @@
 // Jobs in the background, from their submission to their end.
 import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { fixture } from '../support/keeper.ts';
 import { command, finished, launcher, Machine, output, python } from '../support/machine.ts';
 import { sendSignal, stat } from '../support/processes.ts';
 import { until } from '../support/time.ts';
-import { Jobs } from './background.ts';
+import { Jobs, jobTest } from './background.ts';
 
 let machine: Machine;
 let jobs: Jobs;
-beforeEach(() => {
-  machine = new Machine('2');
-  jobs = new Jobs(machine);
-});
-afterEach(async () => {
-  await jobs.end();
-  await machine.close();
+jobTest((opened) => {
+  ({ machine, jobs } = opened);
 });
 
 test('a job runs in the background: its number, state, exit code and output', async () => {
