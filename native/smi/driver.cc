@@ -1,6 +1,7 @@
 #include "smi/driver.h"
 
 #include <dlfcn.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,7 +34,7 @@ std::string error_text(nvmlReturn_t code) {
 
 int unreachable(unsigned index, nvmlReturn_t code) {
   const bool lost = code == NVML_ERROR_GPU_IS_LOST;
-  printf("Unable to determine the device handle for GPU%u: %s\n", index,
+  printf("Unable to determine the device handle for GPU%u: %s\n\n\n", index,
          lost ? "GPU is lost.  Reboot the system to recover this GPU" : error_text(code).c_str());
   return code > 0 && code < 255 ? code : 255;
 }
@@ -59,29 +60,49 @@ bool list(const char* name, nvmlDevice_t device, std::vector<Entry>& entries) {
   return false;
 }
 
-void add_processes(const std::string& function, nvmlDevice_t device, bool graphics, std::vector<Process>& out) {
+// A process may be in several lists: it computes and draws.
+void add_process(Process process, std::vector<Process>& out) {
+  for (Process& other : out) {
+    if (other.pid != process.pid || other.gpu_instance != process.gpu_instance ||
+        other.compute_instance != process.compute_instance)
+      continue;
+    if (other.type.find(process.type) == std::string::npos) other.type += "+" + process.type;
+    return;
+  }
+  process.name = process_name(process.pid);
+  out.push_back(process);
+}
+
+void add_processes(const std::string& function, nvmlDevice_t device, const char* type, std::vector<Process>& out) {
   std::vector<nvmlProcessInfo_v2_t> entries;
   // The _v3 of early R535 drivers writes larger entries; _v2 means the same in all.
   if (list((function + "_v2").c_str(), device, entries)) {
     for (const auto& entry : entries)
-      out.push_back({entry.pid, entry.usedGpuMemory, entry.usedGpuMemory != kNoBytes, entry.gpuInstanceId,
-                     entry.computeInstanceId, graphics, process_name(entry.pid)});
+      add_process({entry.pid, entry.usedGpuMemory, entry.usedGpuMemory != kNoBytes, entry.gpuInstanceId,
+                   entry.computeInstanceId, type, ""},
+                  out);
     return;
   }
   std::vector<nvmlProcessInfo_v1_t> older;
   list(function.c_str(), device, older);
   for (const auto& entry : older)
-    out.push_back({entry.pid, entry.usedGpuMemory, entry.usedGpuMemory != kNoBytes, kNoInstance, kNoInstance, graphics,
-                   process_name(entry.pid)});
+    add_process({entry.pid, entry.usedGpuMemory, entry.usedGpuMemory != kNoBytes, kNoInstance, kNoInstance, type, ""},
+                out);
 }
 
-bool is_called(const Gpu& gpu, const std::string& id) {
-  if (id == std::to_string(gpu.index)) return true;
+// Whether a list names the GPU. Bus IDs are "0000:19:00.0" and "00000000:19:00.0", in any case.
+bool is_named(const Gpu& gpu, const std::string& ids) {
   const Answer<std::string> uuid = ask_text("nvmlDeviceGetUUID", gpu.device);
-  if (uuid && id == uuid.value) return true;
-  // As "0000:19:00.0" and "00000000:19:00.0", in any case
-  return id.size() >= 12 && id.size() <= gpu.bus_id.size() &&
-         strcasecmp(gpu.bus_id.c_str() + gpu.bus_id.size() - id.size(), id.c_str()) == 0;
+  for (size_t start = 0; start <= ids.size();) {
+    const size_t end = std::min(ids.find(',', start), ids.size());
+    const std::string id = ids.substr(start, end - start);
+    if (id == std::to_string(gpu.index) || (uuid && id == uuid.value)) return true;
+    if (id.size() >= 12 && id.size() <= gpu.bus_id.size() &&
+        strcasecmp(gpu.bus_id.c_str() + gpu.bus_id.size() - id.size(), id.c_str()) == 0)
+      return true;
+    start = end + 1;
+  }
+  return false;
 }
 
 }  // namespace
@@ -116,6 +137,20 @@ Answer<std::string> ask_text(const char* name, nvmlDevice_t device) {
   return answer;
 }
 
+std::string date() {
+  const time_t now = time(nullptr);
+  tm local;
+  localtime_r(&now, &local);
+  char text[64];
+  strftime(text, sizeof text, "%a %b %e %H:%M:%S %Y", &local);
+  return text;
+}
+
+std::string nvml_version() {
+  char text[kTextLength] = "";
+  return call("nvmlSystemGetNVMLVersion", text, kTextLength) == NVML_SUCCESS ? text : "N/A";
+}
+
 std::string driver_version() {
   char text[kTextLength] = "";
   return call("nvmlSystemGetDriverVersion", text, kTextLength) == NVML_SUCCESS ? text : "N/A";
@@ -144,34 +179,31 @@ Answer<MemoryUse> Gpu::memory() const { return memory_of(device); }
 
 Answer<nvmlPciInfo_t> Gpu::pci() const { return ask<nvmlPciInfo_t>("nvmlDeviceGetPciInfo_v3", device); }
 
+unsigned gpu_count() {
+  unsigned count = 0;
+  call("nvmlDeviceGetCount_v2", &count);
+  return count;
+}
+
 int find_gpus(const std::string& ids, std::vector<Gpu>& gpus) {
   unsigned count = 0;
-  const nvmlReturn_t code = call("nvmlDeviceGetCount_v2", &count);
-  if (code != NVML_SUCCESS) {
-    printf("Failed to count the GPUs: %s\n", error_text(code).c_str());
-    return code < 255 ? code : 255;
+  const nvmlReturn_t counted = call("nvmlDeviceGetCount_v2", &count);
+  if (counted != NVML_SUCCESS) {
+    printf("Failed to count the GPUs: %s\n", error_text(counted).c_str());
+    return counted < 255 ? counted : 255;
   }
-  std::vector<Gpu> all;
   for (unsigned index = 0; index < count; index++) {
     Gpu gpu = {index, nullptr, ""};
     nvmlReturn_t code = call("nvmlDeviceGetHandleByIndex_v2", index, &gpu.device);
+    // GPUs that this user may not use are left out.
+    if (code == NVML_ERROR_NO_PERMISSION) continue;
     const Answer<nvmlPciInfo_t> pci = gpu.pci();
-    if (code == NVML_SUCCESS && pci.code == NVML_ERROR_GPU_IS_LOST) code = pci.code;
-    if (code != NVML_SUCCESS && (ids.empty() || is_listed(std::to_string(index), ids))) return unreachable(index, code);
+    if (code == NVML_SUCCESS && (pci.code == NVML_ERROR_GPU_IS_LOST || pci.code == NVML_ERROR_RESET_REQUIRED))
+      code = pci.code;
     gpu.bus_id = pci ? pci.value.busId : "N/A";
-    if (code == NVML_SUCCESS) all.push_back(gpu);
-  }
-  if (ids.empty()) gpus = all;
-  for (size_t start = 0; start < ids.size();) {
-    const size_t end = std::min(ids.find(',', start), ids.size());
-    const std::string id = ids.substr(start, end - start);
-    const auto found = std::find_if(all.begin(), all.end(), [&](const Gpu& gpu) { return is_called(gpu, id); });
-    if (found == all.end()) {
-      printf("No devices were found: no GPU is called %s\n", id.c_str());
-      return kNoDevices;
-    }
-    gpus.push_back(*found);
-    start = end + 1;
+    if (!ids.empty() && !is_named(gpu, ids)) continue;
+    if (code != NVML_SUCCESS) return unreachable(index, code);
+    gpus.push_back(gpu);
   }
   if (!gpus.empty()) return 0;
   printf("No devices were found\n");
@@ -190,6 +222,7 @@ std::vector<Instance> instances_of(const Gpu& gpu) {
   for (unsigned slot = 0; slot < slots.value; slot++) {
     Instance instance = {};
     if (call("nvmlDeviceGetMigDeviceHandleByIndex", gpu.device, slot, &instance.device) != NVML_SUCCESS) continue;
+    instance.slot = slot;
     instance.number = static_cast<unsigned>(instances.size());
     instance.uuid = ask_text("nvmlDeviceGetUUID", instance.device).value;
     // "NVIDIA A100-SXM4-80GB MIG 3g.40gb"
@@ -205,8 +238,10 @@ std::vector<Instance> instances_of(const Gpu& gpu) {
 
 std::vector<Process> processes_of(const Gpu& gpu, bool compute_only) {
   std::vector<Process> processes;
-  add_processes("nvmlDeviceGetComputeRunningProcesses", gpu.device, false, processes);
-  if (!compute_only) add_processes("nvmlDeviceGetGraphicsRunningProcesses", gpu.device, true, processes);
+  add_processes("nvmlDeviceGetComputeRunningProcesses", gpu.device, "C", processes);
+  if (compute_only) return processes;
+  add_processes("nvmlDeviceGetGraphicsRunningProcesses", gpu.device, "G", processes);
+  add_processes("nvmlDeviceGetMPSComputeRunningProcesses", gpu.device, "M+C", processes);
   return processes;
 }
 

@@ -30,7 +30,7 @@ struct Process {
   uint64_t bytes;
   bool bytes_known;
   uint32_t gpu_instance, compute_instance;  // kNoInstance outside of MIG
-  bool graphics;
+  std::string type;                         // "C", "G", "C+G", "M+C"
   std::string name;
 };
 constexpr uint32_t kNoInstance = 0xffffffff;
@@ -74,7 +74,11 @@ Answer<T> ask_pair(const char* name, nvmlDevice_t device, bool second) {
 // Asks functions of the form (device, char*, length).
 Answer<std::string> ask_text(const char* name, nvmlDevice_t device);
 
+// "Wed Nov 25 23:27:04 2026"
+std::string date();
+
 std::string driver_version();
+std::string nvml_version();
 std::string cuda_version();  // "13.0"
 
 struct Gpu {
@@ -87,18 +91,23 @@ struct Gpu {
 };
 
 struct Instance {
-  unsigned number;  // consecutive over those that exist, as nvidia-smi counts them
+  unsigned slot;    // NVML's index: there may be gaps
+  unsigned number;  // consecutive over those that exist, as `nvidia-smi -L` counts them
   nvmlDevice_t device;
   std::string name, uuid;
   unsigned gpu_instance, compute_instance;
 };
 
-// All GPUs, or those that `ids` names (index, UUID or PCI bus id, separated by commas). 0, or the exit code, after
-// saying why.
+// How many GPUs the driver has.
+unsigned gpu_count();
+
+// All GPUs, or those that `ids` names (index, UUID or PCI bus id, separated by commas), in the driver's order. 0, or
+// the exit code, after saying why. Names of no GPU count only if all are.
 int find_gpus(const std::string& ids, std::vector<Gpu>& gpus);
 
 bool is_mig(const Gpu& gpu);
 std::vector<Instance> instances_of(const Gpu& gpu);
+// With `compute_only` those that compute, as --query-compute-apps lists them.
 std::vector<Process> processes_of(const Gpu& gpu, bool compute_only);
 Answer<MemoryUse> memory_of(nvmlDevice_t device);
 

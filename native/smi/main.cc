@@ -1,15 +1,16 @@
-// nvidia-smi for simulated machines, with the options that scripts use: field names, formats and exit codes as NVIDIA
-// documents them (https://docs.nvidia.com/deploy/nvidia-smi/). NVIDIA's own program asks the driver through
-// undocumented tables, which are not simulated.
+// nvidia-smi for simulated machines: options, fields, formats and exit codes are those of version 550. NVIDIA's own
+// program asks the driver through undocumented tables, which are not simulated.
 #include <time.h>
 
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 #include "smi/driver.h"
-#include "smi/pages.h"
+#include "smi/log.h"
 #include "smi/queries.h"
+#include "smi/table.h"
 
 namespace {
 
@@ -20,10 +21,15 @@ constexpr const char* kHelp =
     "\n"
     "    -L, --list-gpus                list the GPUs and their MIG devices\n"
     "    -q, --query                    print all details of the GPUs\n"
-    "    -d, --display=SECTION,...      with -q: MEMORY, UTILIZATION, TEMPERATURE, POWER, CLOCK, COMPUTE, PIDS,\n"
-    "                                   PERFORMANCE\n"
-    "    --query-gpu=FIELD,...          print a line per GPU; --help-query-gpu lists the fields\n"
-    "    --query-compute-apps=FIELD,... print a line per compute process; --help-query-compute-apps lists the fields\n"
+    "    -x, --xml-format               with -q: as XML\n"
+    "    -d, --display=SECTION,...      with -q: MEMORY, UTILIZATION, ECC, TEMPERATURE, POWER, CLOCK, COMPUTE, PIDS,\n"
+    "                                   PERFORMANCE, SUPPORTED_CLOCKS, PAGE_RETIREMENT, ACCOUNTING, ENCODER_STATS,\n"
+    "                                   SUPPORTED_GPU_TARGET_TEMP, VOLTAGE, FBC_STATS, ROW_REMAPPER, RESET_STATUS,\n"
+    "                                   GSP_FIRMWARE_VERSION\n"
+    "    --query-gpu=FIELD,...          print a line per GPU\n"
+    "    --query-compute-apps=FIELD,... print a line per compute process\n"
+    "    --query-accounted-apps=, --query-retired-pages=, --query-remapped-rows=, --query-supported-clocks=\n"
+    "    --help-query-gpu               list the fields of --query-gpu; so do the others\n"
     "    --format=csv[,noheader][,nounits]\n"
     "    -i, --id=ID,...                show only these GPUs: index, UUID or PCI bus ID\n"
     "    -f, --filename=FILE            print to a file\n"
@@ -32,16 +38,24 @@ constexpr const char* kHelp =
     "    -h, --help\n"
     "    --version\n"
     "\n"
-    "Everything else of NVIDIA's nvidia-smi is missing. `gpu-owner simulate set` changes a simulated machine.\n";
+    "It prints as version 550 does. Everything else of NVIDIA's nvidia-smi is not simulated.\n"
+    "`gpu-owner simulate set` changes a simulated machine.\n";
 
 struct Options {
-  enum class Page { table, list, log, query };
+  enum class Page { table, list, log, xml_log, query, version };
   Page page = Page::table;
   smi::Query query;
   smi::Format format;
   std::string ids, sections;
   long loop_ms = 0;
 };
+
+// An option of NVIDIA's program that is not simulated, or of no program.
+int unknown(const char* argument) {
+  constexpr int kUnknownOption = 255;
+  printf("ERROR: Option %s is not recognized by the simulated nvidia-smi. Please run 'nvidia-smi -h'.\n\n", argument);
+  return kUnknownOption;
+}
 
 int invalid(const char* what, const char* argument) {
   printf("%s: %s. Please run 'nvidia-smi -h' for help.\n", what, argument);
@@ -73,10 +87,20 @@ bool parse_loop(const std::string& text, long factor, long& milliseconds) {
   return *end == 0 && value > 0 && value < 1e6 && milliseconds > 0;
 }
 
+// The topic of --query-gpu and others, with `prefix` ("--help") in front of it; null if it is none.
+const smi::TopicName* find_topic(const std::string& argument, const char* prefix) {
+  for (const smi::TopicName& name : smi::kTopics) {
+    if (argument == prefix + std::string(name.option).substr(*prefix != 0 ? 1 : 0)) return &name;
+  }
+  return nullptr;
+}
+
 // -1: go on; else the exit code.
 int parse(int count, char** arguments, Options& options) {
+  using Page = Options::Page;
   std::string fields, format, value, file;
-  bool about_processes = false;
+  const smi::TopicName* topic = nullptr;
+  bool xml = false;
   for (int at = 1; at < count; at++) {
     const std::string argument = arguments[at];
     const auto is = [&](const char* short_name, const char* long_name) {
@@ -89,16 +113,27 @@ int parse(int count, char** arguments, Options& options) {
       fputs(kHelp, stdout);
       return 0;
     }
-    if (is(nullptr, "--help-query-gpu") || is(nullptr, "--help-query-compute-apps")) {
-      smi::print_fields(argument == "--help-query-compute-apps");
+    if (const smi::TopicName* about = find_topic(argument, "--help")) {
+      smi::print_fields(about->topic);
       return 0;
     }
-    if (is("-L", "--list-gpus")) {
-      options.page = Options::Page::list;
+    if (const smi::TopicName* about = find_topic(argument.substr(0, argument.find('=')), "")) {
+      if (topic != nullptr) {
+        printf("Only one --query-* switch can be used at a time.\n");
+        return smi::kInvalidArgument;
+      }
+      topic = about;
+      has(nullptr, topic->option);
+      fields = value;
+      options.page = Page::query;
+    } else if (is("-L", "--list-gpus")) {
+      options.page = Page::list;
     } else if (is("-q", "--query")) {
-      options.page = Options::Page::log;
+      options.page = Page::log;
+    } else if (is("-x", "--xml-format")) {
+      xml = true;
     } else if (has("-d", "--display")) {
-      options.sections = value;
+      for (const char letter : value) options.sections += static_cast<char>(toupper(letter));
     } else if (has("-i", "--id")) {
       if (value.empty()) return invalid("A value is missing", argument.c_str());
       options.ids = value;
@@ -108,38 +143,41 @@ int parse(int count, char** arguments, Options& options) {
       if (value.empty() || !parse_loop(value, 1, options.loop_ms)) return invalid("Not a number of ms", value.c_str());
     } else if (has("-l", "--loop")) {
       if (!parse_loop(value, 1000, options.loop_ms)) return invalid("Not a number of seconds", value.c_str());
-    } else if (has(nullptr, "--query-gpu") || has(nullptr, "--query-compute-apps")) {
-      options.page = Options::Page::query;
-      about_processes = argument.rfind("--query-compute-apps", 0) == 0;
-      fields = value;
     } else if (has(nullptr, "--format")) {
       format = value;
     } else if (is(nullptr, "--version")) {
-      fields = "version";
+      options.page = Page::version;
     } else {
-      return invalid("Invalid, or not simulated", argument.c_str());
+      return unknown(argument.c_str());
     }
   }
-  if (!options.sections.empty() && options.page != Options::Page::log) return invalid("Only with -q", "-d");
-  if (options.page == Options::Page::query) {
+  if (xml && options.page != Page::log) return invalid("Only with -q", "-x");
+  if (xml && !options.sections.empty()) return invalid("Not with -x", "-d");
+  if (xml) options.page = Page::xml_log;
+  if (!options.sections.empty()) {
+    if (options.page != Page::log) return invalid("Only with -q", "-d");
+    if (!smi::are_sections(options.sections)) return smi::kInvalidArgument;
+  }
+  if (options.page == Page::query) {
     int code = smi::parse_format(format, options.format);
-    if (code == 0) code = options.query.parse(fields, about_processes);
+    if (code == 0) code = options.query.parse(fields, topic->topic);
     if (code != 0) return code;
   } else if (!format.empty()) {
-    return invalid("Only with --query-gpu or --query-compute-apps", "--format");
+    return invalid("Only with --query-gpu and other queries", "--format");
   }
   if (!file.empty() && freopen(file.c_str(), "we", stdout) == nullptr) {
     fprintf(stderr, "nvidia-smi: %s can't be written: %m\n", file.c_str());
     return smi::kInvalidArgument;
   }
-  if (fields == "version" && options.page != Options::Page::query) {
-    const int code = smi::open();
-    if (code == 0)
-      printf("NVIDIA-SMI version  : %s\nDRIVER version      : %s\nCUDA Version        : %s\n",
-             smi::driver_version().c_str(), smi::driver_version().c_str(), smi::cuda_version().c_str());
-    return code;
-  }
   return -1;
+}
+
+void print_version() {
+  unsigned major = 0, minor = 0;
+  sscanf(smi::nvml_version().c_str(), "%*u.%u.%u", &major, &minor);  // "13.580.65.06": CUDA's version comes first
+  printf(
+      "NVIDIA-SMI version  : %s\nNVML version        : %u.%02u\nDRIVER version      : %s\nCUDA Version        : %s\n",
+      smi::driver_version().c_str(), major, minor, smi::driver_version().c_str(), smi::cuda_version().c_str());
 }
 
 int print(const Options& options, bool is_first) {
@@ -149,7 +187,9 @@ int print(const Options& options, bool is_first) {
   switch (options.page) {
     case Options::Page::table: smi::print_table(gpus); break;
     case Options::Page::list: smi::print_list(gpus); break;
-    case Options::Page::log: return smi::print_log(gpus, options.sections);
+    case Options::Page::log: smi::print_log(gpus, options.sections); break;
+    case Options::Page::xml_log: smi::print_xml_log(gpus); break;
+    case Options::Page::version: print_version(); break;
     case Options::Page::query:
       if (is_first) options.query.print_header(options.format);
       options.query.print_rows(gpus, options.format);

@@ -2,227 +2,324 @@
 
 #include <sys/time.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <functional>
+
+#include "smi/values.h"
 
 namespace smi {
 namespace {
 
-// The GPU that a field is asked of; `process` is null in queries about GPUs.
+// The subject of a row: a GPU, and in some topics something of it.
 struct Subject {
+  explicit Subject(const Gpu& its_gpu) : gpu(its_gpu) {}
   const Gpu& gpu;
-  const Process* process;
-  size_t gpu_count;
+  const Process* process = nullptr;
+  unsigned retirement_cause = 0;  // 0: single bit errors, 1: double bit errors
+  Value memory_clock, graphics_clock;
 };
 
 struct Field {
-  const char* name;
-  const char* alias;  // null: none
-  const char* unit;   // null: none
-  std::string (*value)(const Subject&);
+  std::vector<std::string> names;
+  const char* unit;  // null: none
+  std::function<Value(const Subject&)> value;
 };
-
-std::string reason(nvmlReturn_t code) {
-  switch (code) {
-    case NVML_ERROR_NOT_SUPPORTED:
-    case NVML_ERROR_FUNCTION_NOT_FOUND: return "[N/A]";
-    case NVML_ERROR_NO_PERMISSION: return "[Insufficient Permissions]";
-    case NVML_ERROR_GPU_IS_LOST: return "[GPU is lost]";
-    case NVML_ERROR_RESET_REQUIRED: return "[GPU requires reset]";
-    default: return "[Unknown Error]";
-  }
-}
-
-template <typename T>
-std::string number(const Answer<T>& answer) {
-  return answer ? std::to_string(answer.value) : reason(answer.code);
-}
-
-std::string text(const Answer<std::string>& answer) { return answer ? answer.value : reason(answer.code); }
-
-std::string enabled(const Answer<unsigned>& answer) {
-  return answer ? (answer.value != 0 ? "Enabled" : "Disabled") : reason(answer.code);
-}
-
-std::string hexadecimal(const Answer<nvmlPciInfo_t>& pci, unsigned nvmlPciInfo_t::* part, int digits) {
-  if (!pci) return reason(pci.code);
-  char out[24];
-  snprintf(out, sizeof out, "0x%0*X", digits, pci.value.*part);
-  return out;
-}
-
-std::string watts(const Answer<unsigned>& milliwatts) {
-  if (!milliwatts) return reason(milliwatts.code);
-  char out[24];
-  snprintf(out, sizeof out, "%.2f", milliwatts.value / 1000.0);
-  return out;
-}
-
-std::string mebibytes(const Answer<MemoryUse>& memory, uint64_t MemoryUse::* part) {
-  return memory ? std::to_string((memory.value.*part) >> 20) : reason(memory.code);
-}
+using Fields = std::vector<Field>;
 
 std::string now() {
   timeval time;
   gettimeofday(&time, nullptr);
   tm local;
   localtime_r(&time.tv_sec, &local);
-  char date[32], out[48];
+  char date[32];
   strftime(date, sizeof date, "%Y/%m/%d %H:%M:%S", &local);
-  snprintf(out, sizeof out, "%s.%03d", date, static_cast<int>(time.tv_usec / 1000));
-  return out;
+  return format("%s.%03d", date, static_cast<int>(time.tv_usec / 1000));
 }
 
-// Wrappers for the table below: a function of NVML, and how its answer is written.
-#define VALUE(EXPRESSION)                                            \
-  [](const Subject& subject) -> std::string {                        \
-    [[maybe_unused]] const nvmlDevice_t device = subject.gpu.device; \
-    return EXPRESSION;                                               \
+// NVIDIA's program writes this one without brackets where the GPU has none.
+Value plain(const Value& value) { return known(value.text); }
+
+// Value of a field: its expression sees the GPU as `gpu`, and the row's subject.
+#define VALUE(EXPRESSION)                          \
+  [](const Subject& subject) -> Value {            \
+    [[maybe_unused]] const Gpu& gpu = subject.gpu; \
+    return EXPRESSION;                             \
   }
-#define NUMBER(FUNCTION) VALUE(number(ask<unsigned>(FUNCTION, device)))
-#define TEXT(FUNCTION) VALUE(text(ask_text(FUNCTION, device)))
-#define ENABLED(FUNCTION) VALUE(enabled(ask<unsigned>(FUNCTION, device)))
-#define WATTS(FUNCTION) VALUE(watts(ask<unsigned>(FUNCTION, device)))
-#define CLOCK(FUNCTION, TYPE) VALUE(number(ask<unsigned>(FUNCTION, device, TYPE##u)))
-#define PAIR(FUNCTION, SECOND) ask_pair<unsigned>(FUNCTION, device, SECOND)
-#define ECC(ERROR, COUNTER) VALUE(number(ecc_errors(device, ERROR##u, COUNTER##u)))
+#define NUMBER(FUNCTION) VALUE(number_of(gpu, FUNCTION))
+#define TEXT(FUNCTION) VALUE(text_of(gpu, FUNCTION))
+#define ENABLED(FUNCTION) VALUE(enabled_of(gpu, FUNCTION))
+#define CLOCK(FUNCTION, TYPE) VALUE(clock(gpu, FUNCTION, Clock::TYPE))
+#define HEXADECIMAL(PART, DIGITS) VALUE(with_prefix(pci(gpu, PciPart::PART, DIGITS)))
+#define NONE VALUE((Value{}))
 
-Answer<unsigned long long> ecc_errors(nvmlDevice_t device, unsigned error, unsigned counter) {
-  Answer<unsigned long long> answer;
-  answer.code = call("nvmlDeviceGetTotalEccErrors", device, error, counter, &answer.value);
-  return answer;
+Value with_prefix(const Value& digits) { return digits.is_known ? known("0x" + digits.text) : digits; }
+
+Value bits(const Answer<unsigned long long>& reasons) {
+  return reasons ? known(format("0x%016llX", reasons.value)) : missing(reasons.code);
 }
 
-std::string utilization(nvmlDevice_t device, bool of_memory) {
-  const auto rates = ask<nvmlUtilization_t>("nvmlDeviceGetUtilizationRates", device);
-  if (!rates) return reason(rates.code);
-  return std::to_string(of_memory ? rates.value.memory : rates.value.gpu);
+Value is_active(const Gpu& gpu, unsigned long long bit) {
+  const auto reasons = clock_reasons(gpu);
+  if (!reasons) return missing(reasons.code);
+  return known((reasons.value & bit) != 0 ? "Active" : "Not Active");
 }
 
-std::string capability(nvmlDevice_t device) {
-  const auto major = ask_pair<int>("nvmlDeviceGetCudaComputeCapability", device, false);
-  const auto minor = ask_pair<int>("nvmlDeviceGetCudaComputeCapability", device, true);
-  return major ? std::to_string(major.value) + "." + std::to_string(minor.value) : reason(major.code);
+void add_clock_reasons(Fields& fields) {
+  const auto names = [](const std::string& name) {
+    return std::vector<std::string>{"clocks_event_reasons." + name, "clocks_throttle_reasons." + name};
+  };
+  fields.push_back({names("supported"), nullptr, VALUE(bits(supported_clock_reasons(gpu)))});
+  fields.push_back({names("active"), nullptr, VALUE(bits(clock_reasons(gpu)))});
+  for (size_t at = 0; at < kClockReasonCount; at++) {
+    const ClockReason& reason = kClockReasons[at];
+    if (!reason.is_in_query) continue;
+    fields.push_back({names(reason.name), nullptr,
+                      [&reason](const Subject& subject) { return is_active(subject.gpu, reason.bit); }});
+  }
 }
 
-// Field names, other names and units as `nvidia-smi --help-query-gpu` of driver 550 documents them.
-constexpr Field kGpuFields[] = {
-    {"timestamp", nullptr, nullptr, VALUE(now())},
-    {"driver_version", nullptr, nullptr, VALUE(driver_version())},
-    {"count", nullptr, nullptr, VALUE(std::to_string(subject.gpu_count))},
-    {"name", "gpu_name", nullptr, TEXT("nvmlDeviceGetName")},
-    {"serial", "gpu_serial", nullptr, TEXT("nvmlDeviceGetSerial")},
-    {"uuid", "gpu_uuid", nullptr, TEXT("nvmlDeviceGetUUID")},
-    {"pci.bus_id", "gpu_bus_id", nullptr, VALUE(subject.gpu.bus_id)},
-    {"pci.domain", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::domain, 4))},
-    {"pci.bus", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::bus, 2))},
-    {"pci.device", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::device, 2))},
-    {"pci.device_id", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::pciDeviceId, 8))},
-    {"pci.sub_device_id", nullptr, nullptr, VALUE(hexadecimal(subject.gpu.pci(), &nvmlPciInfo_t::pciSubSystemId, 8))},
-    {"pcie.link.gen.current", "pcie.link.gen.gpucurrent", nullptr, NUMBER("nvmlDeviceGetCurrPcieLinkGeneration")},
-    {"pcie.link.gen.max", nullptr, nullptr, NUMBER("nvmlDeviceGetMaxPcieLinkGeneration")},
-    {"pcie.link.width.current", nullptr, nullptr, NUMBER("nvmlDeviceGetCurrPcieLinkWidth")},
-    {"pcie.link.width.max", nullptr, nullptr, NUMBER("nvmlDeviceGetMaxPcieLinkWidth")},
-    {"index", nullptr, nullptr, VALUE(std::to_string(subject.gpu.index))},
-    {"display_mode", nullptr, nullptr, ENABLED("nvmlDeviceGetDisplayMode")},
-    {"display_active", nullptr, nullptr, ENABLED("nvmlDeviceGetDisplayActive")},
-    {"persistence_mode", nullptr, nullptr, ENABLED("nvmlDeviceGetPersistenceMode")},
-    {"accounting.mode", nullptr, nullptr, ENABLED("nvmlDeviceGetAccountingMode")},
-    {"vbios_version", nullptr, nullptr, TEXT("nvmlDeviceGetVbiosVersion")},
-    {"fan.speed", nullptr, "%", NUMBER("nvmlDeviceGetFanSpeed")},
-    {"pstate", nullptr, nullptr, VALUE([](const Answer<unsigned>& state) {
-       return state ? "P" + std::to_string(state.value) : reason(state.code);
-     }(ask<unsigned>("nvmlDeviceGetPerformanceState", device)))},
-    {"memory.total", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::total))},
-    {"memory.reserved", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::reserved))},
-    {"memory.used", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::used))},
-    {"memory.free", nullptr, "MiB", VALUE(mebibytes(memory_of(device), &MemoryUse::free))},
-    {"compute_mode", nullptr, nullptr, VALUE([](const Answer<unsigned>& mode) {
-       return mode ? compute_mode(mode.value) : reason(mode.code);
-     }(ask<unsigned>("nvmlDeviceGetComputeMode", device)))},
-    {"compute_cap", nullptr, nullptr, VALUE(capability(device))},
-    {"utilization.gpu", nullptr, "%", VALUE(utilization(device, false))},
-    {"utilization.memory", nullptr, "%", VALUE(utilization(device, true))},
-    {"utilization.encoder", nullptr, "%", VALUE(number(PAIR("nvmlDeviceGetEncoderUtilization", false)))},
-    {"utilization.decoder", nullptr, "%", VALUE(number(PAIR("nvmlDeviceGetDecoderUtilization", false)))},
-    {"ecc.mode.current", nullptr, nullptr, VALUE(enabled(PAIR("nvmlDeviceGetEccMode", false)))},
-    {"ecc.mode.pending", nullptr, nullptr, VALUE(enabled(PAIR("nvmlDeviceGetEccMode", true)))},
-    {"ecc.errors.corrected.volatile.total", nullptr, nullptr, ECC(0, 0)},
-    {"ecc.errors.corrected.aggregate.total", nullptr, nullptr, ECC(0, 1)},
-    {"ecc.errors.uncorrected.volatile.total", nullptr, nullptr, ECC(1, 0)},
-    {"ecc.errors.uncorrected.aggregate.total", nullptr, nullptr, ECC(1, 1)},
-    {"temperature.gpu", nullptr, nullptr, VALUE(number(ask<unsigned>("nvmlDeviceGetTemperature", device, 0u)))},
-    {"power.management", nullptr, nullptr, ENABLED("nvmlDeviceGetPowerManagementMode")},
-    {"power.draw", nullptr, "W", WATTS("nvmlDeviceGetPowerUsage")},
-    {"power.draw.average", nullptr, "W", WATTS("nvmlDeviceGetPowerUsage")},
-    {"power.draw.instant", nullptr, "W", WATTS("nvmlDeviceGetPowerUsage")},
-    {"power.limit", nullptr, "W", WATTS("nvmlDeviceGetPowerManagementLimit")},
-    {"enforced.power.limit", nullptr, "W", WATTS("nvmlDeviceGetEnforcedPowerLimit")},
-    {"power.default_limit", nullptr, "W", WATTS("nvmlDeviceGetPowerManagementDefaultLimit")},
-    {"power.min_limit", nullptr, "W", VALUE(watts(PAIR("nvmlDeviceGetPowerManagementLimitConstraints", false)))},
-    {"power.max_limit", nullptr, "W", VALUE(watts(PAIR("nvmlDeviceGetPowerManagementLimitConstraints", true)))},
-    {"clocks.current.graphics", "clocks.gr", "MHz", CLOCK("nvmlDeviceGetClockInfo", 0)},
-    {"clocks.current.sm", "clocks.sm", "MHz", CLOCK("nvmlDeviceGetClockInfo", 1)},
-    {"clocks.current.memory", "clocks.mem", "MHz", CLOCK("nvmlDeviceGetClockInfo", 2)},
-    {"clocks.current.video", "clocks.video", "MHz", CLOCK("nvmlDeviceGetClockInfo", 3)},
-    {"clocks.max.graphics", "clocks.max.gr", "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", 0)},
-    {"clocks.max.sm", nullptr, "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", 1)},
-    {"clocks.max.memory", "clocks.max.mem", "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", 2)},
-    {"mig.mode.current", nullptr, nullptr, VALUE(enabled(PAIR("nvmlDeviceGetMigMode", false)))},
-    {"mig.mode.pending", nullptr, nullptr, VALUE(enabled(PAIR("nvmlDeviceGetMigMode", true)))},
-};
-
-constexpr Field kProcessFields[] = {
-    {"timestamp", nullptr, nullptr, VALUE(now())},
-    {"gpu_name", nullptr, nullptr, TEXT("nvmlDeviceGetName")},
-    {"gpu_bus_id", nullptr, nullptr, VALUE(subject.gpu.bus_id)},
-    {"gpu_serial", nullptr, nullptr, TEXT("nvmlDeviceGetSerial")},
-    {"gpu_uuid", nullptr, nullptr, TEXT("nvmlDeviceGetUUID")},
-    {"pid", nullptr, nullptr, VALUE(std::to_string(subject.process->pid))},
-    {"process_name", "name", nullptr, VALUE(subject.process->name)},
-    {"used_gpu_memory", "used_memory", "MiB",
-     VALUE(subject.process->bytes_known ? std::to_string(subject.process->bytes >> 20) : "[N/A]")},
-};
-
-#undef VALUE
-#undef NUMBER
-#undef TEXT
-#undef ENABLED
-#undef WATTS
-#undef CLOCK
-#undef PAIR
-#undef ECC
-
-struct Fields {
-  const Field* first;
-  size_t count;
-};
-
-Fields fields_of(bool about_processes) {
-  if (about_processes) return {kProcessFields, sizeof kProcessFields / sizeof kProcessFields[0]};
-  return {kGpuFields, sizeof kGpuFields / sizeof kGpuFields[0]};
+void add_ecc_errors(Fields& fields) {
+  constexpr struct {
+    const char* name;
+    unsigned place;
+  } kPlaces[] = {{"device_memory", 2}, {"dram", 2},           {"register_file", 3}, {"l1_cache", 0},
+                 {"l2_cache", 1},      {"texture_memory", 4}, {"cbu", 6},           {"sram", 7}};
+  for (unsigned type = 0; type < 2; type++) {
+    for (unsigned counter = 0; counter < 2; counter++) {
+      const std::string prefix =
+          format("ecc.errors.%s.%s.", type == 0 ? "corrected" : "uncorrected", counter == 0 ? "volatile" : "aggregate");
+      for (const auto& place : kPlaces)
+        fields.push_back(
+            {{prefix + place.name}, nullptr, [type, counter, number = place.place](const Subject& subject) {
+               return ecc_errors_at(subject.gpu, type, counter, number);
+             }});
+      fields.push_back({{prefix + "total"}, nullptr, [type, counter](const Subject& subject) {
+                          return ecc_errors(subject.gpu, type, counter);
+                        }});
+    }
+  }
 }
 
-// Splits at commas; blanks around a part don't count.
+// All fields of `nvidia-smi --help-query-gpu` of driver 550, with its names, units and order.
+Fields gpu_fields() {
+  Fields fields = {
+      {{"timestamp"}, nullptr, VALUE(known(now()))},
+      {{"driver_version"}, nullptr, VALUE(known(driver_version()))},
+      {{"vgpu_driver_capability.heterogenous_multivGPU"}, nullptr, NONE},
+      {{"count"}, nullptr, VALUE(known(std::to_string(gpu_count())))},
+      {{"name", "gpu_name"}, nullptr, TEXT("nvmlDeviceGetName")},
+      {{"serial", "gpu_serial"}, nullptr, TEXT("nvmlDeviceGetSerial")},
+      {{"uuid", "gpu_uuid"}, nullptr, TEXT("nvmlDeviceGetUUID")},
+      {{"pci.bus_id", "gpu_bus_id"}, nullptr, VALUE(known(gpu.bus_id))},
+      {{"pci.domain"}, nullptr, HEXADECIMAL(domain, 4)},
+      {{"pci.bus"}, nullptr, HEXADECIMAL(bus, 2)},
+      {{"pci.device"}, nullptr, HEXADECIMAL(device, 2)},
+      {{"pci.baseClass"}, nullptr, HEXADECIMAL(base_class, 1)},
+      {{"pci.subClass"}, nullptr, HEXADECIMAL(sub_class, 1)},
+      {{"pci.device_id"}, nullptr, HEXADECIMAL(device_id, 1)},
+      {{"pci.sub_device_id"}, nullptr, HEXADECIMAL(sub_system_id, 1)},
+      {{"vgpu_device_capability.fractional_multiVgpu"}, nullptr, NONE},
+      {{"vgpu_device_capability.heterogeneous_timeSlice_profile"}, nullptr, NONE},
+      {{"vgpu_device_capability.heterogeneous_timeSlice_sizes"}, nullptr, NONE},
+      {{"pcie.link.gen.current"}, nullptr, NUMBER("nvmlDeviceGetCurrPcieLinkGeneration")},
+      {{"pcie.link.gen.gpucurrent"}, nullptr, NUMBER("nvmlDeviceGetCurrPcieLinkGeneration")},
+      {{"pcie.link.gen.max"}, nullptr, NUMBER("nvmlDeviceGetMaxPcieLinkGeneration")},
+      {{"pcie.link.gen.gpumax"}, nullptr, NUMBER("nvmlDeviceGetGpuMaxPcieLinkGeneration")},
+      {{"pcie.link.gen.hostmax"}, nullptr, NUMBER("nvmlDeviceGetMaxPcieLinkGeneration")},
+      {{"pcie.link.width.current"}, nullptr, NUMBER("nvmlDeviceGetCurrPcieLinkWidth")},
+      {{"pcie.link.width.max"}, nullptr, NUMBER("nvmlDeviceGetMaxPcieLinkWidth")},
+      {{"index"}, nullptr, VALUE(known(std::to_string(gpu.index)))},
+      {{"display_mode"}, nullptr, ENABLED("nvmlDeviceGetDisplayMode")},
+      {{"display_active"}, nullptr, ENABLED("nvmlDeviceGetDisplayActive")},
+      {{"persistence_mode"}, nullptr, ENABLED("nvmlDeviceGetPersistenceMode")},
+      {{"addressing_mode"}, nullptr, VALUE(known("None"))},
+      {{"accounting.mode"}, nullptr, ENABLED("nvmlDeviceGetAccountingMode")},
+      {{"accounting.buffer_size"}, nullptr, NUMBER("nvmlDeviceGetAccountingBufferSize")},
+      {{"driver_model.current"}, nullptr, VALUE(driver_model(gpu, false))},
+      {{"driver_model.pending"}, nullptr, VALUE(driver_model(gpu, true))},
+      {{"vbios_version"}, nullptr, TEXT("nvmlDeviceGetVbiosVersion")},
+      {{"inforom.img", "inforom.image"}, nullptr, TEXT("nvmlDeviceGetInforomImageVersion")},
+      {{"inforom.oem"}, nullptr, VALUE(inforom(gpu, 0))},
+      {{"inforom.ecc"}, nullptr, VALUE(inforom(gpu, 1))},
+      {{"inforom.pwr", "inforom.power"}, nullptr, VALUE(inforom(gpu, 2))},
+      {{"reset_status.reset_required"}, nullptr, NONE},
+      {{"reset_status.drain_and_reset_recommended"}, nullptr, NONE},
+      {{"gom.current", "gpu_operation_mode.current"}, nullptr, NONE},
+      {{"gom.pending", "gpu_operation_mode.pending"}, nullptr, NONE},
+      {{"fan.speed"}, "%", NUMBER("nvmlDeviceGetFanSpeed")},
+      {{"pstate"}, nullptr, VALUE(performance_state(gpu))},
+  };
+  add_clock_reasons(fields);
+  const Fields after_clock_reasons = {
+      {{"memory.total"}, "MiB", VALUE(memory(gpu, &MemoryUse::total))},
+      {{"memory.reserved"}, "MiB", VALUE(memory(gpu, &MemoryUse::reserved))},
+      {{"memory.used"}, "MiB", VALUE(memory(gpu, &MemoryUse::used))},
+      {{"memory.free"}, "MiB", VALUE(memory(gpu, &MemoryUse::free))},
+      {{"compute_mode"}, nullptr, VALUE(compute_mode_of(gpu))},
+      {{"compute_cap"}, nullptr, VALUE(compute_capability(gpu))},
+      {{"utilization.gpu"}, "%", VALUE(utilization(gpu, false))},
+      {{"utilization.memory"}, "%", VALUE(utilization(gpu, true))},
+      {{"utilization.encoder"}, "%", VALUE(engine_utilization(gpu, "nvmlDeviceGetEncoderUtilization"))},
+      {{"utilization.decoder"}, "%", VALUE(engine_utilization(gpu, "nvmlDeviceGetDecoderUtilization"))},
+      {{"utilization.jpeg"}, "%", VALUE(engine_utilization(gpu, "nvmlDeviceGetJpgUtilization"))},
+      {{"utilization.ofa"}, "%", VALUE(engine_utilization(gpu, "nvmlDeviceGetOfaUtilization"))},
+      {{"encoder.stats.sessionCount"}, nullptr, VALUE(encoder_stats(gpu).sessions)},
+      {{"encoder.stats.averageFps"}, nullptr, VALUE(encoder_stats(gpu).frames_per_second)},
+      {{"encoder.stats.averageLatency"}, nullptr, VALUE(encoder_stats(gpu).latency)},
+      {{"ecc.mode.current"}, nullptr, VALUE(ecc_mode(gpu, false))},
+      {{"ecc.mode.pending"}, nullptr, VALUE(ecc_mode(gpu, true))},
+  };
+  fields.insert(fields.end(), after_clock_reasons.begin(), after_clock_reasons.end());
+  add_ecc_errors(fields);
+  const Fields after_ecc_errors = {
+      {{"retired_pages.single_bit_ecc.count", "retired_pages.sbe"}, nullptr, VALUE(retired_pages(gpu, 0))},
+      {{"retired_pages.double_bit.count", "retired_pages.dbe"}, nullptr, VALUE(retired_pages(gpu, 1))},
+      {{"retired_pages.pending"}, nullptr, VALUE(retirement_pending(gpu))},
+      {{"temperature.gpu"}, nullptr, VALUE(temperature(gpu))},
+      {{"temperature.gpu.tlimit"}, nullptr, VALUE(number(temperature_margin(gpu)))},
+      {{"temperature.memory"}, nullptr, VALUE(plain(memory_temperature(gpu)))},
+      {{"power.management"}, nullptr, ENABLED("nvmlDeviceGetPowerManagementMode")},
+      {{"power.draw"}, "W", VALUE(power(gpu, "nvmlDeviceGetPowerUsage"))},
+      {{"power.draw.average"}, "W", VALUE(power_field(gpu, 185, 0))},
+      {{"power.draw.instant"}, "W", VALUE(power_field(gpu, 186, 0))},
+      {{"power.limit"}, "W", VALUE(power(gpu, "nvmlDeviceGetPowerManagementLimit"))},
+      {{"enforced.power.limit"}, "W", VALUE(power(gpu, "nvmlDeviceGetEnforcedPowerLimit"))},
+      {{"power.default_limit"}, "W", VALUE(power(gpu, "nvmlDeviceGetPowerManagementDefaultLimit"))},
+      {{"power.min_limit"}, "W", VALUE(power_limit(gpu, false))},
+      {{"power.max_limit"}, "W", VALUE(power_limit(gpu, true))},
+      {{"clocks.current.graphics", "clocks.gr"}, "MHz", CLOCK("nvmlDeviceGetClockInfo", graphics)},
+      {{"clocks.current.sm", "clocks.sm"}, "MHz", CLOCK("nvmlDeviceGetClockInfo", sm)},
+      {{"clocks.current.memory", "clocks.mem"}, "MHz", CLOCK("nvmlDeviceGetClockInfo", memory)},
+      {{"clocks.current.video", "clocks.video"}, "MHz", CLOCK("nvmlDeviceGetClockInfo", video)},
+      {{"clocks.applications.graphics", "clocks.applications.gr"},
+       "MHz",
+       CLOCK("nvmlDeviceGetApplicationsClock", graphics)},
+      {{"clocks.applications.memory", "clocks.applications.mem"},
+       "MHz",
+       CLOCK("nvmlDeviceGetApplicationsClock", memory)},
+      {{"clocks.default_applications.graphics", "clocks.default_applications.gr"},
+       "MHz",
+       CLOCK("nvmlDeviceGetDefaultApplicationsClock", graphics)},
+      {{"clocks.default_applications.memory", "clocks.default_applications.mem"},
+       "MHz",
+       CLOCK("nvmlDeviceGetDefaultApplicationsClock", memory)},
+      {{"clocks.max.graphics", "clocks.max.gr"}, "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", graphics)},
+      {{"clocks.max.sm"}, "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", sm)},
+      {{"clocks.max.memory", "clocks.max.mem"}, "MHz", CLOCK("nvmlDeviceGetMaxClockInfo", memory)},
+      {{"mig.mode.current"}, nullptr, VALUE(mig_mode(gpu, false))},
+      {{"mig.mode.pending"}, nullptr, VALUE(mig_mode(gpu, true))},
+      {{"gsp.mode.current"}, nullptr, VALUE(gsp_mode(gpu, false))},
+      {{"gsp.mode.default"}, nullptr, VALUE(gsp_mode(gpu, true))},
+      {{"c2c.mode"}, nullptr, NONE},
+      {{"protected_memory.total"}, "MiB", NONE},
+      {{"protected_memory.used"}, "MiB", NONE},
+      {{"protected_memory.free"}, "MiB", NONE},
+      {{"fabric.state"}, nullptr, NONE},
+      {{"fabric.status"}, nullptr, NONE},
+  };
+  fields.insert(fields.end(), after_ecc_errors.begin(), after_ecc_errors.end());
+  return fields;
+}
+
+Fields fields_of(Topic topic) {
+  if (topic == Topic::gpu) return gpu_fields();
+  Fields fields = {
+      {{"timestamp"}, nullptr, VALUE(known(now()))},       {{"gpu_name"}, nullptr, TEXT("nvmlDeviceGetName")},
+      {{"gpu_bus_id"}, nullptr, VALUE(known(gpu.bus_id))}, {{"gpu_serial"}, nullptr, TEXT("nvmlDeviceGetSerial")},
+      {{"gpu_uuid"}, nullptr, TEXT("nvmlDeviceGetUUID")},
+  };
+  const Fields own = [&]() -> Fields {
+    switch (topic) {
+      case Topic::compute_apps:
+        return {
+            {{"pid"}, nullptr, VALUE(known(std::to_string(subject.process->pid)))},
+            {{"process_name", "name"}, nullptr, VALUE(known(subject.process->name))},
+            {{"used_gpu_memory", "used_memory"},
+             "MiB",
+             VALUE(subject.process->bytes_known ? known(std::to_string(subject.process->bytes >> 20)) : Value{})},
+        };
+      case Topic::accounted_apps:
+        return {{{"vgpu_instance"}, nullptr, NONE},           {{"pid"}, nullptr, NONE},
+                {{"gpu_utilization", "gpu_util"}, "%", NONE}, {{"mem_utilization", "mem_util"}, "%", NONE},
+                {{"max_memory_usage"}, "MiB", NONE},          {{"time"}, "ms", NONE}};
+      case Topic::retired_pages:
+        return {{{"retired_pages.address"}, nullptr, NONE},
+                {{"retired_pages.timestamp"}, nullptr, NONE},
+                {{"retired_pages.cause"},
+                 nullptr,
+                 VALUE(known(subject.retirement_cause == 0 ? "Single Bit ECC" : "Double Bit ECC"))}};
+      case Topic::remapped_rows:
+        return {{{"remapped_rows.correctable"}, nullptr, VALUE(remapped_rows(gpu).corrected)},
+                {{"remapped_rows.uncorrectable"}, nullptr, VALUE(remapped_rows(gpu).uncorrected)},
+                {{"remapped_rows.pending"}, nullptr, VALUE(remapped_rows(gpu).pending)},
+                {{"remapped_rows.failure"}, nullptr, VALUE(remapped_rows(gpu).failed)}};
+      case Topic::supported_clocks:
+        return {{{"memory", "mem"}, "MHz", VALUE(subject.memory_clock)},
+                {{"graphics", "gr"}, "MHz", VALUE(subject.graphics_clock)}};
+      case Topic::gpu: break;
+    }
+    return {};
+  }();
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
+// Splits at commas.
 std::vector<std::string> parts(const std::string& list) {
   std::vector<std::string> found;
   for (size_t start = 0; start <= list.size();) {
-    size_t end = list.find(',', start);
-    if (end == std::string::npos) end = list.size();
-    std::string part = list.substr(start, end - start);
-    part.erase(0, part.find_first_not_of(' '));
-    part.erase(part.find_last_not_of(' ') + 1);
-    found.push_back(part);
+    const size_t end = std::min(list.find(',', start), list.size());
+    found.push_back(list.substr(start, end - start));
     start = end + 1;
   }
   return found;
 }
 
+// Calls `print` with the subject of each row of a GPU.
+template <typename Print>
+void each_subject(Topic topic, const Gpu& gpu, Print print) {
+  Subject subject(gpu);
+  switch (topic) {
+    case Topic::gpu:
+    case Topic::remapped_rows: print(subject); break;
+    case Topic::accounted_apps: break;  // accounting is off
+    case Topic::compute_apps:
+      for (const Process& process : processes_of(gpu, true)) {
+        subject.process = &process;
+        print(subject);
+      }
+      break;
+    case Topic::retired_pages:
+      // A row for each page, or for each cause where the GPU has no such pages.
+      for (const unsigned cause : {0u, 1u}) {
+        subject.retirement_cause = cause;
+        if (!retired_pages(gpu, cause).is_known) print(subject);
+      }
+      break;
+    case Topic::supported_clocks:
+      const std::vector<unsigned> memory_clocks = supported_memory_clocks(gpu);
+      if (memory_clocks.empty()) print(subject);
+      for (const unsigned memory : memory_clocks) {
+        subject.memory_clock = known(std::to_string(memory));
+        for (const unsigned graphics : supported_graphics_clocks(gpu, memory)) {
+          subject.graphics_clock = known(std::to_string(graphics));
+          print(subject);
+        }
+      }
+  }
+}
+
 }  // namespace
 
 int parse_format(const std::string& text, Format& format) {
+  if (text.empty()) {
+    printf("\"--format=\" switch is missing. Please run 'nvidia-smi -h' for help.\n\n");
+    return kInvalidArgument;
+  }
   bool csv = false;
-  for (const std::string& part : text.empty() ? std::vector<std::string>() : parts(text)) {
+  for (const std::string& part : parts(text)) {
     if (part == "csv") {
       csv = true;
     } else if (part == "noheader") {
@@ -230,76 +327,67 @@ int parse_format(const std::string& text, Format& format) {
     } else if (part == "nounits") {
       format.units = false;
     } else {
-      printf("\"%s\" is not a format: csv, noheader and nounits are.\n", part.c_str());
+      printf("Format modifier is not recognized.\n");
       return kInvalidArgument;
     }
   }
   if (csv) return 0;
-  printf("A query needs --format=csv, with ,noheader and ,nounits as you like.\n");
+  printf("Format modifier --format=csv is mandatory.\n");
   return kInvalidArgument;
 }
 
-int Query::parse(const std::string& fields, bool about_processes) {
-  about_processes_ = about_processes;
-  const Fields known = fields_of(about_processes);
-  for (const std::string& part : parts(fields)) {
-    size_t at = 0;
-    while (at < known.count && part != known.first[at].name &&
-           (known.first[at].alias == nullptr || part != known.first[at].alias))
-      at++;
-    if (at == known.count) {
-      printf("Field \"%s\" is not a valid field to query.\n", part.c_str());
+int Query::parse(const std::string& list, Topic topic) {
+  topic_ = topic;
+  const Fields fields = fields_of(topic);
+  for (const std::string& part : parts(list)) {
+    const auto is_called = [&](const Field& field) {
+      return std::find(field.names.begin(), field.names.end(), part) != field.names.end();
+    };
+    const auto found = std::find_if(fields.begin(), fields.end(), is_called);
+    if (found == fields.end()) {
+      printf("Field \"%s\" is not a valid field to query.\n\n", part.c_str());
       return kInvalidArgument;
     }
-    fields_.push_back(at);
+    fields_.push_back(static_cast<size_t>(found - fields.begin()));
   }
   return 0;
 }
 
 void Query::print_header(const Format& format) const {
   if (!format.header) return;
-  const Fields known = fields_of(about_processes_);
+  const Fields fields = fields_of(topic_);
   std::string line;
   for (const size_t at : fields_) {
-    const Field& field = known.first[at];
-    line += (line.empty() ? "" : ", ") + std::string(field.name);
-    if (format.units && field.unit != nullptr) line += " [" + std::string(field.unit) + "]";
+    // The units stay here even with nounits.
+    line += (line.empty() ? "" : ", ") + fields[at].names[0];
+    if (fields[at].unit != nullptr) line += " [" + std::string(fields[at].unit) + "]";
   }
   puts(line.c_str());
 }
 
 void Query::print_rows(const std::vector<Gpu>& gpus, const Format& format) const {
-  const Fields known = fields_of(about_processes_);
-  const auto print = [&](const Subject& subject) {
-    std::string line;
-    bool is_first = true;
-    for (const size_t at : fields_) {
-      const Field& field = known.first[at];
-      const std::string value = field.value(subject);
-      if (!is_first) line += ", ";
-      is_first = false;
-      line += value;
-      if (format.units && field.unit != nullptr && value[0] != '[') line += " " + std::string(field.unit);
-    }
-    puts(line.c_str());
-  };
+  const Fields fields = fields_of(topic_);
   for (const Gpu& gpu : gpus) {
-    if (!about_processes_) {
-      print({gpu, nullptr, gpus.size()});
-      continue;
-    }
-    for (const Process& process : processes_of(gpu, true)) print({gpu, &process, gpus.size()});
+    each_subject(topic_, gpu, [&](const Subject& subject) {
+      std::string line;
+      for (size_t i = 0; i < fields_.size(); i++) {
+        const Field& field = fields[fields_[i]];
+        const Value value = field.value(subject);
+        if (i > 0) line += ", ";
+        line += value.is_known ? value.text : "[" + value.text + "]";
+        if (format.units && field.unit != nullptr && value.is_known) line += " " + std::string(field.unit);
+      }
+      puts(line.c_str());
+    });
   }
 }
 
-void print_fields(bool about_processes) {
-  const Fields known = fields_of(about_processes);
-  for (size_t at = 0; at < known.count; at++) {
-    const Field& field = known.first[at];
-    printf("\"%s\"", field.name);
-    if (field.alias != nullptr) printf(" or \"%s\"", field.alias);
-    if (field.unit != nullptr) printf(", in %s", field.unit);
-    puts("");
+void print_fields(Topic topic) {
+  for (const Field& field : fields_of(topic)) {
+    std::string line;
+    for (const std::string& name : field.names) line += (line.empty() ? "\"" : " or \"") + name + "\"";
+    if (field.unit != nullptr) line += ", in " + std::string(field.unit);
+    puts(line.c_str());
   }
 }
 

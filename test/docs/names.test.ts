@@ -112,7 +112,8 @@ test('options in the text exist in some help', () => {
     ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
     ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
     ...['--nb-gpus', '--backend'],
-    ...['--query-gpu', '--query-compute-apps', '--format'],
+    ...['--query-gpu', '--query-compute-apps', '--query-retired-pages', '--query-remapped-rows'],
+    ...['--query-supported-clocks', '--help-query-gpu', '--format'],
   ]);
   for (const [span] of everything.matchAll(/`--[a-z][^`\n]*`/g)) {
     for (const option of optionsIn(span)) if (!foreign.has(option)) expect(known, span).toContain(option);

@@ -116,6 +116,17 @@ describe.skipIf(python.reason !== null)(`from PyPI${because(python.reason)}`, ()
     expect(nulls(desktop)).toEqual([]);
   });
 
+  test('GPUtil, nvsmi and readers of XML understand nvidia-smi', async () => {
+    const machine = open('h200x8');
+    await machine.occupy('3', '--memory', '20GiB', '--name', 'train', '--utilization', '75');
+    machine.environment.PATH = `${join(libraries, 'bin')}:${process.env.PATH}`;
+    expect(JSON.parse(runPython(machine, fixture('smi_readers.py')))).toEqual({
+      gputil: [8, 75, 143771, 20900],
+      nvsmi: [8, 75, 'train'],
+      xml: [8, '75 %', 'train', 'Disabled'],
+    });
+  });
+
   test('nvitop shows a server', async () => {
     const machine = open('h200x8');
     await machine.occupy('0', '--memory', '100GiB', '--name', 'train', '--utilization', '90');

@@ -40,7 +40,15 @@ function run(program: string, args: string[], cwd?: string): string {
 
 /** Packages of PyPI, for PYTHONPATH. `nvidia-ml-py` is as old as the newest simulated driver. */
 export function pythonClients(): Fetched {
-  const packages = ['nvidia-ml-py==13.580.65', 'nvitop==1.7.2', 'gpustat==1.1.1'];
+  const packages = [
+    'nvidia-ml-py==13.580.65',
+    'nvitop==1.7.2',
+    'gpustat==1.1.1',
+    'gputil==1.4.0',
+    'nvsmi==0.4.2',
+    'xmltodict==1.0.4',
+    'setuptools==80.9.0', // GPUtil imports distutils, which newer Pythons lack.
+  ];
   const version = spawnSync('python3', ['-c', 'import sys; print(*sys.version_info[:2], sep=".")'], {
     encoding: 'utf8',
   }).stdout?.trim();

@@ -1,0 +1,12 @@
+// The table for people, and the list of -L.
+#pragma once
+#include <vector>
+
+#include "smi/driver.h"
+
+namespace smi {
+
+void print_table(const std::vector<Gpu>& gpus);
+void print_list(const std::vector<Gpu>& gpus);
+
+}  // namespace smi
