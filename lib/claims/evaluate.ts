@@ -37,6 +37,7 @@ import {
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './options.ts';
+import { ownLeaseNote } from './own-lease.ts';
 import type { ParentJob } from './parent-job.ts';
 import { leaseInfo } from './record.ts';
 import { type GpuRequest, reservedFor, type Waiter } from './wait-queue.ts';
@@ -251,11 +252,12 @@ export function usesCUDA(): boolean {
 }
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
-  return candidates.map(({ gpu, verdict }) => ({
+  return candidates.map(({ gpu, verdict, lease }) => ({
     index: gpu.index,
     instance: gpu.instance,
     uuid: gpu.uuid,
-    reason: verdict.reason ?? 'free',
+    reason:
+      verdict.state === 'leased' ? `${verdict.reason}${ownLeaseNote(lease)}` : (verdict.reason ?? 'free'),
   }));
 }
 
