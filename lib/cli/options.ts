@@ -143,13 +143,18 @@ function unknown(given: string, options: OptionTable): GPUOwnerError {
 /** For commands that take options only. */
 export function refuseWords({ positionals: [word], values }: Pick<Parsed, 'positionals' | 'values'>): void {
   if (word === undefined) return;
-  const remedy = isLostDuration(values, word) ? `write --wait=${word}` : 'see --help';
-  throw usage(`${showValue(word)} is not expected here; ${remedy}`);
+  const option = lostDuration(values, word);
+  throw usage(
+    `${showValue(word)} is not expected here; ${option === null ? 'see --help' : `write ${option}`}`,
+  );
 }
 
-/** Whether the word behind `--wait` is its duration, which only `--wait=DURATION` can have. */
-export function isLostDuration(values: Values, word: string): boolean {
-  return values.wait === true && /^\d+(ms|s|m|h|d)$/.test(word);
+/** What to write where the word behind `--wait` or `--watch` is its duration, which only `--wait=DURATION` can have; null: it isn't. */
+export function lostDuration(values: Values, word: string): string | null {
+  const name = ['wait', 'watch'].find((each) => values[each] === true);
+  const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];
+  if (name === undefined || amount === undefined) return null;
+  return `--${name}=${amount}${unit ?? (name === 'wait' ? 'm' : 's')}`;
 }
 
 /** A mistake in the command line. */

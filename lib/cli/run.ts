@@ -24,7 +24,7 @@ import type { Command, OptionGroup } from './command.ts';
 import { setConflictExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { ABOUT } from './job-options.ts';
-import { isLostDuration, type OptionTable, type Parsed, usage } from './options.ts';
+import { lostDuration, type OptionTable, type Parsed, usage } from './options.ts';
 import { print, say } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
@@ -40,9 +40,8 @@ export function checkRun({ values, command }: Parsed, called: string): RunReques
     throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
   }
   const [duration = ''] = command;
-  if (isLostDuration(values, duration)) {
-    throw usage(`'${duration}' would be the command; write --wait=${duration}`);
-  }
+  const option = lostDuration(values, duration);
+  if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
   const settings = checkOptions(claimOptions(values), [], NAMES);
   const { name, note } = values;
   const about = {

@@ -1,6 +1,6 @@
 // Whether a command can be started at all: asked before anything waits for GPUs, as a shell would find out.
-import { accessSync, constants, readdirSync, statSync } from 'node:fs';
-import { extname, resolve } from 'node:path';
+import { accessSync, closeSync, constants, openSync, readdirSync, readSync, statSync } from 'node:fs';
+import { basename, dirname, extname, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue } from '../platform/index.ts';
 import { showSimulatedDriver } from './keeper.ts';
@@ -26,12 +26,27 @@ export function commandProblem(command: readonly string[], directory = '.'): Com
     ? [resolve(directory, program)]
     : searchPath().map((each) => resolve(directory, each, program));
   const found = program === '' ? [] : paths.filter(isFile);
-  if (found.some(isExecutable)) return null;
+  const programs = found.filter(isExecutable);
+  const missing = programs.map((path) => missingInterpreter(path, directory));
+  if (missing.includes(null)) return null;
   const problem = (exitCode: 126 | 127, why: string): CommandProblem => ({
     exitCode,
     message: `cannot run ${showValue(program)}: ${why}`,
   });
   const [file] = found;
+  const [script] = programs;
+  const [why] = missing;
+  if (script !== undefined && why != null) {
+    if (why.endsWith('\r'))
+      return problem(
+        127,
+        `its first line ends as in Windows (CR LF); write: ${line(['sed', '-i', 's/\\r$//', script])}`,
+      );
+    const interpreter = INTERPRETERS[extname(script)];
+    const remedy =
+      interpreter === undefined ? 'correct this line' : `write: ${line([interpreter, ...command])}`;
+    return problem(127, `${showValue(why)} in its first line was not found; ${remedy}`);
+  }
   if (file !== undefined) {
     const interpreter = INTERPRETERS[extname(file)];
     const remedy = interpreter === undefined ? '' : `, or write: ${line([interpreter, ...command])}`;
@@ -49,6 +64,47 @@ const INTERPRETERS: Record<string, string> = {
   '.jl': 'julia',
 };
 
+/** A kernel reads no more of the first line. */
+const MAX_FIRST_LINE_BYTES = 256;
+
+/**
+ * The interpreter that a script's first line names, if it isn't there; null: nothing is missing. With `env`, that is the program that
+ * env looks for.
+ */
+function missingInterpreter(path: string, directory: string): string | null {
+  const words = firstLine(path)?.split(/[ \t]+/) ?? [];
+  const [interpreter = ''] = words;
+  if (interpreter === '') return null;
+  if (!isFile(resolve(directory, interpreter))) return interpreter;
+  if (basename(interpreter) !== 'env') return null;
+  const program = words.slice(1).find((word) => !word.startsWith('-') && !word.includes('='));
+  // Options of env may have values.
+  if (program === undefined || /^-(?!S$|-split-string$)/.test(words[1] ?? '')) return null;
+  const paths = program.includes('/')
+    ? [resolve(directory, program)]
+    : searchPath().map((each) => resolve(directory, each, program));
+  return paths.some((each) => isFile(each) && isExecutable(each)) ? null : program;
+}
+
+/** What is behind `#!`; null: nothing, or this user may not read it. */
+function firstLine(path: string): string | null {
+  const bytes = Buffer.alloc(MAX_FIRST_LINE_BYTES);
+  let file: number;
+  try {
+    file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch {
+    return null;
+  }
+  try {
+    const text = bytes.toString('latin1', 0, readSync(file, bytes, 0, bytes.length, 0));
+    return /^#![ \t]*([^\n]*)/.exec(text)?.[1]?.replace(/[ \t]+$/, '') ?? null;
+  } catch {
+    return null;
+  } finally {
+    closeSync(file);
+  }
+}
+
 const BUILTINS = new Set(
   '. [[ alias case cd declare eval exec export for function if let set shopt source time ulimit umask unset until while'.split(
     ' ',
@@ -65,7 +121,11 @@ function remedyFor(command: readonly string[], directory: string): string | null
   }
   if (words.length > 0 && commandProblem([first], directory) === null)
     return `it is one word because of the quotes; write: ${sanitize([program, ...rest].join(' '), 200)}`;
-  if (program === '' || program.includes('/')) return null;
+  if (program === '') return null;
+  if (program.includes('/')) {
+    const meant = closest(basename(program), namesIn(resolve(directory, dirname(program))));
+    return meant === null ? null : `did you mean ${showValue(`${dirname(program)}/${meant}`)}?`;
+  }
   if (isFile(resolve(directory, program))) {
     const interpreter = INTERPRETERS[extname(program)];
     return `write: ${line(interpreter === undefined ? [`./${program}`, ...rest] : [interpreter, ...command])}`;

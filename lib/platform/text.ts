@@ -71,7 +71,8 @@ export function ordinal(number: number): string {
 export function closest(word: string, known: readonly string[]): string | null {
   const wanted = fold(word).slice(0, 64);
   let best: string | null = null;
-  let bestDistance = Math.max(1, Math.floor(wanted.length / 3)) + 1;
+  // Of a word of one letter, nothing would be left.
+  let bestDistance = wanted.length < 2 ? 1 : Math.max(1, Math.floor(wanted.length / 3)) + 1;
   for (const candidate of known) {
     const distance = editDistance(wanted, fold(candidate));
     if (distance < bestDistance) {

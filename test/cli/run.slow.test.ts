@@ -82,10 +82,31 @@ describe('the exit code of run', () => {
     writeFileSync(file, 'text');
     const folder = join(machine.directory, 'folder');
     mkdirSync(folder);
+    const script = (name: string, text: string) => {
+      writeFileSync(join(machine.directory, name), text, { mode: 0o755 });
+      return join(machine.directory, name);
+    };
     for (const [words, code, message] of [
       [['pyhton'], 127, /cannot run 'pyhton': not found in PATH; did you mean 'python3?'\?/],
       [['/nonexistent/python'], 127, /not found/],
       [[''], 127, /cannot run '': not found/],
+      [['%'], 127, /cannot run '%': not found in PATH$/m],
+      [[`${folder}/../flie`], 127, /did you mean '.*\/folder\/\.\.\/file'\?/],
+      [
+        [script('interpreter', '#!/usr/bin/pyhton')],
+        127,
+        /'\/usr\/bin\/pyhton' in its first line was not found/,
+      ],
+      [
+        [script('env.py', '#!/usr/bin/env pyhton3')],
+        127,
+        /'pyhton3' in its first .* write: python3 \S+env\.py/,
+      ],
+      [
+        [script('windows', '#!/bin/sh\r\necho\r')],
+        127,
+        /as in Windows \(CR LF\); write: sed -i 's\/\\r\$\/\/' \S+windows/,
+      ],
       [['cd', '/'], 127, /only a shell understands it; write: bash -c 'cd \/'/],
       [['sh -c true'], 127, /because of the quotes; write: sh -c true/],
       [['LR=1', 'sh'], 127, /write: env LR=1 sh/],
@@ -96,6 +117,10 @@ describe('the exit code of run', () => {
       const result = await machine.runCommand(['run', '--', ...words]);
       expect([words, result.code]).toEqual([words, code]);
       expect(result.stderr).toMatch(message);
+    }
+    for (const line of ['#!/usr/bin/env -S sh -e', '#! /bin/sh', 'true']) {
+      const ended = await machine.runCommand(['run', '--', script('right', `${line}\nexit 7\n`)]);
+      expect([line, ended.code]).toEqual([line, 7]);
     }
     // Also where nothing is free: a command that doesn't exist needn't wait for GPUs.
     const holder = machine.startCommand(['hold', '-n', '2']);

@@ -108,5 +108,6 @@ describe('closest', () => {
   });
   it('suggests nothing for something else', () => {
     for (const word of ['colour', '', 'x', 'z'.repeat(10000)]) expect(closest(word, known)).toBeNull();
+    expect(closest('4', ['[', 'w', '7z'])).toBeNull();
   });
 });
