@@ -8,9 +8,12 @@ import { versionText } from './installation.ts';
 import { parse, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
+/** As in other programs. */
+const VERSION = new Set(['--version', '-V', 'version']);
+
 async function main(args: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
-  if (args[0] === '--version') return print(versionText());
+  if (VERSION.has(args[0] ?? '')) return print(versionText());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);
   const commands = Object.hasOwn(INTERNAL, args[0] ?? '') ? INTERNAL : COMMANDS;
   const isNamed = await runCommand({ called: 'gpu-owner', commands, help }, args);

@@ -103,7 +103,10 @@ async function makeWay(path: string, refuse: (why: string, cause?: Error) => GPU
         );
     }
   } catch (error) {
-    throw error instanceof GPUOwnerError ? error : refuse((error as Error).message, error as Error);
+    if (error instanceof GPUOwnerError) throw error;
+    const { code, errno = 0 } = error as NodeJS.ErrnoException;
+    const why = code === 'ENOENT' ? `there is no directory ${showValue(dirname(path))}` : systemError(-errno);
+    throw refuse(`${why}; choose another file`, error as Error);
   }
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;
