@@ -91,8 +91,23 @@ test('exit code, counts and failures are of the sweep that was asked for, not of
   );
   expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 0 completed, 2 failed/);
   expect(stdout).not.toMatch(/failed: grid/);
+  expect(stdout).toMatch(/results: results_grid-2\/final_results\.csv\n/);
   const manager = await experiment.run(['manager', '--no-listen', '--grid', 'y=1..3']);
   expect({ code: manager.code, stderr: manager.stderr }).toEqual({ code: 0, stderr: '' });
+});
+
+test('a task of another sweep whose program was not found is not tried again', async () => {
+  writeFileSync(inProject('commands'), 'pyhton\ntrue\n');
+  expect((await run('--commands', 'commands')).code).toBe(1);
+  const { code, stdout } = await run('--grid', 'y=1', '--', 'true');
+  expect(code).toBe(0);
+  expect(stdout).not.toMatch(/will be tried again|commands_0/);
+  writeFileSync(inProject('pyhton'), '#!/bin/sh\n', { mode: 0o755 });
+  const again = await experiment.run(['run', '--gpus', '1', '--commands', 'commands'], {
+    env: { PATH: `${experiment.project}:${process.env.PATH}` },
+  });
+  expect(again.code, again.stderr).toBe(0);
+  expect(again.stdout).toMatch(/1 task whose program could not be started will be tried again/);
 });
 
 test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {

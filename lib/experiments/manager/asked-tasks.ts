@@ -17,6 +17,8 @@ type Part = Pick<Queue, 'tasks' | 'lookUp'>;
  */
 export class AskedTasks {
   readonly #ids: ReadonlySet<string> | null;
+  /** The directories whose tables get their rows; null: those of all tasks. */
+  readonly outputDirectories: ReadonlySet<string> | null;
   /** How many tasks the queue had when the others were read. */
   #known = -1;
   /** Those of the others that had ended, by state, and the ids of those that hadn't. */
@@ -27,11 +29,17 @@ export class AskedTasks {
   constructor(sweep: Sweep | null) {
     if (sweep === null || sweep.size > MAX_TASKS) {
       this.#ids = null;
+      this.outputDirectories = null;
       return;
     }
     const ids = new Set<string>();
-    for (const { parameters } of sweep.tasks()) ids.add(taskId(parameters));
+    const outputDirectories = new Set<string>();
+    for (const { parameters, outputDirectory } of sweep.tasks()) {
+      ids.add(taskId(parameters));
+      outputDirectories.add(outputDirectory);
+    }
     this.#ids = ids;
+    this.outputDirectories = outputDirectories;
   }
 
   includes(id: string): boolean {

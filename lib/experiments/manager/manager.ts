@@ -199,7 +199,8 @@ export class Manager {
   async #retryUnstarted(): Promise<void> {
     const { queue } = this.#options;
     const ids: string[] = [];
-    for await (const row of queue.tasks({ state: 'failed' })) if (!hasStarted(row)) ids.push(row.task.id);
+    for await (const row of queue.tasks({ state: 'failed' }))
+      if (!hasStarted(row) && this.#asked.includes(row.task.id)) ids.push(row.task.id);
     if (ids.length === 0) return;
     const { length } = await queue.retry({ ids });
     this.tell(
@@ -407,9 +408,14 @@ export class Manager {
     return this.#tables.tableState.missing === 0;
   }
 
-  /** The tables of results; null: another process writes them. */
+  /** The tables of results of the tasks that were asked for; null: another process writes them. */
   get tables(): readonly string[] | null {
-    return this.#tables?.tableState.tables ?? null;
+    if (this.#tables === null) return null;
+    const { directory } = this.#options.project;
+    const asked = this.#asked.outputDirectories;
+    const paths = asked === null ? null : new Set([...asked].map((each) => tablePath(directory, each)));
+    const { tables } = this.#tables.tableState;
+    return tables.filter(({ path }) => paths?.has(path) ?? true).map(({ shown }) => shown);
   }
 
   #logProgress({ asked: { completed, total } }: RunProgress): void {

@@ -149,7 +149,7 @@ export class ResultTables {
     unwritable: UnusableTable[];
     missing: number;
     completed: number;
-    tables: string[];
+    tables: { path: string; shown: string }[];
   } {
     const tables = [...this.tasks.tables.values()];
     return {
@@ -159,7 +159,7 @@ export class ResultTables {
       ),
       missing: missingIn(tables),
       completed: this.tasks.countCompleted,
-      tables: tables.map(({ shown }) => shown),
+      tables: tables.map(({ path, shown }) => ({ path, shown })),
     };
   }
 
