@@ -114,7 +114,7 @@ if [ -n "$gpu_owner_digits" ]; then
 fi
 export GPU_OWNER_INHERITED
 if ! command -v "$gpu_owner_n" >/dev/null; then
-  echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path)" >&2
+  echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path). The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner" >&2
   exit 127
 fi
 exec "$gpu_owner_n" "$gpu_owner_0" "$@"
@@ -125,7 +125,7 @@ const [major, minor] = process.versions.node.split('.').map(Number);
 // Before 22.3, and in 21, there is no process.getBuiltinModule.
 if (major < 20 || major === 21 || minor < { 20: 19, 22: 3 }[major]) {
   const found = `${process.versions.node} (${process.execPath})`;
-  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed. The package of \`uv tool install gpu-owner\` brings its own.\n`);
+  process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed. The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner\n`);
   process.exit(70);
 }
 // What require(main) would do, without looking for packages on the way, which takes a millisecond.

@@ -25,7 +25,14 @@ function docs({ positionals: [word, more] }: Parsed): void {
       `this package has no pages: ${DIRECTORY} is missing. Install it again.`,
     );
   }
-  print(word === undefined ? list(known) : readable(textOf(pageNamed(word, known))));
+  print(word === undefined ? list(known) : textFor(word, known));
+}
+
+/** The page, or the part of it, that a word names. @throws ERR_INVALID_ARGUMENT */
+function textFor(word: string, known: readonly string[]): string {
+  const text = readable(textOf(pageNamed(word, known)));
+  const [, heading] = word.split('#');
+  return (heading === undefined ? null : partOf(text, heading)) ?? text;
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
@@ -41,6 +48,23 @@ function pageNamed(word: string, known: readonly string[]): string {
 
 function textOf(name: string): string {
   return readFileSync(join(DIRECTORY, `${name}.md`), 'utf8');
+}
+
+/** What is below a heading, as links name it, up to the next heading that is not below it. null: there is none */
+function partOf(text: string, heading: string): string | null {
+  const isCode = (at: number) => text.slice(0, at).split(/^```/m).length % 2 === 0;
+  const headings = [...text.matchAll(/^(#+) (.*)$/gm)].filter(({ index }) => !isCode(index));
+  const anchor = (title = '') =>
+    title
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\s_-]/gu, '')
+      .replace(/\s/g, '-');
+  const at = headings.findIndex(([, , title]) => anchor(title) === heading);
+  const found = headings[at];
+  if (found === undefined) return null;
+  const [, depth = ''] = found;
+  const next = headings.slice(at + 1).find(([, each = '']) => each.length <= depth.length);
+  return text.slice(found.index, next?.index).trimEnd();
 }
 
 function list(names: readonly string[]): string {
@@ -60,7 +84,8 @@ function readable(text: string): string {
 
 export const COMMAND: Command = {
   usage: '[PAGE]',
-  about: 'Prints a page of the documentation of this version. Without PAGE it lists the pages.',
+  about:
+    'Prints a page of the documentation of this version, or a part of it (jobs#states). Without PAGE it lists the pages.',
   groups: [{ options: {} }],
   operands: { first: pages() },
   run: docs,

@@ -10,7 +10,7 @@ async function mcp(parsed: Parsed): Promise<void> {
 
 export const COMMAND: Command = {
   usage: '',
-  about: `Lets a coding agent look at GPUs, submit jobs, read their output and cancel them: a server of the Model Context Protocol on standard input and output. An agent starts it, and can do with it what you could do with the command. docs/mcp.md has the line for your agent.`,
+  about: `Lets a coding agent look at GPUs, submit jobs, read their output and cancel them: a server of the Model Context Protocol on standard input and output. An agent starts it, and can do with it what you could do with the command. \`gpu-owner docs mcp\` has the line for your agent.`,
   groups: [],
   run: mcp,
 };

@@ -73,7 +73,7 @@ const HOSTS_HELP =
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Prints metrics of this machine for Prometheus: the state, memory, power and users of its GPUs, and the wait queue. It takes nothing and disturbs no claim. docs/metrics.md lists the metrics.`,
+  about: `Prints metrics of this machine for Prometheus: the state, memory, power and users of its GPUs, and the wait queue. It takes nothing and disturbs no claim. \`gpu-owner docs metrics\` lists the metrics.`,
   groups: [
     {
       options: {

@@ -316,3 +316,37 @@ test('source files that are named exist', () => {
   const paths = [...everything.matchAll(/`((?:lib|native|test|examples|scripts|bin)\/[\w./-]*)`/g)];
   for (const [, path] of paths) expect(existsSync(join(root, path as string)), path).toBe(true);
 });
+
+test('messages and help name pages, and parts of pages, as `gpu-owner docs` prints them', () => {
+  const sources = tracked.filter((path) => /^(lib\/.*\.ts|bin\/.*)$/.test(path));
+  const named = new Set<string>();
+  for (const path of sources) {
+    const source = readFileSync(join(root, path), 'utf8');
+    const code = source.replace(/\/\*[\s\S]*?\*\/|(?<=^|[\s;{])\/\/.*$/gm, '');
+    expect(code.match(/docs\/[\w-]+\.md/), path).toBeNull();
+    for (const [, page = ''] of code.matchAll(/gpu-owner docs ([a-z]+[a-z-]*(?:#[\w-]+)?)/g)) named.add(page);
+    if (path.endsWith('/foreign.ts'))
+      for (const [, page = ''] of code.matchAll(/'([a-z-]+#[a-z-]+)'/g)) named.add(page);
+  }
+  expect([...named]).toEqual(
+    expect.arrayContaining(['jobs#get-notified', 'recipes-workers#one-gpu-per-hydra-job', 'mcp']),
+  );
+  for (const page of named) {
+    const [first = ''] = run(['docs', page]).split('\n');
+    const level = page.includes('#') ? /^##+ / : /^# /;
+    expect(first, page).toMatch(level);
+  }
+});
+
+test('shell lines that write below the home directory make its directories first', () => {
+  const written = fences.flatMap(({ page, language, body }) => {
+    if (language !== 'sh') return [];
+    const places = body.matchAll(/(?:>\s*|\b(?:ln|cp|mv|touch) .*?)(~\/\S+)\/[^\s)]*/g);
+    return Array.from(places, ({ index, 1: directory = '' }) => {
+      const before = body.slice(0, index);
+      return { where: `${page}: ${directory}`, isMade: before.includes(`mkdir -p ${directory}\n`) };
+    });
+  });
+  expect(written.length).toBeGreaterThan(5);
+  expect(written.filter(({ isMade }) => !isMade)).toEqual([]);
+});

@@ -243,7 +243,7 @@ describe('the launcher says what is wrong', () => {
     const { stderr, status } = fail({ env: { PATH: process.env.PATH, NODE_OPTIONS: `--require=${old}` } });
     expect(status).toBe(70);
     expect(stderr).toMatch(
-      /^gpu-owner: Node\.js 18\.20\.4 \(.*\) is too old: 20\.19, or 22\.3 or newer, is needed\. The package of `uv tool install gpu-owner` brings its own\.\n$/,
+      /^gpu-owner: Node\.js 18\.20\.4 \(.*\) is too old: 20\.19, or 22\.3 or newer, is needed\. The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner\n$/,
     );
   });
 

@@ -313,7 +313,8 @@ describe.skipIf(!venv)(`the wheel${venv ? '' : ' (skipped: python3 has no ensure
     const command = join(prefix, 'bin/gpu-owner');
     const titles = files(command, 'docs');
     expect(titles).toContainEqual(expect.stringMatching(/^jobs +Jobs in the background$/));
-    expect(files(command, 'docs', 'docs/jobs.md#order')[0]).toBe('# Jobs in the background');
+    expect(files(command, 'docs', 'docs/jobs.md')[0]).toBe('# Jobs in the background');
+    expect(files(command, 'docs', 'jobs#order')[0]).toBe('## Order');
     const { status, stderr } = spawnSync(command, ['docs', 'jbos'], { encoding: 'utf8', env: environment() });
     expect({ status, stderr }).toMatchObject({
       status: 64,

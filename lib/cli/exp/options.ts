@@ -215,7 +215,7 @@ function needsOf(values: Values, { request }: Settings): Partial<Needs> {
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP: OptionGroup = {
-  title: 'Workers that ask over TCP (docs/manager-protocol.md):',
+  title: 'Workers that ask over TCP (`gpu-owner docs manager-protocol`):',
   options: {
     listen: {
       value: 'PORT',

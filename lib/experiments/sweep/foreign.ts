@@ -6,9 +6,9 @@ interface Text {
   matches(pattern: RegExp): boolean;
 }
 
-const OWN = 'docs/sweeps.md#files-of-other-tools';
+const OWN = 'sweeps#files-of-other-tools';
 
-/** Tools whose files people try: what the file is, the page that helps, and by what it is recognised. */
+/** Tools whose files people try: what the file is, the part of a page that helps, and by what it is recognised. */
 const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolean][] = [
   [
     'an experiment of Katib',
@@ -26,7 +26,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ],
   [
     'a sweep of Weights & Biases',
-    'docs/recipes-workers.md#one-gpu-per-wandb-agent',
+    'recipes-workers#one-gpu-per-wandb-agent',
     ({ keys, has }) => has('parameters') && ['method', 'program', 'metric'].some((key) => keys.has(key)),
   ],
   ['an experiment of SEML', OWN, ({ has }) => has('seml')],
@@ -47,7 +47,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ],
   [
     'a file of Ray',
-    'docs/recipes-frameworks.md#ray',
+    'recipes-frameworks#ray',
     ({ has, matches }) =>
       has('cluster_name') ||
       matches(/\bgrid_search\s*:/) ||
@@ -56,7 +56,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ['a pipeline of DVC', OWN, ({ has, matches }) => has('stages') && matches(/^\s+(?:-\s+)?cmd:/m)],
   [
     'a configuration of Hydra',
-    'docs/recipes-workers.md#one-gpu-per-hydra-job',
+    'recipes-workers#one-gpu-per-hydra-job',
     ({ has, matches }) =>
       has('hydra') ||
       matches(/^defaults:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*\s*- /m) ||
@@ -76,5 +76,7 @@ export function describeForeign(text: string): string | null {
     matches: (pattern) => pattern.test(text),
   };
   const found = TOOLS.find(([, , isIts]) => isIts(file));
-  return found === undefined ? null : `it is ${found[0]}, not a sweep file of gpu-owner; see ${found[1]}`;
+  return found === undefined
+    ? null
+    : `it is ${found[0]}, not a sweep file of gpu-owner; see \`gpu-owner docs ${found[1]}\``;
 }

@@ -4,64 +4,56 @@ import { read, refusal } from './sweeps.ts';
 const FILES: readonly [tool: string, page: string, text: string][] = [
   [
     'a sweep of Weights & Biases',
-    'docs/recipes-workers.md#one-gpu-per-wandb-agent',
+    'recipes-workers#one-gpu-per-wandb-agent',
     'program: train.py\nmethod: bayes\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n',
   ],
   [
     'a configuration of Hydra',
-    'docs/recipes-workers.md#one-gpu-per-hydra-job',
+    'recipes-workers#one-gpu-per-hydra-job',
     'defaults:\n  - _self_\n  - model: resnet\nlr: 0.1\n',
   ],
   [
     'a configuration of Hydra',
-    'docs/recipes-workers.md#one-gpu-per-hydra-job',
+    'recipes-workers#one-gpu-per-hydra-job',
     'lr: 0.1\nhydra:\n  sweeper:\n    params:\n      lr: 0.1,0.2\n',
   ],
   [
     'a file of NNI',
-    'docs/sweeps.md#files-of-other-tools',
+    'sweeps#files-of-other-tools',
     'searchSpaceFile: space.json\ntrialCommand: python3 train.py\ntuner: {name: TPE}\n',
   ],
-  [
-    'a file of NNI',
-    'docs/sweeps.md#files-of-other-tools',
-    '{"lr": {"_type": "choice", "_value": [0.1, 0.2]}}',
-  ],
+  ['a file of NNI', 'sweeps#files-of-other-tools', '{"lr": {"_type": "choice", "_value": [0.1, 0.2]}}'],
   [
     'an experiment of Determined',
-    'docs/sweeps.md#files-of-other-tools',
+    'sweeps#files-of-other-tools',
     'name: mnist\nhyperparameters:\n  lr: 0.1\nsearcher: {name: adaptive_asha}\nentrypoint: model:Trial\n',
   ],
   [
     'an experiment of Katib',
-    'docs/sweeps.md#files-of-other-tools',
+    'sweeps#files-of-other-tools',
     '---\napiVersion: kubeflow.org/v1beta1\nkind: Experiment\nspec:\n  parameters: [{name: lr}]\n---\nkind: Other\n',
   ],
   [
     'an experiment of SEML',
-    'docs/sweeps.md#files-of-other-tools',
+    'sweeps#files-of-other-tools',
     'seml:\n  executable: train.py\ngrid:\n  lr: {type: choice, options: [0.1, 0.2]}\n',
   ],
   [
     'a file of Polyaxon',
-    'docs/sweeps.md#files-of-other-tools',
+    'sweeps#files-of-other-tools',
     'version: 1.1\nkind: operation\nmatrix:\n  kind: grid\n  params:\n    lr: {kind: choice, value: [0.1]}\n',
   ],
   [
     'a file of Ray',
-    'docs/recipes-frameworks.md#ray',
+    'recipes-frameworks#ray',
     'cartpole:\n  run: PPO\n  env: CartPole-v1\n  config:\n    lr:\n      grid_search: [0.1, 0.2]\n',
   ],
-  [
-    'a pipeline of DVC',
-    'docs/sweeps.md#files-of-other-tools',
-    'stages:\n  train:\n    cmd: python3 train.py\n',
-  ],
+  ['a pipeline of DVC', 'sweeps#files-of-other-tools', 'stages:\n  train:\n    cmd: python3 train.py\n'],
 ];
 
 test.each(FILES)('the file of another tool is named: %s, see %s', async (tool, page, text) => {
   expect(await refusal(read(text))).toMatch(
-    `s.yaml:1: it is ${tool}, not a sweep file of gpu-owner; see ${page}`,
+    `s.yaml:1: it is ${tool}, not a sweep file of gpu-owner; see \`gpu-owner docs ${page}\``,
   );
 });
 

@@ -311,7 +311,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
   [
     /^NOPERM|ACL failure|can't access/,
     'refuses a command to this user',
-    'It needs ~gpu-owner* +@all -@dangerous +info (see docs/many-machines.md).',
+    'It needs ~gpu-owner* +@all -@dangerous +info (see `gpu-owner docs many-machines`).',
   ],
   [
     /unknown (?:redis )?command/i,

@@ -262,7 +262,7 @@ function loadSQLite(): typeof SQLite {
       'ERR_QUEUE',
       `Node.js ${process.versions.node} has no SQLite, which queues on one machine need. Use Node.js 22.13 or newer, ` +
         `or install the package that stands in for it beside gpu-owner: ${installationCommand(import.meta.filename)}. ` +
-        'Or install a package that brings its own Node.js: uv tool install gpu-owner',
+        'Or install the wheel, which brings its own Node.js: uv tool install gpu-owner',
       { cause },
     );
   }
