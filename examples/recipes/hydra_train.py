@@ -1,3 +1,5 @@
+import signal
+
 import gpu_owner
 import hydra
 from model import train
@@ -11,4 +13,5 @@ def main(config: DictConfig) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: joblib ends its workers, too
     main()
