@@ -92,15 +92,20 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   visibleDevices: oneOf(VISIBLE_DEVICES),
   conventions: parseConventions,
   lockDirectory: parseDirectory,
-  lockTimeout: parseDuration,
+  lockTimeout: durationOf,
   jobsKept: parseCount,
-  jobsKeptFor: parseDuration,
+  jobsKeptFor: durationOf,
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
   hosts: parseHosts,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
+
+/** Only programs count milliseconds: a number in a file has lost its unit. */
+function durationOf(value: unknown, option: string): number {
+  return parseDuration(typeof value === 'number' ? String(value) : value, option);
+}
 
 const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:
