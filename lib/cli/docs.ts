@@ -50,7 +50,7 @@ function textOf(name: string): string {
   return readFileSync(join(DIRECTORY, `${name}.md`), 'utf8');
 }
 
-/** What is below a heading, as links name it, up to the next heading that is not below it. null: there is none */
+/** The part of a page below a heading, which is named as in links. null: there is none */
 function partOf(text: string, heading: string): string | null {
   const isCode = (at: number) => text.slice(0, at).split(/^```/m).length % 2 === 0;
   const headings = [...text.matchAll(/^(#+) (.*)$/gm)].filter(({ index }) => !isCode(index));

@@ -149,7 +149,7 @@ export function refuseWords({ positionals: [word], values }: Pick<Parsed, 'posit
   );
 }
 
-/** What to write where the word behind `--wait` or `--watch` is its duration, which only `--wait=DURATION` can have; null: it isn't. */
+/** The right form of `--wait` or `--watch` where the word behind it is its duration, which only `--wait=DURATION` can have; else null. */
 export function lostDuration(values: Values, word: string): string | null {
   const name = ['wait', 'watch'].find((each) => values[each] === true);
   const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];

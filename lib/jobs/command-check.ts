@@ -86,7 +86,7 @@ function missingInterpreter(path: string, directory: string): string | null {
   return paths.some((each) => isFile(each) && isExecutable(each)) ? null : program;
 }
 
-/** What is behind `#!`; null: nothing, or this user may not read it. */
+/** The text behind `#!`; null: there is none, or this user may not read it. */
 function firstLine(path: string): string | null {
   const bytes = Buffer.alloc(MAX_FIRST_LINE_BYTES);
   let file: number;

@@ -152,7 +152,7 @@ describe('the command', () => {
     [['--lock-dir', 'locks'], 64, /--lock-dir: 'locks' is not an absolute path/],
     [['--lock-dir', ''], 64, /--lock-dir: '' is not an absolute path/],
     [['--lock-dir', `/${LONG}`], 64, /--lock-dir: '\/x+…' is not an absolute path/],
-    [['--lock-dir', `/tmp/${'x'.repeat(300)}`], 73, /can't be made: (file )?name too long/],
+    [['--lock-dir', `/tmp/${'x'.repeat(300)}`], 73, /can't be used: (file )?name too long/],
     [['--simulate', ''], 64, /--simulate needs a number of GPUs/],
     [['--simulate', '../4'], 64, /the simulated machine '\.\.\/4' can't be read \(ENOENT\): name a file/],
     [['--simulate', '.4'], 64, /'\.4' is not a simulated machine: give a number of GPUs/],
