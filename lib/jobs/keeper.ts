@@ -312,6 +312,8 @@ export interface SupervisedTask {
   title: string;
   /** Between SIGTERM and SIGKILL when the worker dies, in ms. */
   grace: number;
+  /** When it ends, in ms since boot, unless that is moved; and between SIGTERM and SIGKILL then, at most, in ms. null: never. */
+  deadline: { at: number; grace: number } | null;
 }
 
 /** The longest command line that a record shows. */
@@ -336,6 +338,7 @@ export function taskArguments({
   descriptors,
   title,
   grace,
+  deadline,
 }: SupervisedTask) {
   const optionsWith = (place: (descriptor: number) => number) =>
     keeperOptions(claim, place, descriptors, { command: title.slice(0, MAX_TITLE_LENGTH) });
@@ -353,6 +356,9 @@ export function taskArguments({
     ...commandOptions(claim, parseInherited(process.env[INHERITED])),
     '--grace',
     String(grace),
+    ...(deadline === null
+      ? []
+      : ['--deadline', `${Math.floor(deadline.at)}:${Math.min(grace, deadline.grace)}`]),
     '--directory',
     directory,
     '--',

@@ -24,6 +24,10 @@ export interface Supervised {
   leftBehind(): { count: number; names: string[] } | null;
   /** Whether somebody else had it ended: a batch system that sent SIGTERM to all processes of its job. */
   toldToEnd(): boolean;
+  /** Whether its deadline has passed while it ran, or before. */
+  hasExpired(): boolean;
+  /** Moves its deadline, in ms since boot. */
+  moveDeadline(at: number): void;
   /** SIGTERM to all of the command's processes, SIGKILL after so many ms. May be repeated to make that sooner. */
   terminate(grace: number): void;
 }
@@ -79,6 +83,8 @@ export function supervise(supervising: SupervisedTask): Supervised {
       }),
       leftBehind: () => null,
       toldToEnd: () => false,
+      hasExpired: () => false,
+      moveDeadline: () => {},
       terminate: () => {},
     };
   }
@@ -97,6 +103,7 @@ class SupervisedProcess implements Supervised {
   #keeperLost = false;
   #released = false;
   #told = false;
+  #expired = false;
   #left: { count: number; names: string[] } | null = null;
 
   constructor(watchdog: number, control: number, claim: SupervisedTask['claim']) {
@@ -124,9 +131,21 @@ class SupervisedProcess implements Supervised {
     return this.#told;
   }
 
+  hasExpired(): boolean {
+    return this.#expired;
+  }
+
+  moveDeadline(at: number): void {
+    this.#ask('deadline', Math.floor(at));
+  }
+
   terminate(grace: number): void {
     this.#wake();
-    if (this.#control.writable) this.#control.write(`{"terminate":${Math.max(0, Math.round(grace))}}\n`);
+    this.#ask('terminate', Math.max(0, Math.round(grace)));
+  }
+
+  #ask(what: string, value: number): void {
+    if (this.#control.writable) this.#control.write(`{"${what}":${value}}\n`);
   }
 
   #on(event: Event, claim: SupervisedTask['claim']): void {
@@ -146,6 +165,9 @@ class SupervisedProcess implements Supervised {
           count: event.count ?? 0,
           names: (event.processes ?? []).map(({ pid, name }) => `${pid} (${name})`),
         };
+        break;
+      case 'expired':
+        this.#expired = true;
         break;
       case 'told':
         this.#told = true;

@@ -26,6 +26,8 @@ constexpr char kHelp[] =
     "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --recheck MS\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
+    "         --deadline MS:GRACE  (task: when the command ends unless the worker says {\"deadline\":MS}; ms since "
+    "boot)\n"
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
     "         --then WORD  (run: a program to start after all GPUs are released, and its arguments, one each)\n"
@@ -143,6 +145,16 @@ int parse_time_limit(const char* option, const char* value, TimeLimit* limit) {
   return 0;
 }
 
+int parse_deadline(const char* option, const char* value, Deadline* deadline) {
+  char number[24] = "";
+  const char* grace = split(value, number, sizeof number);
+  if (!grace || !parse_number(number, LONG_MAX / 2, &deadline->at) || deadline->at == 0 ||
+      !parse_number(grace, INT_MAX, &deadline->grace)) {
+    return complain_value(option, value, "MS:GRACE");
+  }
+  return 0;
+}
+
 int parse_notice(const char* option, const char* value, TimeLimit* limit) {
   char number[8] = "";
   long signal = 0;
@@ -196,6 +208,7 @@ int parse_option(const char* option, const char* value, Options* options) {
   if (is("--control")) return parse_descriptor(option, value, &options->control);
   if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);
   if (is("--time-limit")) return parse_time_limit(option, value, &options->time_limit);
+  if (is("--deadline")) return parse_deadline(option, value, &options->deadline);
   if (is("--notice")) return parse_notice(option, value, &options->time_limit);
   if (is("--job")) return parse_job(option, value, options);
   if (is("--log")) return parse_log(option, value, options);
@@ -239,6 +252,10 @@ int check(const Options& options) {
   }
   if (options.directory && options.mode != Mode::task) {
     say("keeper: --directory is for task only");
+    return kExitUsage;
+  }
+  if (options.deadline.at > 0 && options.mode != Mode::task) {
+    say("keeper: --deadline is for task only");
     return kExitUsage;
   }
   const TimeLimit& limit = options.time_limit;

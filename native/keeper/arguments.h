@@ -51,6 +51,13 @@ struct TimeLimit {
   long notice = 0;        // how long before, in ms
 };
 
+// When the worker's task may become somebody else's, unless the worker moves it (by `deadline` on the control socket):
+// the command must have ended by then. On a clock that goes on while the machine sleeps.
+struct Deadline {
+  long at = 0;     // ms since boot; 0: none
+  long grace = 0;  // ms between SIGTERM and SIGKILL then
+};
+
 enum class Mode { run, hold, task, help };
 
 struct Options {
@@ -72,6 +79,7 @@ struct Options {
   const char* directory = nullptr;  // where the command starts (task); default: here
   const char* answer = nullptr;     // the line that tells that all is held (hold)
   TimeLimit time_limit;             // of the command (run)
+  Deadline deadline;                // of the command (task)
   int job = -1;                     // the file of a job in the background (run)
   int log = -1;                     // the output of that job (run)
   long log_size = 0;                // bytes that it may have on disk

@@ -1,6 +1,7 @@
 #include "keeper/channel.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/sockios.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -73,7 +74,7 @@ bool number_in(const char* line, const char* key, long* value) {
   while (*found == ' ') ++found;
   char digits[16] = "";
   for (size_t i = 0; i < sizeof digits - 1 && *found >= '0' && *found <= '9'; ++i) digits[i] = *found++;
-  return parse_number(digits, 0x7fffffff, value);
+  return parse_number(digits, LONG_MAX, value);
 }
 
 bool is_event(const char* line, const char* event) {

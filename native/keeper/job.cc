@@ -86,6 +86,7 @@ void Job::react() {
     return;
   }
   keep_time_limit();
+  keep_deadline();
   const int64_t now = now_ms();
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
@@ -103,6 +104,7 @@ int Job::timeout() const {
   const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
   // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
   if (limit >= 0 && limit - boot_time_ms() < left) left = limit - boot_time_ms();
+  if (deadline_at_ >= 0 && deadline_at_ - boot_time_ms() < left) left = deadline_at_ - boot_time_ms();
   return left < 0 ? 0 : static_cast<int>(left);
 }
 
@@ -210,6 +212,19 @@ void Job::keep_time_limit() {
     events_.send("{\"event\":\"time-limit\"}");
   }
   terminate(options_.grace);
+}
+
+void Job::set_deadline(int64_t at) {
+  // The worker may have sent it just before.
+  if (!expired_ && !has_expired()) deadline_at_ = at;
+}
+
+void Job::keep_deadline() {
+  if (!has_expired()) return;
+  deadline_at_ = -1;
+  expired_ = true;
+  if (phase_ == Phase::running) events_.send("{\"event\":\"expired\"}");
+  terminate(options_.deadline.grace);
 }
 
 void Job::kill_on() {

@@ -3,6 +3,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "keeper/clock.h"
 #include "keeper/descendants.h"
 #include "keeper/job_file.h"
 
@@ -46,6 +47,10 @@ class Job {
   // The command never ran; `exit_code` is what that is worth to the caller.
   void failed(int error, const char* text, int exit_code);
 
+  // Ends the command at a time of boot_time_ms(), unless it is set anew before. Once it has passed, it stays so.
+  void set_deadline(int64_t at);
+  bool has_expired() const { return deadline_at_ >= 0 && boot_time_ms() >= deadline_at_; }
+
   void react();
   int timeout() const;  // ms, for poll
   // For poll: react() has something to do when it is readable; -1: there is none.
@@ -71,6 +76,7 @@ class Job {
   void report_survivors();
   void report(const Descendants& descendants);
   void keep_time_limit();
+  void keep_deadline();
   void kill_on();
   void look_after_files();
   void release();
@@ -89,8 +95,10 @@ class Job {
   int64_t settled_at_ = 0;
   int looks_ = 0;
   int64_t recheck_at_ = 0;
-  int64_t notice_at_ = -1;  // boot time of the signal before the limit, or -1
-  int64_t limit_at_ = -1;   // boot time, or -1
+  int64_t notice_at_ = -1;    // boot time of the signal before the limit, or -1
+  int64_t limit_at_ = -1;     // boot time, or -1
+  int64_t deadline_at_ = -1;  // boot time, or -1
+  bool expired_ = false;
   int64_t kill_at_ = -1;    // next round of killing, or -1
   Told told_ = Told::none;  // who has had its SIGTERM
   int kill_rounds_ = 0;

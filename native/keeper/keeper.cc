@@ -84,6 +84,8 @@ bool handle_requests(Job* job, Channel* channel) {
       job->cancel(number);
     } else if (number_in(line, "signal", &number) && number > 0 && number <= SIGRTMAX) {
       job->signal_command(static_cast<int>(number));
+    } else if (number_in(line, "deadline", &number)) {
+      job->set_deadline(number);
     }
   }
   if (!open) channel->close();

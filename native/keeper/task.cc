@@ -1,5 +1,6 @@
 #include "keeper/watchdog.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "keeper/arguments.h"
 #include "keeper/channel.h"
 #include "keeper/descendants.h"
+#include "keeper/exit_codes.h"
 #include "keeper/job.h"
 #include "keeper/keeper.h"
 #include "keeper/markers.h"
@@ -82,7 +84,14 @@ int keep_task(const Options& options, SharedState* shared, pid_t worker, pid_t w
   Job job(options, {tell, &teller});
   job.set_worker(worker);
   job.set_shared_command(&shared->command);
-  if (start_command(options, &job, signals, channel, true)) serve(options, &job, &channel, signals);
+  if (options.deadline.at > 0) job.set_deadline(options.deadline.at);
+  if (job.has_expired()) {
+    // The worker was stopped since it got the task, which may be somebody else's by now.
+    channel.send("{\"event\":\"expired\"}");
+    job.failed(ETIME, "it was too late for that", kExitSystem);
+  } else if (start_command(options, &job, signals, channel, true)) {
+    serve(options, &job, &channel, signals);
+  }
   // One that somebody has stopped would keep its copies of the descriptors.
   if (getppid() == watchdog) kill(watchdog, SIGCONT);
   return 0;

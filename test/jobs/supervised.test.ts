@@ -1,6 +1,7 @@
 import { openSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { bootMilliseconds } from '../../lib/platform/index.ts';
 import { fixture, isAlive, pidIn, python, until } from '../support/keeper.ts';
 import { signalAll } from '../support/machine.ts';
 import { sendSignal, signalLiving } from '../support/processes.ts';
@@ -200,4 +201,15 @@ test('a watchdog and a keeper that are stopped go on within seconds', async () =
   signalLiving(all.keeper, 'SIGSTOP');
   writeFileSync(join(one.directory, 'go'), '');
   expect(await one.ended).toEqual({ kind: 'exited', code: 0 });
+});
+
+test('a command ends at its deadline, unless that is moved, and one that comes too late never runs', async () => {
+  const its = task(['sleep', '60'], { deadline: { at: bootMilliseconds() + 60_000, grace: 100 } });
+  await chain();
+  its.moveDeadline(bootMilliseconds());
+  expect(await its.ended).toEqual({ kind: 'killed', signal: 'SIGTERM' });
+  expect(its.hasExpired()).toBe(true);
+  const late = task(['echo', 'late'], { deadline: { at: bootMilliseconds() - 1, grace: 100 } });
+  expect(await late.ended).toMatchObject({ kind: 'not-started' });
+  expect([late.hasExpired(), late.log()]).toEqual([true, '']);
 });

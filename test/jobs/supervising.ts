@@ -3,6 +3,7 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
 import type { Lease } from '../../lib/claims/lease.ts';
+import type { SupervisedTask } from '../../lib/jobs/keeper.ts';
 import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised-process.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
 import { python, until, workspace } from '../support/keeper.ts';
@@ -20,7 +21,13 @@ let running: Supervised[] = [];
 
 export function task(
   words: readonly string[] | ((directory: string) => readonly string[]),
-  { grace = 200, env = process.env, descriptors = [] as number[], cwd = '/' } = {},
+  {
+    grace = 200,
+    env = process.env,
+    descriptors = [] as number[],
+    cwd = '/',
+    deadline = null as SupervisedTask['deadline'],
+  } = {},
 ): Task {
   const { directory, leases } = workspace();
   const lease = leases[0] as string;
@@ -50,12 +57,15 @@ export function task(
     descriptors,
     title: 'a test',
     grace,
+    deadline,
   });
   running.push(supervised);
   const result: Task = {
     ...supervised,
     leftBehind: () => supervised.leftBehind(),
     toldToEnd: () => supervised.toldToEnd(),
+    hasExpired: () => supervised.hasExpired(),
+    moveDeadline: (at) => supervised.moveDeadline(at),
     terminate: (milliseconds) => supervised.terminate(milliseconds),
     ended: supervised.ended,
     directory,

@@ -11,6 +11,7 @@ export {
   type Completed,
   type Completion,
   type Counts,
+  type Deadline,
   type Enqueued,
   LEAST_NEEDS,
   lacksResult,

@@ -47,6 +47,18 @@ export interface Attempt {
    * says why. Once the command is gone, `requeue` (which is rejected) closes the descriptors, so that the task can be had again.
    */
   signal: AbortSignal;
+  /** For what ends the command although this process is stopped. null: the task is the attempt's as long as anything of it lives. */
+  deadline: Deadline | null;
+}
+
+/** The time when the command of an attempt must end, unless the queue hears of its worker before. */
+export interface Deadline {
+  /** ms since boot, on a clock that goes on while the machine sleeps. */
+  readonly at: number;
+  /** How long the command may take to end then, in ms: others may start the task after that. */
+  readonly grace: number;
+  /** Gets each later time, while the queue hears of the worker. */
+  onMoved: ((at: number) => void) | null;
 }
 
 /** An attempt, living or ended, as the queue shows it. */

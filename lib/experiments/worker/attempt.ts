@@ -136,7 +136,10 @@ export class AttemptRun {
         descriptors: [...attempt.descriptors, files.descriptor],
         title: `${task.name}: ${describeCommand(task.command)}`,
         grace,
+        deadline: attempt.deadline,
       });
+      const supervised = this.#supervised;
+      if (attempt.deadline !== null) attempt.deadline.onMoved = (at) => supervised.moveDeadline(at);
     }
     this.#context.onLog({ path: log.path, from: log.from, to: null });
     const outcome = (await this.#supervised?.ended) ?? {
@@ -149,6 +152,10 @@ export class AttemptRun {
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#context.onLog({ path: log.path, from: log.from, to });
     if (this.#interrupted) return { kind: 'environment', why: 'interrupted', gpuFault: false };
+    if (this.#supervised?.hasExpired()) {
+      const why = 'the worker did not renew its lock in time, and the task may be given to others';
+      return { kind: 'environment', why, gpuFault: false };
+    }
     if (this.#supervised?.toldToEnd()) {
       const why = `another process sent SIGTERM to all its processes; ${words}`;
       return { kind: 'environment', why, gpuFault: false };

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "keeper/clock.h"
 #include "locks/locks.h"
 #include "process/exec.h"
 #include "support/directory.h"
@@ -64,6 +65,10 @@ struct Task {
   }
   pid_t keeper() { return number("{\"event\":\"keeper\",\"pid\":"); }
   pid_t command() { return number("{\"event\":\"started\",\"pid\":"); }
+  void say(const std::string& line) {
+    const std::string text = line + "\n";
+    CHECK_EQUAL(write(started.control, text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  }
   bool is_leased() const {
     const int other = tests::open_file(tests::path_of("lease"));
     const bool taken = locks::try_lock(other, locks::Kind::ofd, locks::Mode::exclusive, {0, 1}) == 0;
@@ -72,7 +77,11 @@ struct Task {
   }
 };
 
-Task start(const char* program, const std::vector<std::string>& arguments, const char* grace = "50") {
+// A time so many ms from now, as a deadline has it.
+std::string in(int64_t milliseconds) { return std::to_string(keeper::boot_time_ms() + milliseconds); }
+
+Task start(const char* program, const std::vector<std::string>& arguments,
+           const std::vector<std::string>& options = {}) {
   // A process that loses both of its keepers becomes our child, and can be seen to end.
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Task task;
@@ -80,7 +89,9 @@ Task start(const char* program, const std::vector<std::string>& arguments, const
   REQUIRE_EQUAL(locks::try_lock(task.lease, locks::Kind::ofd, locks::Mode::exclusive, {0, 1}), 0);
   const int output = tests::open_file(tests::path_of("log"));
   std::vector<std::string> all = {"gpu-owner-keeper", "task",       "--control", "300", "--leases", "301",
-                                  "--record",         "{\"a\": 1}", "--grace",   grace, "--"};
+                                  "--record",         "{\"a\": 1}", "--grace",   "50"};
+  for (const std::string& one : options) all.push_back(one);
+  all.push_back("--");
   for (const std::string& one : tests::program_arguments(program, arguments)) all.push_back(one);
   task.started = process::start(std::string(BUILD_DIRECTORY) + "/gpu-owner-keeper", all, {"PATH=/usr/bin:/bin"}, output,
                                 300, {task.lease});
@@ -166,6 +177,42 @@ TEST("a keeper that is stopped goes on") {
   CHECK_EQUAL(write(task.started.control, line, sizeof line - 1), static_cast<ssize_t>(sizeof line - 1));
   CHECK(task.eventually("{\"event\":\"released\"}"));
   CHECK_EQUAL(tests::end_of(task.started.pid), 0);
+}
+
+TEST("everything of a task ends when its deadline passes") {
+  Task task = start("family", {tests::path_of("child")}, {"--deadline", in(600'000) + ":30"});
+  const pid_t left = child();
+  const pid_t command = task.command();
+  task.say("{\"deadline\":" + in(1) + "}");
+  CHECK(task.eventually("{\"event\":\"expired\"}"));
+  task.say("{\"deadline\":" + in(600'000) + "}");  // too late
+  CHECK(is_gone(left));
+  CHECK(is_gone(command));
+  CHECK(task.eventually("{\"event\":\"released\"}"));
+  CHECK_EQUAL(tests::end_of(task.started.pid), 0);
+  CHECK(task.is_leased());
+}
+
+TEST("a task goes on while its deadline is moved, and ends when that stops") {
+  const int64_t first = keeper::boot_time_ms() + 2000 * tests::slowness();
+  Task task = start("family", {tests::path_of("child")}, {"--deadline", std::to_string(first) + ":30"});
+  task.say("{\"deadline\":" + std::to_string(first + 1000) + "}");
+  const pid_t command = task.command();
+  tests::sleep_milliseconds(static_cast<int>(first + 100 - keeper::boot_time_ms()));
+  CHECK_EQUAL(kill(command, 0), 0);
+  CHECK(task.eventually("{\"event\":\"expired\"}"));
+  CHECK(is_gone(command));
+  CHECK(task.eventually("{\"event\":\"released\"}"));
+  CHECK_EQUAL(tests::end_of(task.started.pid), 0);
+}
+
+TEST("a command whose deadline has passed before it starts never runs") {
+  Task task = start("descriptors", {tests::path_of("open")}, {"--deadline", in(0) + ":30"});
+  CHECK(task.eventually("{\"event\":\"expired\"}\n{\"event\":\"failed\""));
+  CHECK(task.eventually("{\"event\":\"released\"}"));
+  CHECK_EQUAL(tests::end_of(task.started.pid), 0);
+  CHECK(access(tests::path_of("open").c_str(), F_OK) != 0);
+  CHECK(task.is_leased());
 }
 
 TEST("the keeper is killed at any moment of its start") {

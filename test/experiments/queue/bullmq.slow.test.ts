@@ -2,7 +2,9 @@ import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
+import { bootMilliseconds } from '../../../lib/platform/index.ts';
 import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { until } from '../../support/time.ts';
 import { type Engine, takeFrom, testConformance } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
@@ -34,6 +36,28 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
   });
   testConformance(engine('BullMQ', TIMES), (part) => part !== 'killed-workers');
   testConformance(engine('BullMQ when workers die', TIMES_OF_DEATHS), (part) => part === 'killed-workers');
+
+  test('the deadline of an attempt moves with each renewal', async () => {
+    const queue = await openQueue(server.url('project=deadlines&patience=5&margin=0.5'), '/');
+    try {
+      await queue.enqueue([spec({ n: 0 })]);
+      const before = bootMilliseconds();
+      const { deadline, token } = await takeFrom(queue);
+      const { at, grace } = deadline as NonNullable<typeof deadline>;
+      expect(at).toBeGreaterThanOrEqual(before + 6_000 - 20);
+      expect(at).toBeLessThanOrEqual(bootMilliseconds() + 6_000);
+      expect(grace).toBe(250);
+      const moved: number[] = [];
+      (deadline as NonNullable<typeof deadline>).onMoved = (next) => moved.push(next);
+      await until(() => moved.length >= 2);
+      expect([at, ...moved].sort((a, b) => a - b)).toEqual([at, ...moved]);
+      expect(deadline?.at).toBe(moved.at(-1));
+      await queue.requeue(token, 'a test');
+      expect((await takeFrom(queue, { lifetime: 60_000 })).deadline).toBeNull();
+    } finally {
+      await queue.close();
+    }
+  });
 
   test('a task costs Redis two scripts, and few commands in them', async () => {
     const queue = await openQueue(server.url('project=counted'), '/');

@@ -44,8 +44,8 @@ export function attemptMethods(
       await connection.call('fail', token, task.damage, 0);
       return take(worker, lifetime, offer);
     }
-    const signal = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
-    return { token, task, start: readCount(answer[5]), descriptors: [], signal };
+    const kept = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
+    return { token, task, start: readCount(answer[5]), descriptors: [], ...kept };
   };
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {

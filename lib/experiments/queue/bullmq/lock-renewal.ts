@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
-import type { Management, ManagerInfo } from '../queue.ts';
+import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
 import type { RedisConnection, RedisReply } from './connection.ts';
 
@@ -18,7 +18,11 @@ interface OpenAttempt {
   controller: AbortController;
   /** When the last renewal that was answered was sent, in ms since boot. */
   renewed: number;
+  deadline: (Deadline & { at: number }) | null;
 }
+
+/** How long before others may have the task its command has ended, in ms, if the margin has room for it. */
+const SLACK_MS = 1_000;
 
 /**
  * Renews the locks of this process's attempts and of its leadership, and notices changes by others. Gives attempts up when Redis can't be
@@ -50,11 +54,19 @@ export class LockRenewal {
   }
 
   /** @param asked when the task was asked for: `time` */
-  add(token: string, task: string, lifetime: boolean, asked: number): AbortSignal {
+  add(token: string, task: string, lifetime: boolean, asked: number): Pick<Attempt, 'signal' | 'deadline'> {
     const controller = new AbortController();
-    this.#open.set(token, { task, lifetime, controller, renewed: asked });
+    const { margin } = this.#connection.address;
+    const grace = Math.floor(Math.max(margin - SLACK_MS, margin / 2));
+    const deadline = lifetime ? null : { at: asked + this.#patience, grace, onMoved: null };
+    this.#open.set(token, { task, lifetime, controller, renewed: asked, deadline });
     this.#notifier.adjust();
-    return controller.signal;
+    return { signal: controller.signal, deadline };
+  }
+
+  /** How long after its last renewal an attempt is given up, in ms. */
+  get #patience(): number {
+    return this.#connection.address.patience + this.#connection.renewal;
   }
 
   /** The id of the task of an attempt of this process whose lock is renewed. */
@@ -105,8 +117,7 @@ export class LockRenewal {
 
   /** Gives up attempts that were not renewed for so long that their tasks may soon be given to others. */
   #giveUp(): void {
-    const { address, renewal } = this.#connection;
-    const patience = address.patience + renewal;
+    const patience = this.#patience;
     this.#slept = bootMilliseconds() - now();
     const time = this.time;
     if (this.#leadership !== null && time - this.#leadership.renewed >= patience) this.#loseLeadership();
@@ -155,8 +166,11 @@ export class LockRenewal {
     if (renewed === null) return;
     for (const token of tokens) {
       const open = this.#open.get(token);
-      if (open !== undefined && !open.controller.signal.aborted)
-        open.renewed = Math.max(open.renewed, renewed);
+      if (open === undefined || open.controller.signal.aborted || renewed <= open.renewed) continue;
+      open.renewed = renewed;
+      if (open.deadline === null) continue;
+      open.deadline.at = renewed + this.#patience;
+      open.deadline.onMoved?.(open.deadline.at);
     }
   }
 

@@ -48,7 +48,8 @@ export function attemptMethods(
       if (taken === null) return null;
       const { token, task, start, lock } = taken;
       const signal = open.add(token, lock);
-      return { token, task: taskOf(task), start, descriptors: lock === null ? [] : [lock], signal };
+      const descriptors = lock === null ? [] : [lock];
+      return { token, task: taskOf(task), start, descriptors, signal, deadline: null };
     },
 
     async endLost() {
