@@ -26,8 +26,12 @@ export type HostAnswer<Kind extends keyof Records> = { host: string; version: st
   | { records: null; error: HostFailure }
 );
 
-/** Between two starts: gateways drop connections of too many who log in at once (MaxStartups of sshd). */
-const START_INTERVAL_MS = 20;
+/**
+ * Logins at the same time: each takes time of the processor from the others, and gateways drop connections beyond 10 (MaxStartups of sshd).
+ * One that lasts longer waits for a host, and counts no more.
+ */
+const MAX_CONCURRENT_LOGINS = 8;
+const LOGIN_MS = 1_000;
 /** Between two logins to a host that has turned one away, in ms: each time twice as long. */
 const LOGIN_PAUSE_MS = 500;
 const MAX_LOGINS = 4;
@@ -64,13 +68,43 @@ export async function askHosts<Kind extends keyof Records>(
   timeoutMs: number,
   onAnswer: (answer: HostAnswer<Kind>) => void,
 ): Promise<HostAnswer<Kind>[]> {
-  const answers = hosts.map(async (host, i) => {
-    if (i > 0) await new Promise((resolve) => setTimeout(resolve, i * START_INTERVAL_MS));
+  const logins = new Logins();
+  const answers = hosts.map(async (host) => {
+    const end = await logins.begin();
     const answer = await ask(host, kind, words, timeoutMs);
+    end();
     onAnswer(answer);
     return answer;
   });
   return Promise.all(answers);
+}
+
+/** Lets hosts begin one after the other, so that the time limit of the last one isn't spent on the logins of those before. */
+class Logins {
+  #free = MAX_CONCURRENT_LOGINS;
+  readonly #waiting: (() => void)[] = [];
+
+  /** Waits for the turn. @returns a function to be called once the host has answered */
+  async begin(signal?: AbortSignal): Promise<() => void> {
+    if (this.#free > 0) this.#free--;
+    else {
+      await new Promise<void>((resolve) => {
+        this.#waiting.push(resolve);
+        signal?.addEventListener('abort', () => resolve(), { once: true });
+      });
+    }
+    let isOver = false;
+    const end = () => {
+      if (isOver) return;
+      isOver = true;
+      clearTimeout(timer);
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#free++;
+      else next();
+    };
+    const timer = setTimeout(end, LOGIN_MS);
+    return end;
+  }
 }
 
 /** Between two connections to a host that has failed, in ms: each time twice as long. */
@@ -91,10 +125,16 @@ export async function watchHosts<Kind extends keyof Records>(
   onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
 ): Promise<void> {
-  const watch = async (host: Host, i: number) => {
-    await pause(i * START_INTERVAL_MS, signal);
+  const logins = new Logins();
+  const watch = async (host: Host) => {
     for (let retry = MIN_RETRY_MS; !signal.aborted; ) {
-      const { last, hasAnswered } = await stream(host, kind, words, quietMs, onAnswer, signal);
+      const end = await logins.begin(signal);
+      const tell = (answer: HostAnswer<Kind>) => {
+        end();
+        onAnswer(answer);
+      };
+      const { last, hasAnswered } = await stream(host, kind, words, quietMs, tell, signal);
+      end();
       if (signal.aborted) return;
       onAnswer(last);
       // Not all at the same time: perhaps it was a gateway that restarted.

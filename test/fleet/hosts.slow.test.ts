@@ -456,6 +456,23 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
     await until(() => sshProcesses().length === 0);
   });
 
+  test('the time limit of a host doesn’t count the logins of those before it', async () => {
+    // Each login takes 300 ms of what all share, as of a processor.
+    const ssh = join(hosts.viewer.directory, 'one-by-one');
+    const answer = JSON.stringify([{ index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} }]);
+    writeFileSync(ssh, `#!/bin/sh\nflock '${ssh}' sleep 0.3\necho '${answer}'\n`, { mode: 0o755 });
+    const names = Array.from({ length: 40 }, (_, i) => `queued-${i}`);
+    const { stdout, stderr } = await hosts.viewer.runCommand(
+      ['status', '--json', '--timeout', '11s', '--hosts', names.join(',')],
+      { env: { ...env, GPU_OWNER_SSH: ssh } },
+    );
+    const all = JSON.parse(stdout);
+    expect(
+      names.filter((name) => all[name].error !== undefined),
+      stderr,
+    ).toEqual([]);
+  });
+
   test('fifty hosts answer at once', async () => {
     const names = Array.from({ length: 50 }, (_, i) => `gpu${i}`);
     const answer = JSON.stringify([{ index: 0, uuid: 'GPU-1', name: 'A', state: 'free', memory: {} }]);
