@@ -290,7 +290,7 @@ export interface Queue {
 
 export type { Destination, Task, TaskCommand, TaskSpec };
 
-/** The queue was removed from where it was opened. Going on is useless, unless it is put back soon. */
+/** The queue was removed from where it was opened, or only a copy is there. Going on is useless, unless it is put back soon. */
 export class QueueRemovedError extends GPUOwnerError {
   constructor(message: string) {
     super('ERR_QUEUE', message);

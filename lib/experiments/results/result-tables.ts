@@ -67,6 +67,8 @@ export class ResultTables {
   private readonly problems: Problems;
   private readonly tasks: KnownTasks;
   private cursor = 0;
+  /** The last completion up to the cursor, and where it was found: see `checkHistory`. null: none is known. */
+  private last: { after: number; sequence: number; id: string } | null = null;
   private known = -1;
   private started = false;
   private readonly restored = new Map<Table, number[]>();
@@ -187,10 +189,12 @@ export class ResultTables {
       for (const table of this.tasks.tables.values()) table.noteLost();
       // As many at least were completed before the tasks were read: their results needn't be.
       this.cursor = counts.completed;
+      await this.noteLast(this.cursor - 1);
       this.started = true;
     }
     await this.takeOutRetracted(report);
     await this.readCommon(report);
+    await this.checkHistory();
     await this.takeCompletions(report);
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
     for (const [table, tasks] of this.restored) {
@@ -309,6 +313,23 @@ export class ResultTables {
     );
   }
 
+  private async noteLast(after: number): Promise<void> {
+    const [there] = after < 0 ? [] : await this.queue.completed(after, 1);
+    this.last = there === undefined ? null : { after, sequence: there.sequence, id: there.task.id };
+  }
+
+  /**
+   * Begins anew where the queue has lost completions that were seen: a promoted replica, or a Redis after a power failure, may lack the
+   * last ones, and gives their numbers to others.
+   */
+  private async checkHistory(): Promise<void> {
+    const { last } = this;
+    if (last === null) return;
+    await this.noteLast(last.after);
+    // The last one was retracted, or is another one now.
+    if (this.last?.sequence !== last.sequence || this.last.id !== last.id) this.cursor = 0;
+  }
+
   /** Writes the rows of tasks that were completed since the last time, page by page. */
   private async takeCompletions(report: TablesReport): Promise<void> {
     for (;;) {
@@ -318,6 +339,7 @@ export class ResultTables {
       for (const completion of page) {
         const task = this.tasks.add(completion.task);
         this.tasks.complete(task, completion.sequence);
+        this.last = { after: this.cursor, sequence: completion.sequence, id: completion.task.id };
         this.cursor = completion.sequence;
         if (!this.tasks.isSound(task, completion)) continue;
         for (const table of this.tasks.of(task)) {

@@ -6,6 +6,7 @@ import { now, sanitize, showValue, warnOnce } from '../../../platform/index.ts';
 import { QueueRemovedError } from '../queue.ts';
 import type { Address } from './address.ts';
 import { BULLMQ_VERSION } from './bullmq-scripts.ts';
+import { refusalOf } from './refusal.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;
@@ -104,13 +105,13 @@ export class RedisConnection {
       void client.connect().catch((error) => {
         connection.#lastError ??= error;
       });
-      await connection.#ready(now() + CONNECT_TIMEOUT_MS, true);
+      await connection.#ready(now() + CONNECT_TIMEOUT_MS, { strict: true });
       const { db } = address.connection;
       // The client is ready without having waited for that, and would go on in database 0.
       if (db) await client.select(db);
     } catch (error) {
       connection.close();
-      throw explain(error, address.url);
+      throw explain((await refusalOf(address.connection, error)) ?? error, address.url);
     }
     return connection;
   }
@@ -136,14 +137,17 @@ export class RedisConnection {
     url = this.address.url,
   ): Promise<T> {
     const end = now() + RETRY_TIMEOUT_MS;
+    let last: unknown = null;
     for (let again = false; ; again = true) {
-      await this.#ready(end);
+      await this.#ready(end, { last });
       try {
         return await act(this.client, again);
       } catch (error) {
-        // The old one would try again less and less often.
-        if (/timed out/.test((error as Error).message) && !this.#closed) this.client.disconnect(true);
+        // The old connection would try again less and less often, and go on with a replica although the name leads to another server now.
+        if (/timed out|^READONLY/.test((error as Error).message) && !this.#closed)
+          this.client.disconnect(true);
         if (this.#closed || !isPassing(error) || now() > end) throw explain(error, url);
+        last = error;
       }
       await pause(50);
     }
@@ -173,13 +177,17 @@ export class RedisConnection {
     this.client.disconnect();
   }
 
-  /** @param strict an error that isn't passing ends the wait at once: nothing has worked yet */
-  async #ready(end: number, strict = false): Promise<void> {
+  /**
+   * @param strict an error that isn't passing ends the wait at once: nothing has worked yet
+   * @param last the error of the try before, which tells more than that the time is over
+   */
+  async #ready(end: number, { strict = false, last = null as unknown } = {}): Promise<void> {
     const { url } = this.address;
     for (let milliseconds = 2; !this.isReady; milliseconds = Math.min(2 * milliseconds, 50)) {
       if (this.#closed) throw unusable(url, 'is closed', 'Open it again.');
       if (now() > end || (strict && this.#lastError !== null)) {
-        throw explain(this.#lastError ?? Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' }), url);
+        const none = Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' });
+        throw explain(this.#lastError ?? last ?? none, url);
       }
       await pause(milliseconds);
     }
@@ -325,7 +333,16 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
     'is a cluster',
     'Use a single Redis server: a queue does not work on a cluster.',
   ],
-  [/^READONLY/, 'is a replica, which takes no changes', 'Name the server that it copies.'],
+  [
+    /^DENIED/,
+    'refuses connections from other machines: it is in protected mode, because it has no password',
+    "Set 'requirepass' in redis.conf, and the password in GPU_OWNER_QUEUE_PASSWORD.",
+  ],
+  [
+    /max number of clients/,
+    'has as many connections as it accepts',
+    "End some, or raise 'maxclients' in redis.conf.",
+  ],
   [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'Check the host in --queue or GPU_OWNER_QUEUE.'],
   [
     /ECONNREFUSED/,
@@ -369,6 +386,16 @@ function explain(error: unknown, url: string): GPUOwnerError {
       sanitize(
         `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
           'Start again; results that are in the tables are found there.',
+        1_000,
+      ),
+    );
+  }
+  // It was no replica when it was opened.
+  if (/^READONLY/.test(message)) {
+    return new QueueRemovedError(
+      sanitize(
+        `the queue ${url} has become a replica, which takes no changes: another server was promoted. ` +
+          'Name that server in --queue or GPU_OWNER_QUEUE, and start again.',
         1_000,
       ),
     );
