@@ -32,6 +32,8 @@ export interface AttemptContext {
 const EX_TEMPFAIL = 75;
 const MAX_COMMAND_LENGTH = 200;
 const { E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOTDIR } = constants.errno;
+/** Exit codes of shells for a command that can't be executed, and for one that isn't found. */
+const NOT_FOUND: ReadonlySet<number> = new Set([126, 127]);
 /** Errors of a start that only a person can correct. */
 const FINAL_ERRORS: ReadonlySet<number> = new Set([E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOTDIR]);
 
@@ -179,7 +181,9 @@ export class AttemptRun {
     }
     const evidence = await this.#context.claim.foreignUse();
     if (evidence !== null) return { kind: 'environment', why: `${evidence}; ${error}`, gpuFault: true };
-    return { kind: 'failed', error, retry: true };
+    // A shell, or env, has found no program, or one that isn't executable.
+    const isFinal = outcome.kind === 'exited' && NOT_FOUND.has(outcome.code) && project.host === undefined;
+    return { kind: 'failed', error, retry: !isFinal };
   }
 
   async #readResult(): Promise<AttemptResult> {

@@ -182,6 +182,24 @@ test('a command that can’t start fails its task', async () => {
   ]);
 });
 
+test('a command that a shell doesn’t find, or may not execute, fails its task at once', async () => {
+  const fixture = await WorkerFixture.open();
+  writeFileSync(fixture.path('plain'), '');
+  await fixture.add({ shell: 'pyhton a.py' });
+  await fixture.add({ shell: './plain' });
+  const { ended, events } = fixture.work();
+  expect((await ended).why).toBe('finished');
+  const errors = events.flatMap((event) => (event.type === 'failed' ? [event.error] : []));
+  expect(errors.map((error) => /^exit code \d+/.exec(error)?.[0])).toEqual([
+    'exit code 127',
+    'exit code 126',
+  ]);
+  expect((await fixture.rows()).map(({ state, starts }) => [state, starts])).toEqual([
+    ['failed', 1],
+    ['failed', 1],
+  ]);
+});
+
 test('an output directory that can’t be made is an error of the environment', async () => {
   const fixture = await WorkerFixture.open();
   writeFileSync(fixture.path('results'), 'a file');
