@@ -251,6 +251,7 @@ test('the commands accept the values that are offered', () => {
     memory: [],
     format: [],
     timeout: [],
+    'wait-for-tasks': [],
   };
   const exp = ['gpus-per-task', 'grace'];
   const words = (name: string, value: string) => {

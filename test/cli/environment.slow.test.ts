@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { launcher, Machine, python } from '../support/machine.ts';
+import { launcher, Machine, python, root } from '../support/machine.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 
@@ -50,8 +50,15 @@ async function compare(setup: string, options: string[] = [], env: Record<string
           .replace(/(pipe|socket):\[\d+\]/, '$1'),
       ]),
     );
-  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, PATH, GPU_OWNER_JOB, ...environment } =
-    under.environment;
+  const {
+    CUDA_VISIBLE_DEVICES,
+    CUDA_DEVICE_ORDER,
+    LD_LIBRARY_PATH,
+    PATH,
+    PYTHONPATH,
+    GPU_OWNER_JOB,
+    ...environment
+  } = under.environment;
   expect(GPU_OWNER_JOB).toMatch(/^\d+$/);
   // The launcher is a shell, and shells put PWD right.
   if (environment.PWD !== undefined) without.environment.PWD = environment.PWD;
@@ -61,14 +68,16 @@ async function compare(setup: string, options: string[] = [], env: Record<string
       ...under,
       environment: {
         ...environment,
-        ...(without.environment.LD_LIBRARY_PATH === undefined
-          ? {}
-          : { LD_LIBRARY_PATH: without.environment.LD_LIBRARY_PATH }),
+        ...Object.fromEntries(
+          Object.entries(without.environment).filter(
+            ([name]) => name === 'LD_LIBRARY_PATH' || name === 'PYTHONPATH',
+          ),
+        ),
         PATH: without.environment.PATH,
       },
       descriptors: numbers(under),
     },
-    variables: { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, PATH },
+    variables: { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER, LD_LIBRARY_PATH, PATH, PYTHONPATH },
   };
 }
 
@@ -110,6 +119,7 @@ describe.each(Object.keys(SETUPS))('with %s', (name) => {
         .filter(Boolean)
         .join(':'),
       PATH: `${join(binaries(), 'simulator/bin')}:${without.environment.PATH}`,
+      PYTHONPATH: [join(root, 'python/job'), without.environment.PYTHONPATH].filter(Boolean).join(':'),
     });
   });
 });
