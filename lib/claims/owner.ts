@@ -34,7 +34,8 @@ export interface Device {
 /** How often long-lived owners look whether somebody has removed their lease files, in ms. */
 const FILE_CHECK_MS = 60_000;
 
-const living = new Set<GPUOwner>();
+/** Owners that hold GPUs, with the time of their claim. */
+const living = new Map<GPUOwner, Date>();
 let watching: NodeJS.Timeout | undefined;
 const ADOPT = Symbol('adopt');
 
@@ -51,7 +52,6 @@ export class GPUOwner {
   readonly devices: readonly Device[];
   /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
-  readonly #claimedAt = new Date();
   #shown: ShownClaim<Placeholder> | null;
 
   /**
@@ -78,7 +78,7 @@ export class GPUOwner {
       pciBusId,
       totalMemoryBytes: memory.totalBytes,
     }));
-    living.add(this);
+    living.set(this, new Date());
     watch();
   }
 
@@ -97,7 +97,7 @@ export class GPUOwner {
     const wait = {
       maxWait: maxWait === undefined ? null : parseDuration(maxWait, 'maxWait'),
       signal,
-      onWaiting: GPUOwner.warnOfOwn,
+      onWaiting: warnOfOwn,
     };
     const end = endOf(wait.maxWait);
     const take = (request: ClaimRequest) => awaiting(() => claimWhenFree(request, wait, undefined, end));
@@ -117,25 +117,9 @@ export class GPUOwner {
     this.release();
   }
 
-  /**
-   * A claim that waits for GPUs which this very process holds could wait for ever.
-   * @internal
-   */
-  static warnOfOwn({ wanted }: Pick<WaitingState, 'wanted'>): void {
-    const held = [...living].flatMap((owner) =>
-      owner.devices
-        .filter(({ uuid }) => wanted.includes(uuid))
-        .map((device) => `GPU ${label(device)} (claimed at ${timeOfDay(owner.#claimedAt)})`),
-    );
-    if (held.length === 0) return;
-    warnOnce(
-      `a claim waits, and this process itself holds ${held.join(', ')}: release() what it doesn't need.`,
-    );
-  }
-
   /** @internal */
   static noteEnd(): void {
-    for (const owner of living) {
+    for (const owner of living.keys()) {
       for (const mark of owner.#shown?.claim.marks ?? []) hideMark(mark);
       for (const lease of owner.#shown?.claim.leases ?? []) lease.noteEnd();
     }
@@ -144,7 +128,7 @@ export class GPUOwner {
   /** @internal */
   static checkFiles(): void {
     if (living.size === 0) unwatch();
-    for (const owner of living) {
+    for (const owner of living.keys()) {
       for (const lease of owner.#shown?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
@@ -205,6 +189,19 @@ function unwatch(): void {
   clearInterval(watching);
   watching = undefined;
   process.off('exit', GPUOwner.noteEnd);
+}
+
+/** A claim that waits for GPUs which this very process holds could wait for ever. */
+function warnOfOwn({ wanted }: Pick<WaitingState, 'wanted'>): void {
+  const held = [...living].flatMap(([{ devices }, since]) =>
+    devices
+      .filter(({ uuid }) => wanted.includes(uuid))
+      .map((device) => `GPU ${label(device)} (claimed at ${timeOfDay(since)})`),
+  );
+  if (held.length === 0) return;
+  warnOnce(
+    `a claim waits, and this process itself holds ${held.join(', ')}: release() what it doesn't need.`,
+  );
 }
 
 function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Settings {

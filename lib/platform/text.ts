@@ -105,10 +105,15 @@ function editDistance(a: string, b: string): number {
   return row[b.length] ?? 0;
 }
 
-/** Words as one would type them: those that a shell would take apart or interpret are quoted. */
+/** Words as one would type them: those that a shell would take apart or interpret are quoted, also a first one like `A=1`. */
 export function shellWords(words: readonly string[]): string {
+  const plain = /^[\w@%+=:,./-]+$/;
   return words
-    .map((word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`))
+    .map((word, i) =>
+      plain.test(word) && !(i === 0 && /^[A-Za-z_]\w*\+?=/.test(word))
+        ? word
+        : `'${word.replaceAll("'", "'\\''")}'`,
+    )
     .join(' ');
 }
 
