@@ -110,6 +110,19 @@ test('a task of another sweep whose program was not found is not tried again', a
   expect(again.stdout).toMatch(/1 task whose program could not be started will be tried again/);
 });
 
+test('tasks that an earlier sweep has left run as well, which is told at the start', async () => {
+  const queue = await openQueue(null, experiment.project);
+  const earlier = await openSweep({ project: experiment.project, grid: ['x=1,2'], command: ['true'] });
+  await queue.enqueue(earlier.tasks());
+  await queue.close();
+  const { code, stdout } = await run('--grid', 'y=1', '--', 'true');
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /Marked 0 tasks as already completed\n.* besides, the task list has 2 tasks of other sweeps to run\n/,
+  );
+  expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 2 completed/);
+});
+
 test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {
   const sweep = ['--grid', 'phase_name=a,b', '--', 'true'];
   const { code, stderr } = await experiment.run(['manager', '--listen', '0', ...sweep]);

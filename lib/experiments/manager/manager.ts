@@ -191,8 +191,13 @@ export class Manager {
     if (this.#tables === null) return;
     await this.#sync();
     await this.#refuseUnusableTables(this.#tables.tableState);
-    const { asked } = await this.look();
+    const { asked, others } = await this.look();
     this.tell(`Marked ${asked.completed} tasks as already completed`);
+    const waiting = others.counts.pending + others.counts.active;
+    if (waiting > 0)
+      this.tell(
+        `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run`,
+      );
   }
 
   /** The program that wasn't found may be there now. */
