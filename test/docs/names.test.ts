@@ -1,4 +1,4 @@
-// Names in README.md and docs/ are those that exist: options, exit codes, variables, keys, members, links, files.
+// Names in README.md and docs/ are those that exist: options, exit codes, findings, checks, variables, keys, members, links, files.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -6,10 +6,12 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
+import { CATALOGUE } from '../../lib/doctor/finding.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
 import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
 import { GPUOwner } from '../../lib/index.ts';
+import { CHECKS } from '../../lib/selftest/check.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
 import { everything, fences, pages, texts } from '../support/pages.ts';
 
@@ -274,6 +276,26 @@ const tracked = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude
 })
   .stdout.split('\n')
   .filter((path) => path !== '' && existsSync(join(root, path)));
+
+test('docs/doctor.md explains each finding, with the level that it has, and no other', () => {
+  const page = texts.get('docs/doctor.md') as string;
+  const rows = [...page.matchAll(/^\| `([a-z-]+)` \| (ok|note|warning|problem) \| (.+?) \| (.+?) \|$/gm)];
+  const documented = rows.map(([, id, level]) => `${id} ${level}`).sort();
+  expect(documented).toEqual(
+    Object.entries(CATALOGUE)
+      .map(([id, [, level]]) => `${id} ${level}`)
+      .sort(),
+  );
+  for (const [, id, level, , remedy] of rows) {
+    if (level === 'problem' || level === 'warning') expect(remedy, id).not.toBe('–');
+  }
+});
+
+test('docs/selftest.md explains each check, in the order of the report, and no other', () => {
+  const page = texts.get('docs/selftest.md') as string;
+  const rows = [...page.matchAll(/^\| `([a-z-]+)` \| (.+?) \| (.+?) \|$/gm)].map(([, name]) => name);
+  expect(rows).toEqual(Object.keys(CHECKS));
+});
 
 test('links lead somewhere', () => {
   const documents = new Map(
