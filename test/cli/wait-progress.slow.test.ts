@@ -57,7 +57,7 @@ test('in the background of a terminal a wait prints plain lines, so that nothing
   const terminal = machine.start([python, bridge, 'sh', '-c', script], { env: { TERM: 'xterm' } });
   const outcome = finished(terminal);
   await output(terminal, /waiting/);
-  await pause(1_500);
+  await pause(1_200); // on a terminal's foreground, the line is painted every second
   first.stdin?.end();
   const { stdout } = await outcome;
   expect(stdout.match(/waiting/g)).toHaveLength(1);
@@ -77,7 +77,7 @@ test('without a terminal a wait prints plain lines, and a new one only when some
   second.stderr?.on('data', (text) => {
     said += text;
   });
-  await pause(3_000);
+  await pause(1_200);
   expect(said).toBe('');
   first.stdin?.end();
   expect((await outcome).stderr).toMatch(

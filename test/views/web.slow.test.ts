@@ -325,7 +325,7 @@ describe('many viewers', () => {
 
   test('200 cost no more looks at the driver than one, and nobody one per minute', async () => {
     machine.set('count=on');
-    const server = await WebServer.start(machine, ['--interval', '500ms']);
+    const server = await WebServer.start(machine, ['--interval', '250ms']);
     await until(async () => (await calls()) > 0);
     const start = await calls();
     const times = new Set<string>();
@@ -343,7 +343,7 @@ describe('many viewers', () => {
     const [all, looks] = [(await calls()) - start, times.size];
     expect(received).toBeGreaterThan(200 * 4);
     // The same number of looks for one viewer.
-    await pause(1_500);
+    await pause(750);
     const rest = await calls();
     const alone = new Set<string>();
     await server.watch((line) => alone.add(line.machines[0]?.snapshot?.time ?? '').size < looks);
@@ -351,7 +351,7 @@ describe('many viewers', () => {
     expect(all).toBeLessThan(one * 2);
     await until(async () => {
       const before = await calls();
-      await pause(1_500);
+      await pause(750);
       return (await calls()) === before;
     }, 'no more looks');
   });

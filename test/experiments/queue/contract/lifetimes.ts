@@ -26,9 +26,9 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     await takeFrom(queue, { lifetime: 60_000 });
     for (let start = 1; start <= 3; start++) {
-      const attempt = await takeFrom(queue, { lifetime: 1_000 });
+      const attempt = await takeFrom(queue, { lifetime: 50 });
       expect(attempt).toMatchObject({ start, task: { name: 'exp1_1' } });
-      await pause(1_050);
+      await pause(100);
     }
     expect(await queue.take(worker)).toBeNull();
     expect(await rowOf(queue, 'exp1_1')).toMatchObject({ state: 'failed', starts: 3 });
@@ -38,9 +38,9 @@ export function testLifetimes(fixture: () => QueueFixture): void {
   test('a token that has expired is noticed without anybody who wants a task', async () => {
     const queue = await fixture().opened(spec({ n: 0 }), spec({ n: 1 }));
     await takeFrom(queue, { lifetime: 60_000 });
-    const { token } = await takeFrom(queue, { lifetime: 1_000 });
+    const { token } = await takeFrom(queue, { lifetime: 50 });
     const told = new Promise((resolve) => queue.changed(5_000).then(resolve));
-    await pause(1_050);
+    await pause(100);
     await queue.endLost();
     await told;
     expect(await queue.counts()).toMatchObject({ active: 1, pending: 1 });
