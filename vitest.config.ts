@@ -7,6 +7,21 @@ const SLOW = [
   'test/**/*.slow.test.ts',
 ];
 
+/** Files that mostly wait for processes, and take a tenth of a processor: more of them run at a time, after the others. */
+const WAITING = {
+  quick: ['test/jobs/*.test.ts'],
+  slow: [
+    'test/jobs/!(costs|killed-submit|random-kills|waiting).slow.test.ts',
+    'test/integration/time-limit.test.ts',
+  ],
+};
+const MANY_WORKERS = { maxWorkers: 8, sequence: { groupOrder: 1 } };
+
+const project = (name: string, include: string[], exclude: string[], more = {}) => ({
+  extends: true as const,
+  test: { name, include, exclude, ...more },
+});
+
 // Node.js reads this file at each start, for 30 ms. Tests that ask a registry give it back: `registryEnv` in test/support/packages.ts.
 const { NODE_EXTRA_CA_CERTS } = process.env;
 if (NODE_EXTRA_CA_CERTS) process.env.GPU_OWNER_TEST_CA_CERTS = NODE_EXTRA_CA_CERTS;
@@ -15,8 +30,10 @@ delete process.env.NODE_EXTRA_CA_CERTS;
 export default defineConfig({
   test: {
     projects: [
-      { extends: true, test: { name: 'quick', include: ['test/**/*.test.ts'], exclude: SLOW } },
-      { extends: true, test: { name: 'slow', include: SLOW } },
+      project('quick', ['test/**/*.test.ts'], [...SLOW, ...WAITING.quick]),
+      project('slow', SLOW, WAITING.slow),
+      project('quick-waiting', WAITING.quick, SLOW, MANY_WORKERS),
+      project('slow-waiting', WAITING.slow, [], MANY_WORKERS),
     ],
     globalSetup: ['test/setup/built.ts', 'test/setup/bundles.ts'],
     setupFiles: ['test/setup/limits.ts'],

@@ -75,7 +75,7 @@ test('a normal multi-process program ends without a word', async () => {
   ];
   // Its helper process has a fraction of a second to end, which a busy machine may take from it, but not each time.
   let said = 'nothing yet';
-  for (let i = 0; i < 5 && said !== ''; i++) {
+  for (let i = 0; i < 20 && said !== ''; i++) {
     const running = launch({ leases: workspace().leases, command });
     expect(await running.exited).toEqual({ code: 0, signal: null });
     said = running.stderr;

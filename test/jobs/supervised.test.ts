@@ -110,14 +110,14 @@ test('the event loop is not blocked', async () => {
       longest = Math.max(longest, performance.now() - last);
       last = performance.now();
     }, 1);
-    await Promise.all(Array.from({ length: 5 }, () => task(['sleep', '0.1']).ended));
+    await Promise.all(Array.from({ length: 5 }, () => task(['sleep', '1']).ended));
     clearInterval(timer);
     return longest;
   };
   // Whoever waits for the end of a task is blocked each time, a busy machine now and then.
   let shortest = Number.POSITIVE_INFINITY;
-  for (let i = 0; i < 20 && shortest >= 100; i++) shortest = Math.min(shortest, await longestPause());
-  expect(shortest).toBeLessThan(100);
+  for (let i = 0; i < 20 && shortest >= 500; i++) shortest = Math.min(shortest, await longestPause());
+  expect(shortest).toBeLessThan(500);
 });
 
 test('no zombies and no descriptors stay', async () => {
