@@ -141,24 +141,39 @@ struct Field {
   unsigned id;
   unsigned type;  // 1 unsigned int, 3 unsigned long long
   Call call;
-  Known (*know)(const Question&);
+  Known (*know)(const Question&, unsigned scope);
 };
 
-Known remapped_rows(const Question& q) {
+Known remapped_rows(const Question& q, unsigned) {
   return q.model().ecc == Ecc::on && q.model().compute_capability >= 80 ? Known(0) : std::nullopt;
 }
-Known nvlink_traffic(const Question& q) { return q.model().nvlinks ? Known(0) : std::nullopt; }
-Known power_now(const Question& q) { return power_of(*q.machine, q.device.gpu); }
-Known power_limit(const Question& q) { return q.model().power_limit_mw; }
+Known nvlink_traffic(const Question& q, unsigned) { return q.model().nvlinks ? Known(0) : std::nullopt; }
+// Scope 0 is the GPU. Only superchips know the power of their module (1) and memory (2).
+Known of_gpu(unsigned scope, Known power) { return scope == 0 ? power : std::nullopt; }
+Known power_now(const Question& q, unsigned scope) { return of_gpu(scope, power_of(*q.machine, q.device.gpu)); }
+Known power_limit(const Question& q, unsigned scope) { return of_gpu(scope, q.model().power_limit_mw); }
+
+// The scope is the link.
+Known of_link(const Question& q, unsigned link, unsigned value) {
+  return link < q.model().nvlinks ? Known(value) : std::nullopt;
+}
+// MB/s
+unsigned link_speed(const Question& q) {
+  switch (architecture_of(q.model()).nvlink_version) {
+    case 2: return 25781;
+    case 3: return 25000;
+    default: return 26562;
+  }
+}
 
 constexpr Field kFields[] = {
     {82, 1, Call::temperature,
-     [](const Question& q) {  // of the memory
+     [](const Question& q, unsigned) {  // of the memory
        return q.has_hbm() ? Known(temperature_of(*q.machine, q.device.gpu) + 6) : std::nullopt;
      }},
-    {83, 3, Call::energy, [](const Question& q) { return Known(energy_of(*q.machine, q.device.gpu)); }},
-    {91, 1, Call::nvlink, [](const Question& q) { return unless_zero(q.model().nvlinks); }},
-    {94, 1, Call::pcie, [](const Question&) { return Known(0); }},  // replays
+    {83, 3, Call::energy, [](const Question& q, unsigned) { return Known(energy_of(*q.machine, q.device.gpu)); }},
+    {91, 1, Call::nvlink, [](const Question& q, unsigned) { return unless_zero(q.model().nvlinks); }},
+    {94, 1, Call::pcie, [](const Question&, unsigned) { return Known(0); }},  // replays
     {138, 3, Call::nvlink, nvlink_traffic},
     {139, 3, Call::nvlink, nvlink_traffic},
     {140, 3, Call::nvlink, nvlink_traffic},
@@ -167,10 +182,16 @@ constexpr Field kFields[] = {
     {143, 1, Call::ecc, remapped_rows},
     {144, 1, Call::ecc, remapped_rows},
     {145, 1, Call::ecc, remapped_rows},
+    {164, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, link_speed(q)); }},
+    {165, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, 1); }},  // it is active
+    {166, 1, Call::nvlink,
+     [](const Question& q, unsigned link) { return of_link(q, link, architecture_of(q.model()).nvlink_version); }},
     {185, 1, Call::power, power_now},  // average
     {186, 1, Call::power, power_now},  // instant
-    {187, 1, Call::power_limit, [](const Question& q) { return Known(q.model().lowest_power_limit_mw); }},
-    {188, 1, Call::power_limit, [](const Question& q) { return Known(q.model().highest_power_limit_mw); }},
+    {187, 1, Call::power_limit,
+     [](const Question& q, unsigned scope) { return of_gpu(scope, q.model().lowest_power_limit_mw); }},
+    {188, 1, Call::power_limit,
+     [](const Question& q, unsigned scope) { return of_gpu(scope, q.model().highest_power_limit_mw); }},
     {189, 1, Call::power_limit, power_limit},  // default
     {190, 1, Call::power_limit, power_limit},  // current
 };
@@ -194,7 +215,8 @@ NVML_EXPORT nvmlDeviceGetFieldValues(nvmlDevice_t handle, int count, nvmlFieldVa
     for (const Field& field : kFields) {
       if (field.id != value.fieldId) continue;
       value.valueType = field.type;
-      value.nvmlReturn = answer(handle, field.call, Symbols::oldest, &value.value.ullVal, field.know);
+      value.nvmlReturn = answer(handle, field.call, Symbols::oldest, &value.value.ullVal,
+                                [&](const Question& q) { return field.know(q, value.scopeId); });
     }
   }
   return NVML_SUCCESS;

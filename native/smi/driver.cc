@@ -245,6 +245,13 @@ std::vector<Process> processes_of(const Gpu& gpu, bool compute_only) {
   return processes;
 }
 
+bool can_list_processes(const Gpu& gpu) {
+  std::vector<nvmlProcessInfo_v2_t> entries;
+  std::vector<nvmlProcessInfo_v1_t> older;
+  return list("nvmlDeviceGetComputeRunningProcesses_v2", gpu.device, entries) ||
+         list("nvmlDeviceGetComputeRunningProcesses", gpu.device, older);
+}
+
 bool is_listed(const std::string& word, const std::string& list) {
   return ("," + list + ",").find("," + word + ",") != std::string::npos;
 }

@@ -12,6 +12,7 @@ namespace smi {
 constexpr int kInvalidArgument = 2;
 constexpr int kNotAvailable = 3;
 constexpr int kNoDevices = 6;
+constexpr int kFailed = 255;
 
 // An answer of the driver: a value, or the reason why there is none.
 template <typename T>
@@ -107,6 +108,8 @@ int find_gpus(const std::string& ids, std::vector<Gpu>& gpus);
 
 bool is_mig(const Gpu& gpu);
 std::vector<Instance> instances_of(const Gpu& gpu);
+// Some drivers can't list any.
+bool can_list_processes(const Gpu& gpu);
 // With `compute_only` those that compute, as --query-compute-apps lists them.
 std::vector<Process> processes_of(const Gpu& gpu, bool compute_only);
 Answer<MemoryUse> memory_of(nvmlDevice_t device);

@@ -1,5 +1,6 @@
-// nvidia-smi for simulated machines: options, fields, formats and exit codes are those of version 550. NVIDIA's own
-// program asks the driver through undocumented tables, which are not simulated.
+// nvidia-smi for simulated machines: options, fields, formats and exit codes are those of version 550, with which
+// test/simulator/nvidia-smi-550.slow.test.ts compares it. NVIDIA's own program asks the driver through undocumented
+// tables, which are not simulated.
 #include <time.h>
 
 #include <cctype>
@@ -10,6 +11,7 @@
 #include "smi/driver.h"
 #include "smi/log.h"
 #include "smi/queries.h"
+#include "smi/subcommands.h"
 #include "smi/table.h"
 
 namespace {
@@ -38,10 +40,16 @@ constexpr const char* kHelp =
     "    -h, --help\n"
     "    --version\n"
     "\n"
+    "nvidia-smi dmon [-s pucvmet] [-o DT] [-d SECONDS] [-c COUNT] [-i ID,...] [--format=csv,noheader,nounit]\n"
+    "nvidia-smi pmon [-s um]      [-o DT] [-d SECONDS] [-c COUNT] [-i ID,...]\n"
+    "nvidia-smi topo -m\n"
+    "nvidia-smi nvlink -s [-i ID,...]\n"
+    "nvidia-smi mig -lgi|-lci [-i ID,...]\n"
+    "\n"
     "It prints as version 550 does. Everything else of NVIDIA's nvidia-smi is not simulated.\n"
     "`gpu-owner simulate set` changes a simulated machine.\n";
 
-struct Options {
+struct Request {
   enum class Page { table, list, log, xml_log, query, version };
   Page page = Page::table;
   smi::Query query;
@@ -52,9 +60,8 @@ struct Options {
 
 // An option of NVIDIA's program that is not simulated, or of no program.
 int unknown(const char* argument) {
-  constexpr int kUnknownOption = 255;
   printf("ERROR: Option %s is not recognized by the simulated nvidia-smi. Please run 'nvidia-smi -h'.\n\n", argument);
-  return kUnknownOption;
+  return smi::kFailed;
 }
 
 int invalid(const char* what, const char* argument) {
@@ -72,7 +79,8 @@ bool value_of(int count, char** arguments, int& at, const char* short_name, cons
       return true;
     }
     if (argument == name) {
-      value = at + 1 < count && arguments[at + 1][0] != '-' ? arguments[++at] : "";
+      const char* next = at + 1 < count ? arguments[at + 1] : "-";
+      value = next[0] != '-' || isdigit(next[1]) != 0 ? arguments[++at] : "";
       return true;
     }
   }
@@ -96,8 +104,8 @@ const smi::TopicName* find_topic(const std::string& argument, const char* prefix
 }
 
 // -1: go on; else the exit code.
-int parse(int count, char** arguments, Options& options) {
-  using Page = Options::Page;
+int parse(int count, char** arguments, Request& request) {
+  using Page = Request::Page;
   std::string fields, format, value, file;
   const smi::TopicName* topic = nullptr;
   bool xml = false;
@@ -125,42 +133,42 @@ int parse(int count, char** arguments, Options& options) {
       topic = about;
       has(nullptr, topic->option);
       fields = value;
-      options.page = Page::query;
+      request.page = Page::query;
     } else if (is("-L", "--list-gpus")) {
-      options.page = Page::list;
+      request.page = Page::list;
     } else if (is("-q", "--query")) {
-      options.page = Page::log;
+      request.page = Page::log;
     } else if (is("-x", "--xml-format")) {
       xml = true;
     } else if (has("-d", "--display")) {
-      for (const char letter : value) options.sections += static_cast<char>(toupper(letter));
+      for (const char letter : value) request.sections += static_cast<char>(toupper(letter));
     } else if (has("-i", "--id")) {
       if (value.empty()) return invalid("A value is missing", argument.c_str());
-      options.ids = value;
+      request.ids = value;
     } else if (has("-f", "--filename")) {
       file = value;
     } else if (has("-lms", "--loop-ms")) {
-      if (value.empty() || !parse_loop(value, 1, options.loop_ms)) return invalid("Not a number of ms", value.c_str());
+      if (value.empty() || !parse_loop(value, 1, request.loop_ms)) return invalid("Not a number of ms", value.c_str());
     } else if (has("-l", "--loop")) {
-      if (!parse_loop(value, 1000, options.loop_ms)) return invalid("Not a number of seconds", value.c_str());
+      if (!parse_loop(value, 1000, request.loop_ms)) return invalid("Not a number of seconds", value.c_str());
     } else if (has(nullptr, "--format")) {
       format = value;
     } else if (is(nullptr, "--version")) {
-      options.page = Page::version;
+      request.page = Page::version;
     } else {
       return unknown(argument.c_str());
     }
   }
-  if (xml && options.page != Page::log) return invalid("Only with -q", "-x");
-  if (xml && !options.sections.empty()) return invalid("Not with -x", "-d");
-  if (xml) options.page = Page::xml_log;
-  if (!options.sections.empty()) {
-    if (options.page != Page::log) return invalid("Only with -q", "-d");
-    if (!smi::are_sections(options.sections)) return smi::kInvalidArgument;
+  if (xml && request.page != Page::log) return invalid("Only with -q", "-x");
+  if (xml && !request.sections.empty()) return invalid("Not with -x", "-d");
+  if (xml) request.page = Page::xml_log;
+  if (!request.sections.empty()) {
+    if (request.page != Page::log) return invalid("Only with -q", "-d");
+    if (!smi::are_sections(request.sections)) return smi::kInvalidArgument;
   }
-  if (options.page == Page::query) {
-    int code = smi::parse_format(format, options.format);
-    if (code == 0) code = options.query.parse(fields, topic->topic);
+  if (request.page == Page::query) {
+    int code = smi::parse_format(format, request.format);
+    if (code == 0) code = request.query.parse(fields, topic->topic);
     if (code != 0) return code;
   } else if (!format.empty()) {
     return invalid("Only with --query-gpu and other queries", "--format");
@@ -180,36 +188,56 @@ void print_version() {
       smi::driver_version().c_str(), major, minor, smi::driver_version().c_str(), smi::cuda_version().c_str());
 }
 
-int print(const Options& options, bool is_first) {
+int print(const Request& request, bool is_first) {
   std::vector<smi::Gpu> gpus;
-  const int code = smi::find_gpus(options.ids, gpus);
+  const int code = smi::find_gpus(request.ids, gpus);
   if (code != 0) return code;
-  switch (options.page) {
-    case Options::Page::table: smi::print_table(gpus); break;
-    case Options::Page::list: smi::print_list(gpus); break;
-    case Options::Page::log: smi::print_log(gpus, options.sections); break;
-    case Options::Page::xml_log: smi::print_xml_log(gpus); break;
-    case Options::Page::version: print_version(); break;
-    case Options::Page::query:
-      if (is_first) options.query.print_header(options.format);
-      options.query.print_rows(gpus, options.format);
+  switch (request.page) {
+    case Request::Page::table: smi::print_table(gpus); break;
+    case Request::Page::list: smi::print_list(gpus); break;
+    case Request::Page::log: smi::print_log(gpus, request.sections); break;
+    case Request::Page::xml_log: smi::print_xml_log(gpus); break;
+    case Request::Page::version: print_version(); break;
+    case Request::Page::query:
+      if (is_first) request.query.print_header(request.format);
+      request.query.print_rows(gpus, request.format);
   }
   return 0;
 }
 
 }  // namespace
 
+// The exit code of a command with options of its own, or -1 if it is none.
+int run_subcommand(int count, char** arguments) {
+  constexpr struct {
+    const char* name;
+    int (*run)(const smi::Words& words);
+  } kSubcommands[] = {{"dmon", smi::monitor_gpus},
+                      {"pmon", smi::monitor_processes},
+                      {"topo", smi::show_topology},
+                      {"nvlink", smi::show_links},
+                      {"mig", smi::show_instances}};
+  for (const auto& subcommand : kSubcommands) {
+    if (count < 2 || strcmp(arguments[1], subcommand.name) != 0) continue;
+    const int code = smi::open();
+    return code != 0 ? code : subcommand.run(smi::Words(arguments + 2, arguments + count));
+  }
+  return -1;
+}
+
 int main(int count, char** arguments) {
-  Options options;
-  int code = parse(count, arguments, options);
+  const int subcommand_code = run_subcommand(count, arguments);
+  if (subcommand_code != -1) return subcommand_code;
+  Request request;
+  int code = parse(count, arguments, request);
   if (code != -1) return code;
   code = smi::open();
   if (code != 0) return code;
   for (bool is_first = true;; is_first = false) {
-    code = print(options, is_first);
+    code = print(request, is_first);
     if (fflush(stdout) != 0 || ferror(stdout)) return 1;
-    if (code != 0 || options.loop_ms == 0) return code;
-    const timespec pause = {options.loop_ms / 1000, options.loop_ms % 1000 * 1'000'000};
+    if (code != 0 || request.loop_ms == 0) return code;
+    const timespec pause = {request.loop_ms / 1000, request.loop_ms % 1000 * 1'000'000};
     nanosleep(&pause, nullptr);
   }
 }

@@ -52,6 +52,7 @@ Value plain(const Value& value) { return known(value.text); }
 #define ENABLED(FUNCTION) VALUE(enabled_of(gpu, FUNCTION))
 #define CLOCK(FUNCTION, TYPE) VALUE(clock(gpu, FUNCTION, Clock::TYPE))
 #define HEXADECIMAL(PART, DIGITS) VALUE(with_prefix(pci(gpu, PciPart::PART, DIGITS)))
+#define PROCESS(TEXT) VALUE(subject.process != nullptr ? known(TEXT) : Value{})
 #define NONE VALUE((Value{}))
 
 Value with_prefix(const Value& digits) { return digits.is_known ? known("0x" + digits.text) : digits; }
@@ -234,11 +235,13 @@ Fields fields_of(Topic topic) {
     switch (topic) {
       case Topic::compute_apps:
         return {
-            {{"pid"}, nullptr, VALUE(known(std::to_string(subject.process->pid)))},
-            {{"process_name", "name"}, nullptr, VALUE(known(subject.process->name))},
+            {{"pid"}, nullptr, PROCESS(std::to_string(subject.process->pid))},
+            {{"process_name", "name"}, nullptr, PROCESS(subject.process->name)},
             {{"used_gpu_memory", "used_memory"},
              "MiB",
-             VALUE(subject.process->bytes_known ? known(std::to_string(subject.process->bytes >> 20)) : Value{})},
+             VALUE(subject.process != nullptr && subject.process->bytes_known
+                       ? known(std::to_string(subject.process->bytes >> 20))
+                       : Value{})},
         };
       case Topic::accounted_apps:
         return {{{"vgpu_instance"}, nullptr, NONE},           {{"pid"}, nullptr, NONE},
@@ -284,8 +287,11 @@ void each_subject(Topic topic, const Gpu& gpu, Print print) {
   switch (topic) {
     case Topic::gpu:
     case Topic::remapped_rows: print(subject); break;
-    case Topic::accounted_apps: break;  // accounting is off
+    case Topic::accounted_apps:  // accounting is off
+      if (!enabled_of(gpu, "nvmlDeviceGetAccountingMode").is_known) print(subject);
+      break;
     case Topic::compute_apps:
+      if (!can_list_processes(gpu)) print(subject);
       for (const Process& process : processes_of(gpu, true)) {
         subject.process = &process;
         print(subject);

@@ -85,3 +85,32 @@ export function nvtop(): Fetched & { program: string } {
   });
   return { ...found, program: join(found.directory ?? '', 'usr/bin/nvtop') };
 }
+
+/** NVIDIA's own nvidia-smi, from Debian's section non-free. The system's package lists stay as they are. */
+export function nvidiaSmi550(): Fetched & { program: string } {
+  const version = '550.163.01';
+  const found =
+    process.arch === 'x64'
+      ? fetched(`nvidia-smi-${version}`, (directory) => {
+          const script = `set -e
+            mkdir -p apt/lists/partial apt/archives/partial
+            echo 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian trixie non-free' \
+              > apt/sources.list
+            apt() {
+              apt-get -qq -o Dir::Etc::SourceList="$PWD/apt/sources.list" -o Dir::Etc::SourceParts=/dev/null \
+                -o APT::Sandbox::User= -o Dir::State::Lists="$PWD/apt/lists" -o Dir::Cache="$PWD/apt" \
+                -o Acquire::http::Timeout=10 -o Acquire::Retries=0 "$@"
+            }
+            apt update
+            apt download nvidia-smi
+            dpkg-deb -x nvidia-smi_${version}*.deb .
+            rm -r apt`;
+          run('sh', ['-c', script], directory);
+          run(join(directory, 'usr/lib/nvidia/current/nvidia-smi'), ['--help']);
+        })
+      : { directory: null, reason: `no nvidia-smi for ${process.arch}` };
+  return {
+    ...found,
+    program: join(found.directory ?? '', 'usr/lib/nvidia/current/nvidia-smi'),
+  } as ReturnType<typeof nvidiaSmi550>;
+}

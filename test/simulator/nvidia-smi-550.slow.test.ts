@@ -1,0 +1,144 @@
+// NVIDIA's own nvidia-smi 550 over the simulated NVML: what it prints is what ours prints.
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, test } from 'vitest';
+import { nvidiaSmi550 } from '../support/clients.ts';
+import { because } from '../support/doctor.ts';
+import { libraries, Simulated } from '../support/simulated.ts';
+
+const theirs = nvidiaSmi550();
+const OURS = join(libraries, 'bin/nvidia-smi');
+const directory = mkdtempSync(join(tmpdir(), 'nvidia-smi-550-'));
+const table = join(directory, 'table.so');
+afterAll(() => rmSync(directory, { recursive: true }));
+
+/** The output of a program and its exit code, without what differs by right: the time, and its own version. */
+function printed(program: string, machine: Simulated, args: string[]): string {
+  const environment = { ...machine.environment, LD_LIBRARY_PATH: libraries } as NodeJS.ProcessEnv;
+  if (program === theirs.program) environment.LD_PRELOAD = table;
+  const { status, stdout } = spawnSync(program, args, {
+    encoding: 'utf8',
+    env: environment,
+    timeout: 60_000,
+  });
+  const text = stdout
+    .replace(/[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}/g, 'DATE')
+    .replace(/\d{4}\/\d\d\/\d\d \d\d:\d\d:\d\d\.\d+/g, 'TIME')
+    .replace(/NVIDIA-SMI [\d.]+ +/, 'NVIDIA-SMI ')
+    .replace(/NVIDIA-SMI version.*/, '')
+    .replaceAll('Function Not Found', 'N/A');
+  return `${text}exit code ${status}\n`;
+}
+
+describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.reason)}`, () => {
+  if (theirs.reason === null)
+    execFileSync('cc', [
+      '-O1',
+      '-shared',
+      '-fPIC',
+      '-o',
+      table,
+      join(import.meta.dirname, 'fixtures/smi_table.c'),
+      '-ldl',
+    ]);
+
+  const helped = (topic: string) => {
+    const { stdout } = spawnSync(theirs.program, [`--help-query-${topic}`], {
+      encoding: 'utf8',
+      env: { ...machine().environment, LD_LIBRARY_PATH: libraries, LD_PRELOAD: table } as NodeJS.ProcessEnv,
+    });
+    return [...stdout.matchAll(/^("[\w.]+"(?: or "[\w.]+")*)$/gm)].flatMap(([line]) =>
+      [...line.matchAll(/"([\w.]+)"/g)].map(([, name]) => name as string),
+    );
+  };
+  const machines = new Map<string, Simulated>();
+  const machine = (name = '2') => {
+    const opened = machines.get(name) ?? new Simulated(name);
+    machines.set(name, opened);
+    return opened;
+  };
+  afterAll(() => {
+    for (const opened of machines.values()) opened[Symbol.dispose]();
+  });
+  const same = (name: string, ...args: string[]) =>
+    expect(printed(OURS, machine(name), args), `nvidia-smi ${args.join(' ')} on ${name}`).toBe(
+      printed(theirs.program, machine(name), args),
+    );
+
+  // Without the desktops: NVIDIA's program leaves out programs that draw, for reasons of its own.
+  describe.each(['2', 'h200x8', 'a100x4-mig', 'mixed', 'wsl', 'jetson'])('on %s', (name) => {
+    test('prints the same table, list and log, as text and as XML', () => {
+      for (const args of [[], ['-L'], ['-q'], ['-q', '-x'], ['--version']]) same(name, ...args);
+    });
+
+    test('prints the same sections of the log', () => {
+      same(
+        name,
+        '-q',
+        '-d',
+        'MEMORY,COMPUTE,PIDS,PERFORMANCE,TEMPERATURE,VOLTAGE,RESET_STATUS,GSP_FIRMWARE_VERSION',
+      );
+      same(name, '-q', '-d', 'UTILIZATION,ECC,POWER,CLOCK,PAGE_RETIREMENT,ACCOUNTING,ROW_REMAPPER');
+      same(name, '-q', '-d', 'ENCODER_STATS,FBC_STATS,SUPPORTED_CLOCKS,SUPPORTED_GPU_TARGET_TEMP', '-i', '0');
+    });
+
+    test('has the same values in every field of every query', () => {
+      for (const topic of [
+        'gpu',
+        'compute-apps',
+        'accounted-apps',
+        'retired-pages',
+        'remapped-rows',
+        'supported-clocks',
+      ]) {
+        const fields = helped(topic);
+        expect(fields.length).toBeGreaterThan(topic === 'gpu' ? 170 : 5);
+        for (const format of ['csv', 'csv,noheader', 'csv,nounits'])
+          same(name, `--query-${topic}=${fields.join(',')}`, `--format=${format}`);
+      }
+    });
+
+    test('prints the same lines that scroll, and the same links', () => {
+      for (const args of ['-s pucvmet', '', '-s t -i 0', '--format csv', '--format csv,nounit', '-s x'])
+        same(name, 'dmon', '-c', '1', ...args.split(' ').filter(Boolean));
+      same(name, 'nvlink', '-s');
+      // NVIDIA's program waits for processes where the driver can't list them.
+      if (name === 'wsl' || name === 'jetson') return;
+      for (const args of ['', '-s um', '-s m'])
+        same(name, 'pmon', '-c', '1', ...args.split(' ').filter(Boolean));
+    });
+  });
+
+  test('shows programs that compute in the same way', async () => {
+    await machine().occupy('1', '--memory', '1GiB', '--name', 'python train.py', '--utilization', '60');
+    for (const args of [[], ['-q'], ['-q', '-x'], ['pmon', '-c', '1', '-s', 'm']]) same('2', ...args);
+    same('2', '--query-compute-apps=gpu_uuid,pid,name,used_memory', '--format=csv');
+  });
+
+  test('chooses GPUs in the same way', () => {
+    // By bus ID it asks an internal function.
+    for (const ids of ['1', '1,0', '0,0', '0,9', '9,0', '9', 'x', '-1'])
+      same('h200x8', '--query-gpu=index,count', '--format=csv', '-i', ids);
+    same('h200x8', '-q', '-d', 'COMPUTE', '-i', '3');
+  });
+
+  test('refuses in the same words, with the same exit codes', () => {
+    for (const args of [
+      ['-q', '-d', 'FROB'],
+      ['--query-gpu=name,frob', '--format=csv'],
+      ['--query-gpu=name'],
+      ['--query-gpu=name', '--format=csv,xml'],
+      ['--query-gpu=name', '--format=noheader'],
+      ['--query-gpu=name', '--query-compute-apps=pid', '--format=csv'],
+      ['--query-gpu=index, name', '--format=csv'],
+      ['mig', '-lgi'],
+    ])
+      same('2', ...args);
+    const lost = machine('3');
+    lost.tool(['set', 'gpu=1', 'lost=on']);
+    same('3', '--query-gpu=name', '--format=csv');
+    same('3', '--query-gpu=name', '--format=csv', '-i', '2');
+  });
+});
