@@ -67,36 +67,41 @@ nvmlReturn_t initialize() {
   return result;
 }
 
+// The texts of the library (550), which health checks search for. Those in nvml.h are others.
 const char* error_text(nvmlReturn_t code) {
-  switch (code) {
-    case 0: return "The operation was successful";
-    case 1: return "NVML was not first initialized with nvmlInit()";
-    case 2: return "A supplied argument is invalid";
-    case 3: return "The requested operation is not available on target device";
-    case 4: return "The current user does not have permission for operation";
-    case 5: return "Already Initialized";
-    case 6: return "A query to find an object was unsuccessful";
-    case 7: return "An input argument is not large enough";
-    case 8: return "A device's external power cables are not properly attached";
-    case 9: return "NVIDIA driver is not loaded";
-    case 10: return "User provided timeout passed";
-    case 11: return "NVIDIA Kernel detected an interrupt issue with a GPU";
-    case 12: return "NVML Shared Library couldn't be found or loaded";
-    case 13: return "Local version of NVML doesn't implement this function";
-    case 14: return "infoROM is corrupted";
-    case 15: return "The GPU has fallen off the bus or has otherwise become inaccessible";
-    case 16: return "The GPU requires a reset before it can be used again";
-    case 17: return "The GPU control device has been blocked by the operating system/cgroups";
-    case 18: return "RM detects a driver/library version mismatch";
-    case 19: return "An operation cannot be performed because the GPU is currently in use";
-    case 20: return "Insufficient memory";
-    case 21: return "No data";
-    case 22: return "The requested vgpu operation is not available on target device, because ECC is enabled";
-    case 23: return "Ran out of critical resources, other than memory";
-    case 25: return "The provided version is invalid/unsupported";
-    case 999: return "Unknown Error";
-    default: return "Unknown Error code";
-  }
+  constexpr const char* kTexts[] = {
+      "Success",
+      "Uninitialized",
+      "Invalid Argument",
+      "Not Supported",
+      "Insufficient Permissions",
+      "Already Initialized",
+      "Not Found",
+      "Insufficient Size",
+      "Insufficient External Power",
+      "Driver Not Loaded",
+      "Timeout",
+      "Interrupt Request Issue",
+      "NVML Shared Library Not Found",
+      "Function Not Found",
+      "Corrupted infoROM",
+      "GPU is lost",
+      "GPU requires reset",
+      "GPU access blocked by the operating system",
+      "Driver/library version mismatch",
+      "In use by another client",
+      "Insufficient Memory",
+      "No data",
+      "vGPU ECC not supported",
+      "Insufficient Resources",
+      "Invalid Frequency",
+      "Argument version mismatch",
+      "Requested functionality has been deprecated",
+      "System is not in ready state",
+      "No supported GPUs were found",
+      "Resource not in correct state to perform requested operation",
+  };
+  return code >= 0 && code < static_cast<int>(sizeof kTexts / sizeof kTexts[0]) ? kTexts[code] : "Unknown Error";
 }
 
 }  // namespace

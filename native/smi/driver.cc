@@ -32,11 +32,26 @@ std::string error_text(nvmlReturn_t code) {
   return text != nullptr ? text(code) : "Unknown Error";
 }
 
+// nvidia-smi's exit codes are NVML's codes, but not for all.
+int exit_code(nvmlReturn_t code) {
+  for (const int same : {2, 3, 4, 6, 8, 9, 11, 12, 13, 14, 15, 17, 18, 19, 23}) {
+    if (code == same) return code;
+  }
+  return kFailed;
+}
+
 int unreachable(unsigned index, nvmlReturn_t code) {
+  if (code == NVML_ERROR_RESET_REQUIRED) {
+    printf(
+        "Unable to determine the device handle for GPU%u: A GPU reset must occur before this GPU can be used again.\n"
+        "\n.\n",
+        index);
+    return exit_code(code);
+  }
   const bool lost = code == NVML_ERROR_GPU_IS_LOST;
   printf("Unable to determine the device handle for GPU%u: %s\n\n\n", index,
          lost ? "GPU is lost.  Reboot the system to recover this GPU" : error_text(code).c_str());
-  return code > 0 && code < 255 ? code : 255;
+  return exit_code(code);
 }
 
 std::string process_name(uint32_t pid) {
@@ -123,10 +138,13 @@ int open() {
   const nvmlReturn_t code = call("nvmlInit_v2");
   if (code == NVML_SUCCESS) return 0;
   if (code == NVML_ERROR_DRIVER_NOT_LOADED)
-    printf("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n");
+    printf(
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+        "NVIDIA "
+        "driver is installed and running.\n\n");
   else
     printf("Failed to initialize NVML: %s\n", error_text(code).c_str());
-  return code > 0 && code < 255 ? code : 255;
+  return exit_code(code);
 }
 
 Answer<std::string> ask_text(const char* name, nvmlDevice_t device) {
@@ -190,7 +208,7 @@ int find_gpus(const std::string& ids, std::vector<Gpu>& gpus) {
   const nvmlReturn_t counted = call("nvmlDeviceGetCount_v2", &count);
   if (counted != NVML_SUCCESS) {
     printf("Failed to count the GPUs: %s\n", error_text(counted).c_str());
-    return counted < 255 ? counted : 255;
+    return exit_code(counted);
   }
   for (unsigned index = 0; index < count; index++) {
     Gpu gpu = {index, nullptr, ""};

@@ -124,6 +124,26 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     same('h200x8', '-q', '-d', 'COMPUTE', '-i', '3');
   });
 
+  test.each([4, 8, 9, 10, 17, 18, 21, 23, 999])(
+    'says the same of a driver that does not start: %i',
+    (code) => {
+      const broken = machine('4');
+      broken.tool(['set', `error=init:${code}`]);
+      for (const args of [[], ['-L'], ['dmon'], ['--query-gpu=name', '--format=csv']]) same('4', ...args);
+    },
+  );
+
+  test.each(['lost', 'reset-required', 'no-permission'])(
+    'says the same of a GPU that is broken: %s',
+    (fault) => {
+      const broken = machine('5');
+      broken.tool(['reset']);
+      broken.tool(['set', 'gpu=2', `${fault}=on`]);
+      for (const args of [[], ['--query-gpu=name', '--format=csv'], ['-q', '-d', 'COMPUTE', '-i', '1']])
+        same('5', ...args);
+    },
+  );
+
   test('refuses in the same words, with the same exit codes', () => {
     for (const args of [
       ['-q', '-d', 'FROB'],

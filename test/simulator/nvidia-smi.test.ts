@@ -418,6 +418,11 @@ describe('exit codes and messages', () => {
     on(1);
     machine.tool(['set', 'error=init:9']);
     expect(smi()).toMatchObject({ status: 9, stdout: expect.stringMatching(/couldn't communicate with/) });
+    machine.tool(['set', 'error=init:18']);
+    expect(smi()).toMatchObject({
+      status: 18,
+      stdout: 'Failed to initialize NVML: Driver/library version mismatch\n',
+    });
   });
 
   test('without a simulated machine it refuses: real GPUs have their own nvidia-smi', () => {
