@@ -69,7 +69,10 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   }
   const explain = async () => print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
   if ('exec' in command) {
-    if (words.includes('--help') || words.includes('-h')) await explain();
+    // After `--` come the words of another program.
+    const end = words.indexOf('--');
+    const own = end === -1 ? words : words.slice(0, end);
+    if (own.includes('--help') || own.includes('-h')) await explain();
     else await command.exec(words);
     return true;
   }

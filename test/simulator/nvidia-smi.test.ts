@@ -456,6 +456,15 @@ describe('the simulated nvidia-smi is found by', () => {
     expect(stdout).toBe(`--machine x\n${SMI}\n`);
   });
 
+  test('`simulate shell -- COMMAND --help` is the help of the command', () => {
+    on(1);
+    expect(gpuOwner('simulate', 'shell', '--', 'nvidia-smi', '--help').stdout).toMatch(
+      /^nvidia-smi of gpu-owner/,
+    );
+    expect(gpuOwner('simulate', 'shell', '--', 'echo', '-h').stdout).toBe('-h\n');
+    expect(gpuOwner('simulate', 'shell', '--help').stdout).toMatch(/^Usage: gpu-owner simulate/m);
+  });
+
   test('`simulate shell` names a command that does not exist, and a machine', () => {
     on(1);
     const missing = gpuOwner('simulate', 'shell', '--', 'frobnicate');
