@@ -79,7 +79,8 @@
             "<!@(node -p \"require('./native/sources.json').simulator_shared.join(' ')\")",
             "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")"
           ],
-          "ldflags": ["-Wl,--version-script=<(exports)/simulated-nvml.map"]
+          # Code apart from the table of symbols, which the library changes: nvml_symbols.cc
+          "ldflags": ["-Wl,--version-script=<(exports)/simulated-nvml.map", "-Wl,-z,separate-code"]
         },
         {
           "target_name": "simulated_cuda",

@@ -318,7 +318,9 @@ class Parser {
     if (!copy(section_.name, value)) return expected("name", value, "a name of at most 63 characters");
     const Model* known = find_model(value);
     section_.is_known = known != nullptr;
-    section_.model = known ? *known : *find_model("Simulated GPU");
+    // Cards for desktops have no ECC and no MIG, but fans.
+    const bool is_geforce = strstr(value, "GeForce") != nullptr;
+    section_.model = known ? *known : *find_model(is_geforce ? "NVIDIA GeForce RTX 4090" : "Simulated GPU");
     section_.gpu.model = &section_.model;
     return true;
   }

@@ -35,8 +35,8 @@ inline nvmlReturn_t health_error(const Machine& machine, uint32_t gpu) {
   return health & kNoPermission ? NVML_ERROR_NO_PERMISSION : NVML_SUCCESS;
 }
 
-// A library can't take back symbols while it runs: on a machine with an older driver, newer functions are there but
-// return FUNCTION_NOT_FOUND, which programs have to treat like a missing symbol.
+// The library hides newer functions on a machine with an older driver (nvml_symbols.cc). Where a program has them all
+// the same, because it chose the machine later, they return FUNCTION_NOT_FOUND.
 inline bool driver_has(const Machine& machine, Symbols at_least) { return machine.description.symbols >= at_least; }
 
 // Everything that comes before the answer to a question about a GPU. On success `device` and `machine` are set.

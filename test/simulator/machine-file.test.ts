@@ -1,4 +1,5 @@
 // Machines that a file describes, as the simulator, gpu-owner and programs on them see them.
+import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -32,6 +33,39 @@ persistence = off
 name = NVIDIA H200
 count = 2
 `;
+
+test.each([
+  ['440.100', 'GetComputeRunningProcesses', 'GetComputeRunningProcesses_v2'],
+  ['470.256', 'GetComputeRunningProcesses_v2', 'GetComputeRunningProcesses_v3'],
+  ['525.147', 'GetComputeRunningProcesses_v3', 'GetJpgUtilization'],
+  ['535.54', 'GetJpgUtilization', 'GetRunningProcessDetailList'],
+  ['535.261', 'GetRunningProcessDetailList', 'GetPciInfoExt'],
+  ['550.163', 'GetPciInfoExt', 'GetTemperatureV'],
+  ['570.124', 'GetTemperatureV', 'GetAddressingMode'],
+  ['580.65', 'GetAddressingMode', 'GetNoSuchThing'],
+])('driver %s exports nvmlDevice%s, and no nvmlDevice%s', (driver, present, absent) => {
+  const { cwd, env } = describedBy(`driver = ${driver}\n\n${H200}`);
+  const program = `import ctypes, sys
+library = ctypes.CDLL(sys.argv[1])
+print([hasattr(library, "nvmlDevice" + name) for name in sys.argv[2:]], library.nvmlInit_v2())`;
+  const words = ['-c', program, join(libraries, 'libnvidia-ml.so.1'), present, absent];
+  const { stdout } = spawnSync('python3', words, {
+    cwd,
+    encoding: 'utf8',
+    env: { ...process.env, ...env, GPU_OWNER_SIMULATE_DIR: machine.directory },
+  });
+  expect(stdout).toBe('[True, False] 0\n');
+});
+
+test('a GeForce without a known name has no ECC, no MIG and a fan', () => {
+  const { cwd, env } = describedBy('[gpu]\nname = NVIDIA GeForce RTX 3090\nmemory = 24GiB\n');
+  const { stdout } = spawnSync(
+    join(libraries, 'bin/nvidia-smi'),
+    ['--query-gpu=name,memory.total,ecc.mode.current,mig.mode.current,fan.speed', '--format=csv,noheader'],
+    { cwd, encoding: 'utf8', env: { ...process.env, ...env, GPU_OWNER_SIMULATE_DIR: machine.directory } },
+  );
+  expect(stdout).toBe('NVIDIA GeForce RTX 3090, 24576 MiB, [N/A], [N/A], 0 %\n');
+});
 
 describe('a machine file', () => {
   test('says what the driver, CUDA and gpu-owner tell', async () => {
