@@ -116,9 +116,18 @@ export function claimOptions(values: Values): ClaimOptions {
   const options: Record<string, unknown> = {};
   for (const [name, key] of Object.entries(KEYS)) {
     const value = values[name];
+    if (name === 'gpus') refuseList(value);
     if (value !== undefined) options[key] = name === 'gpus' ? numberIfOne(value) : value;
   }
   return options;
+}
+
+/** Indices are meant where a list is: other tools have them here. @throws ERR_INVALID_ARGUMENT */
+function refuseList(gpus: Values[string]): void {
+  if (typeof gpus !== 'string' || !/^\d+(?:[,-]\d+)+$/.test(gpus)) return;
+  throw usage(
+    `-n: '${gpus.slice(0, 60)}' is not a number of GPUs; use 1, 2, …, or, to choose among these, --devices ${gpus.slice(0, 60)}`,
+  );
 }
 
 /** How long to wait: null = not at all. @param byDefault whether to wait if nothing is said */

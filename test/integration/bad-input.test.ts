@@ -38,6 +38,7 @@ describe('the command', () => {
   // `run` unless another command comes first; the command that is run would show that the claim was made.
   const CASES: [args: string[], code: number, message: RegExp][] = [
     // Counts
+    [['-n', '0,1'], 64, /-n: '0,1' is not a number of GPUs; use 1, 2, …, or, .*, --devices 0,1$/m],
     [['-n', '0'], 64, /-n: 0 is not a number of GPUs; use 1, 2, …/],
     [['-n', '-1'], 64, /-n: -1 is not a number of GPUs/],
     [['--gpus=-1'], 64, /-n: -1 is not a number of GPUs/],
