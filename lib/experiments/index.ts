@@ -43,5 +43,5 @@ export {
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';
 export { openSweepIfAny, type Sweep, type SweepSource } from './sweep/index.ts';
-export { formatValue, stringifyValue, type Value, type Values } from './task/index.ts';
+export { formatValue, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

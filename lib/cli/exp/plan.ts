@@ -6,7 +6,7 @@ import {
   type PlanState,
   planExperiment,
   type Sweep,
-  stringifyValue,
+  strictJSON,
   type Value,
   type Values,
 } from '../../experiments/index.ts';
@@ -35,14 +35,14 @@ function printTasks({ phases }: Sweep): (task: PlannedTask) => void {
 function printTaskJSON(): (task: PlannedTask) => void {
   let separator = '{"tasks":[\n';
   return (task) => {
-    print(separator + stringifyValue(task as unknown as Value));
+    print(separator + strictJSON(task as unknown as Value));
     separator = ',';
   };
 }
 
 /** Numbers as they were written. */
 function planJSON(planned: Plan): string {
-  return stringifyValue(planned as unknown as Value);
+  return strictJSON(planned as unknown as Value);
 }
 
 const STATES: Readonly<Record<PlanState, string>> = {

@@ -1,5 +1,5 @@
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
-import { stringifyValue, type Value, type Values } from '../task/index.ts';
+import { strictJSON, type Value, type Values } from '../task/index.ts';
 import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
 import { formatRow } from './csv.ts';
 
@@ -11,7 +11,7 @@ const PAGE = 500;
 /**
  * Writes all completed tasks, in the order of completion. CSV: one table for all directories, with the columns of their tables;
  * JSON lines: `{"task_id", "id", "phases", "parameters", "result", "source"}`, numbers as they were written (NaN and infinities
- * as Python's json has them).
+ * are strings).
  * @param output gets the text, some lines at a time
  * @returns how many
  * @throws ERR_QUEUE with the tasks whose records are damaged, once all others are written; what `output` throws
@@ -103,5 +103,5 @@ function lineOf({ task, result, source }: Completion): string {
     result,
     source,
   };
-  return stringifyValue(line);
+  return strictJSON(line);
 }

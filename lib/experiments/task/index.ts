@@ -132,16 +132,28 @@ function unmarked(_: string, value: unknown): unknown {
   return String(data) === token ? data : new Literal(data, token);
 }
 
-/** As JSON, numbers as they were written. */
+/** As JSON, numbers as they were written, NaN and infinities as Python's json has them. */
 export function stringifyValue(value: Value): string {
-  if (value instanceof Literal) return NUMBER.test(value.text) ? value.text : literal(value.data);
-  if (Array.isArray(value)) return `[${value.map(stringifyValue).join(',')}]`;
+  return stringify(value, literal);
+}
+
+/** As {@link stringifyValue}, but NaN and infinities are strings: any parser reads it. */
+export function strictJSON(value: Value): string {
+  return stringify(value, (data) => {
+    const text = literal(data);
+    return text in BEYOND_JSON ? `"${text}"` : text;
+  });
+}
+
+function stringify(value: Value, scalar: (data: Literal['data']) => string): string {
+  if (value instanceof Literal) return NUMBER.test(value.text) ? value.text : scalar(value.data);
+  if (Array.isArray(value)) return `[${value.map((each) => stringify(each, scalar)).join(',')}]`;
   if (typeof value === 'object' && value !== null) {
     return `{${Object.entries(value)
-      .map(([key, each]) => `${JSON.stringify(key)}:${stringifyValue(each)}`)
+      .map(([key, each]) => `${JSON.stringify(key)}:${stringify(each, scalar)}`)
       .join(',')}}`;
   }
-  return typeof value === 'number' ? literal(value) : JSON.stringify(value);
+  return typeof value === 'number' ? scalar(value) : JSON.stringify(value);
 }
 
 /**

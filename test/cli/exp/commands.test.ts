@@ -162,3 +162,24 @@ describe('while two tasks run', () => {
     );
   });
 });
+
+test('NaN and infinities are strings in JSON, which every parser reads', async () => {
+  const other = new Experiment(1);
+  try {
+    const words = ['--grid', 'x=.inf,.nan', '--shell', '--', `echo '{{"loss": NaN, "best": [-Infinity]}}' >`];
+    const run = await other.run(['run', '--gpus', '1', ...words, '"$GPU_OWNER_RESULT"']);
+    expect(run, run.stdout + run.stderr).toMatchObject({ code: 0 });
+    const { stdout } = await other.run(['export', '--format', 'jsonl']);
+    const lines = stdout
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line));
+    expect(lines.map(({ parameters }) => parameters.x).sort()).toEqual(['Infinity', 'NaN']);
+    for (const { result } of lines) expect(result).toEqual({ loss: 'NaN', best: ['-Infinity'] });
+    const plan = await other.run(['plan', '--json', '--all', '--grid', 'x=.inf,.nan', '--', 'true']);
+    const planned = JSON.parse(plan.stdout);
+    expect(JSON.stringify(planned.tasks)).toMatch(/"x":"Infinity".*"x":"NaN"/);
+  } finally {
+    await other.close();
+  }
+});

@@ -196,6 +196,6 @@ test('exp export has all completed tasks, as CSV or JSON lines', async () => {
   text = '';
   expect(await exportResults(queue.queue, output, 'jsonl')).toBe(449);
   expect(text.split('\n')[1]).toBe(
-    `{"task_id":"exp1_2","id":"${tasks[2]?.id}","phases":["exp1"],"parameters":{"seed":2,"lr":1.0},"result":{"loss":0.50,"lr":[1,NaN]},"source":"worker"}`,
+    `{"task_id":"exp1_2","id":"${tasks[2]?.id}","phases":["exp1"],"parameters":{"seed":2,"lr":1.0},"result":{"loss":0.50,"lr":[1,"NaN"]},"source":"worker"}`,
   );
 });
