@@ -116,7 +116,11 @@ describe('of a large output, the middle is cut out', () => {
     await until(() => jobs.processes().length === 0); // its output is cut once more at the end
     expect(statSync(join(jobs.directoryOf(1), 'output')).blocks * 512).toBeLessThanOrEqual(LIMIT);
 
-    const tail = lines.slice(SIZE - LIMIT / 2);
+    // Half of the limit was kept each time that it was cut.
+    const file = readFileSync(join(jobs.directoryOf(1), 'output'), 'latin1');
+    const tail = file.slice(file.lastIndexOf('\0') + 1);
+    expect(lines.endsWith(tail)).toBe(true);
+    expect(tail.length).toBeGreaterThanOrEqual(LIMIT / 2);
     const dropped = SIZE - HEAD - tail.length;
     const print = async (expected: string, ...options: string[]) => {
       const { code, stdout, stderr } = await jobs.run(['logs', ...options, '1']);
