@@ -608,7 +608,21 @@ def _update_environment() -> None:
         _set = {"CUDA_VISIBLE_DEVICES": ",".join(_union()[1]), "CUDA_DEVICE_ORDER": order}
     _write_variables(_set)
     names = [name for living in _living for device in living.devices for name in device.names]
+    # Children that get CUDA's numbers of this process as theirs: sitecustomize.py of a job translates them.
+    job = os.environ.get("GPU_OWNER_JOB")
+    for living in _living if job else ():
+        if living.scheduled and not living.numbered:
+            names += [f"{ordinal}@{job}={device.uuid}" for ordinal, device in zip(_ordinals(living), living.devices)]
     os.environ[_MARK] = f"{os.getpid()}:{_started(os.getpid())}:{','.join(names)}"
+
+
+def _ordinals(holding: "_Holding") -> List[int]:
+    """CUDA counts as in what it read when it was initialised, or else will count as CUDA_VISIBLE_DEVICES is now."""
+    cuda, uuids, wide = _cuda_devices() or [], _union()[0], _all_wide()
+    return [
+        cuda.index(_digits(device.uuid)) if _digits(device.uuid) in cuda else device.index if wide else uuids.index(device.uuid)
+        for device in holding.devices
+    ]
 
 
 def _order_of_numbers() -> Optional[str]:
@@ -914,6 +928,8 @@ class _Holding:
         self.ordinals = list(range(len(self.devices)))
         # Whether CUDA_VISIBLE_DEVICES stays as it is without the claim, and whether CUDA's numbers mean the same GPUs in children then.
         self.wide = self.numbered = False
+        # Whether it is a GPUScheduler's that shows all.
+        self.scheduled = False
         self.origin = _Origin(None, None)
         self.request = []  # type: List[str]
         self.claim = None  # type: Optional[weakref.ref[Claim]]
@@ -1030,17 +1046,10 @@ class Claim(_SequenceOfGPUs):
         return self._holding.is_held()
 
     def _number(self) -> List[int]:
-        """CUDA counts as in what it read when it was initialised, or else will count as CUDA_VISIBLE_DEVICES is now."""
         holding = self._holding
         with _state:
             if holding in _living:
-                cuda = _cuda_devices() or []
-                uuids = _union()[0]
-                wide = _all_wide()
-                holding.ordinals = [
-                    cuda.index(_digits(device.uuid)) if _digits(device.uuid) in cuda else device.index if wide else uuids.index(device.uuid)
-                    for device in holding.devices
-                ]
+                holding.ordinals = _ordinals(holding)
             return holding.ordinals
 
     def _gpus(self) -> List[GPU]:
@@ -1186,6 +1195,7 @@ def claim(
         holder = _Holder(words, args, env, _why_hidden(), _own_note())
         try:
             holding = _Holding(holder, holder.answer(), _caller())
+            holding.scheduled = made._wide
             if made._wide:
                 holding.numbered = _can_be_wide(holding, lambda: _snapshot(words, ["status", "--json", *where]))
             with _state:
@@ -1643,7 +1653,7 @@ def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
 
 def get_free_gpus(*, command: Optional[Command] = None, **criteria: Any) -> List[str]:
     """As safe-gpu's: the numbers of the GPUs that a claim could have now, as strings."""
-    return [str(gpu.index) for gpu in _free(_command(command), _criteria(**criteria))]
+    return [str(index) for index in sorted({gpu.index for gpu in _free(_command(command), _criteria(**criteria))})]
 
 
 def _thresholds(

@@ -1,7 +1,8 @@
 """Makes claims of safe-gpu, gpu_lock and GPU Scheduler claims of the job, in Python programs that `gpu-owner run` starts.
 
 PYTHONPATH of a job's command leads here, and Python imports this module when it starts. Does nothing but watch for the import of
-one of these packages: their functions that claim and look are then replaced by those of gpu_owner.py. Old Pythons read it, too.
+one of these packages: their functions that claim and look are then replaced by those of gpu_owner.py. Numbers of GPUs that a child got
+from its parent are translated. Old Pythons read it, too.
 """
 
 import os
@@ -106,6 +107,16 @@ def say(text):
     sys.stderr.write("gpu-owner: %s.\n" % text)
 
 
+def count_as_parent():
+    """A GPUScheduler's program may have passed its numbers on as text: f"{gpu_ids[0]}" counts the GPUs that CUDA shows there."""
+    claimed = os.environ.get("GPU_OWNER_PYTHON_CLAIM", "")
+    suffix = "@" + os.environ.get("GPU_OWNER_JOB", "")
+    names = dict(entry.split("=", 1) for entry in claimed.split(",") if "=" in entry)
+    numbers = [number.strip() + suffix for number in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
+    if set(numbers) <= set(names):
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names[number] for number in numbers)
+
+
 def give_way():
     """Imports the module that this one hides, if there is one."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != HERE]
@@ -120,4 +131,5 @@ def give_way():
 
 if hasattr(sys, "meta_path") and sys.version_info >= (3, 4):
     sys.meta_path.insert(0, Finder())
+count_as_parent()
 give_way()

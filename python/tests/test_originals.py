@@ -493,6 +493,21 @@ class Idioms(OnMachine):
         job = self.start_words([str(COMMAND), "run", "--devices=1,3", "--gpus=2", "--", *words])
         self.assertEqual(job.end(), (0, "[0, 1] [1, 3] [1] [1, 3] 1\n", ""))
 
+    def test_numbers_as_text_in_a_job(self):
+        """f"{gpu_ids[0]}" is a number of CUDA's there, and would be another GPU in a child."""
+        source = """
+            import torch
+            with gpu_owner.GPUScheduler(num_gpus=2, memory_free_threshold_gb=1, power_threshold_w=None) as gpu_ids:
+                for text in (f"{gpu_ids[0]}", f"{gpu_ids[1]}", ",".join(f"{gpu}" for gpu in gpu_ids), "%d,%d" % tuple(reversed(gpu_ids)), str(gpu_ids)[1:-1]):
+                    print(below(text, ranks=text.count(",") + 1), end=" ")
+                nested = [os.environ["GPU_OWNER_COMMAND"], "run", "--visible-devices=index", "--", sys.executable, "-c", CHILD]
+                outside = {name: value for name, value in os.environ.items() if name not in ("GPU_OWNER_JOB", "CUDA_VISIBLE_DEVICES")}
+                print(machine[subprocess.check_output(nested, env=outside).decode().strip()])
+            """
+        words = [sys.executable, "-c", "import gpu_owner, os, sys\n" + WITNESS + textwrap.dedent(source)]
+        job = self.start_words([str(COMMAND), "run", "--devices=1-3", "--gpus=2", "--", *words], {"GPU_OWNER_COMMAND": str(COMMAND)})
+        self.assertEqual(job.end(), (0, "[1] [2] [1, 2] [2, 1] [1, 2] 0\n", ""))
+
     def test_narrow_for_those_who_want_it(self):
         lines = self.witnessed(
             """
@@ -757,6 +772,36 @@ class SafeGPU(OnMachine):
         self.assertEqual(
             self.run_script("try: gpu_owner.GPUOwner(4)\nexcept ValueError as error: print(isinstance(error, RuntimeError))"), ["True"]
         )
+
+
+class Instances(OnMachine):
+    """The originals know whole GPUs only, with one entry for each. Two of these four are divided."""
+
+    machine = "a100x4-mig"
+
+    def test_one_entry_for_each_gpu(self):
+        lines = self.run_script(
+            """
+            free = gpu_owner.find_free_gpus(1)
+            print(gpu_owner.get_free_gpus(), [gpu["gpu_id"] for gpu in free], len(gpu_owner.get_gpu_info()), gpu_owner.get_total_num_gpus())
+            instances = [gpu.memory_free // 1024**2 for gpu in gpu_owner.status() if gpu.index == 0 and gpu.instance is not None]
+            print(len(instances) > 1, free[0]["memory_free"] == sum(instances))
+            """
+        )
+        self.assertEqual(lines, ["['0', '1', '2', '3'] [0, 1, 2, 3] 4 4", "True True"])
+
+    def test_the_scheduler_gives_one(self):
+        """The driver tells neither power nor utilization of an instance, and CUDA shows no more than one."""
+        lines = self.run_script(
+            WITNESS
+            + textwrap.dedent(
+                """
+                with gpu_owner.GPUScheduler(memory_free_threshold_gb=1, specific_gpus=[1]) as gpu_ids:
+                    print(gpu_ids, below(), below(",".join(map(str, gpu_ids))), here(f"cuda:{gpu_ids[0]}"), torch.cuda.device_count())
+                """
+            )
+        )
+        self.assertEqual(lines, ["[0] [1] [1] 1 1"])
 
 
 class WSL(OnMachine):
