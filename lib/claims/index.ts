@@ -30,6 +30,7 @@ export {
   checkConventions,
   checkDirectory,
   checkOptions,
+  oneOf,
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';

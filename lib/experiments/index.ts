@@ -3,6 +3,7 @@ export {
   checkPrograms,
   describeStops,
   type ExperimentLocation,
+  giveUpTasks,
   joinExperiment,
   ManagerController,
   RETRIED_STATES,
@@ -43,5 +44,5 @@ export {
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';
 export { openSweepIfAny, type Sweep, type SweepSource } from './sweep/index.ts';
-export { formatValue, strictJSON, type Value, type Values } from './task/index.ts';
+export { formatValue, type Rerun, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

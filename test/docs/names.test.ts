@@ -48,6 +48,7 @@ const EXPERIMENTS = [
   'status',
   'retry',
   'cancel',
+  'lost',
   'pause',
   'resume',
   'logs',

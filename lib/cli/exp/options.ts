@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { checkOptions, type Settings } from '../../claims/index.ts';
+import { checkOptions, oneOf, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
@@ -8,6 +8,7 @@ import {
   type ProtocolSettings,
   parseNetworks,
   QUEUE_URLS,
+  type Rerun,
   type SweepSource,
   type WorkerRequest,
   withoutPassword,
@@ -81,6 +82,8 @@ export const REPLACE_COMMANDS: Option = {
   help: 'replace the command of known tasks, unless they are completed',
 };
 
+const RERUNS: readonly Rerun[] = ['auto', 'never'];
+
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
 export const SWEEP_GROUP: OptionGroup = {
   title: "What to run (default: the project's configs/config_exp*.yaml):",
@@ -98,6 +101,11 @@ export const SWEEP_GROUP: OptionGroup = {
     },
     phase: { value: 'NAME', help: 'name the phase of grid or commands' },
     'output-dir': { value: 'TEMPLATE', help: 'write its results there (default: results_{phase})' },
+    rerun: {
+      value: 'WHEN',
+      help: 'start tasks again by themselves: auto (default), never',
+      candidates: RERUNS,
+    },
     shell: { help: 'treat commands as lines for sh' },
     yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
   },
@@ -132,6 +140,7 @@ export function sweepSource({ values, positionals, command }: Parsed, project: s
     ...given('commands', commands),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
+    ...given('rerun', values.rerun === undefined ? undefined : oneOf(values.rerun, RERUNS, '--rerun')),
     ...given('command', command.length > 0 ? command : undefined),
   };
 }

@@ -59,7 +59,14 @@ export function statusPage(status: Status, { width, now, options }: PageOptions)
   const { completed, total, counts: all, running, failures, withoutResult } = status;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
   const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...stateLines(status, command)];
-  if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
+  const known = running.filter(({ silentSince }) => silentSince === undefined);
+  const unknown = running.filter(({ silentSince }) => silentSince !== undefined);
+  if (known.length > 0) lines.push('Running:', ...table(known, now).map(clip));
+  if (unknown.length > 0) {
+    lines.push('Unknown: their workers are not heard of, and may run on without the task list:');
+    lines.push(...table(unknown, now).map(clip));
+    lines.push(`  once you know that a host is lost: ${command('lost')} NAME`);
+  }
   if (failures.length > 0) {
     lines.push('Failed:');
     for (const { task, starts, error } of failures.slice(0, MAX_FAILURES_SHOWN)) {
@@ -145,7 +152,7 @@ function experimentJSON(
     manager,
     pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
     nextTime: iso(nextTime),
-    running: running.map(({ taskId, taskName, worker, since, log }) => ({
+    running: running.map(({ taskId, taskName, worker, since, silentSince, log }) => ({
       id: taskId,
       name: taskName,
       worker: worker.name,
@@ -153,6 +160,7 @@ function experimentJSON(
       pid: worker.pid,
       gpus: worker.gpus,
       since: iso(since),
+      silentSince: iso(silentSince ?? null),
       log: log?.path ?? null,
     })),
     // The first of them: counts has how many there are.

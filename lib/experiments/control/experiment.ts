@@ -233,6 +233,17 @@ export async function cancelTasks(queue: Queue, words: readonly string[]): Promi
   return { names, unchanged: ids.length - names.length };
 }
 
+/**
+ * Fails tasks with `rerun: never` whose hosts are lost, as a person says. @param words names and ids, or `all` alone
+ * @throws as {@link resolveTask}
+ */
+export async function giveUpTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
+  if (words.length === 1 && words[0] === 'all') return { names: await queue.giveUp('all'), unchanged: 0 };
+  const ids = await resolveTasks(queue, words);
+  const names = await queue.giveUp({ ids });
+  return { names, unchanged: ids.length - names.length };
+}
+
 /** The state of a worker, for a display. */
 export interface WorkerLine {
   worker: string;

@@ -2,6 +2,7 @@ export {
   cancelTasks,
   checkPrograms,
   type ExperimentLocation,
+  giveUpTasks,
   joinExperiment,
   RETRIED_STATES,
   type Reporter,

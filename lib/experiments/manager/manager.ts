@@ -86,6 +86,8 @@ export class Manager {
   #isComplete = false;
   /** Whether the queue could not be read at the end. */
   #isUnreadable = false;
+  /** Attempts that were not heard of for long, and of which that was told. */
+  readonly #unknown = new Set<string>();
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -386,7 +388,23 @@ export class Manager {
     const now = { ...progress, ...(await this.#asked.split(queue, progress.counts)) };
     this.#last = now;
     this.#options.onLook(now);
+    this.#tellUnknown(progress.running);
     return now;
+  }
+
+  /** Tells which tasks wait for a person, each once. */
+  #tellUnknown(running: readonly AttemptInfo[]): void {
+    for (const { token, taskName, worker, silentSince } of running) {
+      if (silentSince === undefined) {
+        this.#unknown.delete(token);
+      } else if (!this.#unknown.has(token)) {
+        this.#unknown.add(token);
+        this.tell(
+          `${taskName} is unknown: its worker ${worker.name} on ${worker.host} is not heard of, and may run on. Once you know that ` +
+            `the host is lost: gpu-owner exp lost ${taskName}`,
+        );
+      }
+    }
   }
 
   /**

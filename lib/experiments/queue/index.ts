@@ -24,6 +24,7 @@ export {
   QueueRemovedError,
   STATES,
   type State,
+  type TaskFailure,
   type TaskRow,
   type WithoutResult,
 } from './queue.ts';

@@ -101,7 +101,7 @@ type StoredAttempt = Record<
   | 'log_from'
   | 'log_to',
   unknown
-> & { submitted: boolean };
+> & { submitted: boolean; silentSince?: unknown };
 
 /** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
 export function taskOf(record: Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>): Task {
@@ -146,6 +146,7 @@ export function completionOf(record: StoredTask & { result: unknown }): Completi
 
 export function attemptInfoOf(record: StoredAttempt): AttemptInfo {
   const { worker, host, pid, gpus, outcome } = record;
+  const silentSince = readTime(record.silentSince);
   return {
     token: readText(record.token),
     taskId: readText(record.id),
@@ -159,6 +160,7 @@ export function attemptInfoOf(record: StoredAttempt): AttemptInfo {
     since: readTime(record.since) ?? 0,
     ended: readTime(record.ended),
     outcome: outcome == null ? null : (OUTCOMES.find((known) => known === outcome) ?? 'lost'),
+    ...(silentSince === null ? {} : { silentSince }),
     submitted: record.submitted,
     error: typeof record.error === 'string' ? record.error : null,
     log: readLog(record.log, record.log_from, record.log_to),

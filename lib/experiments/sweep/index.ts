@@ -3,7 +3,7 @@ import { basename, join, resolve } from 'node:path';
 import { problem } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { decode, listWords, type Refuse, readAtMost, sanitize, showValue } from '../../platform/index.ts';
-import type { TaskCommand, TaskSpec } from '../task/index.ts';
+import type { Rerun, TaskCommand, TaskSpec } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
@@ -36,6 +36,8 @@ export interface SweepSource {
   outputDirectory?: string;
   /** The command line behind `--`; instead of what the files say. */
   command?: readonly string[];
+  /** Whether tasks are started again by themselves; instead of what the files say. */
+  rerun?: Rerun;
   /** Commands are lines for `sh -c`. */
   shell?: boolean;
   /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
@@ -105,7 +107,10 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     commandless,
     unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
     *tasks() {
-      for (const phase of phases) yield* phase.tasks();
+      for (const phase of phases) {
+        if (source.rerun === undefined) yield* phase.tasks();
+        else for (const task of phase.tasks()) yield { ...task, rerun: source.rerun };
+      }
     },
   };
 }

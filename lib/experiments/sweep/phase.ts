@@ -1,6 +1,6 @@
 import { normalize } from 'node:path';
 import { listWords, sanitize, showValue } from '../../platform/index.ts';
-import { formatValue, type TaskSpec, type Value } from '../task/index.ts';
+import { formatValue, type Rerun, type TaskSpec, type Value } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
@@ -22,6 +22,8 @@ export interface PhaseSource {
   readonly command: CommandTemplate | null;
   /** Its tasks have the seed that they have if the file says none. */
   readonly hasDefaultSeed?: boolean;
+  /** Absent: its file doesn't say it. */
+  readonly rerun?: Rerun;
 }
 
 /** A part of a sweep. Nothing of the size of the product is kept. */
@@ -139,6 +141,7 @@ export function compilePhase(source: PhaseSource): Phase {
       outputDirectory: place,
       parameters,
       command: command?.fill(textOf) ?? NO_COMMAND,
+      ...(source.rerun && { rerun: source.rerun }),
     };
     return source.hasDefaultSeed ? { ...spec, hasDefaultSeed: true } : spec;
   };

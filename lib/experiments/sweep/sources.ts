@@ -1,5 +1,5 @@
 import { closest, listWords, showValue } from '../../platform/index.ts';
-import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
+import { DEFAULT_SEED, formatValue, Literal, numberInString, type Rerun, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { describeForeign } from './foreign.ts';
 import {
@@ -25,7 +25,7 @@ const MAX_PARAMETERS = 1000;
 /** Scalars in one value, references followed. */
 const MAX_VALUE_SIZE = 10_000;
 /** Keys of the whole file: everything else in it is a phase. */
-const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell'];
+const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell', 'rerun'];
 /** They belong to the whole file. */
 const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
 
@@ -63,6 +63,7 @@ function parsePhases(
   if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
+  const rerun = parseRerun(tree.entries.get('rerun'), fail);
   const seeds = parseSeeds(tree.entries.get('seeds'), fail, path);
   const phases: PhaseSource[] = [];
   for (const [name, { node, line }] of tree.entries) {
@@ -96,7 +97,7 @@ function parsePhases(
     if (fixed.size + axes.length > MAX_PARAMETERS) {
       throw fail(line, `${showValue(name)} has more than ${MAX_PARAMETERS} parameters`);
     }
-    return { name, location, fixed, axes, command, hasDefaultSeed };
+    return { name, location, fixed, axes, command, hasDefaultSeed, ...(rerun && { rerun }) };
   }
 
   function parseDefaults(entry: MapEntry | undefined, failing: Fail): Map<string, Given> {
@@ -125,6 +126,14 @@ function parsePhases(
     }
     return given(key, node, path, refuse);
   }
+}
+
+/** `rerun: never` at the left margin. null: the file doesn't say it. */
+function parseRerun(entry: MapEntry | undefined, fail: Fail): Rerun | null {
+  if (entry === undefined) return null;
+  const value = entry.node.kind === 'scalar' ? entry.node.value : undefined;
+  if (value === 'never' || value === 'auto') return value;
+  throw fail(entry.line, "rerun: it must be 'never', or 'auto' (the default); a phase can't have this name");
 }
 
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */

@@ -10,11 +10,16 @@ export interface Destination {
   outputDirectory: string;
 }
 
+/** Whether a task may be started again by itself: `auto` (default), after a failure or when its worker is lost; `never`, only when a person says. */
+export type Rerun = 'auto' | 'never';
+
 /** A task as a sweep describes it. */
 export interface TaskSpec extends Destination {
   /** With the defaults, without the output directory: what the task is. */
   parameters: Values;
   command: TaskCommand;
+  /** Absent: a known task keeps what it has. */
+  rerun?: Rerun;
   /** Its seed is the one that a task has if its file says none; queues may know it without. */
   hasDefaultSeed?: boolean;
 }

@@ -53,6 +53,7 @@ export class AttemptRun {
   #files: AttemptFiles | null = null;
   #keepFiles = false;
   #seconds = 0;
+  #hasStarted = false;
 
   constructor(context: AttemptContext) {
     this.#context = context;
@@ -61,6 +62,11 @@ export class AttemptRun {
   /** How long the command ran. */
   get seconds(): number {
     return this.#seconds;
+  }
+
+  /** Whether its command ran. */
+  get hasStarted(): boolean {
+    return this.#hasStarted;
   }
 
   get leftBehind(): ReturnType<Supervised['leftBehind']> {
@@ -149,6 +155,7 @@ export class AttemptRun {
       text: 'the worker ended before it was started',
     };
     this.#over = true;
+    this.#hasStarted = this.#supervised !== null && outcome.kind !== 'not-started';
     this.#seconds = (performance.now() - started) / 1000;
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));

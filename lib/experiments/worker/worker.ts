@@ -3,7 +3,14 @@ import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
 import { formatBytes, hostName, listWords } from '../../platform/index.ts';
 import type { Project } from '../project/index.ts';
-import { type Attempt, type Needs, type Queue, QueueRemovedError, type State } from '../queue/index.ts';
+import {
+  type Attempt,
+  type Needs,
+  type Queue,
+  QueueRemovedError,
+  type State,
+  type TaskFailure,
+} from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
@@ -227,19 +234,19 @@ export class Worker {
       await this.#retry(() => queue.requeue(token, why));
       this.#revoked(attempt, worker, why);
     } else if (run.interrupted) {
-      await this.#requeue(attempt, worker, 'the worker was told to end', 0);
+      await this.#giveBack(attempt, worker, run, 'the worker was told to end', 0);
     } else {
-      await this.#conclude(attempt, worker, result, run.seconds);
+      await this.#conclude(attempt, worker, result, run);
     }
     const cleaning = run.cleanUp().finally(() => this.#cleaning.delete(cleaning));
     this.#cleaning.add(cleaning);
   }
 
-  async #conclude(attempt: Attempt, worker: string, end: AttemptResult, seconds: number): Promise<void> {
+  async #conclude(attempt: Attempt, worker: string, end: AttemptResult, run: AttemptRun): Promise<void> {
     const { queue } = this.#options;
     const { task, token } = attempt;
     if (end.kind === 'environment') {
-      await this.#requeue(attempt, worker, end.why, delayOf(queue, task.id));
+      await this.#giveBack(attempt, worker, run, end.why, delayOf(queue, task.id));
       if (end.gpuFault) this.#release('environment');
       this.#stopFor('environment', this.#breaker.environmentFailed(end.why));
       return;
@@ -249,14 +256,34 @@ export class Worker {
       const { result } = end;
       this.#breaker.succeeded();
       if (!(await this.#retry(() => queue.complete(token, result)))) return this.#tooLate(attempt, worker);
-      this.#report({ type: 'completed', worker, task, result, seconds });
+      this.#report({ type: 'completed', worker, task, result, seconds: run.seconds });
       return;
     }
     const { error, retry } = end;
-    const state = await this.#retry(() => queue.fail(token, { error, retry }));
-    if (state === null) return this.#tooLate(attempt, worker);
-    this.#report({ type: 'failed', worker, task, error, state, seconds });
-    this.#stopFor('failures', this.#breaker.taskFailed(task.id, error));
+    if (await this.#fail(attempt, worker, { error, retry }, run.seconds))
+      this.#stopFor('failures', this.#breaker.taskFailed(task.id, error));
+  }
+
+  /** @returns whether the task was the attempt's */
+  async #fail(attempt: Attempt, worker: string, failure: TaskFailure, seconds: number): Promise<boolean> {
+    const { task, token } = attempt;
+    const state = await this.#retry(() => this.#options.queue.fail(token, failure));
+    if (state === null) this.#tooLate(attempt, worker);
+    else this.#report({ type: 'failed', worker, task, error: failure.error, state, seconds });
+    return state !== null;
+  }
+
+  /** Requeues a task that isn't to blame, unless it was started and a person must say whether it is started again. */
+  async #giveBack(
+    attempt: Attempt,
+    worker: string,
+    run: AttemptRun,
+    why: string,
+    delay: number,
+  ): Promise<void> {
+    if (!attempt.isOnce || !run.hasStarted) return this.#requeue(attempt, worker, why, delay);
+    const error = `${why}; it is not started again by itself`;
+    await this.#fail(attempt, worker, { error, retry: false }, run.seconds);
   }
 
   async #requeue(attempt: Attempt, worker: string, why: string, delay: number): Promise<void> {

@@ -14,6 +14,7 @@ import { testLifetimes } from './contract/lifetimes.ts';
 import { testLists } from './contract/lists.ts';
 import { testManyProcesses } from './contract/many-processes.ts';
 import { testNeeds } from './contract/needs.ts';
+import { testReruns } from './contract/reruns.ts';
 import { testURL } from './contract/url.ts';
 import { Remote } from './remote.ts';
 
@@ -124,6 +125,7 @@ const PARTS = {
   bulk: testBulk,
   lists: testLists,
   needs: testNeeds,
+  reruns: testReruns,
   'many-processes': testManyProcesses,
   url: testURL,
 };

@@ -18,6 +18,22 @@ exp1_vary_width:
 `;
 
 describe('a sweep file', () => {
+  test('says whether its tasks are started again by themselves, unless the command line does', async () => {
+    const P = 'p: {combinations: [{a: [1]}]}\n';
+    const reruns = async (text: string, source = {}) =>
+      (await tasks(text, source)).map(({ rerun = null }) => rerun);
+    expect(await reruns(P)).toEqual([null]);
+    expect(await reruns(`rerun: never\n${P}`)).toEqual(['never']);
+    expect(await reruns(`rerun: auto\n${P}`)).toEqual(['auto']);
+    expect(await reruns(`rerun: never\n${P}`, { rerun: 'auto' })).toEqual(['auto']);
+    expect(await reruns(P, { rerun: 'never' })).toEqual(['never']);
+    for (const wrong of ['always', '[never]', '{combinations: [{a: [1]}]}']) {
+      expect(await refusal(read(`rerun: ${wrong}\n${P}`))).toMatch(
+        /^s\.yaml:1: rerun: it must be 'never', or 'auto' \(the default\); a phase can't have this name$/,
+      );
+    }
+  });
+
   test('becomes the product over the defaults, the first key slowest', async () => {
     const found = await tasks(SEEDS);
     expect(found.map(({ parameters: { width_factor, seed } }) => [width_factor, seed])).toEqual([

@@ -44,8 +44,9 @@ export function attemptMethods(
       await connection.call('fail', token, task.damage, 0);
       return take(worker, lifetime, offer);
     }
-    const kept = renewal.add(token, answer[0] as string, lifetime !== undefined, asked);
-    return { token, task, start: readCount(answer[5]), descriptors: [], ...kept };
+    const isOnce = answer[6] === '1';
+    const kept = renewal.add(token, answer[0] as string, { lifetime: lifetime !== undefined, isOnce }, asked);
+    return { token, task, start: readCount(answer[5]), descriptors: [], isOnce, ...kept };
   };
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
@@ -99,9 +100,10 @@ export const TAKE = `
 -- gpus, memory: more than that isn't offered; nil: it is enough for all tasks
 local function begin(id, token, worker, lifetime, gpus, memory)
   local key = P .. 'task:' .. id
-  local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number')
+  local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number',
+    'once')
   if fields.err then fields = {} end
-  local name, parameters, command, places, starts, state, due, last, number = unpack(fields)
+  local name, parameters, command, places, starts, state, due, last, number, once = unpack(fields)
   if not state then -- not one of ours, or its record is gone
     bull('failed', {id = id, value = 'no task has this id'})
     local place = rcall('ZSCORE', P .. 'states', id)
@@ -130,20 +132,25 @@ local function begin(id, token, worker, lifetime, gpus, memory)
     rcall('HSET', attempt, 'deadline', NOW + lifetime)
     rcall('ZADD', P .. 'deadlines', NOW + lifetime, token)
   end
+  if once and not lifetime then
+    -- Nobody gets it by waiting.
+    rcall('PERSIST', B .. id .. ':lock')
+    rcall('HSET', attempt, 'once', '1', 'seen', NOW)
+  end
   rcall('HSET', key, 'attempt', token, 'starts', starts, 'state', 'active')
   rcall('ZADD', P .. 'states', 2 ^ 40 + number, id)
   if due then
     rcall('HDEL', key, 'due')
     rcall('ZREM', P .. 'due', id)
   end
-  return {id, name, parameters, command, places, starts}
+  return {id, name, parameters, command, places, starts, once}
 end
 
 function operations.take(token, lifetime, name, worker, gpus, memory)
   local earlier = AGAIN and lazily('attemptOf', token)
   if earlier then
     if earlier.outcome then return false end
-    return {earlier.task, lazily('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts')}
+    return {earlier.task, lazily('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts', 'once')}
   end
   lifetime = lifetime ~= '' and tonumber(lifetime) or nil
   local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = name}

@@ -20,7 +20,15 @@ export function bulkMethods(
   connection: RedisConnection,
 ): Pick<
   Queue,
-  'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted' | 'pause' | 'resume' | 'paused'
+  | 'enqueue'
+  | 'importResults'
+  | 'retry'
+  | 'cancel'
+  | 'giveUp'
+  | 'forgetRetracted'
+  | 'pause'
+  | 'resume'
+  | 'paused'
 > {
   return {
     enqueue: (tasks, options = {}) => enqueue(connection, tasks, options),
@@ -47,6 +55,8 @@ export function bulkMethods(
 
     retry: (selection) => changeSelected(connection, 'retry', selection),
     cancel: (selection) => changeSelected(connection, 'cancel', selection),
+
+    giveUp: (selection) => changeSelected(connection, 'giveUp', selection),
 
     async forgetRetracted(ids) {
       for (let from = 0; from < ids.length; from += BATCH) {
@@ -133,7 +143,7 @@ function describe(spec: TaskSpec): string[] {
   // The script has the counter.
   const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
   const destination = JSON.stringify([spec.phase, spec.outputDirectory]);
-  return [stringifyValue(parameters), commandText(command), phase, suffix, destination];
+  return [stringifyValue(parameters), commandText(command), phase, suffix, destination, spec.rerun ?? ''];
 }
 
 function refusal([count, ...words]: (string | number)[]): Error {
@@ -148,7 +158,7 @@ function refusal([count, ...words]: (string | number)[]): Error {
 /** @returns the names of the tasks that were changed */
 async function changeSelected(
   connection: RedisConnection,
-  action: 'retry' | 'cancel',
+  action: 'retry' | 'cancel' | 'giveUp',
   selection: Selection | 'all',
 ): Promise<string[]> {
   const names: string[] = [];
@@ -169,7 +179,7 @@ async function changeSelected(
   }
 }
 
-/** The Lua of `enqueue REPLACE GPUS MEMORY (ID PARAMETERS COMMAND PHASE SUFFIX PLACE EARLIER)…`: adds all, or none and answers the conflicts. */
+/** The Lua of `enqueue REPLACE GPUS MEMORY (ID PARAMETERS COMMAND PHASE SUFFIX PLACE RERUN EARLIER)…`: adds all, or none and answers the conflicts. */
 export const ENQUEUE = `
 -- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
 local function nameAll(tasks, isTaken)
@@ -245,13 +255,13 @@ end
 
 function operations.enqueue(replace, gpus, memory, ...)
   local words, ids = {...}, {}
-  for i = 1, #words, 7 do ids[#ids + 1] = words[i] end
+  for i = 1, #words, 8 do ids[#ids + 1] = words[i] end
   local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
   local commands, conflicts, found = {}, {}, {}
-  for i = 1, #words, 7 do
-    local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 6] == '1'
+  for i = 1, #words, 8 do
+    local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 7] == '1'
     local known, name = commands[id], phase
-    if not known and numbers[(i + 6) / 7] then
+    if not known and numbers[(i + 7) / 8] then
       local current, its, state, places = get(id, 'command', 'name', 'state', 'places')
       known, name = current or NO_COMMAND, its or id
       found[id] = {current = known, state = state, places = places or ''}
@@ -267,9 +277,11 @@ function operations.enqueue(replace, gpus, memory, ...)
   if #conflicts > 0 then return {'conflicts', #conflicts / 3, unpack(conflicts, 1, math.min(#conflicts, 9))} end
 
   local known, placed, given, fresh = 0, 0, 0, {}
-  for i = 1, #words, 7 do
-    local id, parameters, command, phase, suffix, destination =
-      words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5]
+  local reruns = {}
+  for i = 1, #words, 8 do
+    local id, parameters, command, phase, suffix, destination, rerun =
+      words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5], words[i + 6]
+    if rerun ~= '' then reruns[id] = rerun end
     local task = found[id]
     if not task then
       task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = destination}
@@ -293,6 +305,9 @@ function operations.enqueue(replace, gpus, memory, ...)
     end
   end
   if #fresh > 0 then add(fresh) end
+  for id, rerun in pairs(reruns) do
+    if rerun == 'never' then set(id, 'once', '1') else rcall('HDEL', P .. 'task:' .. id, 'once') end
+  end
   if gpus ~= '' or memory ~= '' then
     for id in pairs(found) do
       if setNeeds(id, gpus, memory) then given = given + 1 end
@@ -344,7 +359,21 @@ local function retry(id)
   return true
 end
 
-local actions = {cancel = cancel, retry = retry}
+-- An attempt whose lock stays, and that wasn't heard of for long.
+local function giveUp(id)
+  local state, token = get(id, 'state', 'attempt')
+  if not token or lockOf(id) ~= token then return false end
+  local once, seen = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'once', 'seen'))
+  if not once or NOW - (tonumber(seen) or 0) <= tonumber(LOCK) then return false end
+  if state == 'active' then
+    endLost(id, token, 'was given up by a person', token)
+  else
+    release(id, token, true)
+  end
+  return true
+end
+
+local actions = {cancel = cancel, retry = retry, giveUp = giveUp}
 
 function operations.select(action, ...)
   local names, seen = {}, {}

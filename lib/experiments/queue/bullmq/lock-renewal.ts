@@ -15,6 +15,8 @@ interface OpenAttempt {
   task: string;
   /** Whether it has a lifetime: then its lock isn't renewed. */
   lifetime: boolean;
+  /** Whether nobody else gets its task: then it isn't given up. */
+  isOnce: boolean;
   controller: AbortController;
   /** When the last renewal that was answered was sent, in ms since boot. */
   renewed: number;
@@ -54,12 +56,17 @@ export class LockRenewal {
   }
 
   /** @param asked when the task was asked for: `time` */
-  add(token: string, task: string, lifetime: boolean, asked: number): Pick<Attempt, 'signal' | 'deadline'> {
+  add(
+    token: string,
+    task: string,
+    { lifetime, isOnce }: { lifetime: boolean; isOnce: boolean },
+    asked: number,
+  ): Pick<Attempt, 'signal' | 'deadline'> {
     const controller = new AbortController();
     const { margin } = this.#connection.address;
     const grace = Math.floor(Math.max(margin - SLACK_MS, margin / 2));
-    const deadline = lifetime ? null : { at: asked + this.#patience, grace, onMoved: null };
-    this.#open.set(token, { task, lifetime, controller, renewed: asked, deadline });
+    const deadline = lifetime || isOnce ? null : { at: asked + this.#patience, grace, onMoved: null };
+    this.#open.set(token, { task, lifetime, isOnce, controller, renewed: asked, deadline });
     this.#notifier.adjust();
     return { signal: controller.signal, deadline };
   }
@@ -121,8 +128,8 @@ export class LockRenewal {
     this.#slept = bootMilliseconds() - now();
     const time = this.time;
     if (this.#leadership !== null && time - this.#leadership.renewed >= patience) this.#loseLeadership();
-    for (const { lifetime, controller, renewed } of this.#open.values()) {
-      if (lifetime || time - renewed < patience) continue;
+    for (const { lifetime, isOnce, controller, renewed } of this.#open.values()) {
+      if (lifetime || isOnce || time - renewed < patience) continue;
       const seconds = Math.round((time - renewed) / 1000);
       controller.abort(
         new Error(`the queue could not be reached for ${seconds} s, and the task may be given to others`),
@@ -297,7 +304,10 @@ function operations.tick(renew, manager, ...)
       over[#over + 1] = 'the queue no longer knows this attempt'
     else
       local alive = true
-      if renew == '1' and not attempt.deadline then
+      if renew == '1' and attempt.once then
+        alive = lockOf(attempt.task) == token
+        rcall('HSET', P .. 'attempt:' .. token, 'seen', NOW)
+      elseif renew == '1' and not attempt.deadline then
         alive = bull('extendLock', {id = attempt.task, token = token}) == 1
       end
       if attempt.outcome then

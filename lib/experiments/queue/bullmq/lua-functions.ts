@@ -11,6 +11,7 @@ local NOW = clock[1] .. string.sub('00000' .. clock[2], -6, -4)
  *   another one's, or `source` is a table. `retried`: when somebody forgave its starts
  * - `states`: ids by state, and in each by number of arrival. `names`: ids by name. `phases`: counters
  * - `needs`: what tasks need, by id, as `GPUS MEMORY`, of those that need more than a GPU; `kinds`: how many need the same
+ *   `once`: it isn't started again by itself; of an attempt: its lock stays until it is released, and `seen` is when it was heard of
  * - `attempt:TOKEN`: a hash. `begun` has time, task, and worker in JSON; `before` is the token of the task's attempt before; `silent`:
  *   since when its lock is known to have expired. `deadlines`: of attempts that have a lifetime
  * - `without`: how many tasks were completed without a result, by host and worker
@@ -289,16 +290,16 @@ local function begunOf(text)
 end
 
 local function attemptOf(token)
-  local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error')
+  local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'outcome', 'deadline', 'result', 'error', 'once')
   if fields.err then return nil end
-  local begun, outcome, deadline, result, why = unpack(fields)
+  local begun, outcome, deadline, result, why, once = unpack(fields)
   local since, id, worker = begunOf(begun)
   if not id then return nil end
   if not outcome and completedBy(id) == token then outcome = 'completed' end
   local ok, who = pcall(cjson.decode, worker)
   if not ok or type(who) ~= 'table' then who = {} end
   for i = 1, 3 do if type(who[i]) ~= 'string' and type(who[i]) ~= 'number' then who[i] = '?' end end
-  return {task = id, outcome = outcome, deadline = tonumber(deadline), result = result, error = why, since = since,
+  return {task = id, outcome = outcome, deadline = tonumber(deadline), result = result, error = why, since = since, once = once,
     worker = who[1], host = who[2], pid = who[3]}
 end
 
@@ -322,9 +323,9 @@ local function revoke(id, token, why)
 end
 
 local function failTask(id, why, again)
-  local starts = startsOf((get(id, 'starts')))
+  local starts, once = get(id, 'starts', 'once')
   set(id, 'error', why)
-  if again and starts < MAX_STARTS then
+  if again and not once and startsOf(starts) < MAX_STARTS then
     move(id, 'pending')
     return 'pending'
   end
@@ -364,7 +365,7 @@ end
 
 -- An attempt that was counted as lost is heard of after all: it was cut off, and that is not the task's fault.
 local function excuse(token, attempt)
-  if attempt.outcome ~= 'lost' or attempt.deadline then return end
+  if attempt.outcome ~= 'lost' or attempt.deadline or attempt.once then return end
   local id, key = attempt.task, P .. 'attempt:' .. token
   if rcall('HSETNX', key, 'excused', 1) == 0 then return end
   local starts, state, last, retried = get(id, 'starts', 'state', 'error', 'retried')
@@ -380,7 +381,7 @@ end
 -- The task is its own, or it gave no sign of life in time and the task has still no result.
 local function mayComplete(attempt)
   if not attempt.outcome then return true end
-  if attempt.outcome ~= 'lost' or not attempt.deadline then return false end
+  if attempt.outcome ~= 'lost' or not (attempt.deadline or attempt.once) then return false end
   local state = get(attempt.task, 'state')
   return state == 'pending' or state == 'active' or state == 'failed'
 end

@@ -264,17 +264,18 @@ end
 
 local function describe(token, id)
   local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'begun', 'ended', 'outcome', 'error', 'log', 'log_from', 'log_to',
-    'deadline')
+    'deadline', 'once', 'seen')
   if fields.err then fields = {} end
-  local begun, ended, outcome, why, log, from, to, deadline = unpack(fields)
+  local begun, ended, outcome, why, log, from, to, deadline, once, seen = unpack(fields)
   local since, _, worker = begunOf(begun)
   if not outcome then
     local by, when = completedBy(id)
     if by == token then outcome, ended = 'completed', when end
   end
+  local silent = once and not outcome and NOW - (tonumber(seen) or 0) > tonumber(LOCK) and seen or false
   local submitted = redis.pcall('HEXISTS', P .. 'attempt:' .. token, 'result') == 1 and '1' or '0'
   return {id, worker or false, since or false, ended or false, outcome or false, why or false, log or false, from or false, to or false,
-    token, (get(id, 'name')) or id, submitted}, tonumber(deadline)
+    token, (get(id, 'name')) or id, submitted, silent}, tonumber(deadline)
 end
 
 function operations.attempts(living, id)
@@ -368,11 +369,12 @@ function storedTask(answer: readonly RedisReply[]): records.StoredTask {
 }
 
 export function attemptInfoOf(answer: Maybe[]): AttemptInfo {
-  const [id, workerText, since, ended, outcome, error, log, from, to, token, name, submitted] = answer;
+  const [id, workerText, since, ended, outcome, error, log, from, to, token, name, submitted, silentSince] =
+    answer;
   const list = records.readJSON(workerText);
   const [worker, host, pid, gpus] = Array.isArray(list) ? list : [];
   return records.attemptInfoOf({
     ...{ token, id, name, worker, host, pid, gpus, since, ended, outcome, error },
-    ...{ log, log_from: from, log_to: to, submitted: submitted === '1' },
+    ...{ log, log_from: from, log_to: to, submitted: submitted === '1', silentSince },
   });
 }

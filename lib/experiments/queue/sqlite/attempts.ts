@@ -49,7 +49,15 @@ export function attemptMethods(
       const { token, task, start, lock } = taken;
       const signal = open.add(token, lock);
       const descriptors = lock === null ? [] : [lock];
-      return { token, task: taskOf(task), start, descriptors, signal, deadline: null };
+      return {
+        token,
+        task: taskOf(task),
+        start,
+        descriptors,
+        signal,
+        deadline: null,
+        isOnce: task.once === 1,
+      };
     },
 
     async endLost() {
@@ -325,7 +333,8 @@ function endLostOne(
   }[why];
   endAttempt(database, attempt.number, 'lost', error);
   // A reboot is not the task's fault.
-  if (why === 'rebooted') requeueTask(database, attempt.task, error, null);
+  if (why === 'rebooted' && attemptsAgain(database, attempt.task))
+    requeueTask(database, attempt.task, error, null);
   else failTask(database, attempt.task, error, true);
 }
 
@@ -367,12 +376,19 @@ function requeueTask(database: Database, number: number, error: string, due: num
   );
 }
 
+/** Whether a task is started again by itself. */
+function attemptsAgain(database: Database, number: number): boolean {
+  return database.get('SELECT 1 FROM task WHERE number = :number AND once = 1', { number }) === undefined;
+}
+
 /** @returns the new state of the task */
 function failTask(database: Database, number: number, error: string, retry: boolean): 'pending' | 'failed' {
-  const record = database.get<{ starts: number }>('SELECT starts FROM task WHERE number = :number', {
-    number,
-  });
-  const state = retry && (record?.starts ?? 0) < MAX_STARTS ? 'pending' : 'failed';
+  const record = database.get<Pick<TaskRecord, 'starts' | 'once'>>(
+    'SELECT starts, once FROM task WHERE number = :number',
+    { number },
+  );
+  const mayStart = record?.once !== 1 && (record?.starts ?? 0) < MAX_STARTS;
+  const state = retry && mayStart ? 'pending' : 'failed';
   const ended = state === 'failed' ? Date.now() : null;
   database.run('UPDATE task SET state = :state, error = :error, ended = :ended WHERE number = :number', {
     number,

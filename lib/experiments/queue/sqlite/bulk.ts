@@ -33,7 +33,7 @@ const PAUSE_MS = 2;
 /** The methods of a queue that change many tasks, in transactions of some tasks each. */
 export function bulkMethods(
   database: Database,
-): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted'> {
+): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
   return {
     async enqueue(tasks, { replaceCommands = false, needs = {}, signal } = {}) {
       const total: Enqueued = { added: 0, known: 0, placed: 0 };
@@ -109,6 +109,9 @@ export function bulkMethods(
         return true;
       });
     },
+
+    /** The kernel tells which attempts live. */
+    giveUp: async () => [],
 
     forgetRetracted(ids) {
       return database.write(() => {
@@ -198,8 +201,8 @@ class Batch {
     // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
     while (
       this.#database.run(
-        `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory)
-         VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory) ON CONFLICT (name) DO NOTHING`,
+        `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, once)
+         VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
         {
           id,
           name: taskName(phase, counter++, seed),
@@ -208,6 +211,7 @@ class Batch {
           places,
           ...LEAST_NEEDS,
           ...this.#needs,
+          once: spec.rerun === 'never' ? 1 : 0,
         },
       ) === 0
     );
@@ -236,6 +240,13 @@ class Batch {
       }
     }
     this.#changeNeeds(number);
+    if (task.spec.rerun !== undefined) {
+      const once = task.spec.rerun === 'never' ? 1 : 0;
+      this.#database.run('UPDATE task SET once = :once WHERE number = :number AND once <> :once', {
+        number,
+        once,
+      });
+    }
     const { phase, outputDirectory } = task.spec;
     const before = knownDestinations(places);
     if (before.some((known) => known.phase === phase && known.outputDirectory === outputDirectory)) return;

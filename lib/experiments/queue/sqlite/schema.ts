@@ -14,7 +14,7 @@ const APPLICATION = 0x67707551;
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
- * - `task.gpus` and `memory`: see `Needs`.
+ * - `task.gpus` and `memory`: see `Needs`. `once`: it isn't started again by itself.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */
 export const STEPS: readonly string[] = [
@@ -84,6 +84,9 @@ export const STEPS: readonly string[] = [
   ALTER TABLE task ADD COLUMN gpus INTEGER NOT NULL DEFAULT 1;
   ALTER TABLE task ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
   CREATE INDEX task_needs ON task (state, gpus, memory) WHERE gpus > 1 OR memory > 0;
+  `,
+  `
+  ALTER TABLE task ADD COLUMN once INTEGER NOT NULL DEFAULT 0;
   `,
 ];
 
@@ -176,6 +179,7 @@ export interface TaskRecord {
   places: string;
   state: State;
   starts: number;
+  once: 0 | 1;
   due: number | null;
   error: string | null;
   ended: number | null;
@@ -185,7 +189,7 @@ export interface TaskRecord {
 
 /** The columns of table `task`, without the result, which may be large. */
 export const TASK =
-  'number, id, name, parameters, command, places, state, starts, due, error, ended, sequence, source';
+  'number, id, name, parameters, command, places, state, starts, once, due, error, ended, sequence, source';
 
 /** A row of table `attempt`. */
 export interface AttemptRecord {
