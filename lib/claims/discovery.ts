@@ -32,6 +32,7 @@ import {
   scopeOf,
 } from './evaluate.ts';
 import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
+import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
 import { latestStart } from './latest-start.ts';
 import {
   FIRST_EPOCH,
@@ -148,7 +149,7 @@ async function look(request: DiscoveryRequest, perspective: Perspective) {
   const gpus = candidates.map((candidate) =>
     withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null),
   );
-  return { gpus, directory };
+  return { gpus: withIntruders(gpus), directory };
 }
 
 /** A machine at one moment. */
@@ -248,6 +249,15 @@ function* explainedSurvey(
 function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
   const text = status.lease === null ? null : idleText(idle, status.lease.since);
   return { ...status, idle, reason: text === null ? status.reason : `${status.reason}, ${text}` };
+}
+
+/** A lease of a GPU on which others compute says so. */
+function withIntruders(gpus: GPUStatus[]): GPUStatus[] {
+  const holders = new LeaseHolders(gpus);
+  return gpus.map((gpu) => {
+    const { text } = intrudersOnLeased(gpu, gpus, holders);
+    return text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}` };
+  });
 }
 
 function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {

@@ -22,6 +22,7 @@ export {
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export { type Idle, idleText, NOTEWORTHY_IDLE_LOOKS, NOTEWORTHY_IDLE_MS } from './idle.ts';
+export { intrudersOnLeased, isIntruder, LeaseHolders } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
 export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
 export {

@@ -8,6 +8,7 @@ import {
   continueWait,
   parseTimeLimit,
   type TimeLimit,
+  warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import { shellWords, showValue } from '../platform/index.ts';
@@ -70,6 +71,7 @@ async function run(parsed: Parsed): Promise<void> {
     say(problem.message);
     process.exit(problem.exitCode);
   }
+  warnOfOwnDevices(command);
   const wait = waitLimits(values, true);
   const claiming = values['until-input-closes']
     ? claimUntilInputCloses(settings, wait)

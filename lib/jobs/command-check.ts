@@ -2,7 +2,7 @@
 import { accessSync, closeSync, constants, openSync, readdirSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { closest, sanitize, shellWords, showValue } from '../platform/index.ts';
+import { closest, sanitize, shellWords, showValue, warnOnce } from '../platform/index.ts';
 import { showSimulatedDriver } from './keeper.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
@@ -16,6 +16,21 @@ export interface CommandProblem {
 export function checkCommand(command: readonly string[]): void {
   const problem = commandProblem(command);
   if (problem !== null) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', problem.message);
+}
+
+/** A value in a command's words, such as `env CUDA_VISIBLE_DEVICES=1` or `sh -c 'export CUDA_VISIBLE_DEVICES=0'`; not `=$GPUS`, and not `=` alone. */
+const OWN_DEVICES = /(?<![\w$])CUDA_VISIBLE_DEVICES=(["']?[\w-][^\s"';&|]*)/;
+
+/** Warns of a command that chooses its GPUs itself: they may be leased to others. */
+export function warnOfOwnDevices(command: readonly string[]): void {
+  for (const word of command) {
+    const value = OWN_DEVICES.exec(word)?.[1];
+    if (value === undefined) continue;
+    warnOnce(
+      `the command sets CUDA_VISIBLE_DEVICES=${sanitize(value, 60)}, and computes there, whoever has leased it. Leave the variable out: gpu-owner sets it to the GPUs that are claimed.`,
+    );
+    return;
+  }
 }
 
 /** @param directory where it would run @returns null: nothing is known to be wrong */

@@ -1,4 +1,4 @@
-export { type CommandProblem, commandProblem } from './command-check.ts';
+export { type CommandProblem, commandProblem, warnOfOwnDevices } from './command-check.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, lostJobs, waitForJobs } from './job-control.ts';
 export { JobOutput, JobOutputTail } from './job-output.ts';

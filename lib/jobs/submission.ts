@@ -30,7 +30,7 @@ import {
   systemError,
   warn,
 } from '../platform/index.ts';
-import { checkCommand } from './command-check.ts';
+import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
 import { exitCodeOf, resolveJobs, stateOf, unknownJob } from './job-state.ts';
 import {
@@ -133,6 +133,7 @@ export async function submitCommand(
   announce: Announce,
 ): Promise<void> {
   checkCommand(command);
+  warnOfOwnDevices(command);
   const { count, lockDirectory, configuredDirectory } = request;
   const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
   const start = ['submit'];

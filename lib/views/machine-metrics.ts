@@ -1,5 +1,12 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. A value that nobody knows has no sample, never 0.
-import { type DiscoveryRequest, discover, type GPUStatus, readActivity } from '../claims/index.ts';
+import {
+  type DiscoveryRequest,
+  discover,
+  type GPUStatus,
+  intrudersOnLeased,
+  LeaseHolders,
+  readActivity,
+} from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
@@ -86,6 +93,8 @@ const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> =
 };
 
 function gpuFamilies(readings: readonly Reading[]): Family[] {
+  const gpus = readings.map(({ gpu }) => gpu);
+  const holders = new LeaseHolders(gpus);
   const each = (...[name, help, value]: GPUFamily) =>
     gauge(
       name,
@@ -135,16 +144,16 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
     ),
     each(
       'gpu_owner_gpu_processes_without_claim',
-      'Compute processes on a GPU that nobody has leased.',
-      withoutClaim,
+      'Compute processes on a GPU that nobody, or another lease, has.',
+      (gpu) => withoutClaim(gpu, gpus, holders),
     ),
   ];
 }
 
 /** null: unknown, or those of its instances. */
-function withoutClaim(gpu: GPUStatus): number | null {
+function withoutClaim(gpu: GPUStatus, gpus: readonly GPUStatus[], holders: LeaseHolders): number | null {
   if (isDivided(gpu)) return null;
-  return gpu.lease === null ? countProcesses(gpu, 'compute') : 0;
+  return gpu.lease === null ? countProcesses(gpu, 'compute') : intrudersOnLeased(gpu, gpus, holders).count;
 }
 
 /** null: the driver doesn't list them. */

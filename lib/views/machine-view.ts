@@ -2,14 +2,15 @@
 // interval, however many watch.
 import {
   type DiscoveryRequest,
-  type GPUStatus,
   gpuJSON,
+  isIntruder,
+  LeaseHolders,
   type Observation,
   observe,
   type QueueEntry,
 } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { describeListedProcess, isDivided, isMPSServer } from '../gpus/index.ts';
+import { describeListedProcess, isDivided } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import {
@@ -24,7 +25,7 @@ import {
 /** A GPU as `status --json` has it. */
 export type ShownGPU = ReturnType<typeof gpuJSON>;
 
-/** A process that computes on a GPU which its user hasn't leased. */
+/** A process that computes on a GPU without a claim of it. */
 export interface Intruder {
   /** The GPU's. */
   uuid: string;
@@ -255,6 +256,7 @@ export class Observer {
   #processesOn({ gpus }: Observation): ShownProcess[] {
     const seen: KnownProcesses = new Map();
     const found: ShownProcess[] = [];
+    const holders = new LeaseHolders(gpus);
     for (const gpu of gpus) {
       if (isDivided(gpu)) continue;
       for (const { pid, type, usedBytes, smPercent = null } of gpu.processes ?? []) {
@@ -263,7 +265,7 @@ export class Observer {
         const { name, user, uid } = description;
         // One that computes and draws is listed twice.
         if (type === 'graphics' && found.some((each) => each.uuid === gpu.uuid && each.pid === pid)) continue;
-        const isOther = type === 'compute' && isIntruder(gpu, description);
+        const isOther = type === 'compute' && isIntruder(gpu, pid, description, holders);
         const where = { uuid: gpu.uuid, pid, name, user, uid, usedBytes };
         found.push({ ...where, type, command, smPercent, isIntruder: isOther });
       }
@@ -282,15 +284,4 @@ export class Observer {
     seen.set(pid, entry);
     return entry;
   }
-}
-
-/**
- * On a leased GPU, another user's process is one. A container's processes can be root's, whoever started it, and the driver may list
- * them by numbers that mean nothing here.
- */
-function isIntruder({ lease }: GPUStatus, who: ProcessDescription): boolean {
-  if (who.alive === 'dying' || isMPSServer(who)) return false;
-  if (lease === null) return true;
-  const isKnown = who.uid !== null && who.uid !== 0 && lease.uid !== null;
-  return isKnown && who.uid !== lease.uid;
 }

@@ -1,0 +1,99 @@
+// Processes that compute on a GPU without a claim of it: nobody has leased it, or others have.
+import {
+  describeListedProcess,
+  type GPU,
+  isDivided,
+  isMPSServer,
+  type LeaseInfo,
+  label,
+} from '../gpus/index.ts';
+import {
+  MAX_USER_NAME_LENGTH,
+  type ProcessDescription,
+  readProcessStat,
+  sanitize,
+} from '../platform/index.ts';
+
+type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null };
+
+const MAX_ANCESTORS = 100;
+
+/** The GPUs by the processes that hold their leases. Other conventions, and other hosts, have processes that tell nothing here. */
+export class LeaseHolders {
+  readonly #gpus = new Map<number, LeasedGPU[]>();
+
+  constructor(gpus: readonly LeasedGPU[]) {
+    for (const gpu of gpus) {
+      for (const { pid, convention, stranger } of leasesOf(gpu)) {
+        if (pid === null || stranger === true || convention !== 'gpu-owner') continue;
+        this.#gpus.set(pid, [...(this.#gpus.get(pid) ?? []), gpu]);
+      }
+    }
+  }
+
+  /**
+   * The GPUs of the lease that a process belongs to, which doesn't have this one; null: it belongs to the lease of this one, to none, or
+   * nobody knows. A process belongs to all leases above it: jobs start others inside of them.
+   */
+  leasedElsewhere(pid: number, { uuid }: LeasedGPU): LeasedGPU[] | null {
+    let found: LeasedGPU[] | null = null;
+    for (let at = pid, steps = 0; at > 1 && steps < MAX_ANCESTORS; steps++) {
+      const own = this.#gpus.get(at);
+      if (own?.some((gpu) => gpu.uuid === uuid)) return null;
+      found ??= own ?? null;
+      at = readProcessStat(at)?.parent ?? 0;
+    }
+    return found;
+  }
+}
+
+function leasesOf({ lease }: LeasedGPU): LeaseInfo[] {
+  const leases: LeaseInfo[] = [];
+  for (let each = lease ?? undefined; each !== undefined; each = each.nested) leases.push(each);
+  return leases;
+}
+
+/**
+ * Whether a process that computes on a GPU is there without a claim. On a leased GPU, that is one of another lease, or another user's. A
+ * container's processes can be root's, whoever started it, and the driver may list them by numbers that mean nothing here.
+ */
+export function isIntruder(
+  gpu: LeasedGPU,
+  pid: number,
+  who: ProcessDescription,
+  holders: LeaseHolders,
+): boolean {
+  const { lease } = gpu;
+  if (who.alive === 'dying' || isMPSServer(who)) return false;
+  if (lease === null) return true;
+  const isKnown = who.uid !== null && who.uid !== 0 && lease.uid !== null;
+  if (isKnown && who.uid !== lease.uid) return true;
+  return who.alive === 'alive' && who.name !== null && holders.leasedElsewhere(pid, gpu) !== null;
+}
+
+/** The processes that compute on a leased GPU without a claim of it, in words; none for other GPUs, whose state tells them. */
+export function intrudersOnLeased(
+  gpu: GPU & LeasedGPU,
+  gpus: readonly GPU[],
+  holders: LeaseHolders,
+): { count: number; text: string | null } {
+  if (gpu.lease === null || isDivided(gpu)) return { count: 0, text: null };
+  const pids = new Set((gpu.processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid));
+  const found = [...pids].flatMap((pid) => {
+    const who = describeListedProcess(pid);
+    return isIntruder(gpu, pid, who, holders) ? [{ pid, who }] : [];
+  });
+  const [first] = found;
+  if (first === undefined) return { count: 0, text: null };
+  const { pid, who } = first;
+  const user = sanitize(who.user, MAX_USER_NAME_LENGTH);
+  const name = `${sanitize(who.name, 32) || 'a process'} (pid ${pid}${user ? `, ${user}` : ''})`;
+  const own = (holders.leasedElsewhere(pid, gpu) ?? []).map(({ uuid }) =>
+    gpus.find((each) => each.uuid === uuid),
+  );
+  const numbers = own.flatMap((each) => (each === undefined ? [] : [label(each)]));
+  const whose = numbers.length === 0 ? '' : `, which has leased GPU ${numbers.join(', ')},`;
+  const more = found.length > 1 ? ` and ${found.length - 1} more` : '';
+  const compute = found.length > 1 ? 'compute' : 'computes';
+  return { count: found.length, text: `${name}${whose}${more} ${compute} on it without a claim` };
+}
