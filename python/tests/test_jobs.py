@@ -115,7 +115,7 @@ class Jobs(OnMachine):
             """
         )
         reason = "it was to follow job 1, which failed with exit code 1"
-        self.assertEqual(lines, [f"[1, 0, 0, 143] cancelled {reason}", "['1', '2', '3'] [1, 2, 2]"])
+        self.assertEqual(lines, [f"[1, 0, 0, 143] cancelled {reason}", "['1', '2', '3'] [1, 2]"])
 
     def test_where_it_runs(self):
         os.mkdir(os.path.join(self.directory, "elsewhere"))
@@ -154,7 +154,7 @@ class Jobs(OnMachine):
         lines = self.run_script(
             """
             for words, mistake, expected in (
-                ("python train.py", {}, "words"), ([], {}, "words"), (["sleep", 5], {}, "words"), (["nonexistent-program"], {}, "not a command"),
+                ("python train.py", {}, "words"), ([], {}, "words"), (["sleep", 5], {}, "words"), (["nonexistent-program"], {}, "not found"),
                 (["true"], dict(gpus=9), "GPUs asked"), (["true"], dict(gpus="2"), "gpus"), (["true"], dict(gpus=0), "gpus"),
                 (["true"], dict(name="a b"), "name"), (["true"], dict(note="a\\nb"), "note"), (["true"], dict(after=7), "no job 7"),
                 (["true"], dict(after=1.5), "after"), (["true"], dict(after_ok="nobody"), "no job"), (["true"], dict(time_limit="soon"), "time_limit"),
