@@ -55,6 +55,17 @@ NVML_EXPORT nvmlDeviceGetTemperatureV(nvmlDevice_t handle, nvmlTemperature_v1_t*
   return NVML_SUCCESS;
 }
 
+namespace {
+
+int highest_operating_temperature(const Question& q) { return static_cast<int>(q.model().slowdown_temperature) - 2; }
+
+// Cards since Ada and Hopper tell how far they are from it.
+bool knows_margin(const Question& q) {
+  return q.model().slowdown_temperature != 0 && q.model().compute_capability >= 89;
+}
+
+}  // namespace
+
 NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned threshold, unsigned* out) {
   constexpr unsigned kThresholds = 8;
   if (threshold >= kThresholds) return NVML_ERROR_INVALID_ARGUMENT;
@@ -63,7 +74,7 @@ NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thre
       case 0: return unless_zero(q.model().shutdown_temperature);
       case 1: return unless_zero(q.model().slowdown_temperature);
       case 2: return q.has_hbm() ? Known(95) : std::nullopt;
-      case 3: return q.model().slowdown_temperature ? Known(q.model().slowdown_temperature - 2) : std::nullopt;
+      case 3: return q.model().slowdown_temperature ? Known(highest_operating_temperature(q)) : std::nullopt;
       default: return std::nullopt;  // of the acoustics, which notebooks have
     }
   });
@@ -74,8 +85,8 @@ NVML_EXPORT nvmlDeviceGetMarginTemperature(nvmlDevice_t handle, nvmlMarginTemper
   const nvmlReturn_t result = question.ask_gpu(handle, Call::temperature, out, Symbols::current);
   if (result != NVML_SUCCESS) return result;
   if (out->version != kMarginTemperatureV1Tag) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-  if (question.model().slowdown_temperature == 0) return NVML_ERROR_NOT_SUPPORTED;
-  out->marginTemperature = static_cast<int>(question.model().slowdown_temperature) -
+  if (!knows_margin(question)) return NVML_ERROR_NOT_SUPPORTED;
+  out->marginTemperature = highest_operating_temperature(question) -
                            static_cast<int>(temperature_of(*question.machine, question.device.gpu));
   return NVML_SUCCESS;
 }
@@ -139,7 +150,7 @@ namespace {
 
 struct Field {
   unsigned id;
-  unsigned type;  // 1 unsigned int, 3 unsigned long long
+  unsigned type;  // 1 unsigned int, 3 unsigned long long, 5 int
   Call call;
   Known (*know)(const Question&, unsigned scope);
 };
@@ -148,6 +159,11 @@ Known remapped_rows(const Question& q, unsigned) {
   return q.model().ecc == Ecc::on && q.model().compute_capability >= 80 ? Known(0) : std::nullopt;
 }
 Known nvlink_traffic(const Question& q, unsigned) { return q.model().nvlinks ? Known(0) : std::nullopt; }
+Known margin_at(const Question& q, uint32_t temperature) {
+  if (!knows_margin(q)) return std::nullopt;
+  return static_cast<unsigned long long>(highest_operating_temperature(q) - static_cast<int>(temperature));
+}
+
 // Scope 0 is the GPU. Only superchips know the power of their module (1) and memory (2).
 Known of_gpu(unsigned scope, Known power) { return scope == 0 ? power : std::nullopt; }
 Known power_now(const Question& q, unsigned scope) { return of_gpu(scope, power_of(*q.machine, q.device.gpu)); }
@@ -194,6 +210,15 @@ constexpr Field kFields[] = {
      [](const Question& q, unsigned scope) { return of_gpu(scope, q.model().highest_power_limit_mw); }},
     {189, 1, Call::power_limit, power_limit},  // default
     {190, 1, Call::power_limit, power_limit},  // current
+    {192, 1, Call::power_limit, power_limit},  // requested
+    // Distances from the highest operating temperature: shutdown, slowdown, the memory's highest, the GPU's highest
+    {193, 5, Call::temperature,
+     [](const Question& q, unsigned) { return margin_at(q, q.model().shutdown_temperature); }},
+    {194, 5, Call::temperature,
+     [](const Question& q, unsigned) { return margin_at(q, q.model().slowdown_temperature); }},
+    {195, 5, Call::temperature,
+     [](const Question& q, unsigned) { return q.has_hbm() && knows_margin(q) ? Known(0) : std::nullopt; }},
+    {196, 5, Call::temperature, [](const Question& q, unsigned) { return knows_margin(q) ? Known(0) : std::nullopt; }},
 };
 
 }  // namespace

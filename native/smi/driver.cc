@@ -27,11 +27,6 @@ std::string library_path() {
   return text + "/libnvidia-ml.so.1";
 }
 
-std::string error_text(nvmlReturn_t code) {
-  const auto text = reinterpret_cast<const char* (*)(nvmlReturn_t)>(function("nvmlErrorString"));
-  return text != nullptr ? text(code) : "Unknown Error";
-}
-
 // nvidia-smi's exit codes are NVML's codes, but not for all.
 int exit_code(nvmlReturn_t code) {
   for (const int same : {2, 3, 4, 6, 8, 9, 11, 12, 13, 14, 15, 17, 18, 19, 23}) {
@@ -123,6 +118,11 @@ bool is_named(const Gpu& gpu, const std::string& ids) {
 }  // namespace
 
 void* function(const char* name) { return dlsym(library, name); }
+
+std::string error_text(nvmlReturn_t code) {
+  const auto text = reinterpret_cast<const char* (*)(nvmlReturn_t)>(function("nvmlErrorString"));
+  return text != nullptr ? text(code) : "Unknown Error";
+}
 
 int open() {
   const char* machine = getenv("GPU_OWNER_SIMULATE");

@@ -39,6 +39,9 @@ constexpr uint32_t kNoInstance = 0xffffffff;
 // Opens the library that lies beside this program. 0, or the exit code, after saying why.
 int open();
 
+// The library's words for a code: "GPU is lost".
+std::string error_text(nvmlReturn_t code);
+
 // A function of the library; null where the simulated driver is too old to have it.
 void* function(const char* name);
 

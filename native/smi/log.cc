@@ -426,26 +426,26 @@ void log_remapped_rows(Writer& out, const Gpu& gpu) {
 
 void log_temperature(Writer& out, const Gpu& gpu) {
   const Answer<int> margin = temperature_margin(gpu);
-  // Limits are told as distances where the driver knows the distance.
-  const auto limit = [&](const char* name, const char* tag, const char* plain_name, const char* plain_tag,
-                         unsigned which) {
+  // Cards that know the distance to their limit tell other limits as distances from it.
+  const auto limit = [&](const char* name, const char* tag, unsigned field, const char* plain_name,
+                         const char* plain_tag, unsigned threshold) {
     if (margin)
-      out.line(name, tag, kNone);
+      out.line(name, tag, temperature_limit(gpu, field), " C");
     else
-      out.line(plain_name, plain_tag, temperature_threshold(gpu, which), " C");
+      out.line(plain_name, plain_tag, temperature_threshold(gpu, threshold), " C");
   };
   out.group("Temperature", "temperature", [&] {
     out.line("GPU Current Temp", "gpu_temp", temperature(gpu), " C");
     out.line("GPU T.Limit Temp", "gpu_temp_tlimit", number(margin), " C");
-    limit("GPU Shutdown T.Limit Temp", "gpu_temp_max_tlimit_threshold", "GPU Shutdown Temp", "gpu_temp_max_threshold",
-          0);
-    limit("GPU Slowdown T.Limit Temp", "gpu_temp_slow_tlimit_threshold", "GPU Slowdown Temp", "gpu_temp_slow_threshold",
-          1);
-    limit("GPU Max Operating T.Limit Temp", "gpu_temp_max_gpu_tlimit_threshold", "GPU Max Operating Temp",
+    limit("GPU Shutdown T.Limit Temp", "gpu_temp_max_tlimit_threshold", 193, "GPU Shutdown Temp",
+          "gpu_temp_max_threshold", 0);
+    limit("GPU Slowdown T.Limit Temp", "gpu_temp_slow_tlimit_threshold", 194, "GPU Slowdown Temp",
+          "gpu_temp_slow_threshold", 1);
+    limit("GPU Max Operating T.Limit Temp", "gpu_temp_max_gpu_tlimit_threshold", 196, "GPU Max Operating Temp",
           "gpu_temp_max_gpu_threshold", 3);
     out.line("GPU Target Temperature", "gpu_target_temperature", kNone);
     out.line("Memory Current Temp", "memory_temp", memory_temperature(gpu), " C");
-    limit("Memory Max Operating T.Limit Temp", "gpu_temp_max_mem_tlimit_threshold", "Memory Max Operating Temp",
+    limit("Memory Max Operating T.Limit Temp", "gpu_temp_max_mem_tlimit_threshold", 195, "Memory Max Operating Temp",
           "gpu_temp_max_mem_threshold", 2);
   });
 }

@@ -42,10 +42,7 @@ Value missing(nvmlReturn_t code) {
   switch (code) {
     case NVML_ERROR_NOT_SUPPORTED:
     case NVML_ERROR_FUNCTION_NOT_FOUND: return {"N/A"};
-    case NVML_ERROR_NO_PERMISSION: return {"Insufficient Permissions"};
-    case NVML_ERROR_GPU_IS_LOST: return {"GPU is lost"};
-    case NVML_ERROR_RESET_REQUIRED: return {"GPU requires reset"};
-    default: return {"Unknown Error"};
+    default: return {error_text(code)};
   }
 }
 
@@ -203,6 +200,11 @@ Answer<int> temperature_margin(const Gpu& gpu) {
   answer.code = call("nvmlDeviceGetMarginTemperature", gpu.device, &margin);
   answer.value = margin.marginTemperature;
   return answer;
+}
+
+Value temperature_limit(const Gpu& gpu, unsigned id) {
+  const Answer<unsigned> distance = field(gpu, id, 0);
+  return distance ? known(std::to_string(static_cast<int>(distance.value))) : missing(distance.code);
 }
 
 Value temperature_threshold(const Gpu& gpu, unsigned which) {

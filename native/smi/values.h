@@ -74,6 +74,8 @@ unsigned link_speed(const Gpu& gpu, unsigned link);  // MB/s of an NVLink
 Value temperature(const Gpu& gpu);
 Value memory_temperature(const Gpu& gpu);
 Answer<int> temperature_margin(const Gpu& gpu);
+// The distance of a limit from the highest operating temperature, a field of NVML.
+Value temperature_limit(const Gpu& gpu, unsigned field);
 Value temperature_threshold(const Gpu& gpu, unsigned which);
 
 // Watts. Scopes of NVML's fields: 0 the GPU, 1 the module, 2 the memory.

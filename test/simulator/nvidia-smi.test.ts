@@ -233,6 +233,24 @@ describe('pages for people', () => {
     expect(smi('-q', '-d', 'ecc,compute').stdout).toMatch(/Compute Mode[\s\S]*DRAM Uncorrectable +: 0\n/);
   });
 
+  test('-q -d TEMPERATURE has limits as an H100 tells them, and as an A100 does', () => {
+    on('mixed');
+    const numbers = (id: string) =>
+      smi('-q', '-d', 'TEMPERATURE', '-i', id)
+        .lines.map((line) => /^ {8}(.*?) +: (\S+)/.exec(line)?.slice(1))
+        .filter(Boolean);
+    expect(numbers('1').slice(1, 5)).toEqual([
+      ['GPU T.Limit Temp', '53'],
+      ['GPU Shutdown T.Limit Temp', '-12'],
+      ['GPU Slowdown T.Limit Temp', '-2'],
+      ['GPU Max Operating T.Limit Temp', '0'],
+    ]);
+    expect(numbers('2').slice(1, 3)).toEqual([
+      ['GPU T.Limit Temp', 'N/A'],
+      ['GPU Shutdown Temp', '93'],
+    ]);
+  });
+
   test('-q has what programs read: the display, and the number of all GPUs', () => {
     on('rtx4090x2-display');
     const { stdout } = smi('-q', '-i', '0');
