@@ -68,18 +68,8 @@ TEST("the _v3 process lists of early R535 drivers have entries of 32 bytes") {
   CHECK_EQUAL(nvml.stub.v3_calls, 1);
 }
 
-TEST("an early R535 driver may have the newer function in name only") {
-  NvmlStub& stub = tests::stub_of("nvml-early-r535-details");
-  stub.code.details = ERROR_FUNCTION_NOT_FOUND;
-  StubbedNvml nvml("nvml-early-r535-details");
-  nvml.stub.processes = 2;
-  check_two_processes(nvml);
-}
-
-TEST("confidential computing in name only makes no early R535 driver") {
-  NvmlStub& stub = tests::stub_of("nvml-v3");
-  stub.code.details = stub.code.confidential = ERROR_FUNCTION_NOT_FOUND;
-  StubbedNvml nvml("nvml-v3");
+TEST("later R535 drivers have entries of 24 bytes") {
+  StubbedNvml nvml("nvml-r535");
   nvml.stub.processes = 2;
   check_two_processes(nvml);
 }

@@ -5,8 +5,7 @@
 //   STUB_MEMORY_V2       nvmlDeviceGetMemoryInfo_v2
 //   STUB_PROCESSES_V2    process lists _v2
 //   STUB_PROCESSES_V3=N  process lists _v3 with entries of N bytes
-//   STUB_CONFIDENTIAL    nvmlDeviceGetConfComputeMemSizeInfo
-//   STUB_DETAILS         nvmlDeviceGetRunningProcessDetailList
+//   STUB_VERSION="TEXT"  the driver's version; else 1.2.3
 //   STUB_TEMPERATURE_V   nvmlDeviceGetTemperatureV
 //   STUB_MIG             MIG is on, and the functions for it
 //   STUB_WITHOUT_UUID    no nvmlDeviceGetUUID, which every NVML has
@@ -18,6 +17,9 @@
 
 using namespace gpu_owner::nvml;
 
+#ifndef STUB_VERSION
+#define STUB_VERSION "1.2.3"
+#endif
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 EXPORT NvmlStub stub;
@@ -158,7 +160,7 @@ EXPORT int nvmlDeviceGetUUID(Device device, char* buffer, uint32_t size) {
 }
 #endif
 EXPORT int nvmlDeviceGetName(Device, char* buffer, uint32_t size) { return text(stub.code.name, "Stub", buffer, size); }
-EXPORT int nvmlSystemGetDriverVersion(char* buffer, uint32_t size) { return text(SUCCESS, "1.2.3", buffer, size); }
+EXPORT int nvmlSystemGetDriverVersion(char* buffer, uint32_t size) { return text(SUCCESS, STUB_VERSION, buffer, size); }
 
 EXPORT int nvmlDeviceGetMemoryInfo(Device device, MemoryV1* out) {
   *out = {100, 70, 30};
@@ -241,16 +243,5 @@ EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v3(Device, uint32_t* count, voi
 }
 EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(Device, uint32_t* count, void* out) {
   return mps(STUB_PROCESSES_V3, count, out);
-}
-#endif
-// As the driver does for arguments like these when the function is there.
-#ifdef STUB_CONFIDENTIAL
-EXPORT int nvmlDeviceGetConfComputeMemSizeInfo(Device, void*) {
-  return stub.code.confidential != SUCCESS ? stub.code.confidential : ERROR_INVALID_ARGUMENT;
-}
-#endif
-#ifdef STUB_DETAILS
-EXPORT int nvmlDeviceGetRunningProcessDetailList(Device, void*) {
-  return stub.code.details != SUCCESS ? stub.code.details : ERROR_INVALID_ARGUMENT;
 }
 #endif

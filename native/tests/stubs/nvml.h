@@ -7,8 +7,8 @@ struct NvmlStub {
   // Return codes of NVML, by function.
   struct Codes {
     int init, count, handle, uuid, name, pci, memory_v1, memory_v2, power, power_limit, utilization, temperature_v,
-        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, confidential,
-        details, instance_processes, instance_memory, instance_id;
+        temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, instance_processes,
+        instance_memory, instance_id;
   } code;
 
   uint32_t gpus = 1;
