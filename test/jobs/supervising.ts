@@ -84,16 +84,23 @@ export function script(text: string, ...args: string[]): string[] {
   return [python, '-c', text, ...args];
 }
 
-/** The processes of the one task that is under way: this process's children are watchdogs. */
+/** The processes of the one task that is under way: this process's children are watchdogs. That of an earlier task may still be there. */
 export async function chain(): Promise<{ watchdog: number; keeper: number; command: number }> {
-  const found = { watchdog: 0, keeper: 0, command: 0 };
-  await until(() => {
-    [found.watchdog = 0] = childrenOf(process.pid).filter((pid) => nameOf(pid) === 'gpu-owner-guard');
-    [found.keeper = 0] = found.watchdog ? childrenOf(found.watchdog) : [];
-    [found.command = 0] = found.keeper ? childrenOf(found.keeper) : [];
-    return found.command > 0 && isAlive(found.command);
-  }, 'a watchdog, a keeper and a command');
-  return found;
+  const find = () =>
+    childrenOf(process.pid)
+      .filter((pid) => nameOf(pid) === 'gpu-owner-guard')
+      .flatMap((watchdog) => childrenOf(watchdog).map((keeper) => ({ watchdog, keeper })))
+      .flatMap((both) => childrenOf(both.keeper).map((command) => ({ ...both, command })))
+      .filter(({ command }) => isAlive(command));
+  let found: ReturnType<typeof find>[0] | undefined;
+  await until(
+    () => {
+      [found] = find();
+      return found !== undefined;
+    },
+    () => `a watchdog, a keeper and a command, among ${childrenOf(process.pid).map(nameOf)}`,
+  );
+  return found as NonNullable<typeof found>;
 }
 
 afterEach(async () => {
