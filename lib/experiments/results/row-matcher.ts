@@ -22,6 +22,7 @@ export type Match =
       readonly parameters: string;
     };
 
+const SEED = 'seed';
 /** No cell has it: files with NUL bytes are refused. */
 const SEPARATOR = '\u0000';
 /** Rows with gaps are looked up by which cells they have: so many kinds of gaps, times groups of tasks, at most. */
@@ -33,9 +34,10 @@ type Tasks = number | number[];
 /**
  * Finds the task of a row in a table with certain columns. A row is a task's result if what it says of the task's parameters is
  * so, and if of no other task that can be said. At first, an empty cell must be an absent or empty parameter; if nothing fits
- * then, empty cells say nothing, nor do cells of parameters that only other tasks have. The task's name in the row decides
- * between several that fit, and nothing else: names are given anew with every new queue. Which gaps keep a row from being
- * evidence is known when all rows have been matched: see `decisiveGaps`.
+ * then, empty cells say nothing, nor do cells of parameters that only other tasks have. Of several tasks that fit, the one whose
+ * name the row has is meant if it is completed, or if they differ in their seed, with which names end. Otherwise names decide
+ * nothing: they are given anew with every new queue. Which gaps keep a row from being evidence is known when all rows have been
+ * matched: see `decisiveGaps`.
  */
 export class RowMatcher {
   private readonly index: TaskIndex;
@@ -43,6 +45,7 @@ export class RowMatcher {
   private readonly columns: readonly { name: string; at: number }[];
   /** The columns in which rows without a name have values: others have written these rows. */
   private readonly filledByOthers: Set<string>;
+  private readonly isCompleted: (task: number) => boolean;
   private readonly nameAt: number;
   /** With the place of each column among the parameters of the group; -1: it isn't one. */
   private readonly groups: readonly { id: string; group: TaskGroup; places: readonly number[] }[];
@@ -50,13 +53,18 @@ export class RowMatcher {
   private readonly patterns = new Map<string, Map<string, Tasks>>();
   private readonly remembered = new Map<string, string>();
 
-  /** @param header the names of the table's columns @param filledByOthers of rows that were matched before; gets more with each row */
+  /**
+   * @param header the names of the table's columns
+   * @param filledByOthers of rows that were matched before; gets more with each row
+   * @param isCompleted whether the queue has the result of a task
+   */
   static async make(
     index: TaskIndex,
     header: readonly string[],
     filledByOthers = new Set<string>(),
+    isCompleted: (task: number) => boolean = () => false,
   ): Promise<RowMatcher> {
-    const matcher = new RowMatcher(index, header, filledByOthers);
+    const matcher = new RowMatcher(index, header, filledByOthers, isCompleted);
     let count = 0;
     for (const { group, places } of matcher.groups) {
       for (const { task, normalized } of group.forms()) {
@@ -67,9 +75,15 @@ export class RowMatcher {
     return matcher;
   }
 
-  private constructor(index: TaskIndex, header: readonly string[], filledByOthers: Set<string>) {
+  private constructor(
+    index: TaskIndex,
+    header: readonly string[],
+    filledByOthers: Set<string>,
+    isCompleted: (task: number) => boolean,
+  ) {
     this.index = index;
     this.filledByOthers = filledByOthers;
+    this.isCompleted = isCompleted;
     this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
     this.nameAt = header.indexOf(NAME_COLUMN);
     this.groups = [...index.groups].map((group, at) => ({
@@ -98,11 +112,11 @@ export class RowMatcher {
       return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
     }
     if (fitting === null) {
-      const match = decide(this.loosely(normalized), named, parameters);
+      const match = this.decide(this.loosely(normalized), named, parameters);
       return match.kind === 'one' ? { ...match, gaps: this.gapsOf(match.task, normalized) } : match;
     }
     if (named === null || includes(fitting, named) || !this.agrees(named, normalized))
-      return decide(fitting, named, parameters);
+      return this.decide(fitting, named, parameters);
     // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
     const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
     return { kind: 'several', tasks, named, parameters };
@@ -116,6 +130,15 @@ export class RowMatcher {
   decisiveGaps({ gaps = [] }: Match & { kind: 'one' }, cells: readonly string[]): readonly string[] {
     if (this.isNamed(cells)) return gaps;
     return gaps.filter((column) => this.filledByOthers.has(column));
+  }
+
+  private decide(fitting: Tasks | null, named: number | null, parameters: string): Match {
+    if (fitting === null) return { kind: 'none' };
+    if (typeof fitting === 'number') return { kind: 'one', task: fitting };
+    const isNamed = named !== null && fitting.includes(named);
+    if (isNamed && (this.isCompleted(named) || this.differences(fitting).join() === SEED))
+      return { kind: 'one', task: named };
+    return { kind: 'several', tasks: fitting, named: null, parameters };
   }
 
   private isNamed(cells: readonly string[]): boolean {
@@ -217,13 +240,6 @@ export class RowMatcher {
     if (this.remembered.size < MAX_REMEMBERED && cell.length < 200) this.remembered.set(cell, text);
     return text;
   }
-}
-
-function decide(fitting: Tasks | null, named: number | null, parameters: string): Match {
-  if (fitting === null) return { kind: 'none' };
-  if (typeof fitting === 'number') return { kind: 'one', task: fitting };
-  if (named !== null && fitting.includes(named)) return { kind: 'one', task: named };
-  return { kind: 'several', tasks: fitting, named: null, parameters };
 }
 
 function includes(tasks: Tasks | null, task: number): boolean {

@@ -191,7 +191,9 @@ export class Table {
 
   /** For a header of this table. @throws FileRefusedError if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowReader> {
-    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers);
+    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers, (task) =>
+      this.tasks.isCompleted(task),
+    );
     if (!matcher.usable && !this.index.isEmpty) {
       const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
       if (other) {

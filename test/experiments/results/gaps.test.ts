@@ -97,6 +97,15 @@ describe('a row without a parameter that a sweep got later', () => {
   });
 });
 
+test('a row that fits several tasks as it lacks a parameter is no task’s, whatever its name is in a new task list', async () => {
+  const several = [0.7, 0.9].map((momentum) => `{"lr": 0.1, "seed": 1, "momentum": ${momentum}}`);
+  put('task_id,lr,seed,loss\nexp1_0,0.1,1,0.1\nexp1_1,0.01,1,0.01\n');
+  expect(await resultsOf(several)).toEqual([null, null]);
+  expect(told.join()).toMatch(
+    /:2: this row fits several tasks .* Fill in the parameters that differ: momentum/,
+  );
+});
+
 describe('a row without a parameter still counts', () => {
   test.each<[string, string]>([
     ['where the table hasn’t the column', 'lr,seed,loss\n0.1,1,0.1\n0.01,1,0.01\n'],

@@ -107,17 +107,22 @@ describe('a row matches', () => {
     expect(match('2')).toBe(2);
   });
 
-  test('the task of its name, but only among tasks that fit', async () => {
+  test('the task of its name among tasks that differ in their seed', async () => {
     const match = await matcher(
-      'task_id|seed',
+      'task_id|lr',
       '{"lr": 1, "seed": 1}',
-      '{"lr": 2, "seed": 1}',
       '{"lr": 1, "seed": 2}',
+      '{"lr": 2, "seed": 1}',
     );
     expect(match('task1|1')).toBe(1);
     expect(match('task2|1')).toEqual([0, 1]);
     expect(match('task0|2')).toBe(2);
     expect(match('task0|')).toBe(null);
+  });
+
+  test('none of tasks that differ in more, whatever its name: a new queue gives it to another task', async () => {
+    const match = await matcher('task_id|seed', '{"lr": 1, "seed": 1}', '{"lr": 2, "seed": 1}');
+    expect(match('task1|1')).toEqual([0, 1]);
   });
 
   test('without certainty if its name and its cells say otherwise', async () => {
