@@ -65,9 +65,13 @@ export interface JobDetails extends Job {
   environment: string[];
 }
 
-/** A job's own state, without what the locks of the machine tell. */
-export function stateOf(store: JobStore, id: number): { job: StoredJob; state: Job['state'] } | null {
-  const before = store.read(id);
+/** A job's own state, without what the locks of the machine tell. @param since see {@link JobStore.read} */
+export function stateOf(
+  store: JobStore,
+  id: number,
+  since?: number,
+): { job: StoredJob; state: Job['state'] } | null {
+  const before = store.read(id, since);
   if (before === null) return null;
   // The end is written before the lock goes: of a thousand that have ended, none need be asked for it.
   const isEnded = before.progress?.failure !== undefined || before.end?.ended != null;
@@ -126,12 +130,13 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
   const known = new Set<number>();
   if (uid === own) {
     const store = JobStore.open();
+    const since = all ? undefined : Date.now() - RECENT_MS;
     for (const id of store.ids()) {
       known.add(id);
-      const found = stateOf(store, id);
+      const found = stateOf(store, id, since);
       if (found === null) continue;
       const ended = endOf(found.job);
-      const isListed = all || ended === null || Date.now() - ended < RECENT_MS;
+      const isListed = since === undefined || ended === null || ended > since;
       if (isListed) jobs.push(describe(found, activity));
     }
   }

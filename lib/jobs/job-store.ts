@@ -179,8 +179,8 @@ export class JobStore {
       .sort((a, b) => a - b);
   }
 
-  /** null: there is none, or it is being made. */
-  read(id: number): StoredJob | null {
+  /** @param since in ms since 1970: of jobs that ended before, no more than that is read @returns null: there is none, it is being made, or it ended before */
+  read(id: number, since?: number): StoredJob | null {
     let file: number;
     try {
       const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = constants;
@@ -189,7 +189,7 @@ export class JobStore {
       return null;
     }
     try {
-      const job = readJob(file);
+      const job = readJob(file, since);
       return job?.request.id === id ? job : null;
     } finally {
       closeSync(file);
@@ -314,8 +314,8 @@ function outputOf(
 /** Nothing of it is kept. */
 let buffer: Buffer | null = null;
 
-/** A job as its open file has it; null: that is none. Reading it waits for nobody, whatever it is. */
-export function readJob(file: number): StoredJob | null {
+/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it waits for nobody, whatever it is. */
+export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
   buffer ??= Buffer.alloc(MAX_FILE_BYTES);
   const bytes = buffer;
   let length = 0;
@@ -325,16 +325,18 @@ export function readJob(file: number): StoredJob | null {
   } catch {
     return null;
   }
+  const part = <T>({ offset, size }: { offset: number; size: number }, isSo: (value: T) => boolean) =>
+    parse(bytes.subarray(offset, Math.min(offset + size, length)), isSo);
+  const end = part(BLOCKS.end, isEnd);
+  if ((end?.ended ?? since) < since) return null;
   const request = parse(bytes.subarray(REQUEST_OFFSET, length), isRequest);
   if (request === null) return null;
-  const part = <T>({ offset, size }: { offset: number; size: number }, isSo: (value: T) => boolean) =>
-    parse(bytes.subarray(offset, offset + size), isSo);
   const start = part(BLOCKS.start, isProgress);
   const progress = part(BLOCKS.progress, isProgress);
   return {
     request,
     progress: start === null && progress === null ? null : ({ ...start, ...progress } as JobProgress),
-    end: part(BLOCKS.end, isEnd),
+    end,
     cancellation: part(BLOCKS.cancellation, isCancellation),
   };
 }
@@ -416,10 +418,11 @@ export function jobLimits() {
 
 /** @param isSo whether it is what it should be: whoever may write to the file can write anything */
 function parse<T>(bytes: Buffer, isSo: (value: T) => boolean): T | null {
-  const text = bytes.toString('utf8').trim();
-  if (text === '') return null;
+  // Most of it are blanks: the end is looked for in the bytes.
+  const length = bytes.lastIndexOf('}') + 1;
+  if (length === 0) return null;
   try {
-    const value = JSON.parse(text);
+    const value = JSON.parse(bytes.toString('utf8', 0, length));
     return typeof value === 'object' && value !== null && isSo(value) ? value : null;
   } catch {
     return null;
