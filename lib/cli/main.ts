@@ -85,13 +85,16 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
 }
 
 /** Failures of the machine, wherever they happen. */
-const MACHINE_ERRORS = ['EDQUOT', 'EIO', 'EMFILE', 'ENFILE', 'ENOMEM', 'ENOSPC', 'EROFS', 'ESTALE'];
+const MACHINE_ERRORS = new Set([
+  ...['EAGAIN', 'EDQUOT', 'EINTR', 'EIO', 'EMFILE', 'ENFILE', 'ENOMEM', 'ENOSPC', 'ENOTCONN', 'EREMOTEIO'],
+  ...['EROFS', 'ESTALE', 'ETIMEDOUT'],
+]);
 
 /** The error for a user, if it is one. */
 function asOurs(error: unknown): GPUOwnerError | null {
   if (error instanceof GPUOwnerError) return error;
   const { code = '', errno = 0, syscall, path } = error as NodeJS.ErrnoException;
-  if (MACHINE_ERRORS.includes(code)) {
+  if (MACHINE_ERRORS.has(code)) {
     const what =
       path === undefined ? `a file can't be used (${syscall})` : `${sanitize(path, 500)} can't be used`;
     return new GPUOwnerError('ERR_SYSTEM', `${what}: ${systemError(-errno)}.`);

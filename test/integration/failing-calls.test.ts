@@ -1,4 +1,5 @@
 // System calls that fail, as failing disks and limits make them: a sentence says which, and a claim goes on where it can.
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 import { whyNoTracing } from '../support/processes.ts';
@@ -78,5 +79,26 @@ describe.skipIf(whyNoTracing() !== null)('calls that fail on the disk [needs str
     const { code, stderr } = await failing(machine.lockDirectory, 'fstat,newfstatat', 'EIO');
     expect(code).toBe(73);
     expect(stderr).toContain(`the lock directory ${machine.lockDirectory} can't be used: i/o error`);
+  });
+
+  test.each([
+    ['ENOTCONN', 'socket is not connected'],
+    ['EINTR', 'interrupted system call'],
+  ])('%s of a read of a log, as file systems on a network give, ends in a sentence', async (error, text) => {
+    const output = join(machine.directory, 'log');
+    const own = (...words: string[]) => machine.run([process.execPath, command, ...words]);
+    expect(await own('submit', '--name', 'job', '--output', output, 'echo', 'hello')).toMatchObject({
+      code: 0,
+    });
+    expect(await own('wait', 'job')).toMatchObject({ code: 0 });
+    const { code, stderr } = await machine.run([
+      ...['strace', '-f', '-qq', '-o', '/dev/null', '-P', output],
+      ...['-e', 'trace=read,pread64', '-e', `inject=read,pread64:error=${error}`],
+      ...[process.execPath, command, 'logs', 'job'],
+    ]);
+    expect({ code, stderr }).toEqual({
+      code: 71,
+      stderr: `gpu-owner: a file can't be used (read): ${text}.\n`,
+    });
   });
 });
