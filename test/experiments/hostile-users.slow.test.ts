@@ -217,5 +217,19 @@ describe.skipIf(whyNot !== null)(
       expect((await as(VICTIM, GROUP, 'status', ...there)).stdout).toContain('2/2');
       expect((await as(NOBODY, NOBODY, 'status', ...there)).code).not.toBe(0);
     });
+
+    test('a sweep that was started with umask 777 can be started again', async () => {
+      chownSync(project, VICTIM, VICTIM);
+      const start = (n: string, umask: string) =>
+        machine.run(
+          [process.execPath, command, 'exp', 'run', '--gpus', '1', '--grid', `n=${n}`, '--', 'true'],
+          { cwd: project, uid: VICTIM, env: { HOME: home }, umask },
+        );
+      expect(await start('1', '777')).toMatchObject({ code: 0, stderr: '' });
+      expect(await start('1,2', '022')).toMatchObject({ code: 0, stderr: '' });
+      const table = join(project, 'results_grid/final_results.csv');
+      expect(readFileSync(table, 'utf8')).toBe('task_id,n\ngrid_0,1\ngrid_1,2\n');
+      expect(lstatSync(table).mode & 0o777).toBe(0o600);
+    });
   },
 );

@@ -45,6 +45,7 @@ export async function withExperiment<T>(
   use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
   const { directory, url } = location;
+  leaveToOwner();
   const queue = await openQueue(url, directory, { create, takesPart: true });
   if (queue === null) throw sweep?.commandless ?? noSweep(directory);
   const project = openProjectOf(location);
@@ -57,6 +58,11 @@ export async function withExperiment<T>(
     await queue.close();
     signals.close();
   }
+}
+
+/** Whatever the umask takes from others: the owner of new files can use them, or the experiment could never go on. */
+function leaveToOwner(): void {
+  process.umask(process.umask() & 0o077);
 }
 
 /**
@@ -110,6 +116,7 @@ export async function joinExperiment(
   joining: Joining,
   use: (experiment: Experiment) => Promise<number>,
 ): Promise<number> {
+  leaveToOwner();
   const signals = new ShutdownSignals();
   let queue: Queue | null = null;
   try {
