@@ -121,6 +121,10 @@ exec "$gpu_owner_n" "$gpu_owner_0" "$@"
 exit 126
 */
 'use strict';
+if (process.versions.deno) {
+  process.stderr.write(`gpu-owner: Deno ${process.versions.deno} can't run gpu-owner, which needs Node.js 20.19, or 22.3 or newer.\n`);
+  process.exit(70);
+}
 const [major, minor] = process.versions.node.split('.').map(Number);
 // Before 22.3, and in 21, there is no process.getBuiltinModule.
 if (major < 20 || major === 21 || minor < { 20: 19, 22: 3 }[major]) {

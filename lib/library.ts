@@ -16,5 +16,19 @@ function require(id: string): unknown {
   return packageRequire(id);
 }
 
+/** Why the library can't work in this runtime; null: nothing is known against it. Says what bin/gpu-owner.cjs says. */
+function whyNotHere(): string | null {
+  const { node, deno } = process.versions;
+  const needed = 'Node.js 20.19, or 22.3 or newer';
+  if (deno !== undefined) return `Deno ${deno} can't run gpu-owner, which needs ${needed}.`;
+  const [major = 0, minor = 0] = node.split('.').map(Number);
+  // Before 22.3, and in 21, there is no process.getBuiltinModule.
+  const isOld = major < 20 || major === 21 || (major === 20 && minor < 19) || (major === 22 && minor < 3);
+  return isOld ? `Node.js ${node} (${process.execPath}) is too old: gpu-owner needs ${needed}.` : null;
+}
+
+const why = whyNotHere();
+if (why !== null) throw Object.assign(new Error(why), { code: 'ERR_UNSUPPORTED_PLATFORM' });
+
 export const { findFreeGPUs, findFreeGPUsSync, getGPUs, getGPUsSync, getQueue, GPUOwner, GPUOwnerError } =
   runBundle('library', import.meta.dirname, require) as typeof import('./index.ts');

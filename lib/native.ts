@@ -211,6 +211,9 @@ export interface Native {
   /** Has SIGHUP come when the parent of this process ends, also after it has become another program. */
   processHangUpWithParent(): void;
   processIsTerminal(descriptor: number): boolean;
+  /** A variable as libraries in this process, and programs that it becomes, see it. */
+  processVariable(name: string): string | null;
+  processSetVariable(name: string, value: string | null): number;
 
   /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: nobody has it open. */
   peerUid(localAddress: string, localPort: number, remoteAddress: string, remotePort: number): number;
@@ -248,6 +251,13 @@ function load() {
       });
     } catch (cause) {
       if (cause instanceof GPUOwnerError) throw cause;
+      if ((cause as NodeJS.ErrnoException).code === 'ERR_DLOPEN_DISABLED') {
+        throw new GPUOwnerError(
+          'ERR_UNSUPPORTED_PLATFORM',
+          'gpu-owner needs its native addon, which Node.js may not load here: start Node.js with --allow-addons.',
+          { cause },
+        );
+      }
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
         `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Install gpu-owner again; in a clone, run \`npm run install\`.`,

@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, sanitize, showValue } from '../platform/index.ts';
+import { closest, sanitize, setVariables, showValue } from '../platform/index.ts';
 import { optionFor } from './foreign-words.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
@@ -74,7 +74,7 @@ export function parse(args: readonly string[], table: OptionTable, commandLine: 
       throw usage(
         '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
       );
-    process.env.GPU_OWNER_SIMULATE = values.simulate;
+    setVariables({ GPU_OWNER_SIMULATE: values.simulate });
   }
   return { values, positionals, command, args };
 }

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { systemError } from '../platform/index.ts';
+import { setVariables, systemError } from '../platform/index.ts';
 import { playScenario, recordMachine } from '../simulate/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -40,7 +40,7 @@ async function simulate(args: readonly string[]): Promise<void> {
   const command = commandIn(args);
   if (command !== 'record' && command !== 'play') return becomeTool(args);
   const { values, positionals } = parse(args, { ...MACHINE, ...(command === 'record' ? RECORD : PLAY) });
-  if (typeof values.machine === 'string') process.env.GPU_OWNER_SIMULATE = values.machine;
+  if (typeof values.machine === 'string') setVariables({ GPU_OWNER_SIMULATE: values.machine });
   const machine =
     typeof (values.machine ?? values.simulate) === 'string' ? process.env.GPU_OWNER_SIMULATE : undefined;
   const files = positionals.slice(1);

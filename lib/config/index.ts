@@ -26,4 +26,4 @@ export {
   type Selector,
 } from './criteria.ts';
 export { checkHostName, type Host } from './hosts.ts';
-export { driverLibraries, keepMachineFile, simulatedMachine, simulationDirectory } from './simulation.ts';
+export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';

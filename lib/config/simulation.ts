@@ -1,5 +1,5 @@
 import { readFileSync, statSync } from 'node:fs';
-import { join, parse, resolve } from 'node:path';
+import { join, parse } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 import { showValue } from '../platform/index.ts';
@@ -46,12 +46,6 @@ function nameOfFile(path: string): string {
   const name = `${base.replace(/^\.|[^A-Za-z0-9_.]/g, '-')}-${hash.toString(16).padStart(8, '0')}`;
   files.set(path, name);
   return name;
-}
-
-/** Makes the path of a machine's file absolute in an environment: commands may start in another directory. */
-export function keepMachineFile(env: NodeJS.ProcessEnv): void {
-  const machine = env.GPU_OWNER_SIMULATE;
-  if (machine?.includes('/')) env.GPU_OWNER_SIMULATE = resolve(machine);
 }
 
 // A claim asks some fifty times, and the first calls of a function, `join` too, are slow.

@@ -1,7 +1,7 @@
 import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
-import { sanitize, warnOnce } from '../platform/index.ts';
+import { sanitize, setVariables, warnOnce } from '../platform/index.ts';
 import { isInstance } from './selection.ts';
 import type { GPU, MIGInstance } from './types.ts';
 
@@ -314,9 +314,6 @@ function readVariables(): Variables {
 }
 
 function writeVariables(variables: Variables): void {
-  for (const name of ['CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER'] as const) {
-    const value = variables[name];
-    if (value === undefined) delete process.env[name];
-    else process.env[name] = value;
-  }
+  const { CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER } = variables;
+  setVariables({ CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER });
 }

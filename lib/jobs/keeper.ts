@@ -1,4 +1,5 @@
 import { closeSync, fstatSync } from 'node:fs';
+import { resolve } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
 import {
   type Claim,
@@ -7,12 +8,12 @@ import {
   type ShownClaim,
   type WaitOptions,
 } from '../claims/index.ts';
-import { keepMachineFile, simulatedMachine } from '../config/index.ts';
+import { simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
-import { systemError, TIMEOUTS } from '../platform/index.ts';
+import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
@@ -123,12 +124,11 @@ export function becomeKeeper(
   job: BackgroundJob | null = null,
 ): never {
   // Claims inside the job must find what it holds.
-  if (settings.request.lockDirectory) process.env.GPU_OWNER_LOCK_DIR = settings.request.lockDirectory;
   const inherited = parseInherited(process.env[INHERITED]);
-  delete process.env[INHERITED];
-  Object.assign(process.env, environmentOf(claim));
   warnWithoutStandIns(process.argv.slice(-words));
-  showSimulatedDriver(process.env);
+  const { lockDirectory } = settings.request;
+  const own = { ...environmentOf(claim), ...(lockDirectory && { GPU_OWNER_LOCK_DIR: lockDirectory }) };
+  setVariables({ ...own, ...simulatedVariables({ ...process.env, ...own }), [INHERITED]: undefined });
   const args = [
     KEEPER,
     'run',
@@ -152,7 +152,7 @@ export function becomeKeeperWithoutGPUs(
   words: number,
 ): never {
   const inherited = parseInherited(process.env[INHERITED]);
-  delete process.env[INHERITED];
+  setVariables({ [INHERITED]: undefined });
   const options = ['--cancel', 'command', ...jobOptions(job)];
   const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
   return become(args, words, descriptorsOf(job), inherited.dropped);
@@ -286,12 +286,19 @@ function become(args: string[], words: number, descriptors: readonly number[], d
 
 /** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */
 export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
-  if (simulatedMachine() === null) return;
-  keepMachineFile(env);
+  Object.assign(env, simulatedVariables(env));
+}
+
+function simulatedVariables({ LD_LIBRARY_PATH, PATH, GPU_OWNER_SIMULATE: machine }: NodeJS.ProcessEnv) {
+  if (simulatedMachine() === null) return {};
   const simulator = nativeFile('simulator');
-  env.LD_LIBRARY_PATH = env.LD_LIBRARY_PATH ? prepend(simulator, env.LD_LIBRARY_PATH) : simulator;
-  // Without a PATH, programs are looked for in the system's directories.
-  if (env.PATH) env.PATH = prepend(`${simulator}/bin`, env.PATH);
+  return {
+    LD_LIBRARY_PATH: LD_LIBRARY_PATH ? prepend(simulator, LD_LIBRARY_PATH) : simulator,
+    // Without a PATH, programs are looked for in the system's directories.
+    ...(PATH && { PATH: prepend(`${simulator}/bin`, PATH) }),
+    // Commands may start in another directory.
+    ...(machine?.includes('/') && { GPU_OWNER_SIMULATE: resolve(machine) }),
+  };
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */

@@ -25,6 +25,7 @@ import {
   pause,
   readProcessStat,
   sanitize,
+  setVariables,
   shellWords,
   showValue,
   systemError,
@@ -595,7 +596,7 @@ export class JobProcess implements BackgroundJob {
     if (job === null) throw invalid('--as-job is for gpu-owner itself');
     this.request = job.request;
     // What the one who submitted it had open is closed by now.
-    process.env[INHERITED] = (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, '');
+    setVariables({ [INHERITED]: (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, '') });
     this.lock = Number(lock);
     this.file = Number(file);
   }

@@ -1,5 +1,6 @@
 // A sweep in the background: its job has no GPUs, and its controller says how far it is.
 import { closeSync } from 'node:fs';
+import { setVariables } from '../platform/index.ts';
 import { type JobProgress, JobStore, writeBlock } from './job-store.ts';
 
 /** Tells a controller that it is a job, by the number. Its tasks don't inherit it. */
@@ -16,13 +17,13 @@ export class SweepProgress {
 
   /** So that the program that this process becomes knows that it is the controller of that job. */
   static announce(id: number): void {
-    process.env[VARIABLE] = String(id);
+    setVariables({ [VARIABLE]: String(id) });
   }
 
   /** null: this process isn't in the background. */
   static take(): SweepProgress | null {
     const id = Number(process.env[VARIABLE] ?? Number.NaN);
-    delete process.env[VARIABLE];
+    setVariables({ [VARIABLE]: undefined });
     return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
   }
 

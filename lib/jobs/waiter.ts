@@ -2,7 +2,7 @@ import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
-import { pathIn, restoreMessages, saveMessages, TIMEOUTS } from '../platform/index.ts';
+import { pathIn, restoreMessages, saveMessages, setVariables, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, parseInherited } from './inherited.ts';
 
 export const WAITER = 'gpu-owner-waiter';
@@ -37,7 +37,7 @@ export interface ContinuedWait {
  */
 export function continueWait(): ContinuedWait {
   const text = process.env[WAITING];
-  delete process.env[WAITING];
+  if (text !== undefined) setVariables({ [WAITING]: undefined });
   const [, format, list = '', json = ''] = /^(\d+) fds=([\d,]*) (.*)$/s.exec(text ?? '') ?? [];
   const descriptors = list.split(',').map(Number).filter(isHandedOn);
   // Nothing of it is for the command, but for what the caller hands on himself.
@@ -151,12 +151,12 @@ function becomeWaiter(
     const saved = saveMessages();
     const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
     const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
-    process.env[name] = value;
+    setVariables({ [name]: value });
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];
     // The arguments of this process follow, as bytes.
     processExec(nativeProgram(WAITER), args, process.argv.length - 1, descriptors, 0);
-    delete process.env[WAITING];
+    setVariables({ [WAITING]: undefined });
   }
   for (const duplicate of given) closeSync(duplicate);
 }

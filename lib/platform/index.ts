@@ -9,6 +9,7 @@ export {
   type SocketFile,
   tokenDigest,
 } from './endpoint.ts';
+export { setVariables } from './environment.ts';
 export {
   decode,
   type FileStatus,

@@ -1,5 +1,6 @@
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -185,6 +186,20 @@ Napi::Value is_terminal(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), isatty(integer(info[0])) == 1);
 }
 
+// processVariable(name) -> the variable as programs of this process and libraries in it see it, or null
+Napi::Value variable(const Napi::CallbackInfo& info) {
+  const char* value = getenv(text(info[0]).c_str());
+  if (value == nullptr) return info.Env().Null();
+  return Napi::String::New(info.Env(), value);
+}
+
+// processSetVariable(name, value or null) -> 0 or -errno
+Napi::Value set_variable(const Napi::CallbackInfo& info) {
+  const std::string name = text(info[0]);
+  const int result = info[1].IsNull() ? unsetenv(name.c_str()) : setenv(name.c_str(), text(info[1]).c_str(), 1);
+  return Napi::Number::New(info.Env(), result == 0 ? 0 : -errno);
+}
+
 }  // namespace
 
 void add_process(Napi::Env env, Napi::Object exports) {
@@ -208,6 +223,8 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSecretNumber", Napi::Function::New<secret_number>(env));
   exports.Set("processColumns", Napi::Function::New<columns>(env));
   exports.Set("processIsTerminal", Napi::Function::New<is_terminal>(env));
+  exports.Set("processVariable", Napi::Function::New<variable>(env));
+  exports.Set("processSetVariable", Napi::Function::New<set_variable>(env));
 }
 
 }  // namespace gpu_owner::bindings

@@ -247,6 +247,16 @@ describe('the launcher says what is wrong', () => {
     );
   });
 
+  it('when Node.js is Deno', () => {
+    const deno = join(root, 'deno.cjs');
+    writeFileSync(deno, "Object.defineProperty(process.versions, 'deno', { value: '2.1.0' });");
+    const { stderr, status } = fail({ env: { PATH: process.env.PATH, NODE_OPTIONS: `--require=${deno}` } });
+    expect(status).toBe(70);
+    expect(stderr).toBe(
+      "gpu-owner: Deno 2.1.0 can't run gpu-owner, which needs Node.js 20.19, or 22.3 or newer.\n",
+    );
+  });
+
   it('when the package is not built', () => {
     const clone = join(root, 'clone');
     mkdirSync(join(clone, 'bin'), { recursive: true });

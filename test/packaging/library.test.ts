@@ -216,4 +216,51 @@ describe('the library', () => {
     );
     expect(lines).toEqual(['ERR_WORKER_THREAD']);
   });
+
+  it.each([
+    [
+      'node',
+      '18.20.4',
+      /^Node\.js 18\.20\.4 \(.*\) is too old: gpu-owner needs Node\.js 20\.19, or 22\.3 or newer\.$/,
+    ],
+    ['node', '21.7.3', /^Node\.js 21\.7\.3 \(/],
+    ['node', '22.2.0', /^Node\.js 22\.2\.0 \(/],
+    ['deno', '2.1.0', /^Deno 2\.1\.0 can't run gpu-owner, which needs Node\.js 20\.19, or 22\.3 or newer\.$/],
+  ])('says that it needs Node.js: %s %s', (runtime, version, message) => {
+    const [code, text] = run(
+      `Object.defineProperty(process.versions, ${JSON.stringify(runtime)}, { value: ${JSON.stringify(version)} });
+       import('gpu-owner').catch(({ code, message }) => console.log(code + '\\n' + message));`,
+    );
+    expect(code).toBe('ERR_UNSUPPORTED_PLATFORM');
+    expect(text).toMatch(message);
+  });
+
+  it('names the option with which Node.js may load it', () => {
+    const flags = ['--permission', '--experimental-permission'];
+    const permission = flags.find((flag) => process.allowedNodeEnvironmentFlags.has(flag)) as string;
+    const [text] = run(
+      "import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(1)).catch(({ message }) => console.log(message));",
+      [permission, '--allow-fs-read=*', '--no-warnings'],
+    );
+    expect(text).toBe(
+      'gpu-owner needs its native addon, which Node.js may not load here: start Node.js with --allow-addons.',
+    );
+  });
+
+  // As in Bun, where assigning to `process.env` only changes what JavaScript sees.
+  it('shows CUDA its GPUs also where process.env is not the environment', () => {
+    const lines = run(
+      `process.env = { ...process.env };
+       const { GPUOwner } = await import('gpu-owner');
+       const addon = { exports: {} };
+       process.dlopen(addon, ${JSON.stringify(join(binaries(), 'gpu_owner.node'))});
+       const show = () => console.log(String(addon.exports.processVariable('CUDA_VISIBLE_DEVICES')));
+       show();
+       const owner = new GPUOwner(1);
+       show();
+       owner.release();
+       show();`,
+    );
+    expect(lines).toEqual(['null', expect.stringMatching(/^GPU-/), 'null']);
+  });
 });

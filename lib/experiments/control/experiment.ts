@@ -45,6 +45,7 @@ export async function withExperiment<T>(
   use: (experiment: Experiment) => Promise<T>,
 ): Promise<T> {
   const { directory, url } = location;
+  refuseOtherRuntimes();
   leaveToOwner();
   const queue = await openQueue(url, directory, { create, takesPart: true });
   if (queue === null) throw sweep?.commandless ?? noSweep(directory);
@@ -58,6 +59,16 @@ export async function withExperiment<T>(
     await queue.close();
     signals.close();
   }
+}
+
+/** In Bun, workers start no task, and a sweep would wait for ever. @throws ERR_UNSUPPORTED_PLATFORM */
+function refuseOtherRuntimes(): void {
+  const { bun } = process.versions;
+  if (bun === undefined) return;
+  throw new GPUOwnerError(
+    'ERR_UNSUPPORTED_PLATFORM',
+    `sweeps need Node.js, and this is Bun ${bun}: set GPU_OWNER_NODE to the path of a Node.js, or leave out --bun.`,
+  );
 }
 
 /** Whatever the umask takes from others: the owner of new files can use them, or the experiment could never go on. */
@@ -116,6 +127,7 @@ export async function joinExperiment(
   joining: Joining,
   use: (experiment: Experiment) => Promise<number>,
 ): Promise<number> {
+  refuseOtherRuntimes();
   leaveToOwner();
   const signals = new ShutdownSignals();
   let queue: Queue | null = null;

@@ -1,0 +1,24 @@
+import { GPUOwnerError } from '../errors.ts';
+import { nativeOrNull } from '../native.ts';
+
+/**
+ * Sets variables of this process, for libraries in it and programs that it becomes. Runtimes other than Node.js, such as Bun, change
+ * only what JavaScript sees when `process.env` is assigned to. @param variables undefined: removes it
+ * @throws ERR_UNSUPPORTED_PLATFORM where that can't be done
+ */
+export function setVariables(variables: Readonly<Record<string, string | undefined>>): void {
+  const native = nativeOrNull();
+  for (const [name, value] of Object.entries(variables)) {
+    if (value === undefined) delete process.env[name];
+    else process.env[name] = value;
+    if (native === null) continue;
+    const wanted = value ?? null;
+    if (native.processVariable(name) === wanted) continue;
+    native.processSetVariable(name, wanted);
+    if (native.processVariable(name) === wanted) continue;
+    throw new GPUOwnerError(
+      'ERR_UNSUPPORTED_PLATFORM',
+      `gpu-owner needs Node.js: this runtime (${process.execPath}) doesn't pass ${name} on to CUDA and to commands.`,
+    );
+  }
+}
