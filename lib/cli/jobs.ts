@@ -125,7 +125,11 @@ export function table(jobs: readonly Job[], width: number, isWhole: boolean): st
 }
 
 function gpusOf({ gpus, count }: Job): string {
-  if (gpus.length > 0) return gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
+  if (gpus.length > 0) {
+    const named = gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
+    // A record names as many as fit.
+    return gpus.length < count ? `${named} and ${count - gpus.length} more` : named;
+  }
   return count === 0 ? '' : `(${count})`;
 }
 

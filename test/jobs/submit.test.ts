@@ -566,6 +566,9 @@ test('a job on more GPUs than its record has room for names some, and all the re
   });
   expect(gpus.length).toBeGreaterThan(40);
   expect(gpus.map(({ index }: { index: number }) => index)).toEqual([...gpus.keys()]);
+  expect((await many.run(['jobs', String(id)])).stdout).toMatch(
+    new RegExp(`^GPUs .*,${gpus.length - 1} and ${64 - gpus.length} more$`, 'm'),
+  );
   expect(await many.logs(id)).toBe('');
   await many.end();
   await large.close();
