@@ -114,7 +114,7 @@ test('options in the text exist in some help', () => {
     ...['--num_processes'],
     ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
     ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
-    ...['--nb-gpus', '--backend'],
+    ...['--nb-gpus', '--backend', '--permission', '--allow-addons'],
     ...['--query-gpu', '--query-compute-apps', '--query-retired-pages', '--query-remapped-rows'],
     ...['--query-supported-clocks', '--help-query-gpu', '--format'],
   ]);
