@@ -30,7 +30,7 @@ std::string libraries_directory();
 // Prints "gpu-owner-simulator: …" and how to get help; returns kExitUsage.
 __attribute__((format(printf, 1, 2))) int usage_error(const char* format, ...);
 
-// "2GiB", "500 MB", "1024"; false for anything else.
+// "2GiB", "500 MB", "0", bytes from 1 MiB on; false for anything else.
 bool parse_size(const std::string& text, uint64_t* out);
 // A whole or decimal number without sign.
 bool parse_number(const std::string& text, double* out);

@@ -55,7 +55,8 @@ bool parse_size(const std::string& text, uint64_t* out) {
   for (const Unit& known : kUnitNames)
     if (unit == known.name) {
       value *= known.bytes;
-      if (value > 1e15) return false;
+      // 20 was never meant as so many bytes.
+      if (value > 1e15 || (unit.empty() && value > 0 && value < 1048576.0)) return false;
       *out = static_cast<uint64_t>(value);
       return true;
     }

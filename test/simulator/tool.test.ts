@@ -87,6 +87,7 @@ describe('a wrong command line', () => {
     [['occupy', '0', '1'], /unexpected argument 1/],
     [['occupy', '0', '--memory'], /--memory needs a value/],
     [['occupy', '0', '--memory', 'much'], /expected a size/],
+    [['occupy', '0', '--memory', '20'], /expected a size, as in 2GiB/],
   ])('exits with 64 and a reason, and changes nothing: %j', (args, words) => {
     const { status, stdout, stderr } = machine.tool(args);
     expect(stderr).toMatch(words);
