@@ -127,6 +127,8 @@ export interface Native {
   /** For what worker threads may open, too: in them, `closeSync` warns of descriptors that aren't from `openSync`. */
   fileClose(descriptor: number): void;
   fileIsNamed(descriptor: number, path: string): boolean;
+  /** The offset of the first byte from there on that is not in a hole, or -errno. Moves where the descriptor reads next. */
+  fileNextData(descriptor: number, offset: number): number;
   fileSystemType(path: string): number;
   fileStatus(file: string | number, follow: boolean, numbers: Float64Array): number;
   fileText(path: string): string | null;

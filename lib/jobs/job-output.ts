@@ -1,6 +1,7 @@
 // The file with a job's output, while it grows.
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import { errno, nativeOrNull } from '../native.ts';
 import { showValue } from '../platform/index.ts';
 
 /** As the keeper cuts: native/keeper/job_file.cc. */
@@ -49,7 +50,9 @@ export class JobOutput {
       if (bytes.length === 0) break;
       this.#at += bytes.length;
       if (length === CHUNK && isEmpty(chunk) && mayHaveHoles(this.#file)) {
-        dropped += bytes.length;
+        const end = endOfHole(this.#file, this.#at, size);
+        dropped += bytes.length + end - this.#at;
+        this.#at = end;
         continue;
       }
       if (dropped > 0) onDropped(dropped);
@@ -78,8 +81,16 @@ function mayHaveHoles(file: number): boolean {
   return blocks * 512 < size;
 }
 
+/** How far whole chunks from there on are in a hole: it may be many gigabytes. */
+function endOfHole(file: number, at: number, size: number): number {
+  const data = nativeOrNull()?.fileNextData(file, at) ?? at;
+  // No data comes any more.
+  const end = data === -errno.ENXIO ? size : Math.min(data, size);
+  return Math.max(at, end - (end % CHUNK));
+}
+
 function isEmpty(bytes: Buffer): boolean {
-  return bytes[0] === 0 && bytes.every((byte) => byte === 0);
+  return bytes[0] === 0 && bytes.subarray(1).equals(bytes.subarray(0, -1));
 }
 
 /** The offset where the last so many lines begin. */

@@ -195,6 +195,12 @@ Napi::Value write_block(const Napi::CallbackInfo& info) {
                                          info[2].IsNumber() ? long_integer(info[2]) : 0));
 }
 
+// fileNextData(descriptor, offset) -> the offset of the first byte from there on that is not in a hole, or -errno
+Napi::Value next_data(const Napi::CallbackInfo& info) {
+  const off_t offset = lseek(integer(info[0]), static_cast<off_t>(long_integer(info[1])), SEEK_DATA);
+  return Napi::Number::New(info.Env(), offset < 0 ? -errno : static_cast<double>(offset));
+}
+
 }  // namespace
 
 void add_locks(Napi::Env env, Napi::Object exports) {
@@ -207,6 +213,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));
   exports.Set("fileClose", Napi::Function::New<close_file>(env));
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
+  exports.Set("fileNextData", Napi::Function::New<next_data>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));
 }

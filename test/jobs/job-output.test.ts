@@ -52,6 +52,16 @@ describe('the output', () => {
     const { text, dropped } = read();
     expect({ length: text.length, dropped }).toEqual({ length: 64 * KIB, dropped: [128 * KIB] });
   });
+
+  test('is read at once where the keeper has cut a terabyte', ({ skip }) => {
+    const gap = KIB ** 4;
+    writeFileSync(path, 'x'.repeat(64 * KIB));
+    truncateSync(path, 64 * KIB + gap);
+    if (statSync(path).blocks * 512 > gap) skip('the file system makes no holes');
+    appendFileSync(path, 'end');
+    const { text, dropped } = read();
+    expect({ end: text.slice(64 * KIB), dropped }).toEqual({ end: 'end', dropped: [gap] });
+  });
 });
 
 describe('the end of the output', () => {
