@@ -118,7 +118,9 @@ export async function queryProcesses(): Promise<ReadonlyMap<string, number[]>> {
   ]);
   if (code !== 0) failed(code, output);
   const pids = new Map<string, number[]>();
-  for (const [uuid = '', pid] of table(output)) pids.set(uuid, [...(pids.get(uuid) ?? []), Number(pid)]);
+  // Where a driver can't list processes, there is a row that says [N/A].
+  for (const [uuid = '', pid = ''] of table(output))
+    if (/^\d+$/.test(pid)) pids.set(uuid, [...(pids.get(uuid) ?? []), Number(pid)]);
   return pids;
 }
 
