@@ -76,6 +76,7 @@ describe('while two tasks run', () => {
       'log',
       'name',
       'pid',
+      'silentSince',
       'since',
       'worker',
     ]);

@@ -101,7 +101,7 @@ describe('exp plan', () => {
       'that would be 10,000,000 tasks (grid: seed 10,000,000); to confirm, add --yes',
     ],
     [['seed=1'], 64, "'seed=1' looks like a part of a grid; write --grid seed=1"],
-    [['--grid', 'a=1', '--', 'echo', '{b}'], 64, '{b} names no parameter; did you mean {a}?'],
+    [['--grid', 'a=1', '--', 'echo', '{b}'], 64, '{b} names no parameter; the known ones are {a}'],
     [
       ['--grid', 'lr', '0.1', '0.2'],
       64,

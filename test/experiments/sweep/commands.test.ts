@@ -65,7 +65,7 @@ describe('the command', () => {
     [
       `command: x {b}\n${P}`,
       {},
-      "s.yaml:1: the command, in phase 'p': {b} names no parameter; did you mean {a}?",
+      "s.yaml:1: the command, in phase 'p': {b} names no parameter; the known ones are {a}, {seed}",
     ],
     [
       'command: "{a}"\np: {combinations: [{a: [""]}]}\n',
