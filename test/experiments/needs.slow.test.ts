@@ -54,7 +54,7 @@ describe.skipIf(noRedis !== null)(`needs of tasks${noRedis === null ? '' : ` (${
     return path;
   }
 
-  const queue = () => ({ GPU_OWNER_QUEUE: server.url('patience=2&margin=0.5') });
+  const queue = () => ({ GPU_OWNER_QUEUE: server.url('') });
   const starts = () => {
     try {
       return readFileSync(join(home.directory, 'starts'), 'utf8').trim().split('\n').sort();
