@@ -253,7 +253,7 @@ test('the commands accept the values that are offered', () => {
     timeout: [],
     'wait-for-tasks': [],
   };
-  const exp = ['gpus-per-task', 'grace'];
+  const exp = ['gpus-per-task', 'grace', 'rerun'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
     if (name === 'sort') return [command, 'top', `--sort=${value}`];

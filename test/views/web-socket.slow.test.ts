@@ -115,7 +115,7 @@ test('what is no socket stays, and says so', async () => {
   symlinkSync(path, link);
   expect(await refusal(link)).toMatch(/something else/);
   expect(statSync(path).size).toBe(8);
-  expect(await refusal(`${machine.directory}/nowhere/web.sock`)).toMatch(/no such file or directory/);
+  expect(await refusal(`${machine.directory}/nowhere/web.sock`)).toMatch(/there is no directory/);
   expect(await refusal(`${machine.directory}/${'x'.repeat(110)}`)).toMatch(/at most 107 bytes/);
 });
 
