@@ -81,6 +81,21 @@ void log_product(Writer& out, const Gpu& gpu) {
   });
 }
 
+// The program has two names for the group of BAR1.
+void log_memory_use(Writer& out, const Gpu& gpu, const char* bar1_name) {
+  out.group("FB Memory Usage", "fb_memory_usage", [&] {
+    out.line("Total", "total", memory(gpu, &MemoryUse::total), " MiB");
+    out.line("Reserved", "reserved", memory(gpu, &MemoryUse::reserved), " MiB");
+    out.line("Used", "used", memory(gpu, &MemoryUse::used), " MiB");
+    out.line("Free", "free", memory(gpu, &MemoryUse::free), " MiB");
+  });
+  out.group(bar1_name, "bar1_memory_usage", [&] {
+    out.line("Total", "total", bar1(gpu, &Bar1::total), " MiB");
+    out.line("Used", "used", bar1(gpu, &Bar1::used), " MiB");
+    out.line("Free", "free", bar1(gpu, &Bar1::free), " MiB");
+  });
+}
+
 void log_instance(Writer& out, const Gpu& whole, const Instance& instance) {
   const auto number = [](unsigned count) { return known(std::to_string(count)); };
   const Gpu gpu = {instance.slot, instance.device, ""};
@@ -103,17 +118,7 @@ void log_instance(Writer& out, const Gpu& whole, const Instance& instance) {
     out.group("Volatile", "volatile_count",
               [&] { out.line("SRAM Uncorrectable", "sram_uncorrectable", ecc_errors_at(whole, 1, 0, kSram)); });
   });
-  out.group("FB Memory Usage", "fb_memory_usage", [&] {
-    out.line("Total", "total", memory(gpu, &MemoryUse::total), " MiB");
-    out.line("Reserved", "reserved", memory(gpu, &MemoryUse::reserved), " MiB");
-    out.line("Used", "used", memory(gpu, &MemoryUse::used), " MiB");
-    out.line("Free", "free", memory(gpu, &MemoryUse::free), " MiB");
-  });
-  out.group("BAR1 Memory", "bar1_memory_usage", [&] {
-    out.line("Total", "total", bar1(gpu, &Bar1::total), " MiB");
-    out.line("Used", "used", bar1(gpu, &Bar1::used), " MiB");
-    out.line("Free", "free", bar1(gpu, &Bar1::free), " MiB");
-  });
+  log_memory_use(out, gpu, "BAR1 Memory");
 }
 
 void log_instances(Writer& out, const Gpu& gpu) {
@@ -252,17 +257,7 @@ void log_performance(Writer& out, const Gpu& gpu) {
 }
 
 void log_memory(Writer& out, const Gpu& gpu) {
-  out.group("FB Memory Usage", "fb_memory_usage", [&] {
-    out.line("Total", "total", memory(gpu, &MemoryUse::total), " MiB");
-    out.line("Reserved", "reserved", memory(gpu, &MemoryUse::reserved), " MiB");
-    out.line("Used", "used", memory(gpu, &MemoryUse::used), " MiB");
-    out.line("Free", "free", memory(gpu, &MemoryUse::free), " MiB");
-  });
-  out.group("BAR1 Memory Usage", "bar1_memory_usage", [&] {
-    out.line("Total", "total", bar1(gpu, &Bar1::total), " MiB");
-    out.line("Used", "used", bar1(gpu, &Bar1::used), " MiB");
-    out.line("Free", "free", bar1(gpu, &Bar1::free), " MiB");
-  });
+  log_memory_use(out, gpu, "BAR1 Memory Usage");
   out.group("Conf Compute Protected Memory Usage", "cc_protected_memory_usage", [&] {
     out.line("Total", "total", kNone);
     out.line("Used", "used", kNone);
