@@ -7,12 +7,7 @@ import {
   type LeaseInfo,
   label,
 } from '../gpus/index.ts';
-import {
-  MAX_USER_NAME_LENGTH,
-  type ProcessDescription,
-  readProcessStat,
-  sanitize,
-} from '../platform/index.ts';
+import { lineage, MAX_USER_NAME_LENGTH, type ProcessDescription, sanitize } from '../platform/index.ts';
 
 type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null };
 
@@ -37,11 +32,10 @@ export class LeaseHolders {
    */
   leasedElsewhere(pid: number, { uuid }: LeasedGPU): LeasedGPU[] | null {
     let found: LeasedGPU[] | null = null;
-    for (let at = pid, steps = 0; at > 1 && steps < MAX_ANCESTORS; steps++) {
+    for (const at of lineage(pid, MAX_ANCESTORS)) {
       const own = this.#gpus.get(at);
       if (own?.some((gpu) => gpu.uuid === uuid)) return null;
       found ??= own ?? null;
-      at = readProcessStat(at)?.parent ?? 0;
     }
     return found;
   }

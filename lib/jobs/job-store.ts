@@ -18,7 +18,7 @@ import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
-import { formatBytes, hostName, pathIn, statusBehind, systemError } from '../platform/index.ts';
+import { formatBytes, hostName, pathIn, privately, statusBehind, systemError } from '../platform/index.ts';
 
 /** The request, written once. */
 export interface JobRequest {
@@ -520,16 +520,6 @@ function machineName(): string {
 
 function pathEnd(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
-}
-
-/** Makes files that their owner can use, and nobody else, whatever the umask of the job is. */
-export function privately<Made>(make: () => Made): Made {
-  const umask = process.umask(0o077);
-  try {
-    return make();
-  } finally {
-    process.umask(umask);
-  }
 }
 
 /** Arguments and environments are secrets. */

@@ -23,6 +23,7 @@ import { ErrorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import {
   pause,
+  privately,
   readProcessStat,
   sanitize,
   setVariables,
@@ -43,7 +44,6 @@ import {
   JobStore,
   jobLimits,
   OUTPUT,
-  privately,
   readJob,
   unusable,
   writeBlock,

@@ -70,6 +70,16 @@ export function formatMode({ mode }: { mode: number }): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }
 
+/** Makes files that their owner can use, and nobody else, whatever the umask is. */
+export function privately<Made>(make: () => Made): Made {
+  const umask = process.umask(0o077);
+  try {
+    return make();
+  } finally {
+    process.umask(umask);
+  }
+}
+
 /** Whether it is a directory itself, and not a link that leads anywhere. */
 export function isDirectory(path: string): boolean {
   return ask(path, false) === 0 && kindOf(numbers[0] ?? 0) === 'directory';

@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { dirname } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { type Endpoint, formatEndpoint, isLoopback, type SocketFile } from './endpoint.ts';
+import { privately } from './files.ts';
 import { userName } from './processes.ts';
 import { hostName, systemError } from './system.ts';
 import { showValue } from './text.ts';
@@ -68,9 +69,7 @@ export async function openHTTPServer<At extends Endpoint | SocketFile>(
       reject(refuse(`${why}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error));
     });
     // A socket has its mode from the moment when it is there.
-    const umask = process.umask(0o077);
-    server.listen({ ...endpoint }, resolve);
-    process.umask(umask);
+    privately(() => server.listen({ ...endpoint }, resolve));
   });
   server.on('error', () => {});
   if (!keepsProcess) server.unref();

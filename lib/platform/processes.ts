@@ -217,6 +217,14 @@ export function pidNamespace(): string | null {
   return namespace;
 }
 
+/** A process and those above it, itself first, without the one that adopts all (PID 1); as far as /proc shows them, and so many at most. */
+export function* lineage(pid: number, most: number): Generator<number> {
+  for (let at = pid, i = 0; at > 1 && i < most; i++) {
+    yield at;
+    at = readProcessStat(at)?.parent ?? 0;
+  }
+}
+
 /** Whether this process is one of these or was started by one of them, however indirectly; null: /proc doesn't show it. */
 export function descendsFrom(pids: readonly unknown[]): boolean | null {
   let pid = process.pid;
