@@ -46,6 +46,21 @@ export function enterLab(program) {
   process.exit(status ?? 1);
 }
 
+/** Submits a job that uses so much memory of its GPUs, and so many percent of their time. */
+export function submit(person, options, utilization, memory, ...more) {
+  person.run('submit', ...options, '--', 'python', 'train.py', memory, String(utilization), ...more);
+}
+
+/** On GPUs 0 to 3, three people's jobs compute, and one is idle; on GPU 5, somebody computes without a claim. */
+export function occupy([alice, bob, carol, dave]) {
+  const pretrain = ['--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'];
+  submit(alice, ['-n', '2', '--devices', '0,1', ...pretrain], 93, '61GiB');
+  submit(bob, ['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], 71, '38GiB');
+  submit(carol, ['--devices', '3', '--name', 'notebook'], 0, '6GiB');
+  const use = ['--memory', '22GiB', '--utilization', '84'];
+  dave.start('gpu-owner', 'simulate', 'occupy', '5', '--name', 'python', ...use);
+}
+
 /** Simulated machines, and whatever people start on them. */
 export class Lab {
   directory = mkdtempSync(join(tmpdir(), 'gpu-owner-pictures-'));

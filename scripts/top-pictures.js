@@ -5,7 +5,7 @@
 // Three hosts are three simulated machines, which a stand-in for ssh starts a shell on.
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { enterLab, Lab, pause } from './people.js';
+import { enterLab, Lab, occupy, pause, submit } from './people.js';
 import { LIGHT, picture } from './terminal.js';
 
 enterLab(import.meta.filename);
@@ -29,10 +29,6 @@ name = NVIDIA A100-SXM4-80GB
 const lab = new Lab();
 const people = (machine) => ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, machine));
 
-function submit(person, options, utilization, memory, ...more) {
-  person.run('submit', ...options, '--', 'python', 'train.py', memory, String(utilization), ...more);
-}
-
 /** Lets `top` run in a terminal, and writes its screen. @param keys typed before */
 async function draw(name, person, env, words, columns, rows, keys = '') {
   const terminal = person.terminal(columns, rows, ['gpu-owner', 'top', ...words], env);
@@ -52,28 +48,10 @@ try {
     h200: lab.machine('h200', 'h200x8'),
     desk: lab.machine('desk', 'rtx4090x2-display'),
   };
-  const [alice, bob, carol, dave] = people(machines.dgx);
-  submit(
-    alice,
-    ['-n', '2', '--devices', '0,1', '--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'],
-    93,
-    '61GiB',
-  );
-  submit(bob, ['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], 71, '38GiB');
-  submit(carol, ['--devices', '3', '--name', 'notebook'], 0, '6GiB');
+  const here = people(machines.dgx);
+  const [alice, bob] = here;
+  occupy(here);
   submit(alice, ['--devices', '6:0', '--name', 'eval'], 0, '17GiB');
-  dave.start(
-    'gpu-owner',
-    'simulate',
-    'occupy',
-    '5',
-    '--name',
-    'python',
-    '--memory',
-    '22GiB',
-    '--utilization',
-    '84',
-  );
   await pause(3_000);
   submit(alice, ['-n', '4', '--name', 'sweep', '--note', 'waits for four'], 0, '1GiB');
   submit(bob, ['-n', '6', '--name', 'large'], 0, '1GiB');

@@ -4,7 +4,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';
-import { enterLab, Lab, pause } from './people.js';
+import { enterLab, Lab, occupy, pause, submit } from './people.js';
 
 enterLab(import.meta.filename);
 const target = resolve(process.argv[2] ?? join(dirname(import.meta.dirname), 'docs/pictures'));
@@ -54,32 +54,12 @@ mkdirSync(target, { recursive: true });
 const lab = new Lab();
 try {
   const server = lab.machine('server', lab.write('server.conf', SERVER));
-  const [alice, bob, carol, dave] = ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, server));
-  const submit = (person, options, ...words) =>
-    person.run('submit', ...options, '--', 'python', 'train.py', ...words);
-  submit(
-    alice,
-    ['-n', '2', '--devices', '0,1', '--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'],
-    '61GiB',
-    '93',
-  );
-  submit(bob, ['--devices', '2', '--name', 'finetune', '--note', 'lr 3e-5'], '38GiB', '71');
-  submit(carol, ['--devices', '3', '--name', 'notebook'], '6GiB', '0');
-  dave.start(
-    'gpu-owner',
-    'simulate',
-    'occupy',
-    '5',
-    '--name',
-    'python',
-    '--memory',
-    '22GiB',
-    '--utilization',
-    '84',
-  );
+  const people = ['alice', 'bob', 'carol', 'dave'].map((name) => lab.person(name, server));
+  const [alice, bob] = people;
+  occupy(people);
   await pause(3_000);
-  submit(alice, ['-n', '5', '--name', 'sweep', '--note', 'waits for five'], '1GiB', '0');
-  submit(bob, ['-n', '4', '--name', 'eval', '--for', '2h'], '1GiB', '0');
+  submit(alice, ['-n', '5', '--name', 'sweep', '--note', 'waits for five'], 0, '1GiB');
+  submit(bob, ['-n', '4', '--name', 'eval', '--for', '2h'], 0, '1GiB');
   // Until the notebook's GPU counts as idle.
   await pause(62_000);
   const child = alice.start('gpu-owner', 'web');
