@@ -4,7 +4,7 @@
 #
 #   qsub examples/sge/manager.sh python train.py --lr {lr} --seed {seed}
 #
-# It may be killed and submitted again at any time. See docs/clusters.md.
+# It may be killed and submitted again at any time. See docs/many-machines.md.
 #$ -S /bin/bash
 #$ -N gpu-owner-manager
 #$ -cwd -j y

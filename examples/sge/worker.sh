@@ -4,7 +4,7 @@
 #   qsub examples/sge/worker.sh
 #
 # 40 jobs, 8 at a time: a job that has used up its time makes room for the next one, which goes on. Jobs that find nothing left to
-# do end at once. Grid Engine only counts GPUs; which one a job gets is found out by the worker. See docs/clusters.md.
+# do end at once. Grid Engine only counts GPUs; which one a job gets is found out by the worker. See docs/many-machines.md.
 #$ -S /bin/bash
 #$ -N gpu-owner-worker
 #$ -cwd -j y

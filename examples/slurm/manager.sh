@@ -4,7 +4,7 @@
 #
 #   sbatch examples/slurm/manager.sh python train.py --lr {lr} --seed {seed}
 #
-# See docs/clusters.md.
+# See docs/many-machines.md.
 #SBATCH --job-name=gpu-owner-manager
 #SBATCH --cpus-per-task=1
 #SBATCH --mem=2G

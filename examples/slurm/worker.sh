@@ -4,7 +4,7 @@
 #   sbatch examples/slurm/worker.sh
 #
 # 40 jobs, 8 at a time: a job that has used up its time makes room for the next one, which goes on. Jobs that find nothing left to
-# do end at once. See docs/clusters.md.
+# do end at once. See docs/many-machines.md.
 #SBATCH --job-name=gpu-owner-worker
 #SBATCH --array=1-40%8
 #SBATCH --gres=gpu:1

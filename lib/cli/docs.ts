@@ -9,6 +9,42 @@ import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');
 
+/** Pages of earlier releases, and the parts of pages that have their subject now. */
+export const MOVED: Readonly<Record<string, string>> = {
+  'batch-systems': 'sessions#batch-systems',
+  'benchmarks-claims': 'benchmarks#a-claim',
+  'benchmarks-experiments': 'benchmarks#experiments',
+  'benchmarks-snapshot': 'benchmarks#a-snapshot-of-all-gpus',
+  'benchmarks-waiting': 'benchmarks#waiting',
+  'benchmarks-window': 'benchmarks#the-race-window-without-locks',
+  clusters: 'many-machines#start-workers-on-a-cluster',
+  completion: 'installation#complete-commands-with-the-tab-key',
+  'conventions-directories': 'conventions#whose-directories-count',
+  'experiment-files': 'results#files-of-a-sweep',
+  'failed-tasks': 'tasks#if-a-task-fails',
+  glossary: 'reference#words',
+  guarantees: 'how-it-works#guarantees-and-limits',
+  hold: 'claims#any-language',
+  'manager-failures': 'manager#when-workers-fail',
+  'manager-protocol': 'manager#the-protocol',
+  'many-jobs': 'recipes#one-gpu-per-job-make-xargs-gnu-parallel',
+  'migration-experiments': 'migration#from-the-distributed-experiments',
+  'migration-gpu-scheduler': 'migration#from-gpu-scheduler',
+  'nested-claims': 'claims#claim-inside-a-job',
+  'python-jobs': 'python#background-jobs',
+  'recipes-frameworks': 'recipes#torchrun',
+  'recipes-workers': 'recipes#one-gpu-per-wandb-agent',
+  resuming: 'tasks#continue-a-sweep-after-something-died',
+  selftest: 'doctor#self-test',
+  'simulated-faults': 'simulator#faults',
+  'simulated-machines': 'simulator#describe-a-machine',
+  'stuck-gpus': 'troubleshooting#a-gpu-that-doesnt-come-free',
+  'sweep-values': 'sweeps#names-and-what-is-the-same',
+  'time-limits': 'claims#limit-the-time-of-a-job',
+  'wait-queue': 'claims#the-wait-queue',
+  warnings: 'troubleshooting#warnings',
+};
+
 /** The names of all pages. */
 function pages(): string[] {
   if (!existsSync(DIRECTORY)) return [];
@@ -30,16 +66,19 @@ function docs({ positionals: [word, more] }: Parsed): void {
 
 /** The page, or the part of it, that a word names. @throws ERR_INVALID_ARGUMENT */
 function textFor(word: string, known: readonly string[]): string {
-  const text = readable(textOf(pageNamed(word, known)));
-  const [, heading] = word.split('#');
+  const [name = '', part] = pageNamed(word, known).split('#');
+  const heading = word.split('#')[1] ?? part;
+  const text = readable(textOf(name));
   return (heading === undefined ? null : partOf(text, heading)) ?? text;
 }
 
-/** @throws ERR_INVALID_ARGUMENT */
+/** A page's name, with the part that has become of an earlier page. @throws ERR_INVALID_ARGUMENT */
 function pageNamed(word: string, known: readonly string[]): string {
   // As messages and links name them, too: docs/jobs.md#states
   const name = word.replace(/^.*\/|\.md(#.*)?$|#.*$/g, '').toLowerCase();
   if (known.includes(name)) return name;
+  const moved = MOVED[name];
+  if (moved !== undefined) return moved;
   const meant = closest(name, known);
   throw usage(
     `there is no page ${showValue(word)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,

@@ -2,7 +2,7 @@ import { homedir, userInfo } from 'node:os';
 import { hostName, sanitize } from '../platform/index.ts';
 
 /**
- * Every check, in the order of the report, with the most that it may take in ms. Scripts depend on these names; docs/selftest.md
+ * Every check, in the order of the report, with the most that it may take in ms. Scripts depend on these names; docs/doctor.md
  * explains each.
  */
 export const CHECKS = {

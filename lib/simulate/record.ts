@@ -8,7 +8,7 @@ const MIB = 1024 ** 2;
 const MAX_GRAPHICS = 4;
 
 /**
- * A file that describes this machine, for `--simulate`; docs/simulated-machines.md has its format.
+ * A file that describes this machine, for `--simulate`; docs/simulator.md has its format.
  *
  * @param uuids whether it has the GPUs' UUIDs; otherwise the simulator makes some up
  * @throws ERR_NO_DRIVER, ERR_DRIVER

@@ -1,4 +1,4 @@
-// Machines that a file describes: docs/simulated-machines.md has the format.
+// Machines that a file describes: docs/simulator.md has the format.
 #pragma once
 #include <cstring>
 

@@ -1,14 +1,12 @@
-// What docs/migration-experiments.md says to those who come from the distributed experiments: each line of its tables is run. And what
+// What docs/migration.md says of the distributed experiments: each line of these tables is run. And what
 // docs/results.md says of tables that are edited.
 import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type Finished, launcher, Machine, python, root } from '../support/machine.ts';
+import { section } from '../support/pages.ts';
 
-const page =
-  readFileSync(join(root, 'docs/migration-experiments.md'), 'utf8').split(
-    '## From workers with PID files',
-  )[0] ?? '';
+const page = section('docs/migration.md', '## From the distributed experiments');
 
 function rowsOf(head: string): string[][] {
   const table = page.slice(page.indexOf(head)).split('\n\n')[0] as string;

@@ -1,12 +1,13 @@
-// docs/migration.md and docs/migration-*.md have tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
+// docs/migration.md has tables of what people wrote and what they write now. Each line of them is run, in each language. A comment
 // at its end says what must come of it: `leases N`, GPUs that are held then; `length N` or `is JSON`, the value. In Python most lines
 // are what people wrote, and only the imports are new.
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launcher, Machine, python, root } from '../support/machine.ts';
+import { section, texts } from '../support/pages.ts';
 
 interface Row {
   languages: { Python: string; 'Node.js': string };
@@ -15,22 +16,23 @@ interface Row {
 }
 
 // What is about experiments is run by test/docs/experiments.test.ts.
-const textOf = (name: string) => readFileSync(join(root, 'docs', name), 'utf8');
-const workers = textOf('migration-experiments.md').split('## From workers with PID files')[1] ?? '';
-const page = [textOf('migration.md'), textOf('migration-gpu-scheduler.md'), workers].join('\n');
+const page = (texts.get('docs/migration.md') as string).replace(
+  section('docs/migration.md', '## From the distributed experiments'),
+  '',
+);
 const lines = page
   .split('\n')
   .filter((line) => /^\| (?!-)/.test(line) && !/\| (Python \| Node\.js|now) \|$/.test(line));
 const isImport = (line: string) => line.startsWith('| `from ');
 const imports = lines.filter(isImport).map((line) => {
   const now = /^\| `from (?:safe_gpu|gpu_lock|gpu_scheduler) import .*` \| `(.*)` \|$/.exec(line)?.[1];
-  if (now === undefined) throw new Error(`docs/migration*.md: this import can't be tested: ${line}`);
+  if (now === undefined) throw new Error(`docs/migration.md: this import can't be tested: ${line}`);
   return now;
 });
 const isCommand = (line: string) => / <!-- prints .* --> \|$/.test(line);
 const commands = lines.filter(isCommand).map((line) => {
   const [, words, printed] = /^\| .*? \| `gpu-owner (.*)` <!-- prints (.*) --> \|$/.exec(line) ?? [];
-  if (words === undefined) throw new Error(`docs/migration*.md: this command can't be tested: ${line}`);
+  if (words === undefined) throw new Error(`docs/migration.md: this command can't be tested: ${line}`);
   return [words, printed] as const;
 });
 const rows = lines
@@ -39,7 +41,7 @@ const rows = lines
     const [, py = '', js = '', kind, expected = ''] =
       /^\|(?: .*? \|)? `([^|]*?)` \| `([^|]*?)` <!-- (leases|length|is) (.*) --> \|$/.exec(line) ?? [];
     if (kind === undefined)
-      throw new Error(`docs/migration*.md: this line of a table can't be tested: ${line}`);
+      throw new Error(`docs/migration.md: this line of a table can't be tested: ${line}`);
     const languages = { Python: py, 'Node.js': js };
     return { languages, kind: kind as Row['kind'], expected: JSON.parse(expected) };
   });

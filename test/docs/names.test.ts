@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { MOVED } from '../../lib/cli/docs.ts';
 import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
@@ -13,7 +14,7 @@ import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
 import { GPUOwner } from '../../lib/index.ts';
 import { CHECKS } from '../../lib/selftest/check.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
-import { everything, fences, pages, texts } from '../support/pages.ts';
+import { everything, fences, pages, section, texts } from '../support/pages.ts';
 
 let machine: Machine;
 beforeAll(() => {
@@ -26,11 +27,14 @@ function run(args: string[], cwd: string = root): string {
   return spawnSync(launcher, args, { env, cwd, encoding: 'utf8' }).stdout;
 }
 
-/** A page's part from a heading to the next one of `##`. */
-function section(page: string, heading: string): string {
-  const text = texts.get(page) as string;
-  if (!text.includes(`${heading}\n`)) throw new Error(`${page} has no ${heading}`);
-  return text.slice(text.indexOf(`${heading}\n`)).split('\n## ')[0] as string;
+/** The headings of a page, as links name them. */
+function anchorsOf(text: string): string[] {
+  return [...text.matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
+    (heading as string)
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N} _-]/gu, '')
+      .replace(/ /g, '-'),
+  );
 }
 
 /** The names in the first column of tables, outside parentheses. */
@@ -58,13 +62,10 @@ const EXPERIMENTS = [
 const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
 
 const PAGES_OF_COMMANDS = [
-  ...['claims', 'wait-queue', 'time-limits', 'nested-claims', 'hold', 'status', 'jobs', 'fleet'],
-  ...['simulator', 'selftest', 'metrics', 'top', 'web', 'doctor', 'reference', 'first-steps'],
+  ...['claims', 'status', 'jobs', 'fleet', 'simulator', 'metrics', 'top', 'web', 'doctor', 'reference'],
+  'first-steps',
 ];
-const PAGES_OF_EXPERIMENTS = [
-  ...['experiments-reference', 'sweeps', 'manager', 'claims', 'wait-queue', 'simulator', 'jobs'],
-  'time-limits',
-];
+const PAGES_OF_EXPERIMENTS = ['experiments-reference', 'sweeps', 'manager', 'claims', 'simulator', 'jobs'];
 
 const helps = new Map<string, string>();
 beforeAll(() => {
@@ -228,11 +229,11 @@ test('examples/config.yaml has each criterion that a file may have, and keys tha
   expect(load).not.toThrow();
 });
 
-test('keys of simulate set are those in docs/simulated-faults.md', () => {
+test('keys of simulate set are those in docs/simulator.md', () => {
   const groups = (helps.get('simulate') as string).split('\n\n').filter((group) => /^Keys /.test(group));
   const known = groups.flatMap((group) => [...group.matchAll(/^ {2}([a-z-]+)=/gm)].map(([, key]) => key));
   expect(known).toContain('lost');
-  const table = section('docs/simulated-faults.md', '## Faults').match(/^\| .*? \|/gm) ?? [];
+  const table = section('docs/simulator.md', '## Faults').match(/^\| .*? \|/gm) ?? [];
   const documented = table.flatMap((cell) => [...cell.matchAll(/`([a-z-]+)=/g)].map(([, key]) => key));
   expect(documented.sort()).toEqual(known.sort());
 });
@@ -292,8 +293,8 @@ test('docs/doctor.md explains each finding, with the level that it has, and no o
   }
 });
 
-test('docs/selftest.md explains each check, in the order of the report, and no other', () => {
-  const page = texts.get('docs/selftest.md') as string;
+test('docs/doctor.md explains each check of selftest, in the order of the report, and no other', () => {
+  const page = section('docs/doctor.md', '### The checks');
   const rows = [...page.matchAll(/^\| `([a-z-]+)` \| (.+?) \| (.+?) \|$/gm)].map(([, name]) => name);
   expect(rows).toEqual(Object.keys(CHECKS));
 });
@@ -305,20 +306,14 @@ test('links lead somewhere', () => {
       .map((path) => [path, readFileSync(join(root, path), 'utf8').replace(/^ *```[\s\S]*?\n *```$/gm, '')]),
   );
   expect(documents.size).toBeGreaterThan(pages.length);
-  const anchorsOf = (page: string) =>
-    [...(documents.get(page) ?? '').matchAll(/^#+ (.+)$/gm)].map(([, heading]) =>
-      (heading as string)
-        .toLowerCase()
-        .replace(/[^\p{L}\p{N} _-]/gu, '')
-        .replace(/ /g, '-'),
-    );
   for (const [page, prose] of documents) {
     for (const [link, target = ''] of prose.matchAll(/\]\(([^)\s]+)\)/g)) {
       if (/^https?:/.test(target)) continue;
       const [path = '', anchor] = target.split('#');
       const file = path === '' ? page : relative(root, join(root, dirname(page), path));
       expect(existsSync(join(root, file)), `${page}: ${link}`).toBe(true);
-      if (anchor !== undefined) expect(anchorsOf(file), `${page}: ${link}`).toContain(anchor);
+      if (anchor !== undefined)
+        expect(anchorsOf(documents.get(file) ?? ''), `${page}: ${link}`).toContain(anchor);
     }
   }
 });
@@ -352,13 +347,23 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
       for (const [, page = ''] of code.matchAll(/'([a-z-]+#[a-z-]+)'/g)) named.add(page);
   }
   expect([...named]).toEqual(
-    expect.arrayContaining(['jobs#get-notified', 'recipes-workers#one-gpu-per-hydra-job', 'mcp']),
+    expect.arrayContaining(['jobs#get-notified', 'recipes#one-gpu-per-hydra-job', 'mcp']),
   );
   for (const page of named) {
     const [first = ''] = run(['docs', page]).split('\n');
     const level = page.includes('#') ? /^##+ / : /^# /;
     expect(first, page).toMatch(level);
   }
+});
+
+test('`gpu-owner docs` finds what has become of earlier pages', () => {
+  for (const [name, part] of Object.entries(MOVED)) {
+    expect(pages).not.toContain(`docs/${name}.md`);
+    const [page, anchor] = part.split('#');
+    expect(anchorsOf(texts.get(`docs/${page}.md`) ?? ''), name).toContain(anchor);
+  }
+  expect(run(['docs', 'selftest.md'])).toMatch(/^## Self-test$/m);
+  expect(run(['docs', 'docs/python-jobs.md#tasks-of-experiments'])).toMatch(/^## Tasks of experiments$/m);
 });
 
 test('shell lines that write below the home directory make its directories first', () => {

@@ -51,8 +51,14 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('the index has every page', () => {
-  for (const page of pages) if (page !== 'README.md') expect(text('README.md')).toContain(`](${page})`);
+test('the index has every page, below eight headings with five links each', () => {
+  const index = text('README.md');
+  for (const page of pages) if (page !== 'README.md') expect(index).toContain(`](${page})`);
+  const rows = [...index.matchAll(/^\| (\*\*)?.*\]?\)?\s*\|$/gm)].map(([, heading]) => heading !== undefined);
+  const counts = rows
+    .map((isHeading, at) => (isHeading ? [...rows.slice(at + 1), true].indexOf(true) : null))
+    .filter((count) => count !== null);
+  expect(counts).toEqual(Array(8).fill(5));
 });
 
 test('every convention has its row in conventions.md', () => {
@@ -201,11 +207,11 @@ describe('docs/jobs.md', () => {
   });
 });
 
-describe('docs/many-jobs.md', () => {
+describe('docs/recipes.md', () => {
   test.skipIf(!has('make'))(
     'has a Makefile that runs as many jobs as there are GPUs, and keeps no results of failed ones',
     async () => {
-      writeFileSync(join(here, 'Makefile'), fence('many-jobs.md', 'make'));
+      writeFileSync(join(here, 'Makefile'), fence('recipes.md', 'make'));
       writeFileSync(join(here, 'train.py'), '');
       // So that no job warns of one that decides for more than 2 s, as on a busy machine.
       const configuration = join(machine.directory, 'machine.yaml');
@@ -222,7 +228,7 @@ describe('docs/many-jobs.md', () => {
   test('has a loop that ends, and by Ctrl-C with all that it has started', async () => {
     // A bash that nobody's shell has started takes a socket as its input for a login, and reads ~/.bashrc.
     const bash = ['bash', '--norc', '-c'];
-    const loop = fence('many-jobs.md', 'bash');
+    const loop = fence('recipes.md', 'bash');
     expect((await machine.run([...bash, loop], { env, cwd: here })).code).toBe(0);
     expect(readFileSync(join(here, '6.log'), 'utf8')).toMatch(/train\.py --seed 6\n$/);
     const child = machine.start([...bash, loop], { env: { ...env, PAUSE: '30' }, cwd: here });
@@ -239,7 +245,7 @@ describe('docs/many-jobs.md', () => {
     `has a command for GNU parallel that runs all jobs${hasParallel ? '' : ' (skipped: not installed)'}`,
     async () => {
       const { code, stdout } = await machine.run(
-        ['bash', '-c', fence('many-jobs.md', 'sh', '## GNU parallel')],
+        ['bash', '-c', fence('recipes.md', 'sh', '## GNU parallel')],
         {
           env,
           cwd: here,
@@ -250,8 +256,8 @@ describe('docs/many-jobs.md', () => {
   );
 });
 
-test('the SGE job of docs/batch-systems.md asks to be started again if no GPU came free', async () => {
-  const job = fence('batch-systems.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
+test('the SGE job of docs/sessions.md asks to be started again if no GPU came free', async () => {
+  const job = fence('sessions.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
   expect((await machine.run(['sh', '-c', job], { env })).code).toBe(0);
   const holder = machine.start([launcher, 'hold', '-n', '2']);
   await until(async () => (await machine.states()).every((state) => state === 'leased'));

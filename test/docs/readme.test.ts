@@ -216,19 +216,14 @@ describe('what is shown is what happens', () => {
     for (const page of [
       'docs/claims.md',
       'docs/experiments.md',
-      'docs/failed-tasks.md',
       'docs/first-steps.md',
       'docs/mig.md',
-      'docs/nested-claims.md',
       'docs/nodejs.md',
       'docs/python.md',
-      'docs/python-jobs.md',
       'docs/results.md',
-      'docs/resuming.md',
-      'docs/simulated-faults.md',
       'docs/simulator.md',
       'docs/sweeps.md',
-      'docs/time-limits.md',
+      'docs/tasks.md',
     ]) {
       expect(ran(page), page).toBeGreaterThan(0);
     }

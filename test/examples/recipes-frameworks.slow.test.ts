@@ -1,4 +1,4 @@
-// docs/recipes-frameworks.md, and the recipe for wandb, with the real libraries. They are about 6 GB: `npm run test:recipes`.
+// docs/recipes.md: launchers, Ray and ClearML, and the recipe for wandb, with the real libraries. They are about 6 GB: `npm run test:recipes`.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -12,7 +12,7 @@ const { venv, missing } = process.env.GPU_OWNER_RECIPES
   ? install('requirements-frameworks.txt', 1_200)
   : { venv: null, missing: 'only in `npm run test:recipes`' };
 
-const line = (heading: string, page = 'recipes-frameworks.md') => fence(page, 'sh', `## ${heading}`).trim();
+const line = (heading: string) => fence('recipes.md', 'sh', `## ${heading}`).trim();
 
 describe.skipIf(missing !== null)(
   `with frameworks from PyPI${missing === null ? '' : `: ${missing}`}`,
@@ -34,7 +34,7 @@ describe.skipIf(missing !== null)(
       };
 
       test.each([
-        ['torchrun', fence('recipes-frameworks.md', 'sh').trim()],
+        ['torchrun', line('torchrun')],
         ['Accelerate', line('Accelerate')],
       ])('of %s see the GPUs of one claim, and compute together', async (_, words) => {
         open();
@@ -70,7 +70,7 @@ describe.skipIf(missing !== null)(
         const program =
           'import os, time\nopen(f"rank{os.environ[\'RANK\']}", "w").write(str(os.getpid()))\ntime.sleep(600)\n';
         writeFileSync(join(lab.directory, 'waits.py'), program);
-        const words = fence('recipes-frameworks.md', 'sh').trim().replace('torchrun_train.py', 'waits.py');
+        const words = line('torchrun').replace('torchrun_train.py', 'waits.py');
         const child = lab.machine.start(lab.words(words.replace(/--\s/, '-- setsid ')), {
           env: lab.env,
           cwd: lab.directory,
@@ -128,7 +128,7 @@ describe.skipIf(missing !== null)(
 
       test('as a cluster is a job, which can be cancelled', async () => {
         lab = new Lab(venv as string, 3, 1);
-        const submit = fence('recipes-frameworks.md', 'sh', 'For a cluster that outlives').trim();
+        const submit = fence('recipes.md', 'sh', 'For a cluster that outlives').trim();
         const options = `--port ${await freePort()} --include-dashboard=false`;
         const { code, stdout, stderr } = await lab.run(
           `${submit} ${options}\npython '${fixture('ray_client.py')}'`,
@@ -165,7 +165,7 @@ describe.skipIf(missing !== null)(
         await until(isFree);
         return run.stdout + run.stderr;
       };
-      const words = line('One GPU per wandb agent', 'recipes-workers.md');
+      const words = line('One GPU per wandb agent');
 
       test('has one GPU for each agent', async () => {
         const said = await agents(words, (text) => text.replace(/^command: .*$/m, ''));
@@ -194,7 +194,7 @@ print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["NVIDIA_VISIBLE_DEVICES"])`
     });
 
     test('the page shows of Lightning what the program does', () => {
-      const shown = fence('recipes-frameworks.md', 'python', '## PyTorch Lightning');
+      const shown = fence('recipes.md', 'python', '## PyTorch Lightning');
       const program = readFileSync(join(root, 'examples/recipes/lightning_train.py'), 'utf8');
       expect(program).toContain(shown.split('\n')[0]);
       for (const option of ['devices=len(gpus)', 'strategy="ddp"']) {

@@ -1,4 +1,4 @@
-// docs/recipes-workers.md as its readers run it, with the real libraries from PyPI; and the notebooks and debuggers of
+// docs/recipes.md as its readers run it, with the real libraries from PyPI; and the notebooks and debuggers of
 // docs/python-environments.md. That each worker has one GPU, and no GPU two workers, is told by test/examples/fixtures/witness.py.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -10,13 +10,11 @@ import { freePort } from '../support/ports.ts';
 import { processesWith, signalLiving } from '../support/processes.ts';
 import { fixture, install, Lab, recipes } from './recipes.ts';
 
-const pages = ['recipes.md', 'recipes-workers.md', 'recipes-frameworks.md'];
 const textOf = (page: string) => readFileSync(join(root, 'docs', page), 'utf8');
 
-describe('the pages', () => {
-  const shown = pages.flatMap((page) => [
-    ...textOf(page).matchAll(/^<!-- examples\/recipes\/(\S+) -->\n```\w+\n([\s\S]*?)^```$/gm),
-  ]);
+describe('the page', () => {
+  const page = textOf('recipes.md');
+  const shown = [...page.matchAll(/^<!-- examples\/recipes\/(\S+) -->\n```\w+\n([\s\S]*?)^```$/gm)];
 
   test.each(shown.map(([, name, body]) => [name as string, body as string]))(
     'show %s as it is',
@@ -26,23 +24,24 @@ describe('the pages', () => {
   );
 
   test('show or name every file', () => {
-    const all = pages.map(textOf).join('\n');
     const files = readdirSync(recipes, { recursive: true, withFileTypes: true }).filter((entry) =>
       entry.isFile(),
     );
-    for (const { name } of files) if (!name.startsWith('requirements')) expect(all).toContain(name);
+    for (const { name } of files) if (!name.startsWith('requirements')) expect(page).toContain(name);
     expect(shown.length).toBeGreaterThan(4);
   });
 
   test('show the same command in the table as in the recipe', () => {
-    const commands = [...textOf('recipes.md').matchAll(/^\| \[.*?\]\((\S+?)#.*?\) \| `(.*)` \|$/gm)];
+    const commands = [...page.matchAll(/^\| \[.*?\]\((\S*?)#.*?\) \| (`.*`) \|$/gm)];
     expect(commands.length).toBeGreaterThan(8);
-    for (const [, page = '', command = ''] of commands) expect(textOf(page)).toContain(command);
+    const rest = page.replaceAll(/^\|.*$/gm, '');
+    for (const [, name, command = ''] of commands)
+      expect(name ? textOf(name) : rest).toContain(command.slice(1, -1));
   });
 });
 
 const unchanged = whyUnchanged([
-  ...['examples/recipes', 'docs/recipes*.md', 'docs/python-environments.md', 'python/gpu_owner.py'],
+  ...['examples/recipes', 'docs/recipes.md', 'docs/python-environments.md', 'python/gpu_owner.py'],
   ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/experiments/task'],
 ]);
 const { venv, missing } =
@@ -55,7 +54,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     lab = new Lab(venv as string, gpus, together);
     return lab;
   };
-  const line = (heading: string) => fence('recipes-workers.md', 'sh', `## ${heading}`);
+  const line = (heading: string) => fence('recipes.md', 'sh', `## ${heading}`);
 
   /** Each process had one GPU, and all GPUs were used. */
   const expectOneEach = (gpus: number) => {
@@ -140,7 +139,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     ['of the GPUs of a job', /^gpu-owner run -n 2 -- pytest -n 2$/m],
   ])('each worker of pytest-xdist has one GPU %s', async (_, command) => {
     open(2);
-    const [words = ''] = command.exec(textOf('recipes-workers.md')) ?? [];
+    const [words = ''] = command.exec(textOf('recipes.md')) ?? [];
     const { code, stdout, stderr } = await lab.run(words);
     expect(code, stdout + stderr).toBe(0);
     expect(stdout).toMatch(/8 passed/);

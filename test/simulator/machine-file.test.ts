@@ -142,7 +142,7 @@ unsupported = power, energy
   });
 
   test('as the page has it: each model is known, and the example is one', async () => {
-    const page = readFileSync(join(root, 'docs/simulated-machines.md'), 'utf8');
+    const page = readFileSync(join(root, 'docs/simulator.md'), 'utf8');
     const models = /These names bring[^:]*:\n([^.]*)\./.exec(page)?.[1] as string;
     const names = [...models.matchAll(/`([^`]+)`/g)].map(([, name]) => name as string);
     expect(names.length).toBeGreaterThan(10);

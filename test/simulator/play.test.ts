@@ -51,7 +51,7 @@ describe('simulate play', () => {
   });
 
   test("the page's example plays", async () => {
-    const page = readFileSync(join(root, 'docs/simulated-faults.md'), 'utf8');
+    const page = readFileSync(join(root, 'docs/simulator.md'), 'utf8');
     const path = write(/```yaml\n([\s\S]*?)```/.exec(page)?.[1] as string);
     expect(await play(path, '--speed=1000')).toMatchObject({ code: 0, stderr: '' });
   });

@@ -50,6 +50,15 @@ function fencesOf(page: string): Fence[] {
 
 export const fences = pages.flatMap(fencesOf);
 
+/** A page's part from a heading to the next one of its level, or a higher one. */
+export function section(page: string, heading: string): string {
+  const text = texts.get(page) as string;
+  if (!text.includes(`${heading}\n`)) throw new Error(`${page} has no ${heading}`);
+  const part = text.slice(text.indexOf(`\n${heading}\n`) + 1);
+  const [marks = ''] = heading.split(' ');
+  return part.split(new RegExp(`\n#{1,${marks.length}} `))[0] as string;
+}
+
 /** The first fence of this language that a page in docs/ shows, after this text. */
 export function fence(page: string, language: string, after = ''): string {
   const text = readFileSync(join(root, 'docs', page), 'utf8');

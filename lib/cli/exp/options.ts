@@ -224,7 +224,7 @@ function needsOf(values: Values, { request }: Settings): Partial<Needs> {
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP: OptionGroup = {
-  title: 'Workers that ask over TCP (`gpu-owner docs manager-protocol`):',
+  title: 'Workers that ask over TCP (`gpu-owner docs manager#the-protocol`):',
   options: {
     listen: {
       value: 'PORT',

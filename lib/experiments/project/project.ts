@@ -174,7 +174,7 @@ function checkState(path: string, project: string): boolean {
     warnOnce(
       sanitize(
         `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed: now only ${forGroup ? 'its group' : 'its owner'} can write. ` +
-          'A project is shared by its group: see `gpu-owner docs experiment-files`.',
+          'A project is shared by its group: see `gpu-owner docs results#who-may-do-what`.',
         1_000,
       ),
     );

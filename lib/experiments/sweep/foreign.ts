@@ -26,7 +26,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ],
   [
     'a sweep of Weights & Biases',
-    'recipes-workers#one-gpu-per-wandb-agent',
+    'recipes#one-gpu-per-wandb-agent',
     ({ keys, has }) => has('parameters') && ['method', 'program', 'metric'].some((key) => keys.has(key)),
   ],
   ['an experiment of SEML', OWN, ({ has }) => has('seml')],
@@ -47,7 +47,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ],
   [
     'a file of Ray',
-    'recipes-frameworks#ray',
+    'recipes#ray',
     ({ has, matches }) =>
       has('cluster_name') ||
       matches(/\bgrid_search\s*:/) ||
@@ -56,7 +56,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ['a pipeline of DVC', OWN, ({ has, matches }) => has('stages') && matches(/^\s+(?:-\s+)?cmd:/m)],
   [
     'a configuration of Hydra',
-    'recipes-workers#one-gpu-per-hydra-job',
+    'recipes#one-gpu-per-hydra-job',
     ({ has, matches }) =>
       has('hydra') ||
       matches(/^defaults:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*\s*- /m) ||

@@ -4,17 +4,17 @@ import { read, refusal } from './sweeps.ts';
 const FILES: readonly [tool: string, page: string, text: string][] = [
   [
     'a sweep of Weights & Biases',
-    'recipes-workers#one-gpu-per-wandb-agent',
+    'recipes#one-gpu-per-wandb-agent',
     'program: train.py\nmethod: bayes\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n',
   ],
   [
     'a configuration of Hydra',
-    'recipes-workers#one-gpu-per-hydra-job',
+    'recipes#one-gpu-per-hydra-job',
     'defaults:\n  - _self_\n  - model: resnet\nlr: 0.1\n',
   ],
   [
     'a configuration of Hydra',
-    'recipes-workers#one-gpu-per-hydra-job',
+    'recipes#one-gpu-per-hydra-job',
     'lr: 0.1\nhydra:\n  sweeper:\n    params:\n      lr: 0.1,0.2\n',
   ],
   [
@@ -45,7 +45,7 @@ const FILES: readonly [tool: string, page: string, text: string][] = [
   ],
   [
     'a file of Ray',
-    'recipes-frameworks#ray',
+    'recipes#ray',
     'cartpole:\n  run: PPO\n  env: CartPole-v1\n  config:\n    lr:\n      grid_search: [0.1, 0.2]\n',
   ],
   ['a pipeline of DVC', 'sweeps#files-of-other-tools', 'stages:\n  train:\n    cmd: python3 train.py\n'],
