@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { type Sentence, sentencesInComments, sentencesInPage } from './support/comments.ts';
 import { root } from './support/machine.ts';
 
 const CODE =
@@ -40,34 +41,78 @@ function violations(kind: RegExp, isWrong: (lines: Line[]) => Line[]): string[] 
     .map(({ path, number, text }) => `${path}:${number}: ${text.trim()}`);
 }
 
-const VAGUE = String.raw`(?:Of|Who|Whose|What)\b`;
-/** The beginning of a doc comment: in the line itself, or in the one before. */
-const OPENING = {
-  script: /^\s*\/\*\*\s*$/,
-  python: /^\s*"""\s*$/,
-};
-const COMMENTS: [kind: RegExp, oneLine: RegExp, opening: RegExp | null, next: RegExp][] = [
-  [/\.[cm]?[jt]sx?$/, new RegExp(`/\\*\\* ${VAGUE}`), OPENING.script, new RegExp(`^\\s*\\* ${VAGUE}`)],
-  [/\.py$/, new RegExp(`"""${VAGUE}`), OPENING.python, new RegExp(`^\\s*${VAGUE}`)],
-];
+/** A sentence without a noun at its beginning; a question may begin so. */
+const NAMELESS = /^(?:it|its|those|whoever|somebody|nobody|who|whose|what|of)\b(?!.*\?$)/i;
+const NOBODY = /\b(?:nobody|somebody|whoever)\b/i;
 
-test.each(COMMENTS)(
-  'a doc comment says what the thing is or does, and begins with neither Of, Who nor What (%s)',
-  (kind, oneLine, opening, next) => {
-    const isWrong = (lines: Line[]) =>
-      lines.filter(
-        ({ text }, index) =>
-          oneLine.test(text) || (opening?.test(lines[index - 1]?.text ?? '') && next.test(text)),
-      );
-    expect(violations(kind, isWrong)).toEqual([]);
-  },
-);
+/** Sentences that are left from earlier times: these numbers only fall. */
+const LEFT = { nameless: 695, nobody: 570, pages: 350 };
 
-test('a C++ comment begins with neither Of, Who nor What', () => {
-  const first = new RegExp(`^\\s*// ${VAGUE}`);
-  const isWrong = (lines: Line[]) =>
-    lines.filter(({ text }, index) => first.test(text) && !/^\s*\/\//.test(lines[index - 1]?.text ?? ''));
-  expect(violations(/\.(?:cc|c|h)$/, isWrong)).toEqual([]);
+function sentences(kind: RegExp, split: (path: string, text: string) => Sentence[]): string[] {
+  return [...files]
+    .filter(([path]) => kind.test(path))
+    .flatMap(([path, lines]) =>
+      split(path, lines.map(({ text }) => text).join('\n')).map(
+        ({ line, text }) => `${path}:${line}: ${text}`,
+      ),
+    );
+}
+
+test('sentences of comments and pages are found', () => {
+  const source = [
+    '/** Ends a job. It gets',
+    ' * SIGTERM first. @returns when it',
+    ' * - who waits',
+    ' */',
+    'const url = "http://a // of"; // what is left',
+    '  *generator() {}',
+    '// Who (e.g. root) waits? A job.',
+    '// Those.',
+  ].join('\n');
+  expect(sentencesInComments('a.ts', source)).toEqual([
+    { line: 1, text: 'Ends a job.' },
+    { line: 1, text: 'It gets SIGTERM first. @returns when it' },
+    { line: 3, text: 'who waits' },
+    { line: 5, text: 'what is left' },
+    { line: 7, text: 'Who (e.g. root) waits?' },
+    { line: 7, text: 'A job.' },
+    { line: 8, text: 'Those.' },
+  ]);
+  expect(sentencesInComments('a.py', '"""Claims.\n\nIts end."""\nx = 1  # of a job\n')).toEqual([
+    { line: 1, text: 'Claims.' },
+    { line: 3, text: 'Its end.' },
+    { line: 4, text: 'of a job' },
+  ]);
+  expect(sentencesInPage('# Of it\n\nOne. It is\none.\n- Who waits\n\n| it |\n')).toEqual([
+    { line: 3, text: 'One.' },
+    { line: 3, text: 'It is one.' },
+    { line: 5, text: 'Who waits' },
+  ]);
+});
+
+const withoutPath = (sentence: string) => sentence.replace(/^\S+ /, '');
+
+/** Few: all of them. More than are left: the first of them, to be named. */
+function expectAtMost(left: number, found: readonly string[]): void {
+  expect(found.length, found.slice(0, 20).join('\n')).toBeLessThanOrEqual(left);
+}
+
+test('a sentence of a comment has a noun: none begins with it, those, who, what, of, nobody, somebody, whoever', () => {
+  const found = sentences(CODE, sentencesInComments).filter((each) => NAMELESS.test(withoutPath(each)));
+  expectAtMost(LEFT.nameless, found);
+});
+
+test('comments name who or what is meant: not nobody, somebody, whoever', () => {
+  const found = sentences(CODE, sentencesInComments).filter((each) => NOBODY.test(withoutPath(each)));
+  expectAtMost(LEFT.nobody, found);
+});
+
+test('a sentence of a page has a noun', () => {
+  const found = sentences(/^(?:README|docs\/.*)\.md$/, (_, text) => sentencesInPage(text));
+  expectAtMost(
+    LEFT.pages,
+    found.filter((each) => NAMELESS.test(withoutPath(each))),
+  );
 });
 
 test('limits are named MAX_… and …_TIMEOUT_MS', () => {
