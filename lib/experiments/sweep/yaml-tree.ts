@@ -204,22 +204,15 @@ function explained(wrong: YAML.YAMLParseError | YAML.YAMLWarning): string {
 }
 
 /**
- * Scalars as YAML 1.1 has them, and PyYAML reads them: `yes`, `010` (octal), `1:30` (base 60), `1_000`. A number with an exponent
- * needs a dot and the exponent's sign: `5e-4` is a string.
+ * Scalars as PyYAML reads them (its resolver.py): `yes`, `010` (octal), `1:30` (base 60), `1_000`. A number with an exponent needs a dot and
+ * the exponent's sign: `5e-4` is a string. The package `yaml` takes more for numbers, and reads those that PyYAML has.
  */
 const NULL = /^(?:~|null|Null|NULL)$/;
 const TRUE = /^(?:yes|Yes|YES|true|True|TRUE|on|On|ON)$/;
 const FALSE = /^(?:no|No|NO|false|False|FALSE|off|Off|OFF)$/;
-const INTEGER =
-  /^([-+]?)(?:0b([01_]+)|0x([\da-fA-F_]+)|0(_*[0-7][0-7_]*)|(0_*|[1-9][\d_]*)|([1-9][\d_]*(?::[0-5]?\d)+))$/;
-const SEXAGESIMAL = /^([-+]?)(\d[\d_]*(?::[0-5]?\d)+)(\.[\d_]*)$/;
-const FLOAT = /^(?:[-+]?\d[\d_]*\.[\d_]*|\.\d[\d_]*)(?:[eE][-+]\d+)?$/;
-const SPECIAL: Readonly<Record<string, number>> = {
-  inf: Number.POSITIVE_INFINITY,
-  '+inf': Number.POSITIVE_INFINITY,
-  '-inf': Number.NEGATIVE_INFINITY,
-  nan: Number.NaN,
-};
+const INTEGER = /^[-+]?(?:0b[01_]+|0[0-7_]+|0|[1-9][\d_]*|0x[\da-fA-F_]+|[1-9][\d_]*(?::[0-5]?\d)+)$/;
+const FLOAT =
+  /^(?:[-+]?\d[\d_]*\.[\d_]*(?:[eE][-+]\d+)?|\.\d[\d_]*(?:[eE][-+]\d+)?|[-+]?\d[\d_]*(?::[0-5]?\d)+\.[\d_]*|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$/;
 
 /**
  * Reads an unquoted scalar as YAML 1.1 does. Everything but numbers, truth values and null is a string, dates included.
@@ -230,54 +223,30 @@ export function plainScalar(text: string, refuse: (why: string) => Error): Value
   if (NULL.test(text)) return new Literal(null, text);
   if (TRUE.test(text)) return text === 'true' ? true : new Literal(true, text);
   if (FALSE.test(text)) return text === 'false' ? false : new Literal(false, text);
-  const data = number(text, refuse);
+  const data = INTEGER.test(text)
+    ? readNumber('int', text)
+    : FLOAT.test(text)
+      ? readNumber('float', text)
+      : null;
   if (data === null) return text;
-  return String(data) === text ? data : new Literal(data, text);
-}
-
-function number(text: string, refuse: (why: string) => Error): number | null {
-  if (!/^[-+]?[.\d]/.test(text)) return null;
-  const whole = integer(text);
-  if (whole !== null) {
-    const data = Number(whole);
-    if (Number.isFinite(data) && BigInt(data) === whole) return data;
+  const number = Number(data);
+  if (typeof data === 'bigint' && (!Number.isFinite(number) || BigInt(number) !== data))
     throw refuse(
       `${text.slice(0, 60)} is too large for an integer and would be rounded; quote it if it is a name`,
     );
-  }
+  return String(number) === text ? number : new Literal(number, text);
+}
+
+let numberTags: readonly YAML.ScalarTag[] | undefined;
+
+/** @returns null: underscores only */
+function readNumber(type: 'int' | 'float', text: string): number | bigint | null {
+  const yaml = loadYAML();
+  numberTags ??= new yaml.Schema({ schema: 'yaml-1.1' }).tags.filter(
+    (tag): tag is YAML.ScalarTag => 'test' in tag && tag.test !== undefined,
+  );
   const digits = text.replaceAll('_', '');
-  if (FLOAT.test(text)) return Number(digits);
-  const parts = SEXAGESIMAL.exec(text);
-  if (parts) {
-    const [, sign, minutes = '', fraction = ''] = parts;
-    const data = Number(base60(minutes.replaceAll('_', ''))) + Number(`0${fraction.replaceAll('_', '')}`);
-    return sign === '-' ? -data : data;
-  }
-  const special = /^([-+]?)\.(inf|Inf|INF|nan|NaN|NAN)$/.exec(text);
-  return special && (SPECIAL[`${special[1]}${special[2]?.toLowerCase()}`] ?? null);
-}
-
-function integer(text: string): bigint | null {
-  const parts = INTEGER.exec(text);
-  if (parts === null) return null;
-  const [, sign, ...groups] = parts.map((group) => group?.replaceAll('_', ''));
-  const [binary, hexadecimal, octal, decimal, sexagesimal] = groups;
-  if ([binary, hexadecimal, octal].includes('')) return null; // underscores only
-  const size =
-    sexagesimal !== undefined
-      ? base60(sexagesimal)
-      : BigInt(
-          binary !== undefined
-            ? `0b${binary}`
-            : hexadecimal !== undefined
-              ? `0x${hexadecimal}`
-              : octal !== undefined
-                ? `0o${octal}`
-                : (decimal as string),
-        );
-  return sign === '-' ? -size : size;
-}
-
-function base60(digits: string): bigint {
-  return digits.split(':').reduce((sum, each) => sum * 60n + BigInt(each), 0n);
+  const tag = numberTags.find((each) => each.tag === `tag:yaml.org,2002:${type}` && each.test?.test(digits));
+  const read: unknown = tag?.resolve(digits, () => {}, { intAsBigInt: true }) ?? null;
+  return (yaml.isScalar(read) ? read.value : read) as number | bigint | null;
 }
