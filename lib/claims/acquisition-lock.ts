@@ -8,6 +8,7 @@ import {
   ownersOf,
   pathIn,
   readBlock,
+  schema,
   warn,
   warnOnce,
 } from '../platform/index.ts';
@@ -19,7 +20,6 @@ import {
   encodeRecord,
   leaseInfo,
   MAX_EPOCHS,
-  naturalNumber,
   RECORD_SIZE,
   type RecordContents,
 } from './record.ts';
@@ -156,7 +156,7 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
   const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
-  const leaseEpoch = naturalNumber(record?.generation, MAX_EPOCHS);
+  const leaseEpoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
   if (leaseEpoch === null) return null;
   const byte = DECISION_EPOCHS + leaseEpoch;
   return native().lockProbe(descriptor, OFD, EXCLUSIVE, byte, 1) === byte ? record : null;

@@ -1,7 +1,7 @@
 // The holders of GPUs, and those who wait for some, as the locks tell: without the driver, which may take seconds to start.
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { formatSince } from '../platform/index.ts';
+import { formatSince, schema } from '../platform/index.ts';
 import { type ClaimCounts, claimCounts } from './counts.ts';
 import { type Idle, idleText, readIdle } from './idle.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
@@ -95,13 +95,15 @@ function describeHolder({ info, gpus, idle }: Holder, wanted: readonly string[])
   return `${info.user} has GPU ${labels.join(',') || '?'}${until}${rest === null ? '' : `, ${rest}`}`;
 }
 
+const GPUS = schema.validOf(
+  schema.record({
+    index: schema.whole(),
+    instance: schema.or(schema.whole(), undefined),
+    uuid: schema.matching(/^[A-Za-z0-9/-]{1,96}$/),
+  }),
+);
+
 /** As the record says: anybody may have written it. */
 function gpusOf({ gpus }: Record<string, unknown>): Holder['gpus'] {
-  if (!Array.isArray(gpus)) return [];
-  return gpus.flatMap((gpu) => {
-    const { index, instance, uuid } = gpu ?? {};
-    return Number.isSafeInteger(index) && typeof uuid === 'string' && /^[A-Za-z0-9/-]{1,96}$/.test(uuid)
-      ? [{ index, ...(Number.isSafeInteger(instance) ? { instance } : {}), uuid }]
-      : [];
-  });
+  return GPUS(gpus, 'gpus');
 }

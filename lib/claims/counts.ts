@@ -1,9 +1,9 @@
 // How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: it informs people,
 // and nothing is decided by it.
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { readBlock } from '../platform/index.ts';
+import { readBlock, schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, naturalNumber, RECORD_SIZE } from './record.ts';
+import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 
 export interface ClaimCounts {
   /** GPUs were given. */
@@ -39,10 +39,11 @@ export function claimCounts(directory: LockDirectory): ClaimCounts {
   return { granted: 0, handedOver: 0, refused: 0 };
 }
 
+const COUNT = schema.or(schema.whole(), 0);
+const COUNTS = schema.record({ granted: COUNT, handedOver: COUNT, refused: COUNT });
+
 function readCounts(file: number): ClaimCounts {
   const block = Buffer.alloc(RECORD_SIZE);
   readBlock(file, block, 0);
-  const record = decodeRecord(block) ?? {};
-  const count = (name: keyof ClaimCounts) => naturalNumber(record[name]) ?? 0;
-  return { granted: count('granted'), handedOver: count('handedOver'), refused: count('refused') };
+  return COUNTS(decodeRecord(block) ?? {}, '');
 }

@@ -3,7 +3,7 @@
 // informs people, and nothing is decided by it.
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { bootId, bootMilliseconds, formatDuration, isoTime, readBlock } from '../platform/index.ts';
+import { bootId, bootMilliseconds, formatDuration, isoTime, readBlock, schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 
@@ -133,24 +133,25 @@ function describe({ energy, since, looks }: Look): Idle | null {
   return { since: isoTime(Date.now() - Math.max(0, bootMilliseconds() - since)), looks };
 }
 
+/** On the clock of `bootMilliseconds()`: none is in the future. */
+const bootTime: schema.Check<number> = (value, path) => schema.amount(bootMilliseconds())(value, path);
+const QUANTITY = schema.or(schema.amount(), null);
+const LOOK = schema.record({
+  boot: schema.text,
+  at: bootTime,
+  energy: QUANTITY,
+  since: schema.or(bootTime, null),
+  looks: schema.whole(),
+  lowest: QUANTITY,
+  lowestUsed: QUANTITY,
+});
+
 function readLook(file: number): Look | null {
   const block = Buffer.alloc(RECORD_SIZE);
   readBlock(file, block, 0);
-  const { boot, at, energy, since, looks, lowest, lowestUsed } = decodeRecord(block) ?? {};
-  const isTime = (value: unknown): value is number =>
-    typeof value === 'number' && value >= 0 && value <= bootMilliseconds();
-  const amount = (value: unknown) => (typeof value === 'number' && value >= 0 ? value : null);
-  if (boot !== bootId() || !isTime(at) || !Number.isSafeInteger(looks) || Number(looks) < 0) return null;
-  const begin = isTime(since) && since <= at ? since : null;
-  return {
-    boot,
-    at,
-    energy: amount(energy),
-    since: begin,
-    looks: Number(looks),
-    lowest: amount(lowest),
-    lowestUsed: amount(lowestUsed),
-  };
+  const look = schema.readAs(LOOK, decodeRecord(block));
+  if (look === null || look.boot !== bootId()) return null;
+  return look.since !== null && look.since > look.at ? { ...look, since: null } : look;
 }
 
 function fileName(uuid: string): string {

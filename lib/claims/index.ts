@@ -31,7 +31,6 @@ export {
   checkConventions,
   checkDirectory,
   checkOptions,
-  oneOf,
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';

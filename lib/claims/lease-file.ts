@@ -8,10 +8,11 @@ import {
   ownersOf,
   readBlock,
   readLink,
+  schema,
   showValue,
 } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, leaseInfo, MAX_EPOCHS, naturalNumber, RECORD_SIZE } from './record.ts';
+import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
 
 // Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: whoever wants to
 // know when the lease ends waits there, and so never stands in the way of the next claimant.
@@ -91,7 +92,7 @@ function isEpochLocked(descriptor: number, epoch: number): boolean {
  */
 export function readHolder(descriptor: number): Record<string, unknown> | null {
   const record = readRecord(descriptor);
-  const epoch = naturalNumber(record?.generation, MAX_EPOCHS);
+  const epoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
   return epoch !== null && isEpochLocked(descriptor, epoch) ? record : null;
 }
 

@@ -1,4 +1,4 @@
-import { dirname, isAbsolute } from 'node:path';
+import { dirname } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/index.ts';
@@ -13,6 +13,7 @@ import {
   pathIn,
   readMounts,
   sanitize,
+  schema,
   showValue,
   statusOf,
   systemError,
@@ -219,7 +220,7 @@ export function choose(
 ): { path: string; others: string[] } {
   const named = explicit || process.env.GPU_OWNER_LOCK_DIR;
   if (named) {
-    if (!isAbsolute(named)) {
+    if (!schema.isAbsolutePath(named)) {
       throw new GPUOwnerError(
         'ERR_LOCK_DIRECTORY',
         `the lock directory ${showValue(named)} is not an absolute path; all claims must use the same directory.`,

@@ -9,8 +9,7 @@ import {
   type OptionNames,
   parseConventions,
 } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
-import { parseDuration, showValue } from '../platform/index.ts';
+import { invalidValue, oneOf, parseAbsolutePath, parseDuration } from '../platform/index.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -158,27 +157,12 @@ function formInJob(): 'uuid' | 'index' | undefined {
 }
 
 const MAX_GPUS = 1024;
-const PATH_MAX = 4096;
 
 function checkCount(value: unknown, name: string): number {
   if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MAX_GPUS) return Number(value);
-  throw invalid(`${name}: ${showValue(value)} is not a number of GPUs; use 1, 2, …`);
+  throw invalidValue(name, value, 'a number of GPUs', 'use 1, 2, …');
 }
 
 export function checkDirectory(value: unknown, name: string): string | undefined {
-  if (value === undefined) return value;
-  if (typeof value === 'string' && value.startsWith('/') && !value.includes('\0') && value.length < PATH_MAX)
-    return value;
-  throw invalid(`${name}: ${showValue(value)} is not an absolute path such as '/run/lock/gpu-owner'`);
-}
-
-export function oneOf<Value extends string>(value: unknown, allowed: readonly Value[], name: string): Value {
-  if (allowed.includes(value as Value)) return value as Value;
-  throw invalid(
-    `${name}: ${showValue(value)} is not one of ${allowed.map((each) => `'${each}'`).join(', ')}`,
-  );
-}
-
-function invalid(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+  return value === undefined ? value : parseAbsolutePath(value, name);
 }

@@ -5,6 +5,7 @@ import {
   MAX_USER_NAME_LENGTH,
   pidNamespace,
   sanitize,
+  schema,
   userName,
 } from '../platform/index.ts';
 
@@ -115,59 +116,52 @@ export function encodeRecord(contents: object): Uint8Array {
 }
 
 /** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */
-export function decodeRecord(block: Uint8Array): Record<string, unknown> | null {
+export function decodeRecord(block: Uint8Array): Readonly<Record<string, unknown>> | null {
   const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MAX_RECORD_BYTES));
-  const text = bytes.toString('utf8').replace(/[\s\0]+$/, '');
-  if (text === '') return null;
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null && !Array.isArray(value)
-      ? (value as Record<string, unknown>)
-      : null;
-  } catch {
-    return null;
-  }
+  return schema.readAs(schema.jsonOf(schema.object), bytes.toString('utf8').replace(/[\s\0]+$/, ''));
 }
+
+const shown = (maxLength: number) => schema.or(shownOrNull(maxLength), null);
+const shownOrNull =
+  (maxLength: number): schema.Check<string | null> =>
+  (value, path) =>
+    schema.shownText(maxLength)(value, path) || null;
+const count = (max: number) => schema.or(schema.whole(max), null);
+
+const INFO = schema.record({
+  user: shown(MAX_USER_NAME_LENGTH),
+  uid: count(2 ** 32 - 1),
+  pid: count(2 ** 22),
+  host: shown(64),
+  command: shown(200),
+  since: shown(40),
+  until: schema.or(schema.epochMs, null),
+  job: count(2 ** 31),
+  name: shown(64),
+  note: shown(200),
+  survivors: count(2 ** 22),
+});
 
 /** The contents of a record, harmless to print. */
-export function leaseInfo(record: Record<string, unknown> | null): LeaseInfo {
-  const info: LeaseInfo = {
-    user: text(record?.user, MAX_USER_NAME_LENGTH) ?? 'somebody',
-    uid: naturalNumber(record?.uid, 2 ** 32 - 1),
-    pid: naturalNumber(record?.pid, 2 ** 22) || null,
-    host: text(record?.host, 64),
-    command: text(record?.command, 200),
-    since: time(record?.since),
+export function leaseInfo(record: Readonly<Record<string, unknown>> | null): LeaseInfo {
+  const { user, uid, pid, host, command, since, until, job, name, note, survivors } = INFO(record ?? {}, '');
+  return {
+    user: user ?? 'somebody',
+    uid,
+    pid: pid || null,
+    host,
+    command,
+    since: since === null ? null : moment(Date.parse(since)),
     convention: 'gpu-owner',
+    ...(until === null ? {} : { until: new Date(until).toISOString() }),
+    ...(job ? { job } : {}),
+    ...(name === null ? {} : { name }),
+    ...(note === null ? {} : { note }),
+    ...(survivors ? { survivors } : {}),
   };
-  const until = moment(record?.until);
-  if (until !== null) info.until = until;
-  const job = naturalNumber(record?.job, 2 ** 31);
-  if (job) info.job = job;
-  const name = text(record?.name, 64);
-  if (name !== null) info.name = name;
-  const note = text(record?.note, 200);
-  if (note !== null) info.note = note;
-  const survivors = naturalNumber(record?.survivors, 2 ** 22);
-  if (survivors) info.survivors = survivors;
-  return info;
 }
 
-function text(value: unknown, most: number): string | null {
-  return typeof value === 'string' ? sanitize(value, most) || null : null;
-}
-
-/** A number from a record: `Number()` would throw for an object whose methods somebody has overwritten. */
-export function naturalNumber(value: unknown, most = Number.MAX_SAFE_INTEGER): number | null {
-  return Number.isSafeInteger(value) && Number(value) >= 0 && Number(value) <= most ? Number(value) : null;
-}
-
-function time(value: unknown): string | null {
-  return typeof value === 'string' && value.length <= 40 ? moment(Date.parse(value)) : null;
-}
-
-/** @param value ms since 1970 */
-function moment(value: unknown): string | null {
-  const date = new Date(typeof value === 'number' ? value : Number.NaN);
-  return Number.isNaN(date.getTime()) ? null : date.toISOString();
+/** @param time ms since 1970, or NaN */
+function moment(time: number): string | null {
+  return Number.isNaN(time) ? null : new Date(time).toISOString();
 }

@@ -2,7 +2,7 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
-import { bootId, pathIn, readBlock, systemError, warnOnce } from '../platform/index.ts';
+import { bootId, pathIn, readBlock, schema, systemError, warnOnce } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
@@ -34,7 +34,6 @@ export interface GpuRequest {
 }
 
 /** The latest time of a Date, in ms since 1970. */
-const MAX_TIME_MS = 8.64e15;
 
 /** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
@@ -189,6 +188,17 @@ function describeDamaged({ path }: LockDirectory): string {
   );
 }
 
+const TIME = schema.or(schema.amount(8.64e15, Number.MIN_VALUE), null);
+const REQUEST = schema.record({
+  place: schema.whole(),
+  boot: schema.text,
+  count: schema.whole(Number.MAX_SAFE_INTEGER, 1),
+  uuids: schema.validOf(schema.text),
+  scope: schema.or(schema.text, null),
+  limitMs: TIME,
+  waitUntil: TIME,
+});
+
 /** The wait queue of a machine, for readers. Takes nothing. */
 export class WaitQueue {
   readonly #directory: LockDirectory;
@@ -238,17 +248,17 @@ export class WaitQueue {
     const block = Buffer.alloc(RECORD_SIZE);
     readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
-    if (record === null || record.place !== slot || record.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs, waitUntil } = record;
-    if (!Number.isSafeInteger(count) || Number(count) < 1 || !Array.isArray(uuids)) return null;
+    const request = schema.readAs(REQUEST, record);
+    if (request === null || request.place !== slot || request.boot !== bootId()) return null;
+    const { count, uuids, scope, limitMs, waitUntil } = request;
     return {
       slot,
-      count: Number(count),
-      uuids: uuids.filter((uuid): uuid is string => typeof uuid === 'string'),
-      scope: typeof scope === 'string' ? scope : null,
+      count,
+      uuids,
+      scope,
       info: leaseInfo(record),
-      limitMs: typeof limitMs === 'number' && limitMs > 0 ? limitMs : null,
-      waitUntil: typeof waitUntil === 'number' && waitUntil > 0 && waitUntil < MAX_TIME_MS ? waitUntil : null,
+      limitMs,
+      waitUntil,
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };

@@ -1,18 +1,22 @@
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
-import { isAbsolute } from 'node:path';
 import type * as YAML from 'yaml';
 import { GPUOwnerError } from '../errors.ts';
 import {
   closest,
   decode,
+  invalidArgument,
+  invalidValue,
   isMissing,
   isRoot,
   listWords,
+  oneOf,
+  parseAbsolutePath,
   parseDuration,
   parseSize,
   pathIn,
   readAtMost,
   sanitize,
+  schema,
   showValue,
 } from '../platform/index.ts';
 import { type ConventionChoice, parseConventions } from './convention-choice.ts';
@@ -88,10 +92,10 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   ...Object.fromEntries(
     THRESHOLDS.map((key) => [key, (value: unknown, option: string) => criterion(key, value, option)[key]]),
   ),
-  placeholder: oneOf(PLACEHOLDERS),
-  visibleDevices: oneOf(VISIBLE_DEVICES),
+  placeholder: (value, option) => oneOf(value, PLACEHOLDERS, option),
+  visibleDevices: (value, option) => oneOf(value, VISIBLE_DEVICES, option),
   conventions: parseConventions,
-  lockDirectory: parseDirectory,
+  lockDirectory: parseAbsolutePath,
   lockTimeout: durationOf,
   jobsKept: parseCount,
   jobsKeptFor: durationOf,
@@ -213,10 +217,10 @@ function bansOf(entries: Entries | null): Entries | null {
 function userFile(env: NodeJS.ProcessEnv): string | null {
   const { XDG_CONFIG_HOME: xdg, HOME: home } = env;
   // The specification has relative paths ignored.
-  if (xdg && isAbsolute(xdg)) return pathIn(xdg, 'gpu-owner/config.yaml');
+  if (schema.isAbsolutePath(xdg)) return pathIn(xdg, 'gpu-owner/config.yaml');
   try {
     const directory = home || process.getBuiltinModule('node:os').homedir();
-    return isAbsolute(directory) ? pathIn(directory, '.config/gpu-owner/config.yaml') : null;
+    return schema.isAbsolutePath(directory) ? pathIn(directory, '.config/gpu-owner/config.yaml') : null;
   } catch {
     return null; // a uid without an account
   }
@@ -392,25 +396,23 @@ function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => G
 
 function parseCount(value: unknown, option: string): number {
   if (Number.isSafeInteger(value) && Number(value) >= 1) return Number(value);
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is not a number of jobs; use 1, 2, …`,
-  );
+  throw invalidValue(option, value, 'a number of jobs', 'use 1, 2, …');
 }
 
 function parseWords(value: unknown, option: string): string[] {
   const isWord = (word: unknown) => typeof word === 'string' && !word.includes('\0');
   if (Array.isArray(value) && value.every(isWord) && value[0] !== '') return value;
-  throw invalid(
+  throw invalidValue(
     option,
     value,
+    'valid',
     "use a list of words such as [mail, -s, a job, me@example.com]: no shell reads it. Numbers need quotes: '5'",
   );
 }
 
 /** Its messages don't show the value. */
 function parseWebhook(value: unknown, option: string): URL {
-  const refuse = (why: string) => new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${why}`);
+  const refuse = (why: string) => invalidArgument(`${option}: ${why}`);
   const isText = typeof value === 'string' && value.length <= MAX_URL_LENGTH;
   const url = isText && URL.canParse(value) ? new URL(value) : null;
   if (url === null || !/^https?:$/.test(url.protocol))
@@ -425,22 +427,6 @@ function parseWebhook(value: unknown, option: string): URL {
 function criterion(key: keyof Criteria, value: unknown, option: string): NormalizedCriteria {
   // An empty list bans nothing, and for `devices` it is a mistake that the check names.
   return normalizeCriteria({ [key]: value }, { names: { [key]: option } });
-}
-
-function oneOf(values: readonly string[]): (value: unknown, option: string) => string {
-  return (value, option) => {
-    if (typeof value === 'string' && values.includes(value)) return value;
-    throw invalid(option, value, `use ${listWords(values.map(showValue), 'or')}`);
-  };
-}
-
-function parseDirectory(value: unknown, option: string): string {
-  if (typeof value === 'string' && isAbsolute(value) && !value.includes('\0')) return value;
-  throw invalid(option, value, 'use an absolute path such as /var/lock/gpu-owner');
-}
-
-function invalid(option: string, value: unknown, right: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} is not valid; ${right}`);
 }
 
 /** Loaded only where there is a file, and synchronously, as constructors need the result. */

@@ -1,5 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
-import { showValue } from '../platform/index.ts';
+import { invalidValue } from '../platform/index.ts';
 
 /** Another machine that is asked over ssh. */
 export interface Host {
@@ -48,9 +47,6 @@ function parseHost(entry: unknown, option: string): Host {
   throw invalid(option, entry, 'use NAME=COMMAND, such as gpu3=/opt/gpu-owner/bin/gpu-owner');
 }
 
-function invalid(option: string, value: unknown, right: string): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is not a valid host; ${right}`,
-  );
+function invalid(option: string, value: unknown, right: string): Error {
+  return invalidValue(option, value, 'a valid host', right);
 }

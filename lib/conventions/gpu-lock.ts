@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
-import { Directory, now, type Waiting, warnOnce } from '../platform/index.ts';
+import { Directory, now, schema, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
@@ -137,14 +137,14 @@ function read(file: ForeignFile, { isHeld }: Leases): Lock {
     case 'file':
       break;
   }
-  const contents = parse(file.text);
+  const contents = schema.readAs(CONTENTS, file.text);
   if (contents === null) {
     return file.fresh ? { state: 'held', by: holderInfo('gpu_lock', { uid: file.uid }) } : { state: 'stale' };
   }
   const ours = contents['gpu-owner'];
-  if (typeof ours === 'object' && ours !== null) {
-    const { uuid, generation: epoch } = ours as Record<string, unknown>;
-    const held = typeof uuid === 'string' && typeof epoch === 'number' && isHeld(uuid, epoch);
+  if (ours !== null) {
+    const { uuid, generation: epoch } = ours;
+    const held = uuid !== null && epoch !== null && isHeld(uuid, epoch);
     return { state: held ? 'ours' : 'left behind' };
   }
   const pid = asPid(contents.owner);
@@ -156,19 +156,22 @@ function read(file: ForeignFile, { isHeld }: Leases): Lock {
       pid,
       user,
       uid: file.uid,
-      since: typeof time === 'number' ? date(time) : null,
+      since: time === null ? null : date(time),
     }),
   };
 }
 
-function parse(text: string): Record<string, unknown> | null {
-  try {
-    const value: unknown = JSON.parse(text);
-    return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : null;
-  } catch {
-    return null;
-  }
-}
+const CONTENTS = schema.jsonOf(
+  schema.record({
+    owner: (value) => value,
+    user: (value) => value,
+    time: schema.or(schema.amount(), null),
+    'gpu-owner': schema.or(
+      schema.record({ uuid: schema.or(schema.text, null), generation: schema.or(schema.amount(), null) }),
+      null,
+    ),
+  }),
+);
 
 function date(seconds: number): string | null {
   return seconds > 0 && seconds < 1e11 ? new Date(seconds * 1000).toISOString() : null;

@@ -1,9 +1,9 @@
-import { dirname, isAbsolute, resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { cudaOrder } from '../gpus/index.ts';
 import { errno } from '../native.ts';
-import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
+import { Directory, isRoot, schema, userName, warnOnce } from '../platform/index.ts';
 
 /**
  * The prefix of every path of other tools: '' on a real machine. On a simulated one it is a directory of that
@@ -11,7 +11,7 @@ import { Directory, isRoot, userName, warnOnce } from '../platform/index.ts';
  */
 export function interopRoot(env: NodeJS.ProcessEnv = process.env): string {
   const named = env.GPU_OWNER_CONVENTIONS_ROOT;
-  if (named && isAbsolute(named)) return resolve(named);
+  if (schema.isAbsolutePath(named)) return resolve(named);
   const machine = simulatedMachine(env);
   return machine === null ? '' : `${simulationDirectory(machine, env)}/root`;
 }
@@ -30,7 +30,7 @@ export function home(): string | null {
   try {
     // As homedir() does, without loading node:os for it.
     const directory = process.env.HOME || process.getBuiltinModule('node:os').homedir();
-    return isAbsolute(directory) ? directory : null;
+    return schema.isAbsolutePath(directory) ? directory : null;
   } catch {
     return null; // a uid without an account
   }

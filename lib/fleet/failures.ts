@@ -1,6 +1,6 @@
 // Why a host gave no answer: each cause with what to do.
 import type { Host } from '../config/index.ts';
-import { sanitize, showValue } from '../platform/index.ts';
+import { sanitize, schema, showValue } from '../platform/index.ts';
 import { isMark } from './request.ts';
 import { type SSHResult, sshProgram } from './ssh.ts';
 
@@ -46,18 +46,15 @@ export function noDirectory(directory: string): HostFailure {
   };
 }
 
+const ERROR_LINE = schema.jsonOf(
+  schema.record({ error: schema.record({ code: schema.matching(/^ERR_[A-Z_]+$/), message: schema.text }) }),
+);
+
 /** The error that a gpu-owner there has written: as JSON, or as older versions do. */
 export function remoteError(errors: string, exitCode: number): HostFailure {
   for (const line of errors.split('\n').reverse()) {
-    if (!line.startsWith('{')) continue;
-    try {
-      const { error } = JSON.parse(line) as { error?: Partial<HostFailure> };
-      const { code, message } = error ?? {};
-      if (typeof code === 'string' && /^ERR_[A-Z_]+$/.test(code) && typeof message === 'string')
-        return { code, message };
-    } catch {
-      // Not ours.
-    }
+    const found = schema.readAs(ERROR_LINE, line);
+    if (found !== null) return found.error;
   }
   const said = lastLine(errors).replace(/^gpu-owner: /, '');
   return { code: 'ERR_HOST_ANSWER', message: `gpu-owner there failed with exit code ${exitCode}: ${said}` };

@@ -2,8 +2,11 @@
 // gpu-owner, so missing fields are null, and fields that are unknown here stay.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job } from '../jobs/index.ts';
-import { isoTime, sanitize } from '../platform/index.ts';
+import { isoTime, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
+
+const { Mismatch, amount, matching, shownText, whole } = schema;
+type Check<T = unknown> = schema.Check<T>;
 
 const MAX_RECORDS = 10_000;
 const MAX_ENTRIES = 1_000;
@@ -13,78 +16,39 @@ const MAX_INDEX = 9_999;
 /** In year 9999. */
 const MAX_TIME_MS = 253_402_300_799_999;
 
-/** Checks a value, and returns it harmless. @throws Mismatch */
-type Check = (value: unknown, path: string) => unknown;
 type Fields = Readonly<Record<string, Check>>;
 
-/** Why an answer isn't shown: where it is wrong. */
-class Mismatch extends Error {}
-
-const text: Check = (value, path) => {
-  if (typeof value !== 'string') throw new Mismatch(path);
-  return sanitize(value, MAX_TEXT_LENGTH);
-};
-const word: Check = (value, path) => {
-  if (typeof value !== 'string' || !/^[a-z-]{1,20}$/.test(value)) throw new Mismatch(path);
-  return value;
-};
-const number: Check = (value, path) => {
-  if (typeof value !== 'number' || value < 0 || value > Number.MAX_SAFE_INTEGER) throw new Mismatch(path);
-  return value;
-};
-const index: Check = (value, path) => {
-  if (!Number.isInteger(value) || Number(value) < 0 || Number(value) > MAX_INDEX) throw new Mismatch(path);
-  return value;
-};
-const id: Check = (value, path) => {
-  if (!Number.isSafeInteger(value) || Number(value) < 0) throw new Mismatch(path);
-  return value;
-};
-const time: Check = (value, path) => {
-  const moment = Date.parse(String(text(value, path)));
+const text = shownText(MAX_TEXT_LENGTH);
+const word = matching(/^[a-z-]{1,20}$/);
+const number = amount();
+const index = whole(MAX_INDEX);
+const id = whole();
+const yes: Check<boolean> = (value) => value === true;
+const time: Check<string> = (value, path) => {
+  const moment = Date.parse(text(value, path));
   if (!(moment >= 0 && moment <= MAX_TIME_MS)) throw new Mismatch(path);
   return new Date(moment).toISOString();
 };
 /** null, missing in an older version, or absurd: one value that makes no sense shall not hide the others. */
-const or =
-  (check: Check): Check =>
-  (value, path) => {
-    if (value === null || value === undefined) return null;
-    try {
-      return check(value, path);
-    } catch (error) {
-      if (error instanceof Mismatch) return null;
-      throw error;
-    }
-  };
+const or = <T>(check: Check<T>) => schema.or(check, null);
 /** As {@link or}, for a field that is left out where there is nothing to say. */
-const optional =
-  (check: Check): Check =>
-  (value, path) =>
-    or(check)(value, path) ?? undefined;
-const listOf =
-  (check: Check, max = MAX_ENTRIES): Check =>
-  (value, path) => {
-    if (!Array.isArray(value) || value.length > max) throw new Mismatch(path);
-    return value.map((entry, i) => check(entry, `${path}[${i}]`));
-  };
+const optional = <T>(check: Check<T>) => schema.or(check, undefined);
+const listOf = <T>(check: Check<T>, max = MAX_ENTRIES) => schema.listOf(check, max);
 /** Missing in an older version. */
 const someOf =
-  (check: Check): Check =>
+  <T>(check: Check<T>): Check<T[]> =>
   (value, path) =>
     value === undefined ? [] : listOf(check)(value, path);
+/** An object with these fields. Fields that are unknown here stay, harmless. */
 const record =
-  (fields: Fields): Check =>
+  (fields: Fields): Check<object> =>
   (value, path) => {
-    const given = harmless(value, path) as Record<string, unknown>;
-    if (typeof value !== 'object' || value === null || Array.isArray(value)) throw new Mismatch(path);
-    const source = value as Record<string, unknown>;
-    const checked = Object.entries(fields).map(([key, check]) => [
-      key,
-      check(Object.hasOwn(source, key) ? source[key] : undefined, `${path}.${key}`),
-    ]);
-    const all = Object.entries({ ...given, ...Object.fromEntries(checked) });
-    return Object.fromEntries(all.filter(([, each]) => each !== undefined));
+    const given = harmless(schema.object(value, path), path) as object;
+    const checked = schema.record(fields)(value, path);
+    const all = Object.entries({ ...given, ...checked });
+    return Object.fromEntries(
+      all.filter(([key]) => Object.hasOwn(checked, key) || !Object.hasOwn(fields, key)),
+    );
   };
 
 /** JSON that nobody here knows. */
@@ -149,7 +113,7 @@ const QUEUE = {
   job: or(id),
   name: or(text),
   note: or(text),
-  stopped: (value) => value === true,
+  stopped: yes,
   latestStart: or(time),
   waitUntil: or(time),
   waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
@@ -178,13 +142,6 @@ const JOB = {
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 
-/** Names of metrics, and of labels. */
-const named =
-  (pattern: RegExp): Check =>
-  (value, path) => {
-    if (typeof value !== 'string' || !pattern.test(value)) throw new Mismatch(path);
-    return value;
-  };
 const labels: Check = (value, path) => {
   const given = Object.entries(record({})(value, path) as object);
   const isRight = ([name, each]: [string, unknown]) =>
@@ -203,8 +160,8 @@ const eachOnce =
   };
 
 const METRIC = {
-  name: named(/^gpu_owner_(?!host_up$)[a-z_]{1,80}$/),
-  type: named(/^(?:gauge|counter)$/),
+  name: matching(/^gpu_owner_(?!host_up$)[a-z_]{1,80}$/),
+  type: matching(/^(?:gauge|counter)$/),
   help: text,
   samples: eachOnce(listOf(record({ labels, value: number }), MAX_RECORDS), ({ labels: all = {} }) =>
     JSON.stringify(Object.entries(all).sort()),
@@ -228,7 +185,7 @@ const SNAPSHOT = record({
   gpus: listOf(
     record({
       ...GPU,
-      migEnabled: (value) => value === true,
+      migEnabled: yes,
       migInstances: someOf(record({})),
       lease: or(record({ ...LEASE, nested: optional(record(LEASE)) })),
     }),
@@ -250,7 +207,7 @@ const SNAPSHOT = record({
         type: word,
         command: or(text),
         smPercent: or(number),
-        isIntruder: (value) => value === true,
+        isIntruder: yes,
       }),
     ),
   ),

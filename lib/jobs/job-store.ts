@@ -13,12 +13,20 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { dirname, isAbsolute, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
-import { formatBytes, hostName, pathIn, privately, statusBehind, systemError } from '../platform/index.ts';
+import {
+  formatBytes,
+  hostName,
+  pathIn,
+  privately,
+  schema,
+  statusBehind,
+  systemError,
+} from '../platform/index.ts';
 
 /** The request, written once. */
 export interface JobRequest {
@@ -84,8 +92,8 @@ export interface JobProgress {
 
 /** The end, as the keeper tells it; see native/keeper/job_file.h. */
 interface JobEnd {
-  keeper: number;
-  front: number;
+  keeper: number | null;
+  front: number | null;
   /** The command. */
   pid: number | null;
   exitCode: number | null;
@@ -134,7 +142,6 @@ const MAX_LOCK_FILES = 16;
 /** Bytes below are nobody's: numbers of jobs, of earlier versions. */
 const FIRST_BYTE = 2 ** 32;
 const MAX_PID = 2 ** 22;
-const MAX_TIME_MS = 8.64e15;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
 
@@ -325,19 +332,19 @@ export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJ
   } catch {
     return null;
   }
-  const part = <T>({ offset, size }: { offset: number; size: number }, isSo: (value: T) => boolean) =>
-    parse(bytes.subarray(offset, Math.min(offset + size, length)), isSo);
-  const end = part(BLOCKS.end, isEnd);
+  const part = <T>({ offset, size }: { offset: number; size: number }, check: schema.Check<T>) =>
+    parse(bytes.subarray(offset, Math.min(offset + size, length)), check);
+  const end = part(BLOCKS.end, END);
   if ((end?.ended ?? since) < since) return null;
-  const request = parse(bytes.subarray(REQUEST_OFFSET, length), isRequest);
+  const request = parse(bytes.subarray(REQUEST_OFFSET, length), REQUEST);
   if (request === null) return null;
-  const start = part(BLOCKS.start, isProgress);
-  const progress = part(BLOCKS.progress, isProgress);
+  const start = part(BLOCKS.start, PROGRESS);
+  const progress = part(BLOCKS.progress, PROGRESS);
   return {
     request,
-    progress: start === null && progress === null ? null : ({ ...start, ...progress } as JobProgress),
+    progress: start !== null && progress !== null ? { ...start, ...progress } : (progress ?? start),
     end,
-    cancellation: part(BLOCKS.cancellation, isCancellation),
+    cancellation: part(BLOCKS.cancellation, CANCELLATION),
   };
 }
 
@@ -416,76 +423,69 @@ export function jobLimits() {
   return { jobsKept, jobsKeptFor, jobLogSize, jobLogsSize };
 }
 
-/** @param isSo whether it is what it should be: whoever may write to the file can write anything */
-function parse<T>(bytes: Buffer, isSo: (value: T) => boolean): T | null {
+/** What a block has, or the request. null: nothing that can be read. */
+function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
   // Most of it are blanks: the end is looked for in the bytes.
   const length = bytes.lastIndexOf('}') + 1;
-  if (length === 0) return null;
-  try {
-    const value = JSON.parse(bytes.toString('utf8', 0, length));
-    return typeof value === 'object' && value !== null && isSo(value) ? value : null;
-  } catch {
-    return null;
-  }
+  return length === 0 ? null : schema.readAs(schema.jsonOf(check), bytes.toString('utf8', 0, length));
 }
 
-const isText = (value: unknown) => typeof value === 'string';
-const isOptionalText = (value: unknown) => value == null || isText(value);
-const isCount = (value: unknown) => Number.isSafeInteger(value) && (value as number) >= 0;
-const isTime = (value: unknown) => typeof value === 'number' && Math.abs(value) <= MAX_TIME_MS;
-const isOptionalTime = (value: unknown) => value == null || isTime(value);
-const isPid = (value: unknown) =>
-  Number.isInteger(value) && (value as number) > 0 && (value as number) <= MAX_PID;
-const isOptionalPid = (value: unknown) => value == null || isPid(value);
+const { epochMs, flag, listOf, nullable, optional, or, record, text, whole } = schema;
+const PID = whole(MAX_PID, 1);
 
-function isRequest({
-  id,
-  name,
-  note,
-  start,
-  command,
-  count,
-  directory,
-  directoryBytes,
-  umask,
-  output,
-  outputPattern,
-  submitted,
-  after,
-  lock,
-  resubmits,
-  wanted,
-  teller,
-}: JobRequest): boolean {
-  return (
-    (teller == null || (isPid(teller.pid) && isText(teller.startTicks))) &&
-    [id, count, umask, resubmits ?? 0].every(isCount) &&
-    [command, directory, output, ...start, lock.path, ...(wanted ?? [])].every(isText) &&
-    [name, note, directoryBytes, outputPattern].every(isOptionalText) &&
-    isTime(submitted) &&
-    after.every((each) => isCount(each.id) && typeof each.isOk === 'boolean') &&
-    [lock.device, lock.inode].every((each) => typeof each === 'number') &&
-    isCount(lock.byte)
-  );
-}
+const REQUEST = record({
+  id: whole(),
+  name: nullable(text),
+  note: nullable(text),
+  start: listOf(text),
+  command: text,
+  count: whole(),
+  wanted: optional(nullable(listOf(text))),
+  directory: text,
+  directoryBytes: nullable(text),
+  umask: whole(),
+  output: text,
+  outputPattern: nullable(text),
+  submitted: epochMs,
+  after: listOf(record({ id: whole(), isOk: flag })),
+  limitMs: or(schema.amount(), null),
+  notify: or(flag, false),
+  resubmits: nullable(whole()),
+  teller: optional(nullable(record({ pid: PID, startTicks: text }))),
+  lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
+});
 
-function isProgress({ pid, reason, started, gpus = [], until, failure }: JobProgress): boolean {
-  return (
-    isPid(pid) &&
-    isOptionalText(reason) &&
-    [started, until].every(isOptionalTime) &&
-    gpus.every(({ index, instance, uuid }) => isCount(index) && isCount(instance ?? 0) && isText(uuid)) &&
-    (failure === undefined || (isCount(failure.exitCode) && isText(failure.message) && isTime(failure.ended)))
-  );
-}
+const PROGRESS = record({
+  pid: PID,
+  reason: optional(text),
+  isGranted: optional(flag),
+  isTold: optional(flag),
+  started: optional(epochMs),
+  gpus: optional(listOf(record({ index: whole(), instance: optional(nullable(whole())), uuid: text }))),
+  until: optional(nullable(epochMs)),
+  failure: optional(
+    record({
+      exitCode: whole(),
+      code: optional(text),
+      message: text,
+      ended: epochMs,
+      isCancelled: or(flag, false),
+    }),
+  ),
+  done: optional(whole()),
+  total: optional(whole()),
+});
 
-function isEnd({ keeper, front, pid, exitCode, ended }: JobEnd): boolean {
-  return [keeper, front, pid].every(isOptionalPid) && isCount(exitCode ?? 0) && isOptionalTime(ended);
-}
+const END = record({
+  keeper: nullable(PID),
+  front: nullable(PID),
+  pid: nullable(PID),
+  exitCode: nullable(whole()),
+  ended: nullable(epochMs),
+  cancelled: or(flag, false),
+});
 
-function isCancellation({ at, reason }: JobCancellation): boolean {
-  return isTime(at) && isOptionalText(reason);
-}
+const CANCELLATION = record({ at: epochMs, reason: nullable(text) });
 
 /**
  * Locks a byte of the file for a new job. Any will do that is nobody's: it stands in the job's file, and no two jobs ever have the same,
@@ -503,8 +503,8 @@ function lockByte(descriptor: number): number {
 
 function stateDirectory(): string {
   const { XDG_STATE_HOME: given, HOME: home } = process.env;
-  if (given && isAbsolute(given)) return given;
-  if (home && isAbsolute(home)) return join(home, '.local/state');
+  if (schema.isAbsolutePath(given)) return given;
+  if (schema.isAbsolutePath(home)) return join(home, '.local/state');
   throw new GPUOwnerError(
     'ERR_JOBS',
     'there is no place for background jobs: HOME is not set. Set it, or XDG_STATE_HOME, to an absolute path.',

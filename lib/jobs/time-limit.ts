@@ -1,5 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
-import { closest, parseDuration, showValue } from '../platform/index.ts';
+import { closest, invalidArgument, parseDuration, showValue } from '../platform/index.ts';
 
 /** How long a command may run. */
 export interface TimeLimit {
@@ -18,10 +17,11 @@ export interface TimeLimit {
 export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | null {
   if (duration === undefined) {
     if (notice === undefined) return null;
-    throw invalid('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
+    throw invalidArgument('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
   }
   const ms = Math.ceil(parseDuration(duration, '--for'));
-  if (ms === 0) throw invalid(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
+  if (ms === 0)
+    throw invalidArgument(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
   const limit = { ms, text: String(duration).trim() };
   return { ...limit, notice: notice === undefined ? null : parseNotice(notice, limit) };
 }
@@ -29,13 +29,13 @@ export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | 
 function parseNotice(given: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimit['notice'] {
   const [, name, duration] = /^([^@]*)@(.*)$/.exec(String(given)) ?? [];
   if (name === undefined || duration === undefined)
-    throw invalid(
+    throw invalidArgument(
       `--signal: ${showValue(given)} is not a signal and how long before the limit it comes; for example: USR1@5m`,
     );
   const signal = signalNumber(name);
   const ms = Math.ceil(parseDuration(duration, '--signal'));
   if (ms > 0 && ms < limit.ms) return { signal, ms };
-  throw invalid(
+  throw invalidArgument(
     `--signal: ${showValue(duration)} must be more than 0 and less than the limit, which is ${limit.text}`,
   );
 }
@@ -51,15 +51,11 @@ function signalNumber(name: string): number {
   const number = signals.get(short);
   if (number === undefined) {
     const meant = closest(short, [...signals.keys()]);
-    throw invalid(
+    throw invalidArgument(
       `--signal: ${showValue(name)} is not a signal; ${meant === null ? 'use a name such as USR1' : `did you mean ${meant}?`}`,
     );
   }
   if (UNCATCHABLE.includes(short))
-    throw invalid(`--signal: no program can catch ${short}; use another signal, such as USR1`);
+    throw invalidArgument(`--signal: no program can catch ${short}; use another signal, such as USR1`);
   return number;
-}
-
-function invalid(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

@@ -2,7 +2,7 @@ import { closeSync, existsSync } from 'node:fs';
 import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
-import { pathIn, restoreMessages, saveMessages, setVariables, TIMEOUTS } from '../platform/index.ts';
+import { pathIn, restoreMessages, saveMessages, schema, setVariables, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, parseInherited } from './inherited.ts';
 
 export const WAITER = 'gpu-owner-waiter';
@@ -42,15 +42,14 @@ export function continueWait(): ContinuedWait {
   const descriptors = list.split(',').map(Number).filter(isHandedOn);
   // Nothing of it is for the command, but for what the caller hands on himself.
   const isOpen = descriptors.every((descriptor) => native().processCloseOnExec(descriptor) === 0);
-  try {
-    if (format === String(FORMAT) && isOpen) {
-      const left: unknown = JSON.parse(json);
-      if (isLeft(left, descriptors)) {
-        restoreMessages(left.told);
-        return { received: left.rested, keep: left.keep };
-      }
+  const left = format === String(FORMAT) && isOpen ? schema.readAs(schema.jsonOf(LEFT), json) : null;
+  if (left !== null) {
+    const { rested, keep, told } = left;
+    if ([rested.slot.descriptor, ...keep].every((each) => descriptors.includes(each))) {
+      restoreMessages(told);
+      return { received: rested, keep };
     }
-  } catch {}
+  }
   for (const descriptor of descriptors) native().fileClose(descriptor);
   return { received: null, keep: [] };
 }
@@ -60,28 +59,17 @@ function isHandedOn(descriptor: number): boolean {
   return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
 }
 
-/** Whether it is what {@link waitingVariable} writes: anybody can set a variable. */
-function isLeft(
-  value: unknown,
-  descriptors: readonly number[],
-): value is { rested: HandedOverWait; keep: number[]; told: ReturnType<typeof saveMessages> } {
-  const { rested, keep, told } = Object(value);
-  const { slot, rest } = Object(rested);
-  const { descriptor, number, since } = Object(slot);
-  const { began, since: idleSince, end } = Object(rest);
-  const isPair = (each: unknown) =>
-    Array.isArray(each) && each.length === 2 && each.every((text) => typeof text === 'string');
-  return (
-    Array.isArray(keep) &&
-    [descriptor, ...keep].every((each) => descriptors.includes(each)) &&
-    Number.isSafeInteger(number) &&
-    number >= 0 &&
-    typeof since === 'string' &&
-    (rest === null || [began, idleSince, end ?? 0].every((each) => Number.isFinite(each))) &&
-    Array.isArray(told) &&
-    told.every(isPair)
-  );
-}
+const { amount, listOf, nullable, pairOf, record, text, whole } = schema;
+
+/** What {@link waitingVariable} writes: anybody can set a variable. */
+const LEFT = record({
+  rested: record({
+    slot: record({ descriptor: whole(), number: whole(), since: text }),
+    rest: nullable(record({ began: amount(), since: amount(), end: nullable(amount()) })),
+  }),
+  keep: listOf(whole()),
+  told: listOf(pairOf(text, text)),
+});
 
 /** The environment variable that has a process go on with a wait. @param messages as `saveMessages` has it */
 export function waitingVariable(

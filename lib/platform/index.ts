@@ -1,3 +1,4 @@
+export { invalidArgument, invalidValue, oneOf, parseAbsolutePath } from './argument.ts';
 export { Directory, FOR_ALL, FOR_READING, readBlock } from './directory.ts';
 export {
   type Endpoint,
@@ -72,6 +73,7 @@ export {
   parseSize,
   parseWatts,
 } from './quantities.ts';
+export * as schema from './schema.ts';
 export {
   avoidIdleWork,
   bootId,

@@ -1,5 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
-import { showValue } from './text.ts';
+import { invalidValue } from './argument.ts';
 
 const KILO = 1000;
 const KIBI = 1024;
@@ -43,13 +42,6 @@ function powers(base: number, units: readonly string[]): Record<string, number> 
   return Object.fromEntries(units.map((unit, i) => [unit, base ** (i + 1)]));
 }
 
-function invalid(option: string, value: unknown, what: string, examples: string): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is not ${what}; use ${examples}`,
-  );
-}
-
 /** A smaller number without a unit was meant as GiB or MiB: no size that users set is so few bytes. */
 const MIN_BARE_SIZE = KIBI ** 2;
 
@@ -62,11 +54,11 @@ export function parseSize(value: unknown, option = 'size'): number {
   const bare = typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) ? Number(value) : value;
   if (typeof bare === 'number' && bare > 0 && bare < MIN_BARE_SIZE) {
     const examples = bare < 256 ? `'${bare}GiB' or '${bare}MiB'` : `'${bare}MiB'`;
-    throw invalid(option, value, 'a size without its unit', examples);
+    throw invalidValue(option, value, 'a size without its unit', `use ${examples}`);
   }
   const bytes = typeof value === 'string' ? sizeOfText(value) : value;
   if (typeof bytes !== 'number' || !Number.isSafeInteger(bytes) || bytes < 0) {
-    throw invalid(option, value, 'a size', SIZE_EXAMPLES);
+    throw invalidValue(option, value, 'a size', `use ${SIZE_EXAMPLES}`);
   }
   return bytes + 0; // -0 becomes 0
 }
@@ -89,7 +81,7 @@ export function parseDuration(value: unknown, option = 'duration'): number {
   if (typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) && Number(value) !== 0) {
     const amount = value.trim().slice(0, 20);
     const examples = `'${amount}h', '${amount}m' or '${amount}s'`;
-    throw invalid(option, value, 'a duration without its unit', examples);
+    throw invalidValue(option, value, 'a duration without its unit', `use ${examples}`);
   }
   const milliseconds = typeof value === 'string' ? durationOfText(value) : value;
   if (
@@ -99,7 +91,7 @@ export function parseDuration(value: unknown, option = 'duration'): number {
   ) {
     // Who gave a text may be on the command line, where a number needs a unit, or in Python, where it is seconds.
     const examples = typeof value === 'string' ? DURATION_TEXTS : DURATION_EXAMPLES;
-    throw invalid(option, value, 'a duration', examples);
+    throw invalidValue(option, value, 'a duration', `use ${examples}`);
   }
   return milliseconds + 0;
 }
@@ -127,7 +119,7 @@ function durationOfText(text: string): number {
 export function parsePercent(value: unknown, option = 'percentage'): number {
   const percent = parseNumber(value, /\s*%$/);
   if (percent === null || percent > 100) {
-    throw invalid(option, value, 'a percentage from 0 to 100', "1, 12.5 or '5%'");
+    throw invalidValue(option, value, 'a percentage from 0 to 100', "use 1, 12.5 or '5%'");
   }
   return percent;
 }
@@ -138,7 +130,7 @@ export function parsePercent(value: unknown, option = 'percentage'): number {
  */
 export function parseWatts(value: unknown, option = 'power'): number {
   const watts = parseNumber(value, /\s*w$/i);
-  if (watts === null) throw invalid(option, value, 'a power in watts', "80, 82.5 or '80W'");
+  if (watts === null) throw invalidValue(option, value, 'a power in watts', "use 80, 82.5 or '80W'");
   return watts;
 }
 
@@ -149,7 +141,7 @@ export function parseWatts(value: unknown, option = 'power'): number {
 export function parseCelsius(value: unknown, option = 'temperature'): number {
   const degrees = parseNumber(value, /\s*\u00b0?c$/i);
   if (degrees === null)
-    throw invalid(option, value, 'a temperature in degrees Celsius', "60, 62.5 or '60°C'");
+    throw invalidValue(option, value, 'a temperature in degrees Celsius', "use 60, 62.5 or '60°C'");
   return degrees;
 }
 

@@ -25,7 +25,7 @@ const REQUEST = {
   output: '/tmp/output',
   lock: { path: '/tmp/jobs-0', device: 1, inode: 2, byte: 2 ** 32 },
 };
-const END = { keeper: 4, front: 5, pid: 6, exitCode: 0, signal: null, ended: ENDED };
+const END = { keeper: 4, front: 5, pid: 6, exitCode: 0, ended: ENDED };
 
 let directory: string;
 let file: number;

@@ -1,5 +1,5 @@
 import { resolve } from 'node:path';
-import { checkOptions, oneOf, type Settings } from '../../claims/index.ts';
+import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
@@ -15,6 +15,7 @@ import {
 } from '../../experiments/index.ts';
 import {
   type Endpoint,
+  oneOf,
   parseDuration,
   parseEndpoint,
   readToken,

@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto';
 import { mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
-import { isAbsolute, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   hostName,
   networkFileSystem,
   readSmallFile,
   sanitize,
+  schema,
   showValue,
   statusOf,
   systemError,
@@ -142,7 +143,7 @@ function realDirectory(directory: string): string {
 
 function stateElsewhere(project: string): string {
   const set = process.env.XDG_STATE_HOME;
-  const home = set && isAbsolute(set) ? set : join(homedir(), '.local', 'state');
+  const home = schema.isAbsolutePath(set) ? set : join(homedir(), '.local', 'state');
   return join(home, 'gpu-owner', createHash('sha256').update(project).digest('hex').slice(0, 16));
 }
 
@@ -224,6 +225,8 @@ function refuseExchangeable(state: string, project: string): void {
   );
 }
 
+const POINTER_CONTENTS = schema.jsonOf(schema.record({ host: schema.text, path: schema.absolutePath }));
+
 function readPointer(path: string): { host: string; path: string } | null {
   let text: string;
   try {
@@ -232,13 +235,8 @@ function readPointer(path: string): { host: string; path: string } | null {
     if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw new GPUOwnerError('ERR_QUEUE', sanitize(`${path} can't be read: ${reason(error)}.`, 1_000));
   }
-  try {
-    const { host, path: state } = JSON.parse(text);
-    if (typeof host === 'string' && typeof state === 'string' && isAbsolute(state))
-      return { host, path: state };
-  } catch {
-    // as below
-  }
+  const pointer = schema.readAs(POINTER_CONTENTS, text);
+  if (pointer !== null) return pointer;
   throw new GPUOwnerError(
     'ERR_QUEUE',
     sanitize(

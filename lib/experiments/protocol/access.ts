@@ -7,6 +7,7 @@ import { errno, native } from '../../native.ts';
 import {
   type Endpoint,
   formatEndpoint,
+  invalidArgument,
   isLoopback,
   plainAddress,
   showValue,
@@ -164,7 +165,7 @@ export function parseNetworks(texts: readonly string[], option: string): BlockLi
     const widest = version === 6 ? 128 : 32;
     const prefix = digits === undefined ? widest : Number(digits);
     if (version === 0 || prefix > widest) {
-      throw invalid(
+      throw invalidArgument(
         `${option}: ${showValue(text)} is neither an address nor a network; use 192.168.1.7 or 10.0.0.0/8`,
       );
     }
@@ -177,8 +178,4 @@ function isIn(networks: BlockList, address: string): boolean {
   const plain = plainAddress(address);
   // A scope, as in fe80::1%eth0, is no part of the number.
   return networks.check(plain.split('%')[0] as string, isIP(plain) === 6 ? 'ipv6' : 'ipv4');
-}
-
-function invalid(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

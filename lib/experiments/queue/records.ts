@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize } from '../../platform/index.ts';
+import { listWords, sanitize, schema } from '../../platform/index.ts';
 import {
   type Destination,
   formatValue,
@@ -22,20 +22,30 @@ import {
 // A queue's records may be damaged: a disk fails, people edit databases, anybody may write to a Redis. A damaged record is read as
 // something harmless that says what is wrong with it. One damaged record never stops work on the others.
 
+const {
+  among,
+  jsonOf,
+  listOf,
+  Mismatch,
+  matching,
+  nullable,
+  numeric,
+  or,
+  pairOf,
+  record,
+  text,
+  validOf,
+  whole,
+} = schema;
+
 /** Collects what is wrong with the fields of one record while they are read. */
 class DamageReport {
   readonly #bad: string[] = [];
 
-  /** @param read answers undefined for a text that it can't read */
-  read<T>(what: string, text: unknown, read: (text: string) => T | undefined, otherwise: T): T {
-    let value: T | undefined;
-    try {
-      value = typeof text === 'string' ? read(text) : undefined;
-    } catch {
-      // as below
-    }
-    if (value === undefined) this.#bad.push(what);
-    return value ?? otherwise;
+  read<T>(what: string, value: unknown, check: schema.Check<T>, otherwise: T): T {
+    const read = schema.readAs(check, value);
+    if (read === null) this.#bad.push(what);
+    return read ?? otherwise;
   }
 
   get damage(): string | null {
@@ -43,29 +53,33 @@ class DamageReport {
   }
 }
 
-function readValues(text: string): Values | undefined {
-  const value: Value = parseValue(text);
+const VALUES: schema.Check<Values> = (stored, path) => {
+  let value: Value;
+  try {
+    value = parseValue(text(stored, path));
+  } catch {
+    throw new Mismatch(path);
+  }
   const isMap =
     typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
-  return isMap ? (value as Values) : undefined;
-}
+  if (!isMap) throw new Mismatch(path);
+  return value as Values;
+};
 
-/** @throws SyntaxError */
-function readCommand(text: string): TaskCommand | undefined {
-  const { words, shell } = JSON.parse(text) as { words?: unknown; shell?: unknown };
-  if (typeof shell === 'string') return { shell };
-  return Array.isArray(words) && words.every((word) => typeof word === 'string') ? { words } : undefined;
-}
+const SHELL = record({ shell: text });
+const WORDS = record({ words: listOf(text) });
+const COMMAND = jsonOf<TaskCommand>((value, path) => or(SHELL, null)(value, path) ?? WORDS(value, path));
 
-/** Reads a JSON list of `[phase, directory]`. @throws SyntaxError */
-export function readDestinations(text: string): Destination[] | undefined {
-  const destinations: Destination[] = [];
-  for (const pair of JSON.parse(text) as unknown[]) {
-    const [phase, outputDirectory] = Array.isArray(pair) ? pair : [];
-    if (typeof phase !== 'string' || typeof outputDirectory !== 'string') return undefined;
-    destinations.push({ phase, outputDirectory });
-  }
-  return destinations.length === 0 ? undefined : destinations;
+/** A JSON list of `[phase, directory]`. */
+const DESTINATIONS = jsonOf<Destination[]>((value, path) => {
+  const pairs = listOf(pairOf(text, text))(value, path);
+  if (pairs.length === 0) throw new Mismatch(path);
+  return pairs.map(([phase, outputDirectory]) => ({ phase, outputDirectory }));
+});
+
+/** Reads a JSON list of `[phase, directory]`. undefined: it is none. */
+export function readDestinations(stored: string): Destination[] | undefined {
+  return schema.readAs(DESTINATIONS, stored) ?? undefined;
 }
 
 /** A task as an engine keeps it. Its fields may have any value. `places`, the destinations, is a JSON list of `[phase, directory]`. */
@@ -106,11 +120,11 @@ type StoredAttempt = Record<
 /** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
 export function taskOf(record: Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>): Task {
   const report = new DamageReport();
-  const id = report.read('id', record.id, (text) => text, '');
-  const name = report.read('name', record.name, (text) => text || undefined, id);
-  const parameters = report.read('parameters', record.parameters, readValues, {});
-  const command = report.read('command', record.command, readCommand, { words: [] });
-  const destinations = report.read('output directories', record.places, readDestinations, []);
+  const id = report.read('id', record.id, text, '');
+  const name = report.read('name', record.name, matching(/./s), id);
+  const parameters = report.read('parameters', record.parameters, VALUES, {});
+  const command = report.read('command', record.command, COMMAND, { words: [] });
+  const destinations = report.read('output directories', record.places, DESTINATIONS, []);
   const { damage } = report;
   if (damage === null) return { id, name, parameters, command, destinations };
   return { id, name, parameters: {}, command: { words: [] }, destinations: [], damage };
@@ -139,87 +153,94 @@ export function completedOf(record: StoredTask): Completed {
 
 export function completionOf(record: StoredTask & { result: unknown }): Completion {
   const report = new DamageReport();
-  const result = report.read('result', record.result, readValues, {});
+  const result = report.read('result', record.result, VALUES, {});
   const { damage } = report;
   return { ...completedOf(record), result, ...(damage === null ? {} : { damage }) };
 }
 
-export function attemptInfoOf(record: StoredAttempt): AttemptInfo {
-  const { worker, host, pid, gpus, outcome } = record;
-  const silentSince = readTime(record.silentSince);
+export function attemptInfoOf(stored: StoredAttempt): AttemptInfo {
+  const { id, name, worker, host, pid, gpus, since, silentSince, ...attempt } = ATTEMPT(stored, '');
   return {
-    token: readText(record.token),
-    taskId: readText(record.id),
-    taskName: readText(record.name),
-    worker: {
-      name: readText(worker),
-      host: readText(host),
-      pid: readCount(pid),
-      gpus: Array.isArray(gpus) ? gpus.filter((gpu) => typeof gpu === 'string') : [],
-    },
-    since: readTime(record.since) ?? 0,
-    ended: readTime(record.ended),
-    outcome: outcome == null ? null : (OUTCOMES.find((known) => known === outcome) ?? 'lost'),
+    ...attempt,
+    taskId: id,
+    taskName: name,
+    worker: { name: worker, host, pid, gpus },
+    since: since ?? 0,
     ...(silentSince === null ? {} : { silentSince }),
-    submitted: record.submitted,
-    error: typeof record.error === 'string' ? record.error : null,
-    log: readLog(record.log, record.log_from, record.log_to),
+    submitted: stored.submitted,
+    log: readLog(stored.log, stored.log_from, stored.log_to),
   };
 }
 
-const OUTCOMES = ['completed', 'failed', 'given-back', 'lost', 'cancelled'] as const;
+const COUNT = or(numeric(whole()), 0);
+const TIME = or(numeric(schema.epochMs), null);
+const TEXT = or(text, '');
+
+const ATTEMPT = record({
+  token: TEXT,
+  id: TEXT,
+  name: TEXT,
+  worker: TEXT,
+  host: TEXT,
+  pid: COUNT,
+  gpus: validOf(text),
+  since: TIME,
+  silentSince: TIME,
+  ended: TIME,
+  outcome: nullable(or(among(['completed', 'failed', 'given-back', 'lost', 'cancelled']), 'lost')),
+  error: or(text, null),
+});
 
 function readSource(source: unknown): 'worker' | 'table' | null {
-  return source === 'worker' || source === 'table' ? source : null;
+  return schema.readAs(among(['worker', 'table']), source);
 }
 
 /** Reads a time in ms since the epoch. null: there is none, or the value is no time. */
 export function readTime(value: unknown): number | null {
-  const time = value === null || value === undefined || value === '' ? Number.NaN : Number(value);
-  return Math.abs(time) <= 8.64e15 ? time : null;
+  return TIME(value, '');
 }
 
 /** Reads an integer from 0 on; any other value is read as 0. */
 export function readCount(value: unknown): number {
-  const count = Number(value);
-  return Number.isSafeInteger(count) && count >= 0 ? count : 0;
+  return COUNT(value, '');
 }
 
 export function readText(value: unknown): string {
-  return typeof value === 'string' ? value : '';
+  return TEXT(value, '');
 }
 
 /** Reads where an attempt's output is: the file, and from which byte to which. */
 function readLog(path: unknown, from: unknown, to: unknown): AttemptInfo['log'] {
-  if (typeof path !== 'string' || path === '' || path.includes('\0')) return null;
+  const file = schema.readAs(matching(/^[^\0]+$/s), path);
+  if (file === null) return null;
   const begin = readCount(from);
-  const end = to === null || to === undefined || to === '' ? null : readCount(to);
-  return { path, from: begin, to: end === null ? null : Math.max(begin, end) };
+  const end = to === '' ? null : schema.readAs(COUNT, to);
+  return { path: file, from: begin, to: end === null || to == null ? null : Math.max(begin, end) };
 }
 
 /** Parses JSON from an untrusted source. null: it is no JSON. */
-export function readJSON(text: unknown): unknown {
-  try {
-    return typeof text === 'string' ? JSON.parse(text) : null;
-  } catch {
-    return null;
-  }
+export function readJSON(stored: unknown): unknown {
+  return schema.readAs(
+    jsonOf((value) => value),
+    stored,
+  );
 }
 
 /** Parses a JSON object as {@link readJSON} does. Anything else is read as an empty object. */
-export function readRecord(text: unknown): Readonly<Record<string, unknown>> {
-  const value = readJSON(text);
-  return typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {};
+export function readRecord(stored: unknown): Readonly<Record<string, unknown>> {
+  return schema.readAs(jsonOf(schema.object), stored) ?? {};
 }
 
-/** Reads why the queue is paused. A damaged record still pauses it: somebody wanted that. */
-export function readPause(text: string): Pause {
-  const { by, message, since } = readRecord(text);
-  return {
-    by: by === 'failures' ? 'failures' : 'person',
-    message: typeof message === 'string' ? message : 'the record of the pause is damaged',
-    since: readTime(since) ?? Date.now(),
-  };
+const PAUSE = record({
+  by: or(among(['failures', 'person']), 'person'),
+  message: or(text, 'the record of the pause is damaged'),
+  since: TIME,
+});
+
+/** Reads why the queue is paused. A damaged record still pauses it: a person wanted that. */
+export function readPause(stored: string): Pause {
+  const pause = PAUSE(readRecord(stored), '');
+  return { ...pause, since: pause.since ?? Date.now() };
 }
 
 const MAX_DAMAGED = 5;
@@ -339,10 +360,6 @@ function inWords(text: string): string {
   return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
 }
 
-function commandOf(text: string): TaskCommand | null {
-  try {
-    return readCommand(text) ?? null;
-  } catch {
-    return null;
-  }
+function commandOf(stored: string): TaskCommand | null {
+  return schema.readAs(COMMAND, stored);
 }
