@@ -1,7 +1,6 @@
-import { closeSync, constants, fstatSync, openSync, writeSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { formatDuration, sanitize, systemError, timestamp } from '../../platform/index.ts';
-import { locate, readable } from '../project/index.ts';
+import { refuseOtherThanFile } from '../project/index.ts';
 import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
@@ -77,18 +76,8 @@ function line(message: string): Buffer {
 /** Opens the log. Never waits, as opening a FIFO would. */
 function open(path: string): number {
   const { O_APPEND, O_CREAT, O_NOFOLLOW, O_NONBLOCK, O_WRONLY } = constants;
-  const resolved = locate(path, dirname(path));
-  let file: number | null = null;
-  try {
-    file = openSync(resolved.at, O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0o666);
-    resolved.check(fstatSync(file));
-    return file;
-  } catch (error) {
-    if (file !== null) closeSync(file);
-    throw readable(error, path);
-  } finally {
-    resolved.close();
-  }
+  refuseOtherThanFile(path);
+  return openSync(path, O_APPEND | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_WRONLY, 0o666);
 }
 
 /** The line of the log about a worker's event; null: the event isn't logged. */

@@ -1,12 +1,12 @@
 export { findProject, keepIdentity, openProject, type Project, readIdentity } from './project.ts';
 export {
-  giveTo,
-  inDirectory,
+  isInside,
   isShared,
-  locate,
-  narrow,
-  type ResolvedPath,
-  readable,
+  makeDirectory,
   realPath,
+  refuseOtherThanFile,
+  restrictMode,
+  setSharedOwner,
   UnsafePathError,
+  whyReplaceable,
 } from './project-files.ts';

@@ -1,7 +1,15 @@
 import { createHash } from 'node:crypto';
-import { mkdirSync, readFileSync, realpathSync, type Stats, statSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  type Stats,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { homedir } from 'node:os';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   hostName,
@@ -15,7 +23,7 @@ import {
   userName,
   warnOnce,
 } from '../../platform/index.ts';
-import { exchangeable, giveTo, inDirectory, isShared, narrow, UnsafePathError } from './project-files.ts';
+import { isShared, realPath, restrictMode, setSharedOwner, whyReplaceable } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */
 export interface Project {
@@ -89,14 +97,11 @@ function locate(
 ): { project: Project; inside: string; exists: boolean } {
   const path = realDirectory(directory);
   const inside = join(path, STATE);
+  refuseReplaceable(path, path);
   const there = checkState(inside, path);
   if (isOnServer) return { project: { directory: path, state: inside, host }, inside, exists: there };
   const system = network(path);
-  if (system === undefined) {
-    refuseExchangeable(inside, path);
-    return { project: { directory: path, state: inside }, inside, exists: there };
-  }
-
+  if (system === undefined) return { project: { directory: path, state: inside }, inside, exists: there };
   const pointer = there ? readPointer(join(inside, POINTER)) : null;
   if (pointer !== null && pointer.host !== host) {
     throw unusable(
@@ -115,30 +120,23 @@ function locate(
     );
   }
   const exists = pointer !== null && checkState(state, path);
-  refuseExchangeable(nearest(state), path);
+  refuseReplaceable(state, path);
   return { project: { directory: path, state }, inside, exists };
 }
 
 function realDirectory(directory: string): string {
   const path = resolve(directory);
-  let problem: string;
+  const refuse = (problem: string) =>
+    new GPUOwnerError('ERR_INVALID_ARGUMENT', sanitize(`the project directory ${path} ${problem}.`, 1_000));
   try {
-    if (statSync(path).isDirectory()) {
-      const real = realpathSync(path);
-      statSync(real); // what isn't UTF-8 in it is lost
-      return real;
-    }
-    problem = 'is not a directory';
+    const real = realpathSync(path);
+    if (!statSync(real).isDirectory()) throw refuse('is not a directory');
+    return real;
   } catch (error) {
-    const isLost = (error as NodeJS.ErrnoException).path?.includes('\ufffd');
-    problem = isLost
-      ? "can't be used, because its path isn't UTF-8: give it another name (convmv, or mv)"
-      : `can't be used: ${reason(error)}`;
+    if ((error as NodeJS.ErrnoException).path?.includes('\ufffd'))
+      throw refuse("can't be used, because its path isn't UTF-8: give it another name (convmv, or mv)");
+    throw error instanceof GPUOwnerError ? error : refuse(`can't be used: ${reason(error)}`);
   }
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    sanitize(`the project directory ${path} ${problem}.`, 1_000),
-  );
 }
 
 function stateElsewhere(project: string): string {
@@ -149,114 +147,78 @@ function stateElsewhere(project: string): string {
 
 /** The path, or the first of its parents that exists. */
 function nearest(path: string): string {
-  for (let there = path; ; there = resolve(there, '..')) {
-    if (statSync(there, { throwIfNoEntry: false }) !== undefined || there === '/') return there;
-  }
+  return existsSync(path) || path === '/' ? path : nearest(dirname(path));
+}
+
+/** Where another user can exchange a directory, the one that was looked at needn't be the one that is used. @throws ERR_QUEUE */
+function refuseReplaceable(path: string, project: string): void {
+  const why = whyReplaceable(path, statSync(project).uid);
+  if (why === null) return;
+  const problem = `isn't safe, since other users could run commands as you: ${why}`;
+  throw unusable(project, problem, 'Or work in another directory.');
 }
 
 /**
- * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner, root, or a group that shares the
- * project; and only they may read it, since who can read a file can lock it.
+ * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner, root, or a group that shares
+ * the project; and only they may read it, since a reader of a file can lock it.
  * @throws ERR_QUEUE
  */
 function checkState(path: string, project: string): boolean {
-  let state: { path: string; stat: Stats };
+  const there = statusOf(path);
+  if (there === null) return false;
+  let stat: Stats;
   try {
-    state = inDirectory(path, project, (_, real, stat) => ({ path: real, stat }));
+    stat = statSync(`${path}/.`);
   } catch (error) {
-    return refuseUnusable(path, project, error);
+    const isDangling = there.kind === 'link' && (error as NodeJS.ErrnoException).code === 'ENOENT';
+    const why = isDangling ? 'it is a symbolic link that leads nowhere' : reason(error);
+    throw unusable(project, `can't keep its queue in ${path}: ${why}`, isDangling ? 'Remove it.' : ELSEWHERE);
   }
-  const { stat } = state;
+  const me = process.geteuid?.();
   const top = statSync(project);
-  const owners = [0, process.geteuid?.(), top.uid];
-  if (!owners.includes(stat.uid) && !isShared(top)) throw foreign(path, project, userName(stat.uid));
-  const forGroup = isShared(top) || isShared(stat);
-  if (narrow(state.path, forGroup)) {
-    warnOnce(
-      sanitize(
-        `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed: now only ${forGroup ? 'its group' : 'its owner'} can write. ` +
-          'A project is shared by its group: see `gpu-owner docs results#who-may-do-what`.',
-        1_000,
-      ),
-    );
-  } else if ((stat.mode & 0o002) !== 0 && stat.uid !== process.geteuid?.()) {
+  if (![0, me, top.uid].includes(stat.uid) && !isShared(top)) {
     throw unusable(
       project,
-      `has a queue in ${path} that everybody may write to, so anybody could run commands as you`,
-      `Its owner, ${userName(stat.uid)}, must run: chmod o-rwx ${path}.`,
+      `has a queue that belongs to ${userName(stat.uid)}, who could run any command as you`,
+      `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
     );
   }
+  const couldAllWrite = restrictMode(realPath(path), isShared(top) || isShared(stat));
+  if (couldAllWrite) {
+    const text = `everybody could write to ${path}, and so run commands as the users of its queue. Its mode was changed. A project is shared by its group: see \`gpu-owner docs results#who-may-do-what\`.`;
+    warnOnce(sanitize(text, 1_000));
+  } else if ((stat.mode & 0o002) !== 0 && stat.uid !== me) {
+    const problem = `has a queue in ${path} that everybody may write to, so anybody could run commands as you`;
+    throw unusable(project, problem, `Its owner, ${userName(stat.uid)}, must run: chmod o-rwx ${path}.`);
+  }
   return true;
-}
-
-/** @returns false: there is none @throws ERR_QUEUE for what is in its place */
-function refuseUnusable(path: string, project: string, error: unknown): false {
-  const there = statusOf(path);
-  const keep = `can't keep its queue in ${path}`;
-  if (error instanceof UnsafePathError) {
-    if (there !== null && there.kind !== 'link') throw foreign(path, project, userName(there.uid));
-    throw unusable(project, `${keep}: ${error.message}`, ELSEWHERE);
-  }
-  const { code } = error as NodeJS.ErrnoException;
-  if (there === null && code === 'ENOENT') return false;
-  if (there?.kind === 'link' && code === 'ENOENT') {
-    throw unusable(project, `${keep}, a symbolic link that leads nowhere`, 'Remove it.');
-  }
-  if (code === 'ENOTDIR') throw unusable(project, `${keep}, which is not a directory`, 'Remove that file.');
-  throw unusable(project, `${keep}: ${reason(error)}`, ELSEWHERE);
-}
-
-function foreign(path: string, project: string, who: string): GPUOwnerError {
-  return unusable(
-    project,
-    `has a queue that belongs to ${who}, who could run any command as you`,
-    `If you want that, name it: --queue sqlite:${join(path, 'queue.db')}. Else remove ${path}.`,
-  );
-}
-
-/** Where anybody can exchange a directory, the one that was looked at needn't be the one that is used. @throws ERR_QUEUE */
-function refuseExchangeable(state: string, project: string): void {
-  const directory = exchangeable(nearest(state));
-  if (directory === null) return;
-  throw unusable(
-    project,
-    `can't keep its queue in ${state}: everybody may replace files in ${directory}, and so run commands as you`,
-    `chmod o-w ${directory}, or chmod +t; or name the queue: --queue sqlite:${join(state, 'queue.db')}.`,
-  );
 }
 
 const POINTER_CONTENTS = schema.jsonOf(schema.record({ host: schema.text, path: schema.absolutePath }));
 
 function readPointer(path: string): { host: string; path: string } | null {
+  if (!existsSync(path)) return null;
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return null;
     throw new GPUOwnerError('ERR_QUEUE', sanitize(`${path} can't be read: ${reason(error)}.`, 1_000));
   }
   const pointer = schema.readAs(POINTER_CONTENTS, text);
   if (pointer !== null) return pointer;
-  throw new GPUOwnerError(
-    'ERR_QUEUE',
-    sanitize(
-      `${path} should say on which host and where the queue is, but says ${showValue(text)}. ` +
-        'Correct it ({"host": "…", "path": "/…"}), or remove it to start with a new queue.',
-      1_000,
-    ),
-  );
+  const message = `${path} should say on which host and where the queue is, but says ${showValue(text)}. Correct it ({"host": "…", "path": "/…"}), or remove it to start with a new queue.`;
+  throw new GPUOwnerError('ERR_QUEUE', sanitize(message, 1_000));
 }
 
 function make(path: string, project: string): void {
   const top = statSync(project);
   try {
     mkdirSync(path, 0o700);
-    if (isShared(top)) giveTo(path, top.gid);
+    if (isShared(top)) setSharedOwner(path, top.gid);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'EEXIST') return; // another process was quicker
-    const { uid } = top;
-    const whose = code === 'EACCES' ? ` (it belongs to ${userName(uid)})` : '';
+    const whose = code === 'EACCES' ? ` (it belongs to ${userName(top.uid)})` : '';
     throw unusable(project, `can't keep a queue in ${STATE}: ${reason(error)}${whose}`, ELSEWHERE);
   }
 }
@@ -265,11 +227,8 @@ function makeElsewhere(path: string): void {
   try {
     mkdirSync(path, { recursive: true, mode: 0o700 });
   } catch (error) {
-    throw unusable(
-      path,
-      `can't be made for the queue: ${reason(error)}`,
-      'Set XDG_STATE_HOME to a directory that you can write to.',
-    );
+    const remedy = 'Set XDG_STATE_HOME to a directory that you can write to.';
+    throw unusable(path, `can't be made for the queue: ${reason(error)}`, remedy);
   }
 }
 
@@ -279,10 +238,8 @@ function write(path: string, text: string): void {
     writeFileSync(path, text, { flag: 'wx' });
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
-    throw new GPUOwnerError(
-      'ERR_QUEUE',
-      sanitize(`${path} can't be written: ${reason(error)}. ${ELSEWHERE}`, 1_000),
-    );
+    const message = `${path} can't be written: ${reason(error)}. ${ELSEWHERE}`;
+    throw new GPUOwnerError('ERR_QUEUE', sanitize(message, 1_000));
   }
 }
 

@@ -1,8 +1,8 @@
-import { accessSync, closeSync, constants, openSync, readFileSync, writeSync } from 'node:fs';
-import { dirname, join, relative, resolve } from 'node:path';
+import { accessSync, closeSync, constants, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
-import { inDirectory, UnsafePathError } from '../project/index.ts';
+import { isInside, whyReplaceable } from '../project/index.ts';
 import { type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
@@ -84,26 +84,25 @@ class WritableDirectories {
   whyNot(path: string): string | null {
     let why = this.#known.get(path);
     if (why === undefined) {
-      why = this.#look(path);
+      why = whyReplaceable(path, statSync(this.#project).uid) ?? whyNotWritable(path);
       this.#known.set(path, why);
     }
     return why;
   }
+}
 
-  #look(path: string): string | null {
-    try {
-      inDirectory(path, this.#project, (at) => accessSync(at, constants.W_OK | constants.X_OK));
-      return null;
-    } catch (error) {
-      if (error instanceof UnsafePathError) return error.message;
-      const { code, errno, message } = error as NodeJS.ErrnoException;
-      if (code === 'ENOENT' || code === 'ENOTDIR') {
-        const there = statusOf(path);
-        if (there?.kind === 'link') return `${path} is a symbolic link that leads nowhere`;
-        return there === null ? this.whyNot(dirname(path)) : `${path} is not a directory`;
-      }
+function whyNotWritable(path: string): string | null {
+  try {
+    if (!statSync(path).isDirectory()) return `${path} is not a directory`;
+    accessSync(path, constants.W_OK | constants.X_OK);
+    return null;
+  } catch (error) {
+    const { code, errno, message } = error as NodeJS.ErrnoException;
+    if (code !== 'ENOENT' && code !== 'ENOTDIR')
       return `${path}: ${errno === undefined ? message : systemError(-errno)}`;
-    }
+    return statusOf(path)?.kind === 'link'
+      ? `${path} is a symbolic link that leads nowhere`
+      : whyNotWritable(dirname(path));
   }
 }
 
@@ -159,7 +158,6 @@ export class OutputDirectories {
 
   includes(outputDirectory: string): boolean {
     const path = resolve(this.#project, outputDirectory);
-    const inProject = relative(this.#project, path);
-    return (inProject !== '..' && !inProject.startsWith('../')) || this.#named.has(path);
+    return isInside(path, this.#project) || this.#named.has(path);
   }
 }

@@ -11,28 +11,28 @@ import {
   renameSync,
   writeSync,
 } from 'node:fs';
-import { type FileHandle, lstat, open, rm } from 'node:fs/promises';
-import { basename, join, relative, resolve } from 'node:path';
+import { type FileHandle, lstat, open, rm, stat } from 'node:fs/promises';
+import { basename, dirname, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { now } from '../../platform/index.ts';
-import { locate, type ResolvedPath, readable, realPath } from '../project/index.ts';
+import { makeDirectory, realPath } from '../project/index.ts';
 
-/** Which file, and the project that it belongs to: whoever owns that may lay links. */
+/** A table's path, and the project that it belongs to. */
 export interface TableFile {
   path: string;
   project: string;
 }
 
-/** Thrown when somebody else has changed the file meanwhile: it has to be read again. */
+/** Thrown when another process has changed the file meanwhile: it has to be read again. */
 export class FileChangedError extends Error {}
 
-/** Thrown when somebody doesn't stop changing the file. */
+/** Thrown when another process doesn't stop changing the file. */
 export class FileBusyError extends Error {}
 
 /** Thrown for a file that can't be used. The message is for people, and names the remedy. */
 export class FileRefusedError extends Error {}
 
-/** Equal as long as nobody has touched the file. */
+/** Equal as long as the file is unchanged. */
 export type Fingerprint = string;
 
 function fingerprintOf(stats: BigIntStats): Fingerprint {
@@ -43,84 +43,54 @@ export function codeOf(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }
 
-/** Does something with the resolved path of the file. @throws UnsafePathError; ENOENT if there is no such directory */
-async function withResolvedPath<T>(
-  { path, project }: TableFile,
-  act: (resolved: ResolvedPath) => Promise<T> | T,
-  create = false,
-): Promise<T> {
-  const resolved = locate(path, project, { create, follow: true });
+/** null: nothing is there. */
+export async function readFingerprint({ path }: TableFile): Promise<Fingerprint | null> {
   try {
-    return await act(resolved);
-  } catch (error) {
-    throw readable(error, path);
-  } finally {
-    resolved.close();
-  }
-}
-
-/** null: nothing is there. @throws UnsafePathError */
-export async function look(file: TableFile): Promise<Fingerprint | null> {
-  try {
-    return await withResolvedPath(file, async (resolved) =>
-      fingerprintOf(await lstat(resolved.at, { bigint: true })),
-    );
+    return fingerprintOf(await stat(path, { bigint: true }));
   } catch (error) {
     if (codeOf(error) !== 'ENOENT') throw error;
-    if (await lstat(file.path).catch(() => null))
+    if (await lstat(path).catch(() => null))
       throw new FileRefusedError('it is a symbolic link that leads nowhere: remove it');
     return null;
   }
 }
 
-const QUIET = 50;
+const QUIET_MS = 50;
 const MAX_LOOKS = 20;
-const LONG_AGO = 2_000;
+const LONG_AGO_MS = 2_000;
 
 /**
- * Editors empty a file before they write it again: what changed just now is left alone until nobody changes it any more.
+ * Editors empty a file before they write it again: a file that changed just now is left alone until it stays as it is.
  * @throws FileBusyError if that takes longer than a second
  */
-export async function settle(file: TableFile): Promise<void> {
+export async function waitUntilUnchanged(file: TableFile): Promise<void> {
   for (let looks = 0; looks < MAX_LOOKS; looks++) {
-    const stats = await withResolvedPath(file, ({ at }) => lstat(at, { bigint: true }));
-    if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO) return;
-    await sleep(QUIET);
-    if ((await look(file)) === fingerprintOf(stats)) return;
+    const stats = await stat(file.path, { bigint: true });
+    if (Math.abs(Date.now() - Number(stats.mtimeMs)) > LONG_AGO_MS) return;
+    await sleep(QUIET_MS);
+    if ((await readFingerprint(file)) === fingerprintOf(stats)) return;
   }
   throw new FileBusyError();
 }
 
-const READ = constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
-
-/** @throws FileRefusedError for what is no file, UnsafePathError */
-export function openToRead(table: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
-  return withResolvedPath(table, async (resolved) => {
-    // Without O_NONBLOCK, opening a FIFO waits for somebody who writes to it.
-    const file = await open(resolved.at, READ);
-    try {
-      const stats = await file.stat({ bigint: true });
-      if (!stats.isFile()) {
-        throw new FileRefusedError(
-          `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
-        );
-      }
-      resolved.check(await file.stat());
-      return { file, fingerprint: fingerprintOf(stats) };
-    } catch (error) {
-      await file.close();
-      throw error;
-    }
-  });
+/** @throws FileRefusedError for what is no file */
+export async function openToRead({
+  path,
+}: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
+  // Without O_NONBLOCK, opening a FIFO waits for a writer.
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  const stats = await file.stat({ bigint: true });
+  if (stats.isFile()) return { file, fingerprint: fingerprintOf(stats) };
+  await file.close();
+  throw new FileRefusedError(
+    `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
+  );
 }
 
 /** As long as the file is open, its own fingerprint. */
 export async function fingerprintOfOpen(file: FileHandle): Promise<Fingerprint> {
   return fingerprintOf(await file.stat({ bigint: true }));
 }
-
-const APPEND =
-  constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
 
 /**
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
@@ -130,16 +100,13 @@ const APPEND =
  * @throws FileChangedError if the file isn't the one of the fingerprint any longer; errors of the system
  */
 export function append(
-  { path, project }: TableFile,
+  { path }: TableFile,
   fingerprint: Fingerprint,
   bytes: Buffer,
   end: number | null,
 ): { fingerprint: Fingerprint; error: unknown } {
-  const resolved = locate(path, project, { follow: true });
-  let file: number | null = null;
+  const file = openSync(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
   try {
-    file = openSync(resolved.at, APPEND);
-    resolved.check(fstatSync(file));
     const before = fstatSync(file, { bigint: true });
     if (fingerprintOf(before) !== fingerprint) throw new FileChangedError();
     if (end !== null) ftruncateSync(file, end);
@@ -155,14 +122,11 @@ export function append(
     }
     const after = fstatSync(file, { bigint: true });
     if (Number(after.size) !== size + bytes.length) throw new FileChangedError();
-    const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
+    const there = lstatSync(realPath(path), { bigint: true, throwIfNoEntry: false });
     if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new FileChangedError();
     return { fingerprint: fingerprintOf(after), error: null };
-  } catch (error) {
-    throw readable(error, path);
   } finally {
-    if (file !== null) closeSync(file);
-    resolved.close();
+    closeSync(file);
   }
 }
 
@@ -176,52 +140,43 @@ export async function replace(
   fingerprint: Fingerprint | null,
   write: (file: FileHandle) => Promise<void>,
 ): Promise<Fingerprint> {
-  await withResolvedPath(table, (resolved) => replaceAt(resolved, fingerprint, write), fingerprint === null);
-  const now = await look(table);
-  if (now === null) throw new FileChangedError();
-  return now;
-}
-
-async function replaceAt(
-  resolved: ResolvedPath,
-  fingerprint: Fingerprint | null,
-  write: (file: FileHandle) => Promise<void>,
-): Promise<void> {
-  const temporary = temporaryOf(resolved);
+  if (fingerprint === null) makeDirectory(dirname(table.path), table.project);
+  // A link stays one: its target is replaced.
+  const path = realPath(table.path);
+  const temporary = temporaryOf(path);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);
   try {
     try {
-      if (fingerprint !== null) await copyOwner(resolved, file);
+      if (fingerprint !== null) await copyOwner(path, file);
       await write(file);
       await file.sync();
     } finally {
       await file.close();
     }
-    if (fingerprint === null) put(temporary, resolved.at);
+    if (fingerprint === null) linkWithoutReplacing(temporary, path);
     else {
-      const there = lstatSync(resolved.at, { bigint: true, throwIfNoEntry: false });
+      const there = lstatSync(path, { bigint: true, throwIfNoEntry: false });
       if (there === undefined || fingerprintOf(there) !== fingerprint) throw new FileChangedError();
-      renameSync(temporary, resolved.at);
+      renameSync(temporary, path);
     }
   } finally {
     await rm(temporary, { force: true });
   }
-  await syncAt(resolved.directory);
+  await sync(dirname(path));
+  const now = await readFingerprint(table);
+  if (now === null) throw new FileChangedError();
+  return now;
 }
 
-/** Leftovers of somebody who was killed are in the way of nobody, but ugly. Never fails. */
-export async function removeLeftover(table: TableFile): Promise<void> {
-  await withResolvedPath(table, (resolved) => rm(temporaryOf(resolved), { force: true })).catch(() => {});
+/** Removes what a process that was killed has left of a rewrite. Never fails. */
+export async function removeLeftover({ path }: TableFile): Promise<void> {
+  await rm(temporaryOf(realPath(path)), { force: true }).catch(() => {});
 }
 
-/** Waits until the file is on the disk. */
-function sync(table: TableFile): Promise<void> {
-  return withResolvedPath(table, ({ at }) => syncAt(at, constants.O_NOFOLLOW));
-}
-
-async function syncAt(path: string, flags = 0): Promise<void> {
-  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | flags);
+/** Waits until a file or directory is on the disk. */
+async function sync(path: string): Promise<void> {
+  const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     await file.sync();
   } catch (error) {
@@ -232,12 +187,12 @@ async function syncAt(path: string, flags = 0): Promise<void> {
   }
 }
 
-function temporaryOf(resolved: ResolvedPath): string {
-  return resolved.beside(`.${basename(resolved.at)}.gpu-owner`);
+function temporaryOf(path: string): string {
+  return join(dirname(path), `.${basename(path)}.gpu-owner`);
 }
 
-/** Unlike a rename, a link never replaces what has come meanwhile. */
-function put(temporary: string, path: string): void {
+/** Unlike a rename, a link never replaces a file that has come meanwhile. */
+function linkWithoutReplacing(temporary: string, path: string): void {
   try {
     linkSync(temporary, path);
   } catch (error) {
@@ -248,10 +203,8 @@ function put(temporary: string, path: string): void {
   }
 }
 
-/** @throws UnsafePathError */
-async function copyOwner(from: ResolvedPath, to: FileHandle): Promise<void> {
-  const old = await lstat(from.at);
-  from.check(old);
+async function copyOwner(from: string, to: FileHandle): Promise<void> {
+  const old = await stat(from);
   const own = await to.stat();
   // Only root can give files away; a group can be kept by its members.
   if (old.uid !== own.uid || old.gid !== own.gid) {
@@ -264,7 +217,7 @@ const TABLE_NAME = 'final_results.csv';
 
 /** Where the table of an output directory is. Two names of one directory have one table. @param project absolute */
 export function tablePath(project: string, outputDirectory: string): string {
-  return join(realPath(resolve(project, outputDirectory), project), TABLE_NAME);
+  return join(realPath(resolve(project, outputDirectory)), TABLE_NAME);
 }
 
 /**
@@ -278,7 +231,7 @@ export function commonTablePath(project: string): string | null {
 
 /** For people: from the project on, if it is in there. */
 export function shownPath(project: string, path: string): string {
-  const inProject = relative(realPath(project, project), path);
+  const inProject = relative(realPath(project), path);
   return inProject.startsWith('..') ? path : inProject;
 }
 
@@ -297,7 +250,7 @@ export class FsyncQueue<T extends { readonly file: TableFile; forget(): void }> 
       if (now() - since < age) continue;
       this.tables.delete(table);
       try {
-        await sync(table.file);
+        await sync(table.file.path);
       } catch (error) {
         // The file was removed, or the data was lost on its way to the disk: the next read tells which rows are there.
         table.forget();

@@ -11,10 +11,10 @@ import {
   FileChangedError,
   FileRefusedError,
   type Fingerprint,
-  look,
+  readFingerprint,
   removeLeftover,
-  settle,
   type TableFile,
+  waitUntilUnchanged,
 } from './safe-file.ts';
 import { RowReader, readTable, SharedRows, type TableContents } from './table-reader.ts';
 
@@ -102,7 +102,7 @@ export class Table {
   async refresh({ leftovers = true } = {}): Promise<number> {
     let fingerprint: Fingerprint | null | undefined;
     try {
-      fingerprint = await look(this.file);
+      fingerprint = await readFingerprint(this.file);
       if (fingerprint === this.fingerprint) return 0;
       if (leftovers && this.fingerprint === undefined) await removeLeftover(this.file);
       const imported = await this.read(fingerprint);
@@ -142,7 +142,7 @@ export class Table {
     this.overlong.clear();
     this.filledByOthers = new Set();
     if (fingerprint !== null) {
-      await settle(this.file);
+      await waitUntilUnchanged(this.file);
       let header: readonly string[] = [];
       let reader: RowReader | null = null;
       const loose: CSVRow[] = [];

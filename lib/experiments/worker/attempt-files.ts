@@ -14,7 +14,7 @@ import { type FileHandle, open, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
 import { sanitize } from '../../platform/index.ts';
-import { giveTo, isShared, locate, readable } from '../project/index.ts';
+import { isShared, makeDirectory, refuseOtherThanFile, setSharedOwner } from '../project/index.ts';
 import type { Attempt } from '../queue/index.ts';
 import { seedOf, stringifyValue } from '../task/index.ts';
 
@@ -85,7 +85,7 @@ function makeParent(path: string): void {
   try {
     mkdirSync(path, 0o700);
     const state = statSync(dirname(path));
-    if (isShared(state)) giveTo(path, state.gid);
+    if (isShared(state)) setSharedOwner(path, state.gid);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
   }
@@ -161,20 +161,14 @@ export class AttemptLog {
    * @param project its directory @throws UnsafePathError, NodeJS.ErrnoException
    */
   static async open(path: string, project: string, header: string): Promise<AttemptLog> {
-    const resolved = locate(path, project, { create: true });
+    makeDirectory(dirname(path), project);
+    refuseOtherThanFile(path);
+    const file = await open(path, APPEND);
     try {
-      const file = await open(resolved.at, APPEND);
-      try {
-        resolved.check(await file.stat());
-        return new AttemptLog(path, file, await writeLine(file, header));
-      } catch (error) {
-        await file.close();
-        throw error;
-      }
+      return new AttemptLog(path, file, await writeLine(file, header));
     } catch (error) {
-      throw readable(error, path);
-    } finally {
-      resolved.close();
+      await file.close();
+      throw error;
     }
   }
 

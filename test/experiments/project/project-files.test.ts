@@ -1,23 +1,25 @@
 import {
   chmodSync,
   chownSync,
-  closeSync,
   existsSync,
-  fstatSync,
   lchownSync,
-  linkSync,
   mkdirSync,
   mkdtempSync,
-  openSync,
   realpathSync,
   rmSync,
+  statSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Locating, locate, realPath } from '../../../lib/experiments/project/project-files.ts';
+import {
+  makeDirectory,
+  realPath,
+  refuseOtherThanFile,
+  whyReplaceable,
+} from '../../../lib/experiments/project/project-files.ts';
 import { NOBODY } from '../../support/machine.ts';
 
 const VICTIM = 54_321;
@@ -34,144 +36,114 @@ beforeEach(() => {
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-/** The path of the file that was found, or what is wrong. */
-function find(path: string, locating: Locating = {}): string {
+/** What is wrong with making a directory; null: it is there. */
+function make(path: string): string | null {
   try {
-    const resolved = locate(join(project, path), project, locating);
-    try {
-      if (existsSync(resolved.at)) {
-        const file = openSync(resolved.at, 'r');
-        try {
-          resolved.check(fstatSync(file));
-        } finally {
-          closeSync(file);
-        }
-      }
-      return resolved.path;
-    } finally {
-      resolved.close();
-    }
+    makeDirectory(join(project, path), project);
+    expect(statSync(join(project, path)).isDirectory()).toBe(true);
+    return null;
   } catch (error) {
-    expect((error as Error).message).not.toContain('/proc/self');
     return (error as Error).message;
   }
 }
 
-test('directories are made with those above them, also where others are as quick', () => {
-  expect(find('a/b/c/log', { create: true })).toBe(join(project, 'a/b/c/log'));
-  expect(existsSync(join(project, 'a/b/c'))).toBe(true);
-  expect(find('a/b/c/log', { create: true })).toBe(join(project, 'a/b/c/log'));
+test('directories are made with those above them, also where another process is as quick', () => {
+  expect(make('a/b/c')).toBeNull();
+  expect(make('a/b/c')).toBeNull();
 });
 
 test('a directory that can’t be made is an error that says why', () => {
   writeFileSync(join(project, 'file'), '');
   symlinkSync(join(project, 'nowhere'), join(project, 'dangling'));
   symlinkSync('loop', join(project, 'loop'));
-  expect(find('file/log', { create: true })).toBe(`ENOTDIR: ${project}/file`);
-  expect(find('dangling/log', { create: true })).toMatch(/^ENOENT: .*dangling\/log/);
-  expect(find('loop/log', { create: true })).toMatch(/^ELOOP/);
-  expect(find('a/log')).toMatch(/^ENOENT: .*'.*\/project\/a\/log'/);
+  expect(make('file/logs')).toMatch(/^ENOTDIR: .*project\/file/);
+  expect(make('dangling')).toMatch(/^EEXIST: .*dangling/);
+  expect(make('loop/logs')).toMatch(/^ELOOP/);
 });
 
 // Made recursively by Node.js, this never ends.
 test('a directory that takes no new ones is named', () => {
-  expect(() => locate('/proc/gpu-owner/results/log', project, { create: true })).toThrow(
-    /ENOENT.*\/proc\/gpu-owner/,
-  );
+  expect(() => makeDirectory('/proc/gpu-owner/results', project)).toThrow(/ENOENT.*\/proc\/gpu-owner/);
 });
 
-test("one's own links are followed on the way, and in place of a file where that is wanted", () => {
+test('links are resolved as far as the path exists', () => {
   mkdirSync(join(directory, 'data'));
   symlinkSync('../data', join(project, 'results'));
-  symlinkSync(join(directory, 'data', 'table'), join(project, 'link'));
-  expect(find('results/log')).toBe(join(directory, 'data/log'));
-  expect(find('link', { follow: true })).toBe(join(directory, 'data/table'));
-  expect(find('link')).toMatch(/is a symbolic link, which is not followed/);
-  expect(realPath(join(project, 'results/not/yet'), project)).toBe(join(directory, 'data/not/yet'));
+  expect(realPath(join(project, 'results/not/yet'))).toBe(join(directory, 'data/not/yet'));
+});
+
+test('in the place of a log, a link and a directory are refused', () => {
+  symlinkSync('elsewhere', join(project, 'link'));
+  expect(() => refuseOtherThanFile(join(project, 'link'))).toThrow(/symbolic link, which is not followed/);
+  expect(() => refuseOtherThanFile(project)).toThrow(/not a regular file: move it away/);
+  expect(() => refuseOtherThanFile(join(project, 'nothing'))).not.toThrow();
 });
 
 const whyNot = process.geteuid?.() === 0 ? null : 'needs root, to act as two users';
 
 describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' : ` (${whyNot})`}`, () => {
-  const give = (path: string, uid = NOBODY) => lchownSync(join(project, path), uid, uid);
-  const asVictim = (path: string, locating: Locating = {}): string => {
+  const asVictim = <T>(act: () => T): T => {
     process.seteuid?.(VICTIM);
     try {
-      return find(path, locating);
+      return act();
     } finally {
       process.seteuid?.(0);
     }
   };
-  beforeEach(() => {
-    chmodSync(project, 0o1777);
-    mkdirSync(join(directory, 'home'));
-    writeFileSync(join(directory, 'home', 'file'), 'mine');
-    chownSync(join(directory, 'home'), VICTIM, VICTIM);
-    chownSync(join(directory, 'home', 'file'), VICTIM, VICTIM);
-  });
+  const judge = (path: string, owner = VICTIM) => asVictim(() => whyReplaceable(path, owner));
+  beforeEach(() => chownSync(project, VICTIM, VICTIM));
 
-  test('a directory of somebody else is not used, one of the owner of the project is', () => {
-    mkdirSync(join(project, 'results'));
-    give('results');
-    expect(asVictim('results/log')).toMatch(/project\/results belongs to \S+ and is in a directory/);
-    chownSync(project, NOBODY, NOBODY);
-    expect(asVictim('results/log')).toBe(join(project, 'results/log'));
-  });
-
-  test('a file or a link of somebody else is not used, either', () => {
-    writeFileSync(join(project, 'log'), '');
-    give('log');
-    symlinkSync(join(directory, 'home', 'file'), join(project, 'table'));
-    give('table');
-    expect(asVictim('log')).toMatch(/project\/log belongs to/);
-    expect(asVictim('table', { follow: true })).toMatch(/project\/table belongs to/);
-    expect(asVictim('table')).toMatch(/not followed/);
-  });
-
-  test('without the sticky bit anybody may exchange a link, so none counts', () => {
-    chmodSync(project, 0o777);
-    mkdirSync(join(project, 'data'));
-    symlinkSync('data', join(project, 'results'));
-    give('results', VICTIM);
-    give('data', VICTIM);
-    expect(asVictim('results/log')).toMatch(/everybody may replace it/);
-    expect(asVictim('data/log')).toBe(join(project, 'data/log'));
-  });
-
-  test("links of the project's owner are followed to files of that owner only", () => {
-    chmodSync(project, 0o755);
-    chownSync(project, NOBODY, NOBODY);
-    mkdirSync(join(directory, 'data'));
-    symlinkSync(join(directory, 'data'), join(project, 'results'));
-    symlinkSync(join(directory, 'home', 'file'), join(project, 'table'));
-    give('results');
-    give('table');
-    expect(asVictim('results/log')).toMatch(/link of \S+ to a file of another user/);
-    expect(asVictim('table', { follow: true })).toMatch(/link of \S+ to a file of another user/);
-    chownSync(join(directory, 'data'), NOBODY, NOBODY);
-    expect(asVictim('results/log')).toBe(join(directory, 'data/log'));
-  });
-
-  test('a second name of a file counts where only its owner can have made it', () => {
-    linkSync(join(directory, 'home', 'file'), join(project, 'log'));
-    expect(asVictim('log')).toMatch(/has 2 names \(hard links\)/);
-    linkSync(join(directory, 'home', 'file'), join(directory, 'home', 'log'));
-    expect(asVictim('../home/log')).toBe(join(directory, 'home/log'));
-  });
-
-  test('what a group shares is used by all of it', () => {
-    chmodSync(project, 0o2770);
-    chownSync(project, NOBODY, VICTIM);
-    mkdirSync(join(project, 'results'));
-    writeFileSync(join(project, 'results', 'log'), '');
-    give('results');
-    give('results/log');
-    chmodSync(join(project, 'results'), 0o2775);
-    process.setegid?.(VICTIM);
-    try {
-      expect(asVictim('results/log')).toBe(join(project, 'results/log'));
-    } finally {
-      process.setegid?.(0);
+  test('a directory that its owner and its group may write to is used', () => {
+    for (const mode of [0o755, 0o2770, 0o775]) {
+      chmodSync(project, mode);
+      expect(judge(project)).toBeNull();
+      expect(judge(join(project, 'not/yet'))).toBeNull();
     }
+  });
+
+  test('a directory that everybody may write to is refused, also a sticky one', () => {
+    for (const mode of [0o777, 0o1777]) {
+      chmodSync(project, mode);
+      expect(judge(project)).toBe(`everybody may write to ${project}: chmod o-w ${project}`);
+    }
+    expect(judge(join(project, 'not/yet'))).toBeNull();
+  });
+
+  test('so is one below a directory in which everybody may exchange it', () => {
+    chmodSync(directory, 0o777);
+    expect(judge(project)).toMatch(/everybody may replace what is in .*: chmod o-w .*, or chmod \+t/);
+    expect(judge(join(directory, 'not/yet'))).toMatch(/everybody may replace/);
+    chmodSync(directory, 0o1777);
+    expect(judge(project)).toBeNull();
+  });
+
+  test('behind a link, the directory itself is judged', () => {
+    const open = join(directory, 'open');
+    mkdirSync(open);
+    chmodSync(open, 0o777);
+    mkdirSync(join(open, 'data'));
+    symlinkSync(join(open, 'data'), join(project, 'results'));
+    expect(judge(join(project, 'results'))).toMatch(/everybody may replace what is in .*\/open/);
+  });
+
+  test('in a sticky directory, one of another user is refused, one of the project’s owner is not', () => {
+    chmodSync(directory, 0o1777);
+    const theirs = join(directory, 'results');
+    mkdirSync(theirs);
+    lchownSync(theirs, NOBODY, NOBODY);
+    const why = /results belongs to \S+ and is in a directory that everybody may write to/;
+    expect(judge(theirs)).toMatch(why);
+    expect(judge(join(theirs, 'not/yet'))).toMatch(why);
+    expect(judge(theirs, NOBODY)).toBeNull();
+  });
+
+  test('a directory outside of the project is judged when it is used, one inside is not', () => {
+    chmodSync(directory, 0o1777);
+    mkdirSync(join(directory, 'results'));
+    chownSync(join(directory, 'results'), NOBODY, NOBODY);
+    expect(asVictim(() => make('../results'))).toMatch(/results belongs to/);
+    expect(asVictim(() => make('../mine'))).toBeNull();
+    expect(asVictim(() => make('results'))).toBeNull();
+    expect(existsSync(join(project, 'results'))).toBe(true);
   });
 });

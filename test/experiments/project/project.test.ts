@@ -197,12 +197,15 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     chmodSync(state, 0o777);
     expect(refusal(() => asNobody(() => findProject(project)))).toMatch(/everybody may write.*chmod o-rwx/);
     findProject(project);
-    expect(warnings).toEqual([expect.stringMatching(/now only its owner can/)]);
+    expect(warnings).toEqual([expect.stringMatching(/Its mode was changed/)]);
     expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');
     chmodSync(project, 0o777);
-    expect(refusal(() => openProject(project))).toMatch(/everybody may replace.*chmod o-w .*--queue/);
+    for (const isOnServer of [false, true])
+      expect(refusal(() => openProject(project, { isOnServer }))).toMatch(
+        /everybody may write to .*chmod o-w/,
+      );
     chmodSync(project, 0o1777);
-    expect(findProject(project)?.state).toBe(state);
+    expect(refusal(() => findProject(project))).toMatch(/everybody may write/);
   });
 
   test('a project that a group shares is accepted', () => {
@@ -220,7 +223,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
   });
 
   test('a read-only project directory is refused', () => {
-    spawnSync('mount', ['-t', 'tmpfs', '-o', 'ro', 'tmpfs', project]);
+    spawnSync('mount', ['-t', 'tmpfs', '-o', 'ro,mode=755', 'tmpfs', project]);
     try {
       expect(refusal(() => openProject(project))).toMatch(/read-only/);
       expect(findProject(project)).toBeNull();
@@ -230,7 +233,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
   });
 
   test('a full disk is refused', () => {
-    spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,nr_inodes=1', 'tmpfs', project]);
+    spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64k,nr_inodes=1,mode=755', 'tmpfs', project]);
     try {
       expect(refusal(() => openProject(project))).toMatch(/no space/);
     } finally {

@@ -19,10 +19,10 @@ import {
   FileBusyError,
   FileChangedError,
   type Fingerprint,
-  look,
+  readFingerprint,
   replace,
-  settle,
   type TableFile,
+  waitUntilUnchanged,
 } from '../../../lib/experiments/results/safe-file.ts';
 
 let directory: string;
@@ -38,7 +38,7 @@ beforeEach(() => {
 afterEach(() => rmSync(directory, { recursive: true }));
 
 async function stamp(): Promise<Fingerprint> {
-  return (await look(table)) as Fingerprint;
+  return (await readFingerprint(table)) as Fingerprint;
 }
 
 const CHANGES: [string, () => void][] = [
@@ -97,11 +97,11 @@ test('a file that is written by and by is left alone until it is complete', asyn
     }
     return Date.now();
   })();
-  await settle(table);
+  await waitUntilUnchanged(table);
   const settled = Date.now();
   expect(settled).toBeGreaterThanOrEqual((await ended) - 20);
   const timer = setInterval(() => appendFileSync(path, 'y\n'), 10);
-  await expect(settle(table)).rejects.toThrow(FileBusyError);
+  await expect(waitUntilUnchanged(table)).rejects.toThrow(FileBusyError);
   clearInterval(timer);
 });
 

@@ -2,7 +2,7 @@ import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, s
 import { basename, dirname, join } from 'node:path';
 import { GPUOwnerError } from '../../../errors.ts';
 import { networkFileSystem, sanitize, systemError, userName } from '../../../platform/index.ts';
-import { giveTo, isShared, narrow } from '../../project/index.ts';
+import { isShared, restrictMode, setSharedOwner } from '../../project/index.ts';
 import { QueueRemovedError } from '../queue.ts';
 
 /**
@@ -55,7 +55,7 @@ export function makeFile(path: string): string {
       const file = join(directory, basename(path));
       closeSync(openSync(file, 'wx', 0o600));
       const around = statSync(directory);
-      if (isShared(around)) giveTo(file, around.gid);
+      if (isShared(around)) setSharedOwner(file, around.gid);
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
         // Another process was quicker; or it is a link that leads nowhere.
@@ -87,7 +87,7 @@ export function isUnused(path: string): boolean {
 /** Lets only users who may write read a queue's files: a reader could lock them, and so stall the queue. */
 export function narrowFiles(path: string): void {
   const forGroup = isShared(statSync(path));
-  for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}-lock`]) narrow(file, forGroup);
+  for (const file of [path, `${path}-wal`, `${path}-shm`, `${path}-lock`]) restrictMode(file, forGroup);
 }
 
 /**
@@ -106,7 +106,7 @@ export function openBeside(database: string, path: string, readOnly = false): nu
       try {
         const { gid, ...stat } = statSync(database);
         const file = openSync(path, flags | constants.O_CREAT | constants.O_EXCL, 0o600);
-        if (isShared(stat)) giveTo(path, gid);
+        if (isShared(stat)) setSharedOwner(path, gid);
         return file;
       } catch (error) {
         if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
