@@ -1,6 +1,7 @@
-// Builds the native part with cmake-js and runs its unit tests (ctest): plain, under valgrind, and with sanitizers.
+// Builds the native part's unit tests with cmake-js and runs them: plain, under valgrind, and with sanitizers.
+// The programs that they start are those of build/Release; with sanitizers they are compiled, too.
 //
-// Usage: node scripts/test-native.js [plain] [valgrind] [asan] [tsan]     default: all of each
+// Usage: npm run test:native -- [plain] [valgrind] [asan] [tsan]     default: all of each
 import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -11,8 +12,8 @@ const require = createRequire(import.meta.url);
 
 // valgrind runs what plain has built
 export const VARIANTS = {
-  plain: { directory: 'build-cmake', sanitize: '' },
-  valgrind: { directory: 'build-cmake', sanitize: '' },
+  plain: { directory: 'build-tests', sanitize: '', programs: 'build/Release' },
+  valgrind: { directory: 'build-tests', sanitize: '', programs: 'build/Release' },
   asan: { directory: 'build-asan', sanitize: 'address,undefined' },
   tsan: { directory: 'build-tsan', sanitize: 'thread' },
 };
@@ -26,7 +27,9 @@ const VALGRIND = [
 ];
 
 /** Tests of a variant that run side by side: they wait more than they work. */
-const AT_A_TIME = 6;
+const AT_A_TIME = 8;
+/** Each N-th test is in one part: the tests of a file are of a kind, and those of some files take long. */
+const PARTS = 32;
 
 function has(command) {
   return spawnSync(command, ['--version'], { stdio: 'ignore' }).status === 0;
@@ -34,10 +37,14 @@ function has(command) {
 
 /** Compiles a CMake target and what it depends on. @returns the directory that has it; undefined if that failed */
 export async function compile(variant, target) {
-  const { directory, sanitize } = VARIANTS[variant];
+  const { directory, sanitize, programs = directory } = VARIANTS[variant];
   const path = join(root, directory);
   const cmakeJS = join(dirname(require.resolve('cmake-js/package.json')), 'bin/cmake-js');
-  const options = ['--CDCMAKE_BUILD_TYPE=RelWithDebInfo', `--CDSANITIZE=${sanitize}`];
+  const options = [
+    '--CDCMAKE_BUILD_TYPE=RelWithDebInfo',
+    `--CDSANITIZE=${sanitize}`,
+    `--CDPROGRAMS=${join(root, programs)}`,
+  ];
   const compiler = spawn(
     process.execPath,
     [cmakeJS, 'build', '--parallel', '2', '--target', target, '-O', path, ...options],
@@ -48,21 +55,6 @@ export async function compile(variant, target) {
   );
   const status = await new Promise((resolve) => compiler.once('close', resolve));
   return status === 0 ? path : undefined;
-}
-
-/** The tests that CMake knows: their names, commands and environments. */
-function tests(directory) {
-  const { stdout } = spawnSync('ctest', ['--test-dir', directory, '--show-only=json-v1'], {
-    encoding: 'utf8',
-  });
-  return JSON.parse(stdout).tests.map(({ name, command, properties = [] }) => {
-    const environment = properties.find((property) => property.name === 'ENVIRONMENT')?.value ?? [];
-    return {
-      name,
-      command,
-      environment: Object.fromEntries(environment.map((entry) => entry.split(/=(.*)/s))),
-    };
-  });
 }
 
 function environment(variant) {
@@ -91,15 +83,15 @@ function whyNot(variant) {
   return variant === 'valgrind' && !has('valgrind') ? 'valgrind is not installed' : null;
 }
 
-function runTest(variant, { name, command, environment: own }, directory) {
+function runPart(variant, part, directory) {
   // ThreadSanitizer wants its memory where a randomised layout may have put something else.
   const prefix = { valgrind: VALGRIND, tsan: has('setarch') ? ['setarch', '-R'] : [] }[variant] ?? [];
-  const [file, ...args] = [...prefix, ...command];
+  const [file, ...args] = [...prefix, join(directory, 'native_tests'), '--part', part];
   return new Promise((resolve) => {
     const child = spawn(file, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
       cwd: directory,
-      env: { ...process.env, ...environment(variant), ...own },
+      env: { ...process.env, ...environment(variant) },
       timeout: 600_000,
     });
     let stdout = '';
@@ -115,7 +107,7 @@ function runTest(variant, { name, command, environment: own }, directory) {
       all += `${message}\n`;
     });
     child.once('close', (status, signal) => {
-      if (status !== 0) console.error(`${all}${variant}: ${name} ended with ${signal ?? status}`);
+      if (status !== 0) console.error(`${all}${variant}: native_tests ended with ${signal ?? status}`);
       resolve(count(stdout, status));
     });
   });
@@ -124,11 +116,10 @@ function runTest(variant, { name, command, environment: own }, directory) {
 async function testVariant(variant, directory) {
   const total = { passed: 0, failed: 0, skipped: 0 };
   if (directory === undefined) return { ...total, failed: 1 };
-  // Backwards: those of the waiter and of the driver take longest.
-  const left = tests(directory).reverse();
+  const left = Array.from({ length: PARTS }, (_, part) => `${part}/${PARTS}`);
   const work = async () => {
     for (let next = left.shift(); next !== undefined; next = left.shift()) {
-      add(total, await runTest(variant, next, directory));
+      add(total, await runPart(variant, next, directory));
     }
   };
   await Promise.all(Array.from({ length: AT_A_TIME }, work));
@@ -138,7 +129,7 @@ async function testVariant(variant, directory) {
 /** @returns how many tests of these variants passed, failed and were left out, after printing a line for each variant */
 export async function testNative(variants) {
   const total = { passed: 0, failed: 0, skipped: 0 };
-  for (const tool of ['cmake', 'ctest', 'c++']) {
+  for (const tool of ['cmake', 'c++']) {
     if (!has(tool)) {
       console.log(
         `native tests: skipped, ${tool} is not installed (Debian, Ubuntu: apt-get install cmake g++)`,
@@ -173,6 +164,8 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   const asked = process.argv.slice(2);
   const unknown = asked.find((variant) => VARIANTS[variant] === undefined);
   if (unknown !== undefined) throw new Error(`${unknown}: not one of ${Object.keys(VARIANTS).join(', ')}`);
+  const { status } = spawnSync(process.execPath, [join(root, 'scripts/install.js')], { stdio: 'inherit' });
+  if (status !== 0) process.exit(1);
   const { failed } = await testNative(asked.length > 0 ? asked : Object.keys(VARIANTS));
   process.exitCode = failed > 0 ? 1 : 0;
 }

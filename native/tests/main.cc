@@ -1,5 +1,6 @@
 // Runs the tests: native_tests [PATTERN…]     a test runs if `group: title` contains one of the patterns
 //                 native_tests --list
+//                 native_tests --part I/N         the I-th of N parts, from 0: each N-th test
 // The group of a test is its file below native/tests without the ending, e.g. locks/probe.
 #include <dirent.h>
 #include <errno.h>
@@ -132,6 +133,12 @@ Outcome run_tries(const Test& test, const std::string& name) {
   }
 }
 
+// Each `of`-th test from `first`.
+struct Part {
+  int first = 0;
+  int of = 1;
+};
+
 bool wanted(const std::string& name, int count, char** patterns) {
   for (int i = 1; i < count; i++) {
     if (name.find(patterns[i]) != std::string::npos) return true;
@@ -169,8 +176,13 @@ int run_all(int count, char** arguments) {
   }
   if (!list) chmod(root.c_str(), 0755);
   set_directory(root + "/test");
+  Part part;
+  if (count == 3 && strcmp(arguments[1], "--part") == 0 && sscanf(arguments[2], "%d/%d", &part.first, &part.of) == 2)
+    count = 1;
   int totals[3] = {};
+  int index = 0;
   for (const Test& test : all_tests()) {
+    if (index++ % part.of != part.first) continue;
     const std::string name = group_of(test.file) + ": " + test.title;
     if (list) printf("%s\n", name.c_str());
     if (!list && wanted(name, count, arguments)) totals[static_cast<int>(run_tries(test, name))]++;

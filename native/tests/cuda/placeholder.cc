@@ -230,7 +230,7 @@ TEST("several MIG instances where CUDA shows the first only: that one is taken, 
 
 TEST("a MIG instance by the name that drivers before R470 give it, and the UUID that their CUDA has for it") {
   cuda::Library older;
-  REQUIRE(older.load(BUILD_DIRECTORY "/stubs/libcuda-unsuffixed.so"));
+  REQUIRE(older.load(STUB_DIRECTORY "/libcuda-unsuffixed.so"));
   Placeholder placeholder;
   const auto failure = placeholder.take(older, {"MIG-GPU-00010203-0405-0607-0809-0a0b0c0d0eff/7/0"}, kBytes);
   CHECK_EQUAL(std::string(failure.stage), "");

@@ -6,7 +6,7 @@
 
 namespace tests {
 
-std::string stub_path(const std::string& name) { return std::string(BUILD_DIRECTORY "/stubs/lib") + name + ".so"; }
+std::string stub_path(const std::string& name) { return std::string(STUB_DIRECTORY "/lib") + name + ".so"; }
 
 NvmlStub& stub_of(const std::string& name) {
   void* handle = dlopen(stub_path(name).c_str(), RTLD_NOW | RTLD_LOCAL);
