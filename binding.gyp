@@ -50,24 +50,6 @@
           ]
         },
         {
-          "target_name": "gpu-owner-waiter",
-          "type": "executable",
-          "sources": [
-            "<!@(node -p \"require('./native/sources.json').waiter.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
-          ]
-        },
-        {
-          "target_name": "gpu-owner-inherited",
-          "type": "executable",
-          "sources": [
-            "<!@(node -p \"require('./native/sources.json').launcher.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat.join(' ')\")",
-            "<!@(node -p \"require('./native/sources.json').compat_start.join(' ')\")"
-          ]
-        },
-        {
           "target_name": "simulated_nvml",
           "type": "shared_library",
           "product_prefix": "lib",

@@ -9,7 +9,7 @@
 #   sigign   ignored signals (nohup ignores SIGHUP), a mask in hexadecimal
 #   nofile   soft limit of open files
 #   fds      inherited descriptors besides 0, 1 and 2 (make's job server, for instance)
-# The program gpu-owner-inherited tells all that at once. Where it isn't built the shell finds out itself, which takes two
+# The program gpu-owner-keeper tells all that at once. Where it isn't built the shell finds out itself, which takes two
 # milliseconds longer. Names are odd because the environment's own must not be overwritten.
 GPU_OWNER_INHERITED=
 # Shells other than bash drop variables that they cannot name, such as bash's exported functions ("module" of environment
@@ -37,7 +37,7 @@ if [ -n "$gpu_owner_a" ]; then
   # Releases for machines without Node.js bring their own.
   [ -n "$GPU_OWNER_NODE" ] || [ ! -x "$gpu_owner_a/bin/node" ] || gpu_owner_n=$gpu_owner_a/bin/node
   gpu_owner_b=$gpu_owner_a/build/Release
-  if [ ! -x "$gpu_owner_b/gpu-owner-inherited" ]; then
+  if [ ! -x "$gpu_owner_b/gpu-owner-keeper" ]; then
     # Which processor this is, by where its systems have their loaders.
     if [ -e /lib64/ld-linux-x86-64.so.2 ]; then
       [ -e /lib/ld-linux-aarch64.so.1 ] || gpu_owner_b=$gpu_owner_a/prebuilds/linux-x64
@@ -45,9 +45,9 @@ if [ -n "$gpu_owner_a" ]; then
       gpu_owner_b=$gpu_owner_a/prebuilds/linux-arm64
     fi
   fi
-  [ ! -x "$gpu_owner_b/gpu-owner-inherited" ] ||
+  [ ! -x "$gpu_owner_b/gpu-owner-keeper" ] ||
     # Without what LD_PRELOAD loads, which may open descriptors or print.
-    GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_b/gpu-owner-inherited" "$0" $gpu_owner_d 2>/dev/null)
+    GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_b/gpu-owner-keeper" inherited "$0" $gpu_owner_d 2>/dev/null)
 fi
 # In its first line what was inherited, in others the variables.
 gpu_owner_digits=

@@ -15,10 +15,8 @@ const root = dirname(import.meta.dirname);
 const FLOOR = { GLIBC: '2.28', GLIBCXX: '3.4.21', CXXABI: '1.3.9', GCC: '4.3.0' };
 
 const EXPORTS = {
-  'gpu-owner-inherited': /^$/,
   'gpu-owner-keeper': /^$/,
   'gpu-owner-placeholder': /^$/,
-  'gpu-owner-waiter': /^$/,
   'gpu-owner-simulator': /^$/,
   'simulator/libnvidia-ml.so.1': /^nvml[A-Z]\w*$/,
   'simulator/libcuda.so.1': /^cu[A-Z]\w*$/,

@@ -24,10 +24,8 @@ const root = dirname(import.meta.dirname);
 export const TRIPLES = { x64: 'x86_64-linux-gnu', arm64: 'aarch64-linux-gnu' };
 /** Files that are built along with the addon, and lie beside it. */
 export const COMPANIONS = [
-  'gpu-owner-inherited',
   'gpu-owner-keeper',
   'gpu-owner-placeholder',
-  'gpu-owner-waiter',
   'gpu-owner-simulator',
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',

@@ -136,8 +136,8 @@ describe('native', () => {
   /** The rooms of native/ from the top, as FLOORS. */
   const NATIVE_FLOORS = [
     ['addon.cc', 'smi'],
-    ['bindings', 'keeper', 'launcher', 'placeholder', 'simulator', 'waiter'],
-    ['cuda', 'nvml'],
+    ['bindings', 'keeper', 'placeholder', 'simulator'],
+    ['cuda', 'nvml', 'waiter'],
     ['dl', 'locks'],
     ['process'],
     ['compat'],

@@ -18,7 +18,6 @@ import { readOrEmpty } from './system.ts';
 const PROGRAMS = {
   'gpu-owner-keeper': '`gpu-owner run` and `hold` fail',
   'gpu-owner-placeholder': 'GPUs of a command are not kept visibly taken while it starts',
-  'gpu-owner-waiter': 'a `gpu-owner run` that waits takes some 45 MB of memory, as Node.js stays in it',
 };
 const SIMULATOR = [
   'gpu-owner-simulator',
@@ -98,7 +97,7 @@ function partsOf(root: string): string[] {
   const names = readdirSync(join(root, 'dist')).filter((name) => /\.(?:cjs|cache)$/.test(name));
   return [
     ...['bin/gpu-owner.cjs', ...names.map((name) => join('dist', name))].map((name) => join(root, name)),
-    ...['gpu_owner.node', 'gpu-owner-inherited', ...Object.keys(PROGRAMS)].map(nativeFile),
+    ...['gpu_owner.node', ...Object.keys(PROGRAMS)].map(nativeFile),
   ].filter(exists);
 }
 

@@ -2,6 +2,9 @@ import { GPUOwnerError } from '../errors.ts';
 import { native } from '../native.ts';
 import { systemError } from '../platform/index.ts';
 
+/** The native program that keeps what a command needs: its place in the wait queue, then the leases of its GPUs. */
+export const KEEPER = 'gpu-owner-keeper';
+
 /** Names the variable with everything that Node.js has changed of its inheritance: the launcher writes it down. */
 export const INHERITED = 'GPU_OWNER_INHERITED';
 

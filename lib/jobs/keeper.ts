@@ -14,14 +14,12 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
-import { FIRST_DESCRIPTOR, INHERITED, inheritable, parseInherited } from './inherited.ts';
+import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import { prepend, pythonPath, warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, WAITER, type WaitLine, waitHandover } from './waiter.ts';
-
-export const KEEPER = 'gpu-owner-keeper';
+import { type ContinuedWait, type WaitLine, waitHandover } from './waiter.ts';
 
 /** A wait that may go on without Node.js. */
 interface JobWait extends WaitOptions {
@@ -55,11 +53,7 @@ export function claimForJob(
 }
 
 function withHandover(wait: JobWait, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
-  const onWaiting: WaitOptions['onWaiting'] = (state) => {
-    keepPrograms(WAITER);
-    wait.onWaiting?.(state);
-  };
-  return { ...wait, onWaiting, handover: waitHandover(continued, keep, wait.line) };
+  return { ...wait, handover: waitHandover(continued, keep, wait.line) };
 }
 
 /**

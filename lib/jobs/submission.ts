@@ -33,7 +33,7 @@ import {
   warn,
 } from '../platform/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
-import { FIRST_DESCRIPTOR, INHERITED } from './inherited.ts';
+import { FIRST_DESCRIPTOR, INHERITED, KEEPER } from './inherited.ts';
 import { exitCodeOf, resolveJobs, stateOf, unknownJob } from './job-state.ts';
 import {
   ARGUMENTS,
@@ -367,7 +367,7 @@ function launch(
     const program = [process.execPath, process.argv[1] as string, ...request.start];
     const words = [
       ...scopeWords(request.id),
-      ...(locks.length === 0 ? [] : [nativeFile('gpu-owner-waiter'), '--all', ...locks, '--']),
+      ...(locks.length === 0 ? [] : [nativeFile(KEEPER), 'wait', '--locks', 'all', ...locks, '--']),
       ...program,
       '--as-job',
       `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`,

@@ -3,9 +3,7 @@ import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import { pathIn, restoreMessages, saveMessages, schema, setVariables, TIMEOUTS } from '../platform/index.ts';
-import { FIRST_DESCRIPTOR, INHERITED, parseInherited } from './inherited.ts';
-
-export const WAITER = 'gpu-owner-waiter';
+import { FIRST_DESCRIPTOR, INHERITED, KEEPER, parseInherited } from './inherited.ts';
 
 /** Names the variable by which a wait goes on in another process. */
 export const WAITING = 'GPU_OWNER_WAITING';
@@ -116,9 +114,10 @@ function becomeWaiter(
     return duplicate;
   };
   const queue = give(slot.descriptor);
-  const needs = [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(WAITER)];
+  const needs = [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(KEEPER)];
   const args = [
-    WAITER,
+    KEEPER,
+    'wait',
     ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
     ...['--queue', `${queue}:${slot.number}`, '--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
     ...ahead.flatMap((number) => ['--ahead', String(number)]),
@@ -143,7 +142,7 @@ function becomeWaiter(
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];
     // The arguments of this process follow, as bytes.
-    processExec(nativeProgram(WAITER), args, process.argv.length - 1, descriptors, 0);
+    processExec(nativeProgram(KEEPER), args, process.argv.length - 1, descriptors, 0);
     setVariables({ [WAITING]: undefined });
   }
   for (const duplicate of given) closeSync(duplicate);

@@ -2,7 +2,8 @@ import { claimForCommands, type Settings, type ShownClaim, type WaitOptions } fr
 import type { GPU } from '../gpus/index.ts';
 import { keepPrograms } from '../native.ts';
 import { warnOnce } from '../platform/index.ts';
-import { environmentOf, KEEPER, type SupervisedTask } from './keeper.ts';
+import { KEEPER } from './inherited.ts';
+import { environmentOf, type SupervisedTask } from './keeper.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { type Supervised, supervise } from './supervised-process.ts';
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -16,14 +17,17 @@ namespace keeper {
 namespace {
 
 constexpr char kHelp[] =
-    "gpu-owner-keeper keeps the lease of GPUs while a command and all its descendants live.\n"
-    "It is started by gpu-owner, not by people: use `gpu-owner run` and `gpu-owner hold`.\n"
+    "gpu-owner-keeper keeps what a command of gpu-owner needs: its place in the wait queue, and then the lease of its\n"
+    "GPUs while it and all its descendants live. It is started by gpu-owner, not by people: use `gpu-owner run`.\n"
     "\n"
+    "  gpu-owner-keeper wait [OPTION...] -- PROGRAM [ARGUMENT...]\n"
     "  gpu-owner-keeper run  [OPTION...] [--grace MS] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] [--directory PATH] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
+    "  gpu-owner-keeper inherited SCRIPT [PID]\n"
     "\n"
-    "Options: --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
+    "Options of run, task and hold:\n"
+    "         --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --recheck MS\n"
     "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
     "         --deadline MS:GRACE  (task: when the command ends unless the worker says {\"deadline\":MS}; ms since "
@@ -36,7 +40,21 @@ constexpr char kHelp[] =
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
     "\n"
     "To cancel a job, its user sends SIGRTMAX-1 to its keeper or its front by sigqueue(), with a grace period in ms.\n"
-    "All of its processes get SIGTERM, and SIGKILL after the grace period.\n";
+    "All of its processes get SIGTERM, and SIGKILL after the grace period.\n"
+    "\n"
+    "Options of wait, which waits in little memory and then becomes PROGRAM:\n"
+    "  --lock FD:BYTE     until nobody has a write lock on this byte\n"
+    "  --locks any|all    of several: until one is free, or until each has been free; default: any\n"
+    "  --queue FD:SLOT    meanwhile, keep this slot of the wait queue; PROGRAM inherits the descriptor\n"
+    "  --queue-path PATH  until this names another file than the queue's\n"
+    "  --ahead SLOT       until this slot is given up, or its waiter is suspended\n"
+    "  --lease FD         until this lease has been free for 1 s, and 50 ms more for each waiter ahead\n"
+    "  --until MS         until then, on CLOCK_MONOTONIC\n"
+    "  --needs PATH       a file without which PROGRAM can't start\n"
+    "  --needs-timeout MS wait so long for these files\n"
+    "  --line-before TEXT --line-after TEXT --line-since MS --line-columns N\n"
+    "                     paint this line in the terminal's foreground, with the time that has passed between\n"
+    "  --ignore-signals HEX   these, as a mask\n";
 
 bool is_open(int fd) { return fcntl(fd, F_GETFD) != -1; }
 
@@ -190,48 +208,129 @@ int parse_then(const char* option, const char* value, WordList* then) {
   return 0;
 }
 
-int parse_cancel(const char* option, const char* value, Options* options) {
-  options->cancels_command = strcmp(value, "command") == 0;
-  return options->cancels_command || !strcmp(value, "all") ? 0 : complain_value(option, value, "all or command");
+int parse_either(const char* option, const char* value, const char* first, const char* second, bool* is_second) {
+  *is_second = !strcmp(value, second);
+  if (*is_second || !strcmp(value, first)) return 0;
+  say("keeper: %s needs %s or %s, not '%s'", option, first, second, value);
+  return kExitUsage;
+}
+
+int parse_pid(const char* option, const char* value, pid_t* pid) {
+  long number = 0;
+  if (!parse_number(value, INT_MAX, &number) || number == 0) return complain_value(option, value, "a process id");
+  *pid = static_cast<pid_t>(number);
+  return 0;
+}
+
+int parse_ignored_signals(const char* option, const char* value, Options* options) {
+  if (!parse_mask(value, &options->ignored_signals)) return complain_value(option, value, "a hexadecimal mask");
+  options->wait.ignored_signals = options->ignored_signals;
+  return 0;
+}
+
+// FD:NUMBER
+int parse_pair(const char* option, const char* value, int* fd, int64_t* number) {
+  char descriptor[16] = "";
+  const char* rest = split(value, descriptor, sizeof descriptor);
+  if (!rest || !parse_number(rest, LONG_MAX - 1, number)) return complain_value(option, value, "FD:NUMBER");
+  return parse_descriptor(option, descriptor, fd);
+}
+
+template <typename Item>
+Item* append(waiter::List<Item>* list) {
+  return &list->items[list->count++];
+}
+
+using Parse = int (*)(const char* option, const char* value, Options* options);
+#define PARSE(expression) [](const char* option, const char* value, Options* options) -> int { return expression; }
+#define TEXT(member) [](const char*, const char* value, Options* options) -> int { return options->member = value, 0; }
+
+constexpr unsigned mask_of(Mode mode) { return 1u << static_cast<unsigned>(mode); }
+constexpr unsigned kRun = mask_of(Mode::run), kTask = mask_of(Mode::task), kHold = mask_of(Mode::hold),
+                   kWait = mask_of(Mode::wait), kKeep = kRun | kTask | kHold;
+
+constexpr struct {
+  const char* name;
+  unsigned modes;
+  Parse parse;
+} kOptions[] = {
+    {"--leases", kKeep, PARSE(parse_descriptors(option, value, &options->leases))},
+    {"--shared", kKeep, PARSE(parse_descriptors(option, value, &options->shared))},
+    {"--lease-file", kKeep, PARSE(parse_path(option, value, &options->lease_files))},
+    {"--inherited", kKeep, PARSE(parse_descriptors(option, value, &options->inherited))},
+    {"--held", kKeep, PARSE(parse_descriptors(option, value, &options->held))},
+    {"--marker", kKeep, PARSE(parse_marker(option, value, false, options))},
+    {"--pid-marker", kKeep, PARSE(parse_marker(option, value, true, options))},
+    {"--record", kKeep, TEXT(record)},
+    {"--placeholder", kKeep, PARSE(parse_descriptor(option, value, &options->placeholder))},
+    {"--placeholder-pid", kKeep, PARSE(parse_pid(option, value, &options->placeholder_pid))},
+    {"--nofile", kKeep, PARSE(parse_count(option, value, LONG_MAX, &options->open_files))},
+    {"--gpus", kKeep, TEXT(gpus)},
+    {"--grace", kKeep, PARSE(parse_count(option, value, INT_MAX, &options->grace))},
+    {"--recheck", kKeep, PARSE(parse_count(option, value, INT_MAX, &options->recheck))},
+    {"--ignore-signals", kKeep | kWait, parse_ignored_signals},
+    {"--control", kTask, PARSE(parse_descriptor(option, value, &options->control))},
+    {"--directory", kTask, TEXT(directory)},
+    {"--deadline", kTask, PARSE(parse_deadline(option, value, &options->deadline))},
+    {"--time-limit", kRun, PARSE(parse_time_limit(option, value, &options->time_limit))},
+    {"--notice", kRun, PARSE(parse_notice(option, value, &options->time_limit))},
+    {"--job", kRun, parse_job},
+    {"--log", kRun, parse_log},
+    {"--then", kRun, PARSE(parse_then(option, value, &options->then))},
+    {"--cancel", kRun, PARSE(parse_either(option, value, "all", "command", &options->cancels_command))},
+    {"--answer", kHold, TEXT(answer)},
+    {"--lock", kWait,
+     [](const char* option, const char* value, Options* options) -> int {
+       waiter::Lock* lock = append(&options->wait.locks);
+       return parse_pair(option, value, &lock->descriptor, &lock->byte);
+     }},
+    {"--locks", kWait, PARSE(parse_either(option, value, "any", "all", &options->wait.all))},
+    {"--queue", kWait, PARSE(parse_pair(option, value, &options->wait.queue, &options->wait.slot))},
+    {"--queue-path", kWait, TEXT(wait.queue_path)},
+    {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, append(&options->wait.ahead)))},
+    {"--lease", kWait, PARSE(parse_descriptor(option, value, append(&options->wait.leases)))},
+    {"--until", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.until))},
+    {"--needs", kWait, TEXT(wait.needed.items[options->wait.needed.count++])},
+    {"--needs-timeout", kWait, PARSE(parse_count(option, value, INT_MAX, &options->wait.needs_timeout))},
+    {"--line-before", kWait, TEXT(wait.line_before)},
+    {"--line-after", kWait, TEXT(wait.line_after)},
+    {"--line-since", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.line_since))},
+    {"--line-columns", kWait, PARSE(parse_count(option, value, INT_MAX, &options->wait.line_columns))},
+};
+
+#undef PARSE
+#undef TEXT
+
+constexpr struct {
+  const char* name;
+  Mode mode;
+} kModes[] = {{"run", Mode::run}, {"task", Mode::task}, {"hold", Mode::hold}, {"wait", Mode::wait}};
+
+const char* name_of(unsigned modes) {
+  for (const auto& each : kModes) {
+    if (modes & mask_of(each.mode)) return each.name;
+  }
+  return "";
 }
 
 int parse_option(const char* option, const char* value, Options* options) {
-  const auto is = [option](const char* name) { return strcmp(option, name) == 0; };
-  if (is("--leases")) return parse_descriptors(option, value, &options->leases);
-  if (is("--shared")) return parse_descriptors(option, value, &options->shared);
-  if (is("--lease-file")) return parse_path(option, value, &options->lease_files);
-  if (is("--inherited")) return parse_descriptors(option, value, &options->inherited);
-  if (is("--held")) return parse_descriptors(option, value, &options->held);
-  if (is("--marker")) return parse_marker(option, value, false, options);
-  if (is("--pid-marker")) return parse_marker(option, value, true, options);
-  if (is("--placeholder")) return parse_descriptor(option, value, &options->placeholder);
-  if (is("--control")) return parse_descriptor(option, value, &options->control);
-  if (is("--nofile")) return parse_count(option, value, LONG_MAX, &options->open_files);
-  if (is("--time-limit")) return parse_time_limit(option, value, &options->time_limit);
-  if (is("--deadline")) return parse_deadline(option, value, &options->deadline);
-  if (is("--notice")) return parse_notice(option, value, &options->time_limit);
-  if (is("--job")) return parse_job(option, value, options);
-  if (is("--log")) return parse_log(option, value, options);
-  if (is("--then")) return parse_then(option, value, &options->then);
-  if (is("--cancel")) return parse_cancel(option, value, options);
-  if (is("--grace")) return parse_count(option, value, INT_MAX, &options->grace);
-  if (is("--recheck")) return parse_count(option, value, INT_MAX, &options->recheck);
-  if (is("--record")) {
-    options->record = value;
-  } else if (is("--gpus")) {
-    options->gpus = value;
-  } else if (is("--answer")) {
-    options->answer = value;
-  } else if (is("--directory")) {
-    options->directory = value;
-  } else if (is("--placeholder-pid")) {
-    long pid = 0;
-    if (!parse_number(value, INT_MAX, &pid) || pid == 0) return complain_value(option, value, "a process id");
-    options->placeholder_pid = static_cast<pid_t>(pid);
-  } else if (is("--ignore-signals")) {
-    if (!parse_mask(value, &options->ignored_signals)) return complain_value(option, value, "a hexadecimal mask");
-  } else {
-    say("keeper: unknown option '%s'; see gpu-owner-keeper --help", option);
+  for (const auto& known : kOptions) {
+    if (strcmp(option, known.name) != 0) continue;
+    if (known.modes & mask_of(options->mode)) return known.parse(option, value, options);
+    say("keeper: %s is for %s only", option, known.modes == kKeep ? "run, task and hold" : name_of(known.modes));
+    return kExitUsage;
+  }
+  say("keeper: unknown option '%s'; see gpu-owner-keeper --help", option);
+  return kExitUsage;
+}
+
+int check_wait(const waiter::Options& wait) {
+  if (wait.queue < 0 && (wait.ahead.count > 0 || wait.queue_path)) {
+    say("keeper: --ahead and --queue-path need --queue");
+    return kExitUsage;
+  }
+  if (wait.all && (wait.ahead.count > 0 || wait.locks.count == 0)) {
+    say("keeper: --locks all needs --lock, and no --ahead");
     return kExitUsage;
   }
   return 0;
@@ -246,41 +345,31 @@ int check(const Options& options) {
     say("keeper: hold takes no command, but got '%s'", options.command[0]);
     return kExitUsage;
   }
-  if ((options.mode == Mode::task) != (options.control >= 0)) {
-    say(options.mode == Mode::task ? "keeper: task needs --control" : "keeper: --control is for task only");
+  if (options.mode == Mode::task && options.control < 0) {
+    say("keeper: task needs --control");
     return kExitUsage;
   }
-  if (options.directory && options.mode != Mode::task) {
-    say("keeper: --directory is for task only");
-    return kExitUsage;
-  }
-  if (options.deadline.at > 0 && options.mode != Mode::task) {
-    say("keeper: --deadline is for task only");
-    return kExitUsage;
-  }
-  const TimeLimit& limit = options.time_limit;
-  if (limit.duration > 0 && options.mode != Mode::run) {
-    say("keeper: --time-limit is for run only");
-    return kExitUsage;
-  }
-  const bool is_background = options.job >= 0 || options.log >= 0 || options.then.count > 0 || options.cancels_command;
-  if (is_background && options.mode != Mode::run) {
-    say("keeper: --job, --log, --then and --cancel are for run only");
-    return kExitUsage;
-  }
-  if (limit.signal && limit.notice >= limit.duration) {
+  if (options.time_limit.signal && options.time_limit.notice >= options.time_limit.duration) {
     say("keeper: --notice needs a longer --time-limit");
-    return kExitUsage;
-  }
-  if (options.answer && options.mode != Mode::hold) {
-    say("keeper: --answer is for hold only");
     return kExitUsage;
   }
   if (options.recheck < 1) {
     say("keeper: --recheck must be at least 1 ms");
     return kExitUsage;
   }
-  return 0;
+  return check_wait(options.wait);
+}
+
+template <typename Item>
+bool allocate(waiter::List<Item>* list, int capacity) {
+  list->items = static_cast<Item*>(calloc(static_cast<size_t>(capacity), sizeof(Item)));
+  return list->items != nullptr;
+}
+
+// Each word is one item at most.
+bool allocate_lists(waiter::Options* wait, int words) {
+  return allocate(&wait->locks, words) && allocate(&wait->ahead, words) && allocate(&wait->leases, words) &&
+         allocate(&wait->needed, words);
 }
 
 }  // namespace
@@ -297,15 +386,16 @@ const char* Options::command_name() const { return base_name(command[0]); }
 int parse_arguments(int argc, char** argv, Options* options) {
   const char* mode = argc > 1 ? argv[1] : "";
   if (!strcmp(mode, "--help") || !strcmp(mode, "-h")) return 0;
-  if (!strcmp(mode, "run")) {
-    options->mode = Mode::run;
-  } else if (!strcmp(mode, "hold")) {
-    options->mode = Mode::hold;
-  } else if (!strcmp(mode, "task")) {
-    options->mode = Mode::task;
-  } else {
-    say("keeper: the first argument must be run, hold or task; see gpu-owner-keeper --help");
+  for (const auto& each : kModes) {
+    if (!strcmp(mode, each.name)) options->mode = each.mode;
+  }
+  if (options->mode == Mode::help) {
+    say("keeper: the first argument must be run, task, hold or wait; see gpu-owner-keeper --help");
     return kExitUsage;
+  }
+  if (options->mode == Mode::wait && !allocate_lists(&options->wait, argc)) {
+    say("keeper: memory is used up");
+    return kExitSystem;
   }
 
   int i = 2;
@@ -330,6 +420,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
   }
   if (i < argc && !strcmp(argv[i], "--")) ++i;
   if (i < argc) options->command = argv + i;
+  options->wait.program = options->command;
   return check(*options);
 }
 

@@ -3,6 +3,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "waiter/wait.h"
+
 namespace keeper {
 
 struct DescriptorList {
@@ -58,7 +60,7 @@ struct Deadline {
   long grace = 0;  // ms between SIGTERM and SIGKILL then
 };
 
-enum class Mode { run, hold, task, help };
+enum class Mode { run, hold, task, wait, help };
 
 struct Options {
   Mode mode = Mode::help;
@@ -88,6 +90,7 @@ struct Options {
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files
   char** command = nullptr;         // null-terminated, as execvp wants it
+  waiter::Options wait;             // (wait)
 
   const char* command_name() const;
 };

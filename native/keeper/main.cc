@@ -7,12 +7,14 @@
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/foreground.h"
+#include "keeper/inherited.h"
 #include "keeper/keeper.h"
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
 #include "keeper/watchdog.h"
+#include "waiter/wait.h"
 
 namespace {
 
@@ -39,17 +41,8 @@ int give_up(const keeper::Options& options) {
   return kExitSystem;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int keep_leases(keeper::Options& options) {
   using namespace keeper;
-  occupy_standard_descriptors();
-  Options options;
-  if (const int code = parse_arguments(argc, argv, &options)) return code;
-  if (options.mode == Mode::help) {
-    print_help();
-    return 0;
-  }
   if (!record_fits(options)) {
     say("keeper: --record must be a JSON object that fits into 4096 bytes together with the keeper's own members");
     return kExitInternal;
@@ -62,5 +55,33 @@ int main(int argc, char** argv) {
     case Mode::hold: return hold(options);
     case Mode::task: raise_inherited(&options); return Watchdog(options).run();
     default: return Foreground(options).run();
+  }
+}
+
+int wait_in_queue(const waiter::Options& options) {
+  const char* path = waiter::wait_for_turn(options);
+  const int error = errno;
+  // It may be gone with its package.
+  keeper::say(
+      "the wait for GPUs can't go on: %s can't be started: %s. If gpu-owner or Node.js was removed or replaced "
+      "meanwhile, start the command again.",
+      path, strerror(error));
+  return keeper::kExitSystem;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace keeper;
+  if (argc > 2 && !strcmp(argv[1], "inherited")) return print_inherited(argv[2], argc > 3 ? argv[3] : nullptr);
+  const bool is_wait = argc > 1 && !strcmp(argv[1], "wait");
+  // While it waits, descriptors are as the caller has them: the program after it inherits these.
+  if (!is_wait) occupy_standard_descriptors();
+  Options options;
+  if (const int code = parse_arguments(argc, argv, &options)) return code;
+  switch (options.mode) {
+    case Mode::help: print_help(); return 0;
+    case Mode::wait: return wait_in_queue(options.wait);
+    default: return keep_leases(options);
   }
 }

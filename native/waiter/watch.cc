@@ -19,16 +19,15 @@ namespace {
 
 using namespace gpu_owner;
 
-// All in milliseconds.
-constexpr int64_t kHeartbeat = 1'000;
-constexpr int64_t kLifeless = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
+constexpr int64_t kHeartbeatMs = 1'000;
+constexpr int64_t kHeartbeatTimeoutMs = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
 // The kernel blocks on one lock at a time: several are looked at so often.
 constexpr int64_t kPollMs = 100;
 // A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
-constexpr int64_t kTakeTimeout = 1'000;
-constexpr int64_t kStagger = 50;
+constexpr int64_t kTakeTimeoutMs = 1'000;
+constexpr int64_t kStaggerMs = 50;
 // A signal that comes just before the system call that it is to end is repeated.
-constexpr int64_t kRepeat = 50;
+constexpr int64_t kRepeatMs = 50;
 
 int64_t now() { return process::monotonic_nanoseconds() / 1'000'000; }
 
@@ -36,7 +35,7 @@ timeval interval(int64_t milliseconds) { return {milliseconds / 1000, millisecon
 
 // Sends SIGALRM after so many milliseconds; 0: no longer.
 void set_alarm(int64_t milliseconds) {
-  const itimerval timer = {interval(milliseconds == 0 ? 0 : kRepeat), interval(milliseconds)};
+  const itimerval timer = {interval(milliseconds == 0 ? 0 : kRepeatMs), interval(milliseconds)};
   setitimer(ITIMER_REAL, &timer, nullptr);
 }
 
@@ -86,7 +85,7 @@ class Watch {
     for (int64_t next = now();;) {
       if (now() >= next) {
         if (beat()) return;
-        next = now() + kHeartbeat;
+        next = now() + kHeartbeatMs;
       }
       if (now() >= options_.until) return;
       if (wait(next < options_.until ? next : options_.until)) return;
@@ -114,7 +113,7 @@ class Watch {
       if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)
         return true;
       for (const int64_t slot : options_.ahead) {
-        if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), kLifeless)) return true;
+        if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), kHeartbeatTimeoutMs)) return true;
       }
     }
     return nobody_takes_a_lease();
@@ -127,9 +126,9 @@ class Watch {
       free_since_ = 0;
     else if (free_since_ == 0)
       free_since_ = now();
-    if (!found || now() - free_since_ < kTakeTimeout) return false;
+    if (!found || now() - free_since_ < kTakeTimeoutMs) return false;
     if (options_.queue < 0) return true;
-    const int64_t most = (now() - free_since_ - kTakeTimeout) / kStagger;
+    const int64_t most = (now() - free_since_ - kTakeTimeoutMs) / kStaggerMs;
     int64_t questions = 2 * most + 2;  // each finds a slot, or ends a range between two
     return count_slots(options_.queue, 0, options_.slot, questions) <= most && questions >= 0;
   }

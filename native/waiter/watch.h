@@ -1,6 +1,6 @@
 #pragma once
 
-#include "waiter/options.h"
+#include "waiter/wait.h"
 
 namespace waiter {
 

@@ -49,7 +49,7 @@ describe.each(shells.map((words) => [words.join(' '), words] as const))('under %
     mkdirSync(join(copy, 'build'));
     cpSync(binaries(), join(copy, 'build/Release'), {
       recursive: true,
-      filter: (from) => !/gpu-owner-inherited|\.deps|obj\.target|[.]o$/.test(from),
+      filter: (from) => !/\.deps|obj\.target|[.]o$/.test(from),
     });
     symlinkSync(join(root, 'node_modules'), join(copy, 'node_modules'));
     const own = join(copy, 'bin/gpu-owner.cjs');

@@ -90,8 +90,8 @@ test('many arguments reach the command', async () => {
 });
 
 test.each([
-  [[], /first argument must be run, hold or task/],
-  [['go'], /first argument must be run, hold or task/],
+  [[], /first argument must be run, task, hold or wait/],
+  [['go'], /first argument must be run, task, hold or wait/],
   [['run'], /no command/],
   [['run', '--'], /no command/],
   [['run', '--leases', '200', '--', 'true'], /--leases needs an open descriptor above 2, not '200'/],
@@ -106,6 +106,12 @@ test.each([
   [['run', '--record'], /--record needs a value/],
   [['run', '--recheck', '0', '--', 'true'], /--recheck must be/],
   [['task', '--', 'true'], /task needs --control/],
+  [['run', '--directory', '/', '--', 'true'], /--directory is for task only/],
+  [['wait', '--recheck', '1', '--', 'true'], /--recheck is for run, task and hold only/],
+  [['wait', '--ahead', '1', '--', 'true'], /--ahead and --queue-path need --queue/],
+  [['wait', '--locks', 'all', '--', 'true'], /--locks all needs --lock, and no --ahead/],
+  [['wait', '--lock', '1:2', '--', 'true'], /--lock needs an open descriptor above 2, not '1'/],
+  [['wait', '--lock', '200', '--', 'true'], /--lock needs FD:NUMBER, not '200'/],
   [['hold', '--', 'true'], /hold takes no command/],
 ] as [string[], RegExp][])('bad arguments are refused: %j', async (args, message) => {
   const running = new Running(keeperPath, args);

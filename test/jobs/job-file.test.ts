@@ -215,14 +215,14 @@ test('what can’t be a job’s file is refused', async () => {
 });
 
 test.each([
-  ['hold', ['--cancel', 'command'], /--job, --log, --then and --cancel are for run only/],
+  ['hold', ['--cancel', 'command'], /--cancel is for run only/],
   ['run', ['--cancel', 'none'], /--cancel needs all or command, not 'none'/],
   ['run', ['--job', '2'], /--job needs an open descriptor above 2/],
   ['run', ['--log', '2:100'], /--log needs an open descriptor above 2/],
   ['run', ['--log', '3'], /--log needs FD:BYTES, not '3'/],
   ['run', ['--log', '3:0'], /--log needs FD:BYTES, not '3:0'/],
   ['run', Array(32).fill('--then'), /--then needs fewer arguments/],
-  ['hold', ['--then', 'true'], /--job, --log, --then and --cancel are for run only/],
+  ['hold', ['--then', 'true'], /--then is for run only/],
 ] as ['run' | 'hold', string[], RegExp][])(
   'bad options of a job are refused: %s %j',
   async (mode, options, message) => {

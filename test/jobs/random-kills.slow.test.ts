@@ -296,12 +296,12 @@ function kindOf(pid: number, fixture: string): { kind: string; number: number } 
   const [program = ''] = words;
   if (at < 0 || /python/.test(program)) return null;
   const kind = program.endsWith('gpu-owner-keeper')
-    ? 'keeper'
-    : program.endsWith('gpu-owner-waiter')
+    ? words[1] === 'wait'
       ? 'waiter'
-      : words.includes('--as-job')
-        ? 'node'
-        : 'submit';
+      : 'keeper'
+    : words.includes('--as-job')
+      ? 'node'
+      : 'submit';
   return { kind, number: Number(words[at + 2]) };
 }
 

@@ -100,7 +100,7 @@ test('whoever waits, at the front or behind others, has one thread and little me
   expect((await machine.runCommand(['queue', '--json'])).stdout).toBe(before);
   for (const { pid = 0 } of children) {
     expect(readdirSync(`/proc/${pid}/task`)).toEqual([String(pid)]);
-    expect(realpathSync(`/proc/${pid}/exe`)).toBe(realpathSync(join(binaries(), 'gpu-owner-waiter')));
+    expect(realpathSync(`/proc/${pid}/exe`)).toBe(realpathSync(join(binaries(), 'gpu-owner-keeper')));
     if (process.env.GPU_OWNER_BUILD === undefined) expect(usage(pid).own).toBeLessThanOrEqual(2);
   }
   expect(await waiting(2)).toEqual(children.map(({ pid }) => pid));
@@ -391,7 +391,7 @@ test('five hundred waiters cost little, and wake one after the other', async () 
 
 /** Everything but Node.js, of which five hundred would take a minute to start. */
 function manyWords(count: string): string[] {
-  return [count, join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-waiter')];
+  return [count, join(machine.lockDirectory, 'line.lock'), join(binaries(), 'gpu-owner-keeper')];
 }
 
 function sum(values: number[]): number {

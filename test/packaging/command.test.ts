@@ -21,7 +21,7 @@ const packageRoot = resolve(import.meta.dirname, '../..');
 let root: string;
 let command: string;
 /** Beside the launcher it finds out for it what was inherited. */
-const PROGRAM = 'gpu-owner-inherited';
+const PROGRAM = 'gpu-owner-keeper';
 let program: string;
 
 beforeAll(() => {

@@ -7,7 +7,6 @@ const BINARIES = [
   'gpu_owner.node',
   'gpu-owner-keeper',
   'gpu-owner-placeholder',
-  'gpu-owner-waiter',
   'gpu-owner-simulator',
   'simulator/libnvidia-ml.so.1',
   'simulator/libcuda.so.1',

@@ -1,4 +1,4 @@
-// gpu-owner-waiter waits for locks, and becomes the program after that. This test is its caller.
+// `gpu-owner-keeper wait` waits for locks, and becomes the program after that. This test is its caller.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -19,7 +19,7 @@ using namespace gpu_owner::locks;
 
 namespace {
 
-constexpr int64_t kLifeless = 2'500;
+constexpr int64_t kHeartbeatTimeoutMs = 2'500;
 constexpr int kSoon = 700;  // milliseconds in which a wait could have ended
 
 // Says that it was started, and whether descriptors are open.
@@ -33,13 +33,13 @@ PROGRAM(after) {
 std::string result() { return tests::contents_of(tests::path_of("result")); }
 
 pid_t run_waiter(std::vector<std::string> words) {
-  words.insert(words.begin(), "gpu-owner-waiter");
+  words.insert(words.begin(), {"gpu-owner-keeper", "wait"});
   return tests::start([&words] {
     std::vector<char*> list;
     for (std::string& word : words) list.push_back(word.data());
     list.push_back(nullptr);
     for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) dup2(open("/dev/null", O_WRONLY), stream);
-    execv((std::string(BUILD_DIRECTORY) + "/gpu-owner-waiter").c_str(), list.data());
+    execv((std::string(BUILD_DIRECTORY) + "/gpu-owner-keeper").c_str(), list.data());
     return 1;
   });
 }
@@ -102,7 +102,7 @@ struct Queue {
   bool has_begun() const {
     return tests::eventually([this] {
       beat();
-      return is_alive(first.file, heartbeat_offset(2), kLifeless);
+      return is_alive(first.file, heartbeat_offset(2), kHeartbeatTimeoutMs);
     });
   }
   // As still_waits(), also on a machine that is too busy for those ahead to stay alive by themselves.
@@ -137,7 +137,7 @@ TEST("of several locks, one that is free is enough; with --all, each must have b
   CHECK_EQUAL(tests::end_of(any), 7);
   unlink(tests::path_of("result").c_str());
   std::vector<std::string> all = locks;
-  all.push_back("--all");
+  all.insert(all.end(), {"--locks", "all"});
   const pid_t waiter = start_waiter(all);
   CHECK(still_waits(waiter));
   one.release();
@@ -150,8 +150,8 @@ TEST("keeps a slot and its heartbeat, and leaves both to the program") {
   close(queue.own);
   const int file = tests::open_file(queue.path);
   CHECK(queue.has_begun());
-  queue.beat_for(3 * static_cast<int>(kLifeless) / 2);
-  CHECK(is_alive(file, heartbeat_offset(2), kLifeless));
+  queue.beat_for(3 * static_cast<int>(kHeartbeatTimeoutMs) / 2);
+  CHECK(is_alive(file, heartbeat_offset(2), kHeartbeatTimeoutMs));
   CHECK(result().empty());
   CHECK_EQUAL(try_lock(file, Kind::ofd, Mode::exclusive, {2, 1}), EAGAIN);
   queue.second.release();
@@ -256,7 +256,7 @@ TEST("what it doesn't understand is refused with exit code 64") {
       {"--ahead", "1", "--", "x"},
       {"--needs-timeout", "-1", "--", "x"},
       {"--queue-path", "/", "--", "x"},
-      {"--all", "--", "x"},
+      {"--locks", "all", "--", "x"},
       {"--ignore-signals", "0123456789abcdef0", "--", "x"},
       {"--ignore-signals", "G", "--", "x"},
       {"--nothing", "x", "--", "x"},

@@ -1,4 +1,3 @@
-// The command line of gpu-owner-waiter.
 #pragma once
 
 #include <cstdint>
@@ -37,17 +36,12 @@ struct Options {
   const char* line_after = "";
   int64_t line_since = 0;  // CLOCK_MONOTONIC, ms
   int64_t line_columns = 0;
-  char** program = nullptr;  // and its arguments; null: print help
+  char** program = nullptr;  // and its arguments
 };
 
-enum ExitCode { kExitUsage = 64, kExitSystem = 71 };
-
-// 0, or the exit code after a message.
-int parse_options(int count, char** arguments, Options* options);
-
-void print_help();
-
-// A line on standard error, with "gpu-owner: " before it.
-void say(const char* format, ...) __attribute__((format(printf, 1, 2)));
+// What a process is while it waits for GPUs. It has one thread and needs no Node.js, so hundreds can wait. Its end,
+// however it comes, gives back its slot in the wait queue. Becomes the program when one of the options' conditions
+// holds; where that fails, returns the path that can't be started, and errno says why.
+const char* wait_for_turn(const Options& options);
 
 }  // namespace waiter

@@ -1,12 +1,5 @@
-// gpu-owner-inherited: tells the launcher, a shell script, what Node.js or the shell itself would destroy. It does at
-// once what takes the shell hundreds of calls and another program, see bin/gpu-owner.cjs:
-//
-//   gpu-owner-inherited SCRIPT            ignored signals, limit of open files and descriptors that it has inherited
-//   gpu-owner-inherited SCRIPT PID        and variables that PID, a shell, was started with but can't name: as
-//                                         hexadecimal digits, with the NUL behind each, in lines of 65536
-//
-// A shell's child has inherited what the shell has. Nothing of libstdc++ is used: loading it would take longer than all
-// of the rest.
+#include "keeper/inherited.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -16,9 +9,11 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sysexits.h>
 #include <unistd.h>
 
+#include "keeper/exit_codes.h"
+
+namespace keeper {
 namespace {
 
 void print_ignored_signals() {
@@ -94,12 +89,13 @@ void print_unnameable(const char* shell) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  if (count != 2 && count != 3) return EX_USAGE;
+int print_inherited(const char* script, const char* shell) {
   print_ignored_signals();
   print_open_files_limit();
-  print_descriptors(arguments[1]);
+  print_descriptors(script);
   putchar('\n');
-  if (count == 3) print_unnameable(arguments[2]);
-  return fflush(stdout) == 0 ? 0 : EX_IOERR;
+  if (shell != nullptr) print_unnameable(shell);
+  return fflush(stdout) == 0 ? 0 : kExitOutput;
 }
+
+}  // namespace keeper

@@ -1,0 +1,51 @@
+#include "waiter/wait.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "waiter/watch.h"
+
+namespace waiter {
+namespace {
+
+constexpr int kLastSignal = 64;
+
+void on_alarm(int) {}
+
+void set_disposition(int signal, void (*handler)(int)) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  sigaction(signal, &action, nullptr);
+}
+
+void close_on_exec(int descriptor) { fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
+
+}  // namespace
+
+const char* wait_for_turn(const Options& options) {
+  prctl(PR_SET_NAME, "gpu-owner-wait");  // it may have been started by a descriptor's number
+  for (const Lock& lock : options.locks) close_on_exec(lock.descriptor);
+  for (const int lease : options.leases) close_on_exec(lease);
+  const auto is_ignored = [&](int signal) { return (options.ignored_signals >> (signal - 1) & 1) != 0; };
+  for (int signal = 1; signal <= kLastSignal; signal++) {
+    if (is_ignored(signal)) set_disposition(signal, SIG_IGN);
+  }
+  set_disposition(SIGALRM, on_alarm);
+  sigset_t alarm, mask;
+  sigemptyset(&alarm);
+  sigaddset(&alarm, SIGALRM);
+  sigprocmask(SIG_UNBLOCK, &alarm, &mask);
+
+  wait_for_news(options);
+  const char* missing = wait_for_files(options);
+
+  set_disposition(SIGALRM, is_ignored(SIGALRM) ? SIG_IGN : SIG_DFL);
+  sigprocmask(SIG_SETMASK, &mask, nullptr);
+  if (missing != nullptr) return missing;
+  execv(options.program[0], options.program);
+  return options.program[0];
+}
+
+}  // namespace waiter
