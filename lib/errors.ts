@@ -22,7 +22,10 @@ export const ErrorCode = {
   ERR_CONFIGURATION: 'ERR_CONFIGURATION',
   /** The queue of an experiment can't be used (no permission, damaged, on a network file system, made by a newer version, …). The message names it and the remedy. */
   ERR_QUEUE: 'ERR_QUEUE',
-  /** Background jobs can't be kept (the state directory is full, read-only, somebody else's, …). The message names it and the remedy. */
+  /**
+   * Background jobs can't be kept (the state directory is full, read-only, another user's, …). The message names it and the
+   * remedy.
+   */
   ERR_JOBS: 'ERR_JOBS',
   /** GPUs can't be claimed from a worker thread: its environment isn't the process's. Claim on the main thread, before starting workers. */
   ERR_WORKER_THREAD: 'ERR_WORKER_THREAD',

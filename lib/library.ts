@@ -1,5 +1,5 @@
-// What `import 'gpu-owner'` loads: the library itself, index.ts, is a bundle beside this file, as compiling it takes longer than a
-// claim.
+// The file that `import 'gpu-owner'` loads: the library itself, index.ts, is a bundle beside this file, as compiling it takes
+// longer than a claim.
 import { runBundle } from './bundle.ts';
 
 let packageRequire: NodeJS.Require | undefined;

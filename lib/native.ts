@@ -61,7 +61,7 @@ export interface NativeWait {
 }
 
 export interface NativeHeartbeat {
-  /** Tells once of a heartbeat at one of the offsets that stops, or of a lease that nobody holds; closes the descriptors. */
+  /** Tells once of a heartbeat at one of the offsets that stops, or of a lease that isn't held; closes the descriptors. */
   watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
   end(): void;
 }
@@ -217,7 +217,7 @@ export interface Native {
   processVariable(name: string): string | null;
   processSetVariable(name: string, value: string | null): number;
 
-  /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: nobody has it open. */
+  /** The user of the other end of a TCP connection on this machine, or -errno; -ESRCH: no process has it open. */
   peerUid(localAddress: string, localPort: number, remoteAddress: string, remotePort: number): number;
 }
 
@@ -241,7 +241,7 @@ function load() {
     }
     const path = addonPath();
     try {
-      // What require() would do, without looking for packages on the way, which costs the start of the command 0.4 ms.
+      // Does what require() would do, without looking for packages on the way, which costs the start of the command 0.4 ms.
       const module = { exports: {} };
       process.dlopen(module, path);
       const addon = Object.setPrototypeOf(module.exports, refuseMissing(path)) as Native;
@@ -337,7 +337,7 @@ export function keepPrograms(...names: readonly string[]): void {
       if (existsSync(path)) kept.set(name, path);
       else closeSync(descriptor);
     } catch {
-      // Whoever starts it will find out, and say so.
+      // The start of a missing program fails later, and says so.
     }
   }
 }

@@ -511,7 +511,7 @@ function addTools(server: McpServer): void {
         };
         await notify({ method: 'notifications/progress', params });
       };
-      // Nobody catches what a timer throws: it would end the server.
+      // An error that a timer's function throws would end the server.
       const repeat = setInterval(() => void tell().catch(() => {}), TIMEOUTS.progress);
       try {
         if (!hasEnded(jobOfID(id)))

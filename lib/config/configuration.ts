@@ -48,10 +48,10 @@ const MAX_BYTES = 64 * 1024;
 /** The owner of a configuration file. */
 type Kind = 'machine' | 'user';
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
-/** Keys that hold back GPUs; nobody lifts those in the machine's own file. */
+/** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = ['devices', 'exclude', 'excludeNames'] as const;
 
-/** The configuration files of machine and user together. What no file says is missing. */
+/** The configuration files of machine and user together. A key that no file sets is missing. */
 export interface Configuration {
   /** The files that were read. */
   files: readonly string[];
@@ -123,14 +123,13 @@ const USER_ONLY: Record<string, string> = {
 };
 
 /**
- * Reads the configuration files: the machine's (/etc/gpu-owner/config.yaml, or what GPU_OWNER_MACHINE_CONFIG names;
- * '/dev/null' for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may
- * be missing, but not one that GPU_OWNER_MACHINE_CONFIG names. Of real GPUs, the bans in /etc/gpu-owner/config.yaml count
- * whatever the variable says.
+ * Reads the configuration files: the machine's (/etc/gpu-owner/config.yaml, or what GPU_OWNER_MACHINE_CONFIG names; '/dev/null'
+ * for none) and the user's ($XDG_CONFIG_HOME/gpu-owner/config.yaml, by default in ~/.config). Both may be missing, but not one
+ * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; `hosts`; in the machine's file `lockDirectory` and `lockTimeout` too. Those for notifications are read by
- * {@link loadNotificationTargets}.
+ * `conventions`; `hosts`; in the machine's file `lockDirectory` and `lockTimeout` too. {@link loadNotificationTargets} reads
+ * the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
 export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configuration {
@@ -265,7 +264,7 @@ function readText(path: string, kind: Kind, required: boolean): { text: string; 
         error,
       );
     }
-    // Somebody else's home, after `su` or `sudo` kept HOME: not our user's file.
+    // The home of another user, after `su` or `sudo` kept HOME: not our user's file.
     if (code === 'EACCES' && kind === 'user' && !canSee(path)) return null;
     if (code === 'EACCES') {
       throw problem(path, null, 'no permission to read it; let everybody read it (chmod a+r)', error);
@@ -410,7 +409,7 @@ function parseWords(value: unknown, option: string): string[] {
   );
 }
 
-/** Its messages don't show the value. */
+/** Parses the URL of a webhook. Messages don't show the value, as it is a secret. */
 function parseWebhook(value: unknown, option: string): URL {
   const refuse = (why: string) => invalidArgument(`${option}: ${why}`);
   const isText = typeof value === 'string' && value.length <= MAX_URL_LENGTH;

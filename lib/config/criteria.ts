@@ -11,10 +11,10 @@ import {
 } from '../platform/index.ts';
 
 /**
- * Names GPUs: an index of NVML (3 or '3', as in `nvidia-smi`), a range ('0-3'), a UUID or a beginning of one
- * ('GPU-5d2c'), a name or a part of it ('A100'), a pattern ('*RTX 40*'). Several in one text are separated by commas.
- * A MIG instance is named by its GPU's index and its own number ('0:2'), its UUID ('MIG-89c8'), a name ('1g.10gb'). What
- * names a GPU by index or UUID names its instances, too.
+ * Names GPUs: an index of NVML (3 or '3', as in `nvidia-smi`), a range ('0-3'), a UUID or a beginning of one ('GPU-5d2c'), a
+ * name or a part of it ('A100'), a pattern ('*RTX 40*'). Several in one text are separated by commas. A MIG instance is named
+ * by its GPU's index and its own number ('0:2'), its UUID ('MIG-89c8'), a name ('1g.10gb'). An index or UUID of a GPU names its
+ * instances, too.
  */
 export type DeviceSelector = number | string;
 
@@ -41,11 +41,11 @@ export interface Criteria {
   maxUsedMemory?: number | string | undefined;
   /** Share the GPU with compute processes that run there without a lease. Default false. */
   allowProcesses?: boolean | undefined;
-  /** It may draw so many watts at most. Default: no condition. */
+  /** The most power that it may draw, in watts. Default: no condition. */
   maxPower?: number | string | undefined;
-  /** It may be busy for so many percent of the time at most. Default: no condition. */
+  /** The most time that it may be busy, in percent. Default: no condition. */
   maxUtilization?: number | string | undefined;
-  /** It may be so many degrees Celsius hot at most. Default: no condition. */
+  /** The highest temperature that it may have, in degrees Celsius. Default: no condition. */
   maxTemperature?: number | string | undefined;
   /** Accept power, utilization and temperature that the driver can't tell, whatever the limit. Default false. */
   allowUnknown?: boolean | undefined;

@@ -6,7 +6,7 @@ import type { machinePath } from './paths.ts';
 
 /** Tells which leases are held. */
 export interface Leases {
-  /** Whether somebody holds the lease of this GPU. */
+  /** Whether the lease of this GPU is held. */
   isLeased(uuid: string): boolean;
   /** Whether this epoch of this GPU's lease still lasts. */
   isHeld(uuid: string, epoch: number): boolean;
@@ -19,7 +19,7 @@ export interface Claimant extends Leases {
   epoch: number;
   /** A line of text that all claimants of the machine share; '' where there is none yet. */
   note: { read(): string; write(text: string): void };
-  /** How long to wait for somebody who doesn't move, in ms. */
+  /** How long to wait for a suspended process, in ms. */
   timeoutMs: number;
 }
 
@@ -34,12 +34,13 @@ export type Holders = Map<string, LeaseInfo>;
 
 /**
  * How other programs lock GPUs on this machine: who holds one by that, and how we show them that we do. Nothing that lies in
- * their directories is trusted: no link is followed, nothing is waited for, nobody is signalled.
+ * their directories is trusted: no link is followed, nothing is waited for, no process is signalled.
  */
 export interface Convention {
   readonly name: ConventionName;
   /**
-   * Its directories, whether or not they exist, by their real paths: one that is a symbolic link doesn't count. Links on the way do.
+   * The tool's directories, whether or not they exist, by their real paths: one that is a symbolic link doesn't count. Links on
+   * the way do.
    * @param root see {@link machinePath}
    */
   directories(root?: string): string[];
@@ -47,7 +48,7 @@ export interface Convention {
   untrustedOwnerAt(path: string): string | null;
   /**
    * Makes its directories where they are missing, with the modes that its own programs need: these may start while our lease
-   * lasts. Those of a user or a working directory are made only for who has asked for this convention by its name.
+   * lasts. Directories of a user or a working directory are made only for a claim that asks for this convention by its name.
    * @param all all GPUs of the machine
    */
   prepare(all: readonly GPU[], byName: boolean): void;
@@ -69,9 +70,9 @@ export interface Convention {
 /**
  * Something that shows users of another convention that a GPU is ours, as long as its descriptor is open.
  *
- * lock: a lock on the file. text: the file itself, which contains `token`. pid: the file itself, which says nothing but the
- * PID of the process that keeps the lease, which is safe only where all who read it share a PID namespace: in another container,
- * that PID is nobody's or somebody else's.
+ * lock: a lock on the file. text: the file itself, which contains `token`. pid: the file itself, which says nothing but the PID
+ * of the process that keeps the lease, which is safe only where all who read it share a PID namespace: in another container,
+ * that PID belongs to no process or to another one.
  */
 export interface Mark {
   kind: 'lock' | 'text' | 'pid';
@@ -109,7 +110,7 @@ export function removeMark(mark: Mark): void {
 
 /** Removes the file, if there is one of ours; the descriptor stays open. */
 export function hideMark(mark: Mark): void {
-  // Should somebody else have removed it, or taken our right to, then it is stale, as our lease isn't held.
+  // If another user has removed it, or taken our right to, the mark is stale, as our lease isn't held.
   if (mark.kind !== 'lock' && saysOurs(mark)) mark.directory.remove(mark.name, mark.descriptor);
 }
 

@@ -27,7 +27,7 @@ interface ConventionInUse {
   active: boolean;
   /** Words: why it is used, or why not. */
   why: string;
-  /** Its directories, whether or not they exist. */
+  /** The tool's directories, whether or not they exist. */
   paths: string[];
   /** Words: which of them are symbolic links, and so don't count; null: none is. */
   ignored: string | null;
@@ -97,7 +97,7 @@ export class Conventions {
     this.#choice = choice;
   }
 
-  /** Looked at anew for each decision: somebody may start to use one meanwhile. */
+  /** The conventions in use, determined anew for each decision: a tool may have come into use meanwhile. */
   get #active(): readonly Convention[] {
     this.#known ??= activeOnes(this.#choice);
     return this.#known;
@@ -126,7 +126,7 @@ export class Conventions {
   #prepare(all: readonly GPU[]): void {
     const byName = this.#choice !== 'auto';
     for (const convention of byName ? this.#active : Object.values(ALL)) convention.prepare(all, byName);
-    this.#known = null; // those whose directories have just come are used as well
+    this.#known = null; // conventions whose directories have just come are used as well
   }
 
   /**

@@ -2,8 +2,8 @@ import { sleeping, type Waiting } from '../platform/index.ts';
 import type { Claimant } from './convention.ts';
 
 /**
- * Claims share safe-gpu's lock, so in a stream of them it would never come free, and whoever wants it alone would starve. So
- * sharing has periods, and newcomers wait for the end of one that has lasted so many ms.
+ * Claims share safe-gpu's lock, so in a stream of them it would never come free, and a program of safe-gpu, which wants it
+ * alone, would starve. So sharing has periods, and newcomers wait for the end of one that has lasted so many ms.
  */
 const PERIOD_MS = 5_000;
 /** How long the lock then stays free, in ms: enough for a process that is blocked in lockf(3) to be woken and to have it. */
@@ -15,7 +15,7 @@ const MAX_PERIOD_NUMBER = 2 ** 31 - 1;
 
 /** A period of sharing. In ms. */
 interface Period {
-  /** Those who come in it share the byte of this number. */
+  /** Claims that come in this period share the byte of this number. */
   number: number;
   /** Until then the lock is left free. */
   since: number;
@@ -39,7 +39,7 @@ export function* waitForSharing(
     const waited = now - started;
     const text = note.read();
     const { number, since, full } = read(text, now);
-    if (waited < 0 || waited > PERIOD_END_TIMEOUT_MS + 5 * GAP_MS) return number; // the clock was set, or somebody plays with the note
+    if (waited < 0 || waited > PERIOD_END_TIMEOUT_MS + 5 * GAP_MS) return number; // the clock was set, or the note was changed
     if (since > now) {
       yield* sleeping(since - now);
     } else if (!full) {
@@ -55,7 +55,7 @@ export function* waitForSharing(
     } else if (isShared(number) && waited < PERIOD_END_TIMEOUT_MS) {
       yield* sleeping(POLL_MS);
     } else {
-      // While somebody of an older period is suspended, nobody else can have the lock, so a gap would be in vain.
+      // While a claim of an older period is suspended, no program can have the lock alone, so a gap would be in vain.
       note.write(
         format({
           number: (number + 1) % MAX_PERIOD_NUMBER,

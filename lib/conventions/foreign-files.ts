@@ -26,7 +26,7 @@ export type ForeignFile =
   | { state: 'file'; text: string; uid: number; inode: number; fresh: boolean }
   /** A plain file that we may not read. */
   | { state: 'unreadable'; uid: number }
-  /** A link, a directory, a FIFO, a file with several names, one that is too large: nobody's lock, and not ours to touch. */
+  /** A link, a directory, a FIFO, a file with several names, one that is too large: no tool's lock, and not ours to touch. */
   | { state: 'strange' };
 
 /** Reads it without following links and without waiting for anybody. */

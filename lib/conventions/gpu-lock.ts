@@ -31,8 +31,8 @@ type Lock =
 /**
  * gpu_lock: `gpu_{index}.json` in a directory for all users, with the PID of its owner.
  *
- * It takes a lock whose PID it may not signal for dead, and older versions replace any lock of the same user. So ours says 0,
- * which is always alive (it means the caller's own process group), and a user's name that nobody has.
+ * The tool takes a lock whose PID it may not signal for dead, and older versions replace any lock of the same user. So ours
+ * says 0, which is always alive (it means the caller's own process group), and a name that no user has.
  */
 export class GPULock implements Convention {
   readonly name = 'gpu_lock';
@@ -45,17 +45,17 @@ export class GPULock implements Convention {
     for (const directory of this.directories()) ensureDirectory(directory, 0o777);
   }
 
-  // It is made by whoever comes first.
+  // The first program makes the directory, so any user may own it.
   untrustedOwnerAt(): null {
     return null;
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders> {
     const holders: Holders = new Map();
     for (const directory of this.#existing()) {
@@ -74,7 +74,7 @@ export class GPULock implements Convention {
     return holders;
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *mark(gpu: GPU, _all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
     for (const directory of this.#existing()) {

@@ -20,7 +20,7 @@ import { cudaOrdinals, ensureDirectory, foreignOwnerAt, home, machinePath, openO
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
 
-/** How long a lock may be held by somebody who only wants to know whether it can be had, in ms. */
+/** How long a program that only probes a lock may hold it, in ms. */
 const PROBE_MS = 50;
 const POLL_MS = 5;
 /** On a busy machine two looks can be so far apart that each meets another probe. */
@@ -31,8 +31,8 @@ const MAX_TRIES = 16;
 const seen = new Map<string, { pid: number; since: number; looks: number }>();
 
 /**
- * GPU Scheduler: an exclusive flock on `gpu_{id}.lock`, in `~/.gpu_locks` or, newer, in /tmp/gpu_locks. The number is CUDA's. It
- * finds out whether a GPU is locked by taking the lock for a moment, so a lock counts only when it lasts.
+ * GPU Scheduler: an exclusive flock on `gpu_{id}.lock`, in `~/.gpu_locks` or, newer, in /tmp/gpu_locks. The number is CUDA's.
+ * The tool takes a lock for a moment to find out whether a GPU is locked, so a lock counts only when it lasts.
  */
 export class GPUScheduler implements Convention {
   readonly name = 'gpu-scheduler';
@@ -57,7 +57,7 @@ export class GPUScheduler implements Convention {
     return path === machinePath(SHARED_DIRECTORY) ? null : foreignOwnerAt(path);
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
@@ -159,7 +159,7 @@ function holderOf(
   return pid;
 }
 
-/** Whether nobody has opened it as GPU Scheduler does, which empties it, since a claim of ours has written into it. */
+/** Whether GPU Scheduler hasn't opened the file, which would empty it, since a claim of ours has written into it. */
 function isUntouched(directory: Directory, { size }: FileStatus): boolean {
   return size > 0 && isShared(directory);
 }
@@ -192,7 +192,7 @@ function* take(directory: Directory, name: string): Waiting<number | LeaseInfo |
     const descriptor = open(directory, name);
     if (descriptor < 0) return 'unusable';
     const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
-    // Its last holder may have removed it meanwhile: a lock on a file without a name keeps nobody away.
+    // The last holder may have removed the file meanwhile: a lock on a file without a name excludes no other.
     if (error === 0 && directory.isNamed(descriptor, name)) return descriptor;
     closeSync(descriptor);
     if (error === 0) {

@@ -49,14 +49,17 @@ export function workingDirectory(): string | null {
 export function ensureDirectory(path: string, mode: number): Directory | null {
   const made = Directory.open(path, mode);
   if (typeof made !== 'number') return made;
-  // What lies below another root isn't there from the start as /tmp is.
+  // Directories below another root aren't there from the start as /tmp is.
   const parent = dirname(path);
   if (made !== -errno.ENOENT || parent === path || ensureDirectory(parent, 0o1777) === null) return null;
   const again = Directory.open(path, mode);
   return typeof again === 'number' ? null : again;
 }
 
-/** The owner of a directory of one user, if that is neither this user's nor root's: nobody else decides here what is locked. */
+/**
+ * The owner of a directory of one user, if that is neither this user's nor root's: other users don't decide here what is
+ * locked.
+ */
 function foreignOwner({ status: { uid } }: Directory): string | null {
   return uid === process.geteuid?.() || isRoot(uid) ? null : userName(uid);
 }
@@ -80,7 +83,7 @@ let known: { of: string; ordinals: Map<string, number> } | undefined;
 
 /**
  * How CUDA counts this machine's GPUs without CUDA_VISIBLE_DEVICES, by UUID: the numbers of programs that use PyTorch. Where
- * CUDA can't tell, nothing is known, as a guess would be about somebody else's GPU.
+ * CUDA can't tell, nothing is known, as a guess could name another user's GPU.
  */
 export function cudaOrdinals(gpus: readonly GPU[]): Map<string, number> {
   const of = gpus.map(({ uuid, name }) => `${uuid} ${name}`).join();

@@ -57,12 +57,12 @@ export class PidFiles implements Convention {
     return foreignOwnerAt(path);
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *enter(): Waiting<DecisionGuard | null> {
     return null;
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *holders(gpus: readonly GPU[], leases: Leases): Waiting<Holders> {
     const holders: Holders = new Map();
     const directory = this.#existing();
@@ -74,7 +74,7 @@ export class PidFiles implements Convention {
     return holders;
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *mark(gpu: GPU, all: readonly GPU[], claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
     const directory = this.#existing();
     if (directory === null) return [];

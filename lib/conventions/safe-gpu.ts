@@ -19,7 +19,7 @@ import { ensureDirectory, interopRoot, machinePath } from './paths.ts';
 
 const NAME = 'gpu-lock-magic-RaNdOM-This_Name-NEED_BE-THE_SAME-Across_Users';
 const DIRECTORY = '/tmp/safe_gpu';
-/** Where older versions have it. It is honoured, but never made: it would lie in /tmp for ever. */
+/** Where older versions have it. A lock there is honoured, but never made: the file would lie in /tmp for ever. */
 const OLD_DIRECTORY = '/tmp';
 
 /** For how long one that took longer isn't waited for again, in ms. */
@@ -31,7 +31,7 @@ const skippedUntil = new Map<string, number>();
 /**
  * safe-gpu: one POSIX record lock for all GPUs, exclusive, held while it looks for a GPU without a compute process and puts a
  * process of its own on it. We share the lock until our placeholders are visible: that keeps safe-gpu from looking in between,
- * and not other claims. Who has which GPU is then told by the driver.
+ * and not other claims. The driver then tells which GPUs are in use.
  */
 export class SafeGPU implements Convention {
   readonly name = 'safe-gpu';
@@ -45,7 +45,7 @@ export class SafeGPU implements Convention {
     ensureDirectory(machinePath(DIRECTORY), 0o777);
   }
 
-  // It is made by whoever comes first.
+  // The first program makes the directory, so any user may own it.
   untrustedOwnerAt(): null {
     return null;
   }
@@ -78,12 +78,12 @@ export class SafeGPU implements Convention {
     return { leave };
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *holders(): Waiting<Holders> {
     return new Map();
   }
 
-  // biome-ignore lint/correctness/useYield: it waits for nobody
+  // biome-ignore lint/correctness/useYield: nothing is waited for
   *mark(): Waiting<Mark[] | LeaseInfo> {
     return [];
   }
@@ -105,10 +105,10 @@ interface OpenFile extends LockFile {
   descriptor: number;
 }
 
-/** Only a readable file is needed to share a lock. null: nobody can lock by it either, or it isn't what it should be. */
+/** Only a readable file is needed to share a lock. null: no program can lock by it either, or it isn't what it should be. */
 function open({ directory, isOld }: LockFile): number | null {
   let descriptor = directory.openToShare(NAME);
-  // Its programs, of all users, open it for writing.
+  // Programs of safe-gpu, of all users, open it for writing.
   if (descriptor === -errno.ENOENT && !isOld) descriptor = directory.openShared(NAME);
   if (descriptor >= 0) return descriptor;
   if (descriptor === -errno.ENOENT) return null;
@@ -120,7 +120,7 @@ function open({ directory, isOld }: LockFile): number | null {
   return null;
 }
 
-/** By somebody else's claim, and not by one of safe-gpu's programs, whose lock is exclusive. */
+/** Whether another claim shares the lock. Programs of safe-gpu have it exclusively. */
 function isShared(descriptor: number, byte?: number): boolean {
   const conflict = (mode: number) =>
     native().lockProbe(descriptor, OFD, mode, byte ?? 0, byte === undefined ? 0 : 1) >= 0;

@@ -21,7 +21,7 @@ const GIB = 1024 ** 3;
 const MAX_PID = 2 ** 22;
 
 export interface JudgeContext {
-  /** The holder of the GPU, under whichever convention; null: nobody. */
+  /** The holder of the GPU, under whichever convention; null: it has none. */
   lease: LeaseInfo | null;
   /** UUIDs that an inherited CUDA_VISIBLE_DEVICES allows; null: all. */
   visible: ReadonlySet<string> | null;
@@ -155,11 +155,11 @@ interface Use {
   compute: ComputeProcess[];
   living: boolean;
   graphics: GPUProcess[];
-  /** Somebody runs a server of the Multi-Process Service on it, which admits several processes in any compute mode. */
+  /** A server of the Multi-Process Service runs on it, which admits several processes in any compute mode. */
   mps: boolean;
   /** Memory in use that no visible process of the kinds that are allowed explains. */
   unexplained: number | null;
-  /** Memory that may come free in a moment: of compute processes that are ending, or of nobody visible. */
+  /** Memory that may come free in a moment: of compute processes that are ending, or of no visible process. */
   remains: number;
 }
 
@@ -175,7 +175,7 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
   const thresholds = judgeThresholds(gpu, use, context);
   obstacles.push(...thresholds);
   if (obstacles.length === 0) return { state: 'free', reason: null, transient: false };
-  // What waiting won't mend comes first. Processes and memory usually are why thresholds aren't met, too.
+  // Obstacles that waiting doesn't remove come first. Processes and memory usually are why thresholds aren't met, too.
   const lasting = obstacles.filter(({ state }) => state === 'unavailable');
   const shown = lasting.length > 0 ? lasting : main === null ? thresholds : [main];
   return {
@@ -185,7 +185,7 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
   };
 }
 
-/** The result of {@link measureUse} where nobody is listed, as on most GPUs that are claimed. */
+/** The result of {@link measureUse} where no process is listed, as on most GPUs that are claimed. */
 function unused(usedBytes: number | null): Use {
   return {
     compute: [],
@@ -290,7 +290,7 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
   const option = criteria.names.maxUsedMemory ?? 'maxUsedMemory';
   const allow = criteria.names.allowProcesses ?? 'allowProcesses';
   if (maxUsedMemory === 'any') {
-    // Under WSL nobody lists processes, so this can only mean: let leases decide.
+    // WSL lists no processes, so this can only mean: let leases decide.
     if (gpu.processes !== null || allowProcesses || wsl) return null;
     return unknownObstacle(
       `the driver doesn't list processes for this GPU, and memory may not tell: ${allow} would accept it`,

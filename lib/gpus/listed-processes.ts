@@ -14,7 +14,7 @@ export function describeListedProcess(pid: number, proc = '/proc'): ProcessDescr
   if (who.alive !== 'alive' || who.name === null) return who;
   const uses = usesDriver(pid, proc);
   if (uses === false) return { name: null, user: null, uid: null, alive: 'gone' };
-  // Another user's process: nobody can tell whether it is the one, so better no name than a wrong one.
+  // Another user's process may be a different one of this number: no name is better than a wrong one.
   if (uses === null && hasPidNamespace()) return { name: null, user: null, uid: null, alive: 'alive' };
   return who;
 }
@@ -51,7 +51,7 @@ export function isMPSServer({ name, alive }: ProcessDescription): boolean {
   return name === NAME && alive === 'alive';
 }
 
-/** Whether it is a server that nobody computes through, as far as its memory tells. */
+/** Whether it is a server of MPS without clients, as far as its memory tells. */
 export function isIdleMPSServer(who: ProcessDescription, usedBytes: number | null): boolean {
   return isMPSServer(who) && (usedBytes ?? 0) <= OWN_MEMORY;
 }

@@ -5,12 +5,12 @@ import { listWords, sanitize } from '../platform/index.ts';
 import type { GPU, Verdict } from './types.ts';
 
 /**
- * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. Of a GPU that
- * drives a display half of the free memory counts, so that a like one without is preferred, but not a far smaller one. GPUs
- * whose free memory is unknown come last. Where there aren't so many whole ones, MIG instances: the smallest, as whoever
- * needs a larger one says so; of the same size those with most free memory. The two are never mixed. The chosen ones are
- * returned in the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null: there
- * aren't that many.
+ * Chooses `count` of the GPUs that are free: those with most free memory, then those with the lowest index. A GPU that drives a
+ * display counts with half of its free memory, so that a like one without is preferred, but not a far smaller one. GPUs whose
+ * free memory is unknown come last. Where there aren't so many whole ones, MIG instances: the smallest, as a claim that needs a
+ * larger one says so; of the same size those with most free memory. The two are never mixed. The chosen ones are returned in
+ * the order of their index, so that the order of devices in a program doesn't depend on a few bytes. null: there aren't that
+ * many.
  */
 export function select(candidates: readonly GPU[], count: number): GPU[] | null {
   if (!Number.isSafeInteger(count) || count < 1) {
@@ -62,9 +62,9 @@ export function byPlace(a: Pick<GPU, 'index' | 'instance'>, b: Pick<GPU, 'index'
 }
 
 /**
- * One claim never mixes whole GPUs and MIG instances: CUDA_VISIBLE_DEVICES can't. For one, either will do. For several,
- * whole GPUs are meant, as instances don't work together (no peer access), unless fewer may be had than are
- * asked for, but so many instances: somebody restricted the claim to instances, or all GPUs are divided.
+ * One claim never mixes whole GPUs and MIG instances: CUDA_VISIBLE_DEVICES can't. For one, either will do. For several, whole
+ * GPUs are meant, as instances don't work together (no peer access), unless there are too few of them, but enough instances:
+ * the claim is restricted to instances, or all GPUs are divided.
  * @returns the candidates, those of the other kind excluded
  */
 export function separateKinds<Each extends { gpu: GPU; verdict: Verdict }>(
@@ -144,7 +144,7 @@ export function resolveDevices(
 }
 
 /**
- * Whether the GPUs that a call names exist. Those named by configuration files needn't: a dead card vanishes.
+ * Whether the GPUs that a call names exist. GPUs that configuration files name needn't: a dead card vanishes.
  * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT, listing what exists.
  */
 export function checkDevices(criteria: NormalizedCriteria, gpus: readonly GPU[]): void {
@@ -160,7 +160,7 @@ function isParsed(selectors: unknown): selectors is readonly Selector[] {
 }
 
 function checkExists(selector: Selector, gpus: readonly GPU[], option: string): void {
-  // Of a GPU that is named, its instances are no others.
+  // The instances of a GPU that is named are no matches besides it.
   const wholeOnly = selector.kind === 'uuid' && selector.prefix.startsWith('gpu-');
   const fitting = gpus.filter((gpu) => selects(selector, gpu) && !(wholeOnly && isInstance(gpu)));
   let problem: string | null = null;
@@ -183,7 +183,7 @@ function checkExists(selector: Selector, gpus: readonly GPU[], option: string): 
 
 function missingIndices(first: number, last: number, gpus: readonly GPU[]): string | null {
   const existing = new Set(gpus.map((gpu) => gpu.index));
-  // A range may be as long as somebody likes to type it; what exists is short.
+  // A range can be of any length; the list of GPUs is short.
   let from = first;
   while (from <= last && existing.has(from)) from++;
   if (from > last) return null;

@@ -38,9 +38,10 @@ let describedVersion = Number.NaN;
 export type Asked = readonly number[] | undefined;
 
 /**
- * Every GPU as the driver describes it at this moment, in NVML's order, each followed by its MIG instances. Blocks: microseconds as a rule, one to three seconds
- * per GPU at first where no process keeps the driver awake; a GPU that hangs is given up on within 1.2 s, as a rule 0.8, and reported
- * with health 'not-responding'. What is returned of GPUs that were not asked for is from the last look at them.
+ * Every GPU as the driver describes it at this moment, in NVML's order, each followed by its MIG instances. Blocks:
+ * microseconds as a rule, one to three seconds per GPU at first where no process keeps the driver awake; a GPU that hangs is
+ * given up on within 1.2 s, as a rule 0.8, and reported with health 'not-responding'. GPUs that were not asked for are returned
+ * as they were last seen.
  *
  * @throws ERR_NO_DRIVER, ERR_DRIVER; ERR_ABORTED when a signal that the program handles arrived meanwhile
  */
@@ -207,7 +208,7 @@ function decodeInstances(
       parent: gpu.uuid,
       name,
       memory,
-      // Of a part, nobody measures these.
+      // The driver doesn't measure these for an instance.
       powerWatts: null,
       powerLimitWatts: null,
       utilizationPercent: null,

@@ -6,11 +6,13 @@ export interface GPUProcess {
   type: 'compute' | 'graphics';
   /** null: the driver doesn't tell (WSL, missing permission). */
   usedBytes: number | null;
-  /** Its share of the GPU's multiprocessors. Missing: the driver doesn't tell, or isn't asked: only `top` asks. */
+  /** The process's share of the GPU's multiprocessors. Missing: the driver doesn't tell, or isn't asked: only `top` asks. */
   smPercent?: number;
 }
 
-/** A part of a GPU that has MIG (Multi-Instance GPU) on, as its GPU lists it. It is a {@link GPU} of its own as well. */
+/**
+ * A part of a GPU that has MIG (Multi-Instance GPU) on, as its GPU lists it. An instance is a {@link GPU} of its own as well.
+ */
 export interface MIGInstance {
   uuid: string;
   name: string;
@@ -21,10 +23,10 @@ export interface MIGInstance {
 
 /**
  * A GPU as the driver described it, or about a MIG instance of one, at one moment. null: the driver can't tell (never 0 for
- * that). Of an instance, health, bus, temperature and display are its GPU's; power and utilization are not known.
+ * that). An instance has health, bus, temperature and display of its GPU; its power and utilization are not known.
  */
 export interface GPU {
-  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. Of an instance its GPU's. */
+  /** NVML's index: PCI bus order, the same as in `nvidia-smi`. An instance has its GPU's. */
   index: number;
   /** The number of a MIG instance's slot on its GPU, as NVML counts them. null: a whole GPU. */
   instance: number | null;
@@ -69,7 +71,7 @@ export type Measured = Exclude<
   'index' | 'instance'
 >;
 
-/** The holder of a GPU, as far as their record says: written by others, for people to read, to be believed by nobody. */
+/** The holder of a GPU, as far as their record says: written by others, for people to read. No decision depends on it. */
 export interface LeaseInfo {
   user: string;
   uid: number | null;
@@ -88,7 +90,7 @@ export interface LeaseInfo {
   convention: string;
   /** Processes of the job that are left after its command has ended. */
   survivors?: number;
-  /** It is locked, but whoever holds it hasn't written who it is, as claims do: the other members are what the kernel tells, if anything. */
+  /** The lock's holder wrote no record, as claims do: the other members are what the kernel tells, if anything. */
   stranger?: true;
   /** The holder by a claim inside of that job. */
   nested?: LeaseInfo;
@@ -102,7 +104,7 @@ export interface Verdict {
   reason: string | null;
   /** The driver doesn't answer for it at present; it may yet. */
   silent?: true;
-  /** It is free, but left to a waiter ahead: its slot. */
+  /** The slot of the waiter ahead to whom the GPU is left, though it is free. */
   keptFor?: number;
   /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
   transient: boolean;

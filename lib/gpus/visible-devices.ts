@@ -32,10 +32,10 @@ const VARIABLE = 'CUDA_VISIBLE_DEVICES';
  * Numbers are read as `strtoul` would, as CUDA does: spaces before and anything after the digits are ignored
  * ('1gpu' is 1), a text without digits ends the list. Spaces around UUIDs are ignored too.
  *
- * Numbers count in CUDA's order, which is the bus order if `order` (CUDA_DEVICE_ORDER) is 'PCI_BUS_ID' or all GPUs
- * are of one model, and fastest first otherwise: then `fastestFirst` is asked, which must give all UUIDs as CUDA orders
- * them without the variable. Where it can't tell (none given, it throws, an incomplete answer), the result is no GPU
- * and a note, as any guess could take somebody else's.
+ * Numbers count in CUDA's order, which is the bus order if `order` (CUDA_DEVICE_ORDER) is 'PCI_BUS_ID' or all GPUs are of one
+ * model, and fastest first otherwise: then `fastestFirst` is asked, which must give all UUIDs as CUDA orders them without the
+ * variable. Where it can't tell (none given, it throws, an incomplete answer), the result is no GPU and a note, as a guess
+ * could take the GPU of another user.
  */
 export function resolveVisibleDevices(
   value: string | undefined,
@@ -114,7 +114,7 @@ function ordinalsOf(
 ): string[] | { why: string } {
   const usable = accessible(gpus);
   const unknown = usable.findIndex(isUnknown);
-  // What comes behind a GPU that may or may not count has no number.
+  // GPUs behind one that may or may not count have no number.
   const busOrder = (unknown < 0 ? usable : usable.slice(0, unknown)).map(({ uuid }) => uuid);
   if (order?.trim() === 'PCI_BUS_ID') return busOrder;
   if (unknown >= 0) return { why: ` may, and GPU ${usable[unknown]?.index} doesn't answer` };
@@ -236,8 +236,8 @@ export function inheritedClaim(gpus: readonly GPU[]): ReadonlySet<string> | null
 const WHOLE_UUID = /^(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
 /**
- * How CUDA orders all GPUs, with the CUDA_DEVICE_ORDER with which this process was started and without CUDA_VISIBLE_DEVICES;
- * or why nobody knows. Where models differ, asking takes a second or more.
+ * How CUDA orders all GPUs, with the CUDA_DEVICE_ORDER with which this process was started and without CUDA_VISIBLE_DEVICES; or
+ * why the order isn't known. Where models differ, asking takes a second or more.
  */
 export function cudaOrder(gpus: readonly GPU[]): { uuids: readonly string[] } | { why: string } {
   const { CUDA_DEVICE_ORDER } = inherited ?? process.env;
@@ -278,7 +278,7 @@ export function applyEnvironment(added: ShownGPUs): string {
   return process.env.CUDA_VISIBLE_DEVICES ?? '';
 }
 
-/** Undoes {@link applyEnvironment}. The last owner restores the inherited values, unless somebody else has changed them since. */
+/** Undoes {@link applyEnvironment}. The last owner restores the inherited values, unless other code has changed them since. */
 export function restoreEnvironment(removed: ShownGPUs): void {
   const at = shown.indexOf(removed);
   if (at < 0) return;

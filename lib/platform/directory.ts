@@ -4,7 +4,7 @@ import { type NativeDirectory, native } from '../native.ts';
 import { type FileStatus, pathIn, readLink, statusBehind, statusOf } from './files.ts';
 import { systemError, warnOnce } from './system.ts';
 
-/** For files that whoever comes next must be able to write or lock, whoever that is: an exclusive lock takes a file open for writing. */
+/** For files that any user must be able to write or lock: an exclusive lock takes a file open for writing. */
 export const FOR_ALL = 0o666;
 /** For files that others only read. */
 export const FOR_READING = 0o644;
@@ -19,8 +19,9 @@ const MAX_KEPT = 16;
 const kept = new Map<string, Directory>();
 
 /**
- * A directory that others may change: lock directories, and those of other tools. It is held open, and files in it are made, opened and
- * removed by that alone (native/locks/directory.h), so whoever puts a link in its place leads nobody elsewhere. Paths are for looking.
+ * A directory that others may change: lock directories, and those of other tools. The directory is held open, and files in it
+ * are made, opened and removed through its descriptor alone (native/locks/directory.h), so a link put in its place leads
+ * nowhere. Paths are for looking.
  */
 export class Directory {
   readonly path: string;
@@ -53,7 +54,7 @@ export class Directory {
     const error = opened.error();
     if (error !== 0) return error;
     const status = statusBehind(opened.descriptor());
-    if (status === null) return -EIO; // of an open directory: the disk or the server fails
+    if (status === null) return -EIO; // the directory is open: the disk or the server fails
     const directory = new Directory(path, opened, status);
     if (kept.size >= MAX_KEPT) kept.delete([...kept.keys()][0] as string);
     kept.set(path, directory);

@@ -70,7 +70,7 @@ export function formatMode({ mode }: { mode: number }): string {
   return (mode & 0o7777).toString(8).padStart(4, '0');
 }
 
-/** Makes files that their owner can use, and nobody else, whatever the umask is. */
+/** Makes files that only their owner can use, whatever the umask is. */
 export function privately<Made>(make: () => Made): Made {
   const umask = process.umask(0o077);
   try {
@@ -169,7 +169,10 @@ const NETWORK_FILE_SYSTEMS: Record<number, string> = {
 /** One number for all file systems in user space: sshfs, GlusterFS, JuiceFS and ceph-fuse as well as those on local disks. */
 const FUSE = 0x65735546;
 
-/** Those whose files no other machine has, as mountinfo names them. A view of other directories (bindfs, gocryptfs) may show a network. */
+/**
+ * FUSE file systems whose files no other machine has, as mountinfo names them. A view of other directories (bindfs, gocryptfs)
+ * may show a network.
+ */
 const LOCAL_FUSE = ['fuseblk', 'fuse.ext4', 'fuse.fuse-overlayfs', 'fuse.mergerfs'];
 
 /** Names the network file system that a path is on, where locks don't mean what they mean on a disk; undefined: it is on none. */

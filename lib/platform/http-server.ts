@@ -86,7 +86,7 @@ export async function openHTTPServer<At extends Endpoint | SocketFile>(
 /** Bytes of the path of a Unix socket (unix(7)). */
 const MAX_SOCKET_PATH_BYTES = 107;
 
-/** Checks that nobody can put another socket there, and removes one that a server has left which was killed. */
+/** Checks that no other user can put a socket there, and removes one that a killed server has left. */
 async function makeWay(path: string, refuse: (why: string, cause?: Error) => GPUOwnerError): Promise<void> {
   if (Buffer.byteLength(path) > MAX_SOCKET_PATH_BYTES)
     throw refuse(`a socket's path has at most ${MAX_SOCKET_PATH_BYTES} bytes; choose a shorter one`);
@@ -136,7 +136,8 @@ function first(connections: ReadonlySet<Socket>, isWanted: (socket: Socket) => b
 }
 
 /**
- * Whether a `Host` header names this machine as its own users do: a page in somebody's browser can make a name of its own lead here.
+ * Whether a `Host` header names this machine as its own users do: a page in a user's browser can make a name of its own lead
+ * here.
  * @param host with the port; HTTP 1.0 has none
  */
 export function isLocalHost(host: string | undefined): boolean {

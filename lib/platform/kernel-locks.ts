@@ -15,7 +15,7 @@ export interface LockOwner {
   isClaim: boolean;
 }
 
-/** A lock that somebody holds. */
+/** A lock that is held. */
 export interface KernelLock {
   kind: 'FLOCK' | 'OFDLCK' | 'POSIX';
   exclusive: boolean;
@@ -41,7 +41,7 @@ const SEARCH_TIMEOUT_MS = 500;
 
 const LOCK_READINGS = 5;
 
-/** The locks of all processes; null where they can't be read. Those that are waited for are left out. */
+/** The locks of all processes; null where they can't be read. Locks that are only waited for are left out. */
 export function readLocks(): KernelLock[] | null {
   const text = kernelLocks();
   return text === null ? null : parseLocks(text);
@@ -63,9 +63,9 @@ export function parseLocks(text: string): KernelLock[] {
 }
 
 /**
- * The text of /proc/locks, but with the number 0 for all; null where it can't be read. It is read five times
- * because between two pages the kernel skips locks while others come and go: with two processes that did nothing else, one that was held
- * all the time was missing in 29 of 10,765 readings (Linux 6.18), and on a busy machine once in three readings together.
+ * The text of /proc/locks, but with the number 0 for all; null where it can't be read. The file is read five times because
+ * between two pages the kernel skips locks while others come and go: with two processes that did nothing else, one that was
+ * held all the time was missing in 29 of 10,765 readings (Linux 6.18), and on a busy machine once in three readings together.
  */
 export function kernelLocks(): string | null {
   const lines = new Set<string>();
@@ -128,6 +128,6 @@ function namesIn(directory: string): string[] {
   try {
     return readdirSync(directory);
   } catch {
-    return []; // of another user, or ended meanwhile
+    return []; // the process is another user's, or has ended meanwhile
   }
 }

@@ -163,8 +163,8 @@ let passwd: string | undefined;
 const namesByUid = new Map<number, string>();
 
 /**
- * The name of a user, from /etc/passwd (read once) or 'uid 1234'. Directory services are asked for the caller's own
- * name only: for others that would mean starting `getent` while somebody waits.
+ * The name of a user, from /etc/passwd (read once) or 'uid 1234'. Directory services are asked for the caller's own name only:
+ * for others that would mean starting `getent` while a user waits.
  */
 export function userName(uid: number): string {
   let name = namesByUid.get(uid);
@@ -244,6 +244,6 @@ export function killGroup(pid: number | undefined, signal: NodeJS.Signals): void
   try {
     if (pid !== undefined) process.kill(-pid, signal);
   } catch {
-    // It has ended.
+    // The process group has ended.
   }
 }

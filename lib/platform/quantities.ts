@@ -89,7 +89,7 @@ export function parseDuration(value: unknown, option = 'duration'): number {
     !(milliseconds >= 0) ||
     !(milliseconds <= Number.MAX_SAFE_INTEGER)
   ) {
-    // Who gave a text may be on the command line, where a number needs a unit, or in Python, where it is seconds.
+    // A text comes from the command line, where a number needs a unit, or from Python, where it is seconds.
     const examples = typeof value === 'string' ? DURATION_TEXTS : DURATION_EXAMPLES;
     throw invalidValue(option, value, 'a duration', `use ${examples}`);
   }

@@ -67,11 +67,11 @@ export function ordinal(number: number): string {
   return `${number}${(!teens && ['th', 'st', 'nd', 'rd'][number % 10]) || 'th'}`;
 }
 
-/** The known word that somebody who wrote `word` most likely meant, or null. Case, '-' and '_' don't count. */
+/** The known word that `word` is most likely a misspelling of, or null. Case, '-' and '_' don't count. */
 export function closest(word: string, known: readonly string[]): string | null {
   const wanted = fold(word).slice(0, 64);
   let best: string | null = null;
-  // Of a word of one letter, nothing would be left.
+  // A word of one letter may differ in none.
   let bestDistance = wanted.length < 2 ? 1 : Math.max(1, Math.floor(wanted.length / 3)) + 1;
   for (const candidate of known) {
     const distance = editDistance(wanted, fold(candidate));

@@ -58,7 +58,7 @@ function formatNumber(value: number): string {
 export function writeTextFile(path: string, text: string): void {
   const refuse = (why: string, cause?: unknown) =>
     new GPUOwnerError('ERR_INVALID_ARGUMENT', `${sanitize(path, 500)} can't be written: ${why}`, { cause });
-  // Collectors read *.prom; this name is none, and nobody else's.
+  // Collectors read *.prom; this name is none of them, and unique to this process.
   const unfinished = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     const there = lstatSync(path, { throwIfNoEntry: false });

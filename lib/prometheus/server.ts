@@ -22,8 +22,8 @@ const FRESH_MS = 1_000;
 
 /**
  * Serves `/metrics` to Prometheus. Anybody who can connect may ask: the families are collected once a second at most, and idle
- * connections don't keep others out. On a loopback address, requests must name this machine: a page in somebody's browser can make a
- * name of its own lead here.
+ * connections don't keep others out. On a loopback address, requests must name this machine: a page in a user's browser can
+ * make a name of its own lead here.
  * @param families collects the current values
  * @throws ERR_INVALID_ARGUMENT if it can't listen there
  */
