@@ -20,7 +20,7 @@ const FILES = {
 
 export const names = Object.keys(FILES);
 
-/** One that mostly waits, and disturbs nobody: its time runs beside the others'. */
+/** Benchmarks that mostly wait and disturb no other: their time runs beside the others'. */
 export const beside = ['keeper'];
 
 export async function load(name) {

@@ -6,7 +6,7 @@ import { number, unitName } from './numbers.js';
 import { seriesOf } from './table.js';
 
 const WIDTH = 760;
-const SIZE = 13; // of text
+const SIZE = 13; // the size of text
 const NOTE_LINES = 2; // the page has the whole note, beside the table
 
 /** For what is neither the base, which is grey, nor gpu-owner, which has a colour of its own. Lines differ in their dashes, too. */

@@ -1,5 +1,5 @@
-// What a claim costs: in a program that runs, and from the start of a program on, step by step, beside C with the same files, locks and
-// driver calls, and beside Python; and what of it is Node.js's own way to load a module.
+// The cost of a claim: in a program that runs, and from the start of a program on, step by step, beside C with the same files,
+// locks and driver calls, and beside Python; and what of it is Node.js's own way to load a module.
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';

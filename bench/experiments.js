@@ -1,4 +1,4 @@
-// What experiments cost: a task over its bare command, a large sweep, a look at it, and its table of results.
+// The cost of experiments: a task over its bare command, a large sweep, a look at it, and its table of results.
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { closeSync, existsSync, mkdtempSync, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -30,7 +30,7 @@ export const experiments = {
   },
 };
 
-/** The same command, in turn. What a sweep costs once is taken out: the difference of two sweeps counts. */
+/** The same command, in turn. The cost of the sweep itself is taken out: the difference of two sweeps counts. */
 async function overhead({ directory, log }, env, { tasks, repetitions }) {
   log(`sweeps of ${tasks} tasks, beside loops`);
   const times = { 'C, in a loop': [], 'Node.js, in a loop': [], 'gpu-owner exp run': [] };

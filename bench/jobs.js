@@ -1,4 +1,4 @@
-// What jobs in the background cost to submit and to list, over starting Node.js at all.
+// The cost of submitting and listing background jobs, over starting Node.js at all.
 import { spawnSync } from 'node:child_process';
 import { dirname, join } from 'node:path';
 import { makeEndedJobs } from './ended-jobs.js';
@@ -33,7 +33,7 @@ export const jobs = {
       submit: [launcher, ...submit],
       jobs: [launcher, 'jobs'],
     };
-    // What is measured next shall not run beside the job.
+    // The next measurement must not run beside the job.
     const times = timeInTurn(programs, rounds, env, (name) => name === 'submit' && run('wait', 'job'));
     const note = `in turn; ${ended.toLocaleString('en-US')} jobs that have ended; simulated driver without latency`;
     const targets = (list) =>

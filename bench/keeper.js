@@ -1,5 +1,5 @@
-// What stays behind while a command runs under `gpu-owner run`: memory, processor time and wake-ups over a minute. No wake-up within
-// the minute is the aim, so it has to be a whole one; it passes beside the other benchmarks.
+// The cost of the processes that stay while a command runs under `gpu-owner run`: memory, processor time and wake-ups over a
+// minute. No wake-up within the minute is the aim, so it has to be a whole one; it passes beside the other benchmarks.
 import { spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -89,7 +89,7 @@ function processes(front) {
       try {
         return [{ pid, ...statOf(pid) }];
       } catch {
-        return []; // it has just ended
+        return []; // the process has just ended
       }
     });
   const found = all.filter(({ pid }) => pid === front);
@@ -149,5 +149,5 @@ function sum(values) {
 function end(pid) {
   try {
     process.kill(pid, 'SIGKILL');
-  } catch {} // it has ended with the others
+  } catch {} // the process has ended with the others
 }

@@ -1,5 +1,5 @@
-// What a benchmark leaves behind when it fails or is stopped: processes, in any session and under any parent. All of them have the
-// benchmark's temporary directory in their environment. And its directories: that one, and one in memory.
+// Removes what a benchmark leaves behind when it fails or is stopped: processes, in any session and under any parent. All of
+// them have the benchmark's temporary directory in their environment. And its directories: that one, and one in memory.
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { pause } from './measure.js';
@@ -14,7 +14,7 @@ export async function endLeftovers(directory) {
       seen.add(pid);
       try {
         process.kill(pid, 'SIGKILL');
-      } catch {} // it has just ended by itself
+      } catch {} // the process has just ended by itself
     }
     await pause(20);
   }
@@ -52,7 +52,7 @@ const REMOVAL_TIMEOUT_MS = 5_000;
 export function removeDirectory(path) {
   for (const end = performance.now() + REMOVAL_TIMEOUT_MS; ; ) {
     try {
-      // Its own retries don't help: they never list a directory again.
+      // The retries of rmSync don't help: they never list a directory again.
       return rmSync(path, { recursive: true, force: true });
     } catch (error) {
       if (performance.now() > end) throw error;

@@ -1,4 +1,4 @@
-// What figures depend on: the machine, its load, and the versions of what is measured.
+// The conditions of the figures: the machine, its load, and the versions of what is measured.
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { arch, cpus, loadavg, release, totalmem } from 'node:os';

@@ -117,7 +117,7 @@ export class Partner {
       child.once('exit', (code, signal) => resolve(signal ?? `exit code ${code}`)),
     );
     this.#lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
-    child.stdin.on('error', () => {}); // it has ended, which whoever listens learns
+    child.stdin.on('error', () => {}); // the process has ended, which its listeners learn
   }
 
   tell(words) {

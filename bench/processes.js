@@ -1,4 +1,4 @@
-// What running processes use, as the kernel counts it.
+// The resources that running processes use, as the kernel counts them.
 import { readdirSync, readFileSync } from 'node:fs';
 
 /**

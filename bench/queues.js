@@ -208,7 +208,7 @@ async function startRedis(directory) {
     unixsocket: socket,
     appendonly: 'yes',
     appendfsync: 'everysec',
-    // A file that is written anew in the background would be measured with whoever comes next.
+    // A file that is written anew in the background would be measured with the next queue.
     'auto-aof-rewrite-percentage': 0,
     save: '',
   };

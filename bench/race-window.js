@@ -176,7 +176,7 @@ class Taker {
   constructor([program, ...args], env) {
     this.partner = new Partner(spawn(program, args, { env, stdio: ['pipe', 'pipe', 'inherit'] }));
     this.said = this.partner.heard();
-    this.said.catch(() => {}); // whoever asks learns of it
+    this.said.catch(() => {}); // the caller that asks learns of it
   }
 
   get process() {

@@ -1,5 +1,6 @@
-// What of a real machine is here: NVIDIA's driver, nvidia-smi, Python modules. Each answer is { available: true, version, … } or
-// { available: false, why }, so that a benchmark can use it, or say what it left out and why. Answers are asked for once.
+// The parts of a real machine that are here: NVIDIA's driver, nvidia-smi, Python modules. Each answer is { available: true,
+// version, … } or { available: false, why }, so that a benchmark can use it, or say what it left out and why. Answers are asked
+// for once.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -7,7 +7,7 @@ import { checkTables } from './table.js';
 const [name, directory, length] = process.argv.slice(2);
 const tell = (message) => new Promise((resolve) => process.send(message, resolve));
 process.once('disconnect', async () => {
-  // Whoever wanted to know is gone, and can't clean up.
+  // The parent process is gone, and can't clean up.
   await endLeftovers(directory);
   removeDirectories(directory);
   process.exit(1);

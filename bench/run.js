@@ -43,7 +43,7 @@ const LIMIT = 40 * 60 * 1000; // for one benchmark; something hangs: a busy mach
 const style = process.stdout.isTTY && !process.env.NO_COLOR ? coloured : plain;
 const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'];
 
-// What the caller has set is for commands of theirs. But the binaries to measure may be others.
+// Variables that the caller has set are for other commands. But the binaries to measure may be others.
 for (const name of Object.keys(process.env)) {
   if (name.startsWith('GPU_OWNER_') && name !== 'GPU_OWNER_BUILD') delete process.env[name];
 }
@@ -134,7 +134,7 @@ async function main() {
       if (!stopped.signal.aborted) print(name, result);
     }
   } finally {
-    await Promise.allSettled(begun.values()); // whose directories are in there
+    await Promise.allSettled(begun.values()); // the directories of these benchmarks are in there
     removeDirectory(base);
   }
   if (stopped.signal.aborted) {

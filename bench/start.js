@@ -1,4 +1,4 @@
-// What `gpu-owner run` costs over starting Node.js at all, from start to end of the process.
+// The cost of `gpu-owner run` over starting Node.js at all, from start to end of the process.
 import { dirname, join } from 'node:path';
 import { environment, NODE_ALONE, overNode, summarize, timeInTurn } from './measure.js';
 

@@ -43,7 +43,7 @@ function judge(text) {
   return { holds: holds.length, gpus: last.size };
 }
 
-/** One whose end nobody noted lasts for ever: whoever comes after it is a violation, rather than one overlooked. */
+/** A hold whose end isn't noted lasts for ever: the next hold of the GPU is a violation, rather than overlooked. */
 function intervals(text) {
   const holds = [];
   const open = new Map();

@@ -46,7 +46,7 @@ subscribe('gpu-owner:step', ({ step }) => steps[step]?.());
 
 const { GPUOwner, GPUOwnerError } = await import('../dist/index.js');
 try {
-  // Whoever decides for more than 2 s is passed over otherwise, in case it was stopped.
+  // By default, a claimant that decides for more than 2 s is skipped, in case it was stopped.
   const owner = new GPUOwner({ count: Number(values.gpus), lockTimeout: '10m' });
   log(`Set CUDA_VISIBLE_DEVICES=${owner.visibleDevices}`);
   sleep(values.work);

@@ -18,7 +18,7 @@ holder = subprocess.Popen(
 )
 line = holder.stdout.readline()
 if not line:
-    # It has said why on standard error.
+    # gpu-owner has said why on standard error.
     raise SystemExit(holder.wait())
 claim = json.loads(line)
 os.environ['CUDA_VISIBLE_DEVICES'] = claim['visibleDevices']

@@ -36,7 +36,7 @@ function startWorker(number) {
   const command = ['run', ...simulate, '--no-wait', '--', 'sh', 'worker.sh', String(number)];
   const child = spawn(GPU_OWNER, command, { cwd: import.meta.dirname, env, stdio: 'pipe' });
   const worker = { number, child, pid: null, gpu: null, complaint: '', ended: null };
-  child.stdin.on('error', () => {}); // it may have ended
+  child.stdin.on('error', () => {}); // the worker may have ended
   child.stderr.on('data', (text) => {
     worker.complaint += text;
   });

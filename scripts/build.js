@@ -62,7 +62,7 @@ const { build } = await import('esbuild').catch(() => {
 rmSync(dist, { recursive: true, force: true });
 await Promise.all([
   build({ ...common, entryPoints: ['lib/library.ts'], outfile: 'dist/index.js', format: 'esm' }),
-  // Not minified: an error that nobody catches is shown with the line that threw it.
+  // Not minified: an error that isn't caught is shown with the line that threw it.
   build({ ...common, ...command, entryPoints: ['lib/index.ts'], outfile: 'dist/library.cjs' }),
   build({
     ...common,

@@ -1,7 +1,6 @@
-// Writes V8's compiled form of the library and of the command to dist/, for the Node.js that runs this: it saves each start some
-// 10 ms. What isn't compiled before it is called is compiled now by calling it, on simulated GPUs: a claim of a program, a
-// `run`, a `status` and an experiment. Without the native part there is nothing to
-// call, and everything works without a cache.
+// Writes V8's compiled form of the library and of the command to dist/, for the Node.js that runs this: it saves each start
+// some 10 ms. Functions that V8 compiles at their first call are called for this, on simulated GPUs: a claim of a program, a
+// `run`, a `status` and an experiment. Without the native part there is nothing to call, and everything works without a cache.
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -39,7 +39,7 @@ export const NATIVE = {
       'run\0--job\x007\0--cancel\0command\0--time-limit\x00100:1s\0--notice\x0010:50\0--log\x008:65536\0--then\0/bin/sh\0--then\0x\0--\0true\0',
       '{"user":"a","gpus":[{"index":0,"uuid":"GPU-0"}],"x":[],"y":{},"z":-1.5e3,"s":"\\u00e4\\n"}',
       '{ }',
-      // What begins with a blank was read from before its beginning.
+      // A text that begins with blanks was read from before its beginning.
       `${' '.repeat(30)}}`,
     ],
     words: ['--inherited', '--gpus', '--name', '--help', 'null', 'true', 'false', '\\"', '","'],
@@ -67,7 +67,7 @@ export const NATIVE = {
   'library-file': {
     sources: ['dl/inspect'],
     wrap: ['open', 'close', 'stat', 'fstat', 'pread'],
-    // Its own beginning: what the headers say of segments is behind it.
+    // The program's own beginning: the segments that the headers describe lie behind it.
     seeds: [() => readFileSync(join(build, 'library-file')).subarray(0, 1024)],
     words: ['\x7fELF\x02\x01\x01'],
   },

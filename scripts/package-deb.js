@@ -1,4 +1,4 @@
-// What a Debian package has besides lib/gpu-owner and documents: its control files, and what administrators expect of a
+// The files of a Debian package besides lib/gpu-owner and documents: its control files, and what administrators expect of a
 // package: manual pages, completion for three shells, the lock directory, a configuration file, units for users (disabled).
 import { execFileSync } from 'node:child_process';
 import {
@@ -40,7 +40,7 @@ if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
 fi
 `;
 
-/** Running jobs need the files that they have open only. The lock directory stays while somebody may hold a lock in it. */
+/** Running jobs need the files that they have open only. The lock directory stays, as locks may be held in it. */
 const POSTRM = `#!/bin/sh
 set -e
 if [ "$1" = purge ]; then

@@ -41,8 +41,8 @@ const manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
 const { version } = manifest;
 
 /**
- * The Node.js of the packages that bring one: long-term support until April 2028. It needs glibc 2.28 and no library that a bare
- * system lacks; Node.js 26 needs libatomic, which is on few servers. Sums as npm's registry has them.
+ * The Node.js of the packages that bring one: long-term support until April 2028. This version needs glibc 2.28 and no library
+ * that a bare system lacks; Node.js 26 needs libatomic, which is on few servers. Sums as npm's registry has them.
  */
 const NODE = {
   version: '24.21.0',
@@ -107,7 +107,7 @@ if (values.binaries === undefined) {
   script('build.js');
 }
 
-process.umask(0o022); // for all, whoever makes the packages
+process.umask(0o022); // readable for all, whatever umask the packages are made with
 const scratch = mkdtempSync(join(tmpdir(), 'gpu-owner-package-'));
 try {
   mkdirSync(out, { recursive: true });
@@ -326,7 +326,7 @@ function packClient() {
   said(run('python3', [join(root, 'python/build_wheel.py'), out]).trim());
 }
 
-/** Wheels hold no links, so the launcher's shell part is there again. It finds the package beside where it lies itself. */
+/** Wheels hold no links, so the launcher's shell part is there again. The launcher finds the package beside itself. */
 function wheelLauncher() {
   const source = readFileSync(join(root, 'bin/gpu-owner.cjs'), 'utf8');
   const end = source.indexOf('\n*/\n');

@@ -51,7 +51,7 @@ export function submit(person, options, utilization, memory, ...more) {
   person.run('submit', ...options, '--', 'python', 'train.py', memory, String(utilization), ...more);
 }
 
-/** On GPUs 0 to 3, three people's jobs compute, and one is idle; on GPU 5, somebody computes without a claim. */
+/** On GPUs 0 to 3, three people's jobs compute, and one is idle; on GPU 5, a program computes without a claim. */
 export function occupy([alice, bob, carol, dave]) {
   const pretrain = ['--name', 'pretrain', '--note', 'run 7 of 12', '--for', '6h'];
   submit(alice, ['-n', '2', '--devices', '0,1', ...pretrain], 93, '61GiB');

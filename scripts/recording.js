@@ -3,7 +3,7 @@
 //
 // Usage: node scripts/recording.js [--fast] [FILE]   (default: docs/pictures/session.svg)
 //
-// With --fast nobody could read along: for tests.
+// With --fast, for tests, the picture is too quick to read.
 import { writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { enterLab, Lab, pause, training } from './people.js';

@@ -86,7 +86,7 @@ async function runAgain({ files, ...result }, options, cwd, retryOutput) {
 export async function runVitest(args, { cwd, retryOutput }) {
   if (retryOutput === undefined) return { ...sum(await run(args, cwd)), flaky: [] };
   mkdirSync(retryOutput, { recursive: true });
-  // What `npm test` found in this run of CI, before `npm run test:rest`.
+  // Flaky files that `npm test` found in this run of CI, before `npm run test:rest`.
   const flaky = readdirSync(retryOutput, { recursive: true, encoding: 'utf8' })
     .filter((path) => path.endsWith('/second.txt'))
     .map(dirname);

@@ -40,7 +40,7 @@ export class Terminal {
       env: { ...env, TERM: 'xterm-256color', LANG: 'C.UTF-8', LC_ALL: '', NO_COLOR: '' },
       stdio: ['pipe', 'pipe', 'inherit', 'pipe'],
     });
-    this.#program.stdin.on('error', () => {}); // it has ended
+    this.#program.stdin.on('error', () => {}); // the program has ended
     this.#program.stdout.on('data', (data) => {
       this.#chunks.push({ at: performance.now(), data });
       this.#screen.write(data);

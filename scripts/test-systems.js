@@ -35,8 +35,8 @@ const MAX_START_MS = 20;
 const OLDER_VERSION = '0.0.1';
 
 /**
- * Where each package's command is, how it comes and goes; `user` installs without root. Paths are those inside. What is upgraded
- * is the package of `older`, or else the same package.
+ * Where each package's command is, how it comes and goes; `user` installs without root. Paths are those inside. The upgrade is
+ * from the package of `older`, or else from the same package.
  */
 const PACKAGES = {
   tarball: {

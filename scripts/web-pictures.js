@@ -13,7 +13,7 @@ const PICTURES = [
   { name: 'web-narrow', viewport: { width: 390, height: 760 }, colorScheme: 'dark', fullPage: false },
 ];
 const SERVER = '[gpu]\nname = NVIDIA A100-SXM4-80GB\ncount = 8\n';
-/** Makes up the day before: nobody waits 24 hours for a picture. */
+/** Makes up the day before, as a real one would take 24 hours. */
 async function showDay(route) {
   const response = await route.fetch();
   const history = await response.json();

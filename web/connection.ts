@@ -4,7 +4,7 @@ import type { StreamLine } from '../lib/views/web/feed.ts';
 /** News of the connection. */
 export type News =
   | { kind: 'line'; line: StreamLine }
-  /** It is tried again, without end. */
+  /** The connection is lost; it is tried again, without end. */
   | { kind: 'lost'; reason: string }
   | { kind: 'wrong-token' };
 
@@ -75,7 +75,7 @@ async function reasonOf(response: Response): Promise<string> {
   return error?.message ?? `the server answers ${response.status}`;
 }
 
-/** Reads lines of JSON to the end. Of several that come together, the last counts. */
+/** Reads lines of JSON to the end. If several come together, the last one counts. */
 async function readLines(
   body: ReadableStream<Uint8Array>,
   onLine: (line: StreamLine) => void,

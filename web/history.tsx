@@ -4,7 +4,7 @@ import { formatDuration } from '../lib/platform/quantities.ts';
 import type { GPUDay } from '../lib/views/web/day.ts';
 import type { HistoryAnswer } from '../lib/views/web/feed.ts';
 
-/** It is asked for more often while little is known, so that what is shown of it is about as old as the rest. */
+/** The history is asked for more often while it is short, so that the picture is about as old as the rest. */
 const MIN_INTERVAL_MS = 2_000;
 const MAX_INTERVAL_MS = 60_000;
 const INTERVALS_PER_SPAN = 30;

@@ -27,7 +27,7 @@ function Page() {
   }, []);
 
   useEffect(() => {
-    // A page that nobody sees doesn't keep the driver busy.
+    // A hidden page doesn't keep the driver busy.
     if (token === null || !isSeen) return;
     const end = new AbortController();
     setRefused(false);

@@ -76,7 +76,7 @@ static void open_driver(const char *path) {
   }
 }
 
-/* Whether nobody computes on the GPU. */
+/* Whether no process computes on the GPU. */
 static int is_free(unsigned gpu) {
   const device one = devices[gpu];
   memory_v2 bytes = {.version = 0x02000028};

@@ -1,7 +1,8 @@
-/* What claiming and giving back costs at least when many do it at once: so many processes make the system calls of a claim again and
- * again (the acquisition lock, a probe of each lease, one lease with its epoch, its record, the end written down) and nothing else.
- * Who is refused tries again after a millisecond. Each hold is noted in the log of the witness (bench/witness.js).
- * contention DIRECTORY WITNESS GPUS PROCESSES MILLISECONDS -> a line per process: claims, refusals */
+/* The least that claiming and giving back costs when many do it at once: so many processes make the system calls of a
+ * claim again and again (the acquisition lock, a probe of each lease, one lease with its epoch, its record, the end
+ * written down) and nothing else. A refused process tries again after a millisecond. Each hold is noted in the log of
+ * the witness (bench/witness.js). contention DIRECTORY WITNESS GPUS PROCESSES MILLISECONDS -> a line per process:
+ * claims, refusals */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdint.h>

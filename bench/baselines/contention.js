@@ -1,6 +1,6 @@
-// What contention.c does, in JavaScript: the same system calls by node:fs, locks by functions of the addon that make one call each, and
-// nothing else: no driver, no judgement, no reasons, no record but a fixed block. What it is slower than C is Node.js; what gpu-owner is slower than
-// this is gpu-owner.
+// The work of contention.c in JavaScript: the same system calls by node:fs, locks by functions of the addon that make one call
+// each, and nothing else: no driver, no judgement, no reasons, no record but a fixed block. The time beyond C is Node.js; the
+// time of gpu-owner beyond this is gpu-owner.
 import {
   closeSync,
   constants,

@@ -79,7 +79,8 @@ int bare(const char* path, int rounds) {
   return 0;
 }
 
-// Waits until nobody is ahead in the queue: for the nearest one, then for the one before, should it still be there.
+// Waits until no waiter is ahead in the queue: for the nearest one, then for the one before, should it still be
+// there.
 void wait_for_turn(const char* path, int64_t slot) {
   for (;;) {
     const int looking = open(path, O_RDONLY | O_CLOEXEC);

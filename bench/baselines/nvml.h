@@ -1,4 +1,4 @@
-/* What the programs here need of NVML's interface, from its documentation. */
+/* The part of NVML's interface that the programs here need, from its documentation. */
 #pragma once
 #include <dlfcn.h>
 #include <stdio.h>

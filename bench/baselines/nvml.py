@@ -6,7 +6,7 @@ import time
 
 REACHED = [("main", time.monotonic_ns())]
 
-# What is imported is loaded after the start.
+# Modules are imported after the start.
 import ctypes
 import fcntl
 import json

@@ -20,7 +20,7 @@ static long long now(void) {
   return time.tv_sec * 1000000000ll + time.tv_nsec;
 }
 
-/* What a program prints. */
+/* The output of a program. */
 static char *ask(char **words) {
   enum { ROOM = 1 << 16 };
   int output[2], status;

@@ -1,7 +1,8 @@
 /* A poll of the driver as a process of its own: what `nvidia-smi --query-gpu=index,uuid,memory.used --format=csv,noheader` and
- * `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader` must do at least. It loads NVML, initialises it, asks
- * each GPU, prints lines and ends. nvidia-smi does all of that and more, so no poll by nvidia-smi of the same driver takes less.
- * smi LIBRARY gpus|apps|driver     driver: only its version, and then a line per GPU with its name */
+ * `nvidia-smi --query-compute-apps=gpu_uuid,pid,used_memory --format=csv,noheader` must do at least. This program
+ * loads NVML, initialises it, asks each GPU, prints lines and ends. nvidia-smi does all of that and more, so no poll
+ * by nvidia-smi of the same driver takes less. smi LIBRARY gpus|apps|driver     driver: only its version, and then a
+ * line per GPU with its name */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-"""Tests of code that chooses GPUs, on machines that nobody has."""
+"""Tests of code that chooses GPUs, on machines that don't exist."""
 
 import subprocess
 

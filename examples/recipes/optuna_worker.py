@@ -5,7 +5,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import MaxTrialsCallback
 from optuna.trial import TrialState
 
-TRIALS = 20  # of all workers
+TRIALS = 20  # for all workers together
 
 
 def objective(trial: optuna.Trial) -> float:

@@ -1,7 +1,7 @@
 import ray
 from model import train
 
-ray.init(address="local")  # never a cluster that somebody else has started on this machine
+ray.init(address="local")  # never a cluster that another user has started on this machine
 
 
 @ray.remote(num_gpus=1)

@@ -18,7 +18,7 @@ if "GPU_OWNER_TASK" in os.environ:
 else:
     parameters = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
 
-# What stands for a training: a curve that depends on the parameters and on the seed.
+# A stand-in for a training: a curve that depends on the parameters and on the seed.
 random.seed(parameters.get("seed", 0))
 width, lr = parameters.get("width_factor", 1), parameters.get("lr", 0.1)
 epochs, loss = 5, 2.3

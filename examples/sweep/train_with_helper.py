@@ -19,7 +19,7 @@ epochs, loss = 5, 2.3
 for epoch in range(epochs):
     time.sleep(float(os.environ.get("SECONDS_PER_EPOCH", 0.02)))
     loss *= 1 - 0.3 * lr ** 0.2 * (1 - 0.5 / width) + random.uniform(-0.02, 0.02)
-    # Later calls join and replace what earlier ones said. It counts when the program has ended with exit code 0.
+    # Later calls join and replace what earlier ones said. The result counts when the program has ended with exit code 0.
     gpu_owner.result({"loss": round(loss, 4), "epochs": epoch + 1})
 
 gpu_owner.result({"accuracy": round(1 / (1 + loss), 4)})

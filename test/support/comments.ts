@@ -26,7 +26,8 @@ export function sentencesInComments(path: string, text: string): Sentence[] {
     paragraph = [];
   };
   let isDocString = false;
-  for (const [index, source] of text.split('\n').entries()) {
+  const lines = (isPython ? withoutTexts(text) : text).split('\n');
+  for (const [index, source] of lines.entries()) {
     const line = index + 1;
     const marks = isPython ? source.split(DOC_STRING).length - 1 : 0;
     const whole = isDocString || marks > 0 ? docStringLine(source, isDocString) : wholeLine.exec(source)?.[1];
@@ -61,6 +62,14 @@ export function sentencesInPage(text: string): Sentence[] {
     if (isProse) paragraph.push({ line: index + 1, text: source.replace(/^\s*(?:[-*]|\d+\.) /, '') });
   }
   return found;
+}
+
+/** Python without the texts in triple quotes that aren't doc strings: these follow a colon, or begin the file. */
+function withoutTexts(source: string): string {
+  return source.replace(/"""[\s\S]*?"""/g, (text, at: number) => {
+    const isDocString = /(?:^|:)$/.test(source.slice(0, at).replace(/#.*$/gm, '').trimEnd());
+    return isDocString ? text : text.replace(/[^\n]/g, '');
+  });
 }
 
 /** The part of a line of Python that belongs to a doc string. undefined: none */

@@ -30,8 +30,8 @@ function openProjectOf({ directory, url }: ExperimentLocation): Project {
 /**
  * Opens the queue and the project of an experiment, and closes them when `use` has ended.
  * @param sweep what is to be run; null: what the queue has
- * @param options create: makes the queue if there is none; mayBeDone: a queue without work will do; isBackground: nobody can send a second
- *   signal, so the first one counts as two
+ * @param options create: makes the queue if there is none; mayBeDone: a queue without work will do; isBackground: no second
+ * signal can come from a terminal, so the first one counts as two
  * @throws ERR_INVALID_ARGUMENT if there is nothing to do
  */
 export async function withExperiment<T>(
@@ -266,7 +266,7 @@ export async function giveUpTasks(queue: Queue, words: readonly string[]): Promi
 /** The state of a worker, for a display. */
 export interface WorkerLine {
   worker: string;
-  /** Its activity, or why it does nothing: a task's name, `waits for a GPU`. */
+  /** The worker's activity, or why it does nothing: a task's name, `waits for a GPU`. */
   doing: string;
   /** ms since the epoch; null: unknown. */
   since: number | null;
@@ -293,7 +293,7 @@ export interface RunEnd {
   workers: readonly WorkerEnd[];
   /** Whether the tables have all rows, as far as that is this process's business. */
   inStep: boolean;
-  /** The tables of results; null: somebody else writes them. */
+  /** The tables of results; null: another process writes them. */
   tables: readonly string[] | null;
   /** The exit code of a process that a signal has ended; null: no signal came. */
   interrupted: number | null;

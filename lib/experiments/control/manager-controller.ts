@@ -62,7 +62,7 @@ export class ManagerController {
     const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
     try {
       await this.#manager.begin();
-      // First: where that can't be, nothing is to be changed. Who asks waits until the tables are read.
+      // First: where that can't be, nothing is to be changed. Requests wait until the tables are read.
       await this.#service.listen(this.#manager.manages);
       const requireCommands = protocol.endpoints.length === 0;
       if (!requireCommands) await this.#refuseHiddenParameter(sweep);
@@ -126,7 +126,10 @@ export class ManagerController {
     this.#paused = paused;
   }
 
-  /** Workers of the original system end when they are told that no task is left, and complain if nobody tells them. */
+  /**
+   * Stays for workers of the original system: they end when they are told that no task is left, and complain if no answer
+   * comes.
+   */
   async #farewell(): Promise<void> {
     const { drain } = this.#options.signals;
     const end = performance.now() + FAREWELL_TIMEOUT_MS;

@@ -78,7 +78,7 @@ export class TaskLogs {
     }
     if (log === null) {
       return this.#output.line(
-        // Those that ask over TCP have none.
+        // Workers that ask over TCP have no log.
         worker.pid === 0
           ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(worker.host, 60)}`
           : '<== no output: its command has not been started',
@@ -133,7 +133,7 @@ export class TaskLogs {
   }
 }
 
-/** Is this the line above the attempt's output? It says whose that is. */
+/** Is this the line above the attempt's output? The line says whose output that is. */
 function isAbout(line: string, { taskName, worker }: AttemptInfo): boolean {
   const begin = NEXT.exec(line);
   if (begin?.index !== 0) return false;
@@ -144,7 +144,7 @@ function isAbout(line: string, { taskName, worker }: AttemptInfo): boolean {
 /** How to see it there. */
 function elsewhere({ worker, log }: AttemptInfo): string {
   const { path, from, to } = log as NonNullable<AttemptInfo['log']>;
-  // Anybody who may write to the queue has chosen these words, and somebody is about to type them.
+  // Any writer to the queue may have chosen these words, and the user is about to type them.
   if (!HOST.test(worker.host) || sanitize(path, MAX_PATH_LENGTH) !== path) return 'not on this machine';
   const end = to === null ? '' : ` | head -c ${to - from}`;
   const look = `${shellWords(['tail', '-c', `+${from + 1}`, '--', path])}${end}`;

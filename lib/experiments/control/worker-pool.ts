@@ -33,13 +33,13 @@ export interface WorkerSettings {
   workers: number;
   /** How long tasks may take to finish after the first signal, in ms; null: no limit. */
   grace: number | null;
-  /** Whether somebody watches a display. */
+  /** Whether a user watches a display. */
   watched: boolean;
 }
 
 /**
- * Settings for workers of a task list. What the user hasn't said, the tasks do: workers get what the largest of them needs that this
- * machine can give. They leave the others.
+ * Settings for workers of a task list. Where the user hasn't said it, the tasks decide: workers get what the largest of them
+ * needs that this machine can give. They leave the others.
  * @throws as {@link countWorkers}
  */
 export async function settingsFor(
@@ -230,7 +230,7 @@ function waitsFor(state: WaitingState | null): string {
 export function describeStops(ends: readonly WorkerEnd[]): string[] {
   const counts = new Map<string, number>();
   for (const end of ends) {
-    // Those that have finished say what they have left.
+    // Workers that have finished say which tasks they have left.
     if (
       end.why !== 'finished' ? !['failures', 'environment', 'error'].includes(end.why) : end.message === null
     )
@@ -265,7 +265,7 @@ interface WorkersOptions extends WorkerRequest, Experiment {
 }
 
 /**
- * Runs `exp worker`: workers for a queue that somebody else manages.
+ * Runs `exp worker`: workers for a queue that another process manages.
  * @returns how they ended, and how the experiment stands; null: the queue can't be reached any longer
  */
 export async function runWorkers({

@@ -21,7 +21,7 @@ export class AskedTasks {
   readonly outputDirectories: ReadonlySet<string> | null;
   /** How many tasks the queue had when the others were read. */
   #known = -1;
-  /** Those of the others that had ended, by state, and the ids of those that hadn't. */
+  /** The other tasks that had ended, by state, and the ids of the others that hadn't. */
   #ended = noCounts();
   #living = new Map<string, State>();
 

@@ -189,7 +189,7 @@ export class AttemptEvents {
       this.#living.set(token, attempt);
     } else {
       this.#ended.add(token);
-      // It was read from the queue already, or was counted as lost before: then completions tell.
+      // The end was read from the queue already, or the attempt was counted as lost before: then completions tell.
       if (!this.#living.delete(token)) return;
       if (outcome === 'completed') this.#completed.add(taskId);
     }
@@ -209,7 +209,7 @@ export class AttemptEvents {
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
       const ended = (await this.#queue.attempts({ taskId })).find((each) => each.token === token);
-      // It was added meanwhile, or began after the list was made. A lost one may be logged later.
+      // The end was added meanwhile, or the attempt began after the list was made. A lost one may be logged later.
       if (!this.#living.has(token) || ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {

@@ -36,7 +36,7 @@ import { formatProgress, isOver, type RunProgress, readProgress } from './progre
 
 interface ManagerOptions {
   queue: Queue;
-  /** Its directory has the tables, and the log. */
+  /** The project whose directory has the tables, and the log. */
   project: Project;
   host: string;
   pid: number;
@@ -64,8 +64,8 @@ const RETRY_MS = 5_000;
 const JITTER_MS = 50;
 
 /**
- * Adds the tasks, keeps the tables current, and tells what happens. One process per queue manages; the others watch, and one of them takes
- * over when it has gone. It may be killed at any time: queue and tables have all that another one needs.
+ * Adds the tasks, keeps the tables current, and tells what happens. One process per queue manages; the others watch, and one of
+ * them takes over when it has gone. A manager may be killed at any time: queue and tables have all that another one needs.
  */
 export class Manager {
   readonly #options: ManagerOptions;
@@ -131,7 +131,7 @@ export class Manager {
 
   async #tellWhoManages(): Promise<void> {
     const who = await this.#options.queue.manager();
-    if (who === null) return; // it has just gone; the next try will do
+    if (who === null) return; // the manager has just gone; the next try will do
     const name = `pid ${who.pid}${who.host === this.#options.host ? '' : ` on ${who.host}`}`;
     if (this.#told === name) return;
     this.#told = name;
@@ -169,7 +169,9 @@ export class Manager {
     }
   }
 
-  /** Tasks get another command if none of those that would has ever been started: somebody corrects a mistake then. */
+  /**
+   * Adds the tasks. Tasks get another command if none of those that would has ever been started: the user corrects a mistake.
+   */
   async #add(sweep: Sweep, options: Adding): Promise<Enqueued> {
     const { queue } = this.#options;
     try {
@@ -355,7 +357,7 @@ export class Manager {
     try {
       await this.begin();
       const inStep = await this.#sync();
-      // Without workers that ask for tasks, nobody else would notice.
+      // Without workers that ask for tasks, no other process would notice.
       if (this.manages) await this.#options.queue.endLost();
       await this.#attemptEvents.update();
       const now = await this.look();
@@ -408,8 +410,8 @@ export class Manager {
   }
 
   /**
-   * Reads the state at the end. If the queue can't be read any longer, but all tasks had ended and were in the tables, the last state
-   * counts: nobody has to wait then.
+   * Reads the state at the end. If the queue can't be read any longer, but all tasks had ended and were in the tables, the last
+   * state counts, so that the caller needn't wait.
    * @throws ERR_QUEUE
    */
   async conclude(): Promise<RunProgress> {
@@ -477,7 +479,7 @@ export class Manager {
   }
 
   async close(): Promise<void> {
-    await this.#tables?.close().catch(() => {}); // its trouble has been told
+    await this.#tables?.close().catch(() => {}); // the error has been reported
     this.#tables = null;
     await this.#releaseLeadership();
     this.#log.close();

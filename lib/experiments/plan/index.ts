@@ -69,7 +69,7 @@ export interface Plan {
 }
 
 interface PlanOptions {
-  /** It is only asked. null: there is none yet. */
+  /** The queue, which is only read. null: there is none yet. */
   queue: Pick<Queue, 'lookUp' | 'tasks' | 'attempts'> | null;
   /** Tasks that have a row in a table of results, by their ids, and in which: see `findCompletedTasks`. */
   recorded?: ReadonlyMap<string, string>;
@@ -103,7 +103,7 @@ interface PlanRequest {
 
 /**
  * Finds out what running a sweep would do in a project. Changes nothing.
- * @param listen gets the sweep, and returns what gets every task; undefined: nobody wants them
+ * @param listen gets the sweep, and returns what gets every task; undefined: they aren't wanted
  */
 export async function planExperiment(
   { source, directory, url }: PlanRequest,

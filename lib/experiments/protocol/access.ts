@@ -99,9 +99,10 @@ const TABLES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 const WORD = 8;
 
 /**
- * Finds the user whose process on this machine is at the other end. Takes some 20 µs, so many connections keep nobody waiting.
+ * Finds the user whose process on this machine is at the other end. Takes some 20 µs, so many connections delay no other
+ * client.
  * @param ends as this end sees them
- * @returns its user id; null: it can't be told, or nobody has that socket open any longer
+ * @returns its user id; null: it can't be told, or no process has that socket open any longer
  */
 function uidOfPeer(ends: Ends): number | null {
   const uid = native().peerUid(ends.localAddress, ends.localPort, ends.remoteAddress, ends.remotePort);
@@ -125,7 +126,7 @@ export function uidInTables(ends: Ends, tables: readonly string[]): number | nul
     for (const line of lines) {
       if (!line.includes(port)) continue;
       const [, theirs, ours, , , , , uid, , inode] = line.trim().split(/\s+/);
-      // Sockets that nobody has open any longer are shown as root's, without an inode.
+      // Sockets that no process has open any longer are shown as root's, without an inode.
       if (theirs === undefined || ours === undefined || inode === undefined || inode === '0') continue;
       if (decodeEndpoint(theirs) === local && decodeEndpoint(ours) === remote) return Number(uid);
     }

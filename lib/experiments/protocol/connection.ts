@@ -46,7 +46,7 @@ export class ClientConnection {
       if (this.#framing.begun) this.refuse('the request ended before its JSON object did');
       else socket.destroy(); // a port scan, or a check whether anybody listens
     });
-    // The client has gone: nobody needs to know.
+    // The client has gone; an error changes nothing.
     socket.on('error', () => socket.destroy());
     socket.on('close', () => {
       clearTimeout(this.#timer);

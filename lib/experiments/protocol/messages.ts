@@ -135,7 +135,7 @@ export const NO_TASK: RequestAnswer = { text: '{"type":"no_task"}' };
 /** The member of a task's `config` that has the phase: it hides a parameter of this name. */
 export const PHASE_MEMBER = 'phase_name';
 
-/** A task as workers of the original system read it. It always has a seed, which they hand to PyTorch. */
+/** A task as workers of the original system read it. Such a task always has a seed, which they hand to PyTorch. */
 export function describeTask(
   { name, parameters, destinations }: Task,
   worker: string,

@@ -30,7 +30,10 @@ const RETRY_MS = 500;
 const AGAIN =
   'Correct that and restart the worker: it gets tasks again after one minute without requests, or when a pause ends';
 
-/** Handles requests of workers. It keeps no state that matters: the queue knows who has which task, also after a restart. */
+/**
+ * Handles requests of workers. The handler keeps no state that matters: the queue knows which worker has which task, also after
+ * a restart.
+ */
 export class RequestHandler {
   readonly #options: RequestHandlerOptions;
   /** Workers that got a task and will ask again. */
@@ -54,7 +57,7 @@ export class RequestHandler {
     return this.#expected.size === 0;
   }
 
-  /** Ends waits for the queue: nobody waits for answers any longer. */
+  /** Ends waits for the queue, as no client waits for answers any longer. */
   close(): void {
     this.#closed.abort();
   }
@@ -272,7 +275,7 @@ export class RequestHandler {
     return answer;
   }
 
-  /** Warns of completions without a result: a worker may send its results to its own localhost, where nobody receives them. */
+  /** Warns of completions without a result: a worker may send its results to its own localhost, where no manager listens. */
   async #noteCompleted(ended: AttemptInfo): Promise<void> {
     const attempt = await this.#current(ended);
     if (attempt === undefined || !lacksResult(attempt)) return;

@@ -71,7 +71,9 @@ export class ProtocolServer {
     return this.#sockets.size;
   }
 
-  /** @returns where it listens now @throws ERR_INVALID_ARGUMENT; NodeJS.ErrnoException with EADDRINUSE if somebody else does */
+  /**
+   * @returns where it listens now @throws ERR_INVALID_ARGUMENT; NodeJS.ErrnoException with EADDRINUSE if another process does
+   */
   async listen(endpoint: Endpoint): Promise<Endpoint> {
     this.#options.authentication.check(endpoint);
     const server = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => this.#accept(socket));
@@ -95,7 +97,7 @@ export class ProtocolServer {
       localAddress === undefined ||
       localPort === undefined
     ) {
-      socket.destroy(); // it is gone already
+      socket.destroy(); // the client is gone already
       return;
     }
     const from = plainAddress(remoteAddress);
@@ -248,7 +250,7 @@ export class ProtocolService {
       handle: async (request, from, hasEnded) => {
         if (this.#news !== null) {
           await this.#opened;
-          // A worker that has timed out asks again: this task would be nobody's.
+          // A worker that has timed out asks again: no worker would run this task.
           if (request.type === 'request_task' && hasEnded())
             throw new RequestError('this manager was not ready yet; ask again');
         }

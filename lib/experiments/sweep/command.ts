@@ -72,7 +72,7 @@ export function checkPlaceholder(
   throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
 }
 
-/** Operators of a shell. Whoever reads them expects a shell to act on them. */
+/** Operators of a shell. A command with them expects a shell. */
 const OPERATORS = '|&;<>()';
 /** At its `[`. Lists such as [1e-3,64] have none. */
 const RANGE = /^\[[^\]\s,'"]*(?:\d-\d|[a-z]-[a-z]|[A-Z]-[A-Z])[^\]\s,'"]*\]/;

@@ -22,7 +22,7 @@ const MAX_TASKS_UNASKED = 100_000;
 
 /** The sources of the tasks. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
 export interface SweepSource {
-  /** Its directory. */
+  /** The project's directory. */
   project: string;
   /** Sweep files, relative to the current directory. */
   files?: readonly string[];

@@ -20,7 +20,7 @@ export interface PhaseSource {
   /** The first varies slowest. */
   readonly axes: readonly Axis[];
   readonly command: CommandTemplate | null;
-  /** Its tasks have the seed that they have if the file says none. */
+  /** Whether the file names no seed, so that the tasks have the default one. */
   readonly hasDefaultSeed?: boolean;
   /** Absent: its file doesn't say it. */
   readonly rerun?: Rerun;

@@ -20,7 +20,7 @@ export interface TaskSpec extends Destination {
   command: TaskCommand;
   /** Absent: a known task keeps what it has. */
   rerun?: Rerun;
-  /** Its seed is the one that a task has if its file says none; queues may know it without. */
+  /** Whether the seed is the default one, as the file names none; queues may know the task without it. */
   hasDefaultSeed?: boolean;
 }
 
@@ -123,7 +123,7 @@ export function parseValue(text: string): Value {
   try {
     return JSON.parse(marked, unmarked) as Value;
   } catch (error) {
-    // The message is to show what somebody wrote, and no marks.
+    // The message is to show the text as it was written, without marks.
     JSON.parse(text.replace(TOKENS, (token) => (token in BEYOND_JSON ? '0' : token)));
     throw error;
   }

@@ -113,7 +113,7 @@ function isDead(directory: string): boolean {
   }
 }
 
-/** Makes a locked file. It gets its name once it is locked. */
+/** Makes a locked file. The file gets its name once it is locked. */
 function lockedFile(path: string): number {
   const descriptor = openSync(`${path}.new`, 'wx');
   native().lockTry(descriptor, OFD, EXCLUSIVE, 0, 1);

@@ -134,7 +134,7 @@ export class AttemptRun {
       port,
     });
     const started = performance.now();
-    // It may have been interrupted meanwhile.
+    // The attempt may have been interrupted meanwhile.
     if (!this.#interrupted) {
       this.#supervised = claim.run({
         words: wordsOf(task.command),

@@ -95,7 +95,7 @@ export class WorkerCircuitBreaker {
     this.#paused = true;
   }
 
-  /** Notes that the queue isn't paused. @returns whether it was: then somebody wants the workers to try once more */
+  /** Notes that the queue isn't paused. @returns whether it was: then the user wants the workers to try once more */
   resumed(): boolean {
     if (!this.#paused) return false;
     this.#paused = false;

@@ -152,7 +152,7 @@ export class Worker {
       if (work.state === 'done') return { why: 'finished', message: work.left, error: null };
       if (work.state === 'wait') await this.#wait(work);
       else if (this.#claim === null) await this.#claimFor();
-      else await this.#status.change(TAKE_AGAIN_MS, this.#shutdown.signal); // somebody else was quicker
+      else await this.#status.change(TAKE_AGAIN_MS, this.#shutdown.signal); // another worker was quicker
     }
   }
 
