@@ -140,7 +140,7 @@ class GPUUnavailableError(GPUOwnerError):
 
 
 class WaitTimeoutError(GPUUnavailableError, TimeoutError):
-    """Not enough GPUs came free within the time given by `wait`, or a job didn't end. It is a built-in TimeoutError, too."""
+    """Not enough GPUs came free within the time given by `wait`, or a job didn't end. The class is a built-in TimeoutError, too."""
 
     code = "ERR_TIMEOUT"
 
@@ -466,7 +466,7 @@ def _show(text: str) -> None:
             sys.stderr.write(text)
             sys.stderr.flush()
         except (OSError, ValueError):
-            pass  # nobody can be told
+            pass  # standard error can't be written
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -544,11 +544,11 @@ def _suspects() -> str:
 
 # --------------------------------------------------------------------------------------------------------------------
 # The environment: CUDA_VISIBLE_DEVICES is the union of the living claims' GPUs, in the order in which they came. The last
-# one restores what was there at first, unless somebody else has changed it meanwhile. Where all of them are wide, it stays as it
+# one restores what was there at first, unless other code has changed it meanwhile. Where all of them are wide, it stays as it
 # was, and CUDA counts as nvidia-smi does.
 
 _VARIABLES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
-# Whose claim CUDA_VISIBLE_DEVICES comes from, for claims in children of this process.
+# The claim that CUDA_VISIBLE_DEVICES comes from, for claims in children of this process.
 _MARK = "GPU_OWNER_PYTHON_CLAIM"
 
 _state = threading.RLock()
@@ -733,7 +733,7 @@ class _Holder:
         self.messages = _Messages(hidden, note)
         self._input = -1
         self._lock = threading.RLock()
-        # No fork in between, or the child would have descriptors that nobody closes there.
+        # No fork in between, or the child would have descriptors that it never closes.
         with _fork:
             theirs, self._input = os.pipe()  # neither is inherited by programs
             _holders.add(self)
@@ -814,12 +814,12 @@ class _Holder:
         with self._lock:
             self._close_input()
             try:
-                # The signal, too: somebody who was forked past Python may still have the pipe open.
+                # The signal, too: a child that was forked past Python may still have the pipe open.
                 self._signal(signal.SIGTERM)
                 self._wait(5)
             finally:
                 self._signal(signal.SIGKILL)
-                self._wait(5)  # not longer: a driver that hangs in the kernel lets nobody go
+                self._wait(5)  # not longer: a process that hangs in the driver can't end
                 _holders.discard(self)
                 self.drain()
                 self._close_outputs()
@@ -911,7 +911,7 @@ class _Device(NamedTuple):
 
     @property
     def names(self) -> List[str]:
-        """Its names in CUDA_VISIBLE_DEVICES."""
+        """The names of the GPU in CUDA_VISIBLE_DEVICES."""
         return [self.uuid] if self.instance is not None else [str(self.index), self.uuid]
 
 
@@ -999,8 +999,8 @@ def _warn_of_unused(holding: _Holding) -> None:
 
 class Claim(_SequenceOfGPUs):
     """
-    GPUs that this process holds: a sequence of `GPU`, and a context manager. It lasts until `release()`, the end of the `with` block,
-    or the end of the process; not until nothing refers to it any more.
+    GPUs that this process holds: a sequence of `GPU`, and a context manager. The claim lasts until `release()`, the end of the
+    `with` block, or the end of the process; not until nothing refers to it any more.
 
     visible_devices: what CUDA_VISIBLE_DEVICES calls them.
     """
@@ -1042,7 +1042,7 @@ class Claim(_SequenceOfGPUs):
 
     @property
     def held(self) -> bool:
-        """Whether the claim stands: not released, its `gpu-owner hold` not killed by somebody. False in a forked child."""
+        """Whether the claim stands: not released, its `gpu-owner hold` not killed. False in a forked child."""
         return self._holding.is_held()
 
     def _number(self) -> List[int]:
@@ -1078,7 +1078,7 @@ class Claim(_SequenceOfGPUs):
             if torch is not None and (wide or _cuda_devices()) and torch.is_available():
                 inside.enter_context(torch.device(int(self[0])))
         except BaseException:
-            self.release()  # nobody calls __exit__ then
+            self.release()  # Python doesn't call __exit__ then
             raise
         self._inside.append(inside)
         return self
@@ -1103,7 +1103,7 @@ def _import_torch() -> Any:
     """PyTorch, where it is installed."""
     try:
         return importlib.import_module("torch")
-    except Exception:  # what fails now fails in the program, too, if it uses it
+    except Exception:  # an import that fails here fails in a program that needs it, too
         return None
 
 
@@ -1152,11 +1152,12 @@ def claim(
     lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
     once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
-        return that claim. It lasts until release() or the end of the process, not until the end of a `with` block.
+        return that claim. The claim lasts until release() or the end of the process, not until the end of a `with` block.
     name: this claim replaces the one of this process with the same name, if that stands; the same request keeps its GPUs. In a
         notebook, a cell that is run again replaces its earlier claims in the same way.
 
-    While it waits, it reports on sys.stderr what it waits for. It blocks its thread; an exception there (KeyboardInterrupt) ends the wait.
+    While `claim` waits, it reports on sys.stderr what it waits for. The wait blocks the thread; an exception there
+    (KeyboardInterrupt) ends it.
 
     Raises GPUUnavailableError (WaitTimeoutError), NoDriverError, UsageError (a ValueError), CUDAInitializedError,
     CommandNotFoundError, or else GPUOwnerError.
@@ -1222,7 +1223,7 @@ def _can_be_wide(holding: _Holding, machine: Callable[[], List["GPUStatus"]]) ->
         if not _all_wide():
             return False
     gpus = machine()
-    # Of MIG instances CUDA shows one; whether it counts a GPU that doesn't answer isn't known.
+    # CUDA shows one MIG instance only; whether it counts a GPU that doesn't answer isn't known.
     if any(gpu.instance is not None or not gpu.uuid or gpu.name is None for gpu in gpus):
         return False
     bound = _cuda_devices()
@@ -1435,8 +1436,8 @@ class GPUStatus(int, _MappingOfValues):
     A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
 
     instance: of a MIG instance, which of its GPU's it is; else None. Then `int` and `index` are those of the GPU.
-    state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts. What the
-    driver can't tell is None. raw: the object of `gpu-owner status --json`.
+    state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts.
+    Values that the driver can't tell are None. raw: the object of `gpu-owner status --json`.
 
     As a mapping it is what GPU Scheduler tells: gpu["gpu_id"], and the other keys of `get_gpu_info`.
     """
@@ -1642,7 +1643,7 @@ def _free(command: Sequence[str], args: Sequence[str]) -> List[GPUStatus]:
     visible = _outer_environment().get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return [gpu for gpu in _snapshot(command, ["status", "--json", *args]) if gpu.state == "free"]
-    # What a batch system or a job allows, only the command knows: as many of them as it can find.
+    # Only the command knows which GPUs a batch system or a job allows: as many of them as it can find.
     for count in range(len(visible.split(",")), 0, -1):
         try:
             return _snapshot(command, ["find", "--json", f"--gpus={count}", *args])
@@ -1660,8 +1661,8 @@ def _thresholds(
     memory_gb: Optional[float], power_w: Optional[float], utilization: Optional[float], criteria: Mapping[str, Any]
 ) -> Dict[str, Any]:
     """
-    GPU Scheduler's, as `claim` calls them. What needn't be checked is left out. What the driver can't tell counts as 0, as under
-    WSL 2 and for MIG instances; not where `criteria`, which count instead, have limits of `claim`.
+    GPU Scheduler's thresholds, as `claim` calls them, without those that needn't be checked. Values that the driver can't
+    tell count as 0, as under WSL 2 and for MIG instances; not where `criteria`, which count instead, have limits of `claim`.
     """
     thresholds = {"allow_unknown": not {"max_power", "max_utilization", "max_temperature"} & set(criteria)}  # type: Dict[str, Any]
     if memory_gb is not None:
@@ -1703,7 +1704,7 @@ def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
 
 
 def _by_gpu(gpus: Iterable[GPUStatus]) -> List[Dict[str, Any]]:
-    """GPU Scheduler's dictionaries in its order. It knows whole GPUs only: memory of MIG instances is added up."""
+    """GPU Scheduler's dictionaries in its order. GPU Scheduler knows whole GPUs only: memory of MIG instances is added up."""
     found = {}  # type: Dict[int, Dict[str, Any]]
     for gpu in sorted(gpus, key=lambda gpu: gpu.index):
         one = found.setdefault(gpu.index, dict(gpu))
@@ -1743,7 +1744,7 @@ def get_total_num_gpus(**options: Any) -> int:
 
 
 def is_gpu_locked(gpu_id: Union[int, str], **options: Any) -> bool:
-    """Whether somebody holds the GPU, here or with another tool whose locks count."""
+    """Whether the GPU is held, here or with another tool whose locks count."""
     return any(gpu.state == "leased" for gpu in _machine(lambda: status(**options)) if str(gpu.index) == str(gpu_id))
 
 
@@ -1762,8 +1763,8 @@ def cleanup_stale_locks() -> None:
 
 class Job:
     """
-    A job in the background: what `submit` returns, or `Job(12)` for one of this user's that exists. Its methods ask the command
-    each time.
+    A job in the background: what `submit` returns, or `Job(12)` for one of this user's that exists. The methods ask the
+    command each time.
 
     id: its number. simulate: its simulated machine, if it was submitted for one. command: as for `claim`.
     """
@@ -1781,7 +1782,7 @@ class Job:
         limit = [] if timeout is None else [f"--timeout={_duration(timeout, 'timeout')}"]
         code, _, messages = _run(self._words, ["wait", str(self.id), *limit, *self._where])
         message = messages.take()
-        if message.startswith(_ERROR) or code < 0:  # somebody has killed it, and the job goes on
+        if message.startswith(_ERROR) or code < 0:  # `wait` was killed, and the job goes on
             raise _error(code, message, self._words)
         if code in (126, 127):
             self.info()  # raises if it is the command that can't be run, and not the job's
@@ -1799,12 +1800,12 @@ class Job:
             raise _error(code, message, self._words)
 
     def log(self, lines: Optional[int] = None) -> str:
-        """Its output so far, standard output and error together. lines: only the last so many."""
+        """The job's output so far, standard output and error together. lines: only the last so many."""
         last = [] if lines is None else [f"--lines={operator.index(lines)}"]
         return _output(self._words, ["logs", str(self.id), *last, *self._where]).decode("utf-8", "replace")
 
     def info(self) -> Dict[str, Any]:
-        """Its entry in `gpu-owner jobs --json`: state, exitCode, reason, gpus, command, submitted, started, ended and others."""
+        """The job's entry in `gpu-owner jobs --json`: state, exitCode, reason, gpus, command, submitted, started, ended and others."""
         for one in _json(self._words, ["jobs", "--all", "--json", *self._where]):
             if one["id"] == self.id:
                 return dict(one)
@@ -1858,7 +1859,8 @@ def submit(
     command: Optional[Command] = None,
 ) -> Job:
     """
-    Runs a program in the background as soon as enough GPUs are free. It goes on when this process has ended, and after you log out.
+    Runs a program in the background as soon as enough GPUs are free. The job goes on when this process has ended, and after you
+    log out.
 
         job = submit(["python", "train.py", "--lr", "0.1"], gpus=2, name="train", time_limit="4h")
         job.wait()
@@ -1902,7 +1904,7 @@ def submit(
         raise UsageError(f"cwd: there is no directory {directory!r}")
     program = _command(command)
     if os.sep in program[0]:
-        program[0] = os.path.abspath(program[0])  # it is started in another directory
+        program[0] = os.path.abspath(program[0])  # the program is started in another directory
     variables = _outer_environment() if env is None else {**env, "GPU_OWNER_ERRORS": "json"}
     number = _output(program, args, variables, directory, "gpus")
     return Job(int(number.decode()), simulate=simulate, command=program)
@@ -2005,7 +2007,7 @@ class GPUScheduler:
             **_thresholds(self.memory_free_threshold_gb, self.power_threshold_w, self.utilization_threshold_percent, self._options),
             "wait": False if self.debug_mode else self.max_wait_time,
             "devices": self.specific_gpus,
-            # Less than 0 is filelock's "for ever". Here nobody waits so long for another one's decision.
+            # Less than 0 is filelock's "for ever". A claim waits for another one's decision as long as by default instead.
             "lock_timeout": None if isinstance(self.timeout, (int, float)) and self.timeout < 0 else self.timeout,
             "force": self.debug_mode,
             **self._options,
@@ -2053,7 +2055,7 @@ class _Lock(_LateClaim):
     def __enter__(self) -> "Claim":
         with self._turn:
             if not self.held:
-                self.release()  # what is left of it
+                self.release()  # the rest of the claim
                 claim(len(self), _made=self, **{**self._options, "devices": [device.uuid for device in self._holding.devices]})
             return super().__enter__()
 
@@ -2380,7 +2382,7 @@ def _object(members: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def _alone_in(directory: str) -> Iterator[None]:
-    """Ranks that write at the same time come one after the other. No file of its own: nobody would remove it."""
+    """Ranks that write at the same time come one after the other. The directory is locked, so no file is left."""
     try:
         import fcntl
     except ImportError:  # on Windows

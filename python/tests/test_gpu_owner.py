@@ -120,7 +120,7 @@ class OnMachine(unittest.TestCase):
         return self.scripts[-1]
 
     def run_script(self, source, env=None):
-        """Runs it to its end; it must succeed and say nothing on standard error. What it printed, by line."""
+        """Runs it to its end; it must succeed and say nothing on standard error. Returns the lines that it printed."""
         code, out, err = self.start(source, env).end()
         self.assertEqual((code, err), (0, ""))
         return out.splitlines()
@@ -153,7 +153,7 @@ class OnMachine(unittest.TestCase):
 
     @contextlib.contextmanager
     def occupied(self, *options):
-        """Somebody else holds GPUs meanwhile."""
+        """Another process holds GPUs meanwhile."""
         pipe = subprocess.PIPE
         with subprocess.Popen([str(COMMAND), "hold", *options], env=self.env, stdin=pipe, stdout=pipe) as holder:
             assert holder.stdin is not None and holder.stdout is not None
@@ -400,7 +400,7 @@ class Children(OnMachine):
             self.assertEqual(self.held(), [0, 1])
             script.process.kill()
             self.soon_held([])
-            os.kill(child, 0)  # it still lives
+            os.kill(child, 0)  # the child still lives
         finally:
             kill(child)
 

@@ -61,7 +61,7 @@ SIGNATURES: Dict[str, Dict[str, Dict[str, Any]]] = {
     },
 }
 
-# What of PyTorch is needed, on the simulated driver. Each call of `used` tells the GPU that a plain "cuda" is.
+# The parts of PyTorch that are needed, on the simulated driver. Each call of `used` tells the GPU that a plain "cuda" is.
 TORCH = (
     CUDA
     + """
@@ -678,7 +678,7 @@ class SafeGPU(OnMachine):
         os.chmod(os.path.join(self.directory, "nvidia-smi"), 0o755)
         path = {"PATH": f"{self.directory}:{self.env['PATH']}", "PYTHONPATH": f"{MODULE.parent}:{directory}"}
         lines = self.run_script(STUB + "from safe_gpu import safe_gpu\n" + ACQUISITOR, path)
-        # Its placeholders are what keeps a GPU, and ours here aren't real: it takes the same again.
+        # Only placeholders keep a GPU for safe-gpu, and these here aren't real: the program takes the same GPU again.
         self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
 
     def test_times_of_the_lock(self):
