@@ -1,4 +1,4 @@
-// What holds for the repository as a whole: its lock file, its workflows, and the files that contributors rely on.
+// Rules for the repository as a whole: its lock file, its workflows, and the files that contributors rely on.
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -48,7 +48,7 @@ describe('workflows', () => {
         const asked = script?.[1] ?? script?.[2] ?? '';
         if (asked !== 'ci' && !asked.includes('${{')) expect(Object.keys(scripts), command).toContain(asked);
       }
-      // Of a matrix.
+      // Commands of a matrix.
       for (const [, list = ''] of read(join(directory, name)).matchAll(/^\s*command: \[(.*)\]$/gm)) {
         for (const [, asked] of list.matchAll(/'?([\w:-]+)'?/g))
           expect(Object.keys(scripts)).toContain(asked);

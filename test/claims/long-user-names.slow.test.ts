@@ -1,4 +1,4 @@
-// Users with long names that begin alike, as directory services make them: who somebody is, is the uid.
+// Users with long names that begin alike, as directory services make them: the uid tells users apart.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

@@ -45,7 +45,7 @@ async function expectNothingHeld(): Promise<void> {
   releaseClaim(whole);
 }
 
-/** Somebody who doesn't claim comes to a GPU. */
+/** Starts a program without a claim on a GPU. */
 async function intrude(gpu: number): Promise<() => Promise<void>> {
   const child = machine.start([join(binaries(), 'gpu-owner-simulator'), 'occupy', String(gpu)]);
   await output(child, /ready/);

@@ -1,4 +1,5 @@
-// What a claim waits for when things have changed since it was refused. No timer runs here: whoever would only be woken by one hangs.
+// A claim waits for the right things when they have changed since it was refused. No timer runs here: a waiter that only a
+// timer would wake hangs.
 import { chmodSync, mkdtempSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test, vi } from 'vitest';
@@ -56,7 +57,7 @@ function readingsApart(milliseconds: number): void {
   vi.spyOn(process.hrtime, 'bigint').mockImplementation(() => (time += step));
 }
 
-/** Somebody else's place in line, for the machine's only GPU. */
+/** Another process's place in the wait queue, for the machine's only GPU. */
 function stand(): Slot {
   const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
   const place = Slot.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });

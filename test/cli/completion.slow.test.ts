@@ -1,4 +1,4 @@
-// What shells offer, asked of the shells themselves.
+// The words that shells offer, asked of the shells themselves.
 import { spawnSync } from 'node:child_process';
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -271,7 +271,7 @@ test('the commands accept the values that are offered', () => {
         env: { ...env, GPU_OWNER_SIMULATE_DIR: join(directory, 'machines') },
         encoding: 'utf8',
       });
-      // It came as far as the driver, or ran.
+      // The command came as far as the driver, or ran.
       expect([name, value, stderr.replace(/^gpu-owner: no NVIDIA driver found.*$/s, '')]).toEqual([
         name,
         value,

@@ -223,7 +223,7 @@ describe('gpu-owner itself gets along', () => {
   });
 
   test('standard output that is closed or full is the command’s affair, and an error of status', async () => {
-    // What is closed is /dev/null for everybody: a file that is opened later must not take its number.
+    // A closed descriptor becomes /dev/null: a file that is opened later must not take its number.
     expect(await run('os.close(1)')).toEqual({ ...RAN, stdout: '' });
     expect(await run('for n in (0, 1, 2): os.close(n)')).toEqual({ ...RAN, stdout: '' });
     const full = `os.dup2(os.open('/dev/full', os.O_WRONLY), 1)`;

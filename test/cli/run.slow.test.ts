@@ -300,7 +300,7 @@ describe('a program without a claim', () => {
     expect((await machine.states())[0]).toBe('leased');
     const stranger = machine.start([simulator, 'occupy', '0']);
     await output(stranger, /ready/);
-    // It stops at this step again, this time with the other GPU.
+    // The run stops at this step again, this time with the other GPU.
     run.kill('SIGCONT');
     await until(async () => (await machine.states())[1] === 'leased');
     await until(() => processState(run.pid as number) === 'T');

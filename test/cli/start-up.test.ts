@@ -4,7 +4,7 @@ import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { command, Machine } from '../support/machine.ts';
 
-// Modules of Node.js that take milliseconds to load. What is rarely needed is to be loaded when it is.
+// Modules of Node.js that take milliseconds to load. Modules that are rarely needed must be loaded when they are.
 const HEAVY = [
   'child_process',
   'crypto',

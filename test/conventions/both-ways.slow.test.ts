@@ -1,4 +1,4 @@
-// Other tools' locks and ours: whoever comes first has the GPU, however either of them ends.
+// Other tools' locks and ours: the first one has the GPU, however either of them ends.
 import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -172,7 +172,7 @@ describe.each(NAMES)('%s', (name: Name) => {
         child.kill(way === 'exit' ? 'SIGTERM' : 'SIGKILL');
         await finished(child);
       }
-      // What a killed owner leaves behind is cleaned up by the next claim, and is not in its way.
+      // The next claim cleans up the marks of a killed owner; they are not in its way.
       if (way === 'kill') expect(await claimed(['--devices', '0'])).toBe(uuidOf(0));
       if (name !== 'gpu-scheduler') expect(existsSync(fileOf(machine, name))).toBe(false);
       expect(await tryAs(machine, name, 0, here(machine))).toBe('locked');
@@ -252,7 +252,7 @@ describe('gpu_lock', () => {
     await until(() => processState(job.pid as number) === 'T');
     const slow = startOriginal(machine, ['hold', 'gpu_lock', `${directory}`, '0', '--overwrite']);
     await output(slow, /locked/);
-    const resume = setInterval(() => job.kill('SIGCONT'), 20); // it stops there again in its next attempt
+    const resume = setInterval(() => job.kill('SIGCONT'), 20); // the job stops there again in its next attempt
     const { stdout, code } = await outcome;
     clearInterval(resume);
     expect([stdout.trim(), code]).toEqual([uuidOf(1), 0]);

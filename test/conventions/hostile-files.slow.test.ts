@@ -158,7 +158,7 @@ describe.each(KINDS)('with a %s where a lock file should be', (kind) => {
       const victim = put(kind, path, text);
       const before = lstatSync(path);
       const { code, stderr } = await claim();
-      expect(code).toBe(0); // it holds nothing
+      expect(code).toBe(0); // the file holds nothing
       if (name !== 'gpu-scheduler' || kind !== 'huge')
         expect(stderr).toMatch(/warning: .*gpu_0\.(json|lock) can't be/);
       const after = lstatSync(path);

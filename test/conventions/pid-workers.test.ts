@@ -32,7 +32,7 @@ beforeEach(() => {
   copyFileSync(worker, join(project, 'experiment_runner_gpu.py'));
   symlinkSync(launcher, join(bin, 'gpu-owner'));
   writeFileSync(join(bin, 'python'), `#!/bin/sh\nexec ${python} "$@"\n`, { mode: 0o755 });
-  // What lies in .gpu_locks for these workers lies there for us.
+  // Files in .gpu_locks are the same for these workers and for us.
   const seenByUs = placeOf(machine, project);
   mkdirSync(dirname(seenByUs), { recursive: true });
   symlinkSync(project, seenByUs);

@@ -2,8 +2,8 @@
 // witness that neither knows.
 //
 // gpu_lock and PID files are checked first and written later by their originals, so there is a moment in which they themselves
-// aren't safe (docs/conventions.md has how long). What is promised is that there is nothing beyond it: these programs here make
-// their files in one step.
+// aren't safe (docs/conventions.md has how long). No other moment is unsafe, as promised: these programs here make their files
+// in one step.
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-// safe-gpu has one lock for all GPUs, exclusive while it looks and allocates. Who has which GPU is told by the driver alone.
+// safe-gpu has one lock for all GPUs, exclusive while it looks and allocates. Only the driver tells which GPUs are in use.
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -61,7 +61,7 @@ describe.each([
       expect(await Promise.race([locked, pause(300)])).toBeUndefined();
       ours.kill('SIGCONT');
       await locked;
-      expect(machine.processes(0).length + machine.processes(1).length).toBe(1); // it sees that one GPU is taken
+      expect(machine.processes(0).length + machine.processes(1).length).toBe(1); // safe-gpu sees that one GPU is taken
       theirs.stdin?.end();
       ours.kill('SIGTERM');
       await finished(ours);

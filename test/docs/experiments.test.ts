@@ -1,5 +1,5 @@
-// What docs/migration.md says of the distributed experiments: each line of these tables is run. And what
-// docs/results.md says of tables that are edited.
+// The tables of docs/migration.md about the distributed experiments, of which each line is run, and those of docs/results.md
+// about edited tables.
 import { cpSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
@@ -118,7 +118,7 @@ test('a table that is edited becomes what docs/results.md says', async () => {
   expect(stdout + stderr).toContain('gpu-owner exp retry grid_1_2');
   expect(lines()).toEqual([...edited].sort());
 
-  // What can't be understood isn't written to.
+  // A table that can't be understood isn't written to.
   writeFileSync(table, 'seed,seed\n1,2\n');
   expect((await run()).code).toBe(78);
   expect(readFileSync(table, 'utf8')).toBe('seed,seed\n1,2\n');

@@ -15,7 +15,7 @@ interface Row {
   expected: unknown;
 }
 
-// What is about experiments is run by test/docs/experiments.test.ts.
+// The part about experiments is run by test/docs/experiments.test.ts.
 const page = (texts.get('docs/migration.md') as string).replace(
   section('docs/migration.md', '## From the distributed experiments'),
   '',
@@ -75,7 +75,7 @@ let stubs = '';
 
 beforeAll(() => {
   machine = new Machine(4);
-  // What placeholder functions use of these.
+  // The parts of these packages that placeholder functions use.
   stubs = join(machine.directory, 'stubs');
   mkdirSync(stubs);
   writeFileSync(join(stubs, 'torch.py'), 'def zeros(count, device): return device\n');

@@ -106,7 +106,7 @@ test('options in commands exist in the help of the command', () => {
 
 test('options in the text exist in some help', () => {
   const known = optionsIn([...helps.values()].join('\n'));
-  // Of other programs, or of the example.
+  // Options of other programs, or of the example.
   const foreign = new Set([
     ...['--real', '--compute-mode', '--gpu-reset', '--gres', '--pid', '--init'],
     ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],

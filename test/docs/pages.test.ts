@@ -1,4 +1,4 @@
-// What docs/ shows besides commands and their output, which test/docs/readme.test.ts runs: files that users copy.
+// The files in docs/ that users copy. Commands and their output are run by test/docs/readme.test.ts.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -38,7 +38,7 @@ beforeEach(() => {
   mkdirSync(here);
   mkdirSync(bin);
   symlinkSync(launcher, join(bin, 'gpu-owner'));
-  // What stands for a training: prints what it was given, and fails if somebody else has its GPU.
+  // A stand-in for a training: prints what it was given, and fails if another process has its GPU.
   const program = [
     '#!/bin/sh',
     'mkdir "$TAKEN/$CUDA_VISIBLE_DEVICES" || exit 9',
@@ -226,7 +226,7 @@ describe('docs/recipes.md', () => {
   );
 
   test('has a loop that ends, and by Ctrl-C with all that it has started', async () => {
-    // A bash that nobody's shell has started takes a socket as its input for a login, and reads ~/.bashrc.
+    // A bash that no shell has started takes a socket as its input for a login, and reads ~/.bashrc.
     const bash = ['bash', '--norc', '-c'];
     const loop = fence('recipes.md', 'bash');
     expect((await machine.run([...bash, loop], { env, cwd: here })).code).toBe(0);

@@ -1,4 +1,5 @@
-// What README.md and docs/ show is what happens, and a fresh clone can do what README.md says. What a fence shows is run if a comment above it says so:
+// README.md and docs/ show what happens, and a fresh clone can do what README.md says. A fence is run if a comment above it
+// says so:
 //
 //   <!-- runs on MACHINE [in PROJECT] [while: COMMAND[; COMMAND…]] -->
 //   <!-- in PROJECT: PATH -->
@@ -68,7 +69,7 @@ afterAll(() => rmSync(home, { recursive: true, force: true }));
 
 let machines = 0;
 
-/** The environment of a machine that nobody has used yet. */
+/** The environment of a new machine. */
 function machine(name: string): NodeJS.ProcessEnv {
   machines++;
   return {
@@ -282,7 +283,7 @@ describe('a fresh clone', () => {
     const path = join(root, '.ci/run');
     expect(existsSync(path), '.ci/run is missing').toBe(true);
     expect(statSync(path).mode & 0o111, '.ci/run is not executable').not.toBe(0);
-    // It takes the commands from here, so that there is one truth.
+    // .ci/run takes the commands from here, so that there is one truth.
     const [, program = ''] = /awk '([^']*)' README\.md/.exec(readFileSync(path, 'utf8')) ?? [];
     const { stdout } = spawnSync('awk', [program, 'README.md'], { cwd: root, encoding: 'utf8' });
     expect(stdout).toBe('npm ci && npm test\n');

@@ -1,4 +1,4 @@
-// What may be claimed: configuration files, CUDA_VISIBLE_DEVICES, and other tools' locks.
+// Rules about what may be claimed: configuration files, CUDA_VISIBLE_DEVICES, and other tools' locks.
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

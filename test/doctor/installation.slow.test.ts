@@ -128,7 +128,7 @@ describe('an installation that others can change', () => {
       const directory = copy();
       chownSync(join(directory, 'gpu-owner-keeper'), NOBODY, NOBODY);
       expect(await changeable(directory)).toMatch(/^nobody can change what runs as you/);
-      // Its owner is not warned of himself.
+      // The owner is not warned of himself.
       const own = await diagnose(machine, { uid: NOBODY, env: { GPU_OWNER_BUILD: directory } });
       expect(own.findings.map(({ id }) => id)).not.toContain('installation-changeable');
     },
@@ -153,12 +153,12 @@ describe('limits', () => {
     const low = await limited('--nofile=150:150');
     expect(low).toMatchObject({ code: 1, ids: ['limit-files'] });
     expect(said(low, 'limit-files')).toMatch(/At most 150 files may be open.*LimitNOFILE=/);
-    // What the soft limit is doesn't matter: Node.js raises it.
+    // The soft limit doesn't matter: Node.js raises it.
     expect((await limited('--nofile=150:4096')).ids).toEqual([]);
   });
 
   test.skipIf(noOtherUser !== null)(`a low limit of processes is found${because(noOtherUser)}`, async () => {
-    // A uid that nobody else uses. The threads of the doctor's own processes count.
+    // A uid that no other process uses. The threads of the doctor's own processes count.
     const someone = ['setpriv', '--reuid=54321', '--regid=54321', '--clear-groups', '--'];
     let low = await limited('--nproc=84:84', someone);
     // How many of them live when that is checked depends on what else the machine does.

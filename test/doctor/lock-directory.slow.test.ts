@@ -200,7 +200,7 @@ describe('a directory that works is told of', () => {
       ],
       here({ container: 'test' }),
     );
-    // What is mounted here isn't what process 1 sees there, but it is the same directory.
+    // Process 1 sees another mount there, but the same directory.
     expect(diagnosisOf(0, stdout, '').ids).toEqual([]);
   });
 
@@ -266,7 +266,7 @@ describe('the doctor finds lock files', () => {
     expect(said(diagnosis, 'lock-file-linked')).toMatch(
       /has 2 names.* -> Leave it .*`find \S+ -xdev -samefile /,
     );
-    // One that may be somebody's own.
+    // A file that may be a user's own.
     writeFileSync(lease, 'precious');
     expect(said(await examine(), 'lock-file-linked')).toMatch(
       /Claims don't write to it.* If not, remove it: `rm /,

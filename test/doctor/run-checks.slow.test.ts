@@ -76,7 +76,7 @@ test('a check that crashes or throws is a finding, and the others go on', async 
 
 test('the findings count of a check whose process can’t end, as the driver has a thread of it', async () => {
   const begin = performance.now();
-  // Only once: a process that nobody reads from any longer must still be able to end.
+  // Only once: a process whose output has no reader any longer must still be able to end.
   const diagnosis = await hooked(`const { exit } = process;
     if (part === 'driver') process.exit = () => { process.exit = exit; setInterval(() => {}, 1_000); };`);
   expect(performance.now() - begin).toBeLessThan(ENDLESS_MS);

@@ -1,4 +1,4 @@
-// How much memory a program of the self-test takes, whoever else comes and goes.
+// How much memory a program of the self-test takes, while others come and go.
 import { expect, test } from 'vitest';
 import { riseOf } from '../../lib/selftest/cuda-program.ts';
 import { MIB, makeGPU } from '../support/snapshots.ts';

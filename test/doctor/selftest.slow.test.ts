@@ -1,4 +1,4 @@
-// What `gpu-owner selftest` finds on simulated drivers that differ from what gpu-owner relies on, and that it always gives everything back.
+// `gpu-owner selftest` finds simulated drivers that differ from what gpu-owner relies on, and always gives everything back.
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';

@@ -1,4 +1,4 @@
-// `gpu-owner selftest` where all is well, and what its report tells. What it finds where something is wrong: selftest.slow.test.ts.
+// `gpu-owner selftest` where all is well, and what its report tells. For faults, see selftest.slow.test.ts.
 import { hostname, userInfo } from 'node:os';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { anonymize, CHECKS } from '../../lib/selftest/check.ts';

@@ -24,7 +24,7 @@ test.skipIf(noStuckCalls !== null)(
       const { stdout } = await machine.runCommand(['doctor', '--json']);
       return JSON.parse(stdout).filter(({ id }: { id: string }) => id === 'process-stuck');
     };
-    expect(await findings()).toEqual([]); // it lives
+    expect(await findings()).toEqual([]); // the process lives
     child.kill('SIGKILL');
     await untilStuckAtItsEnd(child);
     const [finding] = await findings();

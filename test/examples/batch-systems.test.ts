@@ -85,7 +85,7 @@ describe.skipIf(noRedis !== null)(`with a Redis${noRedis === null ? '' : `: ${no
     expect(cluster.rows()).toEqual(['1', '2', '3']);
     // Each machine has logs of its own.
     expect(readdirSync(join(cluster.project, 'results'))).toContain(`worker_${hostname()}_gpu1.log`);
-    // Of the array, jobs are left that find nothing to do.
+    // Later jobs of the array find nothing to do.
     expect((await cluster.submit('slurm/worker.sh', [], { CUDA_VISIBLE_DEVICES: '1' }).ended).code).toBe(0);
   });
 

@@ -66,7 +66,7 @@ export class Cluster {
     return readFileSync(path, 'utf8').trim();
   }
 
-  /** It may end. */
+  /** Lets a task end. */
   go(task: number): void {
     writeFileSync(join(this.project, `go.${task}`), '');
   }
@@ -121,6 +121,6 @@ function family(pid: number): number[] {
   try {
     return [pid, ...childrenOf(pid).flatMap(family)];
   } catch {
-    return []; // it has ended
+    return []; // the process has ended
   }
 }

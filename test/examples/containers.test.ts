@@ -273,7 +273,7 @@ describe.skipIf(whyNoNamespace() !== null)(
   'as the first process of a container (needs root, for namespaces)',
   () => {
     test('SIGTERM drains the worker, and no zombies stay', async () => {
-      // What it leaves behind has ended, and nobody of its family is left to collect it.
+      // The process that it leaves behind ends, and no parent is left to collect it.
       const orphan =
         '(setsid sh -c "sleep 0.05" &) ; sleep 0.2; touch started; until [ -e go ]; do sleep 0.02; done';
       const words = ['exp', 'run', '--gpus', '1', '--grid', 'a=1,2', '--shell', '--', orphan];

@@ -122,7 +122,7 @@ describe.skipIf(missing !== null)(
         signalLiving(Number(printed.trim().split(' ').at(-1)), 'SIGKILL');
         await end;
         expect((await lab.machine.states()).filter((state) => state === 'leased')).toHaveLength(2);
-        // Its agents notice after a minute.
+        // The agents of Ray notice after a minute.
         await until(isFree, 180_000);
       }, 300_000);
 
@@ -178,7 +178,7 @@ describe.skipIf(missing !== null)(
       });
     });
 
-    // Its daemon needs a server. What it makes of the variables of a claim needs none.
+    // The daemon of ClearML needs a server; the check of how it treats a claim's variables needs none.
     test.each([
       ['keeps the claim', '', `${uuidOf(0)} ${uuidOf(0)}`],
       ['overrides the claim with --gpus', ', gpus="1"', '1 1'],

@@ -1,4 +1,4 @@
-// What the tests of docs/recipes.md share: the libraries from PyPI, and a simulated machine whose trainings witness their GPUs.
+// Shared by the tests of docs/recipes.md: the libraries from PyPI, and a simulated machine whose trainings witness their GPUs.
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { chmodSync, cpSync, existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';

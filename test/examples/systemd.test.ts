@@ -20,7 +20,7 @@ afterEach(() => machine.close());
 test.skipIf(!hasAnalyze)('systemd-analyze has no complaint about the units (needs systemd)', () => {
   const verify = (name: string, text: string) => {
     const path = join(machine.directory, name);
-    // It looks whether the program is there.
+    // systemd-analyze looks whether the program is there.
     writeFileSync(path, text.replaceAll('/usr/local/bin/gpu-owner', launcher));
     const env = { ...process.env, XDG_RUNTIME_DIR: machine.directory };
     const { stderr } = spawnSync('systemd-analyze', ['verify', '--user', path], { env, encoding: 'utf8' });

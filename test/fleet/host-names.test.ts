@@ -1,4 +1,4 @@
-// What `--hosts` refuses before anything starts, and what it takes for records.
+// `--hosts` refuses wrong names before anything starts, and takes only valid answers for records.
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

@@ -40,7 +40,7 @@ describe.skipIf(reason !== null)(`--on${reason === null ? '' : ` (skipped: ${rea
     await until(() => readFileSync(file(name), { encoding: 'utf8', flag: 'a+' }).endsWith('\n'));
     return Number(readFileSync(file(name), 'utf8'));
   };
-  /** A gpu-owner where somebody takes what `find` has found. */
+  /** A gpu-owner where another user takes what `find` has found. */
   const quicker = `case "$*" in find*) exec ${process.execPath} ${launcher} "$@";; esac
 echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   /** A gpu-owner that finds nothing before there is a file. */
@@ -175,7 +175,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       await until(() => !isAlive(pid));
       await free(a);
     }
-    // Its shell gets SIGHUP, and so does what that waits for.
+    // The shell gets SIGHUP, and so does the program that it waits for.
     const child = start(['--on', 'a', '--', ...says('sleep 600 & echo $! > lost; wait; true')]);
     const outcome = finished(child);
     const pid = await pidIn('lost');
@@ -265,7 +265,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   test('submit --on any queues nowhere: it goes on where somebody was quicker, and ends with 75 at the end', async () => {
     const submit = (...args: string[]) =>
       hosts.viewer.run([launcher, 'submit', '--on', ...args], { env, cwd: place });
-    // Somebody takes all of its GPUs between the answer and the job.
+    // Another job takes all of its GPUs between the answer and the job.
     const tried = file('submitted');
     const [holding, ending] = ['holding', 'ending'].map(file);
     const hold = `${process.execPath} ${launcher} run -n 2 -- sh -c 'touch "${holding}"; until [ -e "${ending}" ]; do sleep 0.05; done'`;

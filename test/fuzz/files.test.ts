@@ -342,7 +342,7 @@ fuzz(
       () => parseRequest(bytes),
       (error) => error instanceof RequestError,
     );
-    // What is one object ends at its last byte.
+    // A whole object ends at its last byte.
     if (!(found instanceof Error))
       expect(whole).toBe(written.trimEnd().length === written.length ? bytes.length : whole);
     if (!(found instanceof Error) && 'error' in found)

@@ -85,7 +85,7 @@ function counted(title: string) {
   return count;
 }
 
-/** The result, or the error if it is one for people: anything else is thrown. What people read must be harmless to print. */
+/** The result, or the error if it is one for people: anything else is thrown. Errors for people must be harmless to print. */
 export function orRefusal<T>(parse: () => T, isRefusal = isGPUOwnerError): T | Error {
   try {
     return parse();

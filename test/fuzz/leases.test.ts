@@ -103,7 +103,7 @@ fuzz(
     }
     const blockers = findBlockers({ count: 1, uuids: own, scope: within }, ahead.toReversed());
     for (const blocker of blockers) expect(ahead).toContain(blocker);
-    // Nobody waits for others while a GPU is left to nobody.
+    // No waiter waits for others while a GPU is left to none of them.
     if (new Set(own).size > reserved.size) expect(blockers).toEqual([]);
     const detector = new StallDetector();
     detector.observe(ahead, new Set(own), 0);

@@ -1,4 +1,5 @@
-// What people and other programs write on one line: quantities, addresses, names of GPUs, environment variables, lines of /proc.
+// Texts of one line that people and other programs write: quantities, addresses, names of GPUs, environment variables, lines of
+// /proc.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -79,7 +79,7 @@ describe('the verdict by default', () => {
     expect(verdict(usedGPU(GIB, { processes }), {}, described).reason).toBe(
       'busy: python (pid 4242, alice) uses 1 GiB',
     );
-    // Else twice its memory would hide a gigabyte of somebody else.
+    // Else twice its memory would hide a gigabyte of another process.
     expect(verdict(usedGPU(2 * GIB, { processes }), { allowProcesses: true }).state).toBe('busy');
   });
 
@@ -517,7 +517,7 @@ describe('the remains of a process that dies', () => {
     expect(transient(desktopToo, { minFreeMemory: '60GiB' })).toBe(false);
     expect(transient(desktopToo, { minFreeMemory: '50GiB' })).toBe(true);
     expect(transient(dying, { allowProcesses: true, minFreeMemory: '60GiB' })).toBe(true);
-    // Beside a living process, memory that nobody explains may well be its own.
+    // Beside a living process, unexplained memory may well be its own.
     const shared = usedGPU(40 * GIB, { processes: [compute(4201, null)] });
     expect(transient(shared, { allowProcesses: true, maxUsedMemory: 'any', minFreeMemory: '60GiB' })).toBe(
       false,

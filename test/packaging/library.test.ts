@@ -40,7 +40,7 @@ beforeEach(() => {
     cpSync(join(root, name), join(copy, name), { recursive: true });
   mkdirSync(join(copy, 'build'));
   symlinkSync(binaries(), join(copy, 'build/Release'));
-  // What the install script needs, and an experiment.
+  // Packages that the install script and an experiment need.
   for (const name of ['node-gyp-build', '@photostructure']) {
     symlinkSync(join(root, 'node_modules', name), join(project, 'node_modules', name));
   }

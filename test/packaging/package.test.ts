@@ -1,4 +1,4 @@
-// The packages as users get them: what is in them, and that each works where it is installed, by whoever installs it.
+// The packages as users get them: what is in them, and that each works where it is installed, for any user who installs it.
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   appendFileSync,
@@ -62,7 +62,7 @@ function withoutNode(): string {
 }
 
 function npm(directory: string, ...args: string[]): string {
-  // What the `npm` that runs the tests has set is meant for this package, not for the one in the scratch directory.
+  // The variables of the `npm` that runs the tests are meant for this package, not for the one in the scratch directory.
   const env = Object.fromEntries(
     Object.entries(registryEnv).filter(([name]) => !/^npm_|^INIT_CWD$/.test(name)),
   );
@@ -76,7 +76,7 @@ function npm(directory: string, ...args: string[]): string {
   try {
     return install();
   } catch (error) {
-    // It stood still once, in the middle of unpacking, for more than an hour. 600 more tries have not shown why.
+    // npm stood still once, in the middle of unpacking, for more than an hour. 600 more tries have not shown why.
     if ((error as NodeJS.ErrnoException).code !== 'ETIMEDOUT') throw error;
     return install();
   }
@@ -96,7 +96,7 @@ function expectWorking(command: string, env = environment(withoutNode())): void 
     /^GPU-[\w-]{36},GPU-[\w-]{36}\n$/,
   );
   expect(run('status').match(/free/g)).toHaveLength(2);
-  // It reads the files of its page before it says where that is.
+  // The server reads the files of its page before it prints the address.
   const served =
     'out=$(mktemp); "$0" web >$out & until grep -q token= $out; do kill -0 $! || exit 1; sleep 0.1; done; kill $!';
   execFileSync('bash', ['-c', served, command], {

@@ -1,4 +1,4 @@
-// The port of metrics is open to everybody who can connect: nobody there keeps others from their numbers.
+// The port of metrics is open to everybody who can connect: no client keeps others from their numbers.
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { afterEach, expect, test } from 'vitest';

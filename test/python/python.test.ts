@@ -48,7 +48,7 @@ test.skipIf(python === '').each([claims, jobs, tasks, originals].flatMap(classes
   },
 );
 
-// What differs from one version to the next is how processes start, fork and end.
+// Versions differ in how processes start, fork and end.
 test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_MS }, (_, path) => {
   check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
   check(

@@ -48,7 +48,7 @@ test('a file that failed and then passes alone is flaky, and both outputs are ke
   expect(second).toContain('this is the second run');
   expect(second, 'it runs alone').not.toContain('whole.fixture.ts');
 
-  // What the other part of the same run of CI finds is added.
+  // The findings of the other part of the same run of CI are added.
   const both = ['a-flaky.fixture.ts', 'b-flaky.fixture.ts'];
   expect(runFixtures(['b-flaky'], retryOutput())).toMatchObject({ failed: 0, flaky: both });
   expect(runFixtures(['c-flaky'], retryOutput())).toMatchObject({ failed: 1, flaky: both });

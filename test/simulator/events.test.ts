@@ -35,7 +35,7 @@ test('a set of events tells only later ones, in order, in every process', async 
       { gpu: 0, xid: 43 },
       TIMEOUT,
     ]);
-  // Of very many, the last.
+  // The last of very many events are kept.
   machine.set('gpu=0', ...Array.from({ length: 20 }, (_, i) => `xid=${i + 1}`));
   expect(await session.do('[nvml.wait(events, 0)["xid"] for _ in range(8)]')).toEqual([
     13, 14, 15, 16, 17, 18, 19, 20,

@@ -1,5 +1,4 @@
-// What the driver tells about a GPU beside its memory and processes: what is fixed about its model, and what follows from what runs
-// on it.
+// Readings of a GPU beside its memory and processes: those that its model fixes, and those that follow from its programs.
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -234,7 +234,7 @@ test('scribbling all over the state crashes nobody', async () => {
   for (const victim of victims) await victim.do('cuda.use(0)');
   // Everything that isn't checked when it is opened, while everybody is attached.
   const state = join(machine.home, 'state');
-  // What was scribbled there would do as it says.
+  // Random settings there would take effect.
   const calm = ['hang=off', 'latency=off', 'error=off', 'gpu=all', 'hang=off', 'latency=off', 'error=off'];
   const health = ['hidden-processes=off', 'lost=off', 'reset-required=off', 'no-permission=off'];
   for (let seed = 0; seed < 4; seed++) {

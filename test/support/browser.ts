@@ -9,7 +9,7 @@ const executable = PATHS.find((path) => path !== undefined && existsSync(path));
 export const whyNoBrowser = executable === undefined ? ' (skipped: chromium is not installed)' : '';
 
 export function openBrowser(args: string[] = []): Promise<Browser> {
-  // Its sandbox needs user namespaces, which root and containers lack. It only sees pages of ours.
+  // Chromium's sandbox needs user namespaces, which root and containers lack. The browser only sees pages of ours.
   return chromium.launch({
     executablePath: executable as string,
     args: ['--no-sandbox', '--disable-gpu', ...args],

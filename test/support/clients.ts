@@ -59,8 +59,8 @@ export function pythonClients(): Fetched {
 }
 
 /**
- * nvtop: the one that is installed, or that of this Debian. Its package lists are fetched with `contrib`, into the cache: the
- * system stays as it is.
+ * nvtop: the one that is installed, or that of this Debian. Debian's package lists are fetched with `contrib`, into the cache:
+ * the system stays as it is.
  */
 export function nvtop(): Fetched & { program: string } {
   const installed = spawnSync('sh', ['-c', 'command -v nvtop'], { encoding: 'utf8' }).stdout.trim();

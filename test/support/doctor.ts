@@ -32,7 +32,7 @@ export function because(...reasons: (string | null)[]): string {
 export interface Diagnosis {
   code: number | null;
   findings: Finding[];
-  /** Those that are worse than ok, and not caused by this system. */
+  /** Findings that are worse than ok, and not caused by this system. */
   ids: string[];
   stderr: string;
 }

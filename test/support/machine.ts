@@ -87,7 +87,7 @@ export class Machine {
     this.name = String(name);
     this.directory = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
     chmodSync(this.directory, 0o755);
-    // The simulator would make it, but whoever comes first may not be the user whom this directory belongs to.
+    // The simulator would make it, but the first process may be of another user than the directory's owner.
     mkdirSync(join(this.directory, 'machines'));
     chmodSync(join(this.directory, 'machines'), 0o1777);
     mkdirSync(join(this.directory, 'state'));
@@ -221,12 +221,12 @@ export class Machine {
 }
 
 type Ending = [code: number | null, signal: NodeJS.Signals | null];
-/** Children that have ended, by event: whoever asks later would wait for ever. */
+/** Children that have ended, by event: a later listener would wait for ever. */
 const ended = { exit: new WeakMap<ChildProcess, Ending>(), close: new WeakMap<ChildProcess, Ending>() };
 
 /**
  * Resolves with a child's end, also if that has come already. Output that came before it was asked for is lost then.
- * @param event close: it has ended, and nobody has its output open any longer; exit: it has ended
+ * @param event close: the child has ended, and no process has its output open any longer; exit: the child has ended
  */
 export async function finished(child: ChildProcess, event: 'close' | 'exit' = 'close'): Promise<Finished> {
   let stdout = '';

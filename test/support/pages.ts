@@ -16,7 +16,7 @@ export interface Fence {
   language: string;
   /** How it is run; null: it isn't. */
   runs: { machine: string; project: string | null; meanwhile: string[] } | null;
-  /** It is what this file has. */
+  /** The file whose text it is. */
   file: { project: string; path: string } | null;
   body: string;
 }

@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 /** Below the ports that the kernel gives to connections (ip_local_port_range): those may take the port of a server that is away. */
 const [FIRST, LAST] = [15_000, 32_000];
 
-/** Finds a TCP port of 127.0.0.1 that nobody uses now, nor will by chance. */
+/** Finds a TCP port of 127.0.0.1 that no process uses now, nor will by chance. */
 export async function freePort(): Promise<number> {
   for (;;) {
     const port = FIRST + Math.floor(Math.random() * (LAST - FIRST));

@@ -49,7 +49,7 @@ export function isThere(pid: number): boolean {
   return sendSignal(pid, 0);
 }
 
-/** Whether the process lives: a zombie doesn't (nobody may collect orphans where the tests run). */
+/** Whether the process lives: a zombie doesn't (orphans may stay uncollected where the tests run). */
 export function isAlive(pid: number): boolean {
   return !['Z', 'X', null].includes(processState(pid));
 }

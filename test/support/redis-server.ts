@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { freePort } from './ports.ts';
 import { until } from './time.ts';
 
-/** Another one, such as valkey-server, perhaps with its path. Its command-line client is beside it. */
+/** Another server, such as valkey-server, perhaps with its path. The command-line client is beside it. */
 const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';
 const CLIENT = SERVER.replace(/server(?=[^/]*$)/, 'cli');
 
@@ -19,7 +19,7 @@ export const noRedis = whyNoRedis();
 
 function whyNoRedis(): string | null {
   if (spawnSync(SERVER, ['--version']).status === 0) return null;
-  // Who names one wants the tests.
+  // A user who names a server wants the tests.
   if (SERVER !== 'redis-server') throw new Error(`GPU_OWNER_TEST_REDIS_SERVER: ${SERVER} can't be run`);
   return 'redis-server is not installed';
 }
@@ -92,7 +92,7 @@ export class RedisServer {
     const lines = [
       `dir ${this.directory}`,
       `bind ${this.#address}`,
-      ...(host === undefined ? [] : ['protected-mode no']), // nobody else is in its network
+      ...(host === undefined ? [] : ['protected-mode no']), // no other process is in its network
       'appendonly yes',
       'appendfsync always', // otherwise a busy disk lets it forget what it has acknowledged when it is killed
       'save ""',

@@ -147,7 +147,7 @@ export class Hosts {
     this.addName(name, [`IdentityFile ${key}`]);
   }
 
-  /** Adds a name of ~/.ssh/config. What comes first counts. */
+  /** Adds a name of ~/.ssh/config. The first entry counts. */
   addName(name: string, lines: readonly string[] = []): void {
     const all = [
       ...lines,

@@ -1,4 +1,5 @@
-// A driver call that is stuck in the kernel (state D), made by a file system that doesn't answer. What is stuck is let go when that ends.
+// A driver call that is stuck in the kernel (state D), made by a file system that doesn't answer. The call returns when the
+// file system ends.
 import type { ChildProcess } from 'node:child_process';
 import {
   type Dirent,

@@ -12,8 +12,8 @@ export function withTimeouts(timeouts: Partial<Record<Timeout, number>>): { GPU_
 }
 
 /**
- * How long a test waits for what must come, in ms, where nothing promises a time. It is for what hangs: the machine may have much else to do.
- * Shorter than the time limit of a test, so that the wait fails first, and says for what.
+ * How long a test waits for what must come, in ms, where nothing promises a time. The limit is for hangs: the machine may have
+ * much else to do. Shorter than the time limit of a test, so that the wait fails first, and says for what.
  */
 export const WAIT_TIMEOUT_MS = 30_000;
 

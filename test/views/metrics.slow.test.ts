@@ -1,4 +1,5 @@
-// `gpu-owner metrics` on machines as they are: what is known has a sample, what nobody knows has none, and no record breaks the text.
+// `gpu-owner metrics` on machines as they are: known values have a sample, unknown ones have none, and no record breaks the
+// text.
 import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -223,7 +224,7 @@ test('claims are counted: granted, handed over, refused', async () => {
   await output(holder, /visibleDevices/);
   expect((await run('--no-wait')).code).toBe(75);
   expect((await run('--wait=100ms')).code).toBe(75);
-  expect((await run('-n2')).code).toBe(64); // it can never be had: nothing was refused
+  expect((await run('-n2')).code).toBe(64); // impossible on this machine: nothing was refused
   const waiter = run();
   await until(async () => (await machine.runCommand(['queue', '--json'])).stdout.includes('position'));
   holder.stdin?.end();

@@ -1,4 +1,4 @@
-// What judges the metrics: Prometheus and its tools, and readers of the file. And the examples for Prometheus and Grafana.
+// Prometheus, its tools and readers of the file judge the metrics. And the examples for Prometheus and Grafana.
 import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
@@ -30,7 +30,7 @@ test.skipIf(noPrometheus)(
       const { stdout } = await machine.runCommand(['metrics']);
       expect([name, promtool(['check', 'metrics'], stdout)]).toEqual([name, '']);
     }
-    // It complains about what is wrong.
+    // promtool complains about mistakes.
     expect(promtool(['check', 'metrics'], 'x{a="1" 1\n')).not.toBe('');
   },
 );

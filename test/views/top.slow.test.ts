@@ -459,7 +459,7 @@ describe('costs', () => {
     const [start, from] = [performance.now(), await calls()];
     await pause(1_500);
     const looks = ((await calls()) - from) / perLook;
-    // Who waits looks at the driver, too, but rarely.
+    // Waiters look at the driver, too, but rarely.
     expect(looks).toBeLessThan(((performance.now() - start) / 250) * 1.5 + 1);
     expect(looks).toBeGreaterThan(1);
     terminal.type('q');

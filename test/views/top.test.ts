@@ -1,4 +1,4 @@
-// What `top` draws fits its place, and is harmless, whatever is told of the machines.
+// The pictures of `top` fit their place, and are harmless, whatever is told of the machines.
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { History, type MachineState } from '../../lib/views/machine-view.ts';

@@ -63,7 +63,7 @@ test('the server asks each request of a connection for the token', async () => {
 test('the server refuses two lengths or too long a header, closes slow connections, and goes on', async () => {
   const twoEnds = ['Content-Length: 5', 'Transfer-Encoding: chunked'];
   expect(statusOf(await ask('GET /api/v1/gpus HTTP/1.1', OWN, token(), ...twoEnds))).toBe(400);
-  // Its 431 may be lost: the connection is reset while bytes still come.
+  // The answer 431 may be lost: the connection is reset while bytes still come.
   expect(await ask('GET / HTTP/1.1', OWN, `X: ${'x'.repeat(10_000_000)}`)).not.toMatch(/^HTTP\/1\.1 (?!431)/);
   expect(statusOf(await send('\x16\x03\x01\x02\x00\x01\x00\r\n\r\n'))).toBe(400); // TLS
   const started = Date.now();

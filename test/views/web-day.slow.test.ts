@@ -152,7 +152,7 @@ describe('a month of uptime', () => {
     const [looksBefore, linesBefore] = [looks, lines];
     await live(30);
     expect(heap() - before).toBeLessThan(2 * 2 ** 20);
-    // One per minute, and two while somebody watches.
+    // One per minute, and two while a browser watches.
     expect((looks - looksBefore) / (30 * 24 * 60)).toBeGreaterThan(0.9);
     expect((looks - looksBefore) / (30 * 24 * 60)).toBeLessThan(1.3);
     expect(lines - linesBefore).toBeGreaterThan(30 * 24 * 20);

@@ -70,7 +70,7 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       try {
         return readFileSync(`/proc/${pid}/cmdline`, 'latin1').startsWith('ssh\0');
       } catch {
-        return false; // it has ended
+        return false; // the process has ended
       }
     };
     const connections = processesWith(`GPU_OWNER_SSH=${hosts.env.GPU_OWNER_SSH}`).filter(isSSH);

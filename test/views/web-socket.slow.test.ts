@@ -104,7 +104,7 @@ test('a socket of a server that was killed is replaced, that of a living one is 
   const second = await start();
   expect((await get(first.token)).status).toBe(401);
   expect((await get(second.token)).status).toBe(200);
-  second.child.kill('SIGSTOP'); // it lives
+  second.child.kill('SIGSTOP'); // the server lives
   expect(await refusal()).toMatch(/a server listens there already/);
 });
 
@@ -127,7 +127,7 @@ test('a directory in which others may replace it is refused', async () => {
     expect(await refusal(join(directory, 'web.sock'))).toMatch(
       /choose a directory that only you may write to/,
     );
-    // One above counts as well, unless nobody can rename there what isn't his.
+    // A directory above counts as well, unless users can rename only their own files there.
     const inner = join(directory, 'mine');
     mkdirSync(inner, { mode: 0o700 });
     if (mode === 0o1777) expect((await start(join(inner, 'web.sock'))).token).not.toBe('');

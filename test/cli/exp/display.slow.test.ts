@@ -1,4 +1,4 @@
-// What a person sees on a terminal.
+// The display on a terminal.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -1,6 +1,6 @@
 // Shared by the fuzzed programs. Each has one function, LLVMFuzzerTestOneInput(), and is linked with the sources of
-// which scripts/fuzz.js says that it tests them. What these ask of the system is answered from the input: `--wrap`
-// redirects the calls.
+// which scripts/fuzz.js says that it tests them. Their system calls are answered from the input: `--wrap` redirects
+// them.
 #pragma once
 
 #include <cstdint>

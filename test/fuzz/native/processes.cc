@@ -9,7 +9,7 @@
 
 #include "fuzz.h"
 
-// The functions that read are nobody else's business, so they are in no header.
+// The functions that read are private, so they are in no header.
 #include "keeper/descendants.cc"
 #define private public
 #include "keeper/group_signal_monitor.cc"
@@ -34,7 +34,7 @@ struct Directory {
   size_t at = 0;
   dirent entry;
 };
-std::set<void*> directories;  // those of the input that are open
+std::set<void*> directories;  // directories of the input that are open
 
 // The files come round again, so that a process may be its own ancestor; but not for ever.
 const std::string& next_file() {
