@@ -67,7 +67,7 @@ test.skipIf(!IMMUTABLE)(
     await experiment.machine.run(['chattr', '+i', file]);
     await experiment.machine.run(['touch', 'go-1'], { cwd: experiment.project });
     await experiment.untilStarted(3);
-    await pause(2_500); // it has wanted to note that
+    await pause(2_500); // time in which the job would note that
     await experiment.machine.run(['chattr', '-i', file]);
     await until(async () => (await jobs.find(id)).progress?.done === 1);
     await experiment.machine.run(['touch', 'go-2', 'go-3'], { cwd: experiment.project });

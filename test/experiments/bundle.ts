@@ -17,7 +17,7 @@ export function bundle(path: string): string {
     target: 'node20.19',
     format: 'cjs',
     external: Object.keys(dependencies),
-    // What is looked for from there on (dependencies, the addon) is where the built command finds it.
+    // Files that are found from there (dependencies, the addon) are where the built command finds them.
     define: {
       'import.meta.dirname': JSON.stringify(join(root, 'dist')),
       'import.meta.filename': JSON.stringify(join(root, 'dist', basename(outfile))),

@@ -16,7 +16,7 @@ export interface ChaosSettings {
   rest: number;
   /** Whom it strikes. Default: everybody. */
   shares?: Shares;
-  /** For how many ms somebody is stopped at most. */
+  /** For how many ms a process is stopped at most. */
   longestStop?: number;
   /** Faults of the Redis that has the queue. */
   redis?: RedisFaults;
@@ -73,7 +73,7 @@ export class ChaosRun {
     const actors = [
       this.#keepStarting(300, () => experiment.start(['run', '--gpus', String(gpus)]), { isManager: true }),
       ...Array.from({ length: workers }, () => this.#keepStarting(300, () => experiment.start(['worker']))),
-      // Its command may be killed as any other.
+      // The claimant's command may be killed as any other.
       this.#keepStarting(2_000, () => experiment.machine.start(claimant, experiment), { isOurs: false }),
     ];
     try {
@@ -125,7 +125,7 @@ export class ChaosRun {
     // 1: some have failed; or workers have stopped because so many did, which the next manager lifts.
     if (code !== 0 && code !== 1) return;
     const counts = await this.#counts();
-    if (counts === null) return; // whoever manages next will see it
+    if (counts === null) return; // the next manager will see it
     this.#isOver = code === 0 || counts.pending + counts.active === 0;
   }
 

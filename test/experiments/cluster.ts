@@ -1,4 +1,5 @@
-// Machines with a network between them that can be cut: network namespaces on a bridge. What they share is the disk, and the witnesses.
+// Machines with a network between them that can be cut: network namespaces on a bridge. The machines share the disk, and the
+// witnesses.
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -66,7 +67,7 @@ export class Host {
     this.#cut = null;
   }
 
-  /** As a power cut: nobody of it can do anything any more, neither to its processes nor to others. */
+  /** As a power cut: no process of the machine can do anything any more. */
   async die(): Promise<void> {
     this.cut('silence');
     const everybody = (): number[] => this.#cluster.pids(this.#number);

@@ -58,7 +58,7 @@ test('a mistake in the command of a task that was never started is corrected wit
   expect((await experiment.status()).failures).toMatchObject([{ starts: 1 }]);
   const plan = await experiment.run(['plan', '--', 'sh', 'train{width}']);
   expect(plan.stdout).toMatch(/exp run refuses them without --replace-commands/);
-  // The first one was started: its command stays until somebody says so.
+  // The first one was started: its command stays until the user says otherwise.
   expect((await run('--', 'sh', 'train{width}')).code).toBe(64);
   // The program is there now.
   writeFileSync(inProject('train2'), '#!/bin/sh\nexit 0', { mode: 0o755 });

@@ -1,5 +1,5 @@
-// A sweep on three machines with a Redis on a fourth, whose network is cut for a while and for too long.
-// What has run where is told by witnesses of which gpu-owner knows nothing.
+// A sweep on three machines with a Redis on a fourth, whose network is cut for a while and for too long. Witnesses of which
+// gpu-owner knows nothing tell which task has run where.
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
@@ -81,7 +81,7 @@ test.skipIf(noCluster !== null)(
       outcomes.tasks.filter(({ starts }) => starts !== 1),
       'an outage is not counted as a start',
     ).toEqual([]);
-    // What it ran when it was cut off for so long is all that was run again, or what had ended with nobody to tell.
+    // Only tasks that ran on it when it was cut off were run again, or that had ended without a Redis to tell.
     const over = new Set(
       log.filter(({ kind, at }) => kind === 'end' && at < cut - 1_000).map(({ attempt }) => attempt),
     );

@@ -1,4 +1,4 @@
-// What happens to machines on which sweeps run for days: kill -9, a full disk, everything stopped, other programs and people.
+// Events on machines where sweeps run for days: kill -9, a full disk, everything stopped, other programs and people.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, rmdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -136,7 +136,7 @@ describe('a full disk', () => {
       await pause(4_000);
       rmSync(ballast);
       const { code, stderr } = await end;
-      // It may wait for space, or end saying so: then it is started again.
+      // The run may wait for space, or end saying so: then it is started again.
       if (code !== 0) {
         expect(stderr).toMatch(/space|full/i);
         const again = await experiment.run(['run', '--gpus', '2']);

@@ -6,7 +6,7 @@ interface Sight {
   /** As in the log: on the monotonic clock, in ms. */
   at: number;
   gpu: number;
-  /** Those that were on it at the same time, twice in a row. */
+  /** Processes that were on it at the same time, twice in a row. */
   pids: number[];
 }
 

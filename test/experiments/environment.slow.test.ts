@@ -98,7 +98,7 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     expect((await manage(...sweep)).code).toBe(0);
     expect(existsSync(table)).toBe(true);
     rmSync(table);
-    expect((await manage()).code).toBe(0); // it was named before
+    expect((await manage()).code).toBe(0); // the directory was named before
     expect(existsSync(table)).toBe(true);
   });
 

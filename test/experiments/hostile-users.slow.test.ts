@@ -25,7 +25,7 @@ import {
 } from '../support/machine.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
-/** The one who works; NOBODY attacks. */
+/** The user who works; the other one attacks. */
 const VICTIM = 54_321;
 /** Shares a project with a member of its group. */
 const GROUP = 54_400;

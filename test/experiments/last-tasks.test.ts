@@ -1,4 +1,4 @@
-// When exp run is killed while the last tasks run, no task is pending. Whoever comes next must notice that they are lost.
+// When exp run is killed while the last tasks run, no task is pending. The next process must notice that they are lost.
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';

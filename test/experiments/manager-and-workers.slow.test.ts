@@ -157,7 +157,7 @@ describe.each(KINDS)('on $name', (kind) => {
       expect(own).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
       expect(workers).toMatch(/^gpu_owner_tasks_started_total 1$/m);
       expect(workers).toMatch(/^gpu_owner_worker_busy\{worker="gpu\d"\} 1$/m);
-      // What all have in common is told by one.
+      // Common metrics are told by one process.
       expect(workers).not.toMatch(/gpu_owner_tasks\{/);
       writeFileSync(join(experiment.project, 'go'), '');
       expect((await ended).code).toBe(0);

@@ -255,7 +255,7 @@ describe.each(KINDS)('on $name', (kind) => {
       const series = `gpu_owner_tasks_without_result_total{worker="gpu0",host="${withoutResult[0].host}"}`;
       expect(metrics.get(series)).toBe(6);
       await expect.poll(() => names()).toHaveLength(6);
-      // What is retried, and comes with a result, is no longer counted.
+      // A task that is retried, and comes with a result, is no longer counted.
       expect((await experiment.run(['retry', ...names()])).code).toBe(0);
       expect((await worker('gpu1')).code).toBe(0);
       expect((await experiment.status()).withoutResult).toEqual([]);
@@ -363,8 +363,8 @@ describe.each(KINDS)('on $name', (kind) => {
         message: expect.stringMatching(/^3 tasks failed in a row, all with: CUDA error: .*gpu0/),
       });
       expect(experiment.log()).toMatch(/warning: gpu1 gets no more tasks: 3 tasks failed .*gpu1/);
-      await paused; // it looks now and then
-      // Whoever resumes has put it right.
+      await paused; // the manager looks now and then
+      // The user who resumes has corrected the cause.
       await experiment.run(['resume']);
       expect(await taskOf('gpu1')).toBeDefined();
       await over;
@@ -383,7 +383,7 @@ describe.each(KINDS)('on $name', (kind) => {
       // biome-ignore lint/suspicious/noExplicitAny: answers are what this is about
       const id = async () => ((await ask(request)) as any).task.task_id;
       expect(await id()).toBe('exp1_vary_width_0_42');
-      // It asks again, so it doesn't run the first any more: that has failed, and fresh ones come before it.
+      // The worker asks again, so it doesn't run the first any more: that has failed, and fresh ones come before it.
       expect(await id()).toBe('exp1_vary_width_1_43');
       expect(await ask({ type: 'status' })).toMatchObject({ status: { pending: 5, assigned: 1 } });
       await experiment.run(['pause', 'for a while']);
@@ -479,7 +479,7 @@ describe('wherever the queue is', () => {
     const again = manager('--stay');
     const ended = finished(again);
     await Promise.all(workers);
-    // A task that was given out at the moment of the kill has reached nobody.
+    // A task that was given out at the moment of the kill has reached no worker.
     for (const { name } of (await experiment.status()).running) {
       for (const command of ['cancel', 'retry']) await experiment.run([command, name]);
     }
@@ -513,7 +513,7 @@ describe('wherever the queue is', () => {
     };
     const [one, cancelled] = [await take('gpu0'), await take('gpu1')];
     expect((await experiment.run(['cancel', cancelled.about.task_id])).code).toBe(0);
-    // It was written over the other one's.
+    // The row was written over the other one's.
     appendFileSync(path, `mnist,1.0,${accuracy(1, cancelled.seed)}\n`);
     expect(await ask({ type: 'task_complete', ...one.about })).toEqual({ type: 'ack' });
     const [other, failed] = [await take('gpu0'), await take('gpu1')];
@@ -643,7 +643,7 @@ describe.skipIf(REDIS.missing !== null)(`with ${REDIS.name}`, () => {
     const workers = ['gpu0', 'gpu1'].map((id) => worker(id, '--seconds', '0.5'));
     await experiment.untilStarted(2);
     await server.kill();
-    // Both want to say what has become of their tasks. Who asks how it stands doesn't wait for long.
+    // Both want to say what has become of their tasks. A request for the status doesn't wait for long.
     expect(await ask({ type: 'status' })).toMatchObject({
       type: 'error',
       message: expect.stringMatching(/redis:.* no server listens there. Start Redis/),

@@ -67,7 +67,7 @@ describe.skipIf(missing !== null)(`on another machine${missing === null ? '' : `
         told.stdout,
       ) ?? [];
     expect(remedy).toBeDefined();
-    // What it would show there.
+    // The output that the command would show there.
     const bytes = spawnSync('sh', ['-c', remedy as string], { encoding: 'utf8' }).stdout;
     expect(bytes.length).toBe('hello from seed 1\n'.length);
   });

@@ -22,7 +22,7 @@ export class Monkey {
   readonly deeds: Record<string, number> = {};
   #ended = false;
 
-  /** @param rest ms between two deeds, on average @param longestStop for how many ms somebody is stopped at most */
+  /** @param rest ms between two deeds, on average @param longestStop for how many ms a process is stopped at most */
   constructor(machine: Machine, random: Random, rest: number, shares = EVERYBODY, longestStop = 2_500) {
     this.#machine = machine;
     this.#random = random;
@@ -55,7 +55,7 @@ export class Monkey {
   }
 
   #strike({ pid, kind }: Process, signal: 'SIGKILL' | 'SIGSTOP'): void {
-    if (!sendSignal(pid, signal)) return; // it was quicker
+    if (!sendSignal(pid, signal)) return; // the process had just ended
     const deed = `${signal} ${kind}`;
     this.deeds[deed] = (this.deeds[deed] ?? 0) + 1;
     if (signal === 'SIGSTOP')
@@ -72,8 +72,8 @@ export class Monkey {
 }
 
 /**
- * A keeper and its watchdog stand in for each other. With both gone, and the worker as well, there is nobody left who could know what
- * belonged to a command: that isn't promised.
+ * A keeper and its watchdog stand in for each other. With both gone, and the worker as well, no process is left that could know
+ * what belonged to a command: that isn't promised.
  */
 function mayBeKilled(victim: Process, all: readonly Process[]): boolean {
   if (victim.kind === 'keeper')

@@ -81,7 +81,7 @@ describe.skipIf(noRedis !== null)(`needs of tasks${noRedis === null ? '' : ` (${
   test('workers elsewhere give each task the GPUs that its sweep has asked for', async () => {
     const end = await managed('1..6', '--gpus-per-task', '2');
     const [one, four, three] = [host(1), host(4), host(3)];
-    // It has no two, and says so.
+    // The host has no two GPUs, and says so.
     const refused = await one(['worker']);
     expect(refused, refused.stderr).toMatchObject({ code: 0 });
     expect(refused.stdout + refused.stderr).toMatch(
@@ -102,7 +102,7 @@ describe.skipIf(noRedis !== null)(`needs of tasks${noRedis === null ? '' : ` (${
     const end = await managed('3,4', '--gpus-per-task', '2');
     const mixed = host(1);
     const small = await mixed(['run', '--gpus', '1', ...sweep('1,2,3,4,5')]);
-    // The others are somebody else's.
+    // The others are for other hosts.
     expect(small.code, small.stderr).toBe(1);
     expect(small.stdout).toMatch(/2 tasks are left that need more/);
     expect(starts()).toEqual(['1 1', '2 1', '5 1']);

@@ -1,4 +1,4 @@
-// Sweep files as the original system has them, through `exp plan`, `exp run` and `exp manager`. What must come of them is in
+// Sweep files as the original system has them, through `exp plan`, `exp run` and `exp manager`. The expected tasks are in
 // fixtures/original/tasks.json, which tasks.py beside it has made with PyYAML.
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -208,7 +208,7 @@ test('a queue from before tasks had a seed by default goes on', async () => {
   expect(code, stderr).toBe(0);
   expect(stdout).toMatch(/0 of them are new, 5 are known already/);
   expect(stdout).toMatch(/5 tasks: 5 completed/);
-  // What comes later has a seed.
+  // Later tasks have a seed.
   const path = join(project, 'configs/config_exp2.yaml');
   writeFileSync(path, readFileSync(path, 'utf8').replace('[5e-4, 1.0e-3]', '[5e-4, 1.0e-3, 0.1]'));
   const { counts, tasks } = await planned();

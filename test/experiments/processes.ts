@@ -1,4 +1,5 @@
-// The processes of a simulated machine as the kernel has them: whoever has inherited the machine's directory in the environment.
+// The processes of a simulated machine as the kernel has them: all that have inherited the machine's directory in the
+// environment.
 import { readlinkSync } from 'node:fs';
 import type { Machine } from '../support/machine.ts';
 import { isAlive, processesWith, stat, wordsOf } from '../support/processes.ts';
@@ -19,7 +20,7 @@ export function processesOf(machine: Machine): Process[] {
   return processesWith(machine.directory).flatMap((pid) => {
     const found = stat(pid);
     const words = wordsOf(pid);
-    if (found === null || !isAlive(pid)) return []; // it has ended meanwhile
+    if (found === null || !isAlive(pid)) return []; // the process has ended meanwhile
     const { name, parent, state } = found;
     return [{ pid, parent, kind: kindOf(name, words), state, words }];
   });
@@ -42,7 +43,7 @@ export function describeProcess({ pid, parent, kind, state, words }: Process): s
   try {
     program = readlinkSync(`/proc/${pid}/exe`);
   } catch {
-    // It has ended meanwhile.
+    // The process has ended meanwhile.
   }
   return `${pid} (${kind}, ${state}, child of ${parent}, ${program}): ${words.join(' ').slice(0, 300)}`;
 }

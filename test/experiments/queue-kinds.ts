@@ -15,7 +15,7 @@ export interface QueueKind {
   }>;
 }
 
-/** In seconds: nobody wants to wait for a minute until a dead manager's work is somebody else's. */
+/** In seconds. By default, a dead manager's work would pass on after a minute. */
 const TIMES = 'patience=2&margin=0.5';
 
 export const SQLITE: QueueKind = {

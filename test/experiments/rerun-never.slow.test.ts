@@ -8,7 +8,7 @@ import { noRedis, RedisServer } from '../support/redis-server.ts';
 
 const PATIENCE_S = 2;
 const MARGIN_S = 1;
-/** A renewed lock, if it expired, would be nobody's after this time; then others look at most a second later. */
+/** A renewed lock, if it expired, would have ended after this time; then others look at most a second later. */
 const LONG_AWAY_MS = 1_000 * (1.2 * PATIENCE_S + MARGIN_S + 2);
 
 describe.skipIf(noRedis !== null)(`rerun: never${noRedis === null ? '' : ` (${noRedis})`}`, () => {
@@ -71,7 +71,7 @@ exp1: {seed: 1, combinations: [{x: [${values}]}]}
     await server.start();
     const other = start(1, 'worker');
     const joined = finished(other);
-    // It has looked for tasks for longer than any lock lasts.
+    // The other worker has looked for tasks for longer than any lock lasts.
     await pause(LONG_AWAY_MS);
     expect(log()).toEqual(['end 1', 'start 1', 'start 2']);
     home().touch('go-2');

@@ -69,7 +69,7 @@ test.concurrent('exp run goes on where it was after SIGKILL, and every task has 
   const names = experiment.rows('results_grid').map((row) => row.split(',')[0]);
   expect(new Set(names).size).toBe(8);
   expect(names).toHaveLength(8);
-  // Those that it was about were started once more, and no others.
+  // Only the tasks that were running were started once more.
   expect(experiment.starts().length).toBeLessThanOrEqual(10);
 });
 
@@ -126,7 +126,7 @@ test.concurrent('a failed task has three starts, makes the exit code 1, and can 
   expect(experiment.starts().sort()).toEqual([...Array(3).fill('grid_0_1'), ...Array(3).fill('grid_1_2')]);
   expect(first.stdout).toMatch(/failed: grid_0_1: exit code 3/);
   expect(first.stdout).toMatch(/gpu-owner exp logs NAME; start them again: gpu-owner exp retry failed/);
-  // They stay failed until somebody wants them again, with a command that works now.
+  // They stay failed until the user retries them, with a command that works now.
   expect((await experiment.run(fails)).code).toBe(1);
   expect(experiment.starts()).toHaveLength(6);
   expect((await experiment.run(['retry', 'failed'])).stdout).toMatch(/2 tasks \(grid_0_1, grid_1_2\)/);
@@ -322,7 +322,7 @@ test.concurrent('a table that can not be read is refused before anything runs, a
   expect(code).toBe(78);
   expect(stderr).toMatch(/a table of results can't be read.*Repair or move the table/);
   expect(experiment.starts()).toEqual([]);
-  // Whoever has mistaken the directory takes the tasks out.
+  // A user who has mistaken the directory takes the tasks out.
   const cancel = /gpu-owner exp (cancel \S+)/.exec(stderr)?.[1] as string;
   expect((await experiment.run([...cancel.split(' '), 'grid_1_1'])).code).toBe(0);
   const other = await experiment.run([

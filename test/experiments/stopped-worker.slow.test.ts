@@ -7,8 +7,8 @@ import { signalLiving } from '../support/processes.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
 
 /**
- * Ignores SIGTERM, as does its child in a session of its own that no parent knows; ends once `go-HOST` is there. Its lock lasts while one of
- * its processes lives, so another start sees them.
+ * Ignores SIGTERM, as does its child in a session of its own that no parent knows; ends once `go-HOST` is there. A lock lasts
+ * while one of these processes lives, so another start sees them.
  */
 const STUBBORN = `
 import fcntl, os, signal, sys, time
@@ -82,7 +82,7 @@ describe.skipIf(noRedis !== null)(`a stopped worker${noRedis === null ? '' : ` (
     const once = ['start 1', 'start 2', 'start 3', 'start 4'];
     expect(log()).toEqual([...once, 'start 1', 'start 2'].sort());
 
-    // It has the GPUs still, and nothing runs on them.
+    // The worker has the GPUs still, and nothing runs on them.
     signalLiving(stopped.pid as number, 'SIGCONT');
     expect(await end).toMatchObject({ code: 0 });
     expect(log()).toHaveLength(6);

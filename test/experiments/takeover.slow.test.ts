@@ -121,7 +121,7 @@ test.skipIf(noCluster !== null).for(range(ROUNDS))(
     console.log(`on Redis, s until the task runs elsewhere: ${JSON.stringify(seconds)}`);
     expect(violationsIn(experiment.testimony())).toEqual([]);
     for (const each of Object.values(seconds)) {
-      expect(each).toBeGreaterThan(most / 2); // nobody has looked at processes of another machine
+      expect(each).toBeGreaterThan(most / 2); // processes of another machine weren't looked at
       expect(each).toBeLessThan(SOAK ? most : most + 5);
     }
   },

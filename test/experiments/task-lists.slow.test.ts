@@ -1,4 +1,4 @@
-// Whose task list on a Redis it is: that of a user and a project, not of everybody whose directory has the same name.
+// A task list on a Redis belongs to a user and a project, not to everybody whose directory has the same name.
 import { chownSync, existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -79,7 +79,7 @@ describe.skipIf(missing !== null)(`task lists on one Redis${missing === null ? '
 
     const named = await machine.runCommand(sweep('2'), { cwd: other, env: queue('&project=other') });
     expect(named, named.stderr).toMatchObject({ code: 0 });
-    // It has an identity now, and runs no tasks of the first one either.
+    // The directory has an identity now, and a worker there runs no tasks of the first one either.
     const worker = await machine.runCommand(['exp', 'worker'], { cwd: other, env: queue('&project=train') });
     expect(worker.stderr).toMatch(/belongs to another project, in .*\/one\/train/);
 

@@ -1,4 +1,4 @@
-// What the processes of tasks have seen and written down themselves, and whether it is as it should be.
+// The notes of what the processes of tasks have seen themselves, and checks of them.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -35,7 +35,7 @@ export interface TaskOutcome {
   name: string;
   state: string;
   starts: number;
-  /** Its tables. */
+  /** The tables that have the task. */
   tables: string[];
 }
 

@@ -146,7 +146,7 @@ export class WitnessedExperiment {
     return existsSync(path) ? readFileSync(path, 'utf8') : '';
   }
 
-  /** Everything that still runs on the machine, whoever started it. */
+  /** Everything that still runs on the machine. */
   left(): string[] {
     return processesOf(this.machine).map(describeProcess);
   }

@@ -1,4 +1,4 @@
-// What people mistype, and what programs pass on unchecked: an error that names the cause and the remedy, and no trace.
+// Mistyped words, and values that programs pass on unchecked, get an error that names the cause and the remedy, and no trace.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,5 +1,6 @@
-// What a look, a claim and a start cost, in calls: these are the same on every machine, however busy it is. Times are measured by
-// `npm run bench`, instructions of the native part counted by native/tests/costs. Whoever makes something cheaper lowers the bounds.
+// The costs of a snapshot, a claim and a start, in calls: these are the same on every machine, however busy it is. Times are
+// measured by `npm run bench`, instructions of the native part counted by native/tests/costs. A change that makes something
+// cheaper lowers the bounds.
 import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,5 @@
-// Where a seccomp filter refuses what the keeper needs, as some containers' do: nothing sleeps for ever, and nobody loses a lease silently.
+// Where a seccomp filter refuses what the keeper needs, as some containers' do: nothing sleeps for ever, and no lease is lost
+// silently.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';

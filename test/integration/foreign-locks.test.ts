@@ -27,7 +27,7 @@ const KINDS = ['posix', 'ofd'];
 let machine: Machine;
 beforeEach(async () => {
   machine = new Machine(2);
-  // Its record is of a claim that has ended, and names somebody who has nothing to do with what comes.
+  // The record is of a claim that has ended, and names a user who has nothing to do with what comes.
   const made = await machine.runCommand([
     'run',
     '--placeholder',

@@ -4,7 +4,7 @@ import { describe, expect, type TestContext, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
 import { pause, quickest } from '../support/time.ts';
 
-// What is promised, in ms; a process's start and a loaded machine come on top.
+// The promised time, in ms; a process's start and a loaded machine come on top.
 const PROMISED = 2_000;
 const SOON = 3_000;
 

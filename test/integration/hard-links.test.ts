@@ -1,5 +1,5 @@
-// Second names (hard links) of lock files, as another user or a backup with `cp -al` makes them, and lock files that are second names
-// of somebody's own file.
+// Second names (hard links) of lock files, as another user or a backup with `cp -al` makes them, and lock files that are second
+// names of a user's own file.
 import {
   chmodSync,
   chownSync,

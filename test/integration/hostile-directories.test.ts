@@ -1,5 +1,5 @@
-// Somebody who owns the directories around locks exchanges them for symbolic links to a directory of root's, as fast as possible, while
-// root claims GPUs there. Nothing may ever come into that directory, change its mode, or go.
+// The owner of the directories around locks exchanges them for symbolic links to a directory of root's, as fast as possible,
+// while root claims GPUs there. Nothing may ever come into that directory, change its mode, or go.
 import { chmodSync, chownSync, lstatSync, mkdirSync, readdirSync, utimesSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';

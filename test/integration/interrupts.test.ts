@@ -12,7 +12,7 @@ import {
 } from '../support/machine.ts';
 import { quickest } from '../support/time.ts';
 
-// What is promised is 100 ms; a loaded machine may need longer to schedule two processes. The waits themselves last 2 s and more.
+// The promise is 100 ms; a loaded machine may need longer to schedule two processes. The waits themselves last 2 s and more.
 const SOON = 1_000;
 const SHORTEST_WAIT = 2_000;
 
@@ -97,7 +97,7 @@ describe.each(Object.keys(WAITS))('Ctrl-C during the wait of %s', (name) => {
       await output(child, /begun/);
       await pause(300);
       if (child.exitCode !== null) {
-        // It did wait, and this process was too late for it.
+        // The claim did wait, and this process was too late to interrupt it.
         expect(performance.now() - started).toBeGreaterThan(SHORTEST_WAIT);
         result = await outcome;
         return Number.POSITIVE_INFINITY;

@@ -35,10 +35,10 @@ async function expectNothingLeft(): Promise<void> {
   for (const { state, lease, reason } of await machine.status()) {
     expect({ state, lease, reason }).toEqual({ state: 'free', lease: null, reason: null });
   }
-  // Somebody else can claim at once, whatever the dead one's umask was, and whoever made the directory.
+  // Another user can claim at once, whatever the dead one's umask was, and whichever user made the directory.
   const next = await machine.runScript(CLAIM_ALL, anotherUser);
   expect(next).toMatchObject({ code: 0, stdout: '2\n' });
-  // What proved its job proves nothing any more, and goes with the next job of its user.
+  // The proof of the job proves nothing any more, and goes with the next job of its user.
   expect((await machine.runCommand(['run', '--', 'true'])).code).toBe(0);
   expect(readdirSync(machine.lockDirectory).filter((name) => name.startsWith('job-'))).toEqual([]);
   expect(statSync(machine.lockDirectory).mode & 0o7777).toBe(0o1777);

@@ -202,7 +202,7 @@ describe('a claim without a choice', () => {
     expect(await inherited(chosen?.uuid ?? '')).toBe(chosen?.uuid);
     expect(await inherited(chosen?.uuid.slice(0, 14) ?? '')).toBe(chosen?.uuid);
     expect(await inherited(`MIG-${gpu?.uuid}/10/0`)).toBe(chosen?.uuid);
-    // Who was given a divided GPU was given its instances.
+    // A divided GPU that was given means its instances.
     expect(await inherited(gpu?.uuid ?? '')).toBe((await rows())['0:3']?.uuid);
   });
 });

@@ -1,4 +1,5 @@
-// A mixed load, a day's worth in a few minutes: claims of all kinds, waits, other tools, people who ask nobody, kills and stops, all at random.
+// A mixed load, a day's worth in a few minutes: claims of all kinds, waits, other tools, programs without a claim, kills and
+// stops, all at random.
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
@@ -124,7 +125,7 @@ test(`a mixed load with other tools${twoUsers ? ', two users' : ''}, kills and s
   console.log(`${claimed()} claims by the library and by ${tool}, ${said.length} programs, in ${SECONDS} s`);
   expect(claimed()).toBeGreaterThanOrEqual(SECONDS);
 
-  // What a killed writer of another tool has left counts as held for some seconds.
+  // A file that a killed writer of another tool has left counts as held for some seconds.
   await until(async () => {
     const { code } = await machine.runCommand(
       ['run', '--no-wait', '-n', String(GPUS), '--', 'true'],

@@ -251,7 +251,7 @@ describe('the outer lease', () => {
     const job = startJob(
       1,
       `$GO run -- true; echo one; $GO run -- sh -c 'kill -9 $$'; echo two; $GO run -- sh -c 'kill -9 $PPID; sleep 0.2'; echo three; ` +
-        // its parent is the keeper, whose parent is the front
+        // the command's parent is the keeper, whose parent is the front
         `$GO run -- sh -c 'kill -9 $(cut -d " " -f 4 /proc/$PPID/stat) $PPID; sleep 0.2'; echo four; read x`,
     );
     const outcome = finished(job);
@@ -469,7 +469,7 @@ test('sixteen claim inside a job of four, killed at random, and others outside: 
   const texts = results.map(({ stdout }) => stdout).join('');
   expect(texts.match(/violation: .*/g)).toBeNull();
   expect(results.map(({ code }) => code)).toEqual([0, 0, 0]);
-  // Those who wait say so, but nobody has anything to warn of; unless a busy machine keeps one from going on while it decides.
+  // Waiting claims say so, but none warns, unless a busy machine suspends one while it decides.
   const slow = /^gpu-owner: warning: another claim \(.*\) has held the decision lock for .*\n/gm;
   const said = results.map(({ stderr }) => stderr.replace(slow, '')).join('');
   expect(said).not.toMatch(/warning|Error/i);
@@ -524,7 +524,7 @@ test('jobs that are killed while claims are made inside of them, and others who 
 
 /** Returns what the leases say of those whose front this process is. */
 function recordsOf(front: number): { keeper: number; pid: number }[] {
-  // Whoever claims first makes the directory.
+  // The first claim makes the directory.
   return (existsSync(machine.lockDirectory) ? readdirSync(machine.lockDirectory) : [])
     .filter((name) => name.endsWith('.lease'))
     .flatMap((name) => {

@@ -34,7 +34,7 @@ interface Report {
   living: string[];
 }
 
-/** Returns what is left after the commands, each run so many times, in a container whose process 1 collects nobody else's children. */
+/** Returns what is left after the commands, each run so many times, in a container whose process 1 collects no orphans. */
 async function left(times: number, ...commands: string[][]): Promise<Report> {
   const init = join(import.meta.dirname, 'fixtures/init.py');
   const given = JSON.stringify([times, WAIT_TIMEOUT_MS / 1_000, commands]);

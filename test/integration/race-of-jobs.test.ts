@@ -27,10 +27,10 @@ test('jobs that live on in grandchildren never share a GPU, also when fronts and
     const seconds = String(0.02 + Math.random() * 0.1);
     const words = ['run', '-n', count, '--placeholder', 'none', '--', python, job, witness, seconds];
     const child = machine.startCommand(words);
-    const outcome = finished(child); // its output is open as long as the grandchild lives
+    const outcome = finished(child); // the job's output is open as long as the grandchild lives
     if (i % 5 === 0) {
       await pause(150 + Math.random() * 200);
-      // The front, or the keeper: with both gone, nobody is left who could wait for a grandchild.
+      // The front, or the keeper: with both gone, no process is left that could wait for a grandchild.
       const victim = i % 2 === 0 ? child.pid : keeperOf(child.pid as number);
       if (victim !== undefined && sendSignal(victim, 'SIGKILL')) killed++;
     }

@@ -1,5 +1,5 @@
-// What somebody would want who claims on the machines that people have: a desktop, a laptop with WSL, a container, a GPU in
-// an exclusive compute mode, a server with MPS.
+// Claims on the machines that people have: a desktop, a laptop with WSL, a container, a GPU in an exclusive compute mode, a
+// server with MPS.
 import type { ChildProcess } from 'node:child_process';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -11,7 +11,7 @@ const tool = join(binaries(), 'gpu-owner-simulator');
 let machine: Machine;
 afterEach(() => machine.close());
 
-/** Somebody's program on a GPU, which doesn't claim. */
+/** Starts a program without a claim on a GPU. */
 async function occupy(gpu: number, ...options: string[]): Promise<{ child: ChildProcess; pid: number }> {
   const child = machine.start([tool, 'occupy', String(gpu), ...options]);
   return { child, pid: Number(await output(child, /ready (\d+)/)) };
@@ -257,7 +257,7 @@ describe('in a container', () => {
     const ended = finished(claimant);
     await until(() => processState(claimant.pid as number) === 'T');
     const { child } = await occupy(0);
-    // It stops again with its second claim, if it makes one.
+    // The claimant stops again with its second claim, if it makes one.
     claimant.kill('SIGCONT');
     await until(() => machine.processes(1).length === 1);
     await until(() => processState(claimant.pid as number) === 'T');
@@ -298,7 +298,7 @@ describe('a process that comes in between while no placeholder is on the GPU', (
     expect(await ended).toMatchObject({ code: 0, stdout: '1,2\n' });
   });
 
-  /** It stops again with each further claim that it makes. */
+  /** Continues a claimant, which stops again with each further claim that it makes. */
   async function goOn(child: ChildProcess, ended: Promise<unknown>): Promise<void> {
     let over = false;
     ended.then(() => (over = true));

@@ -1,4 +1,4 @@
-// What processes hold whose driver call is stuck in the kernel, by how they end. What is locked is told by the kernel's own list.
+// The locks that processes hold whose driver call is stuck in the kernel, by how they end, as the kernel's own list tells.
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -52,7 +52,7 @@ describe
       await untilStuckAtItsEnd(child);
       if (name === 'SIGKILL') {
         await pause(300);
-        expect(machine.locked()).toBe('lease'); // nobody is there who could let go of it
+        expect(machine.locked()).toBe('lease'); // no process is left that could release it
       } else {
         await until(() => machine.locked() === '', SOON);
       }
@@ -143,7 +143,7 @@ describe
       const closed = new Promise((resolve) => child.stdout?.once('end', resolve));
       child.stdin?.end();
       await until(() => machine.locked() === '', SOON);
-      await closed; // nobody has its output open any longer
+      await closed; // no process has its output open any longer
       await untilStuckAtItsEnd(child);
       await machine.letGo();
       await until(() => child.exitCode !== null, SOON);

@@ -1,4 +1,4 @@
-// Processes that are suspended in the middle of a claim cost the others a delay, once, and nobody a GPU.
+// Processes that are suspended in the middle of a claim cost the others a delay, once, and no GPU.
 import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -26,7 +26,9 @@ const KINDS: [how: string, conventions: string[]][] = [
       ] as [string, string[]][])
     : []),
 ];
-/** The last part of the time before they go on, in s. It begins when the delays that are allowed, 4 s, are over for sure. */
+/**
+ * The last part of the time before they go on, in s. This part begins when the delays that are allowed, 4 s, are over for sure.
+ */
 const LAST = SOAK ? 8 : 3;
 /** In s; or eight times the longest silence before, on a machine that is busy. */
 const MAX_SILENCE_S = 4;
@@ -275,7 +277,7 @@ test('a claimant that was suspended after its last look looks again', async (con
     '60',
   ]);
   await until(() => machine.processes(0).length === 1);
-  const resuming = setInterval(() => suspended.kill('SIGCONT'), 50); // it stops again with the other GPU
+  const resuming = setInterval(() => suspended.kill('SIGCONT'), 50); // the claim stops again with the other GPU
   expect(await finished(suspended)).toMatchObject({ code: 0, stdout: '1\n' });
   clearInterval(resuming);
   stranger.kill();

@@ -46,7 +46,7 @@ test('the command ends at its limit with exit code 124, and its GPUs can be clai
 
 test('a program that ignores SIGTERM is killed when its grace is over', async () => {
   const grace = timeoutMs('grace', 300);
-  const script = 'trap "" TERM; exec sleep 600'; // what takes longer to start would not ignore it yet
+  const script = 'trap "" TERM; exec sleep 600'; // a program that takes longer to start would not ignore it yet
   const start = Date.now();
   const job = await machine.runCommand(['run', '--for', '1s', '--', 'sh', '-c', script], {
     env: withTimeouts({ grace }),

@@ -28,7 +28,7 @@ describe.concurrent('waiters that others have to be patient with', () => {
     expect(performance.now() - started).toBeLessThan(20_000);
     const entries = await waiters.queue();
     expect(entries.map(({ stopped }) => stopped)).toEqual(Array(50).fill(true));
-    // Those that go on again get what they waited for.
+    // Waiters that go on again get their GPUs.
     const outcomes = stopped.map((child) => finished(child));
     for (const child of stopped) child.kill('SIGCONT');
     const all = (await Promise.all(outcomes)).map(({ stdout }) => stdout).join('');

@@ -1,4 +1,4 @@
-// What the keeper does for the output of a job in the background, and what it starts after it.
+// The keeper's care for the output of a background job, and the program that it starts after the job.
 import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -72,7 +72,7 @@ test('nobody waits for what is started after a job', async () => {
   const { code } = await complete({ ...run, command: ['true'] }); // and its standard output is closed
   expect(code).toBe(0);
   await once(found);
-  expect(existsSync(directory)).toBe(true); // it ends with this
+  expect(existsSync(directory)).toBe(true); // the job ends with this
 });
 
 test('what is started after a job is started once, whatever is killed', async () => {

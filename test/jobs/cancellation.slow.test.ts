@@ -228,7 +228,7 @@ test('other values, other ways to send and other senders cancel nothing', async 
   for (const pid of targets) {
     for (const value of [-1, 3_600_001, -2147483648, 2147483647]) expect(queue(pid, CANCEL, value)).toBe(0);
     expect(queue(pid, CANCEL - 1, 0)).toBe(0);
-    // The kernel lets nobody pretend that a signal to another process came from kill().
+    // The kernel refuses the pretence that a signal to another process came from kill().
     expect(queue(pid, CANCEL, 0, SI_USER)).toBe(EPERM);
     expect(queue(pid, CANCEL, 0, SI_TKILL)).toBe(EPERM);
     execFileSync('kill', ['-s', String(CANCEL), String(pid)]);
@@ -282,7 +282,7 @@ fcntl.fcntl(fd, F_OFD_SETLK, struct.pack('hhqqi4x', fcntl.F_WRLCK, os.SEEK_SET, 
   const [command = 0, daemon = 0] = await stubbornPids(job.directory);
   const prove = (pid: number, at = byte) => native().processSignal(pid, dev, ino, at, 0, 0);
   expect([job.keeper, job.running.pid, command].map((pid) => prove(pid))).toEqual([0, 0, 0]);
-  expect(prove(daemon)).toBe(-errno.ESRCH); // it has no descriptors
+  expect(prove(daemon)).toBe(-errno.ESRCH); // the daemon has no descriptors
   expect(prove(process.pid)).toBe(-errno.ESRCH);
   expect(prove(job.keeper, byte + 1)).toBe(-errno.ESRCH);
   expect(native().processSignal(job.keeper, dev, ino + 1, byte, CANCEL, 0)).toBe(-errno.ESRCH);

@@ -77,7 +77,7 @@ test(`each of ${WAITING} waiting jobs is one thread, little memory, and hardly a
   const began = performance.now();
   await sleep(5_000);
   const shares = times().map((time) => time / (performance.now() - began));
-  // The one at the front starts Node.js once a minute, and a busy host's time is counted as that of whoever runs.
+  // The one at the front starts Node.js once a minute, and a busy host's time is counted as that of the running process.
   const most = shares.sort((a, b) => b - a)[Math.ceil(WAITING / 10)] as number;
   console.log(
     `of ${WAITING} that wait, nine of ten take up to ${(most * 1e6).toFixed(0)} millionths of a processor`,

@@ -1,4 +1,4 @@
-// What is kept for a command's sake sleeps while it runs: a processor of a shared machine is somebody's.
+// The processes that stay for a command sleep while it runs: on a shared machine, other users need the processor.
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterEach, expect, test } from 'vitest';
 import { Machine, pause, until } from '../support/machine.ts';

@@ -1,4 +1,4 @@
-// What the command finds, and what it doesn't.
+// The environment and descriptors that the command finds.
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { expect, test } from 'vitest';

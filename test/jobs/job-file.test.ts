@@ -133,7 +133,7 @@ test('whoever finds the job’s lock free finds its end in its file, and its lea
 test('the command doesn’t inherit the job’s file', async () => {
   const { file, options } = background({ command: ['sh', '-c', 'ls -l /proc/self/fd'] });
   const { stdout } = await complete(options);
-  expect(stdout).toContain('lease-1'); // its lock
+  expect(stdout).toContain('lease-1'); // the lock of the job
   expect(stdout).not.toContain(file);
 });
 

@@ -1,4 +1,4 @@
-// What `logs` and `top` read of a job's output, by files that jobs can leave.
+// The part of a job's output that `logs` and `top` read, with files that jobs can leave.
 import { appendFileSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-// What is kept of jobs in the background: how many, how long, and how much of their output.
+// How many background jobs are kept, how long, and how much of their output.
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, statSync, utimesSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -51,7 +51,7 @@ describe('old jobs are removed', () => {
     await jobs.submit(['--', ...machine.untilFile('never')]);
     await jobs.reach(2, 'running');
     await jobs.reach(3, 'running');
-    // Two that were never finished: one by whoever was killed long ago, and one that is being made.
+    // Two that were never finished: one of a `submit` that was killed long ago, and one that is being made.
     for (const id of [5, 6]) mkdirSync(jobs.directoryOf(id));
     age('1', '1/job', '2', '2/job', '3', '3/job', '5');
     machine.touch('go');
@@ -113,7 +113,7 @@ describe('of a large output, the middle is cut out', () => {
     await jobs.submit(['--', 'sh', '-c', `${writing}; exit 5`]);
     expect(await jobs.wait(1)).toBe(5);
     expect(await jobs.find(1)).toMatchObject({ state: 'failed', exitCode: 5 });
-    await until(() => jobs.processes().length === 0); // its output is cut once more at the end
+    await until(() => jobs.processes().length === 0); // the output is cut once more at the end
     expect(statSync(join(jobs.directoryOf(1), 'output')).blocks * 512).toBeLessThanOrEqual(LIMIT);
 
     // Half of the limit was kept each time that it was cut.
@@ -147,7 +147,7 @@ describe('of a large output, the middle is cut out', () => {
     await until(() => processState(following.pid as number) === 'T');
     machine.touch('go');
     expect(await jobs.wait(1)).toBe(5);
-    await until(() => jobs.processes().length === 0); // its output is cut once more at the end
+    await until(() => jobs.processes().length === 0); // the output is cut once more at the end
     signalLiving(following.pid, 'SIGCONT');
     const { code, stdout, stderr } = await followed;
     const file = readFileSync(join(jobs.directoryOf(1), 'output'), 'latin1');

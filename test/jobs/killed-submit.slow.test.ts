@@ -52,7 +52,7 @@ test('submit that is killed at any moment leaves no lock, no job that waits for 
   await Promise.all(Array.from({ length: SUBMITTERS }, (_, i) => submitter(`round ${i}.`)));
   expect(killed, `seed ${seed}`).toBeGreaterThan(0);
 
-  // Whatever they have left hinders nobody.
+  // Their remains hinder no later job.
   const last = await jobs.submit(words('last'));
   expect(await jobs.wait(last)).toBe(0);
   let listed: ListedJob[] = [];

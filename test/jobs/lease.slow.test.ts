@@ -73,7 +73,7 @@ test('a normal multi-process program ends without a word', async () => {
     '-c',
     'import multiprocessing as m; p = m.get_context("spawn").Process(target=print); p.start(); p.join()',
   ];
-  // Its helper process has a fraction of a second to end, which a busy machine may take from it, but not each time.
+  // The helper process has a fraction of a second to end, which a busy machine may take from it, but not each time.
   let said = 'nothing yet';
   for (let i = 0; i < 20 && said !== ''; i++) {
     const running = launch({ leases: workspace().leases, command });

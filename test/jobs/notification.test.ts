@@ -1,4 +1,4 @@
-// Who is told of a job, by a command or a webhook; without a job's own processes, which test/integration has.
+// Notifications of a job by a command or a webhook, without a job's own processes, which notified-jobs.slow.test.ts has.
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -66,7 +66,7 @@ afterEach(() => {
   rmSync(base, { recursive: true, force: true });
 });
 
-/** A job whose processes are gone: nobody has its byte locked. */
+/** A job whose processes are gone: its byte isn't locked. */
 function makeJob(): void {
   const locks = LockDirectory.open(join(base, 'locks'), {});
   const request = {

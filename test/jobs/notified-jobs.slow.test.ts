@@ -87,13 +87,13 @@ test('a command that can not be told of, or hangs, holds no job up', async () =>
     / completed: '\/nonexistent\/program' was not told: it can't be started \(ENOENT\)\n$/,
   );
   const hanging = join(machine.directory, 'hanging');
-  // It hangs as long as its file is there.
+  // The command hangs as long as its file is there.
   const hang = `echo $$ >>${hanging}; while [ -e ${hanging} ]; do sleep 0.1; done`;
   configure(`notifyCommand: [sh, -c, '${hang}']\n`);
   const second = await jobs.submit(['--notify', '-n2', '--', 'true']);
   expect(await jobs.wait(second)).toBe(0);
   const pid = await pidIn(machine.directory, 'hanging');
-  // It has nothing of the job: its GPUs, its lock, its output.
+  // The command has nothing of the job: no GPUs, no lock, no output.
   await until(() => jobs.processes().length === 0);
   expect(await machine.states()).toEqual(['free', 'free']);
   expect(isAlive(pid)).toBe(true);

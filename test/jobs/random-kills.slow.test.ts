@@ -1,5 +1,5 @@
-// Hundreds of jobs of two users while processes of ours are killed and suspended at random. What is true, the commands themselves
-// have noted, and the kernel's locks and the simulated driver tell; gpu-owner is only asked whether it says the same.
+// Hundreds of jobs of two users while processes of ours are killed and suspended at random. The truth is noted by the commands
+// themselves, and told by the kernel's locks and the simulated driver; gpu-owner is only asked whether it says the same.
 import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
@@ -151,7 +151,7 @@ test(`${JOBS} jobs of two users: none is lost that was not killed, none runs twi
     if (victim === undefined || plan === undefined) return;
     const { pid, kind } = victim;
     plan.touched = Number.POSITIVE_INFINITY;
-    // With keeper and front killed, nobody is left who could keep a time limit, and its command runs for ten minutes.
+    // With keeper and front killed, no process is left that could keep a time limit, and the command runs for ten minutes.
     const mustLive = plan.isLimited && plan.killed.includes('keeper');
     const isKill = kind !== 'submit' && !mustLive && chance(0.3);
     if (isKill) plan.killed.push(kind);
@@ -184,7 +184,7 @@ test(`${JOBS} jobs of two users: none is lost that was not killed, none runs twi
     for (const plan of known) {
       const job = listed.find(({ id }) => id === plan.id);
       if (job === undefined) wrong.push({ plan, why: 'not listed' });
-      // Of a job whose processes are suspended, or that goes on without them, more can be late.
+      // A job whose processes are suspended, or that goes on without them, may be later.
       else if (plan.touched < from - MAX_LATE_S && plan.killed.length === 0 && !plan.isCancelled) {
         const { start = null, end = null } = before.get(plan.number) ?? {};
         const now = after.get(plan.number);

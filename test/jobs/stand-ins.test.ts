@@ -9,7 +9,7 @@ test('PYTHONPATH of a job keeps what was there, and has no empty entry', () => {
     ['', own],
     ['/a:/b', `${own}:/a:/b`],
     [`/a:${own}`, `/a:${own}`],
-    ['/bytes-\ufffd', undefined], // it stays in the environment as it is
+    ['/bytes-\ufffd', undefined], // the variable stays in the environment as it is
   ]) {
     expect(pythonPath(before)).toEqual(after === undefined ? {} : { PYTHONPATH: after });
   }

@@ -1,4 +1,4 @@
-// Jobs in the background when what is kept of them is damaged, full, gone or somebody else's.
+// Background jobs whose kept files are damaged, gone, or another user's, or whose disk is full.
 import { type ChildProcess, spawnSync } from 'node:child_process';
 import {
   chmodSync,
@@ -442,7 +442,7 @@ while True: time.sleep(1000)`;
     await answers(['resubmit', 'lost']);
     expect(said()).toBe('ready\n');
     expect((await jobs.find(good)).state).toBe('running');
-    // Whoever names the good job's byte as that of his own means that job.
+    // A record that names the good job's byte as its own means that job.
     for (const i of odd.keys()) {
       if (String(odd[i]).includes(String(living.byte)))
         await answers(['cancel', '--grace', '100ms', String(100 + i)]);

@@ -174,7 +174,7 @@ describe('order', () => {
       after: [first, failing],
       reason: `after job ${first}, job ${failing}`,
     });
-    // It stands in nobody's way.
+    // The job is in no other's way.
     expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
     machine.touch('go');
     expect(await jobs.wait(after)).toBe(0);
@@ -319,7 +319,7 @@ test('submit --no-wait prints a number once the job has its GPUs; otherwise it e
   };
   expect(await jobs.run(['submit', '--no-wait', '--', 'true'])).toMatchObject(refused);
   expect((await jobs.list()).map(({ id }) => id)).toEqual([first]);
-  // What follows others is decided later.
+  // A job that follows others is decided later.
   const later = await jobs.submit(['--no-wait', '--after', String(first), '--', 'true']);
   machine.touch('go');
   expect(await jobs.wait(first, later)).toBe(0);
@@ -472,7 +472,7 @@ test('a run in the foreground is listed, too', async () => {
     ...machine.untilFile('go'),
   ]);
   await until(async () => (await jobs.list()).length === 1);
-  // Between the wait queue and its lease, it is in neither. Its keeper notes the limit.
+  // Between the wait queue and the lease, a job is in neither. The keeper notes the limit.
   await until(async () => (await jobs.list())[0]?.until != null);
   expect((await jobs.list())[0]).toMatchObject({
     id: null,

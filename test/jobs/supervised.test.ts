@@ -114,7 +114,7 @@ test('the event loop is not blocked', async () => {
     clearInterval(timer);
     return longest;
   };
-  // Whoever waits for the end of a task is blocked each time, a busy machine now and then.
+  // A wait for the end of a task would block each time, a busy machine now and then.
   let shortest = Number.POSITIVE_INFINITY;
   for (let i = 0; i < 20 && shortest >= 500; i++) shortest = Math.min(shortest, await longestPause());
   expect(shortest).toBeLessThan(500);

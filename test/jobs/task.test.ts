@@ -99,7 +99,7 @@ test('the lease stays the worker’s from a task’s start to its end', async ()
   expect([running.stdout, running.stderr]).toEqual(['out\n', 'err\n']);
   const record = JSON.parse(readFileSync(lease, 'utf8'));
   expect(record).toEqual({ pid: process.pid, keeper: process.pid, survivors: 0, ended: null });
-  // Nobody has told the kernel to unlock: the launcher's descriptor was the only one, and that is gone.
+  // No process has unlocked: the launcher's descriptor was the only one, and that is gone.
   expect(await probe.isHeld(lease)).toBe(false);
   control.destroy();
 });
@@ -332,7 +332,7 @@ test('a suspended keeper is resumed', async () => {
   const { keeper } = await processes(task);
   await pidIn(task.directory, 'fork-command');
   signalLiving(keeper, 'SIGSTOP');
-  signalLiving(task.running.pid, 'SIGSTOP'); // and a watchdog that is stopped, too, when somebody continues it
+  signalLiving(task.running.pid, 'SIGSTOP'); // and a watchdog that is stopped, too, when it is continued
   signalLiving(keeper, 'SIGSTOP');
   await until(() => stat(keeper)?.state === 'T', 'the keeper is stopped');
   task.running.kill('SIGCONT');

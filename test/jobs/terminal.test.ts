@@ -162,7 +162,7 @@ test.each([true, false])(
     await terminal.printed(/ready \d+/);
     const pid = Number(/ready (\d+)/.exec(terminal.stdout)?.[1]);
     if (leads) {
-      // Its output is gone with the terminal, so it ends by the failure to print what it got.
+      // The program's output is gone with the terminal, so it ends by the failure to print its input.
       terminal.child.stdin?.end();
       await probe.free(leases[0] as string);
       expect(isAlive(pid)).toBe(false);

@@ -1,4 +1,4 @@
-// While it waits, `gpu-owner run` is a small process without Node.js, and nobody else can tell the difference.
+// While it waits, `gpu-owner run` is a small process without Node.js, and others can't tell the difference.
 import { type ChildProcess, spawnSync } from 'node:child_process';
 import { cpSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,7 +36,7 @@ afterEach(() => {
   return machine.close();
 });
 
-/** Longer than it takes until somebody who waits alone has become small: the machine may be busy. */
+/** Longer than a lone waiter takes to become small: the machine may be busy. */
 const RESTS = 60_000;
 const bridge = fixture('pty_bridge.py');
 
@@ -76,7 +76,7 @@ async function queueUp(commands: string[][]): Promise<ChildProcess[]> {
   return children;
 }
 
-/** For whoever finds it waiting for ever. */
+/** Describes a waiter, for the message of a test that finds it waiting for ever. */
 function describeWaiter({ pid = 0 }: ChildProcess): string {
   const { stdout } = spawnSync(process.execPath, [command, 'queue', '--json'], {
     env: machine.env,
@@ -108,7 +108,7 @@ test('whoever waits, at the front or behind others, has one thread and little me
   const ended = await Promise.all(outcomes);
   expect(ended.map(({ code }) => code)).toEqual([0, 0]);
   expect(said()).toEqual(['a', 'b']);
-  // Nobody says the same twice.
+  // No waiter says the same twice.
   for (const { stderr } of ended) {
     const news = stderr.split(/(?=gpu-owner: )/);
     expect(new Set(news).size).toBe(news.length);
@@ -235,7 +235,7 @@ test('on a terminal the line goes on, without Node.js, and is erased when the co
   if (process.env.GPU_OWNER_BUILD === undefined) expect(usage(pid).own).toBeLessThanOrEqual(2);
   const secondsIn = (text: string) =>
     [...text.matchAll(/\((\d+) s\)/g)].map(([, seconds]) => Number(seconds));
-  // Painted by the small one: Node.js has gone. It can paint twice in a second.
+  // Painted by the small program: Node.js has gone. That program can paint twice in a second.
   let painted = '';
   terminal.stdout?.on('data', (text: Buffer) => {
     painted += text;
@@ -269,7 +269,7 @@ test('when the queue’s file is removed, those who wait join the new one', asyn
 });
 
 test('the command finds everything as without a wait', async () => {
-  // What isn't UTF-8, variables that shells can't name, a descriptor, an ignored signal, a limit.
+  // Bytes that aren't UTF-8, variables that shells can't name, a descriptor, an ignored signal, a limit.
   const words = [python, fixture('odd_start.py'), ...START, '--', python, '-I', '-S', fixture('finds.py')];
   const before = machine.start(words);
   before.stdin?.end('input');

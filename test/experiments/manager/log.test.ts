@@ -1,4 +1,4 @@
-// What the manager's log says of attempts that it hears of twice: from who gave them out, and from the queue.
+// The manager's log of attempts that it hears of twice: from the server that gave them out, and from the queue.
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

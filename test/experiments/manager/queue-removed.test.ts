@@ -1,4 +1,4 @@
-// A queue that is removed while somebody manages it, at any moment.
+// A queue that is removed while a manager has it, at any moment.
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';

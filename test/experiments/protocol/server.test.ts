@@ -1,4 +1,4 @@
-// What others may do to the port of a manager: nothing of it disturbs those who behave.
+// Hostile clients at the port of a manager disturb none that behave.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -113,7 +113,7 @@ test('a request ends where its JSON does, however it is split', async () => {
     }
     expect(await answer).toBe(ACK);
   }
-  // What comes behind it isn't looked at, and a closed sending side is no hindrance.
+  // Bytes behind the object aren't looked at, and a closed sending side is no hindrance.
   expect(await ask(port, `${STATUS}\n`)).toBe(ACK);
   expect(await ask(port, STATUS + STATUS)).toBe(ACK);
   const half = open(port, undefined, true);
@@ -189,7 +189,7 @@ test('connections in all, connections of an address, and bytes in all are limite
   await expect.poll(() => ask(port, STATUS)).toBe(ACK); // so that it has been read
   held[2]?.write(`{"a": "${'x'.repeat(90_000)}`);
   expect(JSON.parse(await rest(held[2] as Socket)).message).toMatch(/too many large requests/);
-  // What the others have sent is forgotten with them.
+  // The bytes of clients that have gone are forgotten.
   held[1]?.destroy();
   await expect.poll(() => ask(port, `{"type": "status", "a": "${'x'.repeat(90_000)}"}`)).toBe(ACK);
   const all = await serve({ limits: { connections: 1 } });

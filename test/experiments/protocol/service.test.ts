@@ -69,7 +69,7 @@ test('a worker that asks while tasks are added waits until that is done', async 
   expect(told).toEqual([`workers can ask for tasks at 127.0.0.1:${port}`]);
   const { type, task } = JSON.parse(await answer);
   expect(type).toBe('task');
-  // It has no seed, as tasks of a grid may; workers hand theirs to PyTorch. A parameter doesn't hide the phase.
+  // The task has no seed, as tasks of a grid may; workers hand theirs to PyTorch. A parameter doesn't hide the phase.
   const assigned = { status: 'assigned', assigned_to: 'gpu0' };
   expect(task).toMatchObject({ seed: 42, config: { n: 1, phase_name: 'exp1' }, ...assigned });
   expect(Math.abs(Date.now() / 1000 - task.assigned_at)).toBeLessThan(60);

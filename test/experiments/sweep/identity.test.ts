@@ -1,4 +1,4 @@
-// What holds for every sweep, on sweeps made at random.
+// Properties of every sweep, on sweeps made at random.
 import { describe, expect, test } from 'vitest';
 import { taskId } from '../../../lib/experiments/task/index.ts';
 import { Random } from '../../support/random.ts';

@@ -1,4 +1,4 @@
-// What killed attempts leave in .gpu-owner/attempts is removed, as soon as nothing of them lives.
+// Files that killed attempts leave in .gpu-owner/attempts are removed, as soon as no process of them lives.
 import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';

@@ -77,7 +77,7 @@ class Project {
     return chain;
   }
 
-  /** Living processes of tasks of this project, whoever their parents are. */
+  /** Living processes of tasks of this project, also orphans. */
   members(): number[] {
     return processesWith(`GPU_OWNER_TASK=${this.directory}/`);
   }
@@ -90,7 +90,7 @@ class Project {
   async close(): Promise<void> {
     for (const child of this.workers.values()) child.kill('SIGKILL');
     await this.queue.close();
-    // Its processes may still end their last system calls; they end when it is gone.
+    // The project's processes may still end their last system calls; they end when the directory is gone.
     removeDirectory(this.directory);
     await until(() => this.members().length === 0);
     await this.machine.close();
@@ -145,7 +145,7 @@ test.each(cases.map((killed) => [killed.join(', '), killed] as const))(
       kill(victim === 'worker' ? worker.pid : chain[victim as keyof Chain], 'SIGKILL');
     }
     if (killed.includes('worker')) {
-      // Its leases end when the last of its processes has, and not before.
+      // A worker's leases end when the last of its processes has, and not before.
       await until(async () => (await one.machine.states())[0] === 'free');
       expect(before.filter(isAlive)).toEqual([]);
     } else if (killed.length === 1 && killed[0] === 'watchdog') {
@@ -180,7 +180,8 @@ test(
       const what = ['worker', 'keeper', 'watchdog', 'command', 'both', 'stop'][
         Math.floor(Math.random() * 6)
       ] as string;
-      // Of a task's worker, keeper and watchdog, one must live on, and not be suspended: nobody else knows of its processes.
+      // Of a task's worker, keeper and watchdog, one must live on, and not be suspended: no other process knows of the task's
+      // processes.
       if (what === 'worker') await pause((calm.get(gpu) ?? 0) - performance.now());
       count[what] = (count[what] ?? 0) + 1;
       if (what === 'worker') {

@@ -86,7 +86,7 @@ test('waiting for a GPU ends when others have done the work, and when it is told
   expect((await third.ended).why).toBe('drained');
   writeFileSync(fixture.path('go'), '');
   expect((await first.ended).why).toBe('finished');
-  // Those of the same process that stand in line are no others.
+  // Workers of the same process that stand in line aren't competitors.
   expect(first.types().filter((type) => type === 'claimed')).toHaveLength(1);
   expect((await second.ended).why).toBe('finished');
 });
