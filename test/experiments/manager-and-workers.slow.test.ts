@@ -136,7 +136,7 @@ describe.each(KINDS)('on $name', (kind) => {
       manager.kill('SIGKILL');
       if (queue.server === null) rmSync(join(experiment.project, '.gpu-owner'), { recursive: true });
       else queue.server.command('FLUSHALL');
-      await output(worker, /the queue .* was removed .*trying again/);
+      await output(worker, /the queue .* was removed .*(?:trying again|Start again)/);
       for (const child of [worker, worker, holder]) child.kill('SIGTERM');
     });
 

@@ -273,6 +273,8 @@ export class Manager {
       await this.#round();
       if (this.#queueRemoved === null) since = null;
       else {
+        const { mayReturn } = this.#queueRemoved;
+        if (!mayReturn && Number.isFinite(restoreTimeoutMs)) throw this.#queueRemoved;
         if (since === null && Number.isFinite(restoreTimeoutMs)) {
           this.tell(
             `waiting ${restoreTimeoutMs / 1000} s for the queue to be restored or created again; then this process ends`,

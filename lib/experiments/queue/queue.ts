@@ -302,10 +302,14 @@ export interface Queue {
 
 export type { Destination, Task, TaskCommand, TaskSpec };
 
-/** The queue was removed from where it was opened, or only a copy is there. Going on is useless, unless it is put back soon. */
+/** Thrown when the queue was removed from where it was opened, or only a copy is there. */
 export class QueueRemovedError extends GPUOwnerError {
-  constructor(message: string) {
+  /** Whether it may come back, or begin anew, for those who have it open. */
+  readonly mayReturn: boolean;
+
+  constructor(message: string, mayReturn = true) {
     super('ERR_QUEUE', message);
+    this.mayReturn = mayReturn;
   }
 }
 

@@ -44,7 +44,7 @@ function claimsFailed(error: GPUOwnerError, tries: number, milliseconds: number)
 
 /**
  * Retries an operation of the queue for as long as it takes (a full disk): a result that took hours must not be lost.
- * @throws what the operation throws, once the worker is to end at once; QueueRemovedError after half a minute
+ * @throws what the operation throws, once the worker is to end at once; QueueRemovedError, after half a minute if it may return
  */
 export function retryQueue<T>(
   operation: () => Promise<T>,
@@ -55,8 +55,8 @@ export function retryQueue<T>(
   return retry(operation, shutdown.atOnce, tell, (error, tries) => {
     if (shutdown.requested === 'stopped' && ++lastTries === MAX_LAST_TRIES) throw error;
     const milliseconds = Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MAX_PAUSE_MS);
-    // A user who has moved the queue may still notice and move it back.
-    if (error instanceof QueueRemovedError && milliseconds === MAX_PAUSE_MS) throw error;
+    if (error instanceof QueueRemovedError && (!error.mayReturn || milliseconds === MAX_PAUSE_MS))
+      throw error;
     return milliseconds;
   });
 }

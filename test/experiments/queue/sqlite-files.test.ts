@@ -23,6 +23,7 @@ import { DatabaseSync } from '@photostructure/sqlite';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
+import { until } from '../../support/machine.ts';
 import { all, takeFrom, worker } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
@@ -159,12 +160,10 @@ test('without the file beside it, what was not yet moved into the database is mi
   expect((await takeFrom(restored)).task.name).toBe('exp1_0_0');
 });
 
-test('a database that is removed or replaced while in use is noticed', async () => {
+test('a database that is removed or replaced while in use is noticed, and its commands are ended', async () => {
   for (const remove of [
     () => unlinkSync(path),
     () => renameSync(path, join(directory, 'away.db')),
-    () => unlinkSync(`${path}-wal`),
-    () => unlinkSync(`${path}-shm`),
     () => {
       copyFileSync(path, join(directory, 'other.db'));
       renameSync(join(directory, 'other.db'), path);
@@ -172,8 +171,10 @@ test('a database that is removed or replaced while in use is noticed', async () 
   ]) {
     const queue = await open();
     await queue.enqueue([spec({ n: 0 })]);
-    const { token } = await takeFrom(queue);
+    const { token, signal } = await takeFrom(queue);
     remove();
+    await until(() => signal.aborted);
+    expect(signal.reason.message).toMatch(/removed or replaced/);
     expect(await refusal(queue.complete(token, {}))).toMatch(/removed or replaced/);
     expect(await refusal(queue.take(worker))).toMatch(/removed or replaced/);
     await queue.changed(10_000); // doesn't keep anybody from noticing
@@ -268,33 +269,4 @@ test('a queue that was closed says so', async () => {
   expect(() => closeSync(descriptors[0] as number)).toThrow('EBADF');
   expect(existsSync(path)).toBe(true);
   expect((await takeFrom(await open())).start).toBe(2);
-});
-
-test('a queue that is made where another was removed gives nothing out before tasks of that have ended', async () => {
-  for (const removed of [() => rmSync(directory, { recursive: true }), () => unlinkSync(path)]) {
-    const before = await open();
-    await before.enqueue(plainTasks(2));
-    const attempt = await takeFrom(before);
-    keepInode(`${path}-lock`);
-    removed();
-    mkdirSync(directory, { recursive: true });
-
-    const queue = await open();
-    await queue.enqueue(plainTasks(2));
-    expect(await queue.take(worker)).toBe(null);
-    const asked = Date.now();
-    const time = await queue.nextTime();
-    expect(time).toBeGreaterThan(asked);
-    expect(time).toBeLessThanOrEqual(Date.now() + 1_000);
-    const another = await open();
-    expect(await another.take(worker)).toBe(null);
-    await expect(before.complete(attempt.token, {})).rejects.toThrow('was removed');
-    await before.close();
-    expect(await queue.nextTime()).toBe(null);
-    expect((await takeFrom(queue)).start).toBe(1);
-    expect((await takeFrom(another)).start).toBe(1);
-    for (const each of queues.splice(0)) await each.close();
-    rmSync(directory, { recursive: true });
-    mkdirSync(directory);
-  }
 });

@@ -14,7 +14,7 @@ import {
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './files.ts';
-import { type HeldLock, hasOrphans, type LockFile } from './locks.ts';
+import type { HeldLock, LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 
 /** Enough for any task. */
@@ -143,7 +143,6 @@ async function take(
     return await database.write(() => {
       unlock(); // the transaction may run again
       endLost(database, locks);
-      if (hasOrphans(database, locks)) return null;
       if (database.setting('pause') !== null) return null;
       const task = nextSoundTask(database, offer);
       if (task === null) return null;

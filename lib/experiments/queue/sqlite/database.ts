@@ -1,3 +1,4 @@
+import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
@@ -6,7 +7,6 @@ import { now, shellWords } from '../../../platform/index.ts';
 import {
   explain,
   findFile,
-  inodes,
   isBusy,
   isUnused,
   makeFile,
@@ -20,6 +20,8 @@ import { expectCurrent, migrate, STEPS } from './schema.ts';
 
 /** How long SQLite itself waits for another writer. The process does nothing else meanwhile. */
 const BUSY_TIMEOUT_MS = 20;
+/** How often a database that is used is looked for in its place. */
+const LOOK_INTERVAL_MS = 200;
 /** How long an operation waits for other writers in all. */
 const WRITER_TIMEOUT_MS = 60_000;
 
@@ -55,9 +57,9 @@ export class Database {
   readonly #connection: SQLite.DatabaseSyncInstance;
   #isOpen = true;
   readonly #statements = new Map<string, SQLite.StatementSyncInstance>();
-  /** The files that the connection has open: what is written to files without a name is lost. */
-  readonly #files: readonly string[];
-  #inodes = '';
+  /** The file that the connection has open, and when its path was last looked at. */
+  #inode: number | undefined;
+  #lookedAt = 0;
   #pending: PendingWrite[] = [];
   /** When pending writes get a transaction of their own. */
   #deadline: NodeJS.Timeout | null = null;
@@ -66,22 +68,15 @@ export class Database {
     this.path = path;
     this.readOnly = readOnly;
     this.#connection = connection;
-    this.#files = [path, `${path}-wal`, `${path}-shm`];
   }
 
   /**
    * @param create whether to make it where there is none
    * @param mayBeReadOnly whether a user who may only read gets it too, without writing
-   * @param inherited a setting that a new database gets from the queue that was in its place before
    * @returns null: there is none
    * @throws ERR_QUEUE
    */
-  static async open(
-    file: string,
-    create: boolean,
-    mayBeReadOnly: boolean,
-    inherited: (path: string) => { key: string; value: string } | null,
-  ): Promise<Database | null> {
+  static async open(file: string, create: boolean, mayBeReadOnly: boolean): Promise<Database | null> {
     const path = create ? makeFile(file) : findFile(file);
     if (path === null) return null;
     narrowFiles(path);
@@ -96,7 +91,7 @@ export class Database {
         if (readOnly) expectCurrent(connection, path);
         else {
           connection.exec(SETTINGS);
-          migrate(connection, path, STEPS, () => inherited(path));
+          migrate(connection, path, STEPS);
         }
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
@@ -105,7 +100,7 @@ export class Database {
       // Its log can't be made by those who may not write.
       throw obstacle !== null && isUnused(path) ? notReadable(path, obstacle, error) : error;
     }
-    database.#inodes = inodes(database.#files);
+    database.#inode = inodeOf(path);
     return database;
   }
 
@@ -182,8 +177,7 @@ export class Database {
     try {
       // Moves the log into the file unless another process uses it. The connection itself ends only when its statements are
       // collected as garbage.
-      if (!this.readOnly && this.#isInPlace())
-        this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
+      if (!this.readOnly) this.#connection.exec('PRAGMA busy_timeout = 0; PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
       // Nothing is lost: the log stays beside the file.
     }
@@ -192,9 +186,11 @@ export class Database {
     this.#connection.close();
   }
 
-  /** Whether the files that the connection has open are those that others find. */
-  #isInPlace(): boolean {
-    return inodes(this.#files) === this.#inodes;
+  /** Refuses to go on in a file that was removed: what is written there is lost. Looks some times per second. @throws QueueRemovedError */
+  expectInPlace(): void {
+    if (now() - this.#lookedAt < LOOK_INTERVAL_MS) return;
+    if (inodeOf(this.path) !== this.#inode) throw removed(this.path);
+    this.#lookedAt = now();
   }
 
   #rejectPending(error: unknown): void {
@@ -223,9 +219,9 @@ export class Database {
   #transact<T>(begin: string, transaction: () => T): Promise<T> {
     return retryWhileBusy(this.path, () => {
       if (!this.isOpen) throw unusable(this.path, 'is closed', 'Open it again.');
+      this.expectInPlace();
       this.#connection.exec(begin);
       try {
-        if (!this.#isInPlace()) throw removed(this.path);
         const result = transaction();
         this.#connection.exec('COMMIT');
         return result;
@@ -297,4 +293,8 @@ async function retryWhileBusy<T>(path: string, act: () => T): Promise<T> {
     }
     await pause(milliseconds * (0.5 + Math.random()));
   }
+}
+
+function inodeOf(path: string): number | undefined {
+  return statSync(path, { throwIfNoEntry: false })?.ino;
 }

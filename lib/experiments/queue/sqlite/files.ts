@@ -117,11 +117,6 @@ export function openBeside(database: string, path: string, readOnly = false): nu
   }
 }
 
-/** The inode numbers of files; '' for a file that doesn't exist. */
-export function inodes(paths: readonly string[]): string {
-  return paths.map((path) => statSync(path, { throwIfNoEntry: false })?.ino ?? '').join(' ');
-}
-
 function cannotOpen(path: string, error: unknown): unknown {
   const { errno, code, message } = error as NodeJS.ErrnoException;
   if (errno === undefined) return error;
@@ -231,7 +226,7 @@ export function notReadable(
 export function removed(path: string): QueueRemovedError {
   const problem = 'was removed or replaced while it was in use';
   const remedy = 'Later changes are not in it. Start again; results in the tables are found there.';
-  return new QueueRemovedError(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000));
+  return new QueueRemovedError(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000), false);
 }
 
 /** Turns an error of SQLite into one for people, with the remedy. Returns other errors as they are. */

@@ -1,11 +1,11 @@
 import { closeSync } from 'node:fs';
 import { ChangeNotifier } from '../change-notifier.ts';
-import type { Pause, Queue } from '../queue.ts';
+import { type Pause, type Queue, QueueRemovedError } from '../queue.ts';
 import { readCount, readPause, readRecord, readText } from '../records.ts';
 import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
-import { findOrphanedLocks, LockFile, MANAGER, warnOfOrphans } from './locks.ts';
+import { LockFile, MANAGER } from './locks.ts';
 import { queryMethods } from './queries.ts';
 import { withoutNUL } from './schema.ts';
 
@@ -20,13 +20,11 @@ export async function findSQLiteQueue(path: string, mayBeReadOnly = false): Prom
 }
 
 async function open(path: string, create: boolean, mayBeReadOnly: boolean): Promise<Queue | null> {
-  const database = await Database.open(path, create, mayBeReadOnly, findOrphanedLocks);
+  const database = await Database.open(path, create, mayBeReadOnly);
   if (database === null) return null;
   try {
     const locks = new LockFile(database.path, database.readOnly);
-    const queue = assemble(database, locks);
-    await warnOfOrphans(database, locks);
-    return queue;
+    return assemble(database, locks);
   } catch (error) {
     database.close();
     throw error;
@@ -203,11 +201,15 @@ class Watch implements OpenAttempts {
   /** Whether anything has changed since the last poll; if so, notifies. */
   #poll(): boolean {
     try {
+      this.#database.expectInPlace();
       const version = this.#database.version();
       if (version === this.#version) return false;
       this.#version = version;
       this.#abortEnded();
-    } catch {
+    } catch (error) {
+      // A new queue knows nothing of what runs: the commands end, so that nothing runs twice for long.
+      if (error instanceof QueueRemovedError)
+        for (const { controller } of this.#open.values()) controller.abort(error);
       // Another process uses the database: next time. Other errors are met by those who wait in what they do next.
     }
     this.#notifier.notify();

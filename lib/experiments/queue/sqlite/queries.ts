@@ -26,7 +26,7 @@ import {
 import { nextTask, UNKNOWN_OFFER, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED, unusable } from './files.ts';
-import { type LockFile, orphansRecheckTime } from './locks.ts';
+import type { LockFile } from './locks.ts';
 import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 
 /** Tasks per query: short ones, between which others of the process get their turn. */
@@ -63,8 +63,6 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
 
     nextTime(offer = UNKNOWN_OFFER) {
       return database.read(() => {
-        const recheck = orphansRecheckTime(database, locks);
-        if (recheck !== null) return recheck;
         if (nextTask(database, offer) !== undefined) return null;
         const sql = `SELECT min(due) AS due FROM task
           WHERE due > :now AND due <= :latest AND state = 'pending' AND gpus <= :gpus AND memory <= :memory`;

@@ -92,22 +92,18 @@ export const STEPS: readonly string[] = [
 
 /**
  * Brings a database to the version that this program knows, in one transaction.
- * @param inherited a setting that a new database gets from the queue that was in its place before
  * @throws ERR_QUEUE for databases of other programs and of newer versions; errors of SQLite as they come
  */
 export function migrate(
   database: DatabaseSyncInstance,
   path: string,
   steps: readonly string[] = STEPS,
-  inherited: () => { key: string; value: string } | null = () => null,
 ): void {
   // What is read must be of one moment: another process may be making it.
   if (transact(database, 'BEGIN', () => check(database, path, steps)) === steps.length) return;
   transact(database, 'BEGIN IMMEDIATE', () => {
     const version = check(database, path, steps);
     for (const step of steps.slice(version)) database.exec(step);
-    const setting = version === 0 ? inherited() : null;
-    if (setting !== null) database.prepare('INSERT INTO setting VALUES (:key, :value)').run({ ...setting });
     database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${steps.length}`);
   });
 }
