@@ -4,7 +4,7 @@
 //        node scripts/test.js --all       everything that must hold before a change is taken
 //        node scripts/test.js --rest      what the quick part leaves out
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
-import { spawnSync } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';
 import { runVitest } from './run-vitest.js';
@@ -17,10 +17,9 @@ const total = { passed: 0, failed: 0, skipped: 0 };
 const retryOutput = process.env.GPU_OWNER_TEST_RETRY_OUTPUT;
 let flaky = [];
 
-function node(...args) {
-  return (
-    spawnSync(process.execPath, args, { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] }).status === 0
-  );
+async function node(...args) {
+  const child = spawn(process.execPath, args, { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] });
+  return (await new Promise((resolve) => child.once('close', resolve))) === 0;
 }
 
 function inPackage(name, path) {
@@ -39,13 +38,16 @@ async function runTests(args) {
   flaky = found;
 }
 
-async function step(name, succeeds) {
+async function check(name, succeeds) {
+  if ((await succeeds()) !== false) return;
+  console.error(`${name}: failed`);
+  total.failed++;
+}
+
+async function step(name, work) {
   console.log(`\n== ${name}`);
   const started = Date.now();
-  if ((await succeeds()) === false) {
-    console.error(`${name}: failed`);
-    total.failed++;
-  }
+  await check(name, work);
   console.log(`   ${((Date.now() - started) / 1000).toFixed(1)} s`);
   return total.failed === 0;
 }
@@ -57,21 +59,26 @@ const build = [
   ['build, native part', () => node('scripts/install.js')],
   ['build, TypeScript part', () => node('scripts/build.js')],
 ];
-const quickChecks = [
+const checks = [
   ['types', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit')],
   ['types of the page', () => node(inPackage('typescript', 'bin/tsc'), '--noEmit', '-p', 'web')],
   ['lint and format', () => node(inPackage('@biomejs/biome', 'bin/biome'), 'check')],
   ['binaries', () => node('scripts/check-binaries.js')],
-  ['native tests', async () => add(await testNative(['plain']))],
 ];
-const projects = { '--quick': ['quick*'], '--rest': ['slow*'], '--all': ['*'] };
+/** The native tests mostly wait: meanwhile the others are checked. */
+async function checkAll() {
+  const native = testNative(['plain']);
+  for (const [name, succeeds] of checks) await check(name, succeeds);
+  add(await native);
+}
+const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['*'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
 const steps = [
   ...build,
-  ...(isFiltered || mode === '--rest' ? [] : quickChecks),
+  ...(isFiltered || mode === '--rest' ? [] : [['native tests, types, lint, binaries', checkAll]]),
   ['tests', () => runTests(selected)],
 ];
-for (const [name, succeeds] of steps) if (!(await step(name, succeeds))) break;
+for (const [name, work] of steps) if (!(await step(name, work))) break;
 
 if (flaky.length > 0) console.log('');
 for (const path of flaky) {

@@ -1,9 +1,9 @@
 // The tests of the Python helper are Python's own, in python/tests. This runs them with every Python in PATH.
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 import { expect, test } from 'vitest';
-import { root } from '../support/machine.ts';
+import { finished, root } from '../support/machine.ts';
 
 const claims = join(root, 'python/tests/test_gpu_owner.py');
 const jobs = join(root, 'python/tests/test_jobs.py');
@@ -40,32 +40,32 @@ function pythons(): Map<string, string> {
 
 const [[first, python] = ['', ''], ...others] = pythons();
 
-test.skipIf(python === '').each([claims, jobs, tasks, originals].flatMap(classesOf))(
+// The classes mostly wait.
+test.skipIf(python === '').concurrent.each([claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
-  (name, file) => {
-    check(python, file, [name]);
-  },
+  (name, file) => check(python, file, [name]),
 );
 
 // Versions differ in how processes start, fork and end.
-test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_MS }, (_, path) => {
-  check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
-  check(
+test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_MS }, async (_, path) => {
+  await check(path, claims, process.env.GPU_OWNER_SOAK ? [] : ['Releasing', 'Children', 'Packaging']);
+  await check(
     path,
     jobs,
     process.env.GPU_OWNER_SOAK ? [] : ['Jobs.test_a_wait_can_end_before_the_job', 'Jobs.test_where_it_runs'],
   );
-  check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
-  check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
+  await check(path, originals, process.env.GPU_OWNER_SOAK ? [] : ['Signatures', 'Lock']);
+  await check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
 });
 
-function check(program: string, file: string, names: string[]): void {
-  const { status, stderr, error } = spawnSync(program, ['-W', 'error', file, ...names], {
-    encoding: 'utf8',
+async function check(program: string, file: string, names: string[]): Promise<void> {
+  const child = spawn(program, ['-W', 'error', file, ...names], {
+    stdio: ['ignore', 'ignore', 'pipe'],
     timeout: PROGRAM_TIMEOUT_MS,
+    killSignal: 'SIGKILL',
   });
-  if (error) throw error;
-  expect(status, stderr).toBe(0);
+  const { code, signal, stderr } = await finished(child);
+  expect({ code, signal }, stderr).toEqual({ code: 0, signal: null });
   expect(stderr).toMatch(/^Ran [1-9]\d* tests? in/m);
 }
