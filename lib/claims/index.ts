@@ -28,6 +28,7 @@ export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } fro
 export {
   type AcquireOptions,
   type ClaimOptions,
+  type ClaimPurpose,
   checkConventions,
   checkDirectory,
   checkOptions,

@@ -65,35 +65,39 @@ export interface Binding {
   by: string;
 }
 
-/** A claim, checked and with its defaults. */
-export interface ClaimRequest {
-  count: number;
-  criteria: NormalizedCriteria;
-  /** The caller's own choice. */
-  lockDirectory: string | undefined;
-  /** The choice of the configuration files. */
-  configuredDirectory: string | undefined;
-  /** How long to wait for another claimant to decide, in ms. */
-  lockTimeout: number;
-  /** The other tools whose lock files count. */
-  conventions: ConventionChoice;
+/** The command that the GPUs are for. */
+export interface ClaimPurpose {
   /** Whether other claims can be made inside of this one. */
-  isJob?: boolean;
+  readonly isJob?: boolean;
   /** The command in the record; default: this process's own. */
-  command?: string;
+  readonly command?: string;
   /** How long the command may run, for others to know; default: for ever. */
-  limitMs?: number;
+  readonly limitMs?: number;
   /** For others to read of the command. */
-  about?: { name?: string; note?: string; job?: number };
+  readonly about?: { readonly name?: string; readonly note?: string; readonly job?: number };
+}
+
+/** A claim, checked and with its defaults. It is frozen. */
+export interface ClaimRequest extends ClaimPurpose {
+  readonly count: number;
+  readonly criteria: NormalizedCriteria;
+  /** The caller's own choice. */
+  readonly lockDirectory: string | undefined;
+  /** The choice of the configuration files. */
+  readonly configuredDirectory: string | undefined;
+  /** How long to wait for another claimant to decide, in ms. */
+  readonly lockTimeout: number;
+  /** The other tools whose lock files count. */
+  readonly conventions: ConventionChoice;
   /** CUDA is bound to some GPUs in this process: only these will do. */
-  bound?: Binding;
+  readonly bound?: Binding;
 }
 
 /** Options of a claim, checked. */
 export interface Settings {
-  request: ClaimRequest;
-  placeholder: 'auto' | 'keep' | 'none';
-  visibleDevices: 'uuid' | 'index';
+  readonly request: ClaimRequest;
+  readonly placeholder: 'auto' | 'keep' | 'none';
+  readonly visibleDevices: 'uuid' | 'index';
 }
 
 /**
@@ -105,12 +109,14 @@ export function checkOptions(
   options: ClaimOptions,
   alsoKnown: readonly string[] = [],
   names: OptionNames = {},
+  purpose: ClaimPurpose = {},
 ): Settings {
   const configuration = loadConfiguration();
   const criteria = mergeCriteria(options, configuration, { names, alsoKnown: [...CLAIM_KEYS, ...alsoKnown] });
   const name = (key: string) => names[key] ?? key;
   return {
-    request: {
+    request: Object.freeze({
+      ...purpose,
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
@@ -120,7 +126,7 @@ export function checkOptions(
         name('lockTimeout'),
       ),
       conventions: checkConventions(options.conventions, configuration, name('conventions')),
-    },
+    }),
     placeholder: oneOf(
       given(options.placeholder, configuration.placeholder, DEFAULTS.placeholder),
       ['auto', 'keep', 'none'],

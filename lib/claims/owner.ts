@@ -214,8 +214,8 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Sett
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
   // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
-  if (binding !== null && settings.placeholder !== 'none') settings.request.bound = binding;
-  return settings;
+  if (binding === null || settings.placeholder === 'none') return settings;
+  return { ...settings, request: Object.freeze({ ...settings.request, bound: binding }) };
 }
 
 /** Claims GPUs and shows them in this process. */

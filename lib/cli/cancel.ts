@@ -1,13 +1,25 @@
 import { cancelJob, JobStore, resolveJob } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
 const DEFAULT_GRACE_MS = 10_000;
 const MAX_GRACE_MS = 3_600_000;
 
-async function cancel({ values, positionals }: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      grace: {
+        value: 'DURATION',
+        help: 'wait so long between SIGTERM and SIGKILL (default 10s)',
+        candidates: ['10s', '1m'],
+      },
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
   const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
@@ -32,17 +44,7 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: 'JOB... [--grace DURATION]',
   about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name. Returns when the jobs have ended.`,
-  groups: [
-    {
-      options: {
-        grace: {
-          value: 'DURATION',
-          help: 'wait so long between SIGTERM and SIGKILL (default 10s)',
-          candidates: ['10s', '1m'],
-        },
-      },
-    },
-  ],
+  groups: GROUPS,
   notes: "Exit code: 0 if none of the jobs is alive any longer, 1 if something can't be ended.",
   operands: 'jobs',
   run: cancel,

@@ -1,6 +1,13 @@
 import type { ClaimOptions } from '../claims/index.ts';
 import { CONVENTIONS, type Criteria } from '../config/index.ts';
-import { type Option, type OptionTable, usage, type Values } from './options.ts';
+import {
+  type AnyValues,
+  type InferValues,
+  type Option,
+  type OptionGroup,
+  type OptionTable,
+  usage,
+} from './options.ts';
 
 export const COUNTS = ['1', '2', '4', '8'];
 export const SIZES = ['4GiB', '8GiB', '16GiB', '24GiB', '40GiB', '80GiB'];
@@ -12,7 +19,7 @@ type Kebab<Name extends string> = Name extends `${infer First}${infer Rest}`
   : Name;
 
 /** Conditions for GPUs, named as in the API. */
-const CRITERIA: Readonly<Record<Kebab<keyof Criteria>, Option>> = {
+const CRITERIA = {
   'min-free-memory': { value: 'SIZE', help: 'require SIZE of free memory, e.g. 20GiB', candidates: SIZES },
   'max-used-memory': {
     value: 'SIZE',
@@ -32,16 +39,16 @@ const CRITERIA: Readonly<Record<Kebab<keyof Criteria>, Option>> = {
   exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
   'exclude-names': { value: 'NAME', isRepeatable: true, help: 'never use models of this name' },
   force: { help: 'accept GPUs that are unhealthy or in use, unless they are leased' },
-};
+} satisfies Readonly<Record<Kebab<keyof Criteria>, Option>>;
 
 export const CRITERIA_GROUP = {
   title:
     'Which GPUs are accepted (default: no compute process, and at most 100 MiB of memory in use beyond that of visible graphics processes):',
   options: CRITERIA,
-};
+} satisfies OptionGroup;
 
 /** Options of commands that look at locks. */
-export const LOCKS: OptionTable = {
+export const LOCKS = {
   'lock-dir': {
     value: 'PATH',
     help: 'use another lock directory; it must be the same for all claims',
@@ -51,15 +58,17 @@ export const LOCKS: OptionTable = {
     value: 'LIST',
     help: `respect other tools' locks: auto (default), none, or some of ${CONVENTIONS.join(',')}`,
   },
-};
+} satisfies OptionTable;
 
 /** @param verb what the command does with them */
-export function countOption(verb: string): OptionTable {
-  return { gpus: { short: 'n', value: 'N', help: `${verb} N GPUs (default 1)`, candidates: COUNTS } };
+export function countOption(verb: string) {
+  return {
+    gpus: { short: 'n', value: 'N', help: `${verb} N GPUs (default 1)`, candidates: COUNTS },
+  } satisfies OptionTable;
 }
 
 /** @param byDefault whether the command waits unless it is told not to */
-export function waitOptions(byDefault: boolean): OptionTable {
+export function waitOptions(byDefault: boolean) {
   const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];
   return {
     wait: {
@@ -70,19 +79,19 @@ export function waitOptions(byDefault: boolean): OptionTable {
     },
     'no-wait': { help: `exit with 75 if not enough GPUs are free${noWait}` },
     'max-wait': { value: 'DURATION', help: 'the same as --wait=DURATION', isHidden: true },
-  };
+  } satisfies OptionTable;
 }
 
-export const VISIBLE_DEVICES: OptionTable = {
+export const VISIBLE_DEVICES = {
   'visible-devices': {
     value: 'FORM',
     help: 'name the GPUs by uuid (default), or by index for old software',
     candidates: ['uuid', 'index'],
   },
-};
+} satisfies OptionTable;
 
 /** @param placeholder help for that option */
-export function claimingOptions(placeholder: string): OptionTable {
+export function claimingOptions(placeholder: string) {
   return {
     placeholder: { value: 'MODE', help: placeholder, candidates: ['auto', 'keep', 'none'] },
     ...VISIBLE_DEVICES,
@@ -91,7 +100,7 @@ export function claimingOptions(placeholder: string): OptionTable {
       help: "wait for another claim's decision for at most DURATION (default 2s)",
       candidates: ['2s', '10s'],
     },
-  };
+  } satisfies OptionTable;
 }
 
 /** Options of the API by what they are called here. */
@@ -112,7 +121,7 @@ export const NAMES: Readonly<Record<string, string>> = {
 };
 
 /** The options of the API that the command line gives. The API checks their values. */
-export function claimOptions(values: Values): ClaimOptions {
+export function claimOptions(values: AnyValues): ClaimOptions {
   const options: Record<string, unknown> = {};
   for (const [name, key] of Object.entries(KEYS)) {
     const value = values[name];
@@ -123,7 +132,7 @@ export function claimOptions(values: Values): ClaimOptions {
 }
 
 /** Indices are meant where a list is: other tools have them here. @throws ERR_INVALID_ARGUMENT */
-function refuseList(gpus: Values[string]): void {
+function refuseList(gpus: AnyValues[string]): void {
   if (typeof gpus !== 'string' || !/^\d+(?:[,-]\d+)+$/.test(gpus)) return;
   throw usage(
     `-n: '${gpus.slice(0, 60)}' is not a number of GPUs; use 1, 2, …, or, to choose among these, --devices ${gpus.slice(0, 60)}`,
@@ -131,11 +140,14 @@ function refuseList(gpus: Values[string]): void {
 }
 
 /** How long to wait: null = not at all. @param byDefault whether to wait if nothing is said */
-export function waitOption(values: Values, byDefault: boolean): { maxWait: string | null } | null {
+export function waitOption(
+  values: InferValues<ReturnType<typeof waitOptions>>,
+  byDefault: boolean,
+): { maxWait: string | null } | null {
   const limit = typeof values.wait === 'string' ? values.wait : values['max-wait'];
   if (values['no-wait'] && (values.wait || limit !== undefined))
     throw usage('--wait and --no-wait contradict each other');
-  if (typeof limit === 'string') return { maxWait: limit };
+  if (limit !== undefined) return { maxWait: limit };
   if (values['no-wait']) return null;
   return values.wait || byDefault ? { maxWait: null } : null;
 }

@@ -1,4 +1,4 @@
-import { EVERY, type OptionTable, type Parsed } from './options.ts';
+import { COMMON_OPTIONS, type OptionGroup, type OptionTable, type Parsed } from './options.ts';
 
 /** The words that may follow a command's options. */
 export type Operands =
@@ -10,16 +10,6 @@ export type Operands =
   | 'jobs'
   /** Words: the first, and what may follow it, words or files. */
   | { first: readonly string[]; after?: Readonly<Record<string, readonly string[] | 'file'>> };
-
-/** Options that help shows together. */
-export interface OptionGroup {
-  title?: string;
-  /** Operands that are explained among them: what is typed, and its help. */
-  operands?: readonly (readonly [label: string, help: string])[];
-  options: OptionTable;
-  /** Text below them. */
-  notes?: string;
-}
 
 /** A command as its help and its completion show it. */
 export interface DescribedCommand {
@@ -35,7 +25,7 @@ export interface DescribedCommand {
 
 /** A command of ours: its arguments are parsed by its description. */
 export interface PlainCommand extends DescribedCommand {
-  run: (parsed: Parsed) => Promise<void> | void;
+  run(parsed: Parsed): Promise<void> | void;
 }
 
 /** Commands with a word before their names, as `exp`. */
@@ -63,5 +53,5 @@ export interface CommandEntry {
 
 /** Every option that a command parses. */
 export function optionsOf(groups: readonly OptionGroup[]): OptionTable {
-  return Object.assign({}, ...groups.map(({ options }) => options), EVERY) as OptionTable;
+  return Object.assign({}, ...groups.map(({ options }) => options), COMMON_OPTIONS);
 }

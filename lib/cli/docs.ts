@@ -4,7 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { closest, fitColumns, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { packageRoot } from './installation.ts';
-import { type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');
@@ -52,7 +52,9 @@ function pages(): string[] {
   return files.map((name) => name.slice(0, -'.md'.length)).sort();
 }
 
-function docs({ positionals: [word, more] }: Parsed): void {
+const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
+
+function docs({ positionals: [word, more] }: Parsed<typeof GROUPS>): void {
   if (more !== undefined) throw usage(`${showValue(more)} is one too many: docs prints one page`);
   const known = pages();
   if (known.length === 0) {
@@ -125,7 +127,7 @@ export const COMMAND: Command = {
   usage: '[PAGE]',
   about:
     'Prints a page of the documentation of this version, or a part of it (jobs#states). Without PAGE it lists the pages.',
-  groups: [{ options: {} }],
+  groups: GROUPS,
   operands: { first: pages() },
   run: docs,
 };

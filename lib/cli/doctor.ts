@@ -3,7 +3,7 @@ import { type Finding, type Level, runCheck, runChecks, type Subject } from '../
 import { listWords, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type Option, type Parsed, refuseWords } from './options.ts';
+import { type Option, type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
@@ -26,11 +26,23 @@ const MIN_WIDTH = 50;
 /** Longer lines are hard to read, however wide the terminal is. */
 const MAX_WIDTH = 110;
 
-async function doctor(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      json: {
+        help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
+      },
+      'lock-dir': LOCKS['lock-dir'] as Option,
+      part: { value: 'NAME', help: 'run one check; the doctor calls itself by it', isHidden: true },
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const options = { lockDirectory: checkDirectory(values['lock-dir'], '--lock-dir') };
-  if (typeof values.part === 'string') {
+  if (values.part !== undefined) {
     await runCheck(values.part, options, print);
     process.exit(0); // whatever thread of the driver's is stuck
   }
@@ -113,17 +125,7 @@ function paint(text: string, code: string, colour: boolean): string {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Checks everything that claims depend on: the installation, the driver, the GPUs, the lock directory, the environment (containers, private /tmp), other tools' locks, and the configuration. It reports what it finds and what to do about it. It takes nothing, writes nothing and disturbs no claim. It starts the driver as every claim does: as root, the driver's library creates missing device nodes in /dev.`,
-  groups: [
-    {
-      options: {
-        json: {
-          help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
-        },
-        'lock-dir': LOCKS['lock-dir'] as Option,
-        part: { value: 'NAME', help: 'run one check; the doctor calls itself by it', isHidden: true },
-      },
-    },
-  ],
+  groups: GROUPS,
   notes: `Exit code: 0 if there is no problem (there may be notes and warnings), 1 if there is one.`,
   run: doctor,
 };

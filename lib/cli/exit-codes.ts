@@ -1,7 +1,9 @@
-import type { ErrorCode } from '../errors.ts';
+import { type ErrorCode, GPUOwnerError } from '../errors.ts';
+
+export type ExitCodes = Readonly<Record<ErrorCode, number>>;
 
 /** Exit codes for failures of our own: those of sysexits.h, so that they can be told from a command's. */
-export const EXIT_CODES: Record<ErrorCode, number> = {
+export const EXIT_CODES: ExitCodes = {
   ERR_INVALID_ARGUMENT: 64, // EX_USAGE
   ERR_NO_DRIVER: 69, // EX_UNAVAILABLE
   ERR_DRIVER: 69,
@@ -21,8 +23,19 @@ export const EXIT_CODES: Record<ErrorCode, number> = {
   ERR_ABORTED: 130,
 };
 
-/** Has the command end with another code where GPUs can't be had: some scripts rely on 0. */
-export function setConflictExitCode(code: number): void {
-  EXIT_CODES.ERR_GPU_UNAVAILABLE = code;
-  EXIT_CODES.ERR_TIMEOUT = code;
+/** A failure of ours with the exit code that this call has for it. */
+export class CommandFailure extends Error {
+  readonly error: GPUOwnerError;
+  readonly exitCode: number;
+
+  constructor(error: GPUOwnerError, exitCode: number) {
+    super(error.message, { cause: error });
+    this.error = error;
+    this.exitCode = exitCode;
+  }
+}
+
+/** The error with the exit code of its kind. A mistake of the program stays what it is. */
+export function withExitCode(error: unknown, exitCodes: ExitCodes): unknown {
+  return error instanceof GPUOwnerError ? new CommandFailure(error, exitCodes[error.code]) : error;
 }

@@ -12,13 +12,27 @@ import {
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, refuseWords, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
 
-async function find(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      ...countOption('look for'),
+      ...waitOptions(false),
+      ...VISIBLE_DEVICES,
+      json: { help: 'print an array of the GPUs instead, as in `status --json`' },
+      ...HOSTS,
+      ...LOCKS,
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function find(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { request, visibleDevices } = checkOptions(claimOptions(values), [], NAMES);
   if (isForHosts(values)) {
     if (waitOption(values, false) !== null)
@@ -45,19 +59,7 @@ async function find(parsed: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Prints what CUDA_VISIBLE_DEVICES would be if GPUs were claimed now. It claims nothing: another claim can take the same GPUs at any time, so prefer \`run\`. It exits with 75 if not enough GPUs are free.`,
-  groups: [
-    {
-      options: {
-        ...countOption('look for'),
-        ...waitOptions(false),
-        ...VISIBLE_DEVICES,
-        json: { help: 'print an array of the GPUs instead, as in `status --json`' },
-        ...HOSTS,
-        ...LOCKS,
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   notes: `With --wait, requests in the wait queue are served first.`,
   run: find,
 };

@@ -1,7 +1,7 @@
-// What `--help` prints, made from the tables of options.
+// The text of `--help`, made from the tables of options.
 import { wrapText } from '../platform/index.ts';
-import type { CommandGroup, Commands, DescribedCommand, OptionGroup } from './command.ts';
-import { EVERY, type Option } from './options.ts';
+import type { CommandGroup, Commands, DescribedCommand } from './command.ts';
+import { COMMON_OPTIONS, type Option, type OptionGroup } from './options.ts';
 
 const WIDTH = 80;
 const INDENT = '  ';
@@ -11,7 +11,7 @@ const HELP_COLUMN = 28;
 /** @param called what is typed to start it */
 export function helpOf(called: string, { usage, about, groups, notes }: DescribedCommand): string {
   const [first, ...others] = groups;
-  const own = { ...first, options: { ...first?.options, ...EVERY } };
+  const own = { ...first, options: { ...first?.options, ...COMMON_OPTIONS } };
   const parts = [
     `Usage: ${called} ${usage}`,
     paragraphs(about),
@@ -28,7 +28,7 @@ export function helpOfGroup(called: string, { about, commands, notes }: CommandG
     paragraphs(about),
     `Commands:\n${commandLines(commands)}`,
     paragraphs(notes),
-    `Options:\n${Object.entries(EVERY).flatMap(optionLine).join('\n')}`,
+    `Options:\n${Object.entries(COMMON_OPTIONS).flatMap(optionLine).join('\n')}`,
   ];
   return parts.join('\n\n');
 }

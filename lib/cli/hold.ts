@@ -12,15 +12,31 @@ import {
 } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
-import { type Parsed, refuseWords } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { waitLimits } from './wait-progress.ts';
 
-async function hold(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      ...countOption('claim'),
+      ...waitOptions(false),
+      ...claimingOptions(
+        'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
+      ),
+      as: { value: 'TEXT', help: "show others this text as the holder's command" },
+      ...LOCKS,
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, args } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   refuseThrowAway();
-  const settings = checkOptions(claimOptions(values), [], NAMES);
-  settings.request.command = values.as ? String(values.as) : shellWords(['gpu-owner', 'hold', ...args]);
+  const settings = checkOptions(claimOptions(values), [], NAMES, {
+    command: values.as || shellWords(['gpu-owner', 'hold', ...args]),
+  });
   const limits = waitLimits(values, false);
   const claim = await claimUntilInputCloses(settings, limits).finally(() => limits?.end());
   const devices = claim.gpus.map(({ index, instance, uuid, name }) => ({
@@ -35,19 +51,6 @@ async function hold(parsed: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" }, and holds the GPUs until standard input is closed or a signal comes. Programs in any language can claim GPUs with it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
-  groups: [
-    {
-      options: {
-        ...countOption('claim'),
-        ...waitOptions(false),
-        ...claimingOptions(
-          'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
-        ),
-        as: { value: 'TEXT', help: "show others this text as the holder's command" },
-        ...LOCKS,
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   run: hold,
 };

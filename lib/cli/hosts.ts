@@ -1,14 +1,14 @@
 import { askHosts, chooseHosts, type HostAnswer, type Records, watchHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
-import { type OptionTable, type Parsed, usage, type Values } from './options.ts';
+import { type AnyValues, type InferValues, type OptionTable, usage } from './options.ts';
 import { isTerminal, print, say } from './output.ts';
 import { CLEAR } from './refresh.ts';
 
 const DEFAULT_TIMEOUT = '10s';
 
 /** Options of commands that can ask other machines. */
-export const HOSTS: OptionTable = {
+export const HOSTS = {
   hosts: {
     value: 'LIST|all',
     help: 'ask other machines over ssh: names as in `ssh NAME` (a,b), or all that the configuration lists; --json prints an object with an entry per host',
@@ -18,7 +18,7 @@ export const HOSTS: OptionTable = {
     help: `with --hosts, stop waiting for a host after DURATION (default ${DEFAULT_TIMEOUT})`,
     candidates: ['5s', '10s', '1m'],
   },
-};
+} satisfies OptionTable;
 
 /** Options that the hosts aren't given. */
 const OWN = [
@@ -34,8 +34,11 @@ const OWN = [
   'output',
 ];
 
+/** The values of a command for hosts, and its other ones, which the hosts are given. */
+type ValuesForHosts = InferValues<typeof HOSTS> & { readonly json?: true };
+
 /** @throws ERR_INVALID_ARGUMENT */
-export function isForHosts(values: Values): boolean {
+export function isForHosts(values: ValuesForHosts): boolean {
   if (values.hosts !== undefined) return true;
   if (values.timeout !== undefined) throw usage('--timeout belongs to --hosts');
   return false;
@@ -50,7 +53,7 @@ export function isForHosts(values: Values): boolean {
  */
 export async function askFleet<Kind extends keyof Records>(
   name: string,
-  parsed: Parsed,
+  parsed: { values: ValuesForHosts },
   kind: Kind,
   show: (answer: { host: string; records: Records[Kind][] }) => string,
 ): Promise<void> {
@@ -78,12 +81,12 @@ function jsonOf<Kind extends keyof Records>(kind: Kind, { version, records, erro
  */
 export async function watchFleet<Kind extends keyof Records>(
   name: string,
-  { values }: Parsed,
+  { values }: { values: ValuesForHosts },
   kind: Kind,
   show: (answer: { host: string; records: Records[Kind][] }) => string,
   interval: number,
 ): Promise<void> {
-  const hosts = chooseHosts(String(values.hosts));
+  const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', `--watch=${interval}ms`, ...optionsForHosts(values)];
   const isPainted = isTerminal(1) && !values.json;
   const known = new Map<string, HostAnswer<Kind>>();
@@ -113,11 +116,11 @@ export async function watchFleet<Kind extends keyof Records>(
  */
 export async function askEach<Kind extends keyof Records>(
   name: string,
-  { values }: Parsed,
+  { values }: { values: ValuesForHosts },
   kind: Kind,
   onAnswer: (answer: HostAnswer<Kind>) => void,
 ): Promise<HostAnswer<Kind>[]> {
-  const hosts = chooseHosts(String(values.hosts));
+  const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', ...optionsForHosts(values)];
   const answers = await askHosts(hosts, kind, words, timeoutOf(values), onAnswer);
   process.exitCode = exitCodeOf(answers);
@@ -125,13 +128,13 @@ export async function askEach<Kind extends keyof Records>(
 }
 
 /** How long a host has to answer, in ms. */
-export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: Values): number {
+export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: ValuesForHosts): number {
   const timeout = parseDuration(given, '--timeout');
   if (timeout === 0) throw usage('--timeout: a host needs some time to answer; use 10s, for example');
   return Math.min(timeout, MAX_TIMER_MS);
 }
 
-const optionsForHosts = (values: Values) => wordsOf(values, (option) => !OWN.includes(option));
+const optionsForHosts = (values: AnyValues) => toArguments(values, (option) => !OWN.includes(option));
 
 function exitCodeOf(answers: readonly HostAnswer<keyof Records>[]): number {
   if (answers.some(({ error }) => error === null)) return 0;
@@ -141,10 +144,10 @@ function exitCodeOf(answers: readonly HostAnswer<keyof Records>[]): number {
 }
 
 /** Options as they were given. @param isWanted by its name */
-export function wordsOf(values: Values, isWanted: (option: string) => boolean): string[] {
+export function toArguments(values: AnyValues, isWanted: (option: string) => boolean): string[] {
   return Object.entries(values).flatMap(([name, value]) => {
     if (value === undefined || !isWanted(name)) return [];
     const all = Array.isArray(value) ? value : [value];
-    return all.map((each) => (each === true ? `--${name}` : `--${name}=${String(each)}`));
+    return all.map((each) => (each === true ? `--${name}` : `--${name}=${each}`));
   });
 }

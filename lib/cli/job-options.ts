@@ -1,17 +1,17 @@
 // Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
 import type { JobOptions, JobProcess } from '../jobs/index.ts';
-import type { OptionTable, Values } from './options.ts';
+import type { InferValues, OptionTable } from './options.ts';
 import { print, say } from './output.ts';
 
 /** As if SIGTERM had ended it. */
 const CANCELLED = 143;
 
-export const ABOUT: OptionTable = {
+export const ABOUT = {
   name: { value: 'NAME', help: "set the job's name, which other users see" },
   note: { value: 'TEXT', help: 'set a note, which other users see' },
-};
+} satisfies OptionTable;
 
-export const JOB: OptionTable = {
+export const JOB = {
   after: {
     value: 'JOB',
     isRepeatable: true,
@@ -31,19 +31,11 @@ export const JOB: OptionTable = {
   },
   notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },
   'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
-};
+} satisfies OptionTable;
 
-export function jobOptions(values: Values): JobOptions {
-  const text = (name: string) => (values[name] === undefined ? undefined : String(values[name]));
-  const list = (name: string) => (values[name] as string[] | undefined) ?? [];
-  return {
-    name: text('name'),
-    note: text('note'),
-    after: list('after'),
-    afterOk: list('after-ok'),
-    output: text('output'),
-    notify: values.notify === true,
-  };
+export function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): JobOptions {
+  const { name, note, after = [], 'after-ok': afterOk = [], output, notify = false } = values;
+  return { name, note, after, afterOk, output, notify };
 }
 
 /** Prints the number of a job that is about to start. If nobody can read it, it doesn't: whoever tries again would run it twice. */

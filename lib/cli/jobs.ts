@@ -5,14 +5,33 @@ import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
-async function jobs(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      all: { help: 'list all that are remembered, also those that ended before' },
+      user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
+      json: {
+        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
+      },
+      ...HOSTS,
+      verbose: { short: 'v', help: 'print long reasons whole' },
+      environment: { help: 'with JOB: list the names of its environment variables' },
+      words: { help: 'print numbers and names; for completion', isHidden: true },
+      'lock-dir': LOCKS['lock-dir'],
+    },
+    notes:
+      'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
   if (positionals.length > 0) return showEach(parsed);
   if (values.environment) throw usage('--environment needs a job: gpu-owner jobs 17 --environment');
-  const user = values.user === undefined ? null : String(values.user);
+  const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) {
     const shown = (jobs: readonly Job[]) =>
@@ -22,7 +41,7 @@ async function jobs(parsed: Parsed): Promise<void> {
   const listed = listJobs({
     user,
     all: values.all === true,
-    lockDirectory: values['lock-dir'] === undefined ? undefined : String(values['lock-dir']),
+    lockDirectory: values['lock-dir'],
   });
   if (values.words) {
     const words = listed.flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
@@ -38,11 +57,11 @@ async function jobs(parsed: Parsed): Promise<void> {
 }
 
 /** Shows jobs one by one, with all that is known of them. */
-function showEach({ values, positionals }: Parsed): void {
-  for (const name of ['user', 'all', 'hosts', 'timeout'])
+function showEach({ values, positionals }: Parsed<typeof GROUPS>): void {
+  for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
     if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
   const store = JobStore.open();
-  const lockDirectory = values['lock-dir'] === undefined ? undefined : String(values['lock-dir']);
+  const lockDirectory = values['lock-dir'];
   const shown = positionals.map((word) => jobDetails(store, resolveJob(store, word), lockDirectory));
   const wanted = values.environment ? shown : shown.map(({ environment: _, ...job }) => job);
   if (values.json) print(JSON.stringify(wanted, null, 2));
@@ -160,24 +179,7 @@ function remarks({ state, exitCode, reason, until, idle, started, note, after, p
 export const COMMAND: Command = {
   usage: '[OPTIONS] [JOB...]',
   about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs: shows all that is known of each, and where its output is.`,
-  groups: [
-    {
-      options: {
-        all: { help: 'list all that are remembered, also those that ended before' },
-        user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
-        json: {
-          help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
-        },
-        ...HOSTS,
-        verbose: { short: 'v', help: 'print long reasons whole' },
-        environment: { help: 'with JOB: list the names of its environment variables' },
-        words: { help: 'print numbers and names; for completion', isHidden: true },
-        'lock-dir': LOCKS['lock-dir'] as NonNullable<(typeof LOCKS)[string]>,
-      },
-      notes:
-        'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
-    },
-  ],
+  groups: GROUPS,
   operands: 'jobs',
   run: jobs,
 };

@@ -1,15 +1,24 @@
 import { JobOutput, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say, write } from './output.ts';
 
 const POLL_MS = 200;
 
-async function logs({ values, positionals: [word, more] }: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      follow: { short: 'f', help: 'go on until the job has ended' },
+      lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>): Promise<void> {
   if (word === undefined) throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
   if (more !== undefined) throw usage(`${showValue(more)} is one too many: logs shows one job`);
-  const lines = values.lines === undefined ? null : numberOfLines(String(values.lines));
+  const lines = values.lines === undefined ? null : numberOfLines(values.lines);
   const store = JobStore.open();
   const id = resolveJob(store, word);
   let output: JobOutput | null = null;
@@ -38,14 +47,7 @@ function numberOfLines(text: string): number {
 export const COMMAND: Command = {
   usage: 'JOB [-f] [-n N]',
   about: `Prints what a job has written to standard output and error. JOB is a number or a name.`,
-  groups: [
-    {
-      options: {
-        follow: { short: 'f', help: 'go on until the job has ended' },
-        lines: { short: 'n', value: 'N', help: 'begin with the last N lines' },
-      },
-    },
-  ],
+  groups: GROUPS,
   operands: 'jobs',
   run: logs,
 };

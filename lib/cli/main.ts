@@ -2,10 +2,10 @@ import { GPUOwnerError } from '../errors.ts';
 import { closest, listWords, onWarning, sanitize, showValue, systemError } from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
-import { EXIT_CODES } from './exit-codes.ts';
+import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
 import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
-import { parse, usage } from './options.ts';
+import { parse, simulateMachine, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** As in other programs. */
@@ -79,6 +79,7 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   const { operands } = command;
   const commandLine = typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
   const parsed = parse(words, optionsOf(command.groups), commandLine);
+  simulateMachine(parsed.values.simulate);
   if (parsed.values.help) await explain();
   else await command.run(parsed);
   return true;
@@ -107,11 +108,11 @@ function asOurs(error: unknown): GPUOwnerError | null {
 }
 
 main(process.argv.slice(2)).catch((error: unknown) => {
-  const ours = asOurs(error);
+  const ours = error instanceof CommandFailure ? error.error : asOurs(error);
   if (ours === null) throw error;
   const { code, message } = ours;
   // For programs that start the command: several codes share an exit code.
   if (process.env.GPU_OWNER_ERRORS === 'json') write(2, `${JSON.stringify({ error: { code, message } })}\n`);
   else say(message);
-  process.exit(EXIT_CODES[code]);
+  process.exit(error instanceof CommandFailure ? error.exitCode : EXIT_CODES[code]);
 });

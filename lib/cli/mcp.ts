@@ -1,9 +1,9 @@
 import type { Command } from './command.ts';
 import { about } from './installation.ts';
-import { type Parsed, refuseWords } from './options.ts';
+import { type Parsed, rejectOperands } from './options.ts';
 
 async function mcp(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { serveAgents } = await import('../agents/index.ts');
   serveAgents(about().version);
 }

@@ -11,12 +11,36 @@ import { machineFamilies } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askEach, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, refuseWords, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
-async function metrics(parsed: Parsed): Promise<void> {
+const HOSTS_HELP =
+  'ask other machines over ssh, and add the label `host`: names as in `ssh NAME` (a,b), or all that the configuration lists';
+
+const GROUPS = [
+  {
+    options: {
+      output: {
+        short: 'o',
+        value: 'FILE',
+        help: "replace FILE in one step, for node_exporter's textfile collector",
+        candidates: 'file',
+      },
+      listen: {
+        value: '[HOST:]PORT',
+        help: 'serve /metrics until a signal comes, and print its URL; to this machine only, unless HOST is given; 0 is a free port',
+      },
+      json: { help: 'print an array of { name, type, help, samples: [{ labels, value }] }' },
+      ...HOSTS,
+      hosts: { ...HOSTS.hosts, value: 'LIST|all', help: HOSTS_HELP },
+      ...LOCKS,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { listen, output, json } = values;
   if (listen !== undefined && output !== undefined)
     throw usage("--listen and --output can't be combined: start the command twice");
@@ -46,7 +70,7 @@ async function metrics(parsed: Parsed): Promise<void> {
 }
 
 /** Metrics of all hosts, each with the label `host`, and whether it has answered. */
-async function familiesOfHosts(parsed: Parsed): Promise<Family[]> {
+async function familiesOfHosts(parsed: Parsed<typeof GROUPS>): Promise<Family[]> {
   const answers = await askEach('metrics', parsed, 'metrics', ({ host, error }) => {
     if (error !== null) say(`${host}: ${error.message}`);
   });
@@ -68,31 +92,9 @@ async function familiesOfHosts(parsed: Parsed): Promise<Family[]> {
   return [up, ...families.values()];
 }
 
-const HOSTS_HELP =
-  'ask other machines over ssh, and add the label `host`: names as in `ssh NAME` (a,b), or all that the configuration lists';
-
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Prints metrics of this machine for Prometheus: the state, memory, power and users of its GPUs, and the wait queue. It takes nothing and disturbs no claim. \`gpu-owner docs metrics\` lists the metrics.`,
-  groups: [
-    {
-      options: {
-        output: {
-          short: 'o',
-          value: 'FILE',
-          help: "replace FILE in one step, for node_exporter's textfile collector",
-          candidates: 'file',
-        },
-        listen: {
-          value: '[HOST:]PORT',
-          help: 'serve /metrics until a signal comes, and print its URL; to this machine only, unless HOST is given; 0 is a free port',
-        },
-        json: { help: 'print an array of { name, type, help, samples: [{ labels, value }] }' },
-        ...HOSTS,
-        hosts: { ...HOSTS.hosts, value: 'LIST|all', help: HOSTS_HELP },
-        ...LOCKS,
-      },
-    },
-  ],
+  groups: GROUPS,
   run: metrics,
 };

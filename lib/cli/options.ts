@@ -23,21 +23,50 @@ export interface Option {
 /** Options by their names without dashes, in the order of help. */
 export type OptionTable = Readonly<Record<string, Option>>;
 
+/** Options that help shows together. */
+export interface OptionGroup {
+  readonly title?: string;
+  /** Operands that are explained among them: what is typed, and its help. */
+  readonly operands?: readonly (readonly [label: string, help: string])[];
+  readonly options: OptionTable;
+  /** Text below them. */
+  readonly notes?: string;
+}
+
 /** Options of every command. */
-export const EVERY: OptionTable = {
+export const COMMON_OPTIONS = {
   simulate: {
     value: 'N|MACHINE|FILE',
     help: "use simulated GPUs instead of the driver's",
     candidates: 'machine',
   },
   help: { short: 'h', help: 'print this help' },
-};
+} satisfies OptionTable;
 
 /** `true` for an option without a value; a list where it is repeatable. */
-export type Values = Record<string, string | boolean | (string | boolean)[] | undefined>;
+type ValueOf<O> = O extends { isRepeatable: true }
+  ? string[]
+  : O extends { value: string }
+    ? O extends { isValueOptional: true }
+      ? string | true
+      : string
+    : true;
 
-export interface Parsed {
-  values: Values;
+/** The values of options that aren't known by name. */
+export type AnyValues = Readonly<Record<string, string | true | string[] | undefined>>;
+
+/** The values of the options of a table. */
+export type InferValues<Table> = string extends keyof Table
+  ? AnyValues
+  : { readonly [Name in keyof Table]?: ValueOf<Table[Name]> };
+
+type AllOf<Union> = (Union extends unknown ? (each: Union) => void : never) extends (all: infer All) => void
+  ? All
+  : never;
+
+/** Arguments of a command whose options are in these groups. */
+export interface Parsed<Groups extends readonly OptionGroup[] = readonly OptionGroup[]> {
+  values: InferValues<AllOf<Groups[number]['options']>> & InferValues<typeof COMMON_OPTIONS>;
   positionals: string[];
   /** The user's command line, where the command takes one. */
   command: string[];
@@ -52,9 +81,13 @@ export interface Parsed {
 type CommandLine = 'word' | 'dashes' | null;
 
 /** @throws ERR_INVALID_ARGUMENT, naming what is wrong */
-export function parse(args: readonly string[], table: OptionTable, commandLine: CommandLine = null): Parsed {
-  const options: OptionTable = { ...EVERY, ...table };
-  const values: Values = {};
+export function parse<Table extends OptionTable>(
+  args: readonly string[],
+  table: Table,
+  commandLine: CommandLine = null,
+): Parsed<[{ options: Table }]> {
+  const options: OptionTable = { ...COMMON_OPTIONS, ...table };
+  const values: MutableValues = {};
   const positionals: string[] = [];
   let at = 0;
   for (; at < args.length; at++) {
@@ -68,19 +101,29 @@ export function parse(args: readonly string[], table: OptionTable, commandLine: 
   const rest = args.slice(args[at] === '--' ? at + 1 : at);
   const command = commandLine === null ? [] : rest;
   if (commandLine === null) positionals.push(...rest);
-  if (typeof values.simulate === 'string') {
-    // An empty variable of a script must not lead to the real GPUs.
-    if (values.simulate === '')
-      throw usage(
-        '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
-      );
-    setVariables({ GPU_OWNER_SIMULATE: values.simulate });
-  }
-  return { values, positionals, command, args };
+  return { values: values as Parsed<[{ options: Table }]>['values'], positionals, command, args };
 }
 
+/** Has this process and its children use a simulated machine, if the command line names one. @throws ERR_INVALID_ARGUMENT */
+export function simulateMachine(machine: string | undefined): void {
+  if (machine === undefined) return;
+  // An empty variable of a script must not lead to the real GPUs.
+  if (machine === '')
+    throw usage(
+      '--simulate needs a number of GPUs (4), the name of a machine, or the path of a file that describes one',
+    );
+  setVariables({ GPU_OWNER_SIMULATE: machine });
+}
+
+type MutableValues = { -readonly [Name in keyof AnyValues]: AnyValues[Name] };
+
 /** Reads `--name`, `--name=VALUE` or `--name VALUE`. @returns how many words behind it belong to it */
-function readLong(arg: string, next: string | undefined, options: OptionTable, values: Values): number {
+function readLong(
+  arg: string,
+  next: string | undefined,
+  options: OptionTable,
+  values: MutableValues,
+): number {
   const equals = arg.indexOf('=');
   const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
   const option = Object.hasOwn(options, name) ? options[name] : undefined;
@@ -100,7 +143,12 @@ function readLong(arg: string, next: string | undefined, options: OptionTable, v
 }
 
 /** Reads `-n VALUE`, `-nVALUE` or several letters, `-fn VALUE`. @returns how many words behind it belong to it */
-function readShort(arg: string, next: string | undefined, options: OptionTable, values: Values): number {
+function readShort(
+  arg: string,
+  next: string | undefined,
+  options: OptionTable,
+  values: MutableValues,
+): number {
   for (let i = 1; i < arg.length; i++) {
     const letter = arg[i] as string;
     const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
@@ -116,8 +164,9 @@ function readShort(arg: string, next: string | undefined, options: OptionTable, 
   return 0;
 }
 
-function store(values: Values, name: string, option: Option, value: string | true): void {
-  if (option.isRepeatable) values[name] = [...((values[name] as string[] | undefined) ?? []), value];
+function store(values: MutableValues, name: string, option: Option, value: string | true): void {
+  const before = values[name];
+  if (option.isRepeatable && value !== true) values[name] = [...(Array.isArray(before) ? before : []), value];
   else values[name] = value;
 }
 
@@ -141,16 +190,22 @@ function unknown(given: string, options: OptionTable): GPUOwnerError {
 }
 
 /** For commands that take options only. */
-export function refuseWords({ positionals: [word], values }: Pick<Parsed, 'positionals' | 'values'>): void {
+export function rejectOperands({
+  positionals: [word],
+  values,
+}: {
+  positionals: readonly string[];
+  values: AnyValues;
+}): void {
   if (word === undefined) return;
-  const option = lostDuration(values, word);
+  const option = durationAfterWait(values, word);
   throw usage(
     `${showValue(word)} is not expected here; ${option === null ? 'see --help' : `write ${option}`}`,
   );
 }
 
 /** The right form of `--wait` or `--watch` where the word behind it is its duration, which only `--wait=DURATION` can have; else null. */
-export function lostDuration(values: Values, word: string): string | null {
+export function durationAfterWait(values: AnyValues, word: string): string | null {
   const name = ['wait', 'watch'].find((each) => values[each] === true);
   const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];
   if (name === undefined || amount === undefined) return null;

@@ -4,13 +4,26 @@ import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type Parsed, refuseWords } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const INDENT = ' '.repeat(5);
 
-async function queue(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
+const GROUPS = [
+  {
+    options: {
+      json: {
+        help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, waitingFor: [{ index, uuid, reason }] }',
+      },
+      verbose: { short: 'v', help: 'print a line for each GPU that would do' },
+      ...HOSTS,
+      ...LOCKS,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
   const list = (entries: readonly QueueEntry[]) =>
     entries.length === 0
       ? 'Nobody is waiting.'
@@ -59,17 +72,6 @@ function together({ waitingFor }: QueueEntry): string {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing.`,
-  groups: [
-    {
-      options: {
-        json: {
-          help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, waitingFor: [{ index, uuid, reason }] }',
-        },
-        verbose: { short: 'v', help: 'print a line for each GPU that would do' },
-        ...HOSTS,
-        ...LOCKS,
-      },
-    },
-  ],
+  groups: GROUPS,
   run: queue,
 };

@@ -1,14 +1,14 @@
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
-import type { OptionTable, Values } from './options.ts';
+import type { InferValues, OptionTable } from './options.ts';
 
-export const WATCH: OptionTable = {
+export const WATCH = {
   watch: {
     value: 'DURATION',
     isValueOptional: true,
     help: 'refresh every second, or every DURATION',
     candidates: ['1s', '5s', '1m'],
   },
-};
+} satisfies OptionTable;
 
 /** Empties a terminal. */
 export const CLEAR = '\u001b[H\u001b[2J';
@@ -16,7 +16,7 @@ const DEFAULT_MS = 1_000;
 const MIN_MS = 100;
 
 /** How often to show it, in ms; null: once. @throws ERR_INVALID_ARGUMENT */
-export function watchInterval(values: Values): number | null {
+export function watchInterval(values: InferValues<typeof WATCH>): number | null {
   const { watch } = values;
   if (watch === undefined) return null;
   return Math.min(

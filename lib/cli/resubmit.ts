@@ -2,9 +2,11 @@ import { JobStore, LOST, lostJobs, resolveJob, resubmitJob } from '../jobs/index
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
 import { announce } from './job-options.ts';
-import { type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 
-async function resubmit({ positionals }: Parsed): Promise<void> {
+const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
+
+async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name, or `lost` for all that were lost');
   refuseThrowAway();
@@ -20,7 +22,7 @@ async function resubmit({ positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: 'JOB...|lost',
   about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name; \`lost\` stands for all jobs that were lost (by a restart of the machine, for example) and weren't resubmitted since.`,
-  groups: [{ options: {} }],
+  groups: GROUPS,
   operands: 'jobs',
   run: resubmit,
 };

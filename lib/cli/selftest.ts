@@ -11,23 +11,50 @@ import {
   waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type Parsed, refuseWords, type Values } from './options.ts';
+import { toArguments } from './hosts.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { hasColour, pageWidth, print, write } from './output.ts';
 
 const EXIT_FAILED = 1;
 const DEFAULT_TIMEOUT = '5m';
 
-async function selftest(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      gpus: {
+        ...countOption('claim').gpus,
+        help: 'claim N GPUs (default: two, or one where two are not free)',
+      },
+      ...waitOptions(false),
+      timeout: {
+        value: 'DURATION',
+        help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,
+      },
+      json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
+      ...LOCKS,
+      part: {
+        value: 'NAME',
+        help: 'make some of the checks; the self-test calls itself by it',
+        isHidden: true,
+      },
+      only: { value: 'PART', help: 'make only the checks inside, or outside, of a claim', isHidden: true },
+      on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   const common = {
     command: [process.execPath, ...process.execArgv, process.argv[1] as string],
-    claim: repeated({ ...CRITERIA_GROUP.options, ...LOCKS }, values),
+    claim: toArguments(values, (name) => Object.hasOwn({ ...CRITERIA_GROUP.options, ...LOCKS }, name)),
   };
-  if (typeof values.part === 'string') {
-    const on = typeof values.on === 'string' ? values.on.split(',') : null;
+  if (values.part !== undefined) {
+    const on = values.on?.split(',') ?? null;
     await runPart(values.part, { ...common, claimOptions: claimOptions(values), on, write: print });
     process.exit(0); // whatever thread of the driver's is stuck
   }
@@ -35,7 +62,7 @@ async function selftest(parsed: Parsed): Promise<void> {
   const page = new Page();
   const report = await runSelftest({
     ...common,
-    only: typeof values.only === 'string' ? values.only : null,
+    only: values.only ?? null,
     count: values.gpus === undefined ? null : request.count,
     wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
     timeoutMs,
@@ -49,14 +76,6 @@ async function selftest(parsed: Parsed): Promise<void> {
 }
 
 /** The options as they were given, for commands that this one starts. */
-function repeated(table: object, values: Values): string[] {
-  return Object.keys(table).flatMap((name) => {
-    const value = values[name];
-    if (value === undefined) return [];
-    return [value].flat().map((one) => (one === true ? `--${name}` : `--${name}=${one}`));
-  });
-}
-
 const COLOURS = { passed: '32', failed: '31', skipped: '36' } as const;
 const RESULT_WIDTH = 'skipped'.length;
 const NAME_WIDTH = 22;
@@ -100,31 +119,7 @@ class Page {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Claims GPUs, and checks on them whatever gpu-owner relies on: whether its readings are those of nvidia-smi, who sees a claim and how soon, which GPUs a command sees, what the driver does after kill -9, and what everything costs. It uses only GPUs that it has claimed, needs no root, and releases all of them, also after Ctrl-C.`,
-  groups: [
-    {
-      options: {
-        gpus: {
-          ...countOption('claim').gpus,
-          help: 'claim N GPUs (default: two, or one where two are not free)',
-        },
-        ...waitOptions(false),
-        timeout: {
-          value: 'DURATION',
-          help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,
-        },
-        json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
-        ...LOCKS,
-        part: {
-          value: 'NAME',
-          help: 'make some of the checks; the self-test calls itself by it',
-          isHidden: true,
-        },
-        only: { value: 'PART', help: 'make only the checks inside, or outside, of a claim', isHidden: true },
-        on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   notes: `Exit code: 0 if no check failed (some may not be possible here), 1 if one failed, 75 if no GPU is free.`,
   run: selftest,
 };

@@ -6,21 +6,29 @@ import { setVariables, systemError } from '../platform/index.ts';
 import { playScenario, recordMachine } from '../simulate/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type OptionTable, parse, refuseWords, usage, type Values } from './options.ts';
+import {
+  type COMMON_OPTIONS,
+  type InferValues,
+  type OptionTable,
+  parse,
+  rejectOperands,
+  simulateMachine,
+  usage,
+} from './options.ts';
 import { print, write } from './output.ts';
 
 /** Processes of a scenario could not start. */
 const EXIT_FAILED = 1;
 
-const MACHINE: OptionTable = {
+const MACHINE = {
   machine: {
     value: 'MACHINE',
     help: 'use this machine (default: GPU_OWNER_SIMULATE)',
     candidates: 'machine',
   },
-};
+} satisfies OptionTable;
 
-const RECORD: OptionTable = {
+const RECORD = {
   output: {
     short: 'o',
     value: 'FILE',
@@ -28,25 +36,32 @@ const RECORD: OptionTable = {
     candidates: 'file',
   },
   uuids: { help: "keep the GPUs' UUIDs (record)" },
-};
+} satisfies OptionTable;
 
-const PLAY: OptionTable = {
+const PLAY = {
   speed: { value: 'FACTOR', help: 'play so many times as fast (play)' },
   loop: { help: 'begin again at the end, until Ctrl-C (play)' },
   keep: { help: 'keep what the steps have set (play)' },
-};
+} satisfies OptionTable;
 
 async function simulate(args: readonly string[]): Promise<void> {
   const command = commandIn(args);
   if (command !== 'record' && command !== 'play') return becomeTool(args);
-  const { values, positionals } = parse(args, { ...MACHINE, ...(command === 'record' ? RECORD : PLAY) });
-  if (typeof values.machine === 'string') setVariables({ GPU_OWNER_SIMULATE: values.machine });
-  const machine =
-    typeof (values.machine ?? values.simulate) === 'string' ? process.env.GPU_OWNER_SIMULATE : undefined;
-  const files = positionals.slice(1);
-  if (command === 'play') return play(files, values, machine);
-  refuseWords({ positionals: files, values });
+  if (command === 'play') {
+    const { values, positionals } = parse(args, { ...MACHINE, ...PLAY });
+    return play(positionals.slice(1), values, useMachine(values));
+  }
+  const { values, positionals } = parse(args, { ...MACHINE, ...RECORD });
+  useMachine(values);
+  rejectOperands({ positionals: positionals.slice(1), values });
   record(values);
+}
+
+/** @returns the machine that the command line names */
+function useMachine({ machine, simulate }: InferValues<typeof MACHINE & typeof COMMON_OPTIONS>) {
+  simulateMachine(simulate);
+  if (machine !== undefined) setVariables({ GPU_OWNER_SIMULATE: machine });
+  return machine ?? simulate;
 }
 
 /** The first word that is neither an option nor the value of one. */
@@ -54,10 +69,10 @@ function commandIn(args: readonly string[]): string | undefined {
   return args.find((arg, at) => !arg.startsWith('-') && !/^--(machine|simulate)$/.test(args[at - 1] ?? ''));
 }
 
-function record({ output, uuids }: Values): void {
+function record({ output, uuids }: InferValues<typeof RECORD>): void {
   const text = recordMachine(uuids === true);
   try {
-    if (typeof output === 'string') writeFileSync(output, text);
+    if (output !== undefined) writeFileSync(output, text);
     else write(1, text);
   } catch (error) {
     throw usage(
@@ -68,7 +83,7 @@ function record({ output, uuids }: Values): void {
 
 async function play(
   [path, ...more]: readonly string[],
-  values: Values,
+  { speed, loop, keep }: InferValues<typeof PLAY>,
   machine: string | undefined,
 ): Promise<void> {
   if (path === undefined || more.length > 0)
@@ -82,9 +97,9 @@ async function play(
   }
   const failed = await playScenario(path, {
     machine,
-    speed: values.speed,
-    loop: values.loop === true,
-    keep: values.keep === true,
+    speed,
+    loop: loop === true,
+    keep: keep === true,
     signal: interrupted.signal,
     tell: (seconds, text) => print(`${String(seconds).padStart(5)} s  ${text}`),
   });

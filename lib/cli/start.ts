@@ -1,7 +1,7 @@
 // The entry of the command: runs command.cjs, which lies beside it, or another bundle that has more, or less.
 import { runBundle } from '../bundle.ts';
 
-// What claims must be quick; some must know every command, or are commands of experiments. Others needn't pay for their size.
+// Commands that claim must be quick; some must know every command, or belong to sweeps. Others needn't pay for their size.
 const BUNDLES: Record<string, string> = {
   __proto__: null as never, // an argument may be called 'constructor'
   run: 'claim',

@@ -4,7 +4,7 @@ import { sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
-import { type Parsed, refuseWords } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 
@@ -20,9 +20,21 @@ const COLOURS: Record<string, string> = {
 };
 const GIB = 1024 ** 3;
 
-async function status(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      json: { help: 'print an array with an object per GPU; null is unknown' },
+      ...WATCH,
+      ...HOSTS,
+      ...LOCKS,
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const interval = watchInterval(values);
   if (isForHosts(values)) {
@@ -106,16 +118,6 @@ function unit(value: number | null, symbol: string): string {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Shows every GPU: how much of it is used, and whether it is free, leased (and by whom), busy (used without a claim) or unavailable. It takes nothing and disturbs no claim.`,
-  groups: [
-    {
-      options: {
-        json: { help: 'print an array with an object per GPU; null is unknown' },
-        ...WATCH,
-        ...HOSTS,
-        ...LOCKS,
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   run: status,
 };

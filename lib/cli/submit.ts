@@ -2,53 +2,59 @@ import { GPUOwnerError } from '../errors.ts';
 import { becomeKeeper, type ContinuedWait, continueWait, JobProcess, submitCommand } from '../jobs/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { EXIT_CODES } from './exit-codes.ts';
+import { withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
 import { announce, followOthers, JOB, jobOptions } from './job-options.ts';
-import type { Parsed } from './options.ts';
-import { checkRun, RUN_GROUPS, type RunRequest } from './run.ts';
+import type { OptionGroup, Parsed } from './options.ts';
+import { checkRun, RUN_GROUPS, type RunRequest } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
-async function submit(parsed: Parsed): Promise<void> {
+const [options, ...criteria] = RUN_GROUPS;
+const GROUPS = [
+  { options: { ...options.options, ...JOB } },
+  ...criteria,
+] as const satisfies readonly OptionGroup[];
+
+async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, command } = parsed;
   const continued = continueWait();
-  const request = checkRun(parsed, 'submit');
-  if (values.on !== undefined) return (await import('./on.ts')).submitOn(parsed);
   const jobDescriptors = values['as-job'];
-  if (typeof jobDescriptors === 'string') {
-    return runJob(new JobProcess(jobDescriptors), parsed, request, continued);
-  }
+  const job = jobDescriptors === undefined ? null : new JobProcess(jobDescriptors);
+  const request = checkRun(parsed, 'submit', job?.about);
+  if (values.on !== undefined) return (await import('./remote.ts')).submitOn(values.on, parsed, request);
+  if (job !== null) return runJob(job, parsed, request, continued);
   refuseThrowAway();
-  const { settings, limit } = request;
+  const { settings, limit, exitCodes } = request;
   const waits = waitOption(values, true) !== null;
-  await submitCommand(settings, command, jobOptions(values), { limit, waits }, announce);
+  await submitCommand(settings, command, jobOptions(values), { limit, waits }, announce).catch(
+    (error: unknown) => {
+      throw withExitCode(error, exitCodes);
+    },
+  );
 }
 
 /** The job's own process, in the background. */
 async function runJob(
   job: JobProcess,
-  { values, command }: Parsed,
-  { settings, limit }: RunRequest,
+  { values, command }: Parsed<typeof GROUPS>,
+  { settings, limit, exitCodes }: RunRequest,
   continued: ContinuedWait,
 ) {
   await followOthers(job);
-  settings.request.about = job.about;
   try {
     const wait = waitLimits(values, true);
     const claim = await job.claim(settings, wait, limit, continued).finally(() => wait?.end());
     becomeKeeper(claim, command.length, limit, job);
   } catch (error) {
-    if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
-    throw error;
+    if (error instanceof GPUOwnerError) job.fail(exitCodes[error.code], error.message, error.code);
+    throw withExitCode(error, exitCodes);
   }
 }
-
-const [options, ...criteria] = RUN_GROUPS;
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
   about: `Runs a command in the background as soon as enough GPUs are free, and prints the number of the job, nothing else. The job goes on after you log out. It keeps the current environment, directory, umask and limits; its standard input is /dev/null, and its output goes to a file that \`gpu-owner logs\` shows. \`gpu-owner jobs\` lists jobs; \`wait\`, \`cancel\` and \`resubmit\` take their numbers or names.`,
-  groups: [{ options: { ...options?.options, ...JOB } }, ...criteria],
+  groups: GROUPS,
   notes: `Exit code: 0 if the job was submitted; 64 if it can never run here, 69 no driver, 73 it can't be kept, 75 --no-wait and not enough GPUs are free. Its own is that of \`gpu-owner run\`: see \`gpu-owner wait\`.`,
   operands: 'command-line',
   run: submit,

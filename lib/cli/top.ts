@@ -5,8 +5,8 @@ import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptio
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
-import { HOSTS, isForHosts, timeoutOf, wordsOf } from './hosts.ts';
-import { type Parsed, refuseWords, usage, type Values } from './options.ts';
+import { HOSTS, isForHosts, timeoutOf, toArguments } from './hosts.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -15,11 +15,34 @@ const PROBLEM_INTERVAL_MS = 2_000;
 /** Where nobody knows how wide lines may be. */
 const PLAIN_COLUMNS = 132;
 
-async function top(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      interval: {
+        value: 'DURATION',
+        help: `refresh every DURATION (default ${DEFAULT_INTERVAL}); plain lines are then printed each time`,
+        candidates: ['1s', '2s', '5s'],
+      },
+      sort: {
+        value: 'KEY',
+        help: `sort GPUs by ${SORT_KEYS.join(', ')} (default gpu)`,
+        candidates: SORT_KEYS,
+      },
+      filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
+      json: {
+        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, problem } instead; with --interval, a line every DURATION',
+      },
+      ...HOSTS,
+      ...LOCKS,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
-  const options = { sort: sortKey(values), filter: String(values.filter ?? '').slice(0, 100) };
+  const options = { sort: sortKey(values), filter: (values.filter ?? '').slice(0, 100) };
   const interval = Math.min(
     Math.max(MIN_INTERVAL_MS, parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval')),
     MAX_TIMER_MS,
@@ -39,11 +62,15 @@ function isScreen(): boolean {
   return isTerminal(1) && process.env.TERM !== 'dumb';
 }
 
-async function topOfHosts({ values }: Parsed, interval: number, options: TopOptions): Promise<void> {
+async function topOfHosts(
+  { values }: Parsed<typeof GROUPS>,
+  interval: number,
+  options: TopOptions,
+): Promise<void> {
   if (values.json) throw usage('--json is for this machine only');
   const timeout = timeoutOf(values) + interval;
-  const view = new FleetView(chooseHosts(String(values.hosts)));
-  const own = wordsOf(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+  const view = new FleetView(chooseHosts(values.hosts ?? ''));
+  const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
   const words = ['top', '--json', `--interval=${interval}ms`, ...own];
   const watch = (onNews: () => void) => view.watch(words, timeout, onNews);
   const { plainPicture, runTop } = await loadTop();
@@ -66,14 +93,14 @@ async function printJSON(view: MachineView, interval: number | null): Promise<vo
     if (view.snapshot !== null) print(JSON.stringify([{ ...view.snapshot, problem: view.problem }]));
   };
   if (interval === null) return view.look().then(show);
-  // Whoever reads it must not take a driver that hangs for a connection that does.
+  // Readers must not take a driver that hangs for a connection that does.
   const timer = setInterval(() => {
     if (view.problem !== null) show();
   }, PROBLEM_INTERVAL_MS);
   await view.watch(interval, show).finally(() => clearInterval(timer));
 }
 
-function sortKey({ sort = 'gpu' }: Values): SortKey {
+function sortKey({ sort = 'gpu' }: Parsed<typeof GROUPS>['values']): SortKey {
   const key = SORT_KEYS.find((each) => each === sort);
   if (key !== undefined) return key;
   throw usage(`--sort: ${showValue(sort)} is unknown; use ${SORT_KEYS.join(', ')}`);
@@ -82,27 +109,6 @@ function sortKey({ sort = 'gpu' }: Values): SortKey {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Shows every GPU with its last minute, its holder and job, who waits, processes without a claim, and what each user has, until q is pressed; ? lists the keys. Without a terminal, or if TERM is dumb, it prints plain lines once. It takes nothing and disturbs no claim.`,
-  groups: [
-    {
-      options: {
-        interval: {
-          value: 'DURATION',
-          help: `refresh every DURATION (default ${DEFAULT_INTERVAL}); plain lines are then printed each time`,
-          candidates: ['1s', '2s', '5s'],
-        },
-        sort: {
-          value: 'KEY',
-          help: `sort GPUs by ${SORT_KEYS.join(', ')} (default gpu)`,
-          candidates: SORT_KEYS,
-        },
-        filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
-        json: {
-          help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, problem } instead; with --interval, a line every DURATION',
-        },
-        ...HOSTS,
-        ...LOCKS,
-      },
-    },
-  ],
+  groups: GROUPS,
   run: top,
 };

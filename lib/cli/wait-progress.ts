@@ -13,8 +13,8 @@ import {
   ordinal,
   parseDuration,
 } from '../platform/index.ts';
-import { waitOption } from './claim-options.ts';
-import type { Values } from './options.ts';
+import { waitOption, type waitOptions } from './claim-options.ts';
+import type { InferValues } from './options.ts';
 import { isTerminal, say, write } from './output.ts';
 
 /** How a command that waits says so: one line that is kept current on a terminal, plain lines elsewhere. */
@@ -29,7 +29,7 @@ interface WaitProgress {
 }
 
 /** The wait that the options ask for, with a report of it; null: don't wait. @param byDefault whether to wait if nothing is said */
-export function waitLimits(values: Values, byDefault: boolean) {
+export function waitLimits(values: InferValues<ReturnType<typeof waitOptions>>, byDefault: boolean) {
   const wait = waitOption(values, byDefault);
   if (wait === null) return null;
   return {

@@ -13,8 +13,8 @@ import {
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { HOSTS, isForHosts, timeoutOf, wordsOf } from './hosts.ts';
-import { type Parsed, refuseWords, usage, type Values } from './options.ts';
+import { HOSTS, isForHosts, timeoutOf, toArguments } from './hosts.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -24,12 +24,40 @@ const FORWARDED_PORT = 8088;
 /** Proxies close connections that are silent for longer. */
 const MAX_INTERVAL_MS = 30_000;
 
-async function web(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      listen: {
+        value: '[HOST:]PORT|PATH',
+        help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file; PATH, with a slash, is a Unix socket for you alone',
+      },
+      'token-file': {
+        value: 'FILE',
+        help: 'take the token from FILE (default: a new one at each start)',
+        candidates: 'file',
+      },
+      'allow-host': {
+        value: 'NAME',
+        isRepeatable: true,
+        help: 'answer also under this name, e.g. that of a proxy',
+      },
+      interval: {
+        value: 'DURATION',
+        help: `refresh every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
+        candidates: ['1s', '2s', '5s'],
+      },
+      ...HOSTS,
+      ...LOCKS,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
-  const fleet = isForHosts(values) ? new FleetView(chooseHosts(String(values.hosts))) : null;
-  const listen = String(values.listen ?? '0');
+  const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
+  const { listen = '0' } = values;
   const endpoint = listen.includes('/')
     ? { path: resolve(listen) }
     : await parseEndpoint(listen, '--listen', ', or a PATH with a slash');
@@ -41,7 +69,7 @@ async function web(parsed: Parsed): Promise<void> {
     );
   }
   const { newToken, pageURL, readTokenFile, serveWeb } = await loadWeb();
-  const token = file === undefined ? newToken() : readTokenFile(String(file));
+  const token = file === undefined ? newToken() : readTokenFile(file);
   const intervalMs = Math.min(Math.max(MIN_INTERVAL_MS, interval), MAX_INTERVAL_MS);
   const served = await serveWeb(fleet ?? new MachineView(request), {
     request: fleet === null ? request : null,
@@ -52,11 +80,11 @@ async function web(parsed: Parsed): Promise<void> {
     option: '--listen',
   });
   if (fleet !== null) {
-    const own = wordsOf(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+    const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
     const words = ['top', '--json', `--interval=${intervalMs}ms`, ...own];
     void fleet.watch(words, timeoutOf(values) + intervalMs, () => {});
   }
-  // What a service prints is in a log.
+  // The output of a service is in a log.
   const local = 'path' in served ? { host: '127.0.0.1', port: FORWARDED_PORT } : served;
   print(pageURL(local, file === undefined ? token : null));
   if (file !== undefined) print(`The token is in ${sanitize(file)}; the page asks for it.`);
@@ -65,8 +93,8 @@ async function web(parsed: Parsed): Promise<void> {
   print(`To open it on another computer, run there: ssh -N -L ${local.port}:${to} ${hostName()}`);
 }
 
-function allowedHosts({ 'allow-host': names = [] }: Values): string[] {
-  return (names as string[]).map((name) => {
+function allowedHosts({ 'allow-host': names = [] }: Parsed<typeof GROUPS>['values']): string[] {
+  return names.map((name) => {
     if (/^[\w.-]+$|^[\da-f:]+$/i.test(name)) return name;
     throw usage(
       `--allow-host: ${showValue(name)} is not the name of a host; leave out scheme, port and path`,
@@ -77,32 +105,6 @@ function allowedHosts({ 'allow-host': names = [] }: Values): string[] {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Serves a page that shows GPUs, their last 24 hours, their holders, the wait queue, processes without a claim, and your jobs, live; and the same as JSON. It prints the page's URL, which has a secret token, and runs until a signal comes. It takes nothing and disturbs no claim.`,
-  groups: [
-    {
-      options: {
-        listen: {
-          value: '[HOST:]PORT|PATH',
-          help: 'listen there (default: a free port, for this machine only); another HOST needs --token-file; PATH, with a slash, is a Unix socket for you alone',
-        },
-        'token-file': {
-          value: 'FILE',
-          help: 'take the token from FILE (default: a new one at each start)',
-          candidates: 'file',
-        },
-        'allow-host': {
-          value: 'NAME',
-          isRepeatable: true,
-          help: 'answer also under this name, e.g. that of a proxy',
-        },
-        interval: {
-          value: 'DURATION',
-          help: `refresh every DURATION while somebody watches (default ${DEFAULT_INTERVAL})`,
-          candidates: ['1s', '2s', '5s'],
-        },
-        ...HOSTS,
-        ...LOCKS,
-      },
-    },
-  ],
+  groups: GROUPS,
   run: web,
 };

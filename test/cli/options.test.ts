@@ -1,21 +1,34 @@
-import { describe, expect, test } from 'vitest';
+import { describe, expect, expectTypeOf, test } from 'vitest';
 import { waitOption, waitOptions } from '../../lib/cli/claim-options.ts';
 import { type Commands, optionsOf } from '../../lib/cli/command.ts';
 import { COMMANDS } from '../../lib/cli/commands.ts';
 import { type OptionTable, parse } from '../../lib/cli/options.ts';
 
-const TABLE: OptionTable = {
+const TABLE = {
   count: { short: 'n', value: 'N', help: 'count' },
   follow: { short: 'f', help: 'follow' },
   only: { value: 'LIST', isRepeatable: true, help: 'use only these' },
   ...waitOptions(false),
-};
+} satisfies OptionTable;
 
 function values(...args: string[]) {
   return parse(args, TABLE).values;
 }
 
 describe('the command line', () => {
+  test('gives each option the type that its table says', () => {
+    const { count, follow, only, wait, simulate } = values('-f');
+    expectTypeOf({ count, follow, only, wait, simulate }).toEqualTypeOf<{
+      count: string | undefined;
+      follow: true | undefined;
+      only: string[] | undefined;
+      wait: string | true | undefined;
+      simulate: string | undefined;
+    }>();
+    // @ts-expect-error: there is no such option
+    expect(values('-f').folow).toBeUndefined();
+  });
+
   test.each<[string[], object]>([
     [['--count', '2'], { count: '2' }],
     [['--count=2'], { count: '2' }],

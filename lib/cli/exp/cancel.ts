@@ -1,10 +1,12 @@
 import { cancelTasks, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, usage } from '../options.ts';
+import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE, tasksNamed } from './options.ts';
 
-async function cancel({ values, positionals }: Parsed): Promise<void> {
+const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
+
+async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp cancel NAME, or all');
   }
@@ -18,7 +20,7 @@ async function cancel({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] NAME|ID ... | all',
   about: `Cancels tasks: waiting tasks are not started, and the commands of running tasks are stopped. Completed tasks stay completed. \`gpu-owner exp retry\` undoes it.`,
-  groups: [{ options: QUEUE }],
+  groups: GROUPS,
   operands: { first: ['all'] },
   run: cancel,
 };

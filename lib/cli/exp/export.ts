@@ -3,16 +3,35 @@ import { GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, refuseWords } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { say, write } from '../output.ts';
 import { locationOf, QUEUE } from './options.ts';
 
 const FORMATS: readonly string[] = ['csv', 'jsonl'];
 
-async function run(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
+const GROUPS = [
+  {
+    options: {
+      format: {
+        value: 'csv|jsonl',
+        help: 'write csv (default), or jsonl: an object per line, { task_id, id, phases, parameters, result, source }',
+        candidates: FORMATS,
+      },
+      output: {
+        short: 'o',
+        value: 'FILE',
+        help: 'write to a file instead of standard output',
+        candidates: 'file',
+      },
+      ...QUEUE,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
   const { values } = parsed;
-  const format = String(values.format ?? 'csv');
+  const { format = 'csv' } = values;
   if (!FORMATS.includes(format)) {
     const meant = closest(format, FORMATS);
     throw new GPUOwnerError(
@@ -20,7 +39,7 @@ async function run(parsed: Parsed): Promise<void> {
       `--format: ${showValue(format)} is not known; ${meant ? `did you mean '${meant}'?` : 'use csv or jsonl'}`,
     );
   }
-  const path = values.output === undefined || values.output === '-' ? null : String(values.output);
+  const path = values.output === undefined || values.output === '-' ? null : values.output;
   await withQueue(
     locationOf(values),
     async (queue) => {
@@ -61,23 +80,6 @@ function unwritable(path: string, error: unknown): GPUOwnerError {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Writes the results of all completed tasks to one table, in the order of completion: parameters and metrics of all phases, empty where a task has none.`,
-  groups: [
-    {
-      options: {
-        format: {
-          value: 'csv|jsonl',
-          help: 'write csv (default), or jsonl: an object per line, { task_id, id, phases, parameters, result, source }',
-          candidates: FORMATS,
-        },
-        output: {
-          short: 'o',
-          value: 'FILE',
-          help: 'write to a file instead of standard output',
-          candidates: 'file',
-        },
-        ...QUEUE,
-      },
-    },
-  ],
+  groups: GROUPS,
   run,
 };

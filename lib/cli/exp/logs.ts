@@ -1,10 +1,16 @@
 import { resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, usage } from '../options.ts';
+import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
 import { locationOf, QUEUE } from './options.ts';
 
-async function logs({ values, positionals }: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: { follow: { short: 'f', help: 'follow the output until the task has ended' }, ...QUEUE },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   const [name] = positionals;
   if (name === undefined || positionals.length > 1) {
     throw usage('which task? gpu-owner exp logs NAME');
@@ -24,10 +30,6 @@ async function logs({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] NAME|ID',
   about: `Prints the output of a task: of all its attempts, each below a line that says where and when it ran. With -f, it also prints new output as the task writes it.`,
-  groups: [
-    {
-      options: { follow: { short: 'f', help: 'follow the output until the task has ended' }, ...QUEUE },
-    },
-  ],
+  groups: GROUPS,
   run: logs,
 };

@@ -1,7 +1,7 @@
 import { ManagerController, openSweepIfAny, withExperiment } from '../../experiments/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
-import type { Parsed } from '../options.ts';
+import type { OptionGroup, Parsed } from '../options.ts';
 import {
   locationOf,
   METRICS,
@@ -19,7 +19,21 @@ import {
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 
-async function manager(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      stay: { help: 'keep running after the last task has ended, until a signal comes' },
+      'replace-commands': REPLACE_COMMANDS,
+      ...NEEDS,
+      ...METRICS,
+      ...QUEUE,
+    },
+  },
+  PROTOCOL_GROUP,
+  SWEEP_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const location = locationOf(values);
   const protocol = await protocolSettings(values);
@@ -43,19 +57,7 @@ async function manager(parsed: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
   about: `Adds the tasks of a sweep, gives them to workers, and writes the tables of results. It needs no GPU and runs no task itself. Workers are \`gpu-owner exp worker\`, and programs that ask for tasks over TCP. You can kill and restart it at any time. A second manager waits until the first one is gone. It ends when every task has ended.`,
-  groups: [
-    {
-      options: {
-        stay: { help: 'keep running after the last task has ended, until a signal comes' },
-        'replace-commands': REPLACE_COMMANDS,
-        ...NEEDS,
-        ...METRICS,
-        ...QUEUE,
-      },
-    },
-    PROTOCOL_GROUP,
-    SWEEP_GROUP,
-  ],
+  groups: GROUPS,
   notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled; 129, 130, 143 ended by a signal with work left; 64 bad usage, or the port is in use; 69 no queue, or the queue was removed; 78 a mistake in a sweep file.`,
   operands: 'files-and-command-line',
   run: manager,

@@ -23,12 +23,18 @@ import {
   showValue,
 } from '../../platform/index.ts';
 import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES, SIZES } from '../claim-options.ts';
-import type { OptionGroup } from '../command.ts';
-import { type Option, type OptionTable, type Parsed, usage, type Values } from '../options.ts';
+import {
+  type InferValues,
+  type Option,
+  type OptionGroup,
+  type OptionTable,
+  type Parsed,
+  usage,
+} from '../options.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
-export const QUEUE: OptionTable = {
+export const QUEUE = {
   project: {
     value: 'DIR',
     help: 'work in this project (default: the current directory)',
@@ -38,30 +44,30 @@ export const QUEUE: OptionTable = {
     value: 'URL',
     help: `use this task list: ${QUEUE_URLS.join(', ')} (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`,
   },
-};
+} satisfies OptionTable;
 
 /** Absolute. @throws ERR_INVALID_ARGUMENT if it is empty, as it is by `--project "$UNSET"` */
-function projectOf({ project }: Values): string {
+function projectOf({ project }: InferValues<typeof QUEUE>): string {
   if (project === '') {
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', '--project is empty; the current directory is .');
   }
-  return resolve((project as string | undefined) ?? '.');
+  return resolve(project ?? '.');
 }
 
-function urlOf({ queue }: Values): string | null {
-  return ((queue as string | undefined) ?? process.env.GPU_OWNER_QUEUE) || null;
+function urlOf({ queue }: InferValues<typeof QUEUE>): string | null {
+  return (queue ?? process.env.GPU_OWNER_QUEUE) || null;
 }
 
 /** Reads where the experiment is. @throws ERR_INVALID_ARGUMENT */
-export function locationOf(values: Values): ExperimentLocation {
+export function locationOf(values: InferValues<typeof QUEUE>): ExperimentLocation {
   return { directory: projectOf(values), url: urlOf(values) };
 }
 
 /** The options that lead a command of the user to the same queue. */
-export function sameQueue({ project, queue }: Values): string[] {
+export function sameQueue({ project, queue }: InferValues<typeof QUEUE>): string[] {
   return [
-    ...(project === undefined ? [] : ['--project', String(project)]),
-    ...(queue === undefined ? [] : ['--queue', withoutPassword(String(queue))]),
+    ...(project === undefined ? [] : ['--project', project]),
+    ...(queue === undefined ? [] : ['--queue', withoutPassword(queue)]),
   ];
 }
 
@@ -79,14 +85,14 @@ export function tasksNamed(names: readonly string[]): string {
 }
 
 /** For commands that run one. */
-export const REPLACE_COMMANDS: Option = {
+export const REPLACE_COMMANDS = {
   help: 'replace the command of known tasks, unless they are completed',
-};
+} satisfies Option;
 
 const RERUNS: readonly Rerun[] = ['auto', 'never'];
 
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
-export const SWEEP_GROUP: OptionGroup = {
+export const SWEEP_GROUP = {
   title: "What to run (default: the project's configs/config_exp*.yaml):",
   operands: [['FILE ...', 'sweep files in YAML']],
   options: {
@@ -111,31 +117,40 @@ export const SWEEP_GROUP: OptionGroup = {
     yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
   },
   notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It replaces the command of sweep files.`,
-};
+} as const satisfies OptionGroup;
 
 /**
  * The sweep that a command line asks for.
  * @param parsed of a command with {@link SWEEP_GROUP}
  * @throws ERR_INVALID_ARGUMENT
  */
-export function sweepSource({ values, positionals, command }: Parsed, project: string): SweepSource {
-  const { grid, commands, phase, shell, yes } = values;
+export function sweepSource(
+  {
+    values,
+    positionals,
+    command,
+  }: Pick<Parsed, 'positionals' | 'command'> & {
+    values: InferValues<typeof SWEEP_GROUP.options>;
+  },
+  project: string,
+): SweepSource {
+  const { grid = [], commands, phase, shell, yes } = values;
   const outputDirectory = values['output-dir'];
   // A file with = in its name can be written ./a=b.yaml.
   const isAxis = (word: string) => /^[^/]*=/.test(word);
   const axes = positionals.filter(isAxis);
-  if (axes.length > 0 && grid === undefined) {
+  if (axes.length > 0 && values.grid === undefined) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `${showValue(axes[0])} looks like a part of a grid; write --grid ${axes[0]}, or ./${axes[0]} for a file of this name`,
     );
   }
-  refuseBareGrid((grid as string[] | undefined) ?? [], positionals);
+  refuseBareGrid(grid, positionals);
   const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   return {
     project,
     files: positionals.filter((word) => !isAxis(word)),
-    grid: [...((grid as string[] | undefined) ?? []), ...axes],
+    grid: [...grid, ...axes],
     shell: shell === true,
     yes: yes === true,
     ...given('commands', commands),
@@ -164,7 +179,7 @@ function refuseBareGrid(grid: readonly string[], positionals: readonly string[])
 }
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */
-export function workerOptions(gpus: string): OptionTable {
+export function workerOptions(gpus: string) {
   return {
     gpus: { short: 'n', value: 'N|all', help: gpus, candidates: COUNTS },
     'gpus-per-task': {
@@ -180,11 +195,11 @@ export function workerOptions(gpus: string): OptionTable {
     ...claimingOptions(
       'keep the GPUs visibly taken: auto (default), also between tasks and until a command uses them; keep; none',
     ),
-  };
+  } satisfies OptionTable;
 }
 
 /** Options that say what each task needs, for commands without workers. */
-export const NEEDS: OptionTable = {
+export const NEEDS = {
   'gpus-per-task': {
     value: 'N',
     help: 'leave the tasks to `exp worker` with N GPUs for each (default 1)',
@@ -195,28 +210,37 @@ export const NEEDS: OptionTable = {
     help: 'leave the tasks to `exp worker` on GPUs with SIZE of free memory',
     candidates: SIZES,
   },
-};
+} satisfies OptionTable;
 
 /** @param byDefault how many workers if nothing is said; null: it must be said @throws ERR_INVALID_ARGUMENT */
-export function workerRequest(values: Values, byDefault: number | null): WorkerRequest {
+export function workerRequest(
+  values: InferValues<ReturnType<typeof workerOptions>>,
+  byDefault: number | null,
+): WorkerRequest {
   const settings = taskSettings(values);
   const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
-  const gpus = values.gpus === undefined ? null : String(values.gpus);
-  return { settings, needs: needsOf(values, settings), gpus, byDefault, grace, watched: isTerminal(1) };
+  return {
+    settings,
+    needs: needsOf(values, settings),
+    gpus: values.gpus ?? null,
+    byDefault,
+    grace,
+    watched: isTerminal(1),
+  };
 }
 
 /** Reads what each task needs, as far as the user says it: with {@link workerOptions} or {@link NEEDS}. @throws ERR_INVALID_ARGUMENT */
-export function taskNeeds(values: Values): Partial<Needs> {
+export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
   return needsOf(values, taskSettings(values));
 }
 
-function taskSettings(values: Values): Settings {
+function taskSettings(values: InferValues<typeof NEEDS>): Settings {
   const names = { ...NAMES, count: '--gpus-per-task' };
   return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
 }
 
 /** Configuration files speak of this machine, not of tasks. */
-function needsOf(values: Values, { request }: Settings): Partial<Needs> {
+function needsOf(values: InferValues<typeof NEEDS>, { request }: Settings): Partial<Needs> {
   return {
     ...(values['gpus-per-task'] === undefined ? {} : { gpus: request.count }),
     ...(values['min-free-memory'] === undefined ? {} : { memory: request.criteria.minFreeMemory ?? 0 }),
@@ -224,7 +248,7 @@ function needsOf(values: Values, { request }: Settings): Partial<Needs> {
 }
 
 /** Options of the port that workers of the original system connect to. */
-export const PROTOCOL_GROUP: OptionGroup = {
+export const PROTOCOL_GROUP = {
   title: 'Workers that ask over TCP (`gpu-owner docs manager#the-protocol`):',
   options: {
     listen: {
@@ -251,17 +275,17 @@ export const PROTOCOL_GROUP: OptionGroup = {
       help: 'require a unique worker_id per worker: a worker that asks for a task has given up its previous one',
     },
   },
-};
+} as const satisfies OptionGroup;
 
 const DEFAULT_ENDPOINT: Endpoint = { host: '127.0.0.1', port: 5_000 };
 const DEFAULT_TIMEOUT = '2h';
 const MIN_TASK_TIMEOUT_MS = 1_000;
 
 /** @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
-export async function protocolSettings(values: Values): Promise<ProtocolSettings> {
-  const listen = (values.listen as string[] | undefined) ?? [];
-  const trusted = (values.trust as string[] | undefined) ?? [];
-  const file = values['token-file'] as string | undefined;
+export async function protocolSettings(
+  values: InferValues<typeof PROTOCOL_GROUP.options>,
+): Promise<ProtocolSettings> {
+  const { listen = [], trust: trusted = [], 'token-file': file } = values;
   if (values['no-listen'] && listen.length > 0) throw usage('--listen and --no-listen contradict each other');
   const timeout = values['task-timeout'] ?? DEFAULT_TIMEOUT;
   const lifetime = parseDuration(timeout, '--task-timeout');
@@ -285,14 +309,14 @@ export async function protocolSettings(values: Values): Promise<ProtocolSettings
   };
 }
 
-export const METRICS: OptionTable = {
+export const METRICS = {
   metrics: {
     value: 'PORT',
     help: 'serve metrics for Prometheus to this machine, or with HOST:PORT to others, too',
   },
-};
+} satisfies OptionTable;
 
 /** Reads where metrics are to be served; null: nowhere. @throws ERR_INVALID_ARGUMENT */
-export async function metricsEndpoint({ metrics }: Values): Promise<Endpoint | null> {
-  return metrics === undefined ? null : parseEndpoint(String(metrics), '--metrics');
+export async function metricsEndpoint({ metrics }: InferValues<typeof METRICS>): Promise<Endpoint | null> {
+  return metrics === undefined ? null : parseEndpoint(metrics, '--metrics');
 }

@@ -1,10 +1,12 @@
 import { withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, refuseWords } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE } from './options.ts';
 
-async function pause({ values, positionals }: Parsed): Promise<void> {
+const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
+
+async function pause({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   await withQueue(locationOf(values), async (queue) => {
     await queue.pause('person', positionals.join(' '));
     const { active } = await queue.counts();
@@ -16,8 +18,8 @@ async function pause({ values, positionals }: Parsed): Promise<void> {
   });
 }
 
-async function resume(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
+async function resume(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
   const { values } = parsed;
   await withQueue(locationOf(values), async (queue) => {
     const pause = await queue.paused();
@@ -31,13 +33,13 @@ async function resume(parsed: Parsed): Promise<void> {
 export const PAUSE: Command = {
   usage: '[OPTIONS] [MESSAGE ...]',
   about: `Starts no more tasks until \`gpu-owner exp resume\`. Running tasks continue to their end. Workers stay, and release their GPUs after a while. \`exp status\` and the workers show the message.`,
-  groups: [{ options: QUEUE }],
+  groups: GROUPS,
   run: pause,
 };
 
 export const RESUME: Command = {
   usage: '[OPTIONS]',
   about: `Starts tasks again after \`gpu-owner exp pause\`, and after a pause because too many tasks failed in a row.`,
-  groups: [{ options: QUEUE }],
+  groups: GROUPS,
   run: resume,
 };

@@ -12,11 +12,24 @@ import {
 } from '../../experiments/index.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
-import type { Parsed } from '../options.ts';
+import type { OptionGroup, Parsed } from '../options.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
 
-async function plan(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      all: { help: 'show every task, not only the first few' },
+      json: {
+        help: 'print { size, counts, phases, gone, otherCommands, keepsCommands }, and with --all tasks: an array',
+      },
+      ...QUEUE,
+    },
+  },
+  SWEEP_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function plan(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const location = locationOf(values);
   const request = { ...location, source: sweepSource(parsed, location.directory) };
@@ -158,18 +171,7 @@ function sanitizeEnd(line: string): string {
 export const COMMAND: Command = {
   usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
   about: `Shows what \`exp run\` would do with a sweep: which tasks would run, which are completed, and why tasks are new. It changes nothing, and needs no command.`,
-  groups: [
-    {
-      options: {
-        all: { help: 'show every task, not only the first few' },
-        json: {
-          help: 'print { size, counts, phases, gone, otherCommands, keepsCommands }, and with --all tasks: an array',
-        },
-        ...QUEUE,
-      },
-    },
-    SWEEP_GROUP,
-  ],
+  groups: GROUPS,
   operands: 'files-and-command-line',
   run: plan,
 };

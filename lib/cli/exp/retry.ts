@@ -1,10 +1,12 @@
 import { RETRIED_STATES, retryTasks, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, usage } from '../options.ts';
+import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';
 import { locationOf, QUEUE, tasksNamed } from './options.ts';
 
-async function retry({ values, positionals }: Parsed): Promise<void> {
+const GROUPS = [{ options: QUEUE }] as const satisfies readonly OptionGroup[];
+
+async function retry({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0) {
     throw usage('which tasks? gpu-owner exp retry failed, or NAME ...');
   }
@@ -26,7 +28,7 @@ async function retry({ values, positionals }: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS] failed|cancelled|NAME|ID ...',
   about: `Starts tasks again as if they were new: all failed ones, all cancelled ones, or those that you name. A completed task loses its result and its rows in the tables.`,
-  groups: [{ options: QUEUE }],
+  groups: GROUPS,
   operands: { first: RETRIED_STATES },
   run: retry,
 };

@@ -13,7 +13,7 @@ import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
-import type { Parsed } from '../options.ts';
+import type { OptionGroup, Parsed } from '../options.ts';
 import {
   locationOf,
   METRICS,
@@ -28,7 +28,24 @@ import {
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
 
-async function run(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      ...workerOptions('use N GPUs in all (no default)'),
+      detach: { help: 'run the sweep as a job in the background, and print its number' },
+      ...ABOUT,
+      ...JOB,
+      'replace-commands': REPLACE_COMMANDS,
+      ...METRICS,
+      ...QUEUE,
+      ...LOCKS,
+    },
+  },
+  SWEEP_GROUP,
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   refuseThrowAway();
   const { values } = parsed;
   const background = SweepProgress.take();
@@ -59,7 +76,7 @@ async function run(parsed: Parsed): Promise<void> {
 }
 
 /** Runs the sweep as a job in the background. */
-async function detach({ values, args }: Parsed, { request }: Settings): Promise<void> {
+async function detach({ values, args }: Parsed<typeof GROUPS>, { request }: Settings): Promise<void> {
   const { lockDirectory, configuredDirectory } = request;
   const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
   const submission = {
@@ -116,22 +133,7 @@ export const COMMAND: Command = {
   about: `Runs a sweep to its end: every task on its own GPUs, its output in OUTPUT_DIR/worker_*.log, its result in OUTPUT_DIR/final_results.csv. Tasks that have a row there are completed. Started again, it continues where it stopped, however it ended. Without a sweep, it runs the remaining tasks of the project.
 
 Ctrl-C lets running tasks finish; a second Ctrl-C stops and requeues them.`,
-  groups: [
-    {
-      options: {
-        ...workerOptions('use N GPUs in all (no default)'),
-        detach: { help: 'run the sweep as a job in the background, and print its number' },
-        ...ABOUT,
-        ...JOB,
-        'replace-commands': REPLACE_COMMANDS,
-        ...METRICS,
-        ...QUEUE,
-        ...LOCKS,
-      },
-    },
-    SWEEP_GROUP,
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   notes: `Exit code: 0 all tasks are completed; 1 some failed or were cancelled, or it has paused after failures; 129, 130, 143 ended by a signal with work left; 64 bad usage, 69 no driver or no queue, 78 a mistake in a sweep file.`,
   operands: 'files-and-command-line',
   run,

@@ -58,7 +58,7 @@ function clean(text: string): string {
 
 function liveScreen(): Screen {
   const terminal = process.stdout;
-  // It closed, for instance: the work goes on.
+  // The terminal closed, for instance: the work goes on.
   terminal.on('error', () => {});
   let view: (() => RunView) | null = null;
   let drawn: string | null = null;

@@ -9,7 +9,7 @@ import {
 } from '../../experiments/index.ts';
 import { fitColumns, formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
-import { type Parsed, refuseWords } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { locationOf, QUEUE, sameQueue } from './options.ts';
@@ -19,8 +19,20 @@ import { counts, seconds } from './render.ts';
 const MAX_FAILURES_SHOWN = 5;
 const MAX_WORKERS_SHOWN = 5;
 
-async function status(parsed: Parsed): Promise<void> {
-  refuseWords(parsed);
+const GROUPS = [
+  {
+    options: {
+      json: {
+        help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or none',
+      },
+      ...WATCH,
+      ...QUEUE,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
   const { values } = parsed;
   const interval = watchInterval(values);
   await withQueue(
@@ -182,16 +194,6 @@ function iso(time: number | null): string | null {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Shows the state of an experiment: how many tasks are done, which worker runs which task since when, what has failed, which process writes the tables, and whether it is paused.`,
-  groups: [
-    {
-      options: {
-        json: {
-          help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or none',
-        },
-        ...WATCH,
-        ...QUEUE,
-      },
-    },
-  ],
+  groups: GROUPS,
   run: status,
 };

@@ -9,8 +9,8 @@ import {
 } from '../../experiments/index.ts';
 import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
-import type { Values } from '../options.ts';
-import { sameQueue } from './options.ts';
+import type { InferValues } from '../options.ts';
+import { type QUEUE, sameQueue } from './options.ts';
 import { counts } from './render.ts';
 
 const MAX_FAILURES = 3;
@@ -19,7 +19,7 @@ const MAX_TABLES = 3;
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export function summary(
   { progress: now, others, workers, tables, failures }: RunEnd,
-  values: Values,
+  values: InferValues<typeof QUEUE>,
   lifts: boolean,
 ): string[] {
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...sameQueue(values)]);

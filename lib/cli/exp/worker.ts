@@ -3,7 +3,7 @@ import { onWarning, parseDuration } from '../../platform/index.ts';
 import { CRITERIA_GROUP, DURATIONS, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { type Parsed, refuseWords } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
@@ -12,9 +12,26 @@ import { exitCodeOfWorkers } from './summary.ts';
 /** How long a worker waits for a task list that doesn't exist yet, or has no tasks. */
 const DEFAULT_WAIT = '1m';
 
-async function worker(parsed: Parsed): Promise<void> {
+const GROUPS = [
+  {
+    options: {
+      ...workerOptions("use N GPUs in all (default: one worker's)"),
+      'wait-for-tasks': {
+        value: 'DURATION',
+        help: `wait DURATION for a task list that doesn't exist yet (default ${DEFAULT_WAIT}; 0: don't wait)`,
+        candidates: DURATIONS,
+      },
+      ...METRICS,
+      ...QUEUE,
+      ...LOCKS,
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
   refuseThrowAway();
-  refuseWords(parsed);
+  rejectOperands(parsed);
   const { values } = parsed;
   const location = locationOf(values);
   const waitMs = parseDuration(values['wait-for-tasks'] ?? DEFAULT_WAIT, '--wait-for-tasks');
@@ -34,22 +51,7 @@ async function worker(parsed: Parsed): Promise<void> {
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
   about: `Adds workers to an experiment that \`gpu-owner exp run\` has started. They wait for a task list that doesn't exist yet. They end when no task is left, or on Ctrl-C, as those of \`exp run\` do. They don't write tables of results: \`exp run\` or \`exp manager\` does, even if it starts later.`,
-  groups: [
-    {
-      options: {
-        ...workerOptions("use N GPUs in all (default: one worker's)"),
-        'wait-for-tasks': {
-          value: 'DURATION',
-          help: `wait DURATION for a task list that doesn't exist yet (default ${DEFAULT_WAIT}; 0: don't wait)`,
-          candidates: DURATIONS,
-        },
-        ...METRICS,
-        ...QUEUE,
-        ...LOCKS,
-      },
-    },
-    CRITERIA_GROUP,
-  ],
+  groups: GROUPS,
   notes: `Exit code: 0 no task is left; 1 a worker stopped after failures; 129, 130, 143 ended by a signal with work left; 64 bad usage, 69 no driver or no queue.`,
   run: worker,
 };

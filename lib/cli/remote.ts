@@ -1,14 +1,14 @@
 // `run` and `submit` on another machine.
-import type { GPUOwnerError } from '../errors.ts';
 import { chooseHosts, type HostRefusal, runOnHost, startWhereFree, submitOnHost } from '../fleet/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
-import { EXIT_CODES } from './exit-codes.ts';
+import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
 import { COMMAND as FIND } from './find.ts';
-import { HOSTS, wordsOf } from './hosts.ts';
-import { type Parsed, usage, type Values } from './options.ts';
+import { HOSTS, toArguments } from './hosts.ts';
+import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
+import type { RUN_GROUPS, RunRequest } from './run-request.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
@@ -20,10 +20,11 @@ const SIGPIPE = 128 + 13;
 const MAX_WORDS_LENGTH = 90_000;
 
 type Hosts = ReturnType<typeof chooseHosts>;
+type RunArguments = Parsed<typeof RUN_GROUPS>;
 
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
-export async function runOn(parsed: Parsed): Promise<void> {
-  const { hosts, isAny, directory } = check(parsed);
+export async function runOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
+  const { hosts, isAny, directory } = check(list, parsed);
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const words = wordsFor('run', parsed, isAny);
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
@@ -39,15 +40,15 @@ export async function runOn(parsed: Parsed): Promise<void> {
     process.exitCode = end.exitCode;
     return null;
   };
-  await choose(hosts, isAny, parsed.values, start);
+  await choose(hosts, isAny, parsed.values, exitCodes, start);
 }
 
 /** Submits a job on another machine, and prints the host and the number. */
-export async function submitOn(parsed: Parsed): Promise<void> {
-  const { hosts, isAny, directory } = check(parsed);
+export async function submitOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
+  const { hosts, isAny, directory } = check(list, parsed);
   const words = wordsFor('submit', parsed, isAny);
   const timeoutMs = words.includes('--no-wait') ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
-  await choose(hosts, isAny, parsed.values, async (host) => {
+  await choose(hosts, isAny, parsed.values, exitCodes, async (host) => {
     const answer = await submitOnHost(host, words, directory, timeoutMs);
     if (answer.error !== null) return answer;
     print(`${host.name} ${answer.id}`);
@@ -56,9 +57,8 @@ export async function submitOn(parsed: Parsed): Promise<void> {
 }
 
 /** @throws ERR_INVALID_ARGUMENT for what is wrong with the hosts, or can't be sent there */
-function check(parsed: Parsed) {
+function check(list: string, parsed: RunArguments) {
   const { values } = parsed;
-  const list = String(values.on);
   const isAny = list.trim() === 'any' || list.includes(',');
   if (isAny && waitOption(values, false) !== null)
     throw usage('--on any does not wait: it takes the first host on which enough GPUs are free now');
@@ -73,8 +73,8 @@ function check(parsed: Parsed) {
 }
 
 /** The arguments there. */
-function wordsFor(name: string, { values, command }: Parsed, isAny: boolean): string[] {
-  const options = wordsOf(values, (option) => option !== 'on' && option !== 'no-wait');
+function wordsFor(name: string, { values, command }: RunArguments, isAny: boolean): string[] {
+  const options = toArguments(values, (option) => option !== 'on' && option !== 'no-wait');
   const wait = values['no-wait'] || isAny ? ['--no-wait'] : [];
   return [name, ...wait, ...options, '--', ...command];
 }
@@ -86,7 +86,8 @@ function wordsFor(name: string, { values, command }: Parsed, isAny: boolean): st
 async function choose(
   hosts: Hosts,
   isAny: boolean,
-  values: Values,
+  values: AnyValues,
+  exitCodes: ExitCodes,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
 ): Promise<void> {
   const startOnly = async ([host]: [Hosts[number]]) => {
@@ -98,31 +99,32 @@ async function choose(
     : await startOnly(hosts as [Hosts[number]]);
   if (refusals !== null) {
     for (const { host, error } of refusals) say(`${host}: ${error.message}`);
-    // Whoever is told that no GPU is free tries again, and it would run twice.
+    // A user who is told that no GPU is free tries again, and the command would run twice.
     const uncertain = refusals.filter(({ isCertain }) => !isCertain);
     const decisive = uncertain.length > 0 ? uncertain : refusals;
     process.exitCode = exitCodeOf(
       decisive.map(({ error }) => error.code),
       isAny,
+      exitCodes,
     );
   }
   process.exit(); // other hosts may still be asked
 }
 
-function exitCodeOf(codes: readonly string[], isAny: boolean): number {
-  // It was answered, too, where nothing is free.
-  if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return EXIT_CODES.ERR_GPU_UNAVAILABLE;
+function exitCodeOf(codes: readonly string[], isAny: boolean, exitCodes: ExitCodes): number {
+  // A host on which nothing is free has answered, too.
+  if (isAny && codes.includes('ERR_GPU_UNAVAILABLE')) return exitCodes.ERR_GPU_UNAVAILABLE;
   const [code = ''] = codes;
-  if (codes.every((each) => each === code) && Object.hasOwn(EXIT_CODES, code))
-    return EXIT_CODES[code as GPUOwnerError['code']];
-  return code === 'ERR_HOST_DIRECTORY' ? EXIT_CODES.ERR_INVALID_ARGUMENT : EXIT_CODES.ERR_NO_DRIVER;
+  const own = Object.entries(exitCodes).find(([each]) => each === code)?.[1];
+  if (own !== undefined && codes.every((each) => each === code)) return own;
+  return code === 'ERR_HOST_DIRECTORY' ? exitCodes.ERR_INVALID_ARGUMENT : exitCodes.ERR_NO_DRIVER;
 }
 
 /** The options of a claim that `find` takes, too. */
-function criteriaOf(values: Values): string[] {
+function criteriaOf(values: AnyValues): string[] {
   const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
   const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
-  return wordsOf(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
+  return toArguments(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
 }
 
 /** Ends as ssh was ended. */

@@ -1,0 +1,105 @@
+// A request for `run` or `submit`: the options that both have, and their check.
+import { type ClaimPurpose, checkOptions, type Settings } from '../claims/index.ts';
+import { checkJobOptions, parseTimeLimit, type TimeLimit } from '../jobs/index.ts';
+import { shellWords, showValue } from '../platform/index.ts';
+import {
+  CRITERIA_GROUP,
+  claimingOptions,
+  claimOptions,
+  countOption,
+  LOCKS,
+  NAMES,
+  waitOptions,
+} from './claim-options.ts';
+import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
+import { ABOUT } from './job-options.ts';
+import { durationAfterWait, type OptionGroup, type OptionTable, type Parsed, usage } from './options.ts';
+
+const ON = {
+  on: {
+    value: 'HOST|any',
+    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`; any: the first configured host with enough free GPUs',
+  },
+} satisfies OptionTable;
+
+/** Options of `run`, and of `submit` first. */
+export const RUN_GROUPS = [
+  {
+    options: {
+      ...countOption('claim'),
+      ...waitOptions(true),
+      for: {
+        value: 'DURATION',
+        help: 'end the command after DURATION (90s, 4h, 1d) with exit code 124; waiting does not count',
+        candidates: ['30m', '4h', '1d'],
+      },
+      signal: {
+        value: 'NAME@DURATION',
+        help: 'send the command a signal so long before the limit of --for (USR1@5m)',
+        candidates: ['USR1@5m', 'TERM@1m'],
+      },
+      ...ABOUT,
+      'conflict-exit-code': {
+        value: 'N',
+        help: 'exit with N (0 to 255) instead of 75',
+        candidates: ['0', '75'],
+      },
+      ...claimingOptions(
+        'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
+      ),
+      ...LOCKS,
+      ...ON,
+      'over-ssh': {
+        value: 'TEXT',
+        isValueOptional: true,
+        help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
+        isHidden: true,
+      },
+      'until-input-closes': {
+        help: 'stop waiting when standard input is closed; for the self-test',
+        isHidden: true,
+      },
+    },
+  },
+  CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+/** A request for `run` or `submit`, checked. */
+export interface RunRequest {
+  settings: Settings;
+  limit: TimeLimit | null;
+  /** With the user's own one where no GPU can be had: some scripts rely on 0. */
+  exitCodes: ExitCodes;
+}
+
+/** @param called the command's name @param about what others read of it, if it isn't what the options say @throws ERR_INVALID_ARGUMENT */
+export function checkRun(
+  { values, command }: Parsed<typeof RUN_GROUPS>,
+  called: string,
+  about?: ClaimPurpose['about'],
+): RunRequest {
+  if (command.length === 0) {
+    throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
+  }
+  const [duration = ''] = command;
+  const option = durationAfterWait(values, duration);
+  if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
+  const { name, note, 'conflict-exit-code': conflict } = values;
+  const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
+  checkJobOptions(asked);
+  const limit = parseTimeLimit(values.for, values.signal);
+  const settings = checkOptions(claimOptions(values), [], NAMES, {
+    command: shellWords(command),
+    isJob: true,
+    about: about ?? asked,
+    ...(limit === null ? {} : { limitMs: limit.ms }),
+  });
+  return { settings, limit, exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict) };
+}
+
+function conflictExitCodes(text: string): ExitCodes {
+  const code = Number(text);
+  if (/^\d{1,3}$/.test(text) && code <= 255)
+    return { ...EXIT_CODES, ERR_GPU_UNAVAILABLE: code, ERR_TIMEOUT: code };
+  throw usage(`--conflict-exit-code: ${showValue(text)} is not an exit code; use 0 to 255`);
+}
