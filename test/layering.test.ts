@@ -11,7 +11,7 @@ const FLOORS = [
   ['fleet'],
   ['jobs'],
   ['claims'],
-  ['conventions'],
+  ['conventions', 'policy'],
   ['gpus'],
   ['config', 'prometheus'],
   ['platform'],

@@ -88,6 +88,7 @@ const Request = z.object({
   name: othersText,
   note: othersText,
   since: time,
+  reason: othersText.describe('why it has this position, where several users wait'),
   latestStart: time.describe(
     'ISO 8601: when GPUs come free at the latest, by time limits; null: nobody knows',
   ),
@@ -172,6 +173,7 @@ function requestOf(entry: Fields, gpus: readonly z.infer<typeof GPU>[]): z.infer
     name: words(entry.name),
     note: words(entry.note),
     since: words(entry.since),
+    reason: words(entry.reason),
     latestStart: words(entry.latestStart),
     waitingFor: listOf(entry.waitingFor).map(({ index, instance, uuid }) => {
       const gpu = gpus.find((each) => each.uuid === uuid);

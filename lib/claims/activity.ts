@@ -2,13 +2,14 @@
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { formatSince, schema } from '../platform/index.ts';
+import { reservedFor } from '../policy/index.ts';
 import { type ClaimCounts, claimCounts } from './counts.ts';
 import { type Idle, idleText, readIdle } from './idle.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';
 import { leaseInfo } from './record.ts';
-import { activeWaiters, readWaiters, reservedFor } from './wait-queue.ts';
+import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** A holder of GPUs of the machine, and these. Claims inside of jobs are left out. */
 export interface Holder {

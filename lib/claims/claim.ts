@@ -8,6 +8,7 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isPossible, select } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
+import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { type Effectful, reached, takeSnapshot } from './effects.ts';
 import {
@@ -31,7 +32,7 @@ import type { ClaimRequest } from './options.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { claimantOf, survey } from './survey.ts';
-import { type GpuRequest, type QueuePosition, waitersAhead } from './wait-queue.ts';
+import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 
 /** GPUs that are leased by this process. */
 export interface Claim {
@@ -62,7 +63,7 @@ export interface NotGranted {
   candidates: Candidate[];
   directory: LockDirectory;
   /** The GPUs to wait for. */
-  gpuRequest: Omit<GpuRequest, 'slot'>;
+  gpuRequest: JoiningRequest;
   record: RecordContents;
   job: ParentJob | null;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
@@ -97,7 +98,8 @@ export function* claim(
     request.bound,
     job,
   );
-  const secret = request.isJob ? newJobSecret() : null;
+  // Also shows whose the leases are.
+  const secret = request.isJob || job === null ? newJobSecret() : null;
   const { command, limitMs, about } = request;
   const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
   const claimant = claimantOf(directory, record, request.lockTimeout);
@@ -153,7 +155,7 @@ function* notGranted(
     granted: false,
     candidates,
     directory,
-    gpuRequest: gpuRequestOf(candidates, request.count, scopeOf(context.job)),
+    gpuRequest: gpuRequestOf(candidates, request, scopeOf(context.job)),
     record,
     job,
     possible: isPossible(request.count, verdicts),

@@ -1,11 +1,5 @@
-import {
-  type Criteria,
-  loadConfiguration,
-  mergeCriteria,
-  normalizeCriteria,
-  refuseNoObject,
-} from '../config/index.ts';
-import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { type Criteria, loadConfiguration, mergeCriteria, refuseNoObject } from '../config/index.ts';
+import { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
   type GPU,
@@ -15,9 +9,6 @@ import {
   select,
   type Verdict,
 } from '../gpus/index.ts';
-import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
-import { findUnexplainedDecision } from './acquisition-lock.ts';
 import type { NotGranted } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
@@ -33,30 +24,10 @@ import {
 } from './evaluate.ts';
 import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
 import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
-import { latestStart } from './latest-start.ts';
-import {
-  FIRST_EPOCH,
-  findUnexplained,
-  isLocked,
-  LEASE,
-  type LockOwners,
-  leaseNames,
-  readHolder,
-} from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { leaseInfo, MAX_EPOCHS } from './record.ts';
 import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
-import {
-  activeWaiters,
-  type QueuePosition,
-  readWaiters,
-  reservedFor,
-  WAIT_QUEUE_FILE,
-  type Waiter,
-  WaitQueue,
-  waitersAhead,
-} from './wait-queue.ts';
+import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
@@ -136,10 +107,10 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
 
 /** As {@link getGPUs}, for a request that is checked already, and for people: it notes which GPUs do nothing, and says so. */
 export async function discover(request: DiscoveryRequest, perspective: Perspective): Promise<GPUStatus[]> {
-  return (await look(request, perspective)).gpus;
+  return (await observeGPUs(request, perspective)).gpus;
 }
 
-async function look(request: DiscoveryRequest, perspective: Perspective) {
+export async function observeGPUs(request: DiscoveryRequest, perspective: Perspective) {
   askForEnergy();
   const { candidates, directory } = await runAsync(explainedSurvey(request, perspective));
   const idle = noteLooks(
@@ -150,30 +121,6 @@ async function look(request: DiscoveryRequest, perspective: Perspective) {
     withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null),
   );
   return { gpus: withIntruders(gpus), directory };
-}
-
-/** A machine at one moment. */
-export interface Observation {
-  gpus: GPUStatus[];
-  /** The first requests in the wait queue, in order. */
-  queue: QueueEntry[];
-  /** How many requests wait. */
-  waiting: number;
-}
-
-/** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
-export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
-  const { gpus, directory } = await look(request, 'machine');
-  const queue = directory === null ? null : WaitQueue.open(directory);
-  if (queue === null) return { gpus, queue: [], waiting: 0 };
-  try {
-    const slots = queue.slots();
-    const waiters = [...queue.waiters(slots.slice(0, maxEntries))];
-    const unread = Math.max(0, slots.length - maxEntries);
-    return { gpus, queue: describeQueue(waiters, gpus), waiting: waiters.length + unread };
-  } finally {
-    queue.close();
-  }
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
@@ -208,7 +155,7 @@ export function* findForClaim(
     gpus.filter(({ state }) => state === 'free'),
     count,
   );
-  const gpuRequest = gpuRequestOf(candidates, count, scopeOf(job?.epoch ?? null));
+  const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job?.epoch ?? null));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
   const verdicts = candidates.map(({ verdict }) => verdict);
@@ -294,162 +241,4 @@ export function gpuJSON(gpu: GPUStatus) {
     lease: gpu.lease,
     idle: gpu.idle,
   };
-}
-
-/** A request in the wait queue. */
-export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
-  /** 1 is served first. */
-  position: number;
-  /** How many GPUs they wait for. */
-  count: number;
-  /** Its number, if it is a background job; its name and a remark; null: none. */
-  job: number | null;
-  name: string | null;
-  note: string | null;
-  /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
-  stopped: boolean;
-  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that, as a full minute; null: unknown, or it stops waiting before. */
-  latestStart: string | null;
-  /** ISO 8601: when it stops waiting; null: never. */
-  waitUntil: string | null;
-  /** The GPUs that would do, each with what is in the way. */
-  waitingFor: GPUReason[];
-}
-
-/** Where to look, and whose locks count. */
-export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
-
-/** The wait queue of this machine, in order. Takes nothing. @throws as `getGPUs` */
-export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
-  refuseNoObject(options);
-  const configuration = loadConfiguration();
-  const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
-  const directory = LockDirectory.find(lockDirectory, configuration);
-  const waiters = [...readWaiters(directory)];
-  if (waiters.length === 0) return [];
-  const request = {
-    criteria: normalizeCriteria({}),
-    lockDirectory,
-    configuredDirectory: configuration.lockDirectory,
-    conventions: checkConventions(options.conventions, configuration, 'conventions'),
-    count: 1,
-  };
-  return describeQueue(waiters, await discover(request, 'machine'));
-}
-
-const MINUTE_MS = 60_000;
-
-/** @param waiters from the first on */
-function describeQueue(waiters: readonly Waiter[], gpus: readonly GPUStatus[]): QueueEntry[] {
-  return waiters.map((waiter, i) => {
-    const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
-    const waitingFor = gpus
-      .filter(({ uuid }) => waiter.uuids.includes(uuid))
-      .map(({ index, instance, uuid, reason }) => {
-        const before = reserved.get(uuid);
-        const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
-        return {
-          index,
-          ...(instance === null ? {} : { instance }),
-          uuid,
-          reason:
-            reason ??
-            (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
-        };
-      });
-    const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
-    const { count, isSuspended: stopped } = waiter;
-    const { waitUntil } = waiter;
-    const latest = stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now());
-    // Whoever shows less than this must not promise more.
-    const start = new Date(
-      latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
-    );
-    return {
-      position: i + 1,
-      count,
-      user,
-      uid,
-      pid,
-      host,
-      command,
-      since,
-      job,
-      name,
-      note,
-      stopped,
-      latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
-      waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
-      waitingFor,
-    };
-  });
-}
-
-/** Behind all bytes that claims lock in any file, but those of the wait queue. */
-const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
-
-/** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
-export type UnexplainedLock = LockOwners & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
-
-/** Locks of which nobody has written that they are theirs. So it is for a moment with every claim. */
-export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[] {
-  const found: UnexplainedLock[] = [];
-  for (const name of leaseNames(directory)) {
-    const uuid = name.replace(/\..*$/, '');
-    const lock = findUnexplained(directory, { uuid });
-    if (lock !== null) found.push({ ...lock, of: 'lease', uuid });
-  }
-  const decision = findUnexplainedDecision(directory);
-  if (decision !== null) found.push({ ...decision, of: 'decision' });
-  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
-    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
-    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-    found.push({ path, owners: ownersOf(descriptor, NOBODYS), of: 'queue' });
-  }
-  return found;
-}
-
-/** A lock whose record says whose it is. */
-interface RecordedLock {
-  of: 'lease' | 'queue';
-  path: string;
-  /** As the record says; anybody may have written it. */
-  uid: number | null;
-  user: string;
-  pid: number | null;
-  /** The processes that have the lock, as far as this user can see. */
-  owners: readonly LockOwner[];
-}
-
-/** Leases and places in the wait queue. @param files as for `ownersOf` */
-export function* findRecordedLocks(
-  directory: LockDirectory,
-  files: Parameters<typeof ownersOf>[2],
-): Generator<RecordedLock> {
-  for (const name of leaseNames(directory)) {
-    for (const descriptor of directory.filesNamed(name)) {
-      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
-      if (record === null) continue;
-      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
-      yield { of: 'lease', path, ...leaseInfo(record), owners: ownersOf(descriptor, LEASE, files) };
-    }
-  }
-  const queue = WaitQueue.open(directory);
-  if (queue === null) return;
-  try {
-    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
-    for (const { slot, info } of queue.waiters(queue.slots())) {
-      yield { of: 'queue', path, ...info, owners: ownersOf(queue.descriptor, slot, files) };
-    }
-  } finally {
-    queue.close();
-  }
-}
-
-/** The wait queue's file, if other programs have locked so much of it that nobody can join it. */
-export function findDamagedQueue(directory: LockDirectory): string | null {
-  const queue = WaitQueue.open(directory);
-  const isDamaged = queue?.isDamaged === true;
-  queue?.close();
-  return isDamaged ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
 }

@@ -24,6 +24,7 @@ import {
   sleeping,
   type Waiting,
 } from '../platform/index.ts';
+import { type JoiningRequest, type RequestClass, reservedFor } from '../policy/index.ts';
 import {
   depthFor,
   endedWithin,
@@ -40,7 +41,7 @@ import type { Binding } from './options.ts';
 import { ownLeaseNote } from './own-lease.ts';
 import type { ParentJob } from './parent-job.ts';
 import { leaseInfo } from './record.ts';
-import { type GpuRequest, reservedFor, type Waiter } from './wait-queue.ts';
+import type { Waiter } from './wait-queue.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;
@@ -195,11 +196,11 @@ export function reserveForWaiters(
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  count: number,
+  { count, class: own = 'normal' }: { count: number; class?: RequestClass },
   scope: string | null,
-): Omit<GpuRequest, 'slot'> {
+): JoiningRequest {
   const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
-  return { count, uuids, scope };
+  return { count, uuids, scope, class: own };
 }
 
 function describeWaiter({ info, count }: Waiter): string {

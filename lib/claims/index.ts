@@ -4,24 +4,21 @@ export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,
   discover,
-  findDamagedQueue,
   findFreeGPUs,
   findFreeGPUsSync,
-  findRecordedLocks,
-  findUnexplainedLocks,
   type GPUStatus,
   getGPUs,
   getGPUsSync,
-  getQueue,
   gpuJSON,
-  type Observation,
-  observe,
-  type QueueEntry,
-  type QueueOptions,
-  type UnexplainedLock,
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export { type Idle, idleText, NOTEWORTHY_IDLE_LOOKS, NOTEWORTHY_IDLE_MS } from './idle.ts';
+export {
+  findDamagedQueue,
+  findRecordedLocks,
+  findUnexplainedLocks,
+  type UnexplainedLock,
+} from './inspection.ts';
 export { intrudersOnLeased, isIntruder, LeaseHolders } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
 export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
@@ -35,6 +32,7 @@ export {
   type Settings,
 } from './options.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';
+export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';

@@ -1,6 +1,6 @@
 import type { LeaseInfo, Verdict } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import type { GpuRequest } from './wait-queue.ts';
+import type { GpuRequest } from '../policy/index.ts';
 
 /** A request of which it may be known how long its GPUs will be used. */
 type LimitedRequest = GpuRequest & { limitMs: number | null };

@@ -10,6 +10,7 @@ import {
   parseConventions,
 } from '../config/index.ts';
 import { invalidValue, oneOf, parseAbsolutePath, parseDuration } from '../platform/index.ts';
+import type { RequestClass } from '../policy/index.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -67,6 +68,8 @@ export interface Binding {
 
 /** The command that the GPUs are for. */
 export interface ClaimPurpose {
+  /** Default: normal. */
+  readonly class?: RequestClass;
   /** Whether other claims can be made inside of this one. */
   readonly isJob?: boolean;
   /** The command in the record; default: this process's own. */

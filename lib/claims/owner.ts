@@ -120,7 +120,8 @@ export class GPUOwner {
   /** @internal */
   static noteEnd(): void {
     for (const owner of living.keys()) {
-      for (const mark of owner.#shown?.claim.marks ?? []) hideMark(mark);
+      const { marks = [], jobFile = null } = owner.#shown?.claim ?? {};
+      for (const mark of jobFile === null ? marks : [...marks, jobFile]) hideMark(mark);
       for (const lease of owner.#shown?.claim.leases ?? []) lease.noteEnd();
     }
   }

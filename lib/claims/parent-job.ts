@@ -120,7 +120,7 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
   return { epoch, size };
 }
 
-function jobName(epoch: number): string {
+export function jobName(epoch: number): string {
   return `job-${epoch}`;
 }
 

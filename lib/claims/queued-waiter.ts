@@ -1,6 +1,7 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
+import { findBlockers, type JoiningRequest } from '../policy/index.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
@@ -12,8 +13,6 @@ import { survey } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
-  findBlockers,
-  type GpuRequest,
   HEARTBEAT_MS,
   type KeptSlot,
   type QueuePosition,
@@ -54,6 +53,8 @@ interface BlockedWait {
   slot: Slot;
   /** The slots that are waited for. */
   blockers: readonly number[];
+  /** Whether one of them has another request by now. */
+  hasChanged: () => boolean;
   ended: boolean;
 }
 
@@ -78,7 +79,7 @@ export function queueUp(
   directory: LockDirectory,
   command: string,
   about: Partial<RecordContents>,
-  request: Omit<GpuRequest, 'slot'>,
+  request: JoiningRequest,
 ): Slot | null {
   return Slot.join(directory, { ...ownRecord(bootId(), command), ...about }, request);
 }
@@ -141,14 +142,16 @@ export class QueuedWaiter {
         return waited;
       }
       try {
-        const ahead = queue.slots(slot.number);
+        const ahead = queue.ahead(slot.number);
         this.#report(options, ahead.length + 1);
         const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
         const blockers = findBlockers(this.#notGranted.gpuRequest, nearestFirst);
         if (blockers.length === 0 || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
-        const wait: BlockedWait = { queue, slot, blockers: slots, ended: false };
+        const hasChanged = () =>
+          blockers.some((blocker) => queue.tag(blocker.slot)?.joined !== blocker.tag?.joined);
+        const wait: BlockedWait = { queue, slot, blockers: slots, hasChanged, ended: false };
         const handOverIn = this.#handOverBehind(slots, ahead.length, options);
         await this.#whileAhead(wait, options, handOverIn).finally(() => (wait.ended = true));
       } finally {
@@ -208,6 +211,8 @@ export class QueuedWaiter {
           });
           endings.push(() => waiting.cancel());
         }
+        // Its number was free for a moment, and may belong to a request behind this one.
+        if (wait.hasChanged()) return resolve();
         let blind = false;
         const left = Math.min(end - now(), longest);
         if (Number.isFinite(left)) {
@@ -264,7 +269,7 @@ export class QueuedWaiter {
   /** Whether the wait behind these blockers is over. */
   async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
     const { queue, slot, blockers } = wait;
-    const ahead = queue.slots(slot.number);
+    const ahead = queue.ahead(slot.number);
     const there = (number: number) => ahead.includes(number) && queue.waiter(number)?.isSuspended === false;
     if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#notGranted;

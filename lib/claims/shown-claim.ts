@@ -103,7 +103,7 @@ export class ShownClaim<Holder extends ContextHolder> {
           conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
           if (conflict === null) {
             reached('claimed');
-            if (claim.jobFile !== null) removeOldJobFiles(claim.directory);
+            if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
             countClaim(claim.directory, 'granted', ...(claim.hasWaited ? (['handedOver'] as const) : []));
             isKept = true;
             return shown;

@@ -1,13 +1,40 @@
 import { closeSync } from 'node:fs';
+import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
-import { bootId, pathIn, readBlock, schema, systemError, warnOnce } from '../platform/index.ts';
+import {
+  bootId,
+  bootMilliseconds,
+  pathIn,
+  readBlock,
+  schema,
+  systemError,
+  warnOnce,
+} from '../platform/index.ts';
+import {
+  formatTag,
+  type GpuRequest,
+  inOrder,
+  type JoiningRequest,
+  type Place,
+  parseTag,
+  TAG_LENGTH,
+  type Tag,
+  tagFor,
+} from '../policy/index.ts';
+import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
 // A slot is a byte of this file that its waiter has locked; what it waits for is in a block of the file.
 export const WAIT_QUEUE_FILE = 'line.lock';
+/** Locked by one that joins, so that each sees the tags of those before it. */
+const JOIN_FILE = 'line-join.lock';
+/** One that joins takes some ms. Others don't wait longer for one that is suspended meanwhile. */
+const JOIN_TIMEOUT_MS = 200;
+/** A block begins with the request's tag, so that the order can be read without the rest. */
+const TAG_PREFIX = '{"order":"';
 /** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
 /** These and BLOCKS as in native/locks/heartbeat_file.h. */
@@ -22,19 +49,6 @@ export const HEARTBEAT_MS = 1_000;
 /** A waiter that hasn't shown it for so long is suspended or stuck: it is skipped until it does, in ms. */
 const HEARTBEAT_TIMEOUT_MS = 2_500;
 
-/** The GPUs that a waiter waits for. */
-export interface GpuRequest {
-  /** Lower ones are served first. */
-  slot: number;
-  count: number;
-  /** The GPUs that would do, as far as is known when they aren't free. */
-  uuids: readonly string[];
-  /** The job within whose GPUs this is; wishes of different scopes don't concern each other. null: the machine. */
-  scope: string | null;
-}
-
-/** The latest time of a Date, in ms since 1970. */
-
 /** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
   info: LeaseInfo;
@@ -46,6 +60,8 @@ export interface Waiter extends GpuRequest {
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
   isIdle: boolean;
+  /** Its place in the order; null: of a release that has none. */
+  tag: Tag | null;
 }
 
 /** A slot as one process leaves it to the next. */
@@ -55,6 +71,8 @@ export interface KeptSlot {
   number: number;
   /** Since when its waiter waits, in ISO 8601. */
   since: string;
+  /** Its tag as text; missing: a release joined that has none. */
+  order?: string;
 }
 
 /** The slot of this process in a machine's wait queue, until it leaves or ends. */
@@ -63,14 +81,16 @@ export class Slot {
   readonly #descriptor: number;
   readonly #heartbeat: NativeHeartbeat;
   readonly #since: string;
+  #order: string | undefined;
   #record: RecordContents | null = null;
   #onNews: ((unlocked: boolean) => void) | null = null;
   #told = false;
 
-  private constructor({ descriptor, number, since }: KeptSlot) {
+  private constructor({ descriptor, number, since, order }: KeptSlot) {
     this.#descriptor = descriptor;
     this.number = number;
     this.#since = since;
+    this.#order = order;
     this.#heartbeat = new (native().Heartbeat)(
       descriptor,
       heartbeatOffset(number),
@@ -87,21 +107,19 @@ export class Slot {
   }
 
   /** Takes the slot behind all others; null where that can't be done (a person is told why): then order doesn't count. */
-  static join(
-    directory: LockDirectory,
-    record: RecordContents,
-    request: Omit<GpuRequest, 'slot'>,
-  ): Slot | null {
+  static join(directory: LockDirectory, record: RecordContents, request: JoiningRequest): Slot | null {
     for (let i = 0; i < MAX_REPLACEMENTS; i++) {
       let descriptor = -1;
       let slot: Slot | null = null;
+      const turn = lockJoining(directory);
       try {
         descriptor = directory.openFile(WAIT_QUEUE_FILE);
         const number = native().queueJoin(descriptor);
         if (number === -errno.E2BIG)
           throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeDamaged(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
-        slot = new Slot({ descriptor, number, since: record.since });
+        const order = formatTag(tagOf(record, request, directory, number));
+        slot = new Slot({ descriptor, number, since: record.since, order });
         if (slot.isIntact(directory)) {
           slot.updateRequest(record, request);
           return slot;
@@ -117,6 +135,8 @@ export class Slot {
             : `cannot join the wait queue, so others may be served first: ${error.message}`,
         );
         return null;
+      } finally {
+        if (turn >= 0) native().fileClose(turn);
       }
     }
     return null;
@@ -125,7 +145,8 @@ export class Slot {
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
   updateRequest(by: RecordContents, { count, uuids, scope }: Omit<GpuRequest, 'slot'>): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
-    const record = { ...this.#record, place: this.number, count, scope };
+    const order = this.#order === undefined ? {} : { order: this.#order };
+    const record = { ...order, ...this.#record, place: this.number, count, scope };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const present = Buffer.alloc(bytes.length);
     readBlock(this.#descriptor, present, blockOffset(this.number));
@@ -144,7 +165,8 @@ export class Slot {
   }
 
   get kept(): KeptSlot {
-    return { descriptor: this.#descriptor, number: this.number, since: this.#since };
+    const order = this.#order === undefined ? {} : { order: this.#order };
+    return { descriptor: this.#descriptor, number: this.number, since: this.#since, ...order };
   }
 
   /**
@@ -169,6 +191,37 @@ export class Slot {
   leave(): void {
     this.#heartbeat.end();
     closeSync(this.#descriptor);
+  }
+}
+
+/** Waits until no other request is joining. @returns a descriptor that the caller closes; -errno: there is none, and tags may be the same */
+function lockJoining(directory: LockDirectory): number {
+  const descriptor = directory.openIfPossible(JOIN_FILE);
+  if (descriptor >= 0) native().lockWaitSync(descriptor, OFD, EXCLUSIVE, 0, 1, JOIN_TIMEOUT_MS);
+  return descriptor;
+}
+
+/** The tag of a request that has just taken a slot. */
+function tagOf(
+  { uid }: RecordContents,
+  { count, scope, class: own }: JoiningRequest,
+  directory: LockDirectory,
+  slot: number,
+): Tag {
+  const queue = WaitQueue.open(directory);
+  try {
+    const places = queue?.places() ?? [];
+    const waiting = places.flatMap((place) => (place.slot === slot || place.tag === null ? [] : [place.tag]));
+    const isOnMachine = scope === null;
+    const joining = {
+      class: own,
+      uid: isOnMachine ? uid : null,
+      size: count,
+      held: isOnMachine ? (readHoldings(directory).get(uid) ?? 0) : 0,
+    };
+    return tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+  } finally {
+    queue?.close();
   }
 }
 
@@ -197,7 +250,10 @@ const REQUEST = schema.record({
   scope: schema.or(schema.text, null),
   limitMs: TIME,
   waitUntil: TIME,
+  order: schema.or(schema.text, null),
 });
+
+const tagBlock = Buffer.alloc(TAG_PREFIX.length + TAG_LENGTH);
 
 /** The wait queue of a machine, for readers. Takes nothing. */
 export class WaitQueue {
@@ -223,11 +279,30 @@ export class WaitQueue {
     }
   }
 
-  /** The slots that are taken, in order; none where other programs have locked so many that the queue is unusable. @param before only those ahead */
-  slots(before: number | null = null): number[] {
-    const slots = before === 0 ? [] : native().queueSlots(this.#descriptor, 0, before ?? 0);
+  /** The slots that are taken, by number, each with its tag; none where other programs have locked so many that the queue is unusable. */
+  places(): Place[] {
+    const slots = native().queueSlots(this.#descriptor, 0, 0);
     if (slots === null) warnOnce(describeDamaged(this.#directory));
-    return slots ?? [];
+    return (slots ?? []).map((slot) => ({ slot, tag: this.tag(slot) }));
+  }
+
+  /** The slots that are taken, in the order in which their requests are served. */
+  order(): number[] {
+    return inOrder(this.places());
+  }
+
+  /** The slots that are served before this one. null: all. */
+  ahead(slot: number | null): number[] {
+    const order = this.order();
+    const own = slot === null ? -1 : order.indexOf(slot);
+    return own < 0 ? order : order.slice(0, own);
+  }
+
+  /** The tag of the request in a slot; null: it has none. */
+  tag(slot: number): Tag | null {
+    readBlock(this.#descriptor, tagBlock, blockOffset(slot));
+    const text = tagBlock.toString('latin1');
+    return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
   }
 
   /** Whether other programs have locked so many slots that nobody can join the queue. */
@@ -250,7 +325,7 @@ export class WaitQueue {
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs, waitUntil } = request;
+    const { count, uuids, scope, limitMs, waitUntil, order } = request;
     return {
       slot,
       count,
@@ -259,13 +334,14 @@ export class WaitQueue {
       info: leaseInfo(record),
       limitMs,
       waitUntil,
+      tag: order === null ? null : parseTag(order),
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
   }
 }
 
-/** The waiters of a directory's queue, in order, as far as the caller goes. @param before only those ahead of this slot */
+/** The waiters of a directory's queue, in order, as far as the caller goes. @param before only those ahead of this slot; null: all */
 export function* readWaiters(
   directory: LockDirectory | null,
   before: number | null = null,
@@ -273,7 +349,7 @@ export function* readWaiters(
   const queue = directory === null ? null : WaitQueue.open(directory);
   if (queue === null) return;
   try {
-    yield* queue.waiters(queue.slots(before));
+    yield* queue.waiters(queue.ahead(before));
   } finally {
     queue.close();
   }
@@ -307,62 +383,6 @@ function blockOffset(slot: number): number {
 /** The end of a block says when its waiter was last alive. */
 function heartbeatOffset(slot: number): number {
   return blockOffset(slot) + RECORD_SIZE - HEARTBEAT_BYTES;
-}
-
-/**
- * Decides which waiter may take which GPU: a waiter takes only GPUs that nobody ahead could use. So a request for four is not starved by
- * requests for one, and one that insists on GPU 0 doesn't keep the others idle.
- *
- * @param ahead in order; read no further than need be
- * @returns those of the GPUs that are left to somebody ahead, each with the first of them
- */
-export function reservedFor<Waiting extends GpuRequest>(
-  uuids: Iterable<string>,
-  scope: string | null,
-  ahead: Iterable<Waiting>,
-): Map<string, Waiting> {
-  const open = new Set(uuids);
-  const reserved = new Map<string, Waiting>();
-  if (open.size === 0) return reserved;
-  for (const request of ahead) {
-    if (request.scope !== scope) continue;
-    for (const uuid of request.uuids) if (open.delete(uuid)) reserved.set(uuid, request);
-    if (open.size === 0) break;
-  }
-  return reserved;
-}
-
-/**
- * Whom to wait for. None: enough GPUs aren't left to others, so it is worth watching them. Otherwise it is not as long as all of
- * these wait; usually it is the one directly ahead, so that one wakes for each that goes.
- * @param nearestFirst those ahead; read no further than need be
- */
-export function findBlockers(
-  { count, uuids, scope }: Omit<GpuRequest, 'slot'>,
-  nearestFirst: Iterable<GpuRequest>,
-): GpuRequest[] {
-  const wanted = new Set(uuids);
-  const together: GpuRequest[] = [];
-  let left = wanted;
-  for (const request of nearestFirst) {
-    if (request.scope !== scope) continue;
-    const alone = without(wanted, request.uuids).size;
-    // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. That is nobody's fault.
-    if (alone === wanted.size) continue;
-    if (alone < count) return [request];
-    const after = without(left, request.uuids);
-    if (after.size === left.size) continue;
-    together.push(request);
-    left = after;
-    if (left.size < count) return together;
-  }
-  return [];
-}
-
-function without(uuids: Set<string>, taken: readonly string[]): Set<string> {
-  const left = new Set(uuids);
-  for (const uuid of taken) left.delete(uuid);
-  return left;
 }
 
 /** With so many more waiters ahead each looks one heartbeat later whether those take what they could. */

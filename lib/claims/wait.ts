@@ -3,6 +3,7 @@ import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
+import { type JoiningRequest, reservedFor } from '../policy/index.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
@@ -15,11 +16,9 @@ import type { DiscoveryRequest } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
-  type GpuRequest,
   HEARTBEAT_MS,
   type QueuePosition,
   readWaiters,
-  reservedFor,
   Slot,
   StallDetector,
   WAITERS_PER_HEARTBEAT,
@@ -69,7 +68,8 @@ export async function claimWhenFree(
   /** Waits for a change after a failed attempt. */
   const claimOrWait = async (known: NotGranted | undefined): Promise<Claim | null> => {
     const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
-    const attempt = () => claim(request, waiter?.position ?? own);
+    const position: QueuePosition | null = waiter?.position ?? own;
+    const attempt = () => claim(request, position);
     const result = known ?? (await runAsync(attempt(), options.signal));
     if (result.granted) return { ...result, hasWaited: waiter !== null || received?.rest != null };
     if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
@@ -87,12 +87,14 @@ export async function claimWhenFree(
     slot = null; // the waiter's by now
     if (await waiter.waitForTurn({ ...options, end })) return null;
     let longest = end - now();
+    // What was seen without the slot may be of a waiter that is gone, and has left its number to this one.
+    const isCurrent = (position?.slot ?? null) === waiter.position.slot;
     if (handover !== undefined && (handover.isShown || !options.watched)) {
       const early = handover.earliestAtFront - now();
       if (early > 0) longest = Math.min(longest, early);
-      else handOverAtFront(result, waiter, handover, end);
+      else if (isCurrent) handOverAtFront(result, waiter, handover, end);
     }
-    const change = { own: waiter.position.slot, longest, pause, signal: options.signal };
+    const change = { isCurrent, longest, pause, signal: options.signal };
     pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     return null;
   };
@@ -143,7 +145,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
       position: null,
       count: gpuRequest.count,
     });
-    const seen = await waitForChange(found, { own: null, longest: end - now(), pause, signal });
+    const seen = await waitForChange(found, { isCurrent: true, longest: end - now(), pause, signal });
     pause = seen ? 0 : longerPause(pause);
   }
 }
@@ -152,7 +154,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
  * Refuses what this machine can never satisfy. Takes nothing, and doesn't wait. @returns the GPUs that would do
  * @throws as {@link findGPUs}
  */
-export async function checkPossible(request: DiscoveryRequest): Promise<Omit<GpuRequest, 'slot'>> {
+export async function checkPossible(request: DiscoveryRequest): Promise<JoiningRequest> {
   const found = await runAsync(findForClaim(request));
   if (!found.granted && !found.possible) throw impossibleError(found);
   return found.gpuRequest;
@@ -206,8 +208,8 @@ function timeoutError(
 }
 
 interface Changing {
-  /** The claimant's slot in the wait queue; null: it has none. */
-  own: number | null;
+  /** Whether those ahead were seen with the slot that the claimant has now. */
+  isCurrent: boolean;
   /** In ms. */
   longest: number;
   /** After which to look again where nothing tells when a lease ends, in ms. */
@@ -220,7 +222,10 @@ interface Changing {
  * whichever comes first.
  * @returns whether the end of each lease could be waited for
  */
-async function waitForChange(found: NotFound, { own, longest, pause, signal }: Changing): Promise<boolean> {
+async function waitForChange(
+  found: NotFound,
+  { isCurrent, longest, pause, signal }: Changing,
+): Promise<boolean> {
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(found);
   let seen = isComplete;
   const descriptors = epochLocks.map(({ descriptor }) => descriptor);
@@ -244,9 +249,8 @@ async function waitForChange(found: NotFound, { own, longest, pause, signal }: C
         waits.push(wait);
       };
       for (const epochLock of epochLocks) waitFor(epochLock);
-      // Seen before this one joined the queue. They have left it since, and their number is its own by now or that of somebody
-      // behind: to wait for them would be to wait for itself.
-      if (own !== null && ahead.some((slot) => slot >= own)) return resolve();
+      // Their numbers may be this one's own by now, or of requests behind: to wait for them could be to wait for itself.
+      if (!isCurrent && ahead.length > 0) return resolve();
       for (const slot of ahead) {
         const queue = found.directory === null ? null : WaitQueue.open(found.directory);
         if (queue === null) continue;
@@ -316,7 +320,7 @@ function handOverAtFront(
 ): void {
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(notGranted);
   const { kept } = waiter;
-  if (kept !== null && isComplete && !isPolled && ahead.every((slot) => slot < kept.number)) {
+  if (kept !== null && isComplete && !isPolled) {
     const { directory } = notGranted;
     const until = Math.min(end, now() + MAX_WAIT_MS);
     handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });

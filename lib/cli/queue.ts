@@ -1,6 +1,6 @@
 import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
-import { fitColumns, formatDuration, formatSince } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
@@ -13,7 +13,7 @@ const GROUPS = [
   {
     options: {
       json: {
-        help: 'print an array of { position, count, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, waitingFor: [{ index, uuid, reason }] }',
+        help: 'print an array of { position, count, class, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, reason, waitingFor: [{ index, uuid, reason }] }',
       },
       verbose: { short: 'v', help: 'print a line for each GPU that would do' },
       ...HOSTS,
@@ -50,6 +50,7 @@ function paragraph(entry: QueueEntry, isWhole: boolean): string {
   const reasons = isWhole
     ? entry.waitingFor.map((gpu) => `${INDENT}GPU ${label(gpu)}: ${gpu.reason}`)
     : [fitColumns(`${INDENT}${together(entry)}`, Math.max(pageWidth(), 60))];
+  if (entry.reason !== null) reasons.unshift(`${INDENT}${ordinal(position)}: ${entry.reason}`);
   if (note !== null) reasons.unshift(`${INDENT}note: ${note}`);
   if (entry.waitUntil !== null) {
     const left = Date.parse(entry.waitUntil) - Date.now();

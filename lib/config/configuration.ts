@@ -35,7 +35,10 @@ import { simulatedMachine } from './simulation.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
-const SETTINGS = ['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'hosts'];
+const ORDERS = ['fair', 'fifo'] as const;
+const SETTINGS = [
+  ...['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order', 'hosts'],
+];
 /** Keys for background jobs. */
 const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** How many characters the URL of a webhook may have. */
@@ -70,6 +73,8 @@ export interface Configuration {
   lockDirectory?: string;
   /** Milliseconds; only a machine's file sets it. */
   lockTimeout?: number;
+  /** How the wait queue is ordered; only a machine's file sets it. Default: fair. */
+  order?: (typeof ORDERS)[number];
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -97,6 +102,7 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   conventions: parseConventions,
   lockDirectory: parseAbsolutePath,
   lockTimeout: durationOf,
+  order: (value, option) => oneOf(value, ORDERS, option),
   jobsKept: parseCount,
   jobsKeptFor: durationOf,
   jobLogSize: parseSize,
@@ -115,6 +121,7 @@ const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
+  order: "all users wait in the same queue. Set it in the machine's file",
 };
 
 const USER_ONLY: Record<string, string> = {
@@ -128,8 +135,8 @@ const USER_ONLY: Record<string, string> = {
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; `hosts`; in the machine's file `lockDirectory` and `lockTimeout` too. {@link loadNotificationTargets} reads
- * the keys for notifications.
+ * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too.
+ * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
 export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configuration {

@@ -104,6 +104,7 @@ const GPU = {
 const QUEUE = {
   position: id,
   count: index,
+  class: (value, path) => (value === undefined ? 'normal' : word(value, path)),
   user: text,
   uid: or(id),
   pid: or(id),
@@ -116,6 +117,7 @@ const QUEUE = {
   stopped: yes,
   latestStart: or(time),
   waitUntil: or(time),
+  reason: or(text),
   waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
 } satisfies Record<keyof QueueEntry, Check>;
 

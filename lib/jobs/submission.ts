@@ -410,7 +410,7 @@ function takeSlot(request: JobRequest, directory: LockDirectory): Slot | null {
     ...(note === null ? {} : { note }),
     ...(limitMs === null ? {} : { limitMs }),
   };
-  return queueUp(directory, command, about, { count, uuids: wanted, scope: null });
+  return queueUp(directory, command, about, { count, uuids: wanted, scope: null, class: 'normal' });
 }
 
 /** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */

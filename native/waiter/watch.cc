@@ -48,18 +48,64 @@ void send_heartbeat(const Options& options) {
   if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot), true);
 }
 
-// Counts slots that are taken from `from` up to but not including `to`, with so many questions to the kernel at most;
-// `questions` is negative if that wasn't enough.
-int64_t count_slots(int queue, int64_t from, int64_t to, int64_t& questions) {
-  if (from >= to || --questions < 0) return 0;
-  locks::Conflict conflict;
-  if (locks::probe(queue, locks::Mode::shared, {from, to - from}, conflict) != 0 || !conflict.exists) return 0;
-  const locks::Range found = conflict.range;
-  const int64_t end = found.length == 0 ? to : found.start + found.length;
-  // A lock on more than a byte is a stranger's, and nobody's slot.
-  return (found.length == 1 ? 1 : 0) + count_slots(queue, from, found.start, questions) +
-         count_slots(queue, end, to, questions);
-}
+// As long as slots are numbers in JavaScript.
+constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
+// A queue that takes more questions to the kernel isn't one of waiters.
+constexpr int64_t kMaxQuestions = 8'192;
+// A block begins with its request's tag, of which these characters make the order: as lib/policy/order.ts has it.
+constexpr char kTagPrefix[] = "{\"order\":\"";
+constexpr size_t kKeySize = sizeof "1 0123456789012345" - 1;
+
+// Counts the waiters that are served before one.
+class CountAhead {
+ public:
+  CountAhead(int queue, int64_t slot) : queue_(queue), slot_(slot), has_key_(read_key(slot, key_)) {}
+
+  // Whether there are at most so many.
+  bool is_at_most(int64_t most) {
+    most_ = most;
+    count_ = 0;
+    questions_ = kMaxQuestions;
+    return look(0, kMaxSlot + 1);
+  }
+
+ private:
+  bool read_key(int64_t slot, char* key) const {
+    constexpr size_t kPrefixSize = sizeof kTagPrefix - 1;
+    char text[kPrefixSize + kKeySize];
+    if (pread(queue_, text, sizeof text, slot % locks::kBlocks * locks::kBlockSize) != sizeof text) return false;
+    memcpy(key, text + kPrefixSize, kKeySize);
+    return memcmp(text, kTagPrefix, kPrefixSize) == 0;
+  }
+
+  bool is_ahead(int64_t slot) const {
+    char key[kKeySize];
+    // Releases without tags are ordered by their slots.
+    const int order = has_key_ && read_key(slot, key) ? memcmp(key, key_, kKeySize) : 0;
+    return order < 0 || (order == 0 && slot < slot_);
+  }
+
+  bool look(int64_t from, int64_t to) {
+    if (from >= to) return true;
+    if (--questions_ < 0) return false;
+    locks::Conflict conflict;
+    if (locks::probe(queue_, locks::Mode::shared, {from, to - from}, conflict) != 0 || !conflict.exists) return true;
+    const locks::Range found = conflict.range;
+    const int64_t end = found.length == 0 ? to : found.start + found.length;
+    if (!look(from, found.start)) return false;
+    // A lock on more than a byte is a stranger's, and nobody's slot.
+    if (found.length == 1 && is_ahead(found.start) && ++count_ > most_) return false;
+    return look(end, to);
+  }
+
+  const int queue_;
+  const int64_t slot_;
+  char key_[kKeySize] = {};
+  const bool has_key_;
+  int64_t most_ = 0;
+  int64_t count_ = 0;
+  int64_t questions_ = 0;
+};
 
 // As formatDuration in lib/platform/quantities.ts.
 void format_duration(int64_t milliseconds, char* text, size_t size) {
@@ -129,8 +175,7 @@ class Watch {
     if (!found || now() - free_since_ < kTakeTimeoutMs) return false;
     if (options_.queue < 0) return true;
     const int64_t most = (now() - free_since_ - kTakeTimeoutMs) / kStaggerMs;
-    int64_t questions = 2 * most + 2;  // each finds a slot, or ends a range between two
-    return count_slots(options_.queue, 0, options_.slot, questions) <= most && questions >= 0;
+    return CountAhead(options_.queue, options_.slot).is_at_most(most);
   }
 
   // Returns true if one of the locks could be had, false at the latest at the time given.

@@ -1,5 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/wait-queue.ts';
+import { StallDetector } from '../../lib/claims/wait-queue.ts';
+import { findBlockers, type GpuRequest, reservedFor } from '../../lib/policy/index.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 

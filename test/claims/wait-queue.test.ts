@@ -17,7 +17,12 @@ beforeEach(() => {
 afterEach(() => rmSync(path, { recursive: true }));
 
 function stand(uuids: string[], command = 'python train.py'): Slot {
-  const slot = Slot.join(directory, ownRecord(bootId(), command), { count: 2, uuids, scope: null });
+  const slot = Slot.join(directory, ownRecord(bootId(), command), {
+    count: 2,
+    uuids,
+    scope: null,
+    class: 'normal',
+  });
   if (slot === null) throw new Error('no slot');
   return slot;
 }

@@ -60,7 +60,12 @@ function readingsApart(milliseconds: number): void {
 /** Another process's place in the wait queue, for the machine's only GPU. */
 function stand(): Slot {
   const uuids = ['GPU-00000000-0000-4000-8000-000000000000'];
-  const place = Slot.join(directory, ownRecord(bootId()), { count: 1, uuids, scope: null });
+  const place = Slot.join(directory, ownRecord(bootId()), {
+    count: 1,
+    uuids,
+    scope: null,
+    class: 'normal' as const,
+  });
   if (place === null) throw new Error('no place');
   return place;
 }

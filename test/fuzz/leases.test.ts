@@ -9,8 +9,9 @@ import {
   RECORD_SIZE,
   type RecordContents,
 } from '../../lib/claims/record.ts';
-import { findBlockers, type GpuRequest, reservedFor, StallDetector } from '../../lib/claims/wait-queue.ts';
+import { StallDetector } from '../../lib/claims/wait-queue.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
+import { findBlockers, type GpuRequest, reservedFor } from '../../lib/policy/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {

@@ -17,7 +17,8 @@ const time = (text: string, word: string, name: string) =>
   Number(new RegExp(`^${word} ${name} .*?([\\d.]+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 
 describe('the order of waiters', () => {
-  test('is first come, first served, across processes and users', async () => {
+  test('is first come, first served with `order: fifo`, across processes and users', async () => {
+    machine.configure('order: fifo\n');
     const { release } = await waiters.holder(4);
     const others = whyNotNobody() === null ? { uid: NOBODY, umask: '077' } : {};
     const texts: Promise<{ stdout: string }>[] = [];

@@ -82,6 +82,7 @@ export class Machine {
   readonly directory: string;
   readonly name: string;
   readonly #children: ChildProcess[] = [];
+  #configuration = '/dev/null';
 
   constructor(name: string | number) {
     this.name = String(name);
@@ -99,13 +100,19 @@ export class Machine {
       ...process.env,
       GPU_OWNER_SIMULATE: this.name,
       GPU_OWNER_SIMULATE_DIR: join(this.directory, 'machines'),
-      GPU_OWNER_MACHINE_CONFIG: '/dev/null',
+      GPU_OWNER_MACHINE_CONFIG: this.#configuration,
       XDG_CONFIG_HOME: join(this.directory, 'no-configuration'),
       XDG_STATE_HOME: this.stateDirectory(),
       GPU_OWNER_LOCK_DIR: undefined,
       CUDA_VISIBLE_DEVICES: undefined,
       CUDA_DEVICE_ORDER: undefined,
     };
+  }
+
+  /** Sets the machine's configuration file. */
+  configure(text: string): void {
+    this.#configuration = join(this.directory, 'config.yaml');
+    writeFileSync(this.#configuration, text);
   }
 
   /** Where a user's jobs are. */

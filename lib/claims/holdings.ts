@@ -1,0 +1,68 @@
+// The users who hold GPUs of the machine, and how many. Records may be anybody's, so whose a lease is follows from the kernel's locks, and from the
+// owner of the file that only the lease's holder can have made.
+import { errno, native, OFD, SHARED } from '../native.ts';
+import { pathIn, statusBehind, statusOf } from '../platform/index.ts';
+import { FIRST_EPOCH, isLocked, leaseNames } from './lease-file.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { jobName } from './parent-job.ts';
+import { MAX_EPOCHS } from './record.ts';
+
+/** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
+const MAX_LOCKED_EPOCHS = 64;
+/** What a MIG instance counts as where its size isn't known. */
+const INSTANCE_PART = 1 / 7;
+
+/** How many GPUs each user holds, by uid. */
+export type Holdings = ReadonlyMap<number, number>;
+
+/** @param partOf how much of a GPU a MIG instance is, for instances that are known */
+export function readHoldings(
+  directory: LockDirectory,
+  partOf: (uuid: string) => number | undefined = () => undefined,
+): Holdings {
+  const holdings = new Map<number, number>();
+  const owners = new Map<number, number | null>();
+  for (const name of leaseNames(directory)) {
+    const uuid = name.replace(/\.lease$/, '');
+    const part = partOf(uuid) ?? (uuid.startsWith('MIG-') ? INSTANCE_PART : 1);
+    for (const descriptor of directory.filesNamed(name)) {
+      // Holders of instances have epochs in the file of the GPU as well, but not the lease.
+      if (!isLocked(descriptor, SHARED)) continue;
+      const users = new Set<number>();
+      for (const epoch of lockedEpochs(descriptor)) {
+        if (!owners.has(epoch)) owners.set(epoch, ownerOfJob(directory, epoch));
+        const uid = owners.get(epoch) ?? null;
+        if (uid !== null) users.add(uid);
+      }
+      for (const uid of users) holdings.set(uid, (holdings.get(uid) ?? 0) + part);
+    }
+  }
+  return holdings;
+}
+
+function* lockedEpochs(descriptor: number): Generator<number> {
+  let from = FIRST_EPOCH;
+  for (let i = 0; i < MAX_LOCKED_EPOCHS; i++) {
+    const byte = native().lockProbe(descriptor, OFD, SHARED, from, 0);
+    if (byte < from || byte >= FIRST_EPOCH + MAX_EPOCHS) return;
+    yield byte - FIRST_EPOCH;
+    from = byte + 1;
+  }
+}
+
+/** The user who has made the file of a job; null: there is none, or it was left behind. */
+function ownerOfJob(directory: LockDirectory, epoch: number): number | null {
+  const name = jobName(epoch);
+  for (const path of directory.all) {
+    const descriptor = directory.openForProbe(name, path);
+    if (descriptor === -errno.ENOENT) continue;
+    // Files of others can't be opened, but seen.
+    if (descriptor < 0) return statusOf(pathIn(path, name))?.uid ?? null;
+    try {
+      if (isLocked(descriptor)) return statusBehind(descriptor)?.uid ?? null;
+    } finally {
+      native().fileClose(descriptor);
+    }
+  }
+  return null;
+}

@@ -1,0 +1,84 @@
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
+import { findUnexplainedDecision } from './acquisition-lock.ts';
+import {
+  FIRST_EPOCH,
+  findUnexplained,
+  isLocked,
+  LEASE,
+  type LockOwners,
+  leaseNames,
+  readHolder,
+} from './lease-file.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { leaseInfo, MAX_EPOCHS } from './record.ts';
+import { WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';
+
+/** Behind all bytes that claims lock in any file, but those of the wait queue. */
+const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
+
+/** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
+export type UnexplainedLock = LockOwners & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
+
+/** Locks of which nobody has written that they are theirs. So it is for a moment with every claim. */
+export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[] {
+  const found: UnexplainedLock[] = [];
+  for (const name of leaseNames(directory)) {
+    const uuid = name.replace(/\..*$/, '');
+    const lock = findUnexplained(directory, { uuid });
+    if (lock !== null) found.push({ ...lock, of: 'lease', uuid });
+  }
+  const decision = findUnexplainedDecision(directory);
+  if (decision !== null) found.push({ ...decision, of: 'decision' });
+  for (const descriptor of directory.filesNamed(WAIT_QUEUE_FILE, [directory.path])) {
+    if (native().lockProbe(descriptor, OFD, EXCLUSIVE, NOBODYS, 1) < 0) continue;
+    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
+    found.push({ path, owners: ownersOf(descriptor, NOBODYS), of: 'queue' });
+  }
+  return found;
+}
+
+/** A lock whose record says whose it is. */
+interface RecordedLock {
+  of: 'lease' | 'queue';
+  path: string;
+  /** As the record says; anybody may have written it. */
+  uid: number | null;
+  user: string;
+  pid: number | null;
+  /** The processes that have the lock, as far as this user can see. */
+  owners: readonly LockOwner[];
+}
+
+/** Leases and places in the wait queue. @param files as for `ownersOf` */
+export function* findRecordedLocks(
+  directory: LockDirectory,
+  files: Parameters<typeof ownersOf>[2],
+): Generator<RecordedLock> {
+  for (const name of leaseNames(directory)) {
+    for (const descriptor of directory.filesNamed(name)) {
+      const record = isLocked(descriptor) ? readHolder(descriptor) : null;
+      if (record === null) continue;
+      const path = readLink(`/proc/self/fd/${descriptor}`) ?? name;
+      yield { of: 'lease', path, ...leaseInfo(record), owners: ownersOf(descriptor, LEASE, files) };
+    }
+  }
+  const queue = WaitQueue.open(directory);
+  if (queue === null) return;
+  try {
+    const path = pathIn(directory.path, WAIT_QUEUE_FILE);
+    for (const { slot, info } of queue.waiters(queue.order())) {
+      yield { of: 'queue', path, ...info, owners: ownersOf(queue.descriptor, slot, files) };
+    }
+  } finally {
+    queue.close();
+  }
+}
+
+/** The wait queue's file, if other programs have locked so much of it that nobody can join it. */
+export function findDamagedQueue(directory: LockDirectory): string | null {
+  const queue = WaitQueue.open(directory);
+  const isDamaged = queue?.isDamaged === true;
+  queue?.close();
+  return isDamaged ? pathIn(directory.path, WAIT_QUEUE_FILE) : null;
+}

@@ -1,0 +1,136 @@
+import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
+import type { GPUReason } from '../errors.ts';
+import type { LeaseInfo } from '../gpus/index.ts';
+import { type RequestClass, reservedFor, whyHere } from '../policy/index.ts';
+import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
+import { type Holdings, readHoldings } from './holdings.ts';
+import { latestStart } from './latest-start.ts';
+import { LockDirectory } from './lock-directory.ts';
+import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
+import type { DiscoveryRequest } from './survey.ts';
+import { activeWaiters, readWaiters, type Waiter, WaitQueue } from './wait-queue.ts';
+
+/** A request in the wait queue. */
+export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
+  /** 1 is served first. */
+  position: number;
+  /** How many GPUs they wait for. */
+  count: number;
+  /** Urgent requests are served before all others, preemptible ones after all others. */
+  class: RequestClass;
+  /** Its number, if it is a background job; its name and a remark; null: none. */
+  job: number | null;
+  name: string | null;
+  note: string | null;
+  /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
+  stopped: boolean;
+  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that, as a full minute; null: unknown, or it stops waiting before. */
+  latestStart: string | null;
+  /** ISO 8601: when it stops waiting; null: never. */
+  waitUntil: string | null;
+  /** Why it has this position, where several users wait; null: nothing to say. */
+  reason: string | null;
+  /** The GPUs that would do, each with what is in the way. */
+  waitingFor: GPUReason[];
+}
+
+/** Where to look, and whose locks count. */
+export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
+
+/** The wait queue of this machine, in order. Takes nothing. @throws as `getGPUs` */
+export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
+  refuseNoObject(options);
+  const configuration = loadConfiguration();
+  const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
+  const directory = LockDirectory.find(lockDirectory, configuration);
+  const waiters = [...readWaiters(directory)];
+  if (waiters.length === 0) return [];
+  const request = {
+    criteria: normalizeCriteria({}),
+    lockDirectory,
+    configuredDirectory: configuration.lockDirectory,
+    conventions: checkConventions(options.conventions, configuration, 'conventions'),
+    count: 1,
+  };
+  const holdings = directory === null ? new Map() : readHoldings(directory);
+  return describeQueue(waiters, await discover(request, 'machine'), holdings);
+}
+
+const MINUTE_MS = 60_000;
+
+/** @param waiters from the first on */
+function describeQueue(
+  waiters: readonly Waiter[],
+  gpus: readonly GPUStatus[],
+  holdings: Holdings,
+): QueueEntry[] {
+  return waiters.map((waiter, i) => {
+    const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
+    const waitingFor = gpus
+      .filter(({ uuid }) => waiter.uuids.includes(uuid))
+      .map(({ index, instance, uuid, reason }) => {
+        const before = reserved.get(uuid);
+        const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
+        return {
+          index,
+          ...(instance === null ? {} : { instance }),
+          uuid,
+          reason:
+            reason ??
+            (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
+        };
+      });
+    const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
+    const { count, isSuspended: stopped } = waiter;
+    const { waitUntil } = waiter;
+    const latest = stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now());
+    // Whoever shows less than this must not promise more.
+    const start = new Date(
+      latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
+    );
+    return {
+      position: i + 1,
+      count,
+      class: waiter.tag?.class ?? 'normal',
+      user,
+      uid,
+      pid,
+      host,
+      command,
+      since,
+      job,
+      name,
+      note,
+      stopped,
+      latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
+      waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
+      reason: whyHere(i, waiters, holdings),
+      waitingFor,
+    };
+  });
+}
+
+/** A machine at one moment. */
+export interface Observation {
+  gpus: GPUStatus[];
+  /** The first requests in the wait queue, in order. */
+  queue: QueueEntry[];
+  /** How many requests wait. */
+  waiting: number;
+}
+
+/** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
+export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
+  const { gpus, directory } = await observeGPUs(request, 'machine');
+  const queue = directory === null ? null : WaitQueue.open(directory);
+  if (queue === null) return { gpus, queue: [], waiting: 0 };
+  try {
+    const slots = queue.order();
+    const waiters = [...queue.waiters(slots.slice(0, maxEntries))];
+    const holdings = waiters.length === 0 ? new Map() : readHoldings(directory as LockDirectory);
+    const unread = Math.max(0, slots.length - maxEntries);
+    return { gpus, queue: describeQueue(waiters, gpus, holdings), waiting: waiters.length + unread };
+  } finally {
+    queue.close();
+  }
+}

@@ -1,0 +1,16 @@
+export {
+  CLASSES,
+  formatTag,
+  GPU_UNITS,
+  inOrder,
+  type Joining,
+  type Order,
+  type Place,
+  parseTag,
+  type RequestClass,
+  TAG_LENGTH,
+  type Tag,
+  tagFor,
+} from './order.ts';
+export { whyHere } from './reason.ts';
+export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';

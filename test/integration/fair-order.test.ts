@@ -1,0 +1,120 @@
+// Whole processes of two users come and go in any order, and are served as the model of the wait queue says.
+import type { ChildProcess } from 'node:child_process';
+import { afterEach, describe, expect, test } from 'vitest';
+import { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import { WaitQueue } from '../../lib/claims/wait-queue.ts';
+import type { Tag } from '../../lib/policy/index.ts';
+import { FairModel } from '../support/fair-order.ts';
+import { finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { Random } from '../support/random.ts';
+
+const GPUS = 4;
+const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 80;
+const SEED = Number(process.env.GPU_OWNER_SEED ?? 1);
+const HOUR_MS = 3_600_000;
+const USERS: Record<string, number> = { root: 0, nobody: NOBODY };
+const noSecondUser = whyNotNobody();
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+/** Jobs that run until their input is closed. */
+class Lab {
+  readonly children = new Map<string, ChildProcess>();
+  readonly started = new Set<string>();
+
+  begin(id: string, user: string, ...options: string[]): void {
+    const words = ['run', '--placeholder', 'none', '--name', id, ...options];
+    const uid = USERS[user];
+    const child = machine.startCommand(
+      [...words, '--', 'sh', '-c', 'echo started; exec cat'],
+      uid === undefined || uid === 0 ? {} : { uid, umask: '077' },
+    );
+    child.stdin?.on('error', () => {});
+    child.stdout?.on('data', (text) => String(text).includes('started') && this.started.add(id));
+    this.children.set(id, child);
+  }
+
+  child(id: string): ChildProcess {
+    const child = this.children.get(id);
+    if (child === undefined) throw new Error(`no job ${id}`);
+    return child;
+  }
+
+  async end(id: string, signal?: 'SIGKILL'): Promise<void> {
+    const child = this.child(id);
+    const end = finished(child, 'exit');
+    if (signal === undefined) child.stdin?.end();
+    else child.kill(signal);
+    await end;
+    this.started.delete(id);
+    this.children.delete(id);
+  }
+
+  /** The names of those that wait, in order, with their tags. */
+  queue(): { name: string; tag: Tag | null; count: number }[] {
+    const directory = LockDirectory.find(machine.lockDirectory, { lockDirectory: undefined });
+    const queue = directory === null ? null : WaitQueue.open(directory);
+    if (queue === null) return [];
+    try {
+      return [...queue.waiters(queue.order())].map(({ info, tag, count }) => ({
+        name: info.name ?? '?',
+        tag,
+        count,
+      }));
+    } finally {
+      queue.close();
+    }
+  }
+}
+
+describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : `: ${noSecondUser}`}`, () => {
+  test(`are served as the model says, in ${STEPS} steps (GPU_OWNER_SEED=${SEED})`, {
+    timeout: STEPS * 20_000,
+  }, async () => {
+    machine = new Machine(GPUS);
+    const random = new Random(SEED);
+    const model = new FairModel(GPUS);
+    const lab = new Lab();
+    for (let step = 0; step < STEPS; step++) {
+      const waiting = random.pick(model.queue)?.id;
+      const running = random.pick([...model.running.keys()]);
+      const act = random.integer(8);
+      const at = performance.timeOrigin + performance.now();
+      let told = '';
+      const isIdle = running === undefined || (act < 6 && waiting === undefined);
+      if (act < 4 || isIdle) {
+        const user = random.pick(Object.keys(USERS)) as string;
+        const count = random.integer(3) === 0 ? 1 + random.integer(GPUS) : 1;
+        const id = `${step}-${user}`;
+        lab.begin(id, user, '-n', String(count));
+        await until(() => lab.started.has(id) || lab.queue().some(({ name }) => name === id), id);
+        // When it joined is given, what its place is isn't.
+        const tag = lab.queue().find(({ name }) => name === id)?.tag;
+        const request = model.join(id, user, count, (tag?.joined ?? 0) / HOUR_MS);
+        if (tag != null) expect(tag.start / 1e6).toBeCloseTo(request.start, 4);
+        told = `${id} asks for ${count}`;
+      } else if (act === 4 && waiting !== undefined) {
+        await lab.end(waiting, 'SIGKILL');
+        model.leave(waiting, at);
+        told = `${waiting} is killed`;
+      } else if (act === 5 && waiting !== undefined) {
+        const { isSuspended } = model.waiting.find(({ id }) => id === waiting) ?? {};
+        lab.child(waiting).kill(isSuspended ? 'SIGCONT' : 'SIGSTOP');
+        model.suspend(waiting, !isSuspended, at);
+        told = `${waiting} is ${isSuspended ? 'resumed' : 'suspended'}`;
+      } else if (running !== undefined) {
+        await lab.end(running);
+        model.finish(running, at);
+        told = `${running} ends`;
+      }
+      const wanted = () => [[...model.running.keys()].sort(), model.queue.map(({ id }) => id)];
+      const found = () => [[...lab.started].sort(), lab.queue().map(({ name }) => name)];
+      await until(
+        () => JSON.stringify(found()) === JSON.stringify(wanted()),
+        () => `${told}: ${JSON.stringify(wanted())}, not ${JSON.stringify(found())}`,
+      );
+    }
+    for (const child of lab.children.values()) child.kill('SIGKILL');
+  });
+});

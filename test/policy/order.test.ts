@@ -1,0 +1,118 @@
+import { expect, test } from 'vitest';
+import { formatTag, inOrder, parseTag, type Tag, tagFor } from '../../lib/policy/index.ts';
+import { FairModel, startsOf } from '../support/fair-order.ts';
+import { Random } from '../support/random.ts';
+
+const HOUR_MS = 3_600_000;
+const UNITS = 1_000_000;
+const USERS = ['alice', 'bob', 'carol', 'dave'];
+
+/** The policy of lib/ with the model's rule of service. */
+class PolicyQueue extends FairModel {
+  readonly tags = new Map<string, Tag>();
+
+  override join(id: string, user: string, count: number, at: number) {
+    const waiting = this.waiting.map((each) => this.tags.get(each.id) as Tag);
+    const joining = {
+      class: 'normal' as const,
+      uid: USERS.indexOf(user),
+      size: count,
+      held: this.held(user),
+    };
+    this.tags.set(id, tagFor(joining, waiting, at * HOUR_MS, this.order));
+    return super.join(id, user, count, at);
+  }
+
+  override get queue() {
+    const places = this.waiting.map(({ id, turn }) => ({ slot: turn, tag: this.tags.get(id) as Tag }));
+    return inOrder(places).map((slot) => {
+      const found = this.waiting.find(({ turn }) => turn === slot);
+      if (found === undefined) throw new Error(`slot ${slot} is nobody's`);
+      return found;
+    });
+  }
+}
+
+const lab = [
+  ...Array.from({ length: 100 }, (_, i) => ({ id: `alice ${i}`, user: 'alice', count: 1, at: 0, hours: 2 })),
+  { id: 'bob', user: 'bob', count: 1, at: 5, hours: 2 },
+  { id: 'carol', user: 'carol', count: 8, at: 6, hours: 1 },
+];
+
+test.each([
+  ['fair', { bob: 1, carol: 4 }],
+  ['fifo', { bob: 19, carol: 20 }],
+] as const)('a hundred jobs of one user, with order: %s', (order, expected) => {
+  for (const Queue of [FairModel, PolicyQueue]) {
+    const starts = startsOf(new Queue(8, order), lab);
+    const waits = (id: string, at: number) => Math.round((starts.get(id) ?? Number.NaN) - at);
+    expect({ bob: waits('bob', 5), carol: waits('carol', 6) }).toEqual(expected);
+  }
+});
+
+test('the policy serves as the model does, whoever comes and goes', () => {
+  for (let seed = 1; seed <= 200; seed++) {
+    const random = new Random(seed);
+    const pick = (count: number) => random.integer(count);
+    const order = pick(4) === 0 ? 'fifo' : 'fair';
+    const queues = [new FairModel(8, order), new PolicyQueue(8, order)];
+    let at = pick(100);
+    for (let step = 0; step < 60; step++) {
+      // No two at the same time: then either order would do.
+      at += 0.01 + random.float(random.pick([0, 0.1, 3]));
+      const act = pick(6);
+      const [user, count, victim] = [USERS[pick(4)] as string, 1 + pick(8), random.float()];
+      const states = queues.map((queue) => {
+        const waiting = queue.queue.map(({ id }) => id);
+        const waiter = waiting[Math.floor(victim * waiting.length)];
+        const job = [...queue.running.keys()][Math.floor(victim * queue.running.size)];
+        if (act < 3) queue.join(`${step}`, user, count, at);
+        else if (act === 3 && waiter !== undefined) queue.leave(waiter, at);
+        else if (act === 4 && waiter !== undefined) queue.suspend(waiter, victim < 0.5, at);
+        else if (job !== undefined) queue.finish(job, at);
+        return { running: [...queue.running.keys()], waiting: queue.queue.map(({ id }) => id) };
+      });
+      expect(states[1], `seed ${seed}, step ${step}`).toEqual(states[0]);
+    }
+  }
+});
+
+test('nobody is overtaken for ever: an hour of waiting counts as much as a GPU', () => {
+  // Dave wants all GPUs. Three others come back as soon as they are served, for one GPU each.
+  const model = new PolicyQueue(8);
+  for (let i = 0; i < 8; i++) model.join(`first ${i}`, 'alice', 1, 0);
+  model.join('dave', 'dave', 8, 0.1);
+  let served = Number.NaN;
+  for (let hour = 1, next = 0; hour < 100 && Number.isNaN(served); hour++) {
+    for (const id of [...model.running.keys()]) {
+      model.finish(id, hour);
+      if (model.running.has('dave')) served = hour;
+      model.join(`again ${next++}`, USERS[next % 3] as string, 1, hour);
+    }
+  }
+  expect(served).toBeLessThan(10);
+});
+
+test('a tag is the same when it is read again, and text that is none is no tag', () => {
+  const tag: Tag = { class: 'urgent', start: 12 * UNITS, end: 13 * UNITS, joined: 4711, uid: 1000 };
+  expect(parseTag(formatTag(tag))).toEqual(tag);
+  expect(parseTag(formatTag({ ...tag, uid: null }))).toEqual({ ...tag, uid: null });
+  for (const text of [
+    '',
+    '1',
+    formatTag(tag).slice(1),
+    `${formatTag(tag)} 1`,
+    formatTag(tag).replaceAll('0', '9'),
+  ])
+    expect(parseTag(text)).toBeNull();
+});
+
+test('requests of releases without tags come right behind those in lower slots', () => {
+  const at = (slot: number, start: number | null) => ({
+    slot,
+    tag: start === null ? null : { class: 'normal' as const, start, end: start + 1, joined: 0, uid: 1 },
+  });
+  expect(inOrder([at(0, null), at(1, 5), at(2, null), at(3, 1), at(4, 5), at(5, 9)])).toEqual([
+    0, 3, 1, 2, 4, 5,
+  ]);
+});
