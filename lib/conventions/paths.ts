@@ -79,15 +79,15 @@ export function openOwn(path: string): Directory | null {
   return null;
 }
 
-let known: { of: string; ordinals: Map<string, number> } | undefined;
+let known: { key: string; ordinals: Map<string, number> } | undefined;
 
 /**
  * How CUDA counts this machine's GPUs without CUDA_VISIBLE_DEVICES, by UUID: the numbers of programs that use PyTorch. Where
  * CUDA can't tell, nothing is known, as a guess could name another user's GPU.
  */
 export function cudaOrdinals(gpus: readonly GPU[]): Map<string, number> {
-  const of = gpus.map(({ uuid, name }) => `${uuid} ${name}`).join();
-  if (known?.of !== of) known = { of, ordinals: ask(gpus) };
+  const key = gpus.map(({ uuid, name }) => `${uuid} ${name}`).join();
+  if (known?.key !== key) known = { key, ordinals: ask(gpus) };
   return known.ordinals;
 }
 

@@ -58,8 +58,8 @@ export function summary(
 const SOME_FAILED = 1;
 
 /** The exit code of `exp run` and `exp manager`. */
-export function exitCode({ progress: now, workers, inStep, interrupted }: RunEnd): number {
-  if (isOver(now) && inStep) return now.completed === now.total ? 0 : SOME_FAILED;
+export function exitCode({ progress: now, workers, tablesComplete, interrupted }: RunEnd): number {
+  if (isOver(now) && tablesComplete) return now.completed === now.total ? 0 : SOME_FAILED;
   return interrupted ?? codeOf(workers) ?? SOME_FAILED;
 }
 

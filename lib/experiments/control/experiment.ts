@@ -292,7 +292,7 @@ export interface RunEnd {
   others: Tally;
   workers: readonly WorkerEnd[];
   /** Whether the tables have all rows, as far as that is this process's business. */
-  inStep: boolean;
+  tablesComplete: boolean;
   /** The tables of results; null: another process writes them. */
   tables: readonly string[] | null;
   /** The exit code of a process that a signal has ended; null: no signal came. */
@@ -328,13 +328,13 @@ export interface ControllerOptions extends Experiment {
 export async function concludeRun(
   manager: Manager,
   { queue, reporter, signals }: ControllerOptions,
-  { workers, inStep }: Pick<RunEnd, 'workers' | 'inStep'>,
+  { workers, tablesComplete }: Pick<RunEnd, 'workers' | 'tablesComplete'>,
 ): Promise<RunEnd> {
   const { exitCode: interrupted } = signals;
   const { asked, others, ...all } = await manager.conclude();
   const progress = { ...all, ...asked };
   const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(() => []);
-  const end = { progress, others, workers, inStep, interrupted, tables: manager.tables, failures };
+  const end = { progress, others, workers, tablesComplete, interrupted, tables: manager.tables, failures };
   reporter.conclude(end);
   return end;
 }

@@ -44,7 +44,7 @@ export class ManagerController {
       host: hostName(),
       pid: process.pid,
       tell: (text, kind) => reporter.line(text, kind),
-      onLook: (now) => this.#look(now),
+      onProgress: (now) => this.#noteProgress(now),
     });
     this.#service = new ProtocolService({
       ...protocol,
@@ -70,9 +70,9 @@ export class ManagerController {
       const adding = { replaceCommands, needs, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
-      const inStep = signals.drain.aborted || (await this.#work());
+      const tablesComplete = signals.drain.aborted || (await this.#work());
       this.#serves = false;
-      return await concludeRun(this.#manager, this.#options, { workers: [], inStep });
+      return await concludeRun(this.#manager, this.#options, { workers: [], tablesComplete });
     } finally {
       await this.#service.close();
       await this.#manager.close();
@@ -100,7 +100,7 @@ export class ManagerController {
     this.#service.open();
     this.#serves = true;
     const end = AbortSignal.any([signals.drain, this.#over.signal]);
-    this.#look(await this.#manager.look());
+    this.#noteProgress(await this.#manager.readProgress());
     await this.#manager.run(end, QUEUE_REMOVED_TIMEOUT_MS);
     try {
       return await this.#manager.finish(signals.drain);
@@ -109,7 +109,7 @@ export class ManagerController {
     }
   }
 
-  #look(now: Progress): void {
+  #noteProgress(now: Progress): void {
     this.#tellPause(now);
     if (!this.#serves) return;
     this.#service.retry();

@@ -31,7 +31,7 @@ export class RunController {
       host: this.#host,
       pid: process.pid,
       tell: (text, kind) => reporter.line(text, kind),
-      onLook: (now) => this.#look(now),
+      onProgress: (now) => this.#noteProgress(now),
     });
   }
 
@@ -50,7 +50,7 @@ export class RunController {
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
       await this.#unpause();
-      const done = signals.drain.aborted ? { workers: [], inStep: false } : await this.#work();
+      const done = signals.drain.aborted ? { workers: [], tablesComplete: false } : await this.#work();
       return await concludeRun(this.#manager, this.#options, done);
     } finally {
       metrics?.close();
@@ -66,13 +66,13 @@ export class RunController {
     this.#options.reporter.line('the pause after failures is over: tasks are started again');
   }
 
-  async #work(): Promise<{ workers: readonly WorkerEnd[]; inStep: boolean }> {
+  async #work(): Promise<{ workers: readonly WorkerEnd[]; tablesComplete: boolean }> {
     const { queue, project, reporter, signals } = this.#options;
-    const now = await this.#manager.look();
+    const now = await this.#manager.readProgress();
     this.#eta = new Eta(Date.now(), now.asked.ended);
     const over = new AbortController();
     if (isOver(now)) {
-      return { workers: [], inStep: await this.#manager.finish(signals.drain) };
+      return { workers: [], tablesComplete: await this.#manager.finish(signals.drain) };
     }
     const { workers, ...settings } = await settingsFor(this.#options, await queue.needs());
     const pool = new WorkerPool({
@@ -81,7 +81,7 @@ export class RunController {
       project,
       host: this.#host,
       workers: Math.min(workers, Math.max(1, now.counts.pending + now.counts.active)),
-      record: (text) => this.#manager.record(text),
+      logEvent: (text) => this.#manager.logEvent(text),
       onFailure: (name, error) => {
         this.#failures.unshift({ name, error });
         this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
@@ -100,7 +100,7 @@ export class RunController {
     over.abort();
     this.#pool = null; // the end reports what became of its workers
     await managing;
-    return { workers: ends, inStep: await this.#manager.finish(signals.drain) };
+    return { workers: ends, tablesComplete: await this.#manager.finish(signals.drain) };
   }
 
   /** All workers have stopped for failures, and no others run anything. */
@@ -112,7 +112,7 @@ export class RunController {
     await queue.pause('failures', messages.at(-1) as string);
   }
 
-  #look(now: RunProgress): void {
+  #noteProgress(now: RunProgress): void {
     this.#now = now;
     this.#eta?.note(Date.now(), now.asked.ended);
     const { pause } = now;

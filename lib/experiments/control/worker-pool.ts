@@ -135,7 +135,7 @@ interface WorkerPoolOptions extends WorkerSettings {
   project: Project;
   host: string;
   /** Writes a line to the log. */
-  record: (text: string) => void;
+  logEvent: (text: string) => void;
   /** Called when a task has failed. */
   onFailure?: (name: string, error: string) => void;
   /** Counts what the workers do. */
@@ -152,7 +152,7 @@ const DOING: Record<string, string> = {
 export class WorkerPool {
   readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
 
-  constructor({ workers, record, onFailure, collector, ...options }: WorkerPoolOptions) {
+  constructor({ workers, logEvent, onFailure, collector, ...options }: WorkerPoolOptions) {
     for (let number = 1; number <= workers; number++) {
       const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
@@ -163,7 +163,7 @@ export class WorkerPool {
             collector.event(event);
             slot.line = lineAfter(event, slot.line, unnamed);
             const text = describeEvent(event);
-            if (text !== null) record(text);
+            if (text !== null) logEvent(text);
             if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
           },
         }),
@@ -279,7 +279,7 @@ export async function runWorkers({
   const collector = new MetricsCollector();
   const server = await openMetrics(metrics, async () => collector.families(), tell);
   const settings = await settingsFor(request, await queue.needs());
-  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), record: tell, collector });
+  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), logEvent: tell, collector });
   signals.forwardTo(pool, tell);
   try {
     const workers = await pool.run();

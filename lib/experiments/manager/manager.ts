@@ -43,7 +43,7 @@ interface ManagerOptions {
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
   /** Gets the state of the experiment after each look. */
-  onLook: (progress: RunProgress) => void;
+  onProgress: (progress: RunProgress) => void;
 }
 
 interface Adding {
@@ -97,7 +97,7 @@ export class Manager {
       options.tell(`warning: ${message}`, 'message'),
     );
     this.#directories = host === undefined ? null : new OutputDirectories(directory, state);
-    this.#attemptEvents = new AttemptEvents(options, (text) => this.record(text));
+    this.#attemptEvents = new AttemptEvents(options, (text) => this.logEvent(text));
   }
 
   get manages(): boolean {
@@ -195,7 +195,7 @@ export class Manager {
     if (this.#tables === null) return;
     await this.#sync();
     await this.#refuseUnusableTables(this.#tables.tableState);
-    const { asked, others } = await this.look();
+    const { asked, others } = await this.readProgress();
     this.tell(`Marked ${asked.completed} tasks as already completed`);
     const waiting = others.counts.pending + others.counts.active;
     if (waiting > 0)
@@ -358,18 +358,19 @@ export class Manager {
   async #round(): Promise<boolean> {
     try {
       await this.begin();
-      const inStep = await this.#sync();
+      const tablesComplete = await this.#sync();
       // Without workers that ask for tasks, no other process would notice.
       if (this.manages) await this.#options.queue.endLost();
       await this.#attemptEvents.update();
-      const now = await this.look();
-      this.#isComplete = inStep && isOver(now) && this.#tables?.tableState.completed === now.completed;
+      const now = await this.readProgress();
+      this.#isComplete =
+        tablesComplete && isOver(now) && this.#tables?.tableState.completed === now.completed;
       this.#logProgress(now);
       this.#log.flush();
       if (this.#trouble !== null) this.tell('the queue works again');
       this.#trouble = null;
       this.#queueRemoved = null;
-      return inStep;
+      return tablesComplete;
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       if (this.#trouble !== error.message) this.tell(error.message);
@@ -386,12 +387,12 @@ export class Manager {
     return this.#asked;
   }
 
-  async look(): Promise<RunProgress> {
+  async readProgress(): Promise<RunProgress> {
     const { queue } = this.#options;
     const progress = await readProgress(queue);
     const now = { ...progress, ...(await this.#asked.split(queue, progress.counts)) };
     this.#last = now;
-    this.#options.onLook(now);
+    this.#options.onProgress(now);
     this.#tellUnknown(progress.running);
     return now;
   }
@@ -419,7 +420,7 @@ export class Manager {
   async conclude(): Promise<RunProgress> {
     if (this.#isUnreadable) return this.#last as RunProgress;
     try {
-      return await this.look();
+      return await this.readProgress();
     } catch (error) {
       if (!(error instanceof GPUOwnerError) || !this.#isComplete) throw error;
       this.#isUnreadable = true;
@@ -475,7 +476,7 @@ export class Manager {
   }
 
   /** Logs what a worker of this process does. */
-  record(text: string): void {
+  logEvent(text: string): void {
     if (this.manages) this.#log.write(text);
     this.#options.tell(text, 'event');
   }

@@ -88,7 +88,7 @@ export class AttemptRun {
   /** Never rejects. */
   async run(): Promise<AttemptResult> {
     const { attempt, name, project } = this.#context;
-    if (wordsOf(attempt.task.command).length === 0) {
+    if (commandWords(attempt.task.command).length === 0) {
       const why =
         'the task has no command: it was added for workers that ask over TCP. To add one: gpu-owner exp run -- COMMAND, or exp manager -- COMMAND';
       return { kind: 'environment', why, gpuFault: false };
@@ -137,7 +137,7 @@ export class AttemptRun {
     // The attempt may have been interrupted meanwhile.
     if (!this.#interrupted) {
       this.#supervised = claim.run({
-        words: wordsOf(task.command),
+        words: commandWords(task.command),
         env,
         directory: project.directory,
         output: log.descriptor,
@@ -212,7 +212,7 @@ export class AttemptRun {
   }
 }
 
-function wordsOf(command: TaskCommand): readonly string[] {
+function commandWords(command: TaskCommand): readonly string[] {
   return 'shell' in command ? ['sh', '-c', command.shell] : command.words;
 }
 
@@ -229,7 +229,7 @@ function describeOutcome(outcome: Outcome, command: TaskCommand): string {
     case 'lost':
       return outcome.text;
     case 'not-started':
-      return notStartedError(sanitize(wordsOf(command)[0] ?? '', 100), outcome.text);
+      return notStartedError(sanitize(commandWords(command)[0] ?? '', 100), outcome.text);
   }
 }
 

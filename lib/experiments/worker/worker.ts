@@ -148,7 +148,7 @@ export class Worker {
         if (this.#claim?.othersWait()) this.#release('others');
         continue;
       }
-      const work = await this.#retry(() => this.#status.look());
+      const work = await this.#retry(() => this.#status.readState());
       if (work.state === 'done') return { why: 'finished', message: work.left, error: null };
       if (work.state === 'wait') await this.#wait(work);
       else if (this.#claim === null) await this.#claimFor();
@@ -374,7 +374,7 @@ class WorkStatus {
     this.#offer = offer;
   }
 
-  async look(): Promise<WorkState> {
+  async readState(): Promise<WorkState> {
     this.#seen = this.#queue.changeCount;
     const expecting = this.#expecting(); // before the look: what comes in between is seen by it
     const { pending, active } = await this.#queue.counts(this.#offer);
@@ -433,7 +433,7 @@ class WorkStatus {
     while (!signal.aborted) {
       try {
         await this.#queue.changed(RECHECK_MS, signal, this.#seen);
-        if (!signal.aborted && (await this.look()).state === 'done') return true;
+        if (!signal.aborted && (await this.readState()).state === 'done') return true;
       } catch (error) {
         if (error instanceof QueueRemovedError) return true;
         // Other errors are reported by operations that need the queue now.

@@ -53,7 +53,7 @@ function managerOf(queue: Queue): Manager {
     host: 'here',
     pid: process.pid,
     tell,
-    onLook: () => {},
+    onProgress: () => {},
   });
 }
 
