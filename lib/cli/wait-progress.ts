@@ -1,5 +1,5 @@
 import type { WaitingState } from '../claims/index.ts';
-import { label } from '../gpus/index.ts';
+import { label, NOT_INHERITED } from '../gpus/index.ts';
 import type { WaitLine } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import {
@@ -123,7 +123,13 @@ function what({ count, position }: WaitingState): string {
   return `${count === 1 ? 'a GPU' : `${count} GPUs`}${position === null ? '' : `, ${ordinal(position)} in the queue`}`;
 }
 
-/** The reasons why GPUs that might become free aren't. */
+/** The reasons why GPUs that might become free aren't, and how many the environment leaves out. */
 function reasons({ gpus, wanted }: WaitingState): string[] {
-  return gpus.filter(({ uuid }) => wanted.includes(uuid)).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
+  const texts = gpus
+    .filter(({ uuid }) => wanted.includes(uuid))
+    .map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
+  const hidden = gpus.filter(({ reason }) => reason === NOT_INHERITED).length;
+  if (hidden === 0) return texts;
+  const others = hidden === 1 ? 'another GPU' : `${hidden} other GPUs`;
+  return [...texts, `the CUDA_VISIBLE_DEVICES that was inherited leaves out ${others}`];
 }

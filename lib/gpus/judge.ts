@@ -80,10 +80,12 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
   }
   // Without a UUID nothing says that it is one of them.
   const isVisible = (uuid: string | null) => uuid !== null && visible?.has(uuid) === true;
-  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent))
-    return 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+  if (visible !== null && !isVisible(gpu.uuid) && !isVisible(gpu.parent)) return NOT_INHERITED;
   return null;
 }
+
+/** Why a GPU isn't considered that the environment hides. */
+export const NOT_INHERITED = 'not in the CUDA_VISIBLE_DEVICES that was inherited';
 
 const HEALTH_REASONS: Record<Exclude<GPU['health'], 'ok'>, string> = {
   lost: 'the GPU has fallen off the bus (a reboot may bring it back)',

@@ -111,3 +111,22 @@ test('the command runs even if nobody reads what the wait prints', async () => {
   first.stdin?.end();
   expect((await outcome).stdout).toBe('ran\n');
 });
+
+test('a wait for fewer GPUs than the machine has says that CUDA_VISIBLE_DEVICES leaves out the others', async () => {
+  const wide = new Machine(3);
+  try {
+    const first = wide.startCommand(['hold', '--placeholder', 'none', '--devices', '0']);
+    await output(first, /visibleDevices/);
+    const waiting = wide.startCommand(['run', '--', 'echo', 'ran'], { env: { CUDA_VISIBLE_DEVICES: '0' } });
+    const outcome = finished(waiting);
+    await output(waiting, /2 other GPUs/);
+    first.stdin?.end();
+    const { code, stderr } = await outcome;
+    expect(code).toBe(0);
+    expect(stderr).toMatch(
+      /^gpu-owner: waiting for a GPU, 1st in the queue:\n {2}GPU 0: leased by .*\n {2}the CUDA_VISIBLE_DEVICES that was inherited leaves out 2 other GPUs\n$/,
+    );
+  } finally {
+    wide.close();
+  }
+});
