@@ -27,6 +27,7 @@ import {
   unavailable,
 } from './evaluate.ts';
 import { Lease } from './lease.ts';
+import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
@@ -106,7 +107,7 @@ export function* claim(
   const deciding = { directory, context, record, secret, position, conventions, claimant };
   const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
 
-  const left = reserveForQueue(candidates, context, position);
+  const left = available(candidates, context, position, request);
   // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
   if (obstacleOf(left, request.count) === 'use') return yield* refuse(left);
 
@@ -120,7 +121,7 @@ export function* claim(
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
         reached('acquisition-lock');
-        outcome = yield* decide(gpus, request.count, deciding);
+        outcome = yield* decide(gpus, request, deciding);
       } finally {
         lock.release();
       }
@@ -184,11 +185,16 @@ interface DecisionContext {
   claimant: Claimant;
 }
 
-function* decide(gpus: readonly GPU[], count: number, deciding: DecisionContext): Effectful<Decision> {
+function* decide(
+  gpus: readonly GPU[],
+  request: ClaimRequest,
+  deciding: DecisionContext,
+): Effectful<Decision> {
+  const { count } = request;
   const { position, conventions, claimant } = deciding;
   const foreignHolders = yield* conventions.holders(gpus, claimant, true);
   const context: EvaluationContext = { ...deciding.context, foreignHolders };
-  const evaluate = (all: readonly GPU[]) => reserveForQueue(evaluateAll(all, context), context, position);
+  const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, context), context, position, request);
   let candidates = evaluate(gpus);
   for (;;) {
     const chosen = select(freeOf(candidates), count);
@@ -249,12 +255,15 @@ function inRecord({ index, instance, uuid, parent, name }: GPU) {
   return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
 }
 
-function reserveForQueue(
+/** Without the free GPUs that waiters ahead could use, or that would be more than the user may have. */
+function available(
   candidates: readonly Candidate[],
   { directory, job }: EvaluationContext,
   position: QueuePosition | null,
+  request: Pick<ClaimRequest, 'count' | 'most'>,
 ): Candidate[] {
-  return reserveForWaiters(candidates, scopeOf(job), waitersAhead(directory, position));
+  const left = reserveForWaiters(candidates, scopeOf(job), waitersAhead(directory, position));
+  return job === null ? applyLimit(left, request, directory) : left;
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {

@@ -24,6 +24,7 @@ import {
 } from './evaluate.ts';
 import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
 import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
+import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
@@ -99,6 +100,7 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
     criteria: mergeCriteria(options, configuration),
     lockDirectory,
     configuredDirectory: configuration.lockDirectory,
+    most: ownLimit(configuration).gpus,
     conventions: checkConventions(conventions, configuration, 'conventions'),
     count: 1,
   };
@@ -188,7 +190,9 @@ function* explainedSurvey(
   };
   const found = yield* survey(request, find, perspective);
   const all = yield* explainLocks(found.candidates, found.context);
-  const candidates = reserveForWaiters(all, scopeOf(found.context.job), ahead);
+  const left = reserveForWaiters(all, scopeOf(found.context.job), ahead);
+  const isLimited = perspective === 'claimant' && found.job === null;
+  const candidates = isLimited ? applyLimit(left, request, found.directory) : left;
   return { ...found, candidates };
 }
 

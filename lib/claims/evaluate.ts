@@ -36,6 +36,7 @@ import {
   probeWhole,
   whyUntakable,
 } from './lease-file.ts';
+import { sizeOf } from './limits.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import type { Binding } from './options.ts';
 import { ownLeaseNote } from './own-lease.ts';
@@ -196,11 +197,12 @@ export function reserveForWaiters(
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  { count, class: own = 'normal' }: { count: number; class?: RequestClass },
+  { count, class: own = 'normal', most }: { count: number; class?: RequestClass; most?: number },
   scope: string | null,
 ): JoiningRequest {
   const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
-  return { count, uuids, scope, class: own };
+  const limit = most === undefined || scope !== null ? {} : { most };
+  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit };
 }
 
 function describeWaiter({ info, count }: Waiter): string {

@@ -12,15 +12,15 @@ const MAX_LOCKED_EPOCHS = 64;
 /** What a MIG instance counts as where its size isn't known. */
 const INSTANCE_PART = 1 / 7;
 
-/** How many GPUs each user holds, by uid. */
-export type Holdings = ReadonlyMap<number, number>;
+/** The GPUs that each user holds, by uid. */
+export type Holdings = ReadonlyMap<number, { gpus: number; uuids: readonly string[] }>;
 
 /** @param partOf how much of a GPU a MIG instance is, for instances that are known */
 export function readHoldings(
   directory: LockDirectory,
   partOf: (uuid: string) => number | undefined = () => undefined,
 ): Holdings {
-  const holdings = new Map<number, number>();
+  const holdings = new Map<number, { gpus: number; uuids: string[] }>();
   const owners = new Map<number, number | null>();
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\.lease$/, '');
@@ -34,7 +34,10 @@ export function readHoldings(
         const uid = owners.get(epoch) ?? null;
         if (uid !== null) users.add(uid);
       }
-      for (const uid of users) holdings.set(uid, (holdings.get(uid) ?? 0) + part);
+      for (const uid of users) {
+        const { gpus, uuids } = holdings.get(uid) ?? { gpus: 0, uuids: [] };
+        holdings.set(uid, { gpus: gpus + part, uuids: [...uuids, uuid] });
+      }
     }
   }
   return holdings;

@@ -21,6 +21,7 @@ export {
 } from './inspection.ts';
 export { intrudersOnLeased, isIntruder, LeaseHolders } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
+export { allowedTime, ownLimit } from './limits.ts';
 export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
 export {
   type AcquireOptions,

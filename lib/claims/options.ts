@@ -11,6 +11,7 @@ import {
 } from '../config/index.ts';
 import { invalidValue, oneOf, parseAbsolutePath, parseDuration } from '../platform/index.ts';
 import type { RequestClass } from '../policy/index.ts';
+import { ownLimit } from './limits.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -70,6 +71,8 @@ export interface Binding {
 export interface ClaimPurpose {
   /** Default: normal. */
   readonly class?: RequestClass;
+  /** How many GPUs the user may have at a time; default: any number. */
+  readonly most?: number;
   /** Whether other claims can be made inside of this one. */
   readonly isJob?: boolean;
   /** The command in the record; default: this process's own. */
@@ -124,6 +127,7 @@ export function checkOptions(
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
+      most: ownLimit(configuration).gpus,
       lockTimeout: parseDuration(
         given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
         name('lockTimeout'),

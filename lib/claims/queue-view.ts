@@ -64,6 +64,7 @@ function describeQueue(
   gpus: readonly GPUStatus[],
   holdings: Holdings,
 ): QueueEntry[] {
+  const held = (uid: number | null) => Math.round((holdings.get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
@@ -104,7 +105,9 @@ function describeQueue(
       stopped,
       latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
       waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
-      reason: whyHere(i, waiters, holdings),
+      reason: waiter.isAboveLimit
+        ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
+        : whyHere(i, waiters, holdings),
       waitingFor,
     };
   });

@@ -270,7 +270,10 @@ export class QueuedWaiter {
   async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
     const { queue, slot, blockers } = wait;
     const ahead = queue.ahead(slot.number);
-    const there = (number: number) => ahead.includes(number) && queue.waiter(number)?.isSuspended === false;
+    const there = (number: number) => {
+      const waiter = ahead.includes(number) ? queue.waiter(number) : null;
+      return waiter !== null && !waiter.isSuspended && !waiter.isAboveLimit;
+    };
     if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#notGranted;
     // What is leased can't be taken by anybody, so nobody is to blame.

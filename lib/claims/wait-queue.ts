@@ -14,8 +14,10 @@ import {
 } from '../platform/index.ts';
 import {
   formatTag,
+  GPU_UNITS,
   type GpuRequest,
   inOrder,
+  isAboveLimit,
   type JoiningRequest,
   type Place,
   parseTag,
@@ -23,7 +25,7 @@ import {
   type Tag,
   tagFor,
 } from '../policy/index.ts';
-import { readHoldings } from './holdings.ts';
+import { type Holdings, readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
 
@@ -62,6 +64,10 @@ export interface Waiter extends GpuRequest {
   isIdle: boolean;
   /** Its place in the order; null: of a release that has none. */
   tag: Tag | null;
+  /** How many GPUs its user may have at a time, where that is limited; null: no limit. */
+  most: number | null;
+  /** Waits for its user's own GPUs: nobody is held up by it. */
+  isAboveLimit: boolean;
 }
 
 /** A slot as one process leaves it to the next. */
@@ -143,10 +149,17 @@ export class Slot {
   }
 
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
-  updateRequest(by: RecordContents, { count, uuids, scope }: Omit<GpuRequest, 'slot'>): void {
+  updateRequest(by: RecordContents, { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
     const order = this.#order === undefined ? {} : { order: this.#order };
-    const record = { ...order, ...this.#record, place: this.number, count, scope };
+    const record = {
+      ...order,
+      ...this.#record,
+      place: this.number,
+      count,
+      scope,
+      ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
+    };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const present = Buffer.alloc(bytes.length);
     readBlock(this.#descriptor, present, blockOffset(this.number));
@@ -204,7 +217,7 @@ function lockJoining(directory: LockDirectory): number {
 /** The tag of a request that has just taken a slot. */
 function tagOf(
   { uid }: RecordContents,
-  { count, scope, class: own }: JoiningRequest,
+  { count, size = count, scope, class: own }: JoiningRequest,
   directory: LockDirectory,
   slot: number,
 ): Tag {
@@ -216,8 +229,8 @@ function tagOf(
     const joining = {
       class: own,
       uid: isOnMachine ? uid : null,
-      size: count,
-      held: isOnMachine ? (readHoldings(directory).get(uid) ?? 0) : 0,
+      size,
+      held: isOnMachine ? (readHoldings(directory).get(uid)?.gpus ?? 0) : 0,
     };
     return tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
   } finally {
@@ -251,6 +264,7 @@ const REQUEST = schema.record({
   limitMs: TIME,
   waitUntil: TIME,
   order: schema.or(schema.text, null),
+  most: schema.or(schema.amount(), null),
 });
 
 const tagBlock = Buffer.alloc(TAG_PREFIX.length + TAG_LENGTH);
@@ -273,8 +287,10 @@ export class WaitQueue {
 
   /** The waiters in these slots, read one after the other as far as the caller goes. */
   *waiters(slots: readonly number[]): Generator<Waiter> {
+    let held: Holdings | undefined;
+    const holdings = () => (held ??= readHoldings(this.#directory));
     for (const slot of slots) {
-      const waiter = this.waiter(slot);
+      const waiter = this.waiter(slot, holdings);
       if (waiter !== null) yield waiter;
     }
   }
@@ -319,13 +335,15 @@ export class WaitQueue {
   }
 
   /** The waiter in a slot; null: there is no record that can be read, so nobody can stand back for it. */
-  waiter(slot: number): Waiter | null {
+  waiter(slot: number, holdings = () => readHoldings(this.#directory)): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs, waitUntil, order } = request;
+    const { count, uuids, scope, limitMs, waitUntil, order, most } = request;
+    const tag = order === null ? null : parseTag(order);
+    const isLimited = most !== null && tag !== null && tag.uid !== null;
     return {
       slot,
       count,
@@ -334,7 +352,11 @@ export class WaitQueue {
       info: leaseInfo(record),
       limitMs,
       waitUntil,
-      tag: order === null ? null : parseTag(order),
+      tag,
+      most,
+      isAboveLimit:
+        isLimited &&
+        isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + (tag.end - tag.start) / GPU_UNITS, most),
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
@@ -371,9 +393,10 @@ export function* waitersAhead(
   yield* activeWaiters(readWaiters(directory, position?.slot), position?.skipped);
 }
 
-/** Those of them who are neither suspended nor skipped, as far as the caller goes. */
+/** Waiters without those that are suspended, skipped, or wait for their user's own GPUs, as far as the caller goes. */
 export function* activeWaiters(waiters: Iterable<Waiter>, skipped?: ReadonlySet<number>): Generator<Waiter> {
-  for (const waiter of waiters) if (!waiter.isSuspended && skipped?.has(waiter.slot) !== true) yield waiter;
+  for (const waiter of waiters)
+    if (!waiter.isSuspended && !waiter.isAboveLimit && skipped?.has(waiter.slot) !== true) yield waiter;
 }
 
 function blockOffset(slot: number): number {

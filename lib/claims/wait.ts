@@ -291,6 +291,13 @@ interface InTheWay {
 }
 
 function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): InTheWay {
+  const own = candidates.find(({ verdict }) => verdict.ownLeases !== undefined)?.verdict.ownLeases;
+  // Only the end of a lease of one's own helps.
+  if (own !== undefined && directory !== null) {
+    const found = own.map((uuid) => findEpochLock(directory, { uuid }));
+    const epochLocks = found.filter((each) => each !== null);
+    return { epochLocks, ahead: [], isPolled: false, isComplete: epochLocks.length === found.length };
+  }
   const epochLocks: EpochLock[] = [];
   const ahead = new Set<number>();
   let isPolled = false;

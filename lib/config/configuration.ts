@@ -31,6 +31,7 @@ import {
   type Threshold,
 } from './criteria.ts';
 import { type Host, parseHosts } from './hosts.ts';
+import { type Limits, parseLimits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
@@ -52,7 +53,7 @@ const MAX_BYTES = 64 * 1024;
 type Kind = 'machine' | 'user';
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
-const BANS = ['devices', 'exclude', 'excludeNames'] as const;
+const BANS = ['devices', 'exclude', 'excludeNames', 'limits'] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
 export interface Configuration {
@@ -75,6 +76,9 @@ export interface Configuration {
   lockTimeout?: number;
   /** How the wait queue is ordered; only a machine's file sets it. Default: fair. */
   order?: (typeof ORDERS)[number];
+  /** Of the machine's file, and of the user's. */
+  limits?: Limits;
+  ownLimits?: Limits;
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -108,6 +112,7 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
   hosts: parseHosts,
+  limits: (value) => value,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -135,7 +140,7 @@ const USER_ONLY: Record<string, string> = {
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too.
+ * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`.
  * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
@@ -164,7 +169,13 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     exclude: rules<DeviceRule>('exclude'),
     excludeNames: rules<NameRule>('excludeNames'),
     ...pick([...SETTINGS, ...JOB_KEYS]),
+    ...limitsOf('limits', bans?.limits ?? machine?.limits),
+    ...limitsOf('ownLimits', user?.limits),
   };
+}
+
+function limitsOf(key: 'limits' | 'ownLimits', value: unknown): Pick<Configuration, 'limits' | 'ownLimits'> {
+  return value === undefined ? {} : { [key]: value as Limits };
 }
 
 /** Where users are told of their jobs. */
@@ -347,9 +358,11 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
     const key = yaml.isScalar(keyNode) ? String(keyNode.value) : '';
     checkKey(key, path, line, kind);
     if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is given twice; remove one`);
-    const value = plainValue(yaml, valueNode, (why) =>
-      problem(path, lineAt(rangeOf(valueNode)) ?? line, `${key}: ${why}`),
-    );
+    const refuse = (node: unknown, why: string) => problem(path, lineAt(rangeOf(node)) ?? line, why);
+    const value =
+      key === 'limits'
+        ? parseLimits(yaml, valueNode, kind === 'machine', refuse)
+        : plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
     try {
       entries[key] = CHECKS[key]?.(value, key);
     } catch (error) {

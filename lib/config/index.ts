@@ -26,4 +26,5 @@ export {
   type Selector,
 } from './criteria.ts';
 export { checkHostName, type Host } from './hosts.ts';
+export type { Limit, Limits } from './limits.ts';
 export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';

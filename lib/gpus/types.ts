@@ -106,6 +106,8 @@ export interface Verdict {
   silent?: true;
   /** The slot of the waiter ahead to whom the GPU is left, though it is free. */
   keptFor?: number;
+  /** The GPU is free, but the user holds too many: these. */
+  ownLeases?: readonly string[];
   /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
   transient: boolean;
 }

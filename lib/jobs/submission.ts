@@ -14,6 +14,7 @@ import { basename, dirname, isAbsolute, join, resolve } from 'node:path';
 import {
   checkPossible,
   LockDirectory,
+  ownLimit,
   queueUp,
   type Settings,
   type Slot,
@@ -410,7 +411,13 @@ function takeSlot(request: JobRequest, directory: LockDirectory): Slot | null {
     ...(note === null ? {} : { note }),
     ...(limitMs === null ? {} : { limitMs }),
   };
-  return queueUp(directory, command, about, { count, uuids: wanted, scope: null, class: 'normal' });
+  return queueUp(directory, command, about, {
+    count,
+    uuids: wanted,
+    scope: null,
+    class: 'normal',
+    most: ownLimit().gpus,
+  });
 }
 
 /** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */

@@ -1,4 +1,5 @@
-import { closest, invalidArgument, parseDuration, showValue } from '../platform/index.ts';
+import { allowedTime } from '../claims/index.ts';
+import { closest, formatDuration, invalidArgument, parseDuration, showValue } from '../platform/index.ts';
 
 /** How long a command may run. */
 export interface TimeLimit {
@@ -10,19 +11,25 @@ export interface TimeLimit {
 }
 
 /**
- * Checks a time limit and the signal before it.
+ * Checks a time limit and the signal before it. Without one, that of the configuration counts, if there is one.
  * @param duration '4h' @param notice 'USR1@5m'
- * @throws ERR_INVALID_ARGUMENT
+ * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
 export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | null {
   if (duration === undefined) {
+    const ms = allowedTime(null);
+    if (ms !== null) return withNotice({ ms, text: formatDuration(ms) }, notice);
     if (notice === undefined) return null;
     throw invalidArgument('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
   }
   const ms = Math.ceil(parseDuration(duration, '--for'));
   if (ms === 0)
     throw invalidArgument(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
-  const limit = { ms, text: String(duration).trim() };
+  allowedTime(ms);
+  return withNotice({ ms, text: String(duration).trim() }, notice);
+}
+
+function withNotice(limit: Omit<TimeLimit, 'notice'>, notice: unknown): TimeLimit {
   return { ...limit, notice: notice === undefined ? null : parseNotice(notice, limit) };
 }
 

@@ -51,6 +51,7 @@ export {
   descendsFrom,
   describeProcess,
   findUid,
+  groupNames,
   isInForeground,
   isRunnable,
   killGroup,

@@ -200,6 +200,22 @@ export function findUid(user: string): number | null {
   return /^\d+$/.test(entry?.[2] ?? '') ? Number(entry?.[2]) : null;
 }
 
+/** Which of these groups this process is in, each by name or by number. Directory services are asked for names that /etc/group doesn't have. */
+export function groupNames(wanted: readonly string[]): string[] {
+  const own = new Set([process.getegid?.() ?? -1, ...(process.getgroups?.() ?? [])].map(String));
+  const lines = (text: string) => text.split('\n').map((line) => line.split(':', 3));
+  const local = lines(readSmallFile('/etc/group') ?? '');
+  const { spawnSync } = process.getBuiltinModule('node:child_process');
+  return wanted.filter((group) => {
+    const [, , number] =
+      local.find(([name]) => name === group) ??
+      (/^\d{1,10}$/.test(group)
+        ? ['', '', group]
+        : (lines(spawnSync('getent', ['group', '--', group], { encoding: 'utf8' }).stdout ?? '')[0] ?? []));
+    return number !== undefined && own.has(number);
+  });
+}
+
 function ownName(): string | null {
   try {
     return sanitize(process.getBuiltinModule('node:os').userInfo().username, MAX_USER_NAME_LENGTH) || null;

@@ -1,3 +1,4 @@
+export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,
   formatTag,

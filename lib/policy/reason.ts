@@ -19,7 +19,7 @@ const MAX_USERS = 4;
 export function whyHere(
   index: number,
   queue: readonly Placed[],
-  held: ReadonlyMap<number, number>,
+  held: ReadonlyMap<number, { gpus: number }>,
 ): string | null {
   const own = queue[index];
   if (own === undefined || own.scope !== null) return null;
@@ -38,7 +38,7 @@ export function whyHere(
   const urgent = others.length > peers.length && others.some(({ tag }) => tag?.class === 'urgent');
   const before = queue.slice(0, index).filter(isOwn).length;
   const has = ({ info }: Placed) => {
-    const count = Math.round((held.get(info.uid ?? -1) ?? 0) * 10) / 10;
+    const count = Math.round((held.get(info.uid ?? -1)?.gpus ?? 0) * 10) / 10;
     return count === 0 ? 'no GPU' : `${count} ${count === 1 ? 'GPU' : 'GPUs'}`;
   };
   const users = [...new Map(peers.map((each) => [each.info.uid, each])).values()].slice(0, MAX_USERS);

@@ -14,6 +14,10 @@ export interface GpuRequest {
 /** A request as it joins the queue. */
 export interface JoiningRequest extends Omit<GpuRequest, 'slot'> {
   class: RequestClass;
+  /** How many GPUs that is, where MIG instances count by their part; default: `count`. */
+  size?: number;
+  /** How many GPUs the user may have at a time; default: any number. */
+  most?: number;
 }
 
 /**

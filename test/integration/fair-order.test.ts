@@ -69,52 +69,61 @@ class Lab {
 }
 
 describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : `: ${noSecondUser}`}`, () => {
-  test(`are served as the model says, in ${STEPS} steps (GPU_OWNER_SEED=${SEED})`, {
-    timeout: STEPS * 20_000,
-  }, async () => {
-    machine = new Machine(GPUS);
-    const random = new Random(SEED);
-    const model = new FairModel(GPUS);
-    const lab = new Lab();
-    for (let step = 0; step < STEPS; step++) {
-      const waiting = random.pick(model.queue)?.id;
-      const running = random.pick([...model.running.keys()]);
-      const act = random.integer(8);
-      const at = performance.timeOrigin + performance.now();
-      let told = '';
-      const isIdle = running === undefined || (act < 6 && waiting === undefined);
-      if (act < 4 || isIdle) {
-        const user = random.pick(Object.keys(USERS)) as string;
-        const count = random.integer(3) === 0 ? 1 + random.integer(GPUS) : 1;
-        const id = `${step}-${user}`;
-        lab.begin(id, user, '-n', String(count));
-        await until(() => lab.started.has(id) || lab.queue().some(({ name }) => name === id), id);
-        // When it joined is given, what its place is isn't.
-        const tag = lab.queue().find(({ name }) => name === id)?.tag;
-        const request = model.join(id, user, count, (tag?.joined ?? 0) / HOUR_MS);
-        if (tag != null) expect(tag.start / 1e6).toBeCloseTo(request.start, 4);
-        told = `${id} asks for ${count}`;
-      } else if (act === 4 && waiting !== undefined) {
-        await lab.end(waiting, 'SIGKILL');
-        model.leave(waiting, at);
-        told = `${waiting} is killed`;
-      } else if (act === 5 && waiting !== undefined) {
-        const { isSuspended } = model.waiting.find(({ id }) => id === waiting) ?? {};
-        lab.child(waiting).kill(isSuspended ? 'SIGCONT' : 'SIGSTOP');
-        model.suspend(waiting, !isSuspended, at);
-        told = `${waiting} is ${isSuspended ? 'resumed' : 'suspended'}`;
-      } else if (running !== undefined) {
-        await lab.end(running);
-        model.finish(running, at);
-        told = `${running} ends`;
+  test.each([
+    ['', {} as Record<string, number>],
+    ['limits: { gpus: 2 }', { nobody: 2 }],
+  ])(
+    `are served as the model says, in ${STEPS} steps (GPU_OWNER_SEED=${SEED}) %s`,
+    {
+      timeout: STEPS * 20_000,
+    },
+    async (configuration, limits) => {
+      machine = new Machine(GPUS);
+      machine.configure(`${configuration}\n`);
+      const random = new Random(SEED);
+      const model = new FairModel(GPUS, 'fair', limits);
+      const lab = new Lab();
+      for (let step = 0; step < STEPS; step++) {
+        const waiting = random.pick(model.queue)?.id;
+        const running = random.pick([...model.running.keys()]);
+        const act = random.integer(8);
+        const at = performance.timeOrigin + performance.now();
+        let told = '';
+        const isIdle = running === undefined || (act < 6 && waiting === undefined);
+        if (act < 4 || isIdle) {
+          const user = random.pick(Object.keys(USERS)) as string;
+          const most = limits[user] ?? GPUS;
+          const count = random.integer(3) === 0 ? 1 + random.integer(most) : 1;
+          const id = `${step}-${user}`;
+          lab.begin(id, user, '-n', String(count));
+          await until(() => lab.started.has(id) || lab.queue().some(({ name }) => name === id), id);
+          // When it joined is given, what its place is isn't.
+          const tag = lab.queue().find(({ name }) => name === id)?.tag;
+          const request = model.join(id, user, count, (tag?.joined ?? 0) / HOUR_MS);
+          if (tag != null) expect(tag.start / 1e6).toBeCloseTo(request.start, 4);
+          told = `${id} asks for ${count}`;
+        } else if (act === 4 && waiting !== undefined) {
+          await lab.end(waiting, 'SIGKILL');
+          model.leave(waiting, at);
+          told = `${waiting} is killed`;
+        } else if (act === 5 && waiting !== undefined) {
+          const { isSuspended } = model.waiting.find(({ id }) => id === waiting) ?? {};
+          lab.child(waiting).kill(isSuspended ? 'SIGCONT' : 'SIGSTOP');
+          model.suspend(waiting, !isSuspended, at);
+          told = `${waiting} is ${isSuspended ? 'resumed' : 'suspended'}`;
+        } else if (running !== undefined) {
+          await lab.end(running);
+          model.finish(running, at);
+          told = `${running} ends`;
+        }
+        const wanted = () => [[...model.running.keys()].sort(), model.queue.map(({ id }) => id)];
+        const found = () => [[...lab.started].sort(), lab.queue().map(({ name }) => name)];
+        await until(
+          () => JSON.stringify(found()) === JSON.stringify(wanted()),
+          () => `${told}: ${JSON.stringify(wanted())}, not ${JSON.stringify(found())}`,
+        );
       }
-      const wanted = () => [[...model.running.keys()].sort(), model.queue.map(({ id }) => id)];
-      const found = () => [[...lab.started].sort(), lab.queue().map(({ name }) => name)];
-      await until(
-        () => JSON.stringify(found()) === JSON.stringify(wanted()),
-        () => `${told}: ${JSON.stringify(wanted())}, not ${JSON.stringify(found())}`,
-      );
-    }
-    for (const child of lab.children.values()) child.kill('SIGKILL');
-  });
+      for (const child of lab.children.values()) child.kill('SIGKILL');
+    },
+  );
 });

@@ -1,0 +1,114 @@
+// Limits of users, in whole processes. Whose leases count is proved by files, not by records.
+import { execFileSync } from 'node:child_process';
+import { chmodSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+
+const OTHER = NOBODY - 1;
+const noSecondUser = whyNotNobody();
+const alice = { uid: NOBODY, umask: '077' };
+const bob = { uid: OTHER, umask: '077' };
+const RUN = ['run', '--placeholder', 'none'];
+const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(4);
+});
+afterEach(() => machine.close());
+
+async function holds(count: number, starting: typeof alice) {
+  const child = machine.startCommand([...RUN, '-n', String(count), ...UNTIL_CLOSED], starting);
+  await output(child, /started/);
+  return child;
+}
+
+describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`, () => {
+  test('a request above the limit is refused at once, with exit code 64', async () => {
+    machine.configure(`limits:\n  gpus: 1\n  users: { ${OTHER}: { gpus: 3, for: 1h } }\n`);
+    const refused = await machine.runCommand([...RUN, '-n', '2', '--', 'true'], alice);
+    expect(refused.code).toBe(64);
+    expect(refused.stderr).toMatch(/2 GPUs asked for, and \S+ may have 1 at a time here \(limits\.gpus/);
+    expect((await machine.runCommand([...RUN, '-n', '3', '--', 'true'], bob)).code).toBe(0);
+    const long = await machine.runCommand([...RUN, '--for', '2h', '--', 'true'], bob);
+    expect(long.code).toBe(64);
+    expect(long.stderr).toMatch(/--for: 2 h is more than the 1 h that .* jobs may run here/);
+    const submitted = await machine.runCommand(['submit', '-n', '2', '--', 'true'], alice);
+    expect(submitted.code).toBe(64);
+    // Root has no limit.
+    expect((await machine.runCommand([...RUN, '-n', '4', '--for', '9h', '--', 'true'])).code).toBe(0);
+  });
+
+  test('the most generous group counts, and a user’s own file can only lower the limit', async () => {
+    machine.configure(`limits:\n  gpus: 1\n  groups: { ${NOBODY}: { gpus: 2 }, nosuchgroup: { gpus: 4 } }\n`);
+    expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], alice)).code).toBe(0);
+    expect((await machine.runCommand([...RUN, '-n', '3', '--', 'true'], alice)).code).toBe(64);
+    const own = join(machine.directory, 'own');
+    execFileSync('mkdir', ['-p', join(own, 'gpu-owner')]);
+    for (const [gpus, code] of [
+      [1, 64],
+      [4, 0],
+    ]) {
+      execFileSync('sh', ['-c', `echo 'limits: { gpus: ${gpus} }' > ${own}/gpu-owner/config.yaml`]);
+      chmodSync(join(own, 'gpu-owner/config.yaml'), 0o644);
+      const env = { XDG_CONFIG_HOME: own };
+      expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], { ...alice, env })).code).toBe(
+        code,
+      );
+    }
+  });
+
+  test('without --for, a command ends at the limit', async () => {
+    machine.configure('limits: { for: 1s }\n');
+    const { code } = await machine.runCommand([...RUN, '--', 'sleep', '600'], alice);
+    expect(code).toBe(124);
+  });
+
+  test('a request that waits for GPUs of its own user holds nobody up, and says so', async () => {
+    machine.configure('limits: { gpus: 2 }\n');
+    const first = await holds(2, alice);
+    const refused = await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice);
+    expect(refused.code).toBe(75);
+    expect(refused.stderr).toMatch(/GPU 2: free, but you have 2 of the 2 GPUs that \S+ may have at a time/);
+    const second = machine.startCommand([...RUN, '-n', '2', '--', 'true'], alice);
+    const served = finished(second);
+    await output(second, /you have 2 of the 2 GPUs/);
+    const queue = () => machine.runCommand(['queue', '--json']).then(({ stdout }) => JSON.parse(stdout));
+    await until(async () => (await queue()).length === 1);
+    expect((await queue())[0].reason).toMatch(/^holds nobody up: \S+ has 2 of the 2 GPUs/);
+    // Neither who waits nor who doesn't stands behind it.
+    expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], bob)).code).toBe(0);
+    expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
+    expect((await queue()).length).toBe(1);
+    first.stdin?.end();
+    expect((await served).code).toBe(0);
+  });
+
+  test('a record that another user forges neither lifts nor lowers a limit', async () => {
+    machine.configure('limits: { gpus: 2 }\n');
+    const forge = (uid: number, starting: typeof alice) => {
+      const record = JSON.stringify({ user: 'x', uid, pid: 1, generation: 4711, boot: 'x' });
+      const code = `import glob,sys
+for name in glob.glob(${JSON.stringify(join(machine.lockDirectory, 'GPU-*.lease'))}):
+  with open(name, 'r+b', buffering=0) as file: file.write(${JSON.stringify(record)}.encode().ljust(4095) + b'\\n')
+open(${JSON.stringify(join(machine.lockDirectory, 'job-4711'))}, 'w').close()`;
+      return machine.run([python, '-c', code], starting);
+    };
+    const [held, others] = [await holds(2, alice), await holds(2, bob)];
+    expect((await forge(OTHER, bob)).stderr).toBe('');
+    others.stdin?.end();
+    await finished(others, 'exit');
+    // Alice's two GPUs still count for her, and not for Bob.
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
+    expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
+    held.stdin?.end();
+    await finished(held, 'exit');
+    const bobs = await holds(2, bob);
+    expect((await forge(NOBODY, bob)).stderr).toBe('');
+    expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], alice)).code).toBe(0);
+    bobs.stdin?.end();
+    await finished(bobs, 'exit');
+    expect(readdirSync(machine.lockDirectory)).toContain('job-4711');
+  });
+});
