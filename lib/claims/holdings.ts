@@ -9,7 +9,7 @@ import { MAX_EPOCHS } from './record.ts';
 
 /** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
 const MAX_LOCKED_EPOCHS = 64;
-/** What a MIG instance counts as where its size isn't known. */
+/** A MIG instance counts as this part of a GPU where its size isn't known. */
 const INSTANCE_PART = 1 / 7;
 
 /** The GPUs that each user holds, by uid. */

@@ -1,4 +1,4 @@
-// What this process's user may have, by the configuration files. Held by an honest user: nothing stops programs without gpu-owner.
+// The limits of this process's user, by the configuration files. Nothing stops programs that don't claim.
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance } from '../gpus/index.ts';

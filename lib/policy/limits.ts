@@ -1,6 +1,6 @@
 import type { Limit, Limits } from '../config/index.ts';
 
-/** What one user may have. Infinity: no limit. */
+/** The limits of one user. Infinity: none. */
 export interface UserLimit {
   /** GPUs at a time. */
   gpus: number;

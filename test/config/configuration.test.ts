@@ -33,6 +33,54 @@ function write(path: string, content: string | Buffer): void {
 const load = () => loadConfiguration(env);
 const failure = () => refusal(load, 'ERR_CONFIGURATION');
 
+describe('limits', () => {
+  it('are for everybody, users and groups; 0 is none', () => {
+    write(
+      machine,
+      'limits:\n  gpus: 4\n  for: 24h\n  users: { alice: { gpus: 8, for: 7d }, 1003: { for: 0 } }\n  groups: { staff: { gpus: 0 } }\n',
+    );
+    write(user, 'limits: { gpus: 2 }');
+    const { limits, ownLimits } = load();
+    expect(limits).toEqual({
+      everybody: { gpus: 4, ms: 86_400_000 },
+      users: new Map([
+        ['alice', { gpus: 8, ms: 604_800_000 }],
+        ['1003', { ms: Number.POSITIVE_INFINITY }],
+      ]),
+      groups: new Map([['staff', { gpus: Number.POSITIVE_INFINITY }]]),
+    });
+    expect(ownLimits).toMatchObject({ everybody: { gpus: 2 } });
+  });
+
+  it.each([
+    ['limits: 4', 1, 'limits: it must have keys and values, such as { gpus: 4, for: 24h }'],
+    ['limits:\n', 1, 'limits: it must have keys and values'],
+    ['limits:\n  gpu: 4', 2, "limits: there is no key 'gpu'; did you mean 'gpus'?"],
+    [
+      'limits:\n  gpus: many',
+      2,
+      "limits.gpus: 'many' is not a number of GPUs; use 1, 2, …, or 0 for no limit",
+    ],
+    ['limits:\n  gpus: -1', 2, 'limits.gpus: -1 is not a number of GPUs'],
+    ['limits:\n  for: 24', 2, "limits.for: '24' is not a duration without its unit"],
+    ['limits:\n  users:\n    alice: 8', 3, 'limits.users.alice: it must have keys and values'],
+    [
+      'limits:\n  users:\n    alice:\n      gpus: 1\n    alice:\n      gpus: 2',
+      5,
+      'limits.users.alice is given twice',
+    ],
+    ['limits:\n  groups: { staff: { nice: 4 } }', 2, "limits.groups.staff: there is no key 'nice'"],
+  ])('are refused with their line: %j', (text, line, why) => {
+    write(machine, text);
+    expect(failure()).toContain(`machine.yaml:${line}: ${why}`);
+  });
+
+  it('of users and groups are for the machine’s file', () => {
+    write(user, 'limits:\n  users: { alice: { gpus: 8 } }');
+    expect(failure()).toContain("config.yaml:2: limits: there is no key 'users'");
+  });
+});
+
 describe('configuration files', () => {
   it('may be missing', () => {
     expect(load()).toEqual({ files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] });
