@@ -1,12 +1,16 @@
 // The limits of this process's user, by the configuration files. Nothing stops programs that don't claim.
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isInstance } from '../gpus/index.ts';
+import { type GPU, isInstance, type Verdict } from '../gpus/index.ts';
 import { formatDuration, groupNames, userName } from '../platform/index.ts';
 import { isAboveLimit, limitOf, type UserLimit } from '../policy/index.ts';
-import type { Candidate } from './evaluate.ts';
 import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
+
+interface Judged {
+  gpu: GPU;
+  verdict: Verdict;
+}
 
 const NO_LIMIT: UserLimit = { gpus: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY };
 
@@ -44,7 +48,7 @@ function partOf(gpu: GPU, all: readonly GPU[]): number | undefined {
 }
 
 /** How many GPUs a request for so many of these takes at least. */
-export function sizeOf(candidates: readonly Candidate[], count: number): number {
+export function sizeOf(candidates: readonly Judged[], count: number): number {
   const all = candidates.map(({ gpu }) => gpu);
   const parts = candidates
     .filter(({ verdict }) => verdict.state !== 'excluded')
@@ -57,7 +61,7 @@ export function sizeOf(candidates: readonly Candidate[], count: number): number 
  * Takes away the free GPUs, where the user holds too many already: those come first.
  * @throws ERR_INVALID_ARGUMENT for more than the user may ever have
  */
-export function applyLimit(
+export function applyLimit<Candidate extends Judged>(
   candidates: Candidate[],
   { count, most: limit }: { count: number; most?: number },
   directory: LockDirectory | null,
