@@ -31,14 +31,14 @@ export const DECISION_EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
 const EPOCH_POLL_MS = 100;
 const MAX_TRIES = 16;
-/** A holder that takes less may be healthy: whoever waits for a shorter time gives up the lock for itself only. In ms. */
+/** A holder that takes less may be healthy: a claim that waits for a shorter time gives up the lock for itself only. In ms. */
 const MIN_SUSPENDED_MS = 500;
 
 /**
- * The lock under which one claimant at a time decides. It makes claims fair and whole; leases alone exclude.
+ * The lock under which one claimant at a time decides. The lock makes claims fair and whole; leases alone exclude.
  *
- * A holder that is suspended must not wedge the machine: a waiter that has seen the same holder for too long begins the next epoch,
- * for everybody. The holder keeps a byte that nobody wants any more.
+ * A holder that is suspended must not wedge the machine: a waiter that has seen the same holder for too long begins the next
+ * epoch, for everybody. The holder keeps a byte that isn't used any more.
  */
 export class AcquisitionLock {
   readonly #descriptor: number | null;
@@ -99,7 +99,7 @@ export class AcquisitionLock {
         tries++;
         // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
-        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_BYTES)); // it may fail
+        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_BYTES)); // writing the record may fail
         // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
         native().lockTry(descriptor, OFD, EXCLUSIVE, DECISION_EPOCHS + record.generation, 1);
         keep = true;
@@ -116,7 +116,7 @@ export class AcquisitionLock {
   }
 }
 
-/** Without the lock claims are less fair, but as safe: a file that somebody has damaged must not stop all claims. */
+/** Opens the lock's file. Without the lock claims are less fair, but as safe: a damaged file must not stop all claims. */
 function openOrWarn(directory: LockDirectory): number | null {
   try {
     return directory.openFile(NAME);
@@ -142,7 +142,7 @@ function readEpoch(descriptor: number): number {
   return Number.isInteger(epoch) && epoch >= 0 && epoch < DECISION_EPOCHS ? epoch : 0;
 }
 
-/** The next byte that nobody holds becomes the lock. @returns false: there is none near, or it can't be written down */
+/** The next byte that isn't held becomes the lock. @returns false: there is none near, or it can't be written down */
 function beginEpochAfter(descriptor: number, epoch: number): boolean {
   for (let i = 1; i <= MAX_TRIES; i++) {
     const next = (epoch + i) % DECISION_EPOCHS;
@@ -182,7 +182,7 @@ function warnOfHolder(path: string, descriptor: number, epoch: number, block: Bu
   );
 }
 
-/** Whether the decision lock is held by somebody who hasn't written who it is, as claims do. Takes nothing. */
+/** Finds a holder of the decision lock that wrote no record, as claims do. Takes nothing. */
 export function findUnexplainedDecision(directory: LockDirectory): LockOwners | null {
   for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
     const epoch = readEpoch(descriptor);

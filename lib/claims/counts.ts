@@ -8,14 +8,14 @@ import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 export interface ClaimCounts {
   /** GPUs were given. */
   granted: number;
-  /** Those of them that had waited. */
+  /** Granted claims that had waited. */
   handedOver: number;
   /** None were given, at once or in time. */
   refused: number;
 }
 
 const FILE = 'claims.count';
-/** Whoever has the lock writes a block, and is gone. Nobody waits for one who keeps it: then a claim isn't counted. */
+/** The lock is held for one write. A claim doesn't wait for a process that keeps it: then the claim isn't counted. */
 const MAX_TRIES = 100;
 
 /** Counts a claim. Where that can't be done it isn't counted. */

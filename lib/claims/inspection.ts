@@ -20,7 +20,7 @@ const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;
 /** A lock that no claim has, or one that hasn't written who it is, and what it stands in the way of. */
 export type UnexplainedLock = LockOwners & ({ of: 'lease'; uuid: string } | { of: 'decision' | 'queue' });
 
-/** Locks of which nobody has written that they are theirs. So it is for a moment with every claim. */
+/** Locks without a record of their holder, as with every claim for a moment. */
 export function findUnexplainedLocks(directory: LockDirectory): UnexplainedLock[] {
   const found: UnexplainedLock[] = [];
   for (const name of leaseNames(directory)) {
@@ -75,7 +75,7 @@ export function* findRecordedLocks(
   }
 }
 
-/** The wait queue's file, if other programs have locked so much of it that nobody can join it. */
+/** The wait queue's file, if other programs have locked so much of it that no waiter can join it. */
 export function findDamagedQueue(directory: LockDirectory): string | null {
   const queue = WaitQueue.open(directory);
   const isDamaged = queue?.isDamaged === true;

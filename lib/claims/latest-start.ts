@@ -15,8 +15,8 @@ interface GPUUse {
 /**
  * When a request gets its GPUs at the latest, if everybody keeps their time limits; Infinity: that can't be told. In ms since 1970.
  *
- * Who is served earlier than foretold may choose other GPUs. So requests ahead must want the same GPUs, or none of them: then it doesn't
- * matter which they choose.
+ * A request that is served earlier than foretold may choose other GPUs. So requests ahead must want the same GPUs, or none of
+ * them: then it doesn't matter which they choose.
  * @param ahead all requests that may be served before, in order @param now as `Date.now()`
  */
 export function latestStart(
@@ -25,7 +25,7 @@ export function latestStart(
   gpus: readonly GPUUse[],
   now: number,
 ): number {
-  // What a job's GPUs are used for inside of it is known to the job only.
+  // Only a job knows how its GPUs are used inside of it.
   if (scope !== null) return Number.POSITIVE_INFINITY;
   const wanted = new Set(uuids);
   const ascending = (times: number[]) => times.sort((a, b) => a - b);
@@ -40,7 +40,7 @@ export function latestStart(
     times = ascending(times.map((time, i) => (i < request.count ? end : time)));
   }
   const start = times[count - 1] ?? Number.POSITIVE_INFINITY;
-  // It could have them, and waits nevertheless: for something that isn't a lease.
+  // The request could have them, and waits nevertheless: for something that isn't a lease.
   return start > now ? start : Number.POSITIVE_INFINITY;
 }
 

@@ -14,8 +14,8 @@ import {
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
 
-// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: whoever wants to
-// know when the lease ends waits there, and so never stands in the way of the next claimant.
+// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: a process that wants
+// to know when the lease ends waits there, and so is never in the way of the next claimant.
 export const LEASE = 0;
 export const FIRST_EPOCH = 1;
 
@@ -96,7 +96,7 @@ export function readHolder(descriptor: number): Record<string, unknown> | null {
   return epoch !== null && isEpochLocked(descriptor, epoch) ? record : null;
 }
 
-/** Whether it is also the only one that anybody has: anybody can lock any byte, but nobody can hide that of the lease's holder. */
+/** Whether no other epoch is locked: anybody can lock any byte, but can't hide that of the lease's holder. */
 function isOnlyEpoch(descriptor: number, epoch: number): boolean {
   const byte = FIRST_EPOCH + epoch;
   const isFree = (start: number, length: number) =>
@@ -115,7 +115,7 @@ export function readRecord(descriptor: number): Record<string, unknown> | null {
 /** Which lease. */
 export interface LeaseKey {
   uuid: string;
-  /** The UUID of a MIG instance's GPU. Whoever holds that as a whole holds the instance. */
+  /** The UUID of a MIG instance's GPU. A claim that holds that as a whole holds the instance. */
   parent?: string | null;
   /** The lease epoch of the job inside of which it is asked for; null: on the machine. */
   job?: number | null;
@@ -125,8 +125,8 @@ export interface LeaseKey {
 const REMAINS_MS = 5_000;
 
 /**
- * The holder of the lease, in this machine's directory or one that may be in use as well; null: nobody. A GPU of which only MIG
- * instances are leased is leased, too: as a whole it can't be had.
+ * The holder of the lease, in this machine's directory or one that may be in use as well; null: it has none. A GPU of which
+ * only MIG instances are leased is leased, too: as a whole it can't be had.
  */
 export function probeLease(directory: LockDirectory, key: LeaseKey): LeaseInfo | null {
   const { uuid, parent = null, job = null } = key;
@@ -164,7 +164,7 @@ export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | 
   return null;
 }
 
-/** The processes that have a lock of which nobody has written that it is theirs. */
+/** The processes that have a lock without a record of its holder. */
 export interface LockOwners {
   path: string;
   /** As far as this user can see them. */
@@ -211,8 +211,8 @@ export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKe
 }
 
 /**
- * On which level an epoch of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: somebody else has locked such a
- * byte, too, and the epoch may be that one's.
+ * On which level an epoch of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: another process
+ * has locked such a byte, too, and the epoch may be that one's.
  */
 export function findHeld(
   directory: LockDirectory,
@@ -220,7 +220,7 @@ export function findHeld(
   epoch: number,
 ): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
-    // Who holds a MIG instance has an epoch in its GPU's file as well, but not the lease.
+    // The holder of a MIG instance has an epoch in its GPU's file as well, but not the lease.
     if (isEpochLocked(descriptor, epoch) && isLocked(descriptor, SHARED)) {
       return { depth, isCertain: isOnlyEpoch(descriptor, epoch), record: readRecord(descriptor) };
     }
@@ -265,7 +265,7 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
   return null;
 }
 
-/** Why this process can't take the lease, whoever holds it; null: nothing keeps it from that. */
+/** Why this process can't take the lease, even if it isn't held; null: nothing keeps it from that. */
 export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerError | null {
   const { parent = null, job = null } = key;
   return (
@@ -287,7 +287,7 @@ export function endedWithin(directory: LockDirectory, key: LeaseKey, millisecond
   return endsOf(directory, key).some((ago) => ago !== null && ago < milliseconds);
 }
 
-/** How many ms ago the last epochs since the machine's start ended; null: nobody has noted an end. */
+/** How many ms ago the last epochs since the machine's start ended; null: no end is noted. */
 function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
   const ends: (number | null)[] = [];
   const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
@@ -311,7 +311,7 @@ export function findEpochLock(directory: LockDirectory, key: LeaseKey): EpochLoc
   const from = depthFor(directory, key);
   const epochLock = from === null ? null : epochLockFrom(directory, uuid, from);
   if (epochLock !== null || parent === null || job !== null) return epochLock;
-  // Who holds other instances of the GPU has epochs there as well, which are not in the way.
+  // Holders of other instances of the GPU have epochs there as well, which are not in the way.
   return probeWhole(directory, parent) === null ? null : epochLockFrom(directory, parent, 0);
 }
 

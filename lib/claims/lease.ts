@@ -50,7 +50,7 @@ export class Lease {
   }
 
   /**
-   * Takes the lease of a GPU, or returns null where somebody has it.
+   * Takes the lease of a GPU, or returns null where it is held.
    * @throws ERR_LOCK_DIRECTORY
    */
   static tryTake(directory: LockDirectory, key: LeaseKey, holder: RecordContents): Lease | null {
@@ -62,7 +62,7 @@ export class Lease {
     let lease: Lease | null = null;
     let part: Part | null = null;
     try {
-      // Who claims inside a job that ends, and who takes its GPU next, each lock first and then look at the other's level.
+      // A claim inside a job that ends, and the next claim of its GPU, each lock first and then look at the other's level.
       if (isHeldFrom(directory, uuid, depth + 1) || depthFor(directory, key) !== depth) return null;
       if (parent !== null && job === null) {
         part = lockFile(directory, leaseName(parent), holder, SHARED);
@@ -112,7 +112,7 @@ export class Lease {
     this.#write({ ...this.record, ended: Math.round(bootMilliseconds()) });
   }
 
-  /** Lets go of this process's hold only: whoever has inherited the descriptor keeps the lease. */
+  /** Lets go of this process's hold only: a process that has inherited the descriptor keeps the lease. */
   abandon(): void {
     closeSync(this.#own.descriptor);
     if (this.#parent !== null) closeSync(this.#parent.descriptor);
@@ -125,7 +125,7 @@ export class Lease {
 }
 
 /**
- * Opens and locks a lease file; null where somebody holds what excludes that.
+ * Opens and locks a lease file; null where a lock that excludes it is held.
  * @param mode EXCLUSIVE: the lease; SHARED: a part of it, as those who hold MIG instances do
  * @throws ERR_LOCK_DIRECTORY
  */
@@ -142,8 +142,8 @@ function lockFile(
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
-      // Only another program can have locked a byte with a number by chance: one who could pass for the holder's job, were the holder's own epoch
-      // not in the file. Of a part, this claim may have another for its next instance.
+      // Only another program can have locked a byte with a number by chance: one who could pass for the holder's job, were the
+      // holder's own epoch not in the file. For its next instance, this claim may have another epoch of the same GPU's file.
       const hasEpoch = lock(descriptor, FIRST_EPOCH + epoch, EXCLUSIVE);
       if (!hasEpoch && mode === EXCLUSIVE) throw lockedByOtherProgram(directory, name);
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.

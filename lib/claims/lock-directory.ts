@@ -24,10 +24,10 @@ import { RECORD_SIZE } from './record.ts';
 
 /** Made by administrators; it is empty again after every reboot, as leases are. */
 export const PREFERRED = '/run/lock/gpu-owner';
-/** Made by whoever comes first. */
+/** Made by the first claim. */
 const STANDARD = '/var/tmp/gpu-owner';
 
-/** For everybody, and sticky: nobody removes the files of others. */
+/** For everybody, and sticky: users can't remove the files of others. */
 const MODE = 0o1777;
 
 const OVERLAYFS = 0x794c7630;
@@ -42,7 +42,7 @@ export class LockDirectory {
   /** Directories that other claimants may be using: leases held there count, new ones are not made there. */
   readonly others: readonly string[];
 
-  /** Why nobody could claim here, in the eyes of those who only look. */
+  /** Why no claim is possible here, in the eyes of those who only look. */
   readonly #problem: GPUOwnerError | null;
   /** null: it doesn't exist, or isn't one. */
   #directory: Directory | null;
@@ -177,7 +177,7 @@ export class LockDirectory {
   *filesNamed(name: string, directories = this.all): Generator<number> {
     for (const path of directories) {
       const descriptor = this.openForProbe(name, path);
-      if (descriptor < 0) continue; // missing: nobody has ever held it; unreadable: see whyUnusable
+      if (descriptor < 0) continue; // missing: it was never held; unreadable: see whyUnusable
       try {
         yield descriptor;
       } finally {
@@ -196,7 +196,9 @@ export class LockDirectory {
   }
 }
 
-/** Whether a file may be somebody's that was linked into the directory, to be locked or written to: native/locks/ownership.h. */
+/**
+ * Whether a file may be a user's own that was linked into the directory, to be locked or written to: native/locks/ownership.h.
+ */
 export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'mode'>): boolean {
   return links > 1 && (mode & 0o666) !== 0o666;
 }
@@ -231,7 +233,7 @@ export function choose(
   const machine = simulatedMachine();
   if (machine !== null) return { path: pathIn(simulationDirectory(machine), 'locks'), others: [] };
   if (configuration.lockDirectory) return { path: configuration.lockDirectory, others: [] };
-  // It may have been made (or have vanished) while leases were held in the other place.
+  // The preferred directory may have been made (or have vanished) while leases were held in the other place.
   return statusOf(PREFERRED)?.uid === 0
     ? { path: PREFERRED, others: [STANDARD] }
     : { path: STANDARD, others: [PREFERRED] };
@@ -381,7 +383,7 @@ function words(error: number): string {
   }
 }
 
-/** Locks that nobody else can see protect from nobody. Only for the directories that were not chosen by anybody. */
+/** Locks that others can't see protect from no one. Only for the directories that were not chosen by anybody. */
 function warnWherePrivate(path: string): void {
   if (path !== STANDARD && path !== PREFERRED) return;
   if (

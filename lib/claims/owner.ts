@@ -31,7 +31,7 @@ export interface Device {
   totalMemoryBytes: number | null;
 }
 
-/** How often long-lived owners look whether somebody has removed their lease files, in ms. */
+/** How often long-lived owners look whether their lease files were removed, in ms. */
 const FILE_CHECK_MS = 60_000;
 
 /** Owners that hold GPUs, with the time of their claim. */
@@ -141,7 +141,7 @@ export class GPUOwner {
   }
 }
 
-/** Not in the class: it would be called _GPUOwner in the bundle, and by whoever prints one, if it spoke of itself. */
+/** Not in the class: if the class named itself, it would be called _GPUOwner in the bundle, and when one is printed. */
 function adopt(shown: ShownClaim<Placeholder>): GPUOwner {
   return new GPUOwner({ [ADOPT]: shown } as ClaimOptions);
 }
@@ -341,7 +341,7 @@ export function placeholderError(
     stage === 'load'
       ? `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')})`
       : `the placeholder${where} failed: ${text}${code === 0 ? '' : ` (${stage}, CUDA code ${code})`}`;
-  // Nobody else could compute there either, with or without a placeholder.
+  // No other process could compute there either, with or without a placeholder.
   const remedy =
     code === DEVICE_UNAVAILABLE
       ? 'That process is not visible here; choose another GPU.'

@@ -1,6 +1,7 @@
-// Claims inside of jobs. A job is known by its number, the epoch of its lease, which its command inherits in GPU_OWNER_JOB. Everybody
-// can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the job's user can read:
-// whoever can show a secret for the only epoch of a lease is the lease's holder, or a process that this user has started.
+// Claims inside of jobs. A job is known by its number, the epoch of its lease, which its command inherits in GPU_OWNER_JOB.
+// Everybody can read that, and lock what is like it. So the number is made of a secret, which lies in a file that only the
+// job's user can read: a process that can show a secret for the only epoch of a lease is the lease's holder, or started by this
+// user.
 
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
@@ -59,7 +60,7 @@ export function makeJobFile(directory: LockDirectory, { secret, epoch }: JobSecr
   return null;
 }
 
-/** Removes what jobs of this user have left behind that were killed. Nobody locks such a file a second time. */
+/** Removes what jobs of this user have left behind that were killed. Such a file is never locked a second time. */
 export function removeOldJobFiles(directory: LockDirectory): void {
   const names = directory.namesIn(directory.path).filter((name) => /^job-\d{1,15}(\.\w{6})?$/.test(name));
   const start = names.length > MAX_OLD_FILES ? Math.floor(Math.random() * names.length) : 0;
@@ -73,7 +74,7 @@ export function removeOldJobFiles(directory: LockDirectory): void {
 
 /**
  * The job that this process belongs to; null: none. The environment is believed only as far as the job is proved, and not where
- * /proc shows that the process was started by somebody else: variables get about (`at`, files that are sourced).
+ * /proc shows that another user started the process: variables get about (`at`, files that are sourced).
  *
  * @throws ERR_INVALID_ARGUMENT where no more levels are left
  */

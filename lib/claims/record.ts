@@ -10,8 +10,8 @@ import {
 } from '../platform/index.ts';
 
 /**
- * A record informs people who holds a lock. It fills a block of its own in the lock's file, so that writing it needs no
- * disk space. Anybody may have written it: it is sanitised when read, and nothing is ever decided by it.
+ * A record informs people who holds a lock. Each record fills a block of its own in the lock's file, so that writing it needs
+ * no disk space. Anybody may have written it: it is sanitised when read, and nothing is ever decided by it.
  */
 export const RECORD_SIZE = 4096;
 
@@ -35,7 +35,7 @@ export interface RecordContents {
   limitMs?: number | undefined;
   /** When its wait for GPUs ends, in ms since 1970; missing: never. Records of waiters have it. */
   waitUntil?: number | undefined;
-  /** For people: the command's name, and a remark. Its number as a background job. */
+  /** For people: the command's name, and a remark. The number as a background job. */
   name?: string | undefined;
   note?: string | undefined;
   job?: number | undefined;
@@ -54,8 +54,8 @@ const KEEPER_BYTES = 160;
 const MIN_GPUS = 4;
 
 /**
- * A record that names GPUs: some 25 MIG instances or 45 whole GPUs. Of more, names are left out, and then GPUs: one that is too long
- * can't be read by anybody.
+ * A record that names GPUs: some 25 MIG instances or 45 whole GPUs. If there are more, names are left out, and then GPUs: a
+ * record that is too long can't be read by anybody.
  */
 export function nameGPUs(record: RecordContents, gpus: NonNullable<RecordContents['gpus']>): RecordContents {
   const whole = { ...record, gpus };
@@ -74,7 +74,7 @@ function fits(record: RecordContents): boolean {
  * The record of this process.
  *
  * @param command what it runs; default: its own command line
- * @param epoch default: one by chance, of which nobody knows a secret
+ * @param epoch default: a random one, without a secret
  */
 export function ownRecord(
   boot: string,
@@ -102,7 +102,7 @@ function ownCommand(): string {
 let block: Buffer | undefined;
 let used = 0;
 
-/** The block that a record fills. It is good until the next one is made: a claim makes three, and memory isn't free. */
+/** The block that a record fills. The block is good until the next one is made: a claim makes three, and memory isn't free. */
 export function encodeRecord(contents: object): Uint8Array {
   if (block === undefined) {
     block = Buffer.alloc(RECORD_SIZE, ' ');

@@ -31,7 +31,7 @@ import { removeOldJobFiles } from './parent-job.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
-/** How often a claim is tried again when somebody who doesn't claim came in between. */
+/** How often a claim is tried again when a program without a claim came in between. */
 const MAX_CONFLICTS = 5;
 
 /** How old a snapshot may be, in ms, that needs no other one. */
@@ -72,7 +72,8 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   /**
-   * Claims GPUs and shows them. If somebody who doesn't claim came in between, or the driver went away, it gives them back and tries anew.
+   * Claims GPUs and shows them. If a program without a claim came in between, or the driver went away, it gives them back and
+   * tries anew.
    *
    * @param take claims the GPUs; after a conflict with that
    * @throws what `take` throws, ERR_PLACEHOLDER, ERR_GPU_UNAVAILABLE after too many conflicts; nothing is held then
@@ -158,7 +159,7 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   /**
-   * The problem with these GPUs for which their program can't be blamed: somebody else is on them, or one has failed. To be
+   * The problem with these GPUs for which their program can't be blamed: another program is on them, or one has failed. To be
    * asked when the program isn't running. null: nothing.
    */
   async foreignUse(): Promise<string | null> {
@@ -204,8 +205,8 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   /**
-   * Whether somebody has replaced what shows them that GPUs are ours: a program that had looked before and wrote after us. Then it
-   * will use the GPU. Waits for those that write long after they have looked.
+   * Whether a mark of ours was replaced: by a program that had looked before and wrote after us. Then it will use the GPU.
+   * Waits for those that write long after they have looked.
    */
   *#findOverwrittenMarks(): Waiting<GPUOwnerError | null> {
     const { marks, gpus } = this.claim;

@@ -26,7 +26,7 @@ export interface IdleWait {
 /** A wait as a process leaves it to the one that goes on with it. Times are those of `now()`, which all processes share. */
 export interface HandedOverWait {
   slot: KeptSlot;
-  /** The idle wait, under this name in GPU_OWNER_WAITING. null: nobody has waited yet, the slot was only taken in time. */
+  /** The idle wait, under this name in GPU_OWNER_WAITING. null: the wait hasn't begun, the slot was only taken in time. */
   rest: {
     /** When the wait began, as far as handovers are concerned. */
     began: number;

@@ -84,7 +84,7 @@ export function doctorPage(findings: readonly Finding[], { width, colour }: Page
 function entry({ id, level, text, remedy }: Finding, columns: number, colour: boolean): string[] {
   const start = INDENT.length + LEVEL_WIDTH + 2;
   const margin = ' '.repeat(start);
-  // The name to look up in the documentation, or to tell somebody who helps.
+  // The name to look up in the documentation, or to tell a helper.
   const name = `[${id}]`;
   const [first = '', ...rest] = wrapText(level === 'ok' ? text : `${text} ${name}`, columns - start).map(
     (line) =>

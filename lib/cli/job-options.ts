@@ -38,7 +38,10 @@ export function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): JobO
   return { name, note, after, afterOk, output, notify };
 }
 
-/** Prints the number of a job that is about to start. If nobody can read it, it doesn't: whoever tries again would run it twice. */
+/**
+ * Prints the number of a job that is about to start. If that can't be printed, the job doesn't start: a second try would run it
+ * twice.
+ */
 export function announce(id: number, giveUp: () => void): void {
   print(String(id), () => {
     giveUp();

@@ -34,8 +34,8 @@ export function write(
       done += writeSync(descriptor, bytes, done);
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
-      if (code === 'EAGAIN') continue; // somebody else made it non-blocking
-      if (descriptor === 2) return; // nobody can be told, and a command that waits for its GPUs shall run all the same
+      if (code === 'EAGAIN') continue; // another process made it non-blocking
+      if (descriptor === 2) return; // no message can be printed, and a command that waits for its GPUs shall run all the same
       if (code === 'EPIPE' && ifLost === undefined) process.exit(ifClosed); // the reader has seen enough (head)
       say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
       ifLost?.();

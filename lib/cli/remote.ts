@@ -14,7 +14,7 @@ import type { RUN_GROUPS, RunRequest } from './run-request.ts';
 const TIMEOUT_MS = 10_000;
 /** How long a host that has said that GPUs are free has to grant them, in ms: a driver that hangs takes a while. */
 const GRANT_TIMEOUT_MS = 30_000;
-/** The exit code of a command whose output nobody reads any more, as a shell has it. */
+/** The exit code of a command whose output has no reader any more, as a shell has it. */
 const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
 const MAX_WORDS_LENGTH = 90_000;

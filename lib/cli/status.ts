@@ -91,7 +91,7 @@ function row(gpu: GPUStatus, colour: boolean): string {
 function reasonLines(gpu: GPUStatus, width: number): string[] {
   if (gpu.reason === null) return [];
   const columns = Math.max(width, 40) - INDENT.length;
-  // Its first words repeat the state, and paths can be longer than a line.
+  // The reason's first words repeat the state, and paths can be longer than a line.
   const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');
   return wrapText(reason, columns).map((line) => INDENT + line);
 }

@@ -12,7 +12,7 @@ import { isTerminal, pageWidth, print, write } from './output.ts';
 const DEFAULT_INTERVAL = '1s';
 const MIN_INTERVAL_MS = 100;
 const PROBLEM_INTERVAL_MS = 2_000;
-/** Where nobody knows how wide lines may be. */
+/** The width of lines where it isn't known. */
 const PLAIN_COLUMNS = 132;
 
 const GROUPS = [

@@ -68,12 +68,12 @@ export class CheckProcess {
         child.stderr.destroy();
         const ended = () => {
           clearTimeout(timer);
-          // What a library of the driver, or the simulator, has to say.
+          // Messages of the driver's library, or of the simulator.
           if (how === null && errors !== '') process.stderr.write(errors);
           resolve(how);
         };
         if (child.exitCode !== null || child.signalCode !== null) return ended();
-        // It is collected, as nobody else may do that. It may not die from the signal: then nobody waits for it.
+        // The child is collected, as no other process may do that. A child that doesn't die from the signal isn't waited for.
         timer = setTimeout(ended, END_TIMEOUT_MS);
         child.once('exit', ended).kill('SIGKILL');
         child.unref();
@@ -82,7 +82,7 @@ export class CheckProcess {
       let busyUntil = 0;
       const giveUp = () => {
         const before = heard;
-        // It may have spoken while this process itself had no processor.
+        // The child may have spoken while this process itself had no processor.
         setImmediate(() => {
           if (heard !== before || child.exitCode !== null || child.signalCode !== null) return;
           const time = performance.now();

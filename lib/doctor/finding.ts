@@ -101,7 +101,7 @@ export const CATALOGUE = {
   'visible-devices-odd': ['configuration', 'warning'],
   'nothing-claimable': ['configuration', 'problem'],
 
-  // Of whichever subject.
+  // Findings of any subject.
   'check-hangs': [null, 'problem'],
   'check-failed': [null, 'problem'],
   'check-skipped': [null, 'note'],
@@ -197,7 +197,7 @@ export async function guarded(
 }
 
 export function failure(subject: Subject, error: unknown): Finding {
-  // What it can't do without is told where it belongs.
+  // The missing native part is a finding of its own.
   if (error instanceof GPUOwnerError && error.code === 'ERR_UNSUPPORTED_PLATFORM') {
     return finding(
       'check-skipped',

@@ -141,7 +141,7 @@ function reportUse(
   }
 }
 
-/** Use for which nobody can be seen: hidden in another container, or left behind by the dead; null: there is none. */
+/** Use without a visible process: hidden in another container, or left behind by a dead one; null: there is none. */
 function hiddenUse(gpu: GPU, describe: (pid: number) => ProcessDescription): string | null {
   // As a claim without conditions would judge it.
   const { state, reason } = judge(gpu, {

@@ -115,7 +115,7 @@ function reportPrivacy(report: Report, parts: readonly string[]): void {
   }
 }
 
-/** Whoever can change a program can act as everybody who runs it. */
+/** Reports changeable programs: a user who can change a program can act as everybody who runs it. */
 function reportChangeable(report: Report, parts: readonly string[]): void {
   const self = process.geteuid?.();
   for (const file of parts) {

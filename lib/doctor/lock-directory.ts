@@ -87,7 +87,7 @@ function reportAbsent(report: Report, path: string, why: string): void {
   const network = there === null ? undefined : networkFileSystem(parent);
   let problem: string | null = null;
   if (network !== undefined) problem = `${parent} is on a network file system (${network})`;
-  // Of a link, only what it leads to counts.
+  // For a link, only its target counts.
   else if (there !== null && !there.isDirectory() && !there.isSymbolicLink())
     problem = `${parent} is not a directory`;
   if (problem === null) {
@@ -191,7 +191,7 @@ function reportSpace(report: Report, path: string): void {
 
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. That directory is not private.`;
 
-/** Whether others see the same lock directory at the same path: locks that nobody else can see protect from nobody. */
+/** Whether others see the same lock directory at the same path: locks that others can't see protect from none. */
 function reportSharing(
   report: Report,
   path: string,
@@ -199,7 +199,7 @@ function reportSharing(
   mounts: readonly Mount[],
   why: string,
 ): void {
-  // Whoever simulates, or names a directory for this call only, may well want it for themselves.
+  // A user who simulates, or names a directory for this call only, may well want it for themselves.
   if (why.startsWith('the simulated')) return;
   const mount = mountOf(path, mounts);
   if (mount === null) return;
@@ -244,7 +244,7 @@ function differsFromInit(path: string, { dev, ino }: Stats): boolean {
 /** As in Linux; Node.js has no name for it. The file never gets a name, so that nothing can be left behind. */
 const O_TMPFILE = 0o20000000 | constants.O_DIRECTORY;
 
-/** Whether locks exclude there, tried on a file without a name: nobody is disturbed. */
+/** Whether locks exclude there, tried on a file without a name: no claim is disturbed. */
 function reportLocking(report: Report, path: string): void {
   let file: number;
   try {

@@ -77,7 +77,10 @@ function reportUnusable(report: Report, directory: LockDirectory, names: readonl
   }
 }
 
-/** A file with several names that may be somebody's own. @param isPrivate whether claims refuse it, and not only write nothing there */
+/**
+ * A file with several names that may be a user's own. @param isPrivate whether claims refuse it, and not only write nothing
+ * there
+ */
 function reportForeign(report: Report, path: string, stat: Stats, isPrivate: boolean): void {
   const locked = isLocked(path);
   report.add(
@@ -191,7 +194,7 @@ function reportRemoved(report: Report, directory: LockDirectory): number {
   return files.size;
 }
 
-/** A removed file may have another name somewhere, in a backup for instance: nobody looks for it there. */
+/** A removed file may have another name somewhere, in a backup for instance, where no claim looks for it. */
 function inodesIn(path: string): string[] {
   return namesIn(path).flatMap((name) => {
     const stat = statOf(join(path, name));
@@ -224,7 +227,7 @@ function* openFilesIn(
     for (const number of namesIn(`/proc/${pid}/fd`)) {
       const descriptor = `/proc/${pid}/fd/${number}`;
       try {
-        // Of a file that was made without a name, the link never has the right one, but always the directory.
+        // The link of a file that was made without a name never has the right one, but always the directory.
         const place = dirname(readlinkSync(descriptor));
         if (directory.all.includes(place) && isHere(pid, place)) yield { descriptor, pid, place };
       } catch {
@@ -253,7 +256,7 @@ function statBehind(link: string): Stats | null {
 
 function recordOf(path: string): Record<string, unknown> | null {
   try {
-    // Whoever has it open may have put a FIFO there meanwhile.
+    // The program that has it open may have put a FIFO there meanwhile.
     const descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
     try {
       return readRecord(descriptor);

@@ -32,8 +32,8 @@ const RECORDING_MS = 250;
 const SEARCH_TIMEOUT_MS = 2_000;
 
 /**
- * Locks that programs other than gpu-owner have on lock files, and leases whose record names somebody else: anybody may lock and write
- * these. Whose a lock is, root sees, and others of their own processes and of POSIX locks.
+ * Locks that programs other than gpu-owner have on lock files, and leases whose record names another user: anybody may lock and
+ * write these. Root sees the owner of each lock, others those of their own processes and of POSIX locks.
  */
 export function reportForeignLocks(report: Report, directory: LockDirectory): void {
   report.step('looking for locks that no claim has');
@@ -203,7 +203,7 @@ function filesOf(
 ): string[] {
   return namesIn(descriptors).flatMap((number) => {
     const descriptor = `${descriptors}/${number}`;
-    // Of a file that was made without a name, the link never has the right one, but always the directory.
+    // The link of a file that was made without a name never has the right one, but always the directory.
     if (!directory.all.includes(dirname(readLink(descriptor) ?? ''))) return [];
     const name = names.get(statSync(descriptor, { throwIfNoEntry: false })?.ino ?? 0);
     return name === undefined ? [] : [name];

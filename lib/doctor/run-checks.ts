@@ -72,7 +72,7 @@ export async function runCheck(name: string, options: Options, write: (line: str
   const check = Object.hasOwn(CHECKS, name) ? CHECKS[name] : undefined;
   if (check === undefined)
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no check '${sanitize(name)}'`);
-  onWarning(() => {}); // what they say is found in better words
+  onWarning(() => {}); // findings say the same in better words
   const tell = (message: Message) => write(JSON.stringify(message));
   tell({ begun: true });
   const facts = new Proxy({} as Facts, {

@@ -1,7 +1,7 @@
 import { lstatSync, readdirSync, type Stats } from 'node:fs';
 import { type Mount, readSmallFile } from '../platform/index.ts';
 
-// Files that may not be there, or may not be looked at: to whoever examines a machine that is no error.
+// Files that may not be there, or may not be looked at: to an examination of a machine that is no error.
 
 /** The status of the path itself, even of a symbolic link. */
 export function statOf(path: string): Stats | null {

@@ -1,5 +1,5 @@
-// What other machines say is foreign text: each record is checked before anything is shown of it. Machines have other versions of
-// gpu-owner, so missing fields are null, and fields that are unknown here stay.
+// Answers of other machines are foreign text: each record is checked before anything is shown of it. Machines have other
+// versions of gpu-owner, so missing fields are null, and fields that are unknown here stay.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, sanitize, schema } from '../platform/index.ts';
@@ -51,7 +51,7 @@ const record =
     );
   };
 
-/** JSON that nobody here knows. */
+/** JSON of unknown shape, made harmless. */
 function harmless(value: unknown, path: string, depth = 0): unknown {
   if (typeof value === 'string') return sanitize(value, MAX_TEXT_LENGTH);
   if (typeof value !== 'object' || value === null) return value;

@@ -38,7 +38,7 @@ export class JobOutput {
   read(onBytes: (bytes: Buffer) => void, onDropped: (bytes: number) => void): void {
     const chunk = Buffer.alloc(CHUNK);
     const { size } = fstatSync(this.#file);
-    // Somebody may have emptied the file.
+    // The file may have been emptied.
     if (size < this.#at) this.#at = 0;
     let dropped = 0;
     // Not further than it goes now: it may grow as fast as it is read.
@@ -155,7 +155,7 @@ function lastLines(file: number, size: number): string[] {
   const bytes = Buffer.alloc(size - begin);
   const length = readSync(file, bytes, 0, bytes.length, begin);
   const lines = bytes.toString('utf8', 0, length).split('\n');
-  // It may have begun before, but a whole line of that length is better than none.
+  // The line may have begun before, but a whole line of that length is better than none.
   if (begin > 0 && lines.length > 1) lines.shift();
   if (lines.at(-1) === '') lines.pop();
   // A line that a program has drawn anew looks as it was drawn last.

@@ -1,4 +1,4 @@
-// What becomes of a user's processes at the last logout: logind may end them all (KillUserProcesses).
+// The fate of a user's processes at the last logout: logind may end them all (KillUserProcesses).
 import { readdirSync } from 'node:fs';
 import { isMissing, readSmallFile, userName } from '../platform/index.ts';
 

@@ -1,6 +1,6 @@
-// Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which nobody
-// waits for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret: only this process
-// reads it, and writes it nowhere.
+// Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which
+// is not waited for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret:
+// only this process reads it, and writes it nowhere.
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type * as HTTPS from 'node:https';
 import { basename, join } from 'node:path';
@@ -57,7 +57,7 @@ const UNWANTED = [
   'NODE_TLS_REJECT_UNAUTHORIZED',
 ];
 
-// Whoever starts it needn't know how to: nothing of the job is open in it, and its parent doesn't wait for it.
+// The starting process needn't know how to: nothing of the job is open in it, and its parent doesn't wait for it.
 const DETACH = `exec </dev/null >/dev/null 2>&1; cd /; unset ${UNWANTED.join(' ')}; "$@" &`;
 
 /** @throws ERR_INVALID_ARGUMENT where nothing says how to tell, ERR_CONFIGURATION */
@@ -107,7 +107,7 @@ export function startNotifier(store: JobStore, id: number, event: JobEvent): voi
 export function notifyOfCancelled(store: JobStore, id: number): void {
   const job = store.read(id);
   if (job === null || !job.request.notify) return;
-  if (job.progress?.failure !== undefined || typeof job.end?.ended === 'number') return; // those who wrote that tell, too
+  if (job.progress?.failure !== undefined || typeof job.end?.ended === 'number') return; // the writer of that tells, too
   startNotifier(store, id, 'ended');
 }
 
@@ -297,12 +297,12 @@ function describe({ message, code = 'an unknown error' }: NodeJS.ErrnoException,
   return message === '' || secrets.some((secret) => message.includes(secret)) ? code : message;
 }
 
-/** A file that is there once somebody tells, and has something in it once it is told. */
+/** A file that is there once a notification begins, and has something in it once it is done. */
 function markOf(store: JobStore, id: number, event: JobEvent): string {
   return join(store.directoryOf(id), `told-${event}`);
 }
 
-/** @returns false: somebody else does, or has */
+/** @returns false: another process does, or has */
 function begin(store: JobStore, id: number, event: JobEvent): boolean {
   try {
     closeSync(openSync(markOf(store, id, event), 'wx', FOR_OWNER));
@@ -332,6 +332,6 @@ function log(store: JobStore, id: number, text: string): void {
   try {
     appendFileSync(join(store.directoryOf(id), LOG), `${isoTime(Date.now())} ${text}\n`, { mode: FOR_OWNER });
   } catch {
-    // It harms nothing.
+    // The log isn't needed.
   }
 }

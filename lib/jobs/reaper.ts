@@ -4,18 +4,18 @@ import { now, processIds, readProcessStat, warnOnce } from '../platform/index.ts
 
 /** Processes that this process has started and collects itself. Not those of node:child_process, which are in its session. */
 const own = new Set<number>();
-/** Those of them that nobody needs after this process. */
+/** Own processes that aren't needed after this process. */
 const helpers = new Set<number>();
 let adopting = false;
 let watching = false;
 /** In ms. */
 const MAX_POLL_MS = 1_000;
-/** How long a process may take to end after SIGKILL before nobody waits for it any more, in ms. */
+/** How long to wait for a process to end after SIGKILL, in ms. */
 const KILL_TIMEOUT_MS = 1_000;
 
 /**
- * From now on, processes of tasks whose keeper and watchdog were both killed become children of this process, so that it can end
- * them. Whoever starts processes in a session of their own must say so with {@link registerChild}.
+ * From now on, processes of tasks whose keeper and watchdog were both killed become children of this process, so that it can
+ * end them. Processes in a session of their own must be registered with {@link registerChild}.
  */
 export function adoptOrphans(): void {
   if (adopting) return;
@@ -41,8 +41,9 @@ export function registerHelper(pid: number): void {
 }
 
 /**
- * Kills helpers and collects them: nobody else may do that for a process that ends or becomes another, as in containers whose process 1
- * collects no orphans. Doesn't wait for ever: one that hangs in the driver doesn't end. @param except the PID of one that stays
+ * Kills helpers and collects them: no other process may do that for one that ends or becomes another, as in containers whose
+ * process 1 collects no orphans. Doesn't wait for ever: one that hangs in the driver doesn't end. @param except the PID of one
+ * that stays
  */
 export function endHelpers(except?: number): void {
   const pids = [...helpers].filter((pid) => pid !== except);
@@ -70,7 +71,7 @@ export async function waitForEnd(pid: number, milliseconds: number, matters = tr
   const end = now() + milliseconds;
   for (let looks = 0; !reap(pid); looks++) {
     if (now() > end) return false;
-    // It closes its files, of which we learn, a moment before it has ended.
+    // A process closes its files, of which we learn, a moment before it has ended.
     if (looks < 20) await new Promise((resolve) => setImmediate(resolve));
     else await sleep(Math.min(looks - 19, MAX_POLL_MS), matters);
   }
@@ -79,8 +80,8 @@ export async function waitForEnd(pid: number, milliseconds: number, matters = tr
 
 /**
  * Kills what has become this process's without being started by it, until there is nothing left. That can only come from tasks
- * without keeper and watchdog: all others have a nearer parent to fall to. A command has a session of its own, and nobody of it can ever
- * come back into ours: what is in ours isn't touched.
+ * without keeper and watchdog: all others have a nearer parent to fall to. A command has a session of its own, and none of its
+ * processes can ever come back into ours: processes in ours aren't touched.
  */
 export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<void> {
   for (let pause = 1; ; pause = Math.min(2 * pause, 100)) {
@@ -91,7 +92,7 @@ export async function endOrphans(isKeeper: (pid: number) => boolean): Promise<vo
       } catch {} // it has another user's rights now, or is gone
       return !native().processCollect(pid);
     });
-    // Those that were killed leave their own children to us.
+    // Killed processes leave their own children to us.
     if (orphans.length === 0) return;
     await sleep(left.length === 0 ? 0 : pause);
   }

@@ -15,7 +15,7 @@ export function pythonPath(before = process.env.PYTHONPATH): { PYTHONPATH?: stri
   return { PYTHONPATH: before ? prepend(DIRECTORY, before) : DIRECTORY };
 }
 
-/** Leaves a list alone that has the directory: somebody may have put another one before it. */
+/** Leaves a list alone that has the directory: another one may have been put before it. */
 export function prepend(directory: string, list: string): string {
   return list.split(':').includes(directory) ? list : `${directory}:${list}`;
 }

@@ -12,17 +12,17 @@ import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './rea
 export type Outcome =
   | { kind: 'exited'; code: number }
   | { kind: 'killed'; signal: string }
-  /** It never ran; `text` says why: 'not found'. `ofKeeper`: a part of gpu-owner is to blame. */
+  /** The command never ran; `text` says why: 'not found'. `ofKeeper`: a part of gpu-owner is to blame. */
   | { kind: 'not-started'; errno: number; text: string; ofKeeper?: boolean }
-  /** Its keeper was killed, and it was ended for that. */
+  /** The keeper was killed, and the command was ended for that. */
   | { kind: 'lost'; text: string };
 
 export interface Supervised {
-  /** Never rejected. Resolves when nobody of the command is left. */
+  /** Never rejected. Resolves when no process of the command is left. */
   ended: Promise<Outcome>;
   /** Processes that were left when the command had ended, and were ended: how many, and names of some. */
   leftBehind(): { count: number; names: string[] } | null;
-  /** Whether somebody else had it ended: a batch system that sent SIGTERM to all processes of its job. */
+  /** Whether another process had it ended: a batch system that sent SIGTERM to all processes of its job. */
   toldToEnd(): boolean;
   /** Whether its deadline has passed while it ran, or before. */
   hasExpired(): boolean;
@@ -188,12 +188,12 @@ class SupervisedProcess implements Supervised {
     }
   }
 
-  /** Somebody who stops keeper and watchdog, by mistake, would stop this worker for good. */
+  /** Continues keeper and watchdog: stopped by mistake, they would stop this worker for good. */
   #wake(): void {
     this.#watchdogGone ||= reap(this.#watchdog);
     const keeper = keepers.get(this) ?? null;
     if (!this.#watchdogGone) signal(this.#watchdog, 'SIGCONT');
-    else if (keeper !== null) signal(keeper, 'SIGCONT'); // it is ours by now, and not collected
+    else if (keeper !== null) signal(keeper, 'SIGCONT'); // the keeper is our child by now, and not collected
   }
 
   #dismiss(): void {
@@ -220,7 +220,7 @@ function isKeeper(pid: number): boolean {
   const known = [...keepers.values()];
   if (known.includes(pid)) return true;
   if (!known.includes(null)) return false;
-  // Somebody's keeper hasn't been told yet.
+  // The keeper of one of them isn't known yet.
   try {
     // Deleted: the package was upgraded since.
     return /\/gpu-owner-keeper(?: \(deleted\))?$/.test(readlinkSync(`/proc/${pid}/exe`));
@@ -232,7 +232,7 @@ function isKeeper(pid: number): boolean {
 function signal(pid: number, name: NodeJS.Signals): void {
   try {
     process.kill(pid, name);
-  } catch {} // it has ended
+  } catch {} // the process has ended
 }
 
 const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [number as number, name]));

@@ -78,7 +78,7 @@ export class WorkerClaim {
     this.#shown.release();
   }
 
-  /** No command has come for a while: nobody shall take the GPUs for free. */
+  /** No command has come for a while: no tool shall take the GPUs for free. */
   #showIdle(): void {
     const shown = this.#shown;
     if (shown.placeholder?.commandEnded() === true || this.#starting !== null) return;

@@ -17,7 +17,7 @@ import { runProgram, SelftestProgram } from './program.ts';
 export async function cudaDevices(words: readonly string[]): Promise<string[]> {
   const { code, signal, stdout, stderr } = await runProgram(words, 50_000);
   if (code === 0) return stdout.split('\n').filter(Boolean).map(digitsOf);
-  // Its message would name users and their commands.
+  // The message would name users and their commands.
   const refusal = /"code":"(ERR_\w+)"/.exec(stderr)?.[1];
   if (refusal !== undefined) fail(`A claim of free GPUs fails (${refusal}).`, SEE_STATUS);
   return fail(
@@ -126,7 +126,10 @@ function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonl
   return fail(`${start}; ${when}, but by a PID that is not its own.`);
 }
 
-/** By how much the memory in use has risen, in bytes. What has ended meanwhile, such as a placeholder, doesn't count. null: unknown. */
+/**
+ * By how much the memory in use has risen, in bytes. Processes that have ended meanwhile, such as a placeholder, don't count.
+ * null: unknown.
+ */
 export function riseOf(before: GPU | undefined, after: GPU): number | null {
   const [old, current] = [before?.memory.usedBytes ?? null, after.memory.usedBytes];
   if (old === null || current === null) return null;

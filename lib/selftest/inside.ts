@@ -52,10 +52,10 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
 }
 
 const MiB = 2 ** 20;
-/** A driver needs less than this on an idle GPU: more is somebody's. */
+/** A driver needs less than this on an idle GPU: more belongs to a program. */
 const MAX_IDLE_BYTES = 1024 * MiB;
 
-/** Idle GPUs stay below the 100 MiB that count as use: this one's, and those of others that nobody has claimed. */
+/** Idle GPUs stay below the 100 MiB that count as use: this one's, and others that aren't claimed. */
 function checkIdleMemory(claimed: readonly GPU[]): string {
   const mine = snapshotSync().filter(({ uuid }) => claimed.some((gpu) => gpu.uuid === uuid));
   if (mine.every(({ memory }) => memory.usedBytes === null))
@@ -243,7 +243,7 @@ async function checkPyTorch(gpus: readonly GPU[]): Promise<string> {
   skip(found ? 'no Python in PATH has PyTorch' : 'no Python in PATH');
 }
 
-/** A claim inside of a job gets GPUs of the job, and nobody else gets these meanwhile. */
+/** A claim inside of a job gets GPUs of the job, and no other claim gets these meanwhile. */
 async function checkNestedClaims({ command, claim, gpus }: Context): Promise<string> {
   const inside = ['--no-wait', '--placeholder=none', ...claim];
   const wanted = gpus.map(({ uuid }) => digitsOf(uuid));

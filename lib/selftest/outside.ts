@@ -69,7 +69,7 @@ class Claims {
     return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
   }
 
-  /** Why a claim of free GPUs was refused. Somebody else may have them by now, which is nobody's fault. */
+  /** Why a claim of free GPUs was refused. Another claim may have them by now, which is no fault. */
   async explainRefusal(what: string, remedy = SEE_STATUS): Promise<never> {
     const states = await this.states();
     if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');

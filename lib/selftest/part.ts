@@ -61,7 +61,7 @@ interface PartOptions {
 /** Makes the checks of one part for the process that has started this one, and tells it line by line. */
 export async function runPart(name: string, options: PartOptions): Promise<void> {
   const { command, claim, claimOptions, on } = options;
-  // Whoever started this process is gone, or has given up on it.
+  // The parent of this process is gone, or has given up on it.
   process.stdin.on('close', () => void stopPrograms().then(() => process.exit(0))).resume();
   onWarning(() => {});
   if (name === 'owner')

@@ -47,7 +47,7 @@ export class SelftestProgram {
     let stderr = '';
     let rest = '';
     let errors = '';
-    child.stdin?.on('error', () => {}); // it has ended
+    child.stdin?.on('error', () => {}); // the program has ended
     child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       stdout = (stdout + text).slice(0, MAX_OUTPUT);
       const lines = (rest + text).split('\n');

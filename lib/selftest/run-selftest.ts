@@ -209,5 +209,5 @@ function errorIn(line: string): GPUOwnerError | null {
 
 async function endBy(signal: NodeJS.Signals): Promise<void> {
   process.kill(process.pid, signal);
-  await new Promise((resolve) => setTimeout(resolve, 1_000)); // it is on its way
+  await new Promise((resolve) => setTimeout(resolve, 1_000)); // the signal is on its way
 }

@@ -28,7 +28,7 @@ const ANSWER_TIMEOUT_MS = 5_000;
 const END_TIMEOUT_MS = 2_000;
 
 /**
- * Plays a scenario on a simulated machine. Its processes end with this process, however that ends.
+ * Plays a scenario on a simulated machine. The scenario's processes end with this process, however that ends.
  *
  * @returns how many processes could not start
  * @throws ERR_CONFIGURATION, with the line of a mistake, before anything happens
@@ -112,7 +112,7 @@ class Player {
         await this.#each(action.process, (occupant) => occupant.resize(action.bytes));
         return;
       case 'end':
-        // It may have ended by itself, for want of memory.
+        // The program may have ended by itself, for want of memory.
         if (this.#processes.has(action.process)) this.#tell(`end      ${action.process}`);
         return this.#end(action.process);
       case 'set':
@@ -155,7 +155,10 @@ class Player {
   }
 }
 
-/** A process of `simulate occupy`. It ends when its standard input closes, so that none is left when this process is killed. */
+/**
+ * A process of `simulate occupy`. The process ends when its standard input closes, so that none is left when this process is
+ * killed.
+ */
 class Occupant {
   isReady = false;
   isToldToEnd = false;
@@ -168,7 +171,7 @@ class Occupant {
     this.#signal = signal;
     const { spawn } = process.getBuiltinModule('node:child_process');
     this.#child = spawn(program, ['occupy', ...args], { env, stdio: ['pipe', 'pipe', 'pipe'] });
-    this.#child.stdin?.on('error', () => {}); // it has ended
+    this.#child.stdin?.on('error', () => {}); // the process has ended
     let stderr = '';
     this.#child.stderr?.setEncoding('utf8').on('data', (text) => {
       stderr += text;
@@ -195,7 +198,7 @@ class Occupant {
     return this.#answer();
   }
 
-  /** It answers each request with a line. */
+  /** Waits for the answer: the process answers each request with a line. */
   async #answer(): Promise<void> {
     const done = new AbortController();
     const answered = new Promise<void>((resolveAnswered) => {

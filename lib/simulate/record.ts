@@ -57,7 +57,7 @@ function sectionOf(gpu: GPU, instances: readonly GPU[], uuids: boolean): string[
   const own = [...ofProcesses.values()].reduce((left, bytes) => left - bytes, usedBytes ?? 0);
   if (usedBytes !== null) lines.push(`used = ${Math.max(0, own)}`);
   if (gpu.powerLimitWatts !== null) lines.push(`power-limit = ${gpu.powerLimitWatts} W`);
-  // Of a GPU at work, these would not be what it has when idle.
+  // A GPU at work has other values than an idle one.
   if (computing.length === 0 && !gpu.utilizationPercent) {
     if (gpu.powerWatts !== null) lines.push(`idle-power = ${gpu.powerWatts} W`);
     if (gpu.temperatureCelsius !== null) lines.push(`temperature = ${gpu.temperatureCelsius} C`);

@@ -14,8 +14,8 @@ export {
 
 export type { TopOptions } from './top/top.ts';
 
-/** Loads the drawing for terminals, which nobody but `top` needs. */
+/** Loads the drawing for terminals, which only `top` needs. */
 export const loadTop = () => import('./top/top.ts');
 
-/** Loads the web server, which nobody but `web` needs. */
+/** Loads the web server, which only `web` needs. */
 export const loadWeb = () => import('./web/server.ts');

@@ -1,4 +1,4 @@
-// Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. A value that nobody knows has no sample, never 0.
+// Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
 import {
   type DiscoveryRequest,
   discover,
@@ -23,7 +23,7 @@ const STATES: readonly GPUStatus['state'][] = Object.keys({
 /** A GPU or a MIG instance, with what only metrics tell of it. */
 interface Reading {
   gpu: GPUStatus;
-  /** How long its holder has left it idle; null: it works, nobody knows, or it isn't leased. */
+  /** How long its holder has left it idle; null: it works, it isn't known, or it isn't leased. */
   idleSeconds: number | null;
 }
 

@@ -1,4 +1,4 @@
-// A machine as it is now and was in the last minute, for those who show it for as long as somebody watches: one look at the driver per
+// A machine as it is now and was in the last minute, for displays, as long as a user watches: one look at the driver per
 // interval, however many watch.
 import {
   type DiscoveryRequest,
@@ -43,7 +43,7 @@ export interface ShownProcess extends Intruder {
   type: 'compute' | 'graphics';
   /** null: not visible. */
   command: string | null;
-  /** Its share of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
+  /** The process's share of the GPU's multiprocessors; null: the driver doesn't tell, or isn't asked. */
   smPercent: number | null;
   /** Whether it is one of the {@link MachineSnapshot.intruders}. */
   isIntruder: boolean;
@@ -59,7 +59,7 @@ export interface MachineSnapshot {
   /** How many requests wait. */
   waiting: number;
   intruders: Intruder[];
-  /** Those that compute before those that only draw; missing: an older gpu-owner on another machine. */
+  /** Computing processes before those that only draw; missing: an older gpu-owner on another machine. */
   processes?: ShownProcess[];
 }
 
@@ -94,7 +94,7 @@ export interface LiveView {
 export const SORT_KEYS = ['gpu', 'util', 'memory', 'user', 'since', 'idle'] as const;
 export type SortKey = (typeof SORT_KEYS)[number];
 
-/** So many requests of a queue are read: nobody reads more on a screen. */
+/** So many requests of a queue are read: a screen has no room for more. */
 const MAX_QUEUE_ENTRIES = 200;
 const MINUTE_MS = 60_000;
 /** A look takes microseconds as a rule. Then people are told that the driver doesn't answer. */

@@ -20,7 +20,7 @@ export interface UserTotal {
  * The sums of each user, by the uid. Machines may have other uids for the same people, so users of different machines with the same
  * name are one.
  *
- * @param unknown stands for users whom nobody can name
+ * @param unknown stands for users without a known name
  */
 export function userTotals(
   snapshots: readonly MachineSnapshot[],

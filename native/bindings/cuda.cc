@@ -26,8 +26,8 @@ Napi::Value state(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), names[static_cast<int>(cuda::state(text(info[0])))]);
 }
 
-// cudaLibrary(path) -> { path, missing, version, attempts }: loads the library, for whoever wants to know which one
-// that is. It stays loaded, CUDA isn't initialised. path: the file, '' where none was found; missing: a symbol that it
+// cudaLibrary(path) -> { path, missing, version, attempts }: loads the library, to tell which one that is. The
+// library stays loaded, CUDA isn't initialised. path: the file, '' where none was found; missing: a symbol that it
 // lacks, or ''.
 Napi::Value describe(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();

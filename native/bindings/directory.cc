@@ -7,7 +7,7 @@
 namespace gpu_owner::bindings {
 namespace {
 
-// A directory that stays open until nobody has this object any more.
+// A directory that stays open as long as this object lives.
 class Directory : public Napi::ObjectWrap<Directory> {
  public:
   static Napi::Function define(Napi::Env env) {

@@ -42,13 +42,13 @@ struct Described {
   int persistence = -1;                                        // 0, 1; -1 where the driver doesn't tell
 };
 
-// The encoded snapshot, for readers on any thread. It has a mutex of its own, which nobody holds for long: a snapshot
-// may take seconds under the driver's mutex. Fields are written under both, and read under either.
+// The encoded snapshot, for readers on any thread. Its mutex is never held for long: a snapshot may take seconds
+// under the driver's mutex. Fields are written under both, and read under either.
 struct Published {
   std::mutex mutex;
   std::vector<double> numbers;
   std::vector<Described> described;
-  double version = 0;  // of the descriptions
+  double version = 0;  // the number of the descriptions
   uint32_t seen = 0;   // the driver's number of that
 };
 
@@ -290,8 +290,7 @@ Napi::Value snapshot(const Napi::CallbackInfo& info) {
 // Snapshots on threads of their own that have been asked for and haven't ended.
 std::atomic<int> snapshots_in_threads{0};
 
-// driverHasCallOut() -> whether a call of the driver hasn't returned that nobody waits for any longer, or a snapshot is
-// under way
+// driverHasCallOut() -> whether an abandoned call of the driver hasn't returned, or a snapshot is under way
 Napi::Value has_call_out(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const DriverLock lock(driver.mutex(), std::try_to_lock);

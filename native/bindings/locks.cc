@@ -56,7 +56,7 @@ Napi::Value probe(const Napi::CallbackInfo& info) {
   return number(info, conflict.exists ? static_cast<double>(conflict.range.start) : -1);
 }
 
-// lockHolder(lock…) -> PID of the process whose lock is in the way; 0 if none is, or nobody can say whose it is
+// lockHolder(lock…) -> PID of the process whose lock is in the way; 0 if none is, or its process isn't known
 Napi::Value holder(const Napi::CallbackInfo& info) {
   const Lock lock = lock_of(info);
   locks::Conflict conflict;

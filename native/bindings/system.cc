@@ -55,7 +55,7 @@ Napi::Value link_target(const Napi::CallbackInfo& info) {
   return Napi::String::New(info.Env(), target, static_cast<size_t>(length));
 }
 
-// peerUid(localAddress, localPort, remoteAddress, remotePort) -> uid of whoever is at the other end, or -errno
+// peerUid(localAddress, localPort, remoteAddress, remotePort) -> uid of the process at the other end, or -errno
 Napi::Value peer_uid(const Napi::CallbackInfo& info) {
   const auto port = [&info](size_t at) { return static_cast<uint16_t>(info[at].As<Napi::Number>().Uint32Value()); };
   const process::PeerCredentials peer = process::peer_of(text(info[0]), port(1), text(info[2]), port(3));

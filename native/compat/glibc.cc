@@ -1,5 +1,5 @@
-// Functions that old systems' libraries don't have, see glibc.h. Everything here is hidden: it serves the binary that
-// it is linked into and nobody else.
+// Functions that old systems' libraries don't have, see glibc.h. Everything here is hidden: it serves only the binary
+// that it is linked into.
 #ifdef GPU_OWNER_COMPAT_GLIBC
 
 #include <fcntl.h>

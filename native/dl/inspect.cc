@@ -75,7 +75,7 @@ Inspection inspect(const std::string& path) {
   struct stat status;
   if (stat(path.c_str(), &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) return {false, "it is not a regular file"};
-  // Whoever writes to the file between this look and the linker's can still crash this process.
+  // A write to the file between this look and the linker's can still crash this process.
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
   if (file < 0) return {};
   Inspection found;

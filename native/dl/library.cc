@@ -75,7 +75,7 @@ unsigned long long loads_so_far() {
   unsigned long long loads = 0;
   const auto note = [](dl_phdr_info* info, size_t size, void* out) {
     if (size >= offsetof(dl_phdr_info, dlpi_subs)) *static_cast<unsigned long long*>(out) = info->dlpi_adds;
-    return 1;  // it is the same for all
+    return 1;  // all have the same number
   };
   dl_iterate_phdr(note, &loads);
   return loads;

@@ -24,8 +24,8 @@ class Command {
   int report_ = -1;
 };
 
-// Starts what `--then` names, once: by itself, in a session of its own and with nothing of the job open. Nobody waits
-// for it. For whoever has released the job.
+// Starts what `--then` names, once: by itself, in a session of its own and with nothing of the job open. No process
+// waits for it. Called by the process that has released the job.
 void start_then(const Options& options, JobState* state);
 
 // Words for the errno of a failed execution.

@@ -22,7 +22,7 @@ constexpr int64_t kEndTimeoutMs = 1000;
 constexpr long kFirstPauseNs = 100'000;
 constexpr long kMaxPauseNs = 4'000'000;
 
-// Enough for any job worth a message; whoever kills looks again until nobody is left.
+// Enough for any job worth a message; a caller that kills looks again until none is left.
 constexpr int kMaxProcesses = 4096;
 pid_t queue[kMaxProcesses];
 int queued = 0;
@@ -201,7 +201,7 @@ bool adopts_descendants() {
 }
 
 void end_child(pid_t child) {
-  // Where it isn't ours, its number may be somebody else's by now.
+  // Where it isn't ours, its number may be another process's by now.
   if (child <= 0 || waitpid(child, nullptr, WNOHANG) != 0) return;
   kill(child, SIGKILL);
   const int64_t end = now_ms() + kEndTimeoutMs;

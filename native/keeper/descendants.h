@@ -40,8 +40,8 @@ char process_state(pid_t pid);
 // Sends a signal to every living descendant of `root`; returns how many there were.
 int signal_descendants(pid_t root, int signal);
 
-// Kills a child and collects it, so that nobody else has to; 0 is none. Doesn't wait for ever: one that hangs in the
-// driver doesn't end.
+// Kills a child and collects it, so that no other process has to; 0 is none. Doesn't wait for ever: one that hangs in
+// the driver doesn't end.
 void end_child(pid_t child);
 
 }  // namespace keeper

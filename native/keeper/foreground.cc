@@ -54,7 +54,7 @@ int Foreground::run() {
   // Standard error is for our messages; the rest is the command's alone.
   redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
   close_others(options_, Keep::leases, channel_.fd(), signals);
-  on_child();  // what has ended before signals were taken
+  on_child();  // children that have ended before signals were taken
   const int code = loop(signals);
   group_signals_.stop();
   if (interrupted_by_terminal_ && state_->signal == SIGINT) {
@@ -212,7 +212,7 @@ void Foreground::on_event(const char* line) {
         options_.gpus);
   } else if (is_event(line, "released")) {
     complete_ = true;
-    // All end now, at the same time: no zombie stays behind where nobody collects orphans.
+    // All end now, at the same time: no zombie stays behind where orphans aren't collected.
     if (group_signals_.pid()) kill(group_signals_.pid(), SIGKILL);
     if (placeholder_) kill(placeholder_, SIGKILL);
     if (keeper_) waitpid(keeper_, nullptr, 0);
@@ -310,7 +310,7 @@ void Foreground::take_over() {
   taken_over_ = true;
   group_signals_.stop();
   if (placeholder_) {
-    // Nobody else can end it any more. The job collects it.
+    // No other process can end it any more. The job collects it.
     kill(placeholder_, SIGKILL);
     job_.set_helper(placeholder_);
     placeholder_ = 0;

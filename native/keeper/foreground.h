@@ -12,8 +12,9 @@ struct signalfd_siginfo;
 
 namespace keeper {
 
-// The process that the caller waits for. It ends with the command's exit code when the command ends; the keeper, its
-// child, stays for the command's descendants. Should the keeper be killed, the foreground process takes its place.
+// The process that the caller waits for. The foreground process ends with the command's exit code when the command
+// ends; the keeper, its child, stays for the command's descendants. Should the keeper be killed, the foreground
+// process takes its place.
 class Foreground {
  public:
   explicit Foreground(const Options& options) : options_(options), channel_(-1), job_(options, {receive_event, this}) {}
@@ -37,7 +38,7 @@ class Foreground {
   void report_failure(const char* line);
   void report_time_limit();
   void report_cancellation();
-  // Whether the job is being ended: whoever waits for this process finds nothing left of it then.
+  // Whether the job is being ended: at the end of this process, nothing is left of the job then.
   bool is_ending() const { return time_is_over_ || cancel_grace_ >= 0; }
   void report_survivors(const char* line);
   void describe_end(class Text* text) const;

@@ -60,12 +60,12 @@ int ending_signal(int signals, uint64_t ignored) {
   return ending;
 }
 
-// Returns -1, or the exit code of a hold that nobody learns of.
+// Returns -1, or the exit code of a hold whose answer can't be told.
 int answer(const Options& options, int signals) {
   if (!options.answer) return -1;
   const size_t length = strlen(options.answer) + 1;
   for (size_t done = 0; done < length;) {
-    // Whoever doesn't read can end us by a signal.
+    // A caller that doesn't read can end us by a signal.
     pollfd ready[] = {{signals, POLLIN, 0}, {STDOUT_FILENO, POLLOUT, 0}};
     poll(ready, 2, -1);
     if (const int signal = ending_signal(signals, options.ignored_signals)) return kExitSignalBase + signal;
@@ -116,7 +116,7 @@ int hold(const Options& options) {
   const int signals = options.signals;
   write_record(options, {getpid(), getpid(), 0, -1});
   sign_markers(options);
-  collect_children();  // those that have ended before signals were taken
+  collect_children();  // children that have ended before signals were taken
   int code = answer(options, signals);
   if (code < 0) code = wait_for_end(options, signals);
   int placeholder = options.placeholder;

@@ -62,7 +62,7 @@ bool can_be_named(const char* entry) {
 
 void print_unnameable(const char* shell) {
   constexpr size_t kDigitsPerLine = 64 << 10;
-  // Arguments and environment of a process have 6 MiB at most. What isn't touched costs nothing.
+  // Arguments and environment of a process have 6 MiB at most. Untouched pages cost nothing.
   static char environment[8 << 20];
   char path[64];
   snprintf(path, sizeof path, "/proc/%s/environ", shell);

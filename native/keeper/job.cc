@@ -50,7 +50,7 @@ void Job::begin(pid_t command) {
 void Job::adopt(pid_t command, bool ended) {
   command_ = command;
   recheck_at_ = now_ms() + options_.recheck;
-  if (notice_at_ <= boot_time_ms()) notice_at_ = -1;  // whoever had the command before has sent it
+  if (notice_at_ <= boot_time_ms()) notice_at_ = -1;  // the process that had the command before has sent it
   write_job_state(options_, *state_);
   if (ended) {
     phase_ = Phase::settling;
@@ -143,12 +143,12 @@ void Job::command_changed(int status) {
   phase_ = Phase::settling;
   settled_at_ = now_ms() + kSettleMs;
   if (helper_) {
-    // Nobody could tell our own child from the job's when waiting for the last one.
+    // Our own child couldn't be told from the job's when waiting for the last one.
     kill(helper_, SIGKILL);
   }
 }
 
-// Before it is told: should this process be killed now, whoever takes over knows.
+// Noted before it is told: should this process be killed now, the one that takes over knows.
 void Job::note_end(int exit_code, int signal) {
   state_->signal = signal;
   state_->command_ended = calendar_time_ms();
@@ -158,9 +158,9 @@ void Job::note_end(int exit_code, int signal) {
   write_job_state(options_, *state_);
 }
 
-// The foreground process stops and goes on with the command, so that the shell has its prompt back. It is we who do
-// that, because we learn of the changes in their order: a foreground process that looked and then stopped itself could
-// miss the continuation between.
+// The foreground process stops and goes on with the command, so that the shell has its prompt back. The keeper does
+// that, because it learns of the changes in their order: a foreground process that looked and then stopped itself
+// could miss the continuation between.
 void Job::follow(int signal) {
   if (foreground_ && getppid() == foreground_) kill(foreground_, signal);
 }
@@ -229,7 +229,7 @@ void Job::keep_deadline() {
 
 void Job::kill_on() {
   signal_descendants(getpid(), SIGKILL);
-  // Those that are stuck in a driver's call end when they end; don't spin meanwhile.
+  // Processes that are stuck in a driver's call end when they end; don't spin meanwhile.
   ++kill_rounds_;
   kill_at_ = now_ms() + (kill_rounds_ < 200 ? kKillRoundMs : kSlowKillRoundMs);
 }
@@ -248,7 +248,7 @@ void Job::report_survivors() {
 }
 
 void Job::report(const Descendants& descendants) {
-  // Nobody to be seen but somebody to wait for: a process that its debugger holds.
+  // A child to wait for that isn't visible: a process that its debugger holds.
   const int count = descendants.count() > 0 ? descendants.count() : 1;
   const pid_t first = descendants.count() > 0 ? descendants.at(0).pid : 0;
   const bool changed = count != survivors_;
@@ -282,14 +282,14 @@ void Job::release() {
     if (options_.placeholder >= 0) close(options_.placeholder);
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
     state_->ended = calendar_time_ms();
-    trim_job_output(options_);  // whoever waits for the job reads it next
+    trim_job_output(options_);  // `wait` and `logs` read it next
     if (adopts_descendants()) {
       record(command_, 0, true);
       write_job_state(options_, *state_);
       unlock(options_);
     } else {
       write_job_state(options_, *state_);
-      // Somebody may be left whom only inherited descriptors show: to unlock would end the lease for them, too.
+      // A process may be left that only inherited descriptors show: to unlock would end the lease for it, too.
       unlock_own(options_);
     }
   }

@@ -20,9 +20,9 @@ struct Events {
   void send(const char* line, bool dispensable = false) const { receive(receiver, line, dispensable); }
 };
 
-// The command and all that descends from it: follows its life, and releases the leases when nobody is left.
-// Its process must be subreaper and be the command's parent. It is driven by its owner's loop: react() whenever
-// something has happened or timeout() has passed.
+// The command and all that descends from it: follows its life, and releases the leases when no process is left. Its
+// process must be subreaper and be the command's parent. The owner's loop drives it: react() whenever something has
+// happened or timeout() has passed.
 class Job {
  public:
   // A time limit is counted from here.
@@ -35,7 +35,7 @@ class Job {
   // The owner of the leases: it keeps them for its next task, and nothing of this one may be left then. 0: they end
   // with the job.
   void set_worker(pid_t worker) { worker_ = worker; }
-  // Where to keep what whoever takes over has to know; default: nobody does.
+  // Where to keep what a process that takes over has to know; default: none does.
   void set_state(JobState* state) { state_ = state; }
   // Where to note the command's process before it runs.
   void set_shared_command(pid_t* command) { shared_command_ = command; }
@@ -100,7 +100,7 @@ class Job {
   int64_t deadline_at_ = -1;  // boot time, or -1
   bool expired_ = false;
   int64_t kill_at_ = -1;    // next round of killing, or -1
-  Told told_ = Told::none;  // who has had its SIGTERM
+  Told told_ = Told::none;  // which processes have had SIGTERM
   int kill_rounds_ = 0;
   bool removal_reported_ = false;
   int survivors_ = -1;

@@ -13,7 +13,7 @@ struct JobState {
   pid_t keeper = 0;
   pid_t front = 0;
   pid_t command = 0;           // 0: it never ran
-  int exit_code = -1;          // what the front returns; -1: unknown
+  int exit_code = -1;          // the exit code that the front returns; -1: unknown
   int signal = 0;              // that ended the command, or 0
   int64_t command_ended = -1;  // ms since 1970, or -1; so is `ended`
   int64_t ended = -1;
@@ -22,8 +22,7 @@ struct JobState {
   bool then_started = false;  // what `--then` names
 };
 
-// Whether somebody who lets us write to this descriptor can't mean another file than one of a job: a regular file that
-// may be written to at any place.
+// Whether this descriptor can only be one of a job's files: a regular file that may be written to at any place.
 bool is_job_file(int fd);
 // The same, but writing may be at the end.
 bool is_job_output(int fd);
@@ -36,7 +35,7 @@ void write_job_state(const Options& options, const JobState& state);
 // what it may take stay. Where the file system can't, everything does.
 void trim_job_output(const Options& options);
 
-// Trims the job's output while it grows. An output that rests wakes nobody up.
+// Trims the job's output while it grows. An output that rests causes no wake-up.
 class OutputWatch {
  public:
   explicit OutputWatch(const Options& options);

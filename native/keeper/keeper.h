@@ -16,7 +16,7 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state);
 // Holds the leases until standard input ends or a signal comes; returns the exit code.
 int hold(const Options& options);
 
-// Leaves the reach of the terminal, and of whoever waits for the end of our standard descriptors.
+// Leaves the reach of the terminal, and lets go of our standard descriptors, as their end may be waited for.
 void detach(const Options& options, int socket, int signals);
 
 // Gives everything back for a command that never ran, as this process could start none.
@@ -25,7 +25,7 @@ void end_unstarted(const Options& options, int exit_code);
 // Starts the command as `job`. False where that fails; this has been told then.
 bool start_command(const Options& options, Job* job, int signals, const Channel& channel, bool own_session);
 
-// Carries out what the other end of the channel asks for. Returns false when nobody is there any more.
+// Carries out what the other end of the channel asks for. Returns false when the other end is closed.
 bool handle_requests(Job* job, Channel* channel);
 
 }  // namespace keeper

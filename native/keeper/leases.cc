@@ -25,7 +25,7 @@ void unlock_all(const DescriptorList& list) {
   }
 }
 
-// By the name, where it is known: a removed file may have another one somewhere, which nobody locks.
+// By the name, where it is known: a removed file may have another one somewhere, which isn't locked.
 bool is_removed(int fd, const char* path) {
   struct stat ours, named;
   if (fstat(fd, &ours) != 0) return false;

@@ -28,7 +28,7 @@ void say(const char* format, ...) {
     if (n > 0) {
       written += static_cast<size_t>(n);
     } else if (n < 0 && errno == EAGAIN) {
-      // Somebody made the shared descriptor non-blocking. A reader that doesn't read must not hold us up.
+      // Another process made the shared descriptor non-blocking. A reader that doesn't read must not hold us up.
       pollfd waiting = {STDERR_FILENO, POLLOUT, 0};
       if (poll(&waiting, 1, 200) <= 0) return;
     } else if (n < 0 && errno != EINTR) {

@@ -22,7 +22,7 @@ bool next_signal(int fd, signalfd_siginfo* info);
 constexpr int kCancelSignal = 63;
 constexpr int64_t kMaxCancelGraceMs = 3'600'000;
 
-// The ms with which somebody who may do so cancels the job; -1: it is no such signal.
+// The grace in ms with which a user who may do so cancels the job; -1: it is no such signal.
 int64_t cancel_grace(const signalfd_siginfo& info);
 
 // In the child that becomes the command: defaults, but `ignored` ignored; nothing blocked.

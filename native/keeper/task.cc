@@ -86,13 +86,13 @@ int keep_task(const Options& options, SharedState* shared, pid_t worker, pid_t w
   job.set_shared_command(&shared->command);
   if (options.deadline.at > 0) job.set_deadline(options.deadline.at);
   if (job.has_expired()) {
-    // The worker was stopped since it got the task, which may be somebody else's by now.
+    // The worker was stopped since it got the task, which may be another worker's by now.
     channel.send("{\"event\":\"expired\"}");
     job.failed(ETIME, "it was too late for that", kExitSystem);
   } else if (start_command(options, &job, signals, channel, true)) {
     serve(options, &job, &channel, signals);
   }
-  // One that somebody has stopped would keep its copies of the descriptors.
+  // A stopped watchdog would keep its copies of the descriptors.
   if (getppid() == watchdog) kill(watchdog, SIGCONT);
   return 0;
 }

@@ -20,7 +20,7 @@ namespace keeper {
 
 namespace {
 
-// Whether the other end of a socket is closed. Takes nothing that has arrived: that is for whoever obeys.
+// Whether the other end of a socket is closed. Takes nothing that has arrived: that is for the process that obeys.
 bool is_closed(int socket) {
   pollfd hangup = {socket, POLLRDHUP, 0};
   return poll(&hangup, 1, 0) > 0;
@@ -73,7 +73,7 @@ bool Watchdog::collect_keeper() {
   int status = 0;
   while (waitpid(keeper_, &status, WNOHANG | WUNTRACED) == keeper_) {
     if (!WIFSTOPPED(status)) return true;
-    // Nobody would notice the command's end.
+    // The command's end wouldn't be noticed.
     kill(keeper_, SIGCONT);
   }
   return false;

@@ -58,7 +58,7 @@ bool is_root(uid_t user) {
 
 bool is_trusted(const struct stat& status) { return is_root(status.st_uid) || status.st_uid == geteuid(); }
 
-// Whether nobody but root and this user can have put an entry there that belongs to one of them.
+// Whether only root and this user can have put an entry there that belongs to one of them.
 bool is_guarded(const struct stat& directory) {
   return is_trusted(directory) && ((directory.st_mode & 0022) == 0 || (directory.st_mode & S_ISVTX) != 0);
 }
@@ -150,7 +150,7 @@ int rename_without_replacing(int directory, const char* from, const char* to) {
   return linkat(directory, from, directory, to, 0);
 }
 
-// A file with a name that nobody has: the last six characters are made up.
+// A file with an unused name: the last six characters are made up.
 int open_temporary(int directory, std::string& name) {
   constexpr char kLetters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
   static std::atomic<uint64_t> calls{0};
@@ -229,7 +229,7 @@ int Directory::make(const std::string& path, unsigned mode) {
     const int made = process::make_directory(parent.descriptor_, name.c_str(), static_cast<mode_t>(mode));
     if (made != 0 && made != -EEXIST) return made;
     const int opened = openat(parent.descriptor_, name.c_str(), kOpen);
-    if (opened < 0) continue;  // it is gone again, or something else has the name: the next try tells
+    if (opened < 0) continue;  // the directory is gone again, or something else has the name: the next try tells
     if (descriptor_ >= 0) close(descriptor_);
     descriptor_ = opened;
     return 0;

@@ -1,4 +1,4 @@
-// A directory that others may change, held by a descriptor: whoever moves it, or puts a link in its place, changes
+// A directory that others may change, held by a descriptor: moving it, or putting a link in its place, changes
 // nothing about where a file is made, opened or removed.
 //
 // Files have their mode from the first moment on, whatever the umask, and also if the creator dies half-way. Functions
@@ -18,8 +18,8 @@ class Directory {
   Directory(Directory&& other) noexcept;
   Directory& operator=(Directory&& other) noexcept;
 
-  // Opens what is at an absolute path. Of symbolic links on the way, only those count that nobody but root and this
-  // user can have put there; the last part is never one. -ELOOP where that is so, -ENOTDIR for what is no directory.
+  // Opens what is at an absolute path. Symbolic links on the way count only if root or this user must have put them
+  // there; the last part is never one. -ELOOP where that is so, -ENOTDIR for what is no directory.
   int open(const std::string& path);
   // The same, and makes the last part with this mode, whatever the umask, if nothing has its name.
   int make(const std::string& path, unsigned mode);
@@ -35,8 +35,8 @@ class Directory {
   int open_for_probe(const char* name) const;
   // Opens for reading only, which is enough for a shared lock, under the rules of open_shared; never makes one.
   int open_to_share(const char* name) const;
-  // Makes a file with this content, which nobody ever sees without it; `locked`: nor without a lock on its first byte,
-  // which the descriptor holds. -EEXIST where anything has that name.
+  // Makes a file that is never seen without this content; `locked`: nor without a lock on its first byte, which the
+  // descriptor holds. -EEXIST where anything has that name.
   int create(const char* name, const char* data, int64_t size, unsigned mode, bool locked = false) const;
   // Removes the file that is behind the descriptor. -ESTALE where the name isn't its own.
   int remove(const char* name, int descriptor) const;

@@ -15,7 +15,7 @@ int open_regular(int directory, const char* path, int access, bool to_lock) {
   const int descriptor = openat(directory, path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
   if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
   struct stat status;
-  // Looking whether it is locked harms nobody, whosever it is.
+  // Looking whether a file is locked is harmless, whichever user owns it.
   if (fstat(descriptor, &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode))) return descriptor;
   close(descriptor);
   return -ENXIO;

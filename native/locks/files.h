@@ -21,7 +21,7 @@ int names_same_file(int descriptor, const char* path);
 // The magic number of the file system (statfs(2)), or -errno.
 int64_t file_system_type(const char* path);
 
-// Writes a block of a file, in one call. 0 or -errno; -EMLINK: it has other names, and may be somebody else's file.
+// Writes a block of a file, in one call. 0 or -errno; -EMLINK: it has other names, and may be another user's file.
 int write_block(int descriptor, const char* data, int64_t size, int64_t offset = 0);
 
 }  // namespace gpu_owner::locks

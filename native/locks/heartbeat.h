@@ -17,8 +17,8 @@ namespace gpu_owner::locks {
 class Heartbeat {
  public:
   enum class News {
-    lifeless,  // somebody who is watched shows no signs of life
-    unlocked,  // one of the watched locks is held by nobody
+    lifeless,  // a watched process shows no signs of life
+    unlocked,  // one of the watched locks isn't held
   };
   // Called on the heartbeat's thread; not after end() has returned.
   using Told = void (*)(void* context, News news);
@@ -32,8 +32,8 @@ class Heartbeat {
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
   static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
 
-  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. Its descriptors
-  // become the heartbeat's, which closes them.
+  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. The descriptors
+  // of the watch become the heartbeat's, which closes them.
   void watch(Watch watch);
   // Ends the thread, and itself.
   void end();

@@ -13,7 +13,7 @@ namespace {
 
 // With so many open files, later ones aren't noted.
 constexpr int kMaxDescriptors = 65536;
-// By descriptor. Nobody says when it is closed, but then it has no lock any longer.
+// By descriptor. A closed one stays noted, but has no lock any longer.
 std::atomic<bool> noted[kMaxDescriptors];
 std::atomic<int> end{0};
 

@@ -16,7 +16,7 @@ struct Range {
   int64_t length = 0;  // 0 = to the end of all offsets; a flock has no range
 };
 
-// Takes the lock if nobody stands in the way: 0 or EAGAIN.
+// Takes the lock if no other lock is in the way: 0 or EAGAIN.
 int try_lock(int descriptor, Kind kind, Mode mode, Range range);
 // Blocks; EINTR when a signal handler ran.
 int wait_lock(int descriptor, Kind kind, Mode mode, Range range);

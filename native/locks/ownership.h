@@ -1,4 +1,4 @@
-// Which files may be locked, and written to, in directories where anybody can put a link to a file of somebody else.
+// Which files may be locked, and written to, in directories where anybody can put a link to a file of another user.
 #pragma once
 
 #include <string.h>
@@ -8,12 +8,12 @@
 namespace gpu_owner::locks {
 
 // Whether a lock there can only harm those who would let anybody lock the file. A backup or a prank may give a lock
-// file a second name; a private file with several names is more likely somebody's that was linked here.
+// file a second name; a private file with several names is more likely a user's own that was linked here.
 inline bool may_lock(const struct stat& file) {
   return S_ISREG(file.st_mode) && (file.st_nlink <= 1 || (file.st_mode & 0666) == 0666);
 }
 
-// Whether what is written there can't overwrite somebody else's file: it has no other name, or it begins as our lock
+// Whether what is written there can't overwrite another user's file: it has no other name, or it begins as our lock
 // files do, which only those can bring about who may write to it anyway.
 inline bool may_write(int descriptor) {
   struct stat file;

@@ -18,8 +18,8 @@ constexpr int64_t kRepeatSignal = 200'000;  // ns
 
 void wake_up(int) {}
 
-// Makes the signal ours if nobody in this process handles it. The handler is empty and without SA_RESTART: its run
-// alone makes the blocked system call return EINTR.
+// Makes the signal ours if no other code in this process handles it. The handler is empty and without SA_RESTART: its
+// run alone makes the blocked system call return EINTR.
 bool take(int signal) {
   struct sigaction current;
   if (sigaction(signal, nullptr, &current) != 0 || current.sa_handler != SIG_DFL) return false;

@@ -24,8 +24,8 @@ class Waiter {
 
   // Ends the wait if it isn't over. Returns when the thread has acknowledged (usually well below a millisecond).
   void cancel();
-  // Begins that without waiting for the thread, where several are to end at the same time. It may come too early to be
-  // noticed, so cancel() must follow.
+  // Begins that without waiting for the thread, where several are to end at the same time. This may come too early to
+  // be noticed, so cancel() must follow.
   void begin_cancel();
   // Whether `done` has been called.
   bool over() const { return over_.load() != 0; }

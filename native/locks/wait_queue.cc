@@ -10,7 +10,7 @@
 namespace gpu_owner::locks {
 namespace {
 
-// Slots are numbers in JavaScript, too. What somebody has locked behind this one is no slot, and leaves none behind it.
+// Slots are numbers in JavaScript, too. A lock behind this one is no slot, and leaves none behind it.
 constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
 constexpr int64_t kMaxTime =
     100'000'000;            // ns of this thread's processor time: a busy machine doesn't make a queue longer
@@ -60,7 +60,7 @@ int64_t join_queue(int descriptor) {
     const int error = try_lock(descriptor, Kind::ofd, Mode::exclusive, {slot, 1});
     if (error == 0) return slot;
     if (error != EAGAIN) return -error;
-    from = slot + 1;  // somebody was quicker, or is waiting for the end of one that had this number
+    from = slot + 1;  // another waiter was quicker, or a process is waiting for the end of one that had this number
   }
 }
 
@@ -78,7 +78,7 @@ int taken_slots(int descriptor, int64_t from, int64_t to, std::vector<int64_t>& 
     if (error != 0) return error;
     ranges.pop_back();
     if (!conflict.exists) continue;
-    // Slots are single bytes; what is longer is a stranger's and nobody's slot.
+    // Slots are single bytes; a longer lock is a stranger's, and no slot.
     const int64_t start = std::max(conflict.range.start, range.start);
     const bool endless = conflict.range.length == 0;
     const int64_t end = conflict.range.start + conflict.range.length;

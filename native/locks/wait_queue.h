@@ -1,8 +1,8 @@
 // A wait queue in one file: first come, first served.
 //
 // A slot is a byte that its waiter has write-locked; the lowest byte is the head of the queue. Slots are numbered as
-// they are taken, and the kernel gives a slot back when its waiter ends, however that comes about. Whoever looks at
-// slots only probes or waits with read locks, so nobody can bring a dead slot back to life.
+// they are taken, and the kernel gives a slot back when its waiter ends, however that comes about. Observers of slots
+// only probe or wait with read locks, so a dead slot can't be brought back to life.
 #pragma once
 
 #include <cstdint>

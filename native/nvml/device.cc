@@ -33,8 +33,8 @@ bool runs_on(const Process& process, const MigInstance& instance) {
   return process.gpu_instance == instance.gpu_instance && process.compute_instance == instance.compute_instance;
 }
 
-// The processes of an instance. Its own handle is asked: of the whole GPU, only privileged users get the list. Where
-// that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
+// The processes of an instance. The instance's own handle is asked: only privileged users get the list of the whole
+// GPU. Where that isn't supported (hosts of virtual GPUs), `all`, the list of the GPU, has to do.
 Code processes_of(const Library& library, Device handle, Library::ProcessKind kind, const MigInstance& instance,
                   const std::vector<Process>* all, std::vector<Process>& list) {
   Code code = library.processes(handle, kind, list);
@@ -119,7 +119,7 @@ void Gpu::read(const Library& library, Sample& sample) {
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);
   number(&Library::mig_mode, sample.mig_mode);
-  // Either list missing means that nobody can say the GPU is unused, except where there are no graphics at all.
+  // If either list is missing, it is unknown whether the GPU is unused, except where there are no graphics at all.
   sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
   add_mps_clients(library, handle_, sample.compute);
   const Code graphics = library.processes(handle_, Library::ProcessKind::graphics, sample.graphics);

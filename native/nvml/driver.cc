@@ -20,7 +20,7 @@ using process::spin_while;
 namespace {
 
 constexpr int64_t kMillisecond = 1'000'000;
-// How long the driver may leave all calls unanswered, and how long those are given that nobody could ask before that.
+// How long the driver may leave all calls unanswered, and how long GPUs are given that couldn't be asked before that.
 constexpr int64_t kTimeout = 800 * kMillisecond;
 constexpr int64_t kSecondTimeout = 400 * kMillisecond;
 constexpr int64_t kInitTimeout = 10'000 * kMillisecond;
@@ -75,7 +75,7 @@ struct Driver::Job {
     futex_wake(over);
   }
 
-  // Steps that nobody has begun are not to be. Returns how many.
+  // Withdraws the steps that haven't begun. Returns how many.
   uint32_t withdraw() {
     if (withdrawn) return 0;
     withdrawn = true;
@@ -119,7 +119,7 @@ struct Driver::SnapshotJob : Driver::Job {
   }
 };
 
-// The thread that makes most calls. It is replaced when it is stuck.
+// The thread that makes most calls. A stuck thread is replaced.
 struct Driver::Worker {
   std::atomic<uint32_t> posted{0};  // changes when there is something new
   std::mutex mutex;                 // guards what follows
@@ -198,7 +198,7 @@ void Driver::leave_worker() {
   worker_ = nullptr;
 }
 
-// Has others help with a job: as many threads as there are steps that nobody has begun.
+// Has others help with a job: as many threads as there are steps that haven't begun.
 void Driver::add_helpers(const std::shared_ptr<Job>& job) {
   job->helped = true;
   for (uint32_t helpers = job->waiting(); helpers > 0; helpers--) {
@@ -225,7 +225,7 @@ Driver::Wait Driver::wait_for(const std::shared_ptr<Job>& shared, bool on_main_t
     if (interrupt && interrupt->signal() != 0) return Wait::interrupted;
     int64_t sleep = std::min(deadline - now, process::kMaxSleep);
     if (!job.helped && job.total > 1) {
-      // Where nobody has begun yet, it isn't the driver that takes so long.
+      // Where no step has begun yet, it isn't the driver that takes so long.
       const int64_t late = job.next.load() == 0 ? now + kAlone : start + kAlone * (job.finished.load() + 1);
       if (now >= late) add_helpers(shared);
       if (now < late) sleep = std::min(sleep, late - now);

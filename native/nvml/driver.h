@@ -13,13 +13,14 @@ namespace gpu_owner::nvml {
 
 class Driver {
  public:
-  // There is one driver per process. It is never destroyed: a thread may be stuck in it when the process ends.
+  // There is one driver per process. The driver is never destroyed: a thread may be stuck in it when the process
+  // ends.
   static Driver& instance();
 
   enum class Stage { ready, load, symbol, init, count, not_responding, no_thread, interrupted };
   struct Opened {
     Stage stage;
-    int code;  // of NVML, for init and count; errno for no_thread
+    int code;  // NVML's code, for init and count; errno for no_thread
   };
   // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later
   // calls do nothing. Blocks for as long as nvmlInit does, at most 10 s.
@@ -33,8 +34,8 @@ class Driver {
   // when a handled signal ended the wait (main thread only).
   bool take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
-  // Whether a call hasn't returned that nobody waits for any longer. If it is stuck in the kernel, this process can
-  // neither end nor become another program, and what it has open stays open.
+  // Whether an abandoned call hasn't returned. If it is stuck in the kernel, this process can neither end nor become
+  // another program, and what it has open stays open.
   bool has_call_out();
 
   struct Description {

@@ -1,4 +1,4 @@
-// NVML as loaded: symbols resolved once, version differences settled here, so that nobody else sees a _v2 or _v3.
+// NVML as loaded: symbols resolved once, version differences settled here, so that no other file sees a _v2 or _v3.
 #pragma once
 
 #include <cmath>
@@ -64,7 +64,7 @@ class Library {
   using Call = int (*)(Arguments...);
   struct ProcessCall {
     Call<Device, uint32_t*, void*> function;
-    size_t size;  // of one entry
+    size_t size;  // the size of one entry
   };
 
   void detect_early_r535();

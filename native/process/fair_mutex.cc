@@ -2,7 +2,7 @@
 
 namespace gpu_owner::process {
 
-// False where there is nobody to wait for: the caller holds it now.
+// False where no wait is needed: the caller holds it now.
 bool FairMutex::join(Waiter& own) {
   const std::lock_guard<std::mutex> guard(mutex_);
   if (!held_) {
@@ -34,7 +34,7 @@ void FairMutex::unlock() {
       held_ = false;
       return;
     }
-    // It stays held: from now on by the next one.
+    // The mutex stays held: from now on by the next one.
     first_ = next->next;
     if (first_ == nullptr) last_ = nullptr;
     granted = &next->granted;

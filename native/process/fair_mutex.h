@@ -1,5 +1,5 @@
-// A mutex that is had in the order in which it was asked for. std::mutex goes to whoever comes first when it is free:
-// threads that take it again at once keep all others out for as long as they like.
+// A mutex that is had in the order in which it was asked for. std::mutex goes to the first that comes when it is
+// free: threads that take it again at once keep all others out for as long as they like.
 #pragma once
 
 #include <atomic>

@@ -28,8 +28,8 @@ std::string read_at(int directory, const char* name) {
   return text;
 }
 
-// Whether the kernel names such a lock among those of an open file, as `lock:	1: OFDLCK ADVISORY  WRITE -1 fe:00:4711
-// 7 7`. It doesn't list those that others have on the same file.
+// Whether the kernel names such a lock among those of an open file, as `lock:     1: OFDLCK ADVISORY  WRITE -1
+// fe:00:4711 7 7`. Locks that others have on the same file aren't listed there.
 bool names_lock(const std::string& information, int64_t offset) {
   const std::string range = " " + std::to_string(offset) + " " + std::to_string(offset);
   for (size_t start = 0, end; start < information.size(); start = end + 1) {
@@ -66,7 +66,7 @@ int has_lock(pid_t process, const LockedByte& lock) {
 }  // namespace
 
 int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) {
-  // First of all: whoever ends and leaves its number to another process from here on doesn't get the signal.
+  // First of all: a process that ends and leaves its number to another one from here on doesn't get the signal.
   const int handle = static_cast<int>(syscall(kPidfdOpen, process, 0));
   if (handle < 0) return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
   int result = has_lock(process, lock);

@@ -10,7 +10,7 @@
 
 namespace gpu_owner::process {
 
-// Has the mode from the first moment on: with chmod after it, somebody who owns the parent could have put another
+// Has the mode from the first moment on: with chmod after it, the owner of the parent could have put another
 // directory in its place. The umask belongs to the whole process, so a child has one of its own. `parent` as of
 // mkdirat(2). 0 or -errno.
 inline int make_directory(int parent, const char* name, mode_t mode) {

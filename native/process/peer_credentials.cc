@@ -64,7 +64,7 @@ PeerCredentials ask(int descriptor, const Question& question) {
   // The kernel also takes a socket that listens there for an answer.
   const bool is_it =
       found->id.idiag_sport == question.body.id.idiag_sport && found->id.idiag_dport == question.body.id.idiag_dport;
-  // One that nobody has open any more has no inode, and is shown as root's.
+  // A socket that no process has open any more has no inode, and is shown as root's.
   if (!is_it || found->idiag_inode == 0) return {ESRCH, 0};
   return {0, found->idiag_uid};
 }

@@ -9,7 +9,7 @@ namespace gpu_owner::process {
 namespace {
 
 constexpr int kRounds = 256;
-constexpr int kBits = 49;  // of what JavaScript counts exactly, in at most 15 digits
+constexpr int kBits = 49;  // within what JavaScript counts exactly, in at most 15 digits
 
 using Digest = std::array<uint8_t, 32>;
 

@@ -1,5 +1,5 @@
-// Secrets that a public number proves: who knows the secret can compute the number, and nobody finds a secret for a
-// number.
+// Secrets that a public number proves: a process that knows the secret can compute the number, and a secret for a
+// number can't be found.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,7 @@ inline int start_thread(pthread_t& thread, size_t stack, int allowed_signal, voi
   return error;
 }
 
-// As start_thread, for a thread that nobody joins and in which all signals are blocked.
+// As start_thread, for a thread that isn't joined and in which all signals are blocked.
 inline int start_detached(size_t stack, void* (*run)(void*), void* argument) {
   pthread_t thread;
   const int error = start_thread(thread, stack, 0, run, argument);

@@ -62,7 +62,7 @@ void note_power(const Machine& machine, uint32_t gpu) {
   if (has_quirk(machine, kFrozenEnergy)) return;
   const uint64_t now = milliseconds();
   uint64_t since = state.energy_since_ms.load(std::memory_order_relaxed);
-  // Whoever wins adds what was used since; the counter only grows, whoever reads it meanwhile. The state outlives a
+  // The winner adds the energy used since; the counter only grows, also for readers meanwhile. The state outlives a
   // boot, the clock doesn't.
   if (since != now && state.energy_since_ms.compare_exchange_strong(since, now) && since != 0 && since < now)
     state.energy_mj.fetch_add((now - since) * state.energy_mw.load(std::memory_order_relaxed) / 1000);

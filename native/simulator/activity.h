@@ -16,8 +16,8 @@ enum class Clock { graphics, sm, memory, video };
 uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock);  // MHz
 uint32_t highest_clock(const Model& model, Clock clock);
 
-// The energy that a GPU has used, in millijoules. Between two calls it has used the power noted by the first, so
-// whoever changes what runs on a GPU calls note_power afterwards.
+// The energy that a GPU has used, in millijoules. Between two calls it has used the power noted by the first, so a
+// change of what runs on a GPU is followed by note_power.
 uint64_t energy_of(const Machine& machine, uint32_t gpu);
 void note_power(const Machine& machine, uint32_t gpu);
 

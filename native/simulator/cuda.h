@@ -28,7 +28,8 @@ Driver* initialized_driver();
 
 void complain(const Error& error);
 
-// Contexts, slot and allocations of this process are changed under this lock; nobody waits or sleeps holding it.
+// Contexts, slot and allocations of this process are changed under this lock; it is never held while waiting or
+// sleeping.
 class Guard {
  public:
   Guard();
@@ -41,7 +42,7 @@ struct Context {
   CUdevice device;
   bool primary;
   bool alive;
-  uint32_t references;  // of a primary context
+  uint32_t references;  // counted for a primary context
 };
 
 // The current context of the calling thread, or null.

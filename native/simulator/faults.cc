@@ -28,7 +28,7 @@ void hang(const std::atomic<uint64_t>& mask, uint64_t bit) {
 }
 
 void delay(uint32_t microseconds) {
-  constexpr int64_t kOvershoot = 80000;  // what a sleep takes longer than asked, at most, on an idle machine
+  constexpr int64_t kOvershoot = 80000;  // how much longer than asked a sleep takes at most, on an idle machine
   const int64_t end = nanoseconds() + int64_t{microseconds} * 1000;
   for (;;) {
     const int64_t left = end - nanoseconds();

@@ -18,8 +18,8 @@ int open_shared_directory(const char* path, bool follow_link, Error* error);
 // Opens a regular file for reading and writing. -1 with errno ENOENT: there is none. -2: error is set.
 int open_shared_file(int directory, const char* directory_path, const char* name, Error* error);
 
-// Makes a file with mode 0666 that appears complete under its name. False without error: somebody else
-// made it first. `fill` writes the contents.
+// Makes a file with mode 0666 that appears complete under its name. False without error: another process made it
+// first. `fill` writes the contents.
 enum class Made { yes, exists, failed };
 Made make_shared_file(int directory, const char* directory_path, const char* name,
                       bool (*fill)(int file, const void* argument, Error* error), const void* argument, Error* error);

@@ -25,7 +25,7 @@ constexpr uint64_t kContextBytes = 416 * kMiB;
 constexpr uint64_t kSmallContextBytes = 40 * kMiB;
 constexpr uint64_t kMpsServerBytes = 30 * kMiB;  // an MPS server's own, per GPU
 constexpr uint32_t kMaxTeardownMs = 10 * 60 * 1000;
-constexpr uint32_t kFollows = 0xffffffff;  // a reading that nobody has set: it follows what runs on the GPU
+constexpr uint32_t kFollows = 0xffffffff;  // a reading that isn't set: it follows what runs on the GPU
 constexpr uint32_t kXids = 8;
 
 static_assert(kCalls <= kCallSpace, "room for every call");
@@ -60,7 +60,7 @@ struct alignas(64) Header {
   std::atomic<uint32_t> teardown_ms;
   std::atomic<uint32_t> pid_offset;  // added to the PIDs that NVML lists
   std::atomic<uint32_t> quirks;
-  std::atomic<uint32_t> event_count;  // of all GPUs; who waits for events sleeps on it (a futex)
+  std::atomic<uint32_t> event_count;  // counts all GPUs; waiters for events sleep on it (a futex)
   Faults faults;
   alignas(64) CallCounts calls;
 };
@@ -103,7 +103,7 @@ struct alignas(64) Slot {
   std::atomic<uint32_t> pid;
   std::atomic<uint32_t> type;
   std::atomic<uint32_t> utilization;  // percent of each GPU that it has contexts on
-  std::atomic<uint64_t> dead;         // generation (16 bits) and time in ms when somebody first saw the owner dead
+  std::atomic<uint64_t> dead;         // generation (16 bits) and time in ms when the owner was first seen dead
   Holding* holdings() { return reinterpret_cast<Holding*>(this + 1); }  // [gpu_count * kUnits]
 };
 

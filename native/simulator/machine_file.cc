@@ -1,5 +1,5 @@
-// Parses machine files. It runs in whatever program loads the simulated libraries, so it allocates nothing and asks no
-// locale.
+// Parses machine files. The parser runs in whatever program loads the simulated libraries, so it allocates nothing
+// and asks no locale.
 #include "simulator/machine_file.h"
 
 #include <fcntl.h>
@@ -497,7 +497,7 @@ class Parser {
     if (model.reserved_mib >= model.memory_mib ||
         section.gpu.base_used > (uint64_t{model.memory_mib} - model.reserved_mib) * kMiB)
       return fail_at(line, "less memory than is reserved and used; correct `memory`, `reserved` or `used`");
-    // Figures that nobody gave follow those that were given.
+    // Figures that are missing follow those that were given.
     model.lowest_power_limit_mw = std::min(model.lowest_power_limit_mw, model.power_limit_mw);
     model.highest_power_limit_mw = std::max(model.highest_power_limit_mw, model.power_limit_mw);
     model.busy_power_mw = std::min(model.busy_power_mw, model.power_limit_mw);

@@ -1,4 +1,4 @@
-// The machines that can be simulated: what is fixed about them. What changes lives in the shared state.
+// The machines that can be simulated: what is fixed about them. The shared state has what changes.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Model {
   uint32_t pcie_generation;
   uint32_t pcie_width;
   uint32_t nvlinks;
-  const char* mig_profiles[3];  // of one, two and three slices; null: no MIG
+  const char* mig_profiles[3];  // for one, two and three slices; null: no MIG
 };
 
 // Common to the models of one architecture.

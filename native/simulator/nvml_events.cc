@@ -38,7 +38,7 @@ bool take_event(const Machine& machine, nvmlEventSet_t set, uint32_t gpu, nvmlEv
   const GpuState& state = machine.gpus[gpu];
   const uint32_t count = state.xid_count.load(std::memory_order_acquire);
   uint32_t seen = set->seen[gpu].load();
-  // Those that nobody waited for in time are lost.
+  // Events that weren't waited for in time are lost.
   while (seen != count) {
     const uint32_t next = count - seen > kXids ? count - kXids : seen;
     if (!set->seen[gpu].compare_exchange_weak(seen, next + 1)) continue;

@@ -67,7 +67,7 @@ nvmlReturn_t initialize() {
   return result;
 }
 
-// The texts of the library (550), which health checks search for. Those in nvml.h are others.
+// The texts of the library (550), which health checks search for. The header nvml.h has others.
 const char* error_text(nvmlReturn_t code) {
   constexpr const char* kTexts[] = {
       "Success",

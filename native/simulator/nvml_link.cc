@@ -43,7 +43,7 @@ NVML_EXPORT nvmlDeviceGetPcieThroughput(nvmlDevice_t handle, unsigned counter, u
 
 namespace {
 
-constexpr unsigned kGpu = 0, kSwitch = 2;  // what is at the other end
+constexpr unsigned kGpu = 0, kSwitch = 2;  // the device at the other end
 
 nvmlReturn_t ask_nvlink(Question* question, nvmlDevice_t handle, unsigned link, const void* out,
                         Symbols since = Symbols::oldest) {

@@ -110,7 +110,7 @@ NVML_EXPORT nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t first, nvmlDevice_t
   return NVML_SUCCESS;
 }
 
-// Those that are no farther than this level.
+// The GPUs that are no farther than this level.
 NVML_EXPORT nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t handle, unsigned level, unsigned* count, nvmlDevice_t* out) {
   Question question;
   const nvmlReturn_t result = question.ask_gpu(handle, Call::topology, count);

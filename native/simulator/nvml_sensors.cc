@@ -75,7 +75,7 @@ NVML_EXPORT nvmlDeviceGetTemperatureThreshold(nvmlDevice_t handle, unsigned thre
       case 1: return unless_zero(q.model().slowdown_temperature);
       case 2: return q.has_hbm() ? Known(95) : std::nullopt;
       case 3: return q.model().slowdown_temperature ? Known(highest_operating_temperature(q)) : std::nullopt;
-      default: return std::nullopt;  // of the acoustics, which notebooks have
+      default: return std::nullopt;  // the acoustic limit, which notebooks have
     }
   });
 }
@@ -184,7 +184,7 @@ unsigned link_speed(const Question& q) {
 
 constexpr Field kFields[] = {
     {82, 1, Call::temperature,
-     [](const Question& q, unsigned) {  // of the memory
+     [](const Question& q, unsigned) {  // the memory's temperature
        return q.has_hbm() ? Known(temperature_of(*q.machine, q.device.gpu) + 6) : std::nullopt;
      }},
     {83, 3, Call::energy, [](const Question& q, unsigned) { return Known(energy_of(*q.machine, q.device.gpu)); }},
@@ -199,7 +199,7 @@ constexpr Field kFields[] = {
     {144, 1, Call::ecc, remapped_rows},
     {145, 1, Call::ecc, remapped_rows},
     {164, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, link_speed(q)); }},
-    {165, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, 1); }},  // it is active
+    {165, 1, Call::nvlink, [](const Question& q, unsigned link) { return of_link(q, link, 1); }},  // the link is active
     {166, 1, Call::nvlink,
      [](const Question& q, unsigned link) { return of_link(q, link, architecture_of(q.model()).nvlink_version); }},
     {185, 1, Call::power, power_now},  // average

@@ -36,7 +36,7 @@ void unlock(int file, int64_t byte) {
   fcntl(file, F_OFD_SETLK, &lock);
 }
 
-// In doubt yes: nobody's slot is taken away by mistake.
+// In doubt yes: no slot is taken away by mistake.
 bool is_locked(int file, int64_t byte) {
   struct flock lock = lock_of(F_WRLCK, byte);
   return fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;

@@ -56,7 +56,7 @@ inline void for_each_process(const Machine& machine, uint32_t gpu, Visit visit) 
       Slot* slot = machine.slot(index);
       ProcessEntry entries[kUnits];
       uint32_t count = 0;
-      // Again if the slot changed hands in between; the limit is for a file that somebody else scribbles on.
+      // Again if the slot changed hands in between; the limit is for a file that another program scribbles on.
       for (int attempt = 0; attempt < 8; ++attempt) {
         count = 0;
         const uint32_t generation = slot->generation.load(std::memory_order_acquire);

@@ -24,7 +24,7 @@ void prepend(const char* variable, const std::string& directory, const char* uns
 int command_shell(const Machine& machine, const Arguments& arguments) {
   if (arguments.count > 0 && strcmp(arguments.values[0], "--") != 0)
     return usage_error("unexpected argument %s", arguments.values[0]);
-  // Its programs may change their directory.
+  // Programs of the shell may change their directory.
   char path[PATH_MAX];
   const char* name = getenv("GPU_OWNER_SIMULATE");
   if (name != nullptr && is_machine_file(name) && realpath(name, path) != nullptr)

@@ -30,7 +30,7 @@ constexpr const char* kTypes[] = {"compute", "graphics", "compute+graphics", "mp
 
 struct Process {
   ProcessEntry entry;
-  const char* name;  // of a made-up one
+  const char* name;  // the name of a made-up one
 };
 
 // Hidden ones as well.

@@ -6,7 +6,7 @@ namespace simulator {
 
 struct VisibleDevice {
   uint32_t gpu;
-  uint32_t unit;  // of a MIG instance, else 0
+  uint32_t unit;  // the MIG instance, else 0
 };
 
 // `list` is null where the variable isn't set. Returns how many.

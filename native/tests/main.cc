@@ -160,7 +160,7 @@ void close_inherited() {
 
 int run_all(int count, char** arguments) {
   close_inherited();
-  // Whoever runs the tests may be using a simulated machine, or another driver than the usual.
+  // The caller may be using a simulated machine, or another driver than the usual.
   for (const char* name :
        {"GPU_OWNER_SIMULATE", "GPU_OWNER_SIMULATE_DIR", "GPU_OWNER_NVML_LIBRARY", "GPU_OWNER_CUDA_LIBRARY",
         "GPU_OWNER_LOCK_DIR", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}) {

@@ -7,8 +7,8 @@
 //   }
 //
 // Each test runs in a process of its own, forked from a runner that has no threads and has loaded no driver: it may
-// start threads, install signal handlers, change the environment, crash or hang. What it has started is killed when it
-// ends.
+// start threads, install signal handlers, change the environment, crash or hang. Processes that it has started are
+// killed when it ends.
 #pragma once
 
 #include <cstdint>

@@ -39,9 +39,9 @@ struct Options {
   char** program = nullptr;  // and its arguments
 };
 
-// What a process is while it waits for GPUs. It has one thread and needs no Node.js, so hundreds can wait. Its end,
-// however it comes, gives back its slot in the wait queue. Becomes the program when one of the options' conditions
-// holds; where that fails, returns the path that can't be started, and errno says why.
+// Turns the process into a small waiter for GPUs, with one thread and without Node.js, so hundreds can wait. The end
+// of the process, however it comes, gives back its slot in the wait queue. Becomes the program when one of the
+// options' conditions holds; where that fails, returns the path that can't be started, and errno says why.
 const char* wait_for_turn(const Options& options);
 
 }  // namespace waiter

@@ -23,7 +23,7 @@ constexpr int64_t kHeartbeatMs = 1'000;
 constexpr int64_t kHeartbeatTimeoutMs = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
 // The kernel blocks on one lock at a time: several are looked at so often.
 constexpr int64_t kPollMs = 100;
-// A lease may be free for a moment whenever it changes hands; and those ahead look first whether nobody takes it.
+// A lease may be free for a moment whenever it changes hands; and waiters ahead look first whether it stays free.
 constexpr int64_t kTakeTimeoutMs = 1'000;
 constexpr int64_t kStaggerMs = 50;
 // A signal that comes just before the system call that it is to end is repeated.
@@ -93,7 +93,7 @@ class CountAhead {
     const locks::Range found = conflict.range;
     const int64_t end = found.length == 0 ? to : found.start + found.length;
     if (!look(from, found.start)) return false;
-    // A lock on more than a byte is a stranger's, and nobody's slot.
+    // A lock on more than a byte is a stranger's, and no slot.
     if (found.length == 1 && is_ahead(found.start) && ++count_ > most_) return false;
     return look(end, to);
   }

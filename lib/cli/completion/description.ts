@@ -1,4 +1,4 @@
-// What there is to complete, from the tables that the commands are parsed by.
+// The words to complete, from the tables that the commands are parsed by.
 import { type Command, type CommandEntry, type Commands, type Operands, optionsOf } from '../command.ts';
 import type { Candidates, Option, OptionTable } from '../options.ts';
 
@@ -19,7 +19,7 @@ export interface CommandDescription {
   summary: string;
   options: readonly OptionDescription[];
   operands: Operands | null;
-  /** Those of a group; otherwise none. */
+  /** The commands of a group; otherwise none. */
   commands: readonly CommandDescription[];
 }
 
@@ -42,12 +42,12 @@ export async function describe(all: Commands, machines: readonly string[]): Prom
   return { commands: [...commands, help] };
 }
 
-/** Those of groups stand behind their group. */
+/** All commands; those of a group stand behind it. */
 export function everyCommand({ commands }: ProgramDescription): CommandDescription[] {
   return commands.flatMap((command) => [command, ...everyCommand(command)]);
 }
 
-/** Its name inside its group. */
+/** The command's name inside its group. */
 export function lastWord({ name }: Pick<CommandDescription, 'name'>): string {
   return name.slice(name.lastIndexOf(' ') + 1);
 }

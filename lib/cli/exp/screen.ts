@@ -116,8 +116,8 @@ function style({ columns, rows }: NodeJS.WriteStream): DisplayStyle {
 }
 
 /**
- * Writes to standard output or error for a program that runs on when nobody reads it any longer: its terminal closed, its pipe
- * broken, the disk behind it full. A reader that is slow is waited for, as ever.
+ * Writes to standard output or error for a program that runs on when its output has no reader any longer: its terminal closed,
+ * its pipe broken, the disk behind it full. A reader that is slow is waited for, as ever.
  */
 function writeBestEffort(descriptor: number, text: string): void {
   const bytes = Buffer.from(text);
@@ -125,7 +125,7 @@ function writeBestEffort(descriptor: number, text: string): void {
     try {
       done += writeSync(descriptor, bytes, done);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') continue; // somebody else made it non-blocking
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') continue; // another process made it non-blocking
       return;
     }
   }

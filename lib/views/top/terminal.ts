@@ -31,8 +31,9 @@ const BACK = exitAlternativeScreen + cursorShow;
 const DEFAULT_SIZE = { columns: 80, rows: 24 };
 
 /**
- * Waits beside this process until it has ended, and restores the terminal if it couldn't (a crash in the driver's library, kill -9). It has
- * a session of its own, so that no signal of the terminal reaches it. Each line that it reads says where the screen is.
+ * Waits beside this process until it has ended, and restores the terminal if it couldn't (a crash in the driver's library, kill
+ * -9). The guard has a session of its own, so that no signal of the terminal reaches it. Each line that it reads says where the
+ * screen is.
  */
 const GUARD = `exec 4>&1
 saved=$(stty -g <&4) || exit
@@ -68,7 +69,7 @@ export class Terminal {
     return terminal;
   }
 
-  /** Reads keys from now on. It takes some milliseconds, so the first picture comes before. */
+  /** Reads keys from now on. That takes some milliseconds, so the first picture comes before. */
   async readKeys(): Promise<void> {
     this.#tellGuard = await startGuard();
     if (!this.#isOpen) return this.#tellGuard('out');
@@ -149,7 +150,7 @@ export class Terminal {
     };
     for (const signal of ENDING) on(signal, () => this.endBy(signal));
     on('SIGTSTP', () => this.suspend(process.pid));
-    // Somebody has stopped it with SIGSTOP, and a shell has changed the terminal meanwhile.
+    // After SIGSTOP, a shell may have changed the terminal meanwhile.
     on('SIGCONT', () => {
       this.#leave();
       this.#enter();
@@ -195,7 +196,7 @@ export class Terminal {
     return true;
   }
 
-  /** Nobody knows what is on the screen. */
+  /** Forgets the picture, where it isn't known what is on the screen. */
   #forget(): void {
     if (this.#isShown) this.#write(eraseScreen);
     this.#drawn = [];

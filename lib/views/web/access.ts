@@ -1,4 +1,4 @@
-// Who may ask: those who have the token, from a page of this server, under a name of this server.
+// Access control: only clients that have the token may ask, from a page of this server, under a name of this server.
 import type { IncomingMessage } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
 import {
@@ -30,7 +30,7 @@ export class Access {
     this.#hosts = new Set(hosts.map((name) => name.toLowerCase()));
   }
 
-  /** Why nobody may ask so, whatever their token; null: they may. */
+  /** Why a request is refused whatever its token; null: it isn't. */
   refuseSource({ headers: { origin }, headersDistinct, socket }: IncomingMessage): RequestRefusal | null {
     // Several are no name of this server, whichever comes first: proxies may have judged by another one.
     const host = headersDistinct.host?.join(', ') ?? '';

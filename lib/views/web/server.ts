@@ -1,4 +1,4 @@
-// The web server: a page, and the API that it uses. It reads, and changes nothing.
+// The web server: a page, and the API that it uses. The server reads, and changes nothing.
 import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';

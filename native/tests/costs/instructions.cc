@@ -1,6 +1,6 @@
 // How many instructions the native part needs for what claims do all the time, counted by valgrind's callgrind: the
-// same on every machine, however busy it is. Whoever makes something cheaper lowers the bounds. What calls of the
-// driver and of the system a claim makes is counted by test/integration/costs.test.ts.
+// same on every machine, however busy it is. A change that makes something cheaper lowers the bounds. Calls of the
+// driver and of the system are counted by test/integration/costs.test.ts.
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -65,7 +65,7 @@ void read_line(const std::string& path) {
 struct Bound {
   const char* what;
   int64_t counted;  // instructions each time, with g++ 12
-  double room;      // of which so many times may be needed; a question or a copy more takes more than that
+  double room;      // how many times that may be needed; a question or a copy more takes more than that
 };
 constexpr Bound kBounds[] = {
     {"asking 8 GPUs", 10345, 1.03},
@@ -90,7 +90,7 @@ namespace {
 
 template <typename Act>
 void measure(Act act) {
-  act();  // what is done once
+  act();  // the first time does more
   costs_mark();
   for (int i = 0; i < kTimes; i++) act();
   costs_mark();
@@ -104,7 +104,7 @@ PROGRAM(instructions) {
   const std::string directory = arguments[0];
   const std::string line = in(directory, "line"), path = in(directory, "lease");
   const std::string record(kRecord, ' ');
-  // On one processor nobody spins while waiting, which would take as many instructions as there is time.
+  // On one processor no thread spins while waiting, which would take as many instructions as there is time.
   cpu_set_t processors;
   REQUIRE_EQUAL(sched_getaffinity(0, sizeof processors, &processors), 0);
   int first = 0;

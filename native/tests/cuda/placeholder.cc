@@ -1,4 +1,4 @@
-// A placeholder makes GPUs look taken to whoever asks the driver: all of them, or none.
+// A placeholder makes GPUs look taken to tools that ask the driver: all of them, or none.
 #include "cuda/placeholder.h"
 
 #include <unistd.h>
@@ -79,7 +79,7 @@ TEST("no memory for a context on the second GPU: nothing is taken on the first e
   CHECK_EQUAL(failure.uuid, uuid(1));
   CHECK_EQUAL(listed(0), 0);
   CHECK_EQUAL(listed(1), 0);
-  CHECK_EQUAL(placeholder.take(library(), {uuid(0)}, kBytes).code, cuda::SUCCESS);  // it can be used again
+  CHECK_EQUAL(placeholder.take(library(), {uuid(0)}, kBytes).code, cuda::SUCCESS);  // the GPU can be taken again
   CHECK_EQUAL(listed(0), 1);
 }
 

@@ -107,7 +107,7 @@ pid_t child() {
 
 bool is_gone(pid_t process) {
   return tests::eventually([process] {
-    waitpid(process, nullptr, WNOHANG);  // it may be ours by now
+    waitpid(process, nullptr, WNOHANG);  // the process may be our child by now
     return kill(process, 0) != 0;
   });
 }

@@ -1,4 +1,4 @@
-// Whether a path still names the file that is open: whoever removes a lock file takes others' locks out of sight.
+// Whether a path still names the file that is open: removing a lock file takes others' locks out of sight.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// A heartbeat shows that its process lives, and tells its owner of those that stop and of leases that nobody holds.
+// A heartbeat shows that its process lives, and tells its owner of those that stop and of leases that aren't held.
 #include "locks/heartbeat.h"
 
 #include <errno.h>

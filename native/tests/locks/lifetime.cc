@@ -104,7 +104,7 @@ TEST("kill -9 of the holder frees its locks, also before anybody has waited for 
     CHECK(!is_free(kind));
     kill(holder, SIGKILL);
     siginfo_t info;
-    CHECK_EQUAL(waitid(P_PID, static_cast<id_t>(holder), &info, WEXITED | WNOWAIT), 0);  // it stays a zombie
+    CHECK_EQUAL(waitid(P_PID, static_cast<id_t>(holder), &info, WEXITED | WNOWAIT), 0);  // the holder stays a zombie
     CHECK(is_free(kind));
     tests::end_of(holder);
   }

@@ -1,4 +1,4 @@
-// Asking who stands in the way takes nothing and disturbs nobody.
+// Asking which lock is in the way takes nothing and disturbs no other.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,5 +1,5 @@
-// Directories that all users of a machine share: made with their mode, and never left for another one that somebody
-// puts in their place.
+// Directories that all users of a machine share: made with their mode, and never left for another one that is put in
+// their place.
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Files that all users of a machine share: right from their first moment on, whoever makes them.
+// Files that all users of a machine share: right from their first moment on, whichever user makes them.
 #include "locks/directory.h"
 
 #include <errno.h>

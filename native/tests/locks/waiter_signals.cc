@@ -38,7 +38,7 @@ void handle(int signal) {
   sigaction(signal, &action, nullptr);
 }
 
-// A wait for a lock that is held by somebody else.
+// A wait for a lock that another process holds.
 struct Blocked {
   int holder = tests::open_file(tests::path_of("lock"));
   int file = tests::open_file(tests::path_of("lock"));

@@ -123,7 +123,7 @@ TIMED_TEST("GPUs that are slow, but answer, are waited for") {
   machine.set("latency=power:400000,memory:500000,temperature:600000");
   const tests::Stopwatch watch;
   CHECK_EQUAL(health(snapshot()), "ok ok ok ok");
-  CHECK(watch.milliseconds() >= 1500);  // of each: more than any single call may take
+  CHECK(watch.milliseconds() >= 1500);  // each takes more than any single call may take
 }
 
 TIMED_TEST("GPUs that are slow are asked side by side, from the first snapshot on") {

@@ -120,7 +120,7 @@ TEST("where a list has its neighbours' processes, too, they are told apart by th
   nvml.stub.lists_neighbours = true;
   Gpu gpu(0);
   CHECK_EQUAL(pids(look_at(gpu, nvml).instances[1]), "1001");
-  // In doubt, somebody is there.
+  // In doubt, a process is there.
   nvml.stub.without_ids = true;
   CHECK_EQUAL(pids(look_at(gpu, nvml).instances[1]), "1000 1001 1002");
 }

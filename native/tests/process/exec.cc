@@ -198,7 +198,7 @@ TEST("a program that is started detached has what it is given, and nothing else"
   const std::string locked = tests::path_of("lock");
   const std::vector<std::string> own = {"\xff\xfe", "", "two words"};
   REQUIRE_EQUAL(tests::run_program("detach_report", {locked, tests::path_of("output"), own[0], own[1], own[2]}), 0);
-  // Whoever has started it has ended.
+  // The process that has started it has ended.
   REQUIRE(tests::eventually([&] { return has_line(tests::contents_of(path), "own session"); }));
   const std::string text = tests::contents_of(path);
   std::string expected;

@@ -17,7 +17,7 @@ struct NvmlStub {
   // Processes have the numbers 1000, 1001, … and 1, 2, … MiB.
   uint32_t processes = 0;
   uint32_t growth = 0;            // that many more after each call
-  bool memory_unknown = false;    // of every process
+  bool memory_unknown = false;    // the memory of every process
   uint32_t pretended_needed = 0;  // if any, never gives the list, and says that this many entries are needed
   bool needs_nothing = false;     // never gives the list, and says that it needs no room for it
   uint32_t pretended_count = 0;   // if any, says after success that there are this many

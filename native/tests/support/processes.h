@@ -41,7 +41,7 @@ class Channel {
  public:
   Channel();
   void say(char word = '.') const;
-  // Returns what was said, or 0 when nobody is left to say anything or the time is up.
+  // Returns what was said, or 0 when no process is left to say anything or the time is up.
   char hear(int milliseconds = 10'000 * slowness()) const;
   // The process that calls it will only hear, or only say.
   void close_for_saying();

@@ -52,7 +52,7 @@ SimulatedMachine::SimulatedMachine(const char* name) {
 void SimulatedMachine::set(const std::string& words) const { REQUIRE_EQUAL(end_of(start_tool("set " + words, -1)), 0); }
 
 pid_t SimulatedMachine::occupy(int gpu, const std::string& memory) const {
-  // It ends when its standard input does, which for a test is /dev/null.
+  // The program ends when its standard input does, which for a test is /dev/null.
   Channel input, output;
   const int before = dup(STDIN_FILENO);
   dup2(input.hearing(), STDIN_FILENO);
