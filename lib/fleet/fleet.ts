@@ -6,9 +6,6 @@ import {
   explain,
   type HostErrorCode,
   type HostFailure,
-  isBeforeLogin,
-  isLostLate,
-  isTurnedAway,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -18,7 +15,8 @@ import {
 } from './failures.ts';
 import { parseRecords, type Records } from './records.ts';
 import { RemoteRequest } from './request.ts';
-import { OWN_CONNECTION, runOverSSH, type SSHResult, streamOverSSH } from './ssh.ts';
+import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';
+import { isBeforeLogin, isLostLate, isTurnedAway } from './ssh-messages.ts';
 
 /** `version`: of the host's gpu-owner; null: it didn't say. */
 export type HostAnswer<Kind extends keyof Records> = { host: string; version: string | null } & (
@@ -178,7 +176,10 @@ async function stream<Kind extends keyof Records>(
     onAnswer({ host: host.name, version: version ?? null, records, error: null });
     return true;
   };
-  const ended = await streamOverSSH(host.name, request.commandLine(host, words), quietMs, onLine, signal);
+  const commandLine = request.commandLine(host, words);
+  // A line may end this.
+  const lines = new Lines((line) => !signal.aborted && onLine(line));
+  const ended = await runOverSSH(host.name, commandLine, lines, quietMs, [], signal);
   const output = `\n${[...others, ended.output].join('\n')}`;
   const result = interpret(host, request, { ...ended, output }, quietMs);
   const failed = (error: HostFailure) => ({ host: host.name, version: result.version, records: null, error });
@@ -274,8 +275,8 @@ async function question(
     const request = new RemoteRequest();
     const commandLine = request.commandLine(host, words, directory);
     const left = end - performance.now();
-    const isWhole = (...tails: [string, string]) => request.isWhole(...tails);
-    const result = await runOverSSH(host.name, commandLine, left, isWhole, options);
+    const answer = new WholeOutput((...tails) => request.isWhole(...tails));
+    const result = await runOverSSH(host.name, commandLine, answer, left, options);
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);

@@ -10,7 +10,6 @@ import {
   explain,
   type HostErrorCode,
   type HostFailure,
-  isBeforeLogin,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -18,7 +17,8 @@ import {
   notInstalled,
 } from './failures.ts';
 import { RemoteStart } from './request.ts';
-import { endsWithParent, KEEPS_MESSAGES, NO_SSH, OWN_CONNECTION, release, sshProgram } from './ssh.ts';
+import { NO_SSH, OWN_CONNECTION, release, startSSH, UNATTENDED } from './ssh.ts';
+import { isBeforeLogin, isOfSSH } from './ssh-messages.ts';
 
 /** The end of a command on a host. */
 export type RemoteEnd =
@@ -44,14 +44,6 @@ export interface RemoteCommand {
   onErrors: (bytes: Uint8Array) => void;
 }
 
-/** They override settings in the user's configuration. */
-const OPTIONS = ['ClearAllForwardings=yes', 'PermitLocalCommand=no', 'RemoteCommand=none', KEEPS_MESSAGES];
-/** ssh asks for passwords on a terminal only, and never if hosts are tried. */
-const UNATTENDED = ['BatchMode=yes', OWN_CONNECTION];
-
-/** Becomes ssh, beside a process that ends it when descriptor 3 is closed: this process has died, be it by kill -9. */
-const endsWithParentRemoving = (directory: string) =>
-  endsWithParent(`{ kill -s HUP "$$"; rm -rf -- ${shellWords([directory])}; }`);
 /** Exit codes of a gpu-owner that has got no GPUs: not enough are free, or there is no such command. */
 const CODES: Record<number, string> = {
   75: 'ERR_GPU_UNAVAILABLE',
@@ -59,9 +51,6 @@ const CODES: Record<number, string> = {
   127: 'ERR_INVALID_ARGUMENT',
 };
 const MAX_LOG_LENGTH = 100_000;
-/** Messages of OpenSSH (packet.c, clientloop.c). */
-const LOST = /closed by remote|Connection reset|client_loop|Broken pipe|Timeout, server|timed out/i;
-
 /** Runs a command of gpu-owner on a host. Signals that end this process end it. Never throws. */
 export async function runOnHost(host: Host, command: RemoteCommand): Promise<RemoteEnd> {
   // ssh closes all descriptors from 3 on, so its messages can only be told from those of the command by a file.
@@ -82,31 +71,23 @@ export async function runOnHost(host: Host, command: RemoteCommand): Promise<Rem
 
 function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<RemoteEnd> {
   const log = `${logs}/log`;
-  const { spawn } = process.getBuiltinModule('node:child_process');
   const { hasTerminal, isQuiet, onOutput, onErrors } = command;
   const start = new RemoteStart(isQuiet);
-  const settings = [...OPTIONS, ...(hasTerminal && !isQuiet ? [] : UNATTENDED)];
-  const words = [
-    ...[
-      '-c',
-      endsWithParentRemoving(logs),
-      'sh',
-      sshProgram(),
-      hasTerminal ? '-t' : '-T',
-      '-a',
-      '-x',
-      '-E',
-      log,
-    ],
-    ...settings.flatMap((setting) => ['-o', setting]),
-    ...['--', host.name, start.commandLine(host, command)],
-  ];
   const feeds = isQuiet && !hasTerminal;
-  const ssh = spawn('/bin/sh', words, {
-    stdio: [feeds ? 'pipe' : 'inherit', 'pipe', isQuiet ? 'pipe' : 'inherit', 'pipe'],
-    env: process.env,
-  });
-  for (const stream of ssh.stdio) stream?.on('error', () => {});
+  const ssh = startSSH(
+    host.name,
+    start.commandLine(host, command),
+    {
+      flags: [hasTerminal ? '-t' : '-T', '-E', log],
+      // ssh asks for passwords on a terminal only, and never if hosts are tried.
+      options: hasTerminal && !isQuiet ? [] : [UNATTENDED, OWN_CONNECTION],
+      onParentEnd: `{ kill -s HUP "$$"; rm -rf -- ${shellWords([logs])}; }`,
+    },
+    {
+      stdio: [feeds ? 'pipe' : 'inherit', 'pipe', isQuiet ? 'pipe' : 'inherit', 'pipe'],
+      env: process.env,
+    },
+  );
   let early = '';
   ssh.stdout?.on('data', (bytes: Buffer) => {
     const shown = start.read(bytes);
@@ -129,7 +110,6 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
     };
     if (grantTimeoutMs !== null) setTimeout(giveUp, grantTimeoutMs).unref();
     ssh.once('error', () => resolve(failed(noSSH())));
-    ssh.once('exit', () => release(ssh));
     ssh.once('close', (code, signal) => {
       const own = signalled() ?? signal;
       if (own !== null) return resolve({ state: 'killed', signal: own });
@@ -146,8 +126,7 @@ function judge(
   { early, log }: { early: string; log: string },
 ): RemoteEnd {
   if (start.isOver) {
-    // 255 is also what a command may return, but then ssh has nothing to say.
-    const isLost = exitCode === 255 && LOST.test(log);
+    const isLost = exitCode === 255 && isOfSSH(log);
     return { state: 'ended', exitCode, note: isLost ? lastLine(log) : null };
   }
   if (start.missing === 'missing') return failed(notInstalled(host));

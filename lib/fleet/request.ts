@@ -11,12 +11,6 @@ interface RawAnswer {
   errors: string;
 }
 
-/** A word that no program can know. */
-function newMark(): string {
-  const { randomBytes } = process.getBuiltinModule('node:crypto');
-  return `gpu-owner-${randomBytes(16).toString('hex')}`;
-}
-
 /** Whether a line is a mark, and not for people. */
 export function isMark(line: string): boolean {
   return /^gpu-owner-[0-9a-f]{32} /.test(line);
@@ -31,33 +25,66 @@ function encode(script: readonly string[]): string {
 /** Where logins by ssh don't find what users have installed. */
 const FIND = 'PATH=$PATH:$HOME/.local/bin; export PATH';
 
-export class RemoteRequest {
-  readonly #mark = newMark();
+/**
+ * A script for a host's shell. It prints marks in lines of their own: `missing` (gpu-owner isn't there) or `directory` (that isn't), else
+ * `reached` before gpu-owner starts, and further ones of its kind.
+ */
+class MarkedScript {
+  /** No program can know it. */
+  readonly mark = `gpu-owner-${process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex')}`;
 
+  protected print(text: string): string {
+    return `printf '\\n%s %s\\n' ${this.mark} ${text}`;
+  }
+
+  /** Where a gpu-owner is looked for, and in which directory it runs. */
+  protected prologue({ command }: Host, directory: string | undefined): string[] {
+    const unless = (condition: string, text: string) => `${condition} || { ${this.print(text)}; exit 0; }`;
+    return [
+      FIND,
+      ...(command === null ? [unless('command -v gpu-owner >/dev/null 2>&1', 'missing')] : []),
+      ...(directory === undefined ? [] : [unless(`cd ${shellWords([directory])} 2>/dev/null`, 'directory')]),
+      this.print('reached'),
+    ];
+  }
+
+  /** The first of some marks in an output, and what follows it. */
+  protected find(output: string, words: string): { word: string; after: string; before: string } | null {
+    const found = new RegExp(`\n${this.mark} (${words})\r?\n`).exec(output);
+    if (found === null) return null;
+    const end = found.index + found[0].length;
+    return { word: found[1] ?? '', before: output.slice(0, found.index), after: output.slice(end) };
+  }
+
+  /** The refusal of a host; null: it has said none. */
+  protected refusalIn(output: string): 'missing' | 'directory' | null {
+    const word = this.find(output, 'missing|directory')?.word;
+    return word === 'missing' || word === 'directory' ? word : null;
+  }
+}
+
+/** A question, and its answer between marks. */
+export class RemoteRequest extends MarkedScript {
   /**
    * @param words the arguments of gpu-owner
    * @param directory where it runs: an absolute path
    */
-  commandLine({ command }: Host, words: readonly string[], directory?: string): string {
-    const mark = (text: string) => printMark(this.#mark, text);
+  commandLine(host: Host, words: readonly string[], directory?: string): string {
     return encode([
       'exec </dev/null',
-      FIND,
       'GPU_OWNER_ERRORS=json; export GPU_OWNER_ERRORS',
-      ...(command === null ? [searchFor(mark('missing'))] : []),
-      ...(directory === undefined ? [] : [enter(directory, mark('directory'))]),
-      `ask() { ${command ?? 'gpu-owner'} "$@"; }`,
-      mark('version'),
+      ...this.prologue(host, directory),
+      `ask() { ${host.command ?? 'gpu-owner'} "$@"; }`,
       'ask --version 2>/dev/null',
-      `${mark('begin')}; ${mark('begin')} >&2`,
+      `${this.print('begin')}; ${this.print('begin')} >&2`,
       `ask ${shellWords(words)}`,
-      `${mark('"end $?"')}; ${mark('end')} >&2`,
+      `${this.print('"end $?"')}; ${this.print('end')} >&2`,
     ]);
   }
 
   /** Whether all of an answer is there, by its last characters. */
   isWhole(output: string, errors: string): boolean {
-    const ends = (text: string, word: string) => text.includes(`${this.#mark} ${word}`);
+    const ends = (text: string, word: string) => text.includes(`${this.mark} ${word}`);
     return (
       ends(output, 'missing') || ends(output, 'directory') || (ends(output, 'end') && ends(errors, 'end'))
     );
@@ -65,72 +92,57 @@ export class RemoteRequest {
 
   /** The version that a host has told, null if it hasn't; undefined: these lines don't go as far as the answer. */
   versionIn(lines: readonly string[]): string | null | undefined {
-    const begin = lines.indexOf(`${this.#mark} begin`);
+    const begin = lines.indexOf(`${this.mark} begin`);
     if (begin < 0) return undefined;
-    const told = lines.slice(lines.indexOf(`${this.#mark} version`) + 1, begin);
+    const told = lines.slice(lines.indexOf(`${this.mark} reached`) + 1, begin);
     return told[0]?.trim() || null;
   }
 
   /** null: gpu-owner has not answered; 'missing': it isn't there; 'directory': nor is that; 'broken': it began to. */
   read(output: string, errors: string): RawAnswer | 'missing' | 'directory' | 'broken' | null {
-    if (output.includes(`\n${this.#mark} missing\n`)) return 'missing';
-    if (output.includes(`\n${this.#mark} directory\n`)) return 'directory';
-    const version = between(output, `\n${this.#mark} version\n`, `\n${this.#mark} begin\n`);
-    if (version === null) return output.includes(`${this.#mark} version`) ? 'broken' : null;
-    const text = between(output, `\n${this.#mark} begin\n`, `\n${this.#mark} end `);
-    const code = new RegExp(`\n${this.#mark} end (\\d{1,3})\n`).exec(output)?.[1];
-    if (text === null || code === undefined) return 'broken';
+    const refusal = this.refusalIn(output);
+    if (refusal !== null) return refusal;
+    const reached = this.find(output, 'reached');
+    if (reached === null) return output.includes(`${this.mark} reached`) ? 'broken' : null;
+    const begun = this.find(reached.after, 'begin');
+    const ended = begun === null ? null : this.find(`\n${begun.after}`, 'end \\d{1,3}');
+    if (begun === null || ended === null) return 'broken';
+    const begunErrors = this.find(errors, 'begin');
+    const endedErrors = begunErrors === null ? null : this.find(`\n${begunErrors.after}`, 'end');
     return {
-      version: version.trim().split('\n')[0] || null,
-      exitCode: Number(code),
-      output: text,
-      errors: between(errors, `\n${this.#mark} begin\n`, `\n${this.#mark} end\n`) ?? errors,
+      version: begun.before.trim().split('\n')[0] || null,
+      exitCode: Number(ended.word.slice('end '.length)),
+      output: ended.before.slice(1),
+      errors: endedErrors?.before.slice(1) ?? errors,
     };
   }
 }
 
-function printMark(mark: string, text: string): string {
-  return `printf '\\n%s %s\\n' ${mark} ${text}`;
-}
-
-function searchFor(otherwise: string): string {
-  return `command -v gpu-owner >/dev/null 2>&1 || { ${otherwise}; exit 0; }`;
-}
-
-function enter(directory: string, otherwise: string): string {
-  return `cd ${shellWords([directory])} 2>/dev/null || { ${otherwise}; exit 0; }`;
-}
-
 /** A command of gpu-owner that a host runs, and what comes before its output. */
-export class RemoteStart {
-  readonly #mark = newMark();
+export class RemoteStart extends MarkedScript {
   readonly #isQuiet: boolean;
   #before = '';
   #found: string | null = null;
 
   /** @param isQuiet begins with the first GPUs, not with gpu-owner */
   constructor(isQuiet: boolean) {
+    super();
     this.#isQuiet = isQuiet;
   }
 
-  commandLine(
-    { command }: Host,
-    { words, directory }: { words: readonly string[]; directory: string },
-  ): string {
-    const mark = (text: string) => printMark(this.#mark, text);
+  commandLine(host: Host, { words, directory }: { words: readonly string[]; directory: string }): string {
+    const { command } = host;
     const [name, ...rest] = words;
     const all = shellWords([
       name ?? '',
-      this.#isQuiet ? `--over-ssh=${this.#mark} granted` : '--over-ssh',
+      this.#isQuiet ? `--over-ssh=${this.mark} granted` : '--over-ssh',
       ...rest,
     ]);
     // The parent of gpu-owner is sshd then, which ends with the connection.
     const isSimple = command === null || !/[;&|<>()`'"\\#]/.test(command);
     return encode([
-      FIND,
-      ...(command === null ? [searchFor(mark('missing'))] : []),
-      enter(directory, mark('directory')),
-      mark(this.#isQuiet ? 'reached' : 'begin'),
+      ...this.prologue(host, directory),
+      ...(this.#isQuiet ? [] : [this.print('begin')]),
       isSimple ? `exec env ${command ?? 'gpu-owner'} ${all}` : `${command} ${all}`,
     ]);
   }
@@ -142,7 +154,7 @@ export class RemoteStart {
 
   /** Whether the login has come so far that gpu-owner starts. */
   get hasReached(): boolean {
-    return this.isOver || this.#before.includes(this.#mark);
+    return this.isOver || this.#before.includes(this.mark);
   }
 
   /** Shells and gpu-owner have printed it before the command began. */
@@ -155,10 +167,10 @@ export class RemoteStart {
     if (this.isOver) return bytes;
     // Latin-1 keeps each byte as it is.
     this.#before = (this.#before + bytes.toString('latin1')).slice(-MAX_BEFORE);
-    const found = new RegExp(`\n${this.#mark} (begin|granted|missing|directory)\r?\n`).exec(this.#before);
+    const found = this.find(this.#before, 'begin|granted|missing|directory');
     if (found === null) return Buffer.alloc(0);
-    this.#found = found[1] ?? null;
-    return Buffer.from(this.#before.slice(found.index + found[0].length), 'latin1');
+    this.#found = found.word;
+    return Buffer.from(found.after, 'latin1');
   }
 
   /** 'missing': gpu-owner isn't there; 'directory': that isn't; null: the host hasn't said. */
@@ -168,9 +180,3 @@ export class RemoteStart {
 }
 
 const MAX_BEFORE = 1024 * 1024;
-
-function between(text: string, begin: string, end: string): string | null {
-  const from = text.indexOf(begin);
-  const to = text.indexOf(end, from + begin.length - 1);
-  return from < 0 || to < 0 ? null : text.slice(from + begin.length, Math.max(to, from + begin.length));
-}

@@ -1,5 +1,5 @@
 // One ssh per question. It ends with its time, with too much output, and with this process however that ends.
-import type { ChildProcess } from 'node:child_process';
+import type { ChildProcess, SpawnOptions } from 'node:child_process';
 import type { Duplex } from 'node:stream';
 import { killGroup } from '../platform/index.ts';
 
@@ -13,40 +13,21 @@ const TAIL_LENGTH = 200;
  */
 const LAST_TIMEOUT_MS = 500;
 
-/** Some users see errors alone. Only ssh's other messages tell a connection that broke after the login from one that was never there. */
-export const KEEPS_MESSAGES = 'LogLevel=VERBOSE';
-/** A connection that ssh shares may have died without anybody's noticing, and outlives what is ended here. */
-export const OWN_CONNECTION = 'ControlPath=none';
-/** They override settings for interactive sessions in the user's configuration. */
+/** They override settings in the user's configuration. */
 const OPTIONS = [
-  '-T',
-  '-n',
-  '-a',
-  '-x',
-  ...[
-    'BatchMode=yes',
-    'ClearAllForwardings=yes',
-    'PermitLocalCommand=no',
-    'RemoteCommand=none',
-    KEEPS_MESSAGES,
-  ].flatMap((option) => ['-o', option]),
+  'ClearAllForwardings=yes',
+  'PermitLocalCommand=no',
+  'RemoteCommand=none',
+  // Some users see errors alone. Only ssh's other messages tell a connection that broke after the login from one that was never there.
+  'LogLevel=VERBOSE',
 ];
+/** ssh asks for no password. */
+export const UNATTENDED = 'BatchMode=yes';
+/** A connection that ssh shares may have died unnoticed, and outlives what is ended here. */
+export const OWN_CONNECTION = 'ControlPath=none';
 
 /** The exit code where there is none. */
 export const NO_SSH = 254;
-
-/**
- * Becomes ssh, beside a process that kills its group as soon as descriptor 3 is closed: when this process has died, be it by
- * kill -9. A line on it says that all is well. Then the group may live on: it has the proxies of connections that ssh keeps.
- */
-const ENDS_WITH_PARENT = endsWithParent('kill -s KILL -- "-$$"');
-/** A script that becomes its arguments, beside a process that runs a command as soon as descriptor 3 is closed without a word. */
-export function endsWithParent(end: string): string {
-  return `{ read -r _ <&3 || ${end}; } </dev/null >/dev/null 2>&1 &
-exec 3<&-
-command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
-exec "$@"`;
-}
 
 export interface SSHResult {
   /** null: it was killed. */
@@ -62,176 +43,180 @@ export function sshProgram(env: NodeJS.ProcessEnv = process.env): string {
   return env.GPU_OWNER_SSH || 'ssh';
 }
 
-/** Told of an ssh that is running. */
-interface Listener {
-  onOutput: (chunk: Buffer) => void;
-  onErrors: (chunk: Buffer) => void;
-  /** It has ended; null: it couldn't be started. What it has left may have its output open still. */
-  onExit: (exitCode: number | null) => void;
-  /** Nothing can come any longer. */
-  onClose?: () => void;
-}
-
-/** Starts ssh for a question. @returns what ends it, and everybody's interest in it */
-function startSSH(
+/**
+ * Starts ssh, beside a process that runs `onParentEnd` as soon as descriptor 3 is closed: when this process has died, be it by kill -9. A
+ * line on it says that all is well. Then what ssh has left may live on: proxies of connections that it keeps.
+ */
+export function startSSH(
   host: string,
   commandLine: string,
-  listener: Listener,
-  more: readonly string[] = [],
-): () => void {
+  {
+    flags,
+    options,
+    onParentEnd,
+  }: { flags: readonly string[]; options: readonly string[]; onParentEnd: string },
+  spawnOptions: SpawnOptions,
+): ChildProcess {
   const { spawn } = process.getBuiltinModule('node:child_process');
-  const options = [...OPTIONS, ...more.flatMap((option) => ['-o', option])];
-  const words = ['-c', ENDS_WITH_PARENT, 'sh', sshProgram(), ...options, '--', host, commandLine];
-  const ssh = spawn('/bin/sh', words, {
-    // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
-    detached: true,
-    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    env: { ...process.env, LC_ALL: 'C' },
-  });
-  let hasEnded = false;
-  ssh.stdout?.on('data', listener.onOutput);
-  ssh.stderr?.on('data', listener.onErrors);
+  const script = `{ read -r _ <&3 || ${onParentEnd}; } </dev/null >/dev/null 2>&1 &
+exec 3<&-
+command -v "$1" >/dev/null 2>&1 || exit ${NO_SSH}
+exec "$@"`;
+  const settings = [...OPTIONS, ...options].flatMap((option) => ['-o', option]);
+  const words = [sshProgram(), '-a', '-x', ...flags, ...settings, '--', host, commandLine];
+  const ssh = spawn('/bin/sh', ['-c', script, 'sh', ...words], spawnOptions);
   for (const stream of ssh.stdio) stream?.on('error', () => {});
-  ssh.once('error', () => listener.onExit(null));
-  ssh.once('exit', (exitCode) => {
-    hasEnded = true;
-    release(ssh);
-    listener.onExit(exitCode ?? 255);
-  });
-  ssh.once('close', () => listener.onClose?.());
-  return () => {
-    if (!hasEnded) killGroup(ssh.pid, 'SIGKILL');
-    release(ssh);
-    ssh.stdout?.destroy();
-    ssh.stderr?.destroy();
-  };
+  ssh.once('exit', () => release(ssh));
+  return ssh;
+}
+
+/** Lets the process beside ssh go. */
+export function release(ssh: ChildProcess): void {
+  const parentPipe = ssh.stdio[3] as Duplex | null | undefined;
+  if (parentPipe?.writable) parentPipe.end('\n', () => parentPipe.destroy());
+}
+
+/** `whole`: all that is waited for is there; `alive`: the time limit begins anew; `size`: it is too much. */
+export type Heard = 'whole' | 'alive' | 'size' | null;
+
+/** Takes the output of a host. */
+export interface OutputReader {
+  /** Called with each piece, and after each one of errors, with their last characters. */
+  take(chunk: Buffer, errorsTail: string): Heard;
+  readonly text: string;
 }
 
 /**
  * Runs a command line on a host. Never throws.
- * @param isWhole whether the output is complete, as its last characters tell
- * @param more options of ssh
+ * @param timeoutMs the longest time without an output that keeps it alive
+ * @param options of ssh
  */
 export function runOverSSH(
   host: string,
   commandLine: string,
+  reader: OutputReader,
   timeoutMs: number,
-  isWhole: (outputTail: string, errorsTail: string) => boolean,
-  more: readonly string[],
+  options: readonly string[] = [],
+  signal?: AbortSignal,
 ): Promise<SSHResult> {
   return new Promise((resolve) => {
-    const output = new Collected();
     const errors = new Collected();
-    let cut: SSHResult['cut'] = null;
-    let code: number | null = null;
     let isOver = false;
+    let exitCode: number | null = null;
     let last: NodeJS.Timeout | undefined;
-
-    const finish = () => {
+    const finish = (cut: SSHResult['cut'] = null) => {
       if (isOver) return;
       isOver = true;
       clearTimeout(timer);
       clearTimeout(last);
-      end();
-      if (code === NO_SSH && output.bytes === 0 && errors.bytes === 0) cut ??= 'no-ssh';
-      resolve({ exitCode: code, output: output.text(), errors: errors.text(), cut });
+      signal?.removeEventListener('abort', abort);
+      // The group of an ssh that has ended may be another one's by now.
+      if (exitCode === null) killGroup(ssh.pid, 'SIGKILL');
+      release(ssh);
+      ssh.stdout?.destroy();
+      ssh.stderr?.destroy();
+      const isMissing = exitCode === NO_SSH && reader.text === '' && errors.text === '';
+      resolve({ exitCode, output: reader.text, errors: errors.text, cut: isMissing ? 'no-ssh' : cut });
     };
-    const stop = (why: SSHResult['cut']) => {
-      cut ??= why;
-      finish();
-    };
-    const timer = setTimeout(() => stop('time'), timeoutMs);
+    const abort = () => finish();
     // What has arrived meanwhile is read between a timer and an immediate.
     const finishSoon = () => {
       last ??= setTimeout(() => setImmediate(finish), LAST_TIMEOUT_MS);
     };
-    const look = () => {
-      if (isOver || !isWhole(output.tail, errors.tail)) return;
-      if (code === null) finishSoon();
-      else finish();
+    const hear = (chunk: Buffer) => {
+      const heard = isOver ? null : reader.take(chunk, errors.tail);
+      if (heard === 'size') finish('size');
+      else if (heard === 'alive') timer.refresh();
+      else if (heard === 'whole') exitCode === null ? finishSoon() : finish();
     };
-    const listener: Listener = {
-      onOutput: (chunk) => {
-        if (isOver) return;
-        if (output.bytes + chunk.length > MAX_OUTPUT_BYTES) return stop('size');
-        output.add(chunk);
-        look();
+    const timer = setTimeout(() => finish('time'), timeoutMs);
+    const ssh = startSSH(
+      host,
+      commandLine,
+      {
+        flags: ['-T', '-n'],
+        options: [UNATTENDED, ...options],
+        onParentEnd: 'kill -s KILL -- "-$$"',
       },
-      onErrors: (chunk) => {
-        if (isOver) return;
-        errors.add(chunk);
-        look();
+      {
+        // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
+        detached: true,
+        stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+        env: { ...process.env, LC_ALL: 'C' },
       },
-      onExit: (exitCode) => {
-        if (exitCode === null) return stop('no-ssh');
-        code = exitCode;
-        finishSoon();
-        look();
-      },
-      onClose: finish,
-    };
-    const end = startSSH(host, commandLine, listener, more);
+    );
+    ssh.stdout?.on('data', hear);
+    ssh.stderr?.on('data', (chunk: Buffer) => {
+      if (isOver) return;
+      errors.add(chunk);
+      hear(Buffer.alloc(0));
+    });
+    ssh.once('error', () => finish('no-ssh'));
+    ssh.once('exit', (code) => {
+      exitCode = code ?? 255;
+      finishSoon();
+      hear(Buffer.alloc(0));
+    });
+    ssh.once('close', () => finish());
+    signal?.addEventListener('abort', abort);
+    if (signal?.aborted) abort();
   });
 }
 
-/**
- * Runs a command line on a host that prints lines for as long as it runs. Never throws.
- * @param onLine called with each line; returns whether it is one that is waited for
- * @param quietMs the longest time without such a line
- * @returns how it ended, with the output that was no line
- */
-export function streamOverSSH(
-  host: string,
-  commandLine: string,
-  quietMs: number,
-  onLine: (line: string) => boolean,
-  signal: AbortSignal,
-): Promise<SSHResult> {
-  return new Promise((resolve) => {
-    const errors = new Collected();
-    let left: Buffer[] = [];
-    let size = 0;
-    let isOver = false;
-    const finish = (exitCode: number | null, cut: SSHResult['cut']) => {
-      if (isOver) return;
-      isOver = true;
-      clearTimeout(quiet);
-      signal.removeEventListener('abort', abort);
-      end();
-      const isMissing = exitCode === NO_SSH && errors.bytes === 0;
-      const text = Buffer.concat(left).toString('utf8');
-      resolve({ exitCode, output: text, errors: errors.text(), cut: isMissing ? 'no-ssh' : cut });
-    };
-    const abort = () => finish(null, null);
-    signal.addEventListener('abort', abort);
-    let quiet = setTimeout(() => finish(null, 'time'), quietMs);
-    const end = startSSH(host, commandLine, {
-      onOutput: (chunk) => {
-        for (let rest = chunk; !isOver && rest.length > 0; ) {
-          const newline = rest.indexOf(0x0a);
-          const part = newline < 0 ? rest : rest.subarray(0, newline);
-          rest = newline < 0 ? rest.subarray(rest.length) : rest.subarray(newline + 1);
-          size += part.length;
-          if (size > MAX_OUTPUT_BYTES) return finish(null, 'size');
-          left.push(part);
-          if (newline < 0) return;
-          const line = Buffer.concat(left).toString('utf8');
-          left = [];
-          size = 0;
-          // It may have ended this.
-          if (!onLine(line) || isOver) continue;
-          clearTimeout(quiet);
-          quiet = setTimeout(() => finish(null, 'time'), quietMs);
-        }
-      },
-      onErrors: (chunk) => errors.add(chunk),
-      onExit: (exitCode) => {
-        if (exitCode === null) finish(null, 'no-ssh');
-        else setTimeout(() => setImmediate(() => finish(exitCode, null)), LAST_TIMEOUT_MS);
-      },
-    });
-    if (signal.aborted) abort();
-  });
+/** The answer to a question. */
+export class WholeOutput implements OutputReader {
+  readonly #output = new Collected();
+  readonly #isWhole: (outputTail: string, errorsTail: string) => boolean;
+
+  /** @param isWhole whether it is complete, as its last characters tell */
+  constructor(isWhole: (outputTail: string, errorsTail: string) => boolean) {
+    this.#isWhole = isWhole;
+  }
+
+  take(chunk: Buffer, errorsTail: string): Heard {
+    if (this.#output.bytes + chunk.length > MAX_OUTPUT_BYTES) return 'size';
+    this.#output.add(chunk);
+    return this.#isWhole(this.#output.tail, errorsTail) ? 'whole' : null;
+  }
+
+  get text(): string {
+    return this.#output.text;
+  }
+}
+
+/** The lines of a command that prints some for as long as it runs. */
+export class Lines implements OutputReader {
+  readonly #onLine: (line: string) => boolean;
+  #left: Buffer[] = [];
+  #size = 0;
+
+  /** @param onLine called with each line; returns whether it is one that is waited for */
+  constructor(onLine: (line: string) => boolean) {
+    this.#onLine = onLine;
+  }
+
+  take(chunk: Buffer): Heard {
+    let heard: Heard = null;
+    for (let rest = chunk; rest.length > 0; ) {
+      const newline = rest.indexOf(0x0a);
+      const part = newline < 0 ? rest : rest.subarray(0, newline);
+      rest = newline < 0 ? rest.subarray(rest.length) : rest.subarray(newline + 1);
+      this.#size += part.length;
+      if (this.#size > MAX_OUTPUT_BYTES) return 'size';
+      this.#left.push(part);
+      if (newline < 0) break;
+      const line = this.text;
+      this.#left = [];
+      this.#size = 0;
+      if (this.#onLine(line)) heard = 'alive';
+    }
+    return heard;
+  }
+
+  /** The output that is no line yet. */
+  get text(): string {
+    return Buffer.concat(this.#left).toString('utf8');
+  }
 }
 
 /** The output of a process. It keeps the beginning, and the end of what it has seen. */
@@ -249,13 +234,7 @@ class Collected {
     this.bytes += chunk.length;
   }
 
-  text(): string {
+  get text(): string {
     return Buffer.concat(this.#chunks).toString('utf8');
   }
-}
-
-/** Lets the process beside ssh go. */
-export function release(ssh: ChildProcess): void {
-  const parentPipe = ssh.stdio[3] as Duplex | null | undefined;
-  if (parentPipe?.writable) parentPipe.end('\n', () => parentPipe.destroy());
 }
