@@ -1,4 +1,5 @@
 // A GPU as a card: what it does, its last 24 hours, and who has it.
+import { idleText } from '../lib/claims/idle-text.ts';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import type { GPUDay } from '../lib/views/web/day.ts';
@@ -8,9 +9,6 @@ import { Pair } from './listing.tsx';
 export type GPU = MachineSnapshot['gpus'][number];
 export type Intruder = MachineSnapshot['intruders'][number];
 
-/** Shorter rest is nothing to tell; as `status` has it. */
-const MIN_IDLE_MS = 60_000;
-const MIN_IDLE_LOOKS = 3;
 const MAX_INTRUDERS = 3;
 
 export const labelOf = ({ index, instance }: { index: number; instance?: number | null }) =>
@@ -39,8 +37,8 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
     powerWatts === null ? '' : `${Math.round(powerWatts)} W`,
   ].filter(Boolean);
   const model = [gpu.name.replace(/^NVIDIA /, ''), ...readings].join(' · ');
-  const rest = idleText(gpu, now);
-  const [kind, state] = stateOf(gpu, intruders, rest);
+  const idle = idleOf(gpu, now);
+  const [kind, state] = stateOf(gpu, intruders, idle);
   return (
     <li class={`card ${kind}`}>
       <Title>
@@ -100,10 +98,10 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
 function stateOf(
   { state }: GPU,
   intruders: readonly Intruder[],
-  rest: string | null,
+  idle: string | null,
 ): [kind: string, text: string] {
   if (state === 'busy' && intruders.length > 0) return ['busy', 'without a claim'];
-  return rest === null ? [state, state] : ['idle', `idle ${rest}`];
+  return idle === null ? [state, state] : ['idle', idle];
 }
 
 function Detail({
@@ -176,10 +174,7 @@ export function untilText(until: string | null | undefined, now: number): string
   return `${moment} (${left > 0 ? `in ${amount} ${unit}` : 'time limit reached'})`;
 }
 
-/** For how long it has been idle; null: it works, or hasn't rested for long. */
-export function idleText({ idle, lease }: GPU, now: number): string | null {
-  if (idle === null || lease === null) return null;
-  if (idle.since === null) return idle.looks < MIN_IDLE_LOOKS ? null : `in the last ${idle.looks} snapshots`;
-  const span = now - Math.max(Date.parse(idle.since), Date.parse(lease.since ?? '') || 0);
-  return span < MIN_IDLE_MS ? null : `for ${formatDuration(span)}`;
+/** The idle time of a leased GPU; null: it works, or hasn't rested for long. */
+export function idleOf({ idle, lease }: GPU, now: number): string | null {
+  return lease === null ? null : idleText(idle, lease.since, now);
 }

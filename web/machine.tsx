@@ -5,7 +5,7 @@ import { formatBytes, formatDuration } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
 import type { HistoryAnswer, StreamMachine } from '../lib/views/web/feed.ts';
-import { type GPU, GPUCard, type Intruder, idleText, labelOf, sinceText, untilText } from './card.tsx';
+import { type GPU, GPUCard, type Intruder, idleOf, labelOf, sinceText, untilText } from './card.tsx';
 import { firstSlotOf, Legend } from './history.tsx';
 import { type Column, Listing } from './listing.tsx';
 
@@ -272,7 +272,7 @@ function Section({ title, count, of, empty, aside = null, children }: SectionPro
 }
 
 function totalsOf(snapshots: readonly MachineSnapshot[], now: number): [string, UserTotal][] {
-  const totals = userTotals(snapshots, (gpu) => idleText(gpu, now) !== null, 'unknown');
+  const totals = userTotals(snapshots, (gpu) => idleOf(gpu, now) !== null, 'unknown');
   return [...totals].sort(
     ([, a], [, b]) => b.gpus - a.gpus || b.instances - a.instances || b.unclaimed - a.unclaimed,
   );

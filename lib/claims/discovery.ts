@@ -22,7 +22,8 @@ import {
   reserveForWaiters,
   scopeOf,
 } from './evaluate.ts';
-import { askForEnergy, type Idle, idleText, noteLooks } from './idle.ts';
+import { askForEnergy, type Idle, noteLooks } from './idle.ts';
+import { idleText } from './idle-text.ts';
 import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';

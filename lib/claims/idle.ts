@@ -3,7 +3,7 @@
 // informs people, and nothing is decided by it.
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { bootId, bootMilliseconds, formatDuration, isoTime, readBlock, schema } from '../platform/index.ts';
+import { bootId, bootMilliseconds, isoTime, readBlock, schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 
@@ -35,9 +35,6 @@ const MIN_SPAN_MS = 1_000;
 const MAX_OF_LIMIT = 0.25;
 const MAX_OF_LOWEST = 1.3;
 const FLUCTUATION_WATTS = 5;
-/** Shorter idle times are nobody's business, in ms; at how many looks without an energy counter. */
-export const NOTEWORTHY_IDLE_MS = 60_000;
-export const NOTEWORTHY_IDLE_LOOKS = 3;
 
 /** Has snapshots tell what {@link noteLooks} needs. */
 export function askForEnergy(): void {
@@ -64,16 +61,6 @@ export function readIdle(directory: LockDirectory, uuid: string): Idle | null {
     return look === null ? null : describe(look);
   }
   return null;
-}
-
-/** "idle for 3 h" where that is worth a word; null: it isn't. @param since when its present holder came, ISO 8601 */
-export function idleText(idle: Idle | null | undefined, since: string | null = null): string | null {
-  if (idle == null) return null;
-  if (idle.since === null)
-    return idle.looks < NOTEWORTHY_IDLE_LOOKS ? null : `idle in the last ${idle.looks} snapshots`;
-  const begin = Math.max(Date.parse(idle.since), since === null ? 0 : Date.parse(since) || 0);
-  const span = Date.now() - begin;
-  return span < NOTEWORTHY_IDLE_MS ? null : `idle for ${formatDuration(span)}`;
 }
 
 function noteLook(directory: LockDirectory, gpu: GPU, utilization: number): Idle | null {

@@ -12,7 +12,8 @@ export {
   gpuJSON,
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
-export { type Idle, idleText, NOTEWORTHY_IDLE_LOOKS, NOTEWORTHY_IDLE_MS } from './idle.ts';
+export type { Idle } from './idle.ts';
+export { idleText, idleTime } from './idle-text.ts';
 export {
   findDamagedQueue,
   findRecordedLocks,

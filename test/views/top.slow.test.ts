@@ -110,7 +110,7 @@ describe('the picture', () => {
   test('has no colour with NO_COLOR, and nothing but ASCII where the locale has no Unicode', async () => {
     await occupy('0', '--memory', '40GiB', '--utilization', '90');
     const terminal = openTop([], { env: { NO_COLOR: '1', LANG: 'C' } });
-    await terminal.shows(/^ 0 +#+\.+ +\d+% #+\.* +\d+% +[*#] busy: python/m);
+    await terminal.shows(/^ 0 +#+\.+ +\d+% +\d+% +[*#]+ busy: python/m);
     terminal.type(DOWN);
     await terminal.shows(/^>0/m);
     terminal.type('q');

@@ -2,10 +2,12 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { History, type MachineState } from '../../lib/views/machine-view.ts';
-import { type Choice, drawMachines, type ScreenStyle } from '../../lib/views/top/picture.ts';
+import type { ScreenStyle } from '../../lib/views/top/pen.ts';
+import { drawMachines } from '../../lib/views/top/picture.ts';
+import type { ViewOptions } from '../../lib/views/top/rows.ts';
 
 const NOW = Date.parse('2025-11-20T12:00:00Z');
-const ALL: Choice = { sort: 'gpu', filter: '', host: null, selected: null };
+const ALL: ViewOptions = { sort: 'gpu', filter: '', host: null, selected: null };
 const PLAIN: ScreenStyle = { columns: 80, rows: 24, attributes: false, colour: false, unicode: true };
 
 const lease = (more: object = {}) => ({
@@ -76,8 +78,11 @@ function machine(snapshot: object, more: object = {}): MachineState {
   return { host: null, snapshot: whole, problem: null, history, jobs: [], ...more } as MachineState;
 }
 
-const draw = (machines: MachineState[], choice: Partial<Choice> = {}, style: Partial<ScreenStyle> = {}) =>
-  drawMachines(machines, { ...ALL, ...choice }, { ...PLAIN, ...style }, NOW, ['footer']);
+const draw = (
+  machines: MachineState[],
+  choice: Partial<ViewOptions> = {},
+  style: Partial<ScreenStyle> = {},
+) => drawMachines(machines, { ...ALL, ...choice }, { ...PLAIN, ...style }, NOW, ['footer']);
 
 /** How wide a terminal shows it: test texts are ASCII, blocks, and ideographs, which take two columns. */
 const columnsOf = (line: string) =>

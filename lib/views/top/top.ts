@@ -1,9 +1,10 @@
 // `top` on a terminal: what is shown, and what keys do. It changes nothing itself: jobs are cancelled by the room of jobs.
-import { GPUOwnerError } from '../../errors.ts';
-import { cancelJob, JobOutputTail, JobStore, jobAt } from '../../jobs/index.ts';
-import { formatSince, onWarning, readProcessStat, sanitize } from '../../platform/index.ts';
-import { type LiveView, type MachineState, SORT_KEYS, type SortKey } from '../machine-view.ts';
-import { type Choice, drawMachines, isOwn, Pen, type ScreenStyle, type SelectableRow } from './picture.ts';
+import { onWarning, sanitize } from '../../platform/index.ts';
+import { type LiveView, SORT_KEYS, type SortKey } from '../machine-view.ts';
+import { Pen, type ScreenStyle } from './pen.ts';
+import { drawMachines } from './picture.ts';
+import { type OpenLog, type Question, type Reply, RowActions } from './row-actions.ts';
+import { isOwn, type SelectableRow, type ViewOptions } from './rows.ts';
 import { type Key, Terminal } from './terminal.ts';
 
 export interface TopOptions {
@@ -11,8 +12,6 @@ export interface TopOptions {
   filter: string;
 }
 
-/** The grace of a job that is cancelled here, in ms: as that of `cancel`. */
-const GRACE_MS = 10_000;
 const MESSAGE_MS = 8_000;
 /** The clock goes on, and it is seen that a driver doesn't answer. */
 const REDRAW_MS = 1_000;
@@ -36,32 +35,19 @@ const HELP = [
   'has not leased are without a claim, and listed first.',
 ];
 
-/** A question that is asked before something is done. */
-interface Question {
-  text: string;
-  onYes: () => void;
-}
-
-interface OpenLog {
-  title: string;
-  tail: JobOutputTail;
-  /** How many lines below the last one shown; 0: it follows. */
-  below: number;
-}
-
 /** Shows machines until the user has seen enough. @param watch keeps the view current until it is stopped */
 export async function runTop(
   view: LiveView,
   watch: (onLook: () => void) => Promise<void>,
   options: TopOptions,
 ): Promise<void> {
-  const session = new Session(view, options);
+  const session = new TopScreen(view, options);
   await session.run(watch);
 }
 
-class Session {
+class TopScreen {
   readonly #view: LiveView;
-  readonly #choice: Choice;
+  readonly #choice: ViewOptions;
   #terminal: Terminal | null = null;
   #rows: readonly SelectableRow[] = [];
   #readsKeys = false;
@@ -70,8 +56,7 @@ class Session {
   #question: Question | null = null;
   #message: { text: string; until: number } | null = null;
   #log: OpenLog | null = null;
-  /** Processes that were told to end: when they began, by their number. */
-  readonly #told = new Map<number, string>();
+  readonly #actions = new RowActions((message) => this.#say(message));
   #end: () => void = () => {};
 
   constructor(view: LiveView, { sort, filter }: TopOptions) {
@@ -254,7 +239,7 @@ class Session {
     }
     const actions: Record<string, (() => void) | undefined> = {
       __proto__: null as never,
-      return: () => this.#openLog(),
+      return: () => this.#show(this.#actions.openLog(this.#selectedRow())),
       escape: () => this.#back(),
       q: () => (this.#isHelp ? this.#toggleHelp() : this.#end()),
       '?': () => this.#toggleHelp(),
@@ -264,10 +249,10 @@ class Session {
         this.#typed = this.#choice.filter;
       },
       h: () => this.#nextHost(),
-      l: () => this.#openLog(),
-      c: () => this.#askToCancel(),
+      l: () => this.#show(this.#actions.openLog(this.#selectedRow())),
+      c: () => this.#show(this.#actions.cancel(this.#selectedRow())),
       r: () => this.#terminal?.redraw(),
-      k: () => this.#askToEnd(),
+      k: () => this.#show(this.#actions.endProcess(this.#selectedRow())),
     };
     actions[name === 'return' || name === 'escape' ? name : sequence]?.();
   }
@@ -307,119 +292,11 @@ class Session {
     this.#choice.host = hosts[at + 1] ?? null;
   }
 
-  /** The selected row's job, if it is one of this user's on this machine. Otherwise says why not. @param what is to be done with it */
-  #ownJob(what: string): { id: number; store: JobStore } | null {
-    const row = this.#selectedRow();
-    if (row === undefined) this.#say('select a row first, with up and down');
-    else if (row.process !== null) this.#say('this is a process: k ends it; select a job');
-    else if (row.user === null) this.#say('nobody has leased this GPU');
-    else if (row.machine.host !== null) this.#say(elsewhere(row, row.machine, what));
-    else if (!isOwn(row.uid)) this.#say(`this is a job of ${row.user}'s`);
-    else if (row.job === null) {
-      const remedy = what === 'logs' ? 'read its output' : 'stop it';
-      this.#say(`pid ${row.pid} is not a background job: ${remedy} where it was started`);
-    } else return { id: row.job, store: JobStore.open() };
-    return null;
+  #show(reply: Reply): void {
+    if (typeof reply === 'string') this.#say(reply);
+    else if ('tail' in reply) this.#log = reply;
+    else this.#question = reply;
   }
-
-  #openLog(): void {
-    this.#attempt(() => {
-      const found = this.#ownJob('logs');
-      if (found === null) return;
-      const { output, name, command, started } = jobAt(found.store, found.id);
-      if (output === null) {
-        this.#say(`job ${found.id} has no output`);
-        return;
-      }
-      const since = formatSince(started);
-      const title = `job ${found.id}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
-      this.#log = { title, tail: new JobOutputTail(output), below: 0 };
-    });
-  }
-
-  #askToCancel(): void {
-    this.#attempt(() => {
-      const found = this.#ownJob('cancel');
-      if (found === null) return;
-      const { id, store } = found;
-      const { command, name, state } = jobAt(store, id);
-      if (state !== 'waiting' && state !== 'running') {
-        this.#say(`job ${id} has ended already`);
-        return;
-      }
-      this.#question = {
-        text: `Cancel job ${id}? y/N  (${state}: ${name === null ? '' : `${name}, `}${command})`,
-        onYes: () => void this.#cancel(store, id),
-      };
-    });
-  }
-
-  async #cancel(store: JobStore, id: number): Promise<void> {
-    this.#say(`cancelling job ${id} ...`);
-    try {
-      const outcome = await cancelJob(store, id, GRACE_MS);
-      const texts = {
-        ended: `job ${id} is cancelled`,
-        'not-alive': `job ${id} had ended already`,
-        surviving: `job ${id} has processes that can't be ended: it ends with them`,
-      };
-      this.#say(texts[outcome]);
-    } catch (error) {
-      if (!(error instanceof GPUOwnerError)) throw error;
-      this.#say(error.message);
-    }
-  }
-
-  #askToEnd(): void {
-    const row = this.#selectedRow();
-    const process = row?.process ?? null;
-    if (row === undefined || process === null) {
-      this.#say('select a process first, with up and down');
-      return;
-    }
-    const { pid, user } = process;
-    const startTicks = readProcessStat(pid)?.startTicks;
-    if (row.machine.host !== null) this.#say(`it is on another machine: ssh ${row.machine.host} kill ${pid}`);
-    else if (!isOwn(process.uid)) this.#say(`pid ${pid} is a process of ${user ?? 'another user'}'s`);
-    else if (startTicks === undefined) this.#say(`pid ${pid} has ended already`);
-    else {
-      // It has been told so before, and is still there.
-      const signal = this.#told.get(pid) === startTicks ? 'SIGKILL' : 'SIGTERM';
-      this.#question = {
-        text: `Send ${signal} to pid ${pid}? y/N  (${process.command ?? process.name ?? ''})`,
-        onYes: () => this.#endProcess(pid, startTicks, signal),
-      };
-    }
-  }
-
-  #endProcess(pid: number, startTicks: string, signal: 'SIGTERM' | 'SIGKILL'): void {
-    // Another process may have its number by now.
-    if (readProcessStat(pid)?.startTicks !== startTicks) {
-      this.#say(`pid ${pid} has ended already`);
-      return;
-    }
-    try {
-      process.kill(pid, signal);
-      this.#told.set(pid, startTicks);
-      this.#say(`pid ${pid} was sent ${signal}${signal === 'SIGTERM' ? '; k again: SIGKILL' : ''}`);
-    } catch (error) {
-      this.#say(`pid ${pid} can't be ended: ${(error as Error).message}`);
-    }
-  }
-
-  /** An error with a cause on the machine is shown. */
-  #attempt(action: () => void): void {
-    try {
-      action();
-    } catch (error) {
-      if (!(error instanceof GPUOwnerError)) throw error;
-      this.#say(error.message);
-    }
-  }
-}
-
-function elsewhere({ job }: SelectableRow, { host }: MachineState, what: string): string {
-  return `it is on another machine: ssh ${host} gpu-owner ${what}${job === null ? '' : ` ${job}`}`;
 }
 
 function inFrame(text: readonly string[], style: ScreenStyle, footer: string): string[] {

@@ -1,0 +1,277 @@
+// The table of GPUs: fixed columns for terminals of 80, 120 and 200 columns.
+import { idleTime } from '../../claims/index.ts';
+import { isDivided, label } from '../../gpus/index.ts';
+import { formatDuration, hostName, sanitize } from '../../platform/index.ts';
+import type { MachineState, ShownGPU, SortKey } from '../machine-view.ts';
+import { type Ink, type Pen, widthOf } from './pen.ts';
+import {
+  type filterOf,
+  isOwn,
+  labelWidth,
+  type Section,
+  shortTime,
+  timeOf,
+  type ViewOptions,
+} from './rows.ts';
+
+const DAY_MS = 86_400_000;
+const GIB = 1024 ** 3;
+const MAX_GPU_ROWS = 2_000;
+
+/**
+ * The columns of the table with their widths, for terminals of so many columns: about 200, 120, 80, and fewer. The last one has what is
+ * left, as has the state of a GPU without a holder, from HOLDER on.
+ */
+const LAYOUTS: readonly { minColumns: number; widths: Readonly<Record<string, number>> }[] = [
+  {
+    minColumns: 160,
+    widths: {
+      ...{ GPU: 3, NAME: 15, MEMORY: 18, UTIL: 10, MINUTE: 12, POWER: 5, TEMP: 4 },
+      ...{ HOLDER: 10, JOB: 14, SINCE: 5, UNTIL: 5, IDLE: 5, NOTE: 16, COMMAND: 0 },
+    },
+  },
+  {
+    minColumns: 112,
+    widths: {
+      ...{ GPU: 3, MEMORY: 18, UTIL: 10, MINUTE: 15 },
+      ...{ HOLDER: 12, JOB: 14, SINCE: 5, UNTIL: 5, IDLE: 5, NOTE: 0 },
+    },
+  },
+  {
+    minColumns: 76,
+    widths: {
+      ...{ GPU: 3, MEMORY: 6, UTIL: 4, MINUTE: 8 },
+      ...{ HOLDER: 8, JOB: 10, SINCE: 5, UNTIL: 5, IDLE: 4, NOTE: 0 },
+    },
+  },
+  { minColumns: 56, widths: { GPU: 3, MEMORY: 4, UTIL: 4, HOLDER: 10, JOB: 10, UNTIL: 5, IDLE: 4, NOTE: 0 } },
+  { minColumns: 0, widths: { GPU: 3, MEMORY: 4, UTIL: 4, HOLDER: 0 } },
+];
+const RIGHT = ['POWER', 'TEMP', 'IDLE'];
+/** Wide enough for an amount beside the bar. */
+const MIN_AMOUNT_WIDTH = 16;
+
+interface Column {
+  title: string;
+  width: number;
+}
+
+interface Cell {
+  text: string;
+  inks?: Ink[];
+}
+
+/** The place of a cell, and whatever else it is drawn from. */
+interface Drawing {
+  machine: MachineState;
+  width: number;
+  pen: Pen;
+  now: number;
+  /** Whether commands have a column of their own. */
+  hasCommand: boolean;
+}
+
+const holderOf = ({ lease }: ShownGPU) => lease?.nested ?? lease;
+
+const CELLS: Readonly<Record<string, (gpu: ShownGPU, drawing: Drawing) => Cell>> = {
+  GPU: (gpu) => ({ text: gpu.instance === null ? label(gpu) : ` ${label(gpu)}` }),
+  NAME: (gpu) => ({ text: shortName(gpu) }),
+  MEMORY: ({ memory: { usedBytes, totalBytes } }, { width, pen }) => {
+    const share = shareOf(usedBytes, totalBytes);
+    const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
+    const text = width >= MIN_AMOUNT_WIDTH ? amount : percent(share);
+    return { text: pen.bar(share, width - text.length) + text };
+  },
+  UTIL: ({ utilizationPercent }, { width, pen }) => {
+    const share = shareOf(utilizationPercent, 100);
+    return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
+  },
+  MINUTE: ({ uuid }, { machine, width, pen, now }) => ({
+    text: pen.history(machine.history.of(uuid), width, now),
+    inks: ['green'],
+  }),
+  POWER: ({ powerWatts }) => ({ text: powerWatts === null ? '' : `${Math.round(powerWatts)}W` }),
+  TEMP: ({ temperatureCelsius: t }) => ({ text: t === null ? '' : `${Math.round(t)}C` }),
+  HOLDER: (gpu) => {
+    const lease = holderOf(gpu);
+    return { text: lease?.user ?? '', inks: isOwn(lease?.uid ?? null) ? ['bold'] : [] };
+  },
+  JOB: (gpu) => {
+    const lease = holderOf(gpu);
+    const words = [lease?.job ?? '', lease?.name ?? ''].filter((word) => word !== '');
+    return { text: words.length === 0 ? `pid ${lease?.pid ?? '?'}` : words.join(' ') };
+  },
+  SINCE: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.since ?? null, now) }),
+  UNTIL: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.until ?? null, now) }),
+  IDLE: (gpu, { now }) => ({ text: idleCell(gpu, now), inks: ['magenta'] }),
+  NOTE: (gpu, { hasCommand }) => {
+    const { note = null, command = null } = holderOf(gpu) ?? {};
+    return { text: note ?? (hasCommand ? null : command) ?? '' };
+  },
+  COMMAND: (gpu) => ({ text: holderOf(gpu)?.command ?? '' }),
+};
+
+function gpuColumns(machines: readonly MachineState[], pen: Pen): Column[] {
+  const gpus = machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []);
+  const layout = LAYOUTS.find(({ minColumns }) => minColumns <= pen.width);
+  const widths = Object.entries({ ...layout?.widths, GPU: labelWidth(gpus) });
+  const used = widths.reduce((sum, [, width]) => sum + width + 1, 0);
+  return widths.map(([title, width]) => ({
+    title,
+    width: width === 0 ? Math.max(1, pen.width - used) : width,
+  }));
+}
+
+export function gpuSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  choice: ViewOptions,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const columns = gpuColumns(machines, pen);
+  const heading = columns.map(({ title, width }) => pen.cell(title, width, RIGHT.includes(title)));
+  const rows: Section['rows'] = [];
+  for (const machine of machines) {
+    const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
+    if (isFleet) rows.push(hostLine(machine, pen));
+    const kept = gpus.filter((gpu) => {
+      const { lease, state } = gpu;
+      const { user, name, note, command, job } = lease?.nested ?? lease ?? {};
+      return wanted(
+        machine.host,
+        label(gpu),
+        gpu.name,
+        gpu.uuid,
+        state,
+        user,
+        name,
+        note,
+        command,
+        job,
+        gpu.reason,
+      );
+    });
+    for (const gpu of sorted(kept, choice.sort, now)) {
+      const lease = gpu.lease?.nested ?? gpu.lease;
+      rows.push({
+        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}`,
+        machine,
+        job: lease?.job ?? null,
+        user: lease?.user ?? null,
+        uid: lease?.uid ?? null,
+        pid: lease?.pid ?? null,
+        process: null,
+        draw: () => gpuLine(gpu, machine, columns, pen, now),
+      });
+    }
+  }
+  if (machines.every(({ snapshot }) => snapshot?.gpus.length === 0))
+    rows.push(pen.fit(' The driver reports no GPU.'));
+  else if (!isFleet && machines.every(({ snapshot }) => snapshot === null))
+    rows.push(pen.fit(' Asking the driver ...'));
+  return { head: ` ${heading.join(' ')}`, rows };
+}
+
+/** Without a holder, the state and its reason take the room of all that could be told of one. */
+function gpuLine(
+  gpu: ShownGPU,
+  machine: MachineState,
+  columns: readonly Column[],
+  pen: Pen,
+  now: number,
+): string {
+  const at = columns.findIndex(({ title }) => title === 'HOLDER');
+  const own = gpu.lease === null ? columns.slice(0, at) : columns;
+  const hasCommand = columns.some(({ title }) => title === 'COMMAND');
+  const cells = own.map(({ title, width }) => {
+    const { text = '', inks = [] } = CELLS[title]?.(gpu, { machine, width, pen, now, hasCommand }) ?? {};
+    return pen.ink(pen.cell(text, width, RIGHT.includes(title)), ...inks);
+  });
+  const rest = columns.slice(own.length);
+  const room = rest.reduce((sum, { width }) => sum + width + 1, -1);
+  if (rest.length > 0) cells.push(pen.ink(pen.cell(stateText(gpu), room), ...stateInks(gpu)));
+  return cells.join(' ');
+}
+
+/** "busy: python (4711, bob) uses 31 GiB" */
+function stateText(gpu: ShownGPU): string {
+  if (isDivided(gpu)) return 'divided into MIG instances';
+  const { state, reason } = gpu;
+  return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}: `), '')}`;
+}
+
+function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
+  const name = pen.fit(host ?? hostName(), Math.min(40, pen.width - 4));
+  const waiting = snapshot === null || snapshot.waiting === 0 ? '' : `, ${snapshot.waiting} waiting`;
+  const since = snapshot === null ? '' : ` (shown as of ${timeOf(snapshot.time)})`;
+  const isGood = problem === null && snapshot !== null;
+  const text = isGood ? countGPUs(snapshot.gpus) + waiting : `${problem ?? 'connecting ...'}${since}`;
+  const fitted = pen.fit(text, Math.max(0, pen.width - widthOf(name) - 2));
+  return `${pen.ink(name, 'bold')}  ${problem === null ? fitted : pen.ink(fitted, 'red')}`;
+}
+
+const STATES = ['free', 'leased', 'busy', 'unavailable'] as const;
+
+/** "8 GPUs: 2 free, 6 leased"; a GPU that MIG divides counts by its instances. */
+export function countGPUs(gpus: readonly ShownGPU[]): string {
+  const units = gpus.filter((gpu) => !isDivided(gpu));
+  const counts = STATES.map((state) => [units.filter((gpu) => gpu.state === state).length, state] as const);
+  const some = counts.filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
+  const what = `${units.length} GPU${units.length === 1 ? '' : 's'}`;
+  return some.length === 0 ? what : `${what}: ${some.join(', ')}`;
+}
+
+function sorted(gpus: readonly ShownGPU[], sort: SortKey, now: number): ShownGPU[] {
+  if (sort === 'gpu') return [...gpus];
+  const largest = (value: (gpu: ShownGPU) => number | null) => (a: ShownGPU, b: ShownGPU) =>
+    (value(b) ?? -1) - (value(a) ?? -1);
+  const orders: Record<Exclude<SortKey, 'gpu'>, (a: ShownGPU, b: ShownGPU) => number> = {
+    util: largest(({ utilizationPercent }) => utilizationPercent),
+    memory: largest(({ memory }) => memory.usedBytes),
+    user: (a, b) => (a.lease?.user ?? '\uffff').localeCompare(b.lease?.user ?? '\uffff'),
+    since: largest(({ lease }) => (lease === null ? null : now - (Date.parse(lease.since ?? '') || now))),
+    idle: largest(({ lease, idle }) => {
+      const time = lease === null ? null : idleTime(idle, lease.since, now);
+      return time !== null && 'ms' in time ? time.ms : null;
+    }),
+  };
+  return [...gpus].sort(orders[sort]);
+}
+
+function stateInks(gpu: ShownGPU): Ink[] {
+  const { state } = gpu;
+  if (isDivided(gpu)) return [];
+  if (state === 'free') return ['green'];
+  if (state === 'busy') return ['magenta'];
+  return state === 'unavailable' ? ['red'] : [];
+}
+
+function shortName(gpu: ShownGPU): string {
+  const name = sanitize(gpu.name).replace(/^NVIDIA /, '') || '?';
+  return gpu.instance === null ? name : name.replace(/^.* (?=MIG )/, '');
+}
+
+function percent(share: number | null): string {
+  return (share === null ? '?' : `${Math.min(999, Math.round(share * 100))}%`).padStart(4);
+}
+
+function gib(bytes: number | null): string {
+  return bytes === null || !(bytes >= 0 && bytes < 1e5 * GIB) ? '?' : (bytes / GIB).toFixed(1);
+}
+
+/** null: unknown, or absurd. */
+function shareOf(part: number | null, whole: number | null): number | null {
+  const share = part === null || whole === null ? Number.NaN : part / whole;
+  return share >= 0 && Number.isFinite(share) ? share : null;
+}
+
+/** '45m'; '': the GPU works, or hasn't been idle for long. */
+function idleCell(gpu: ShownGPU, now: number): string {
+  const time = gpu.lease === null ? null : idleTime(gpu.idle, gpu.lease.since, now);
+  if (time === null) return '';
+  if ('looks' in time) return 'yes';
+  const [amount = '', unit = ''] = formatDuration(Math.min(time.ms, 999 * DAY_MS)).split(' ');
+  return `${amount}${unit === 'min' ? 'm' : unit}`;
+}

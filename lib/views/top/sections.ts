@@ -1,0 +1,192 @@
+// Sections below the table of GPUs: requests that wait, processes, and what each user has.
+import { idleTime, type QueueEntry } from '../../claims/index.ts';
+import { label } from '../../gpus/index.ts';
+import { formatBytes, formatDuration, formatSince, listWords } from '../../platform/index.ts';
+import type { MachineState, ShownProcess } from '../machine-view.ts';
+import { type UserTotal, userTotals } from '../user-totals.ts';
+import { type Pen, widthOf } from './pen.ts';
+import { type filterOf, labelWidth, type Section, shortTime } from './rows.ts';
+
+/** More are read by no person, and foreign records may have any number. */
+const MAX_USERS = 50;
+
+export function waitSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const rows: Section['rows'] = [];
+  let unread = 0;
+  for (const machine of machines) {
+    const { queue = [], waiting = 0 } = machine.snapshot ?? {};
+    unread += Math.max(0, waiting - queue.length);
+    for (const entry of queue) {
+      if (!wanted(machine.host, entry.user, entry.name, entry.note, entry.command, entry.job, 'waiting'))
+        continue;
+      rows.push({
+        key: `${machine.host ?? ''} waiting ${entry.pid} ${entry.since}`,
+        machine,
+        job: entry.job,
+        user: entry.user,
+        uid: entry.uid,
+        pid: entry.pid,
+        process: null,
+        draw: (width) => waitLine(entry, isFleet ? machine.host : null, pen, width, now),
+      });
+    }
+    for (const job of machine.jobs) {
+      if (job.state !== 'waiting' || job.position !== null) continue;
+      if (!wanted(machine.host, job.user, job.name, job.note, job.command, job.id, 'waiting')) continue;
+      const text = `   -  ${job.user}  job ${[job.id, job.name].filter((word) => word !== null).join(' ')}: ${job.reason ?? ''}`;
+      rows.push({
+        key: `${machine.host ?? ''} job ${job.id}`,
+        machine,
+        job: job.id,
+        user: job.user,
+        uid: process.geteuid?.() ?? null,
+        pid: job.pid,
+        process: null,
+        draw: (width) => pen.cell(text, width),
+      });
+    }
+  }
+  if (unread > 0) rows.push(pen.fit(`   and ${unread} more`));
+  return { head: ' WAITING', rows };
+}
+
+function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: number, now: number): string {
+  const {
+    position,
+    count,
+    user,
+    job,
+    name,
+    note,
+    command,
+    since,
+    stopped,
+    latestStart,
+    waitUntil,
+    waitingFor,
+  } = entry;
+  const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
+  const gpus = waitingFor.map((gpu) => label(gpu)).slice(0, 16);
+  const rest = [
+    ...(stopped ? ['suspended'] : []),
+    ...(latestStart === null ? [] : [`starts at ${formatSince(latestStart, now)} at the latest`]),
+    ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
+    ...(note === null ? [] : [note]),
+    ...(command === null ? [] : [command]),
+    ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
+  ];
+  const cells = [
+    pen.cell(`${position}.`, 4, true),
+    ...(host === null ? [] : [pen.cell(host, 8)]),
+    pen.cell(user, 8),
+    pen.cell(count === 1 ? 'a GPU' : `${count} GPUs`, 7),
+    pen.cell(what, 12),
+    pen.cell(shortTime(since, now), 5),
+  ];
+  const left = cells.join(' ');
+  return pen.cell(`${left} ${rest.join('  ')}`, width);
+}
+
+/** Those without a claim are the first, lest they be out of sight. */
+export function processSection(
+  machines: readonly MachineState[],
+  isFleet: boolean,
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+): Section {
+  const width = labelWidth(machines.flatMap(({ snapshot }) => snapshot?.gpus ?? []));
+  const cellsOf = (host: string, words: readonly string[]) => {
+    const [gpu = '', pid = '', user = '', memory = '', sm = '', command = ''] = words;
+    return [
+      ...(isFleet ? [pen.cell(host, 8)] : []),
+      pen.cell(gpu, width),
+      pen.cell(pid, 8, true),
+      pen.cell(user, 10),
+      pen.cell(memory, 9, true),
+      pen.cell(sm, 4, true),
+      command,
+    ].join(' ');
+  };
+  const rows = machines.flatMap((machine) => {
+    const { host, snapshot } = machine;
+    const gpus = new Map(snapshot?.gpus.map((gpu) => [gpu.uuid, gpu]));
+    const order = [...processesOf(machine)].sort((a, b) => Number(b.isIntruder) - Number(a.isIntruder));
+    return order.flatMap((process) => {
+      const { uuid, pid, user, name, command, usedBytes, smPercent, isIntruder } = process;
+      const claim = isIntruder ? 'without a claim' : null;
+      if (!wanted(host, user, name, command, pid, claim)) return [];
+      const gpu = gpus.get(uuid);
+      const what = command ?? name ?? 'not visible';
+      const words = [
+        gpu === undefined ? '?' : label(gpu),
+        String(pid),
+        user ?? '?',
+        usedBytes === null ? '?' : formatBytes(usedBytes),
+        smPercent === null ? '?' : String(Math.round(smPercent)),
+        claim === null ? what : `${claim}: ${what}`,
+      ];
+      return {
+        key: `${host ?? ''} process ${uuid} ${pid}`,
+        machine,
+        job: null,
+        user,
+        uid: process.uid,
+        pid,
+        process,
+        draw: (room: number) =>
+          pen.ink(pen.cell(cellsOf(host ?? '', words), room), ...(isIntruder ? (['magenta'] as const) : [])),
+      };
+    });
+  });
+  return { head: ` ${cellsOf('HOST', ['GPU', 'PID', 'USER', 'MEMORY', '%SM', 'PROCESS'])}`, rows };
+}
+
+/** An older gpu-owner on another machine tells of intruders only. */
+function processesOf({ snapshot }: MachineState): readonly ShownProcess[] {
+  const { intruders = [], processes } = snapshot ?? {};
+  const more = { type: 'compute', command: null, smPercent: null, isIntruder: true } as const;
+  return processes ?? intruders.map((each) => ({ ...each, ...more }));
+}
+
+export function userSection(
+  machines: readonly MachineState[],
+  wanted: ReturnType<typeof filterOf>,
+  pen: Pen,
+  now: number,
+): Section {
+  const snapshots = machines.flatMap(({ snapshot }) => snapshot ?? []);
+  const totals = userTotals(
+    snapshots,
+    ({ lease, idle }) => lease !== null && idleTime(idle, lease.since, now) !== null,
+    'unknown user',
+  );
+  const all = [...totals].filter(([user]) => wanted(user)).sort(([, a], [, b]) => size(b) - size(a));
+  const longest = Math.max(...all.map(([user]) => widthOf(user)));
+  const nameWidth = Math.min(Math.max(12, longest), Math.max(12, Math.floor(pen.width * 0.4)));
+  const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
+    const { gpus, instances, memory, utilization, idle, waiting, unclaimed } = total;
+    const mean = utilization.reduce((sum, value) => sum + value, 0) / utilization.length;
+    const words = [
+      ...(gpus === 0 ? [] : [`${gpus} GPU${gpus === 1 ? '' : 's'}`]),
+      ...(instances === 0 ? [] : [`${instances} MIG instance${instances === 1 ? '' : 's'}`]),
+      ...(gpus + instances + unclaimed === 0 ? [] : [formatBytes(memory)]),
+      ...(utilization.length === 0 ? [] : [`${Math.round(mean)}% util`]),
+      ...(idle === 0 ? [] : [`${idle} idle`]),
+      ...(waiting === 0 ? [] : [`${waiting} waiting`]),
+      ...(unclaimed === 0 ? [] : [`${unclaimed} without a claim`]),
+    ];
+    return ` ${pen.nameCell(user, nameWidth)} ${pen.fit(words.join(', '), pen.width - nameWidth - 2)}`;
+  });
+  if (all.length > MAX_USERS) rows.push(pen.fit(` and ${all.length - MAX_USERS} more`));
+  return { head: ' USERS', rows };
+}
+
+function size({ gpus, instances, waiting, unclaimed }: UserTotal): number {
+  return gpus * 1e6 + instances * 1e4 + unclaimed * 1e2 + waiting;
+}
