@@ -1,5 +1,5 @@
 // A GPU as a card: what it does, its last 24 hours, and who has it.
-import { idleText } from '../lib/claims/idle-text.ts';
+import { idleText } from '../lib/platform/idle-text.ts';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import type { GPUDay } from '../lib/views/web/day.ts';

@@ -1,11 +1,10 @@
 // The holders of GPUs, and those who wait for some, as the locks tell: without the driver, which may take seconds to start.
 import { loadConfiguration } from '../config/index.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { formatSince, schema } from '../platform/index.ts';
+import { formatSince, idleText, schema } from '../platform/index.ts';
 import { reservedFor } from '../policy/index.ts';
 import { type ClaimCounts, claimCounts } from './counts.ts';
 import { type Idle, readIdle } from './idle.ts';
-import { idleText } from './idle-text.ts';
 import { isLocked, leaseNames, readHolder } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { checkDirectory } from './options.ts';

@@ -9,6 +9,7 @@ import {
   select,
   type Verdict,
 } from '../gpus/index.ts';
+import { idleText } from '../platform/index.ts';
 import type { NotGranted } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
@@ -23,7 +24,6 @@ import {
   scopeOf,
 } from './evaluate.ts';
 import { askForEnergy, type Idle, noteLooks } from './idle.ts';
-import { idleText } from './idle-text.ts';
 import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';

@@ -13,7 +13,6 @@ export {
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export type { Idle } from './idle.ts';
-export { idleText, idleTime } from './idle-text.ts';
 export {
   findDamagedQueue,
   findRecordedLocks,

@@ -1,7 +1,6 @@
-import { idleText } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, type JobDetails, JobStore, jobDetails, listJobs, resolveJob } from '../jobs/index.ts';
-import { fitColumns, formatDuration, formatSince, sanitize, wrapText } from '../platform/index.ts';
+import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';

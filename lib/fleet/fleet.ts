@@ -4,8 +4,6 @@ import { formatDuration, pause, sanitize, showValue } from '../platform/index.ts
 import {
   brokenConnection,
   explain,
-  type HostErrorCode,
-  type HostFailure,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
@@ -13,6 +11,7 @@ import {
   notInstalled,
   remoteError,
 } from './failures.ts';
+import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { parseRecords, type Records } from './records.ts';
 import { RemoteRequest } from './request.ts';
 import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';

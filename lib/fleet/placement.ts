@@ -1,7 +1,7 @@
 // The first of several hosts on which enough GPUs are free.
 import type { Host } from '../config/index.ts';
-import type { HostFailure } from './failures.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
+import type { HostFailure } from './host-failure.ts';
 
 /** Why a command doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
 export interface HostRefusal {

@@ -8,14 +8,13 @@ import { formatDuration, sanitize, shellWords } from '../platform/index.ts';
 import {
   brokenConnection,
   explain,
-  type HostErrorCode,
-  type HostFailure,
   lastLine,
   MAX_MESSAGE_LENGTH,
   noDirectory,
   noSSH,
   notInstalled,
 } from './failures.ts';
+import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { RemoteStart } from './request.ts';
 import { NO_SSH, OWN_CONNECTION, release, startSSH, UNATTENDED } from './ssh.ts';
 import { isBeforeLogin, isOfSSH } from './ssh-messages.ts';

@@ -1,5 +1,5 @@
 // Messages of OpenSSH (ssh.c, sshconnect.c, sshconnect2.c, packet.c, clientloop.c, mux.c): how far ssh came, and what to do.
-import type { HostErrorCode, HostFailure } from './failures.ts';
+import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import type { SSHResult } from './ssh.ts';
 
 /**

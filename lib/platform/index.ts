@@ -38,6 +38,7 @@ export {
   isLocalHost,
   openHTTPServer,
 } from './http-server.ts';
+export { idleText, idleTime } from './idle-text.ts';
 export {
   describeOwner,
   type KernelLock,

@@ -10,7 +10,7 @@ import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
 import { CATALOGUE } from '../../lib/doctor/finding.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
-import { HOST_ERRORS } from '../../lib/fleet/failures.ts';
+import { HOST_ERRORS } from '../../lib/fleet/host-failure.ts';
 import { GPUOwner } from '../../lib/index.ts';
 import { CHECKS } from '../../lib/selftest/check.ts';
 import { launcher, Machine, root } from '../support/machine.ts';

@@ -1,7 +1,6 @@
 // The table of GPUs: fixed columns for terminals of 80, 120 and 200 columns.
-import { idleTime } from '../../claims/index.ts';
 import { isDivided, label } from '../../gpus/index.ts';
-import { formatDuration, hostName, sanitize } from '../../platform/index.ts';
+import { formatDuration, hostName, idleTime, sanitize } from '../../platform/index.ts';
 import type { MachineState, ShownGPU, SortKey } from '../machine-view.ts';
 import { type Ink, type Pen, widthOf } from './pen.ts';
 import {

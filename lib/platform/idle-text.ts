@@ -1,6 +1,11 @@
 // Idle time in words, for commands, `top` and the page in browsers: it needs nothing of Node.js.
-import { formatDuration } from '../platform/quantities.ts';
-import type { Idle } from './idle.ts';
+import { formatDuration } from './quantities.ts';
+
+/** Since when, and in how many snapshots in succession, a GPU is idle; without an energy counter the time isn't known. */
+interface Idle {
+  since: string | null;
+  looks: number;
+}
 
 /** Shorter idle times aren't shown, in ms; fewer idle snapshots neither, where the GPU has no energy counter. */
 const MIN_IDLE_MS = 60_000;
