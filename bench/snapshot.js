@@ -145,7 +145,7 @@ function warm(bench, { c, ours, ctypes, python }) {
     },
     {
       name: 'per-gpu',
-      title: 'What each further GPU adds',
+      title: 'The cost of each further GPU',
       unit: 'us',
       base: C,
       rows: [

@@ -90,7 +90,7 @@ function sentencesOf(lines: readonly Sentence[]): Sentence[] {
     for (const part of text.trim().split(/(?<=[.!?]["'`)]*) +(?=[A-Z`'"(])/)) {
       if (open !== null) open.text += ` ${part}`;
       else if (part !== '') {
-        open = { line, text: part.replace(/^[-*@] +/, '') };
+        open = { line, text: part.replace(/^(?:[-*@] +)?(?:\*\*)?/, '') };
         sentences.push(open);
       }
       if (/[.!?]["'`)]*$/.test(part)) open = null;
