@@ -15,7 +15,7 @@ import { activeWaiters, readWaiters } from './wait-queue.ts';
 export interface Holder {
   info: LeaseInfo;
   gpus: { index: number; instance?: number | null; uuid: string }[];
-  /** Where all of them do nothing, as far as was written down; null: one works, or nobody knows. */
+  /** Since when all of them do nothing, as far as was written down; null: one works, or it isn't known. */
   idle: Idle | null;
 }
 
@@ -28,7 +28,7 @@ export interface WaitingRequest {
   isSuspended: boolean;
   /** When it stops waiting, in ms since 1970; null: never. */
   waitUntil: number | null;
-  /** Those in its way, in words, with when a GPU is expected back where that is known. */
+  /** The holders in its way, in words, with when a GPU is expected back where that is known. */
   blockers: string[];
 }
 
@@ -41,7 +41,10 @@ export interface Activity {
 /** So many holders are named. */
 const MAX_BLOCKERS = 3;
 
-/** Nobody where there is no lock directory yet. @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
+/**
+ * Reads the holders and the wait queue. Without a lock directory, there are none. @throws ERR_INVALID_ARGUMENT,
+ * ERR_CONFIGURATION
+ */
 export function readActivity(lockDirectory: string | undefined): Activity {
   const directory = LockDirectory.find(checkDirectory(lockDirectory, 'lockDirectory'), loadConfiguration());
   if (directory === null)

@@ -34,14 +34,17 @@ import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
   /**
-   * free: it could be claimed now; leased: somebody holds it; busy: it is used without a lease; unavailable: it can't be had
-   * as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES, criteria).
+   * free: it could be claimed now; leased: a claim or another tool holds it; busy: it is used without a lease; unavailable: it
+   * can't be had as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES, criteria).
    */
   state: Verdict['state'];
   /** Words a person can act on; null when free. */
   reason: string | null;
   lease: LeaseInfo | null;
-  /** Whether it does nothing, as far as looks tell; null: it works, nobody knows, or it wasn't asked for (the library doesn't). */
+  /**
+   * Whether it does nothing, as far as looks tell; null: it works, it isn't known, or it wasn't asked for (the library
+   * doesn't).
+   */
   idle: Idle | null;
 }
 
@@ -67,8 +70,8 @@ export function getGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 }
 
 /**
- * The GPUs that this process could claim now, most free memory first, then MIG instances in the same order; an inherited CUDA_VISIBLE_DEVICES counts. Somebody
- * else may be quicker: only a claim is a claim.
+ * The GPUs that this process could claim now, most free memory first, then MIG instances in the same order; an inherited
+ * CUDA_VISIBLE_DEVICES counts. Another claim may be quicker: only a claim is a claim.
  *
  * @throws {GPUOwnerError} as {@link getGPUs}
  */
@@ -141,7 +144,7 @@ export interface Found {
   gpuRequest: NotGranted['gpuRequest'];
 }
 
-/** Why a claim would take nothing now. `directory` is null where nobody has ever claimed. */
+/** Why a claim would take nothing now. `directory` is null before the first claim on the machine. */
 export type NotFound = Omit<NotGranted, 'directory' | 'record'> & {
   directory: LockDirectory | null;
 };
@@ -183,7 +186,7 @@ function* explainedSurvey(
   position: QueuePosition | null = null,
 ): Effectful<Survey<LockDirectory | null>> {
   let ahead: readonly Waiter[] = [];
-  // Who waits is read before the leases: a waiter who takes their GPUs meanwhile is seen there.
+  // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {
     const directory = LockDirectory.find(...choice);
     if (perspective === 'claimant') ahead = [...waitersAhead(directory, position)];

@@ -1,6 +1,6 @@
-// Whether a GPU does nothing, and since when. One look at 0 % says little: a program that loads data computes again a moment later. So whoever looks
-// writes down the time and the GPU's energy counter, and whoever looks next knows the mean power in between. Anybody can write there: it
-// informs people, and nothing is decided by it.
+// Whether a GPU does nothing, and since when. One look at 0 % says little: a program that loads data computes again a moment
+// later. So each look writes down the time and the GPU's energy counter, and the next one knows the mean power in between.
+// Anybody can write there: the notes inform people, and nothing is decided by them.
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { bootId, bootMilliseconds, isoTime, readBlock, schema } from '../platform/index.ts';
@@ -9,7 +9,7 @@ import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
 
 /** A GPU that did nothing when it was looked at, and in between as far as its energy tells. */
 export interface Idle {
-  /** ISO 8601; null: without an energy counter nobody knows what was in between. */
+  /** ISO 8601; null: without an energy counter it isn't known what was in between. */
   since: string | null;
   /** At how many looks in succession it did nothing. */
   looks: number;
@@ -21,7 +21,7 @@ interface Look {
   /** On the clock of `bootMilliseconds()`. */
   at: number;
   energy: number | null;
-  /** On the same clock; null: it worked, or nobody knows. */
+  /** On the same clock; null: it worked, or it isn't known. */
   since: number | null;
   looks: number;
   /** The lowest mean power between two looks so far, in W, without a context on the GPU and with one; null: none yet. */
@@ -31,7 +31,7 @@ interface Look {
 
 /** Shorter means say little, in ms: counters are renewed some ten times a second. */
 const MIN_SPAN_MS = 1_000;
-/** Where nobody knows yet what the card takes when it does nothing: a guess. */
+/** A guess where it isn't known yet what the card takes when it does nothing. */
 const MAX_OF_LIMIT = 0.25;
 const MAX_OF_LOWEST = 1.3;
 const FLUCTUATION_WATTS = 5;
@@ -88,7 +88,7 @@ interface Seen {
   at: number;
   energy: number | null;
   utilization: number;
-  /** Whether somebody has a context on it. */
+  /** Whether a process has a context on it. */
   isUsed: boolean;
   limit: number | null;
 }

@@ -19,7 +19,7 @@ export interface ClaimOptions extends Criteria {
   count?: number | undefined;
   /**
    * 'keep' (default): a CUDA context with a tiny allocation (1 MiB) on each GPU, so that tools that only look at the driver see
-   * it as taken. It binds this process to these GPUs: CUDA reads CUDA_VISIBLE_DEVICES once. 'none': the lease alone.
+   * it as taken. The context binds this process to these GPUs: CUDA reads CUDA_VISIBLE_DEVICES once. 'none': the lease alone.
    */
   placeholder?: 'auto' | 'keep' | 'none' | undefined;
   /** How CUDA_VISIBLE_DEVICES names the GPUs: 'uuid' (default), or 'index' for software that parses integers. */
@@ -59,7 +59,7 @@ const DEFAULTS = {
   lockTimeout: 2_000,
 } as const;
 
-/** The GPUs that CUDA was initialised for in this process, by the first claim with a placeholder. It never changes again. */
+/** The GPUs that CUDA was initialised for in this process, by the first claim with a placeholder. They never change again. */
 export interface Binding {
   /** In CUDA's order. */
   uuids: readonly string[];
@@ -83,7 +83,7 @@ export interface ClaimPurpose {
   readonly about?: { readonly name?: string; readonly note?: string; readonly job?: number };
 }
 
-/** A claim, checked and with its defaults. It is frozen. */
+/** A claim, checked, with its defaults, and frozen. */
 export interface ClaimRequest extends ClaimPurpose {
   readonly count: number;
   readonly criteria: NormalizedCriteria;

@@ -31,7 +31,7 @@ export type DiscoveryRequest = Pick<
  */
 export type Perspective = 'machine' | 'claimant';
 
-/** How the GPUs are as far as a request is concerned, whoever waits. */
+/** The state of the GPUs for a request, without regard to the wait queue. */
 export interface Survey<Directory> {
   candidates: Candidate[];
   context: EvaluationContext;
@@ -119,7 +119,7 @@ function leasesIn(directory: LockDirectory | null): Leases {
   };
 }
 
-/** A claim, as other conventions see it. @param timeoutMs how long to wait for somebody who doesn't move, in ms */
+/** A claim, as other conventions see it. @param timeoutMs how long to wait for a suspended process, in ms */
 export function claimantOf(directory: LockDirectory, record: RecordContents, timeoutMs: number): Claimant {
   return {
     user: record.user,

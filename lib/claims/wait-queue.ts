@@ -62,7 +62,7 @@ export interface Waiter extends GpuRequest {
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
   isIdle: boolean;
-  /** Its place in the order; null: of a release that has none. */
+  /** The waiter's place in the order; null: it is of a release that has none. */
   tag: Tag | null;
   /** How many GPUs its user may have at a time, where that is limited; null: no limit. */
   most: number | null;
@@ -77,7 +77,7 @@ export interface KeptSlot {
   number: number;
   /** Since when its waiter waits, in ISO 8601. */
   since: string;
-  /** Its tag as text; missing: a release joined that has none. */
+  /** The tag as text; missing: the waiter is of a release that has none. */
   order?: string;
 }
 
@@ -130,7 +130,7 @@ export class Slot {
           slot.updateRequest(record, request);
           return slot;
         }
-        slot.leave(); // the file was removed meanwhile: nobody else would join this queue
+        slot.leave(); // the file was removed meanwhile: no other waiter would join this queue
       } catch (error) {
         if (slot !== null) slot.leave();
         else if (descriptor >= 0) closeSync(descriptor);
@@ -183,8 +183,8 @@ export class Slot {
   }
 
   /**
-   * Has somebody told, once, when one of these slots shows no sign of life any more, or when a lease is held by nobody.
-   * Costs this process nothing meanwhile. @param quiet for so many ms leases don't count
+   * Calls back, once, when one of these slots shows no sign of life any more, or when a lease isn't held. Costs this process
+   * nothing meanwhile. @param quiet for so many ms leases don't count
    */
   watch(
     slots: readonly number[],
@@ -279,7 +279,7 @@ export class WaitQueue {
     this.#descriptor = descriptor;
   }
 
-  /** null: nobody has ever waited here. The caller closes it. */
+  /** null: no process has ever waited here. The caller closes it. */
   static open(directory: LockDirectory): WaitQueue | null {
     const descriptor = directory.openForProbe(WAIT_QUEUE_FILE);
     return descriptor < 0 ? null : new WaitQueue(directory, descriptor);
@@ -321,7 +321,7 @@ export class WaitQueue {
     return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
   }
 
-  /** Whether other programs have locked so many slots that nobody can join the queue. */
+  /** Whether other programs have locked so many slots that no waiter can join the queue. */
   get isDamaged(): boolean {
     return native().queueSlots(this.#descriptor, 0, 0) === null;
   }
@@ -334,7 +334,7 @@ export class WaitQueue {
     native().fileClose(this.#descriptor);
   }
 
-  /** The waiter in a slot; null: there is no record that can be read, so nobody can stand back for it. */
+  /** The waiter in a slot; null: there is no readable record, so no claim can stand back for it. */
   waiter(slot: number, holdings = () => readHoldings(this.#directory)): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readBlock(this.#descriptor, block, blockOffset(slot));
@@ -381,11 +381,14 @@ export function* readWaiters(
 export interface QueuePosition {
   /** null: it has none, and everybody is ahead. */
   slot: number | null;
-  /** Places ahead that don't count, since whoever has them doesn't take what they could. */
+  /** Places ahead that don't count, since their waiters don't take what they could. */
   skipped: ReadonlySet<number>;
 }
 
-/** Those who are to be served before, in order, as far as the caller goes. @param position null: without a slot of one's own */
+/**
+ * The waiters that are to be served before, in order, as far as the caller goes. @param position null: without a slot of one's
+ * own
+ */
 export function* waitersAhead(
   directory: LockDirectory | null,
   position: QueuePosition | null,
@@ -414,7 +417,7 @@ export const WAITERS_PER_HEARTBEAT = 25;
 const STALL_TIMEOUT_MS = 2_500;
 /** So much longer for one that waits in the small process: until it has started Node.js and looked at the driver, in ms. */
 const STALL_WAKING_MS = 3_000;
-/** Those behind lose their patience one after the other, so that they don't all try at once. */
+/** Waiters behind lose their patience one after the other, so that they don't all try at once. */
 const STALL_STAGGER_MS = 20;
 
 /**
@@ -441,7 +444,7 @@ export class StallDetector {
     for (const [slot, since] of able) if (!this.#since.has(slot)) this.#since.set(slot, since);
   }
 
-  /** Whether whoever has the slot could have had what they wait for, when last observed. */
+  /** Whether the waiter in the slot could have had what it waits for, when last observed. */
   couldTake(slot: number): boolean {
     return this.#since.has(slot);
   }

@@ -32,7 +32,7 @@ export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   wasThere?: boolean;
 }
 
-/** How often GPUs are looked at that others use without a lease: nobody tells when they stop. In ms. */
+/** How often GPUs are looked at that others use without a lease: their end wakes no waiter. In ms. */
 const USE_POLL_MS = 1_000;
 
 /**
@@ -42,7 +42,7 @@ const USE_POLL_MS = 1_000;
  */
 const MIN_POLL_MS = 5;
 
-/** A limit for what should not happen: a change that nobody told of. In ms. */
+/** A limit for what should not happen: a change without a wake-up. In ms. */
 const MAX_WAIT_MS = 60_000;
 
 /** How often a driver is asked that was there before, and is away: its update, or a reset, takes some seconds. In ms. */
@@ -87,7 +87,7 @@ export async function claimWhenFree(
     slot = null; // the waiter's by now
     if (await waiter.waitForTurn({ ...options, end })) return null;
     let longest = end - now();
-    // What was seen without the slot may be of a waiter that is gone, and has left its number to this one.
+    // A state seen without the slot may be of a waiter that is gone, and has left its number to this one.
     const isCurrent = (position?.slot ?? null) === waiter.position.slot;
     if (handover !== undefined && (handover.isShown || !options.watched)) {
       const early = handover.earliestAtFront - now();
@@ -218,7 +218,7 @@ interface Changing {
 }
 
 /**
- * Resolves when a lease ends or somebody ahead has what they waited for, when it is time to look again, or when time is up;
+ * Resolves when a lease ends or a waiter ahead has what it waited for, when it is time to look again, or when time is up;
  * whichever comes first.
  * @returns whether the end of each lease could be waited for
  */
@@ -260,7 +260,7 @@ async function waitForChange(
       const limits = [longest, MAX_WAIT_MS];
       if (!isComplete) limits.push(pause);
       if (isPolled) limits.push(USE_POLL_MS);
-      if (ahead.length > 0) limits.push(HEARTBEAT_MS); // whoever is ahead may be stopped
+      if (ahead.length > 0) limits.push(HEARTBEAT_MS); // a waiter ahead may be stopped
       const left = Math.min(...limits);
       if (left <= 0) return resolve();
       const timer = setTimeout(resolve, left);
@@ -268,7 +268,7 @@ async function waitForChange(
     });
   } finally {
     for (const cancel of cancels) cancel();
-    // Whose turn it is should look at once: the threads, one per GPU that is taken, end meanwhile.
+    // The next in turn should look at once: the threads, one per GPU that is taken, end meanwhile.
     for (const wait of waits) wait.beginCancel();
     setImmediate(() => {
       for (const wait of waits) wait.cancel();

@@ -230,7 +230,7 @@ function senseless(host: string, words: readonly string[], why: string): HostFai
 /**
  * Submits a job on a host.
  * @param words the arguments of gpu-owner, @param directory where it runs: an absolute path
- * @returns its number. `isCertain`: it was not submitted; otherwise nobody knows
+ * @returns its number. `isCertain`: it was not submitted; otherwise it may have been
  */
 export async function submitOnHost(
   host: Host,

@@ -3,7 +3,7 @@ import type { Host } from '../config/index.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 
-/** Why a command doesn't run on a host. `isCertain`: it doesn't; otherwise nobody knows. */
+/** Why a command doesn't run on a host. `isCertain`: it doesn't; otherwise it may run. */
 export interface HostRefusal {
   error: HostFailure;
   isCertain: boolean;

@@ -25,7 +25,7 @@ export type RemoteEnd =
   | { state: 'ended'; exitCode: number; note: string | null }
   /** ssh was killed. */
   | { state: 'killed'; signal: NodeJS.Signals }
-  /** It never ran; without `isCertain` nobody knows. */
+  /** The command never ran; without `isCertain` it may have run. */
   | { state: 'failed'; error: HostFailure; isCertain: boolean };
 
 export interface RemoteCommand {

@@ -1,4 +1,4 @@
-// One ssh per question. It ends with its time, with too much output, and with this process however that ends.
+// One ssh per question. Each ends with its time, with too much output, and with this process however that ends.
 import type { ChildProcess, SpawnOptions } from 'node:child_process';
 import type { Duplex } from 'node:stream';
 import { killGroup } from '../platform/index.ts';
@@ -119,7 +119,7 @@ export function runOverSSH(
       resolve({ exitCode, output: reader.text, errors: errors.text, cut: isMissing ? 'no-ssh' : cut });
     };
     const abort = () => finish();
-    // What has arrived meanwhile is read between a timer and an immediate.
+    // Output that has arrived meanwhile is read between a timer and an immediate.
     const finishSoon = () => {
       last ??= setTimeout(() => setImmediate(finish), LAST_TIMEOUT_MS);
     };
@@ -219,7 +219,7 @@ export class Lines implements OutputReader {
   }
 }
 
-/** The output of a process. It keeps the beginning, and the end of what it has seen. */
+/** The output of a process. The beginning is kept, and the end of what was seen. */
 class Collected {
   readonly #chunks: Buffer[] = [];
   bytes = 0;

@@ -1,4 +1,5 @@
-// Draws machines as lines of text: every GPU, who waits, who uses GPUs without a claim, and what each user has. It knows no terminal.
+// Draws machines as lines of text: every GPU, who waits, who uses GPUs without a claim, and what each user has. The drawing
+// knows no terminal.
 import { hostName } from '../../platform/index.ts';
 import type { MachineState } from '../machine-view.ts';
 import { countGPUs, gpuSection } from './gpu-table.ts';
@@ -107,7 +108,7 @@ function arrange(
   let left = Math.max(room - heightOf(table), Math.floor(room / 2));
   const lines: string[][] = [];
   for (const [i, section] of others.entries()) {
-    // What the last ones don't need is left to those before.
+    // Room that the last ones don't need is left to those before.
     const behind = others.slice(i + 1).reduce((sum, each) => sum + Math.min(heightOf(each), 3), 0);
     // In little room, the first ones have something rather than all too little.
     const least = Math.min(heightOf(section), 3, left);

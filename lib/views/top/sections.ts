@@ -93,7 +93,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
   return pen.cell(`${left} ${rest.join('  ')}`, width);
 }
 
-/** Those without a claim are the first, lest they be out of sight. */
+/** Processes without a claim are the first, lest they be out of sight. */
 export function processSection(
   machines: readonly MachineState[],
   isFleet: boolean,

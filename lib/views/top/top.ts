@@ -1,4 +1,4 @@
-// `top` on a terminal: what is shown, and what keys do. It changes nothing itself: jobs are cancelled by the room of jobs.
+// `top` on a terminal: what is shown, and what keys do. `top` changes nothing itself: jobs are cancelled by the room of jobs.
 import { onWarning, sanitize } from '../../platform/index.ts';
 import { type LiveView, SORT_KEYS, type SortKey } from '../machine-view.ts';
 import { Pen, type ScreenStyle } from './pen.ts';
