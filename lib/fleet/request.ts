@@ -26,8 +26,8 @@ function encode(script: readonly string[]): string {
 const FIND = 'PATH=$PATH:$HOME/.local/bin; export PATH';
 
 /**
- * A script for a host's shell. It prints marks in lines of their own: `missing` (gpu-owner isn't there) or `directory` (that isn't), else
- * `reached` before gpu-owner starts, and further ones of its kind.
+ * A script for a host's shell. The script prints marks in lines of their own: `missing` (gpu-owner isn't there) or `directory`
+ * (that isn't), else `reached` before gpu-owner starts, and further ones of its kind.
  */
 class MarkedScript {
   /** No program can know it. */

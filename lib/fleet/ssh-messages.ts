@@ -96,8 +96,8 @@ export function isLostLate({ exitCode, errors }: SSHResult): boolean {
 }
 
 /**
- * Whether ssh ended before the login, by what it said itself: then nothing runs there. Without such a message nobody knows: a connection
- * that ssh shares with others (ControlMaster) ends without one, and so does an ssh that is killed.
+ * Whether ssh ended before the login, by what it said itself: then nothing runs there. Without such a message it is unknown: a
+ * connection that ssh shares with others (ControlMaster) ends without one, and so does an ssh that is killed.
  */
 export function isBeforeLogin({ exitCode, errors }: SSHResult): boolean {
   return exitCode === 255 && decisive(errors)?.when === 'before';

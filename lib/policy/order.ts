@@ -57,7 +57,7 @@ export function tagFor(
   return { class: own, start, end: start + units, joined, uid };
 }
 
-/** The earliest start of newcomers. Grows with the time that requests wait, so nobody is overtaken for ever. */
+/** The earliest start of newcomers. Grows with the time that requests wait, so no request is overtaken for ever. */
 function virtualTime(waiting: readonly Tag[], now: number): number {
   if (waiting.length === 0) return 0;
   const aged = waiting.map(

@@ -13,7 +13,7 @@ export interface Placed {
 const MAX_USERS = 4;
 
 /**
- * Why a request has its place in the queue, in words; null: nobody else is concerned.
+ * Why a request has its place in the queue, in words; null: no other user is concerned.
  * @param queue in order @param held how many GPUs each user holds, by uid
  */
 export function whyHere(

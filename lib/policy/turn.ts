@@ -2,7 +2,7 @@ import type { RequestClass } from './order.ts';
 
 /** The GPUs that a waiter waits for. */
 export interface GpuRequest {
-  /** Its number in the queue. */
+  /** The waiter's number in the queue. */
   slot: number;
   count: number;
   /** The GPUs that would do, as far as is known when they aren't free. */
@@ -21,11 +21,11 @@ export interface JoiningRequest extends Omit<GpuRequest, 'slot'> {
 }
 
 /**
- * Decides which waiter may take which GPU: a waiter takes only GPUs that nobody ahead could use. So a request for four is not starved by
- * requests for one, and one that insists on GPU 0 doesn't keep the others idle.
+ * Decides which waiter may take which GPU: a waiter takes only GPUs that no waiter ahead could use. So a request for four is
+ * not starved by requests for one, and one that insists on GPU 0 doesn't keep the others idle.
  *
  * @param ahead in order; read no further than need be
- * @returns those of the GPUs that are left to somebody ahead, each with the first of them
+ * @returns those of the GPUs that are left to waiters ahead, each with the first of these
  */
 export function reservedFor<Waiting extends GpuRequest>(
   uuids: Iterable<string>,
@@ -58,7 +58,8 @@ export function findBlockers<Waiting extends GpuRequest>(
   for (const request of nearestFirst) {
     if (request.scope !== scope) continue;
     const alone = without(wanted, request.uuids).size;
-    // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. That is nobody's fault.
+    // Fewer may be wanted than are needed, as long as some are silent and haven't told their UUIDs. No waiter is to blame for
+    // that.
     if (alone === wanted.size) continue;
     if (alone < count) return [request];
     const after = without(left, request.uuids);

@@ -89,7 +89,7 @@ test.skipIf(noRedis !== null).each(SEEDS)(
     });
     expect(outcomes.tasks).toHaveLength(TASKS);
     expect(outcomes.givenBack.filter(({ why }) => !REASONS.test(why))).toEqual([]);
-    // What was acknowledged to a worker stays, so nobody hears it twice.
+    // An acknowledged completion stays, so no worker hears it twice.
     expect(new Set(chaos.acknowledged).size).toBe(chaos.acknowledged.length);
     const completed = outcomes.tasks.filter(({ state }) => state === 'completed').map(({ name }) => name);
     expect(chaos.acknowledged.filter((name) => !completed.includes(name))).toEqual([]);

@@ -1,4 +1,4 @@
-// What becomes of a sweep when another Redis is promoted, and what a Redis says that lets nobody in.
+// A sweep whose Redis is replaced by a promoted one, and the messages of a Redis that refuses logins.
 import { networkInterfaces } from 'node:os';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';

@@ -1,4 +1,4 @@
-// `exp run` and `exp worker` on a Redis, from outside; and that nobody else loads anything of it.
+// `exp run` and `exp worker` on a Redis, from outside; and that no other command loads anything of it.
 import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -46,7 +46,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     expect(said).not.toMatch(/s3cret/);
   });
 
-  // Half a minute, in which somebody might begin anew.
+  // Half a minute, in which a new sweep might begin.
   test.skipIf(!process.env.GPU_OWNER_SOAK)(
     'nobody takes an emptied Redis for a finished sweep (with GPU_OWNER_SOAK)',
     { timeout: 120_000 },
@@ -108,6 +108,6 @@ test('nothing of Redis is loaded for SQLite', async () => {
   const { code } = await experiment.run(words, { env: { NODE_OPTIONS: `--require ${hook}` } });
   expect(code).toBe(0);
   const { stdout } = spawnSync('grep', ['-cE', 'sqlite', list], { encoding: 'utf8' });
-  expect(Number(stdout)).toBeGreaterThan(0); // it sees what is loaded
+  expect(Number(stdout)).toBeGreaterThan(0); // the list has what is loaded
   expect(spawnSync('grep', ['-E', 'bullmq|ioredis', list], { encoding: 'utf8' }).stdout).toBe('');
 });

@@ -35,7 +35,7 @@ const LATE = [
   'client_loop: send disconnect: Broken pipe',
   'packet_write_wait: Connection to 10.0.0.1 port 22: Broken pipe',
   'ssh_dispatch_run_fatal: Connection to 10.0.0.1 port 22: message authentication code incorrect',
-  // Of a connection that is shared with others, or of an old version: before the login or after it.
+  // Messages of a connection that is shared with others, or of an old version: before the login or after it.
   'Connection closed by 10.0.0.1 port 22',
   'Connection reset by 10.0.0.1 port 22',
   'mux_client_request_session: read from master failed: Connection reset by peer',

@@ -1,4 +1,4 @@
-// Limits of users, in whole processes. Whose leases count is proved by files, not by records.
+// Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
 import { execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-// Text of a certain width for terminals, in colours. It knows nothing of GPUs.
+// Text of a certain width for terminals, in colours. This file knows nothing of GPUs.
 import { eastAsianWidth } from 'get-east-asian-width';
 import { sanitize } from '../../platform/index.ts';
 import type { GPUSample } from '../machine-view.ts';

@@ -1,4 +1,4 @@
-// What keys do to the selected row: only jobs and processes of this user on this machine are touched.
+// Actions of keys on the selected row: only jobs and processes of this user on this machine are touched.
 import { GPUOwnerError } from '../../errors.ts';
 import { cancelJob, JobOutputTail, JobStore, jobAt } from '../../jobs/index.ts';
 import { formatSince, readProcessStat } from '../../platform/index.ts';
@@ -20,7 +20,7 @@ export interface OpenLog {
   below: number;
 }
 
-/** What is shown next: a message, a question or a log. */
+/** The answer to a key: a message, a question or a log. */
 export type Reply = string | Question | OpenLog;
 
 export class RowActions {

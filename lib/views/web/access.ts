@@ -55,7 +55,7 @@ export class Access {
   /** Other ports of this machine have servers of other users. */
   #isOwnOrigin(origin: string, host: string): boolean {
     const { host: from, hostname = '', port } = parseURL(origin) ?? {};
-    // A proxy may ask under another name. Its page is on the port of its scheme, or the proxy passes on the whole name.
+    // A proxy may ask under another name. Then the page is on the port of its scheme, or the proxy passes on the whole name.
     return from === host.toLowerCase() || (this.#hosts.has(hostname) && port === '');
   }
 

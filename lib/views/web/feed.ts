@@ -1,5 +1,5 @@
-// The state of machines for all who ask over HTTP: one look at the driver per interval, however many they are, and one per minute while
-// nobody asks, for the last 24 hours.
+// The state of machines for all clients over HTTP: one look at the driver per interval, however many they are, and one per
+// minute without clients, for the last 24 hours.
 import type { ServerResponse } from 'node:http';
 import { GPUOwnerError } from '../../errors.ts';
 import type { Job } from '../../jobs/index.ts';
@@ -38,7 +38,7 @@ export interface HistoryAnswer {
 }
 
 export const MAX_VIEWERS = 500;
-/** Between looks that nobody waits for. */
+/** Between looks without a viewer. */
 const IDLE_INTERVAL_MS = 60_000;
 /** How late a line may be before those who watch are told of the last state again, with what is wrong. */
 const LATE_MS = 1_000;
@@ -123,7 +123,7 @@ export class Feed {
     }
   }
 
-  /** Looks, unless somebody has a moment ago. */
+  /** Looks, unless the last look was a moment ago. */
   #look(): Promise<void> {
     if (this.#looking !== null) return this.#looking;
     // A timer that comes a little early must not cost the loop a whole interval.

@@ -36,7 +36,7 @@ beforeEach(() => {
 
 afterEach(() => rmSync(directory, { recursive: true, force: true }));
 
-/** What is wrong with making a directory; null: it is there. */
+/** Makes a directory. @returns what is wrong; null: it is there */
 function make(path: string): string | null {
   try {
     makeDirectory(join(project, path), project);

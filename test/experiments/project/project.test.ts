@@ -183,7 +183,7 @@ describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` 
     mkdirSync(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), NOBODY, NOBODY);
     expect(refusal(() => findProject(project))).toMatch(/run any command as you/);
-    chownSync(project, NOBODY, NOBODY); // it is their project
+    chownSync(project, NOBODY, NOBODY); // the project is theirs now
     expect(findProject(project)?.state).toBe(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), 0, 0);
     expect(asNobody(() => findProject(project))?.state).toBe(join(project, '.gpu-owner'));

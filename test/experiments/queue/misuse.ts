@@ -41,7 +41,7 @@ const OPERATIONS: Readonly<Record<string, (queue: Queue) => Promise<unknown>>> =
       const attempt = await queue.take(worker);
       if (attempt === null) return;
       const { token } = attempt;
-      void queue.setLog(token, { path: '/log', from: 0, to: null }).catch(() => {}); // it waits for something else to be written
+      void queue.setLog(token, { path: '/log', from: 0, to: null }).catch(() => {}); // the log is written with the next change
       if (times % 3 === 0) await queue.fail(token, { error: 'exit code 1', retry: false });
       else if (times % 3 === 1) await queue.requeue(token, 'not now', 10);
       else {

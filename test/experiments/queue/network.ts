@@ -21,7 +21,7 @@ export class Network {
         [far, near],
       ] as const) {
         network.#sockets.add(from);
-        // While it is cut, everything is swallowed: nobody is told.
+        // While it is cut, everything is swallowed without an error.
         from.on('data', (data) => {
           if (from === far && network.#losing) network.#lose();
           else if (!network.#cut) to.write(data);

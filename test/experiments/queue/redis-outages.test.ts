@@ -87,7 +87,7 @@ describe
       await refused(queue.enqueue([spec({ n: 2 })]));
       expect(await queue.complete(attempt.token, {})).toBe(false);
       expect(server.command('--scan', '--pattern', 'gpu-owner-tasks:*settings')).toBe('');
-      // Whoever starts begins anew, and those that are still there see that.
+      // A new process begins anew, and those that are still there see that.
       const fresh = await fixture.opened(spec({ n: 3 }));
       expect(await fresh.counts()).toMatchObject({ pending: 1 });
       expect((await takeFrom(queue)).task.parameters.n).toBe(3);

@@ -167,7 +167,7 @@ test('plans find results without a queue', async () => {
   );
   expect([...found]).toEqual([0, 2].map((at) => [sought[at]?.id, 'a/final_results.csv']));
   expect(told).toEqual([expect.stringContaining('a/final_results.csv:3: ')]);
-  // What a later version of the original has, for all directories.
+  // The table of a later version of the original, for all directories.
   writeFileSync(join(project, 'final_results.csv'), 'phase,seed,loss\nexp1,2,3\nexp1,1,3\nexp2,3,1\n');
   const all = await findResults(project, sought, () => {});
   expect([1, 2, 3].map((seed) => all.get(taskId({ seed })))).toEqual([

@@ -180,7 +180,7 @@ test(
       const what = ['worker', 'keeper', 'watchdog', 'command', 'both', 'stop'][
         Math.floor(Math.random() * 6)
       ] as string;
-      // Of a task's worker, keeper and watchdog, one must live on, and not be suspended: no other process knows of the task's
+      // One of a task's worker, keeper and watchdog must live on and not be suspended: no other process knows the task's
       // processes.
       if (what === 'worker') await pause((calm.get(gpu) ?? 0) - performance.now());
       count[what] = (count[what] ?? 0) + 1;

@@ -106,7 +106,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
       [1, { accuracy: 0.25 }, 'worker'],
       [0, { accuracy: 0.5 }, 'worker'],
     ]);
-    // Whoever hasn't heard the answer says it again.
+    // A worker that hasn't heard the answer says it again.
     expect(await other.complete(first.token, { accuracy: 0.5 })).toBe(true);
     expect(await other.complete(first.token, { accuracy: 0.75 })).toBe(false);
     expect(await other.fail(first.token, { error: 'late', retry: true })).toBeNull();
@@ -230,7 +230,7 @@ export function testAttempts(fixture: () => QueueFixture): void {
     await remote.ask('pause', 'person', 'tea');
     await change;
     await remote.ask('resume');
-    await queue.changed(100_000); // what has happened since the last call counts
+    await queue.changed(100_000); // changes since the last call count
     const own = queue.changed(100_000);
     await queue.pause('person', 'coffee');
     await own;

@@ -45,7 +45,7 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(await queue.retry({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
     expect(await queue.take(worker)).toBeNull();
     expect(await remote.ask('complete', token, { stale: true })).toBe(false);
-    // Its process has said that it is done with it.
+    // The process has said that it is done with the attempt.
     expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(1);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 0 });
   });

@@ -90,7 +90,7 @@ export function testEnqueue(fixture: () => QueueFixture): void {
     expect(await queue.counts()).toMatchObject({ pending: 1 });
     const twice = [spec({ width: 3 }), spec({ width: 3 }, { command: { words: ['b'] } })];
     await expect(queue.enqueue(twice)).rejects.toMatchObject({ code: 'ERR_INVALID_ARGUMENT' });
-    // It would be the one in this moment, and the other in the next.
+    // The command would be the one in this moment, and the other in the next.
     await expect(queue.enqueue(twice, { replaceCommands: true })).rejects.toMatchObject({
       code: 'ERR_INVALID_ARGUMENT',
     });

@@ -45,7 +45,7 @@ export function testKilledWorkers(
     expect((await takeWithin(queue, fixture().engine.recovery)).start).toBe(2);
   });
 
-  // Elsewhere, whoever says that it has ended has seen to that.
+  // Elsewhere, the worker that reports the end has seen to that.
   test.skipIf(!seesProcesses)(
     'a task is not given out again when its attempt has ended and its command hasn’t',
     async () => {

@@ -80,7 +80,7 @@ export function testLifetimes(fixture: () => QueueFixture): void {
     expect(await queue.complete(current.token, { who: 'current' })).toBe(false);
     expect((await queue.completions(0, 10)).map(({ result }) => result.who)).toEqual(['late']);
     expect(await queue.counts()).toMatchObject({ completed: 1, active: 0 });
-    // It was lost, and isn't any longer.
+    // The attempt was lost, and isn't any longer.
     expect(await queue.attempts({ taskId: late.task.id })).toMatchObject([
       { outcome: 'completed', error: null },
       { outcome: 'cancelled', error: 'worker gpu0 came late, but with a result' },

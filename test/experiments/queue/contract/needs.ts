@@ -40,7 +40,7 @@ export function testNeeds(fixture: () => QueueFixture): void {
     const first = await queue.take(worker, { offer: offer(2) });
     expect(first?.task.name).toBe('exp1_0');
     expect(await queue.needs()).toEqual([offer(4, 10 * GIB), offer(2)]);
-    // Nobody knows what asks without an offer.
+    // A request without an offer gets any task.
     expect((await takeFrom(queue)).task.name).toBe('exp1_1');
   });
 

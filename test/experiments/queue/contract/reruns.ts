@@ -10,7 +10,7 @@ export function testReruns(fixture: () => QueueFixture): void {
     const queue = await fixture().opened(never(0), spec({ n: 1 }));
     const once = await takeFrom(queue);
     expect([once.task.name, once.isOnce]).toEqual(['exp1_0', true]);
-    expect(await queue.giveUp('all')).toEqual([]); // it is heard of
+    expect(await queue.giveUp('all')).toEqual([]); // the worker is heard of
     expect(await queue.fail(once.token, { error: 'exit code 1', retry: true })).toBe('failed');
     const other = await takeFrom(queue);
     expect([other.task.name, other.isOnce]).toEqual(['exp1_1', false]);
@@ -20,7 +20,7 @@ export function testReruns(fixture: () => QueueFixture): void {
     expect(await queue.retry({ state: 'failed' })).toEqual(['exp1_0']);
     const again = await takeFrom(queue);
     expect([again.task.name, again.isOnce]).toEqual(['exp1_0', true]);
-    // What was not started is given back as ever.
+    // A task that was not started is given back as ever.
     expect(await queue.requeue(again.token, 'not started')).toBe(true);
     expect(await queue.complete((await takeFrom(queue)).token, { a: 1 })).toBe(true);
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed' });
@@ -51,7 +51,7 @@ export function testReruns(fixture: () => QueueFixture): void {
       if (performance.now() > end) throw new Error('nobody has noticed it');
       await queue.changed(200);
     }
-    // The kernel knows that nothing of it lives. Otherwise, nobody does.
+    // The kernel knows that nothing of it lives. Redis doesn't.
     expect((await rowOf(queue, 'exp1_0')).state).toBe(seesProcesses ? 'failed' : 'active');
     if (seesProcesses) return;
     await queue.endLost();
@@ -63,7 +63,7 @@ export function testReruns(fixture: () => QueueFixture): void {
       error: expect.stringContaining('given up by a person'),
     });
     expect(await queue.attempts('living')).toEqual([]);
-    // It lived after all, and has a result.
+    // The worker lived after all, and has a result.
     expect(await queue.complete(token, { a: 1 })).toBe(true);
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', error: null });
   });
