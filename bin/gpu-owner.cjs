@@ -33,6 +33,7 @@ while :; do
   gpu_owner_0=$gpu_owner_a
 done
 gpu_owner_n=${GPU_OWNER_NODE:-node}
+gpu_owner_k=
 if [ -n "$gpu_owner_a" ]; then
   # Releases for machines without Node.js bring their own.
   [ -n "$GPU_OWNER_NODE" ] || [ ! -x "$gpu_owner_a/bin/node" ] || gpu_owner_n=$gpu_owner_a/bin/node
@@ -45,9 +46,11 @@ if [ -n "$gpu_owner_a" ]; then
       gpu_owner_b=$gpu_owner_a/prebuilds/linux-arm64
     fi
   fi
-  [ ! -x "$gpu_owner_b/gpu-owner-keeper" ] ||
+  if [ -x "$gpu_owner_b/gpu-owner-keeper" ]; then
+    gpu_owner_k=$gpu_owner_b/gpu-owner-keeper
     # Without what LD_PRELOAD loads, which may open descriptors or print.
-    GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_b/gpu-owner-keeper" inherited "$0" $gpu_owner_d 2>/dev/null)
+    GPU_OWNER_INHERITED=$(LD_PRELOAD= "$gpu_owner_k" inherited "$0" $gpu_owner_d 2>/dev/null)
+  fi
 fi
 # In its first line what was inherited, in others the variables.
 gpu_owner_digits=
@@ -117,6 +120,8 @@ if ! command -v "$gpu_owner_n" >/dev/null; then
   echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path). The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner" >&2
   exit 127
 fi
+# The program that starts a job as its child, and ends as soon as the job is announced.
+[ "$1" != submit ] || [ -z "$gpu_owner_k" ] || exec "$gpu_owner_k" submit -- "$gpu_owner_n" "$gpu_owner_0" "$@"
 exec "$gpu_owner_n" "$gpu_owner_0" "$@"
 exit 126
 */

@@ -189,6 +189,20 @@ export interface Native {
     descriptors: readonly number[],
   ): { error: number; pid: number };
   /**
+   * Runs a program with the standard output and error of this process, and nothing else of it; blocks until its end. `more` arguments and the
+   * environment are as above. @returns its exit code, or -errno
+   */
+  processRun(
+    path: string,
+    args: readonly string[],
+    more: Uint8Array,
+    environment: Uint8Array,
+    first: number,
+    descriptors: readonly number[],
+  ): number;
+  /** Leaves session and standard streams of whoever started this process, and closes `foreign`. @returns 0 or errno */
+  processDetach(output: number, kept: readonly number[], foreign: readonly number[]): number;
+  /**
    * Queues a signal with a value for a process that has exactly this byte of this file locked (OFD, for writing), and for no other.
    * Signal 0 only proves. @returns 0 or -errno; -ESRCH: there is no such process, or it has no such lock
    */

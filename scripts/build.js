@@ -46,7 +46,7 @@ const OTHERS = [
   ...readFileSync(join(root, 'lib/cli/commands.ts'), 'utf8').matchAll(/import\('\.\/([\w-]+)\.ts'\)/g),
 ]
   .map(([, name]) => name)
-  .filter((name) => !['run', 'hold'].includes(name))
+  .filter((name) => !['run', 'hold', 'submit'].includes(name))
   .concat('on')
   .map((name) => `./lib/cli/${name}.ts`);
 

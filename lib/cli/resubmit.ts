@@ -1,7 +1,6 @@
 import { JobStore, LOST, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
-import { announce } from './job-options.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 
 const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
@@ -15,7 +14,9 @@ async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   const renumbered = new Map<number, number>();
   // In their order: those that others follow come before.
   for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
-    renumbered.set(id, await resubmitJob(store, id, renumbered, announce));
+    const again = await resubmitJob(store, id, renumbered);
+    if (again.exitCode !== 0) process.exit(again.exitCode);
+    renumbered.set(id, again.id);
   }
 }
 

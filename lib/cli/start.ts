@@ -6,6 +6,7 @@ const BUNDLES: Record<string, string> = {
   __proto__: null as never, // an argument may be called 'constructor'
   run: 'claim',
   hold: 'claim',
+  submit: 'claim',
   exp: 'experiments',
   mcp: 'agents',
   help: 'experiments',
@@ -15,6 +16,6 @@ const BUNDLES: Record<string, string> = {
 declare const require: NodeJS.Require;
 
 const [, , name = '', ...words] = process.argv;
-// `run --on` is about another machine. A command that is run may have such a word, too: it costs it some ms.
-const isElsewhere = name === 'run' && words.some((word) => /^--on(?:=|$)/.test(word));
+// `run --on` and `submit --on` are about another machine. The user's command may have such a word, too: it costs it some ms.
+const isElsewhere = (name === 'run' || name === 'submit') && words.some((word) => /^--on(?:=|$)/.test(word));
 runBundle((isElsewhere ? null : BUNDLES[name]) ?? 'command', import.meta.dirname, require);

@@ -1,5 +1,13 @@
 import { GPUOwnerError } from '../errors.ts';
-import { becomeKeeper, type ContinuedWait, continueWait, JobProcess, submitCommand } from '../jobs/index.ts';
+import {
+  becomeKeeper,
+  becomeSubmitter,
+  type ContinuedWait,
+  continueWait,
+  JobProcess,
+  Submitter,
+  submitCommand,
+} from '../jobs/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
@@ -18,19 +26,26 @@ const GROUPS = [
 async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, command } = parsed;
   const continued = continueWait();
+  if (values.on !== undefined)
+    return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
+  const submitter = Submitter.find();
   const jobDescriptors = values['as-job'];
-  const job = jobDescriptors === undefined ? null : new JobProcess(jobDescriptors);
-  const request = checkRun(parsed, 'submit', job?.about);
-  if (values.on !== undefined) return (await import('./remote.ts')).submitOn(values.on, parsed, request);
-  if (job !== null) return runJob(job, parsed, request, continued);
+  const started = jobDescriptors === undefined ? null : JobProcess.next(jobDescriptors, submitter, announce);
+  const request = checkRun(parsed, 'submit', started?.about);
+  if (started !== null) return runJob(started, parsed, request, continued);
   refuseThrowAway();
   const { settings, limit, exitCodes } = request;
   const waits = waitOption(values, true) !== null;
-  await submitCommand(settings, command, jobOptions(values), { limit, waits }, announce).catch(
-    (error: unknown) => {
-      throw withExitCode(error, exitCodes);
-    },
-  );
+  const waiting = submitter ?? becomeSubmitter();
+  const asked = jobOptions(values);
+  let job: JobProcess;
+  try {
+    job = await submitCommand(settings, command, asked, { limit, waits }, waiting, announce);
+  } catch (error) {
+    throw withExitCode(error, exitCodes);
+  }
+  const own = { ...settings, request: { ...settings.request, about: job.about } };
+  await runJob(job, parsed, { ...request, settings: own }, { received: null, keep: [] });
 }
 
 /** The job's own process, in the background. */
@@ -40,8 +55,9 @@ async function runJob(
   { settings, limit, exitCodes }: RunRequest,
   continued: ContinuedWait,
 ) {
-  await followOthers(job);
   try {
+    job.start();
+    await followOthers(job);
     const wait = waitLimits(values, true);
     const claim = await job.claim(settings, wait, limit, continued).finally(() => wait?.end());
     becomeKeeper(claim, command.length, limit, job);

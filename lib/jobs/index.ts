@@ -2,6 +2,8 @@ export { type CommandProblem, commandProblem, warnOfOwnDevices } from './command
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, lostJobs, waitForJobs } from './job-control.ts';
 export { JobOutput, JobOutputTail } from './job-output.ts';
+export { JobProcess } from './job-process.ts';
+export { checkJobOptions, type JobOptions, LOST } from './job-request.ts';
 export { type Job, type JobDetails, jobAt, jobDetails, listJobs, resolveJob } from './job-state.ts';
 export { JobStore } from './job-store.ts';
 export {
@@ -12,15 +14,8 @@ export {
   claimUntilInputCloses,
 } from './keeper.ts';
 export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
-export {
-  checkJobOptions,
-  type JobOptions,
-  JobProcess,
-  LOST,
-  resubmitJob,
-  submitCommand,
-  submitJob,
-} from './submission.ts';
+export { resubmitJob, submitCommand, submitJob } from './submission.ts';
+export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';

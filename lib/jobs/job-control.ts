@@ -2,16 +2,16 @@
 import { closeSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { now, ownersOf, timerMs } from '../platform/index.ts';
-import { type Job, jobAt, stateOf } from './job-state.ts';
 import {
   isAlive,
   isSameFile,
   type JobCancellation,
-  type JobStore,
   type StoredJob,
   signalJob,
   writeBlock,
-} from './job-store.ts';
+} from './job-record.ts';
+import { type Job, jobAt, stateOf } from './job-state.ts';
+import type { JobStore } from './job-store.ts';
 import { notifyOfCancelled } from './notification.ts';
 
 /** The keeper ends the job for it, and so does its front. As in native/keeper/signals.h. */

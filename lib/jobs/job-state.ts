@@ -13,7 +13,8 @@ import {
   showValue,
   userName,
 } from '../platform/index.ts';
-import { ENVIRONMENT, isAlive, JobStore, type StoredJob } from './job-store.ts';
+import { isAlive, type StoredJob } from './job-record.ts';
+import { ENVIRONMENT, JobStore } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
 export interface Job {

@@ -3,21 +3,19 @@
 import {
   closeSync,
   constants,
-  fstatSync,
   mkdirSync,
   openSync,
   readdirSync,
-  readSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
-  writeSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
+import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
   formatBytes,
   hostName,
@@ -27,111 +25,18 @@ import {
   statusBehind,
   systemError,
 } from '../platform/index.ts';
-
-/** The request, written once. */
-export interface JobRequest {
-  id: number;
-  name: string | null;
-  note: string | null;
-  /** The words of this program that its process begins with. */
-  start: readonly string[];
-  /** For people. */
-  command: string;
-  /** How many GPUs. */
-  count: number;
-  /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
-  wanted?: readonly string[] | null;
-  /** Where it starts: an absolute path. */
-  directory: string;
-  /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
-  directoryBytes: string | null;
-  umask: number;
-  /** Where its output goes: an absolute path. */
-  output: string;
-  /** The same with %j and %n, as it was asked for; null: to the job's own directory. */
-  outputPattern: string | null;
-  /** ms since 1970 */
-  submitted: number;
-  /** The jobs that must have ended before; `isOk`: with exit code 0. */
-  after: readonly { id: number; isOk: boolean }[];
-  /** How long the command may run, in ms. */
-  limitMs: number | null;
-  /** Whether its user is told of its start and end. */
-  notify: boolean;
-  /** The job that this is once more; null: none. */
-  resubmits: number | null;
-  /**
-   * The process that tells its number once its GPUs are granted: the command starts after that. null: it was told before. Missing in jobs of
-   * earlier versions.
-   */
-  teller?: { pid: number; startTicks: string } | null;
-  /** The byte that it has locked, and of which file. */
-  lock: { path: string; device: number; inode: number; byte: number };
-}
-
-/** The state, as the job's own process tells it until the keeper takes over. */
-export interface JobProgress {
-  pid: number;
-  /** Why it waits, in words. */
-  reason?: string;
-  /** Its GPUs were claimed, and its number is to be told. */
-  isGranted?: boolean;
-  /** Written by submit: its number was told. */
-  isTold?: boolean;
-  /** ms since 1970: its GPUs were claimed. */
-  started?: number;
-  gpus?: { index: number; instance?: number | null; uuid: string }[];
-  /** When the command will be ended, in ms since 1970. */
-  until?: number | null;
-  /** It ended without having started. */
-  failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
-  /** Tasks of a sweep. */
-  done?: number;
-  total?: number;
-}
-
-/** The end, as the keeper tells it; see native/keeper/job_file.h. */
-interface JobEnd {
-  keeper: number | null;
-  front: number | null;
-  /** The command. */
-  pid: number | null;
-  exitCode: number | null;
-  ended: number | null;
-  cancelled: boolean;
-}
-
-/** A cancellation, written before anything is signalled. */
-export interface JobCancellation {
-  /** ms since 1970 */
-  at: number;
-  reason: string | null;
-}
-
-/** A job as its file has it. */
-export interface StoredJob {
-  request: JobRequest;
-  progress: JobProgress | null;
-  end: JobEnd | null;
-  cancellation: JobCancellation | null;
-}
-
-/**
- * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that whoever was suspended
- * meanwhile writes over nothing newer. What was asked for stands behind them.
- */
-const BLOCKS = {
-  progress: { offset: 0, size: 3584 },
-  /** Written by submit: stands for the progress until that is there. */
-  start: { offset: 3584, size: 512 },
-  end: { offset: 4096, size: 512 },
-  cancellation: { offset: 4608, size: 512 },
-} as const;
-const REQUEST_OFFSET = 5120;
-/** As much is read, so no more is written: some thousands of jobs to follow. */
-const MAX_FILE_BYTES = 1024 * 1024;
+import {
+  isAlive,
+  type JobRequest,
+  MAX_FILE_BYTES,
+  REQUEST_OFFSET,
+  readJob,
+  type StoredJob,
+} from './job-record.ts';
 
 const FILE = 'job';
+/** Its name until the job is announced. */
+const UNANNOUNCED = 'job.new';
 /** The user's arguments of `submit`, and its environment, each ended by a NUL. */
 export const ARGUMENTS = 'arguments';
 export const ENVIRONMENT = 'environment';
@@ -141,7 +46,6 @@ const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
 /** Bytes below are nobody's: numbers of jobs, of earlier versions. */
 const FIRST_BYTE = 2 ** 32;
-const MAX_PID = 2 ** 22;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
 
@@ -204,7 +108,7 @@ export class JobStore {
   }
 
   /**
-   * Makes a job under the next number, and locks its byte.
+   * Makes a job under the next number, and locks its byte. It can't be seen until it is announced.
    * @returns descriptors that lock it and lead to its file
    * @throws ERR_JOBS, ERR_LOCK_DIRECTORY; nothing is left then
    */
@@ -244,8 +148,8 @@ export class JobStore {
           writeFileSync(join(this.directoryOf(id), name), bytes, { mode: FOR_OWNER, flag: 'wx' });
         write(ARGUMENTS, files.arguments);
         write(ENVIRONMENT, files.environment);
-        write(FILE, file);
-        return { request: whole, lock: lock.descriptor, file: this.openFile(id) };
+        write(UNANNOUNCED, file);
+        return { request: whole, lock: lock.descriptor, file: this.#openFile(id, UNANNOUNCED) };
       } catch (error) {
         this.remove(id);
         throw unusable(this.path, error);
@@ -270,7 +174,20 @@ export class JobStore {
 
   /** Opens a job's file for {@link writeBlock}. @throws what openSync throws */
   openFile(id: number): number {
-    return openSync(join(this.directoryOf(id), FILE), constants.O_RDWR | constants.O_NOFOLLOW);
+    return this.#openFile(id, FILE);
+  }
+
+  #openFile(id: number, name: string): number {
+    return openSync(join(this.directoryOf(id), name), constants.O_RDWR | constants.O_NOFOLLOW);
+  }
+
+  /** Lets a job that was made be seen. @throws ERR_JOBS */
+  announce(id: number): void {
+    try {
+      renameSync(join(this.directoryOf(id), UNANNOUNCED), join(this.directoryOf(id), FILE));
+    } catch (error) {
+      throw unusable(this.path, error);
+    }
   }
 
   remove(id: number): void {
@@ -318,100 +235,6 @@ function outputOf(
   );
 }
 
-/** Nothing of it is kept. */
-let buffer: Buffer | null = null;
-
-/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it waits for nobody, whatever it is. */
-export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
-  buffer ??= Buffer.alloc(MAX_FILE_BYTES);
-  const bytes = buffer;
-  let length = 0;
-  try {
-    if (!fstatSync(file).isFile()) return null;
-    length = readSync(file, bytes, 0, MAX_FILE_BYTES, 0);
-  } catch {
-    return null;
-  }
-  const part = <T>({ offset, size }: { offset: number; size: number }, check: schema.Check<T>) =>
-    parse(bytes.subarray(offset, Math.min(offset + size, length)), check);
-  const end = part(BLOCKS.end, END);
-  if ((end?.ended ?? since) < since) return null;
-  const request = parse(bytes.subarray(REQUEST_OFFSET, length), REQUEST);
-  if (request === null) return null;
-  const start = part(BLOCKS.start, PROGRESS);
-  const progress = part(BLOCKS.progress, PROGRESS);
-  return {
-    request,
-    progress: start !== null && progress !== null ? { ...start, ...progress } : (progress ?? start),
-    end,
-    cancellation: part(BLOCKS.cancellation, CANCELLATION),
-  };
-}
-
-/** Writes a part of a job's file. A failure is nobody's: the job goes on without it. */
-export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: object): boolean {
-  const { offset, size } = BLOCKS[name];
-  const block = Buffer.alloc(size, ' ');
-  let text = JSON.stringify(contents);
-  for (let left = contents; Buffer.byteLength(text) >= size; text = JSON.stringify(left)) {
-    const shorter = shortened(left);
-    if (shorter === null) return false;
-    left = shorter;
-  }
-  block.write(text);
-  block[size - 1] = 0x0a;
-  try {
-    writeSync(file, block, 0, size, offset);
-    return true;
-  } catch {
-    return false;
-  }
-}
-
-/** Names a GPU less, or says a reason in fewer words; null: that is nothing any more. The rest stays whole. */
-function shortened(contents: Partial<JobProgress & JobCancellation>): typeof contents | null {
-  const { gpus = [], failure } = contents;
-  if (gpus.length > 0) return { ...contents, gpus: gpus.slice(0, -1) };
-  const cut = (text: string) => `${text.slice(0, Math.floor(text.length * 0.9) - 1)}…`;
-  const { reason } = contents;
-  if (reason != null && reason.length > 1) return { ...contents, reason: cut(reason) };
-  if (failure === undefined || failure.message.length < 2) return null;
-  return { ...contents, failure: { ...failure, message: cut(failure.message) } };
-}
-
-/** Whether somebody has the job's byte locked. */
-export function isAlive({ request: { lock }, progress, end }: StoredJob): boolean {
-  const descriptor = native().fileOpenForProbe(lock.path);
-  if (descriptor >= 0) {
-    try {
-      if (isSameFile(descriptor, lock))
-        // With shared mode: whoever waits for its end has read locks.
-        return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
-    } finally {
-      native().fileClose(descriptor);
-    }
-  }
-  // Somebody has removed the file. Processes of the job have it open still.
-  return [end?.keeper, end?.front, end?.pid, progress?.pid].some((pid) => signalJob(pid, lock, 0) === 0);
-}
-
-/** Whether a descriptor leads to the file in which a job has locked its byte. */
-export function isSameFile(descriptor: number, { device, inode }: JobRequest['lock']): boolean {
-  const status = statusBehind(descriptor);
-  return status?.inode === inode && status.device === device;
-}
-
-/** Signals a process, if it has the job's byte locked. @param value goes with the signal @returns 0 or -errno */
-export function signalJob(
-  pid: number | null | undefined,
-  { device, inode, byte }: JobRequest['lock'],
-  signal: number,
-  value = 0,
-): number {
-  if (pid == null || pid < 1) return -errno.ESRCH;
-  return native().processSignal(pid, device, inode, byte, signal, value);
-}
-
 /** Limits of what is kept of jobs, of the configuration or by default. */
 export function jobLimits() {
   const {
@@ -422,70 +245,6 @@ export function jobLimits() {
   } = loadConfiguration();
   return { jobsKept, jobsKeptFor, jobLogSize, jobLogsSize };
 }
-
-/** What a block has, or the request. null: nothing that can be read. */
-function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
-  // Most of it are blanks: the end is looked for in the bytes.
-  const length = bytes.lastIndexOf('}') + 1;
-  return length === 0 ? null : schema.readAs(schema.jsonOf(check), bytes.toString('utf8', 0, length));
-}
-
-const { epochMs, flag, listOf, nullable, optional, or, record, text, whole } = schema;
-const PID = whole(MAX_PID, 1);
-
-const REQUEST = record({
-  id: whole(),
-  name: nullable(text),
-  note: nullable(text),
-  start: listOf(text),
-  command: text,
-  count: whole(),
-  wanted: optional(nullable(listOf(text))),
-  directory: text,
-  directoryBytes: nullable(text),
-  umask: whole(),
-  output: text,
-  outputPattern: nullable(text),
-  submitted: epochMs,
-  after: listOf(record({ id: whole(), isOk: flag })),
-  limitMs: or(schema.amount(), null),
-  notify: or(flag, false),
-  resubmits: nullable(whole()),
-  teller: optional(nullable(record({ pid: PID, startTicks: text }))),
-  lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
-});
-
-const PROGRESS = record({
-  pid: PID,
-  reason: optional(text),
-  isGranted: optional(flag),
-  isTold: optional(flag),
-  started: optional(epochMs),
-  gpus: optional(listOf(record({ index: whole(), instance: optional(nullable(whole())), uuid: text }))),
-  until: optional(nullable(epochMs)),
-  failure: optional(
-    record({
-      exitCode: whole(),
-      code: optional(text),
-      message: text,
-      ended: epochMs,
-      isCancelled: or(flag, false),
-    }),
-  ),
-  done: optional(whole()),
-  total: optional(whole()),
-});
-
-const END = record({
-  keeper: nullable(PID),
-  front: nullable(PID),
-  pid: nullable(PID),
-  exitCode: nullable(whole()),
-  ended: nullable(epochMs),
-  cancelled: or(flag, false),
-});
-
-const CANCELLATION = record({ at: epochMs, reason: nullable(text) });
 
 /**
  * Locks a byte of the file for a new job. Any will do that is nobody's: it stands in the job's file, and no two jobs ever have the same,
@@ -578,7 +337,7 @@ function openLockFile(locks: LockDirectory): {
 
 function sizeOf(path: string): number {
   try {
-    return statSync(path).blocks * 512;
+    return (statSync(path, { throwIfNoEntry: false })?.blocks ?? 0) * 512;
   } catch {
     return 0;
   }

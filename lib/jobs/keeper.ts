@@ -19,7 +19,7 @@ import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import { endHelpers } from './reaper.ts';
 import { prepend, pythonPath, warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, type WaitLine, waitHandover } from './waiter.ts';
+import { type ContinuedWait, type Restart, type WaitLine, waitHandover } from './waiter.ts';
 
 /** A wait that may go on without Node.js. */
 interface JobWait extends WaitOptions {
@@ -36,6 +36,7 @@ export type JobClaim = ShownClaim<PlaceholderProcess>;
  * @param continued lets this process become a smaller one while it waits: all that it is to do is in its arguments and environment;
  *   missing: it stays as it is
  * @param keep descriptors that it shall have afterwards, too, numbered 200 or higher
+ * @param restart missing: the program is started again with the arguments of this process
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
  */
 export function claimForJob(
@@ -43,17 +44,24 @@ export function claimForJob(
   wait: JobWait | null,
   continued?: ContinuedWait,
   keep: readonly number[] = [],
+  restart?: Restart,
 ): Promise<JobClaim> {
   keepPrograms(KEEPER, PLACEHOLDER);
-  const patient = wait === null || continued === undefined ? wait : withHandover(wait, continued, keep);
+  const patient =
+    wait === null || continued === undefined ? wait : withHandover(wait, continued, keep, restart);
   return claimForCommands(settings, patient, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
   });
 }
 
-function withHandover(wait: JobWait, continued: ContinuedWait, keep: readonly number[]): WaitOptions {
-  return { ...wait, handover: waitHandover(continued, keep, wait.line) };
+function withHandover(
+  wait: JobWait,
+  continued: ContinuedWait,
+  keep: readonly number[],
+  restart: Restart | undefined,
+): WaitOptions {
+  return { ...wait, handover: waitHandover(continued, keep, wait.line, restart) };
 }
 
 /**

@@ -1,7 +1,8 @@
 // A sweep in the background: its job has no GPUs, and its controller says how far it is.
 import { closeSync } from 'node:fs';
 import { setVariables } from '../platform/index.ts';
-import { type JobProgress, JobStore, writeBlock } from './job-store.ts';
+import { type JobProgress, writeBlock } from './job-record.ts';
+import { JobStore } from './job-store.ts';
 
 /** Tells a controller that it is a job, by the number. Its tasks don't inherit it. */
 const VARIABLE = 'GPU_OWNER_SWEEP_JOB';

@@ -22,6 +22,12 @@ export interface WaitLine {
   columns: number;
 }
 
+/** How this program is started after a wait: the words before the last `own` arguments of this process, which are passed on as bytes. */
+export interface Restart {
+  words: readonly string[];
+  own: number;
+}
+
 /** A wait that the process before this one began; see {@link continueWait}. */
 export interface ContinuedWait {
   received: HandedOverWait | null;
@@ -87,8 +93,10 @@ export function waitHandover(
   { received }: ContinuedWait,
   keep: readonly number[],
   line: (() => WaitLine | null) | undefined,
+  restart: Restart = { words: [], own: process.argv.length - 1 },
 ): WaitHandover {
-  const become = (idle: IdleWait, next: HandedOverWait) => becomeWaiter(idle, next, keep, line?.() ?? null);
+  const become = (idle: IdleWait, next: HandedOverWait) =>
+    becomeWaiter(idle, next, keep, line?.() ?? null, restart);
   return new WaitHandover(received, become, line !== undefined);
 }
 
@@ -101,6 +109,7 @@ function becomeWaiter(
   next: HandedOverWait,
   keep: readonly number[],
   line: WaitLine | null,
+  { words, own }: Restart,
 ): void {
   const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
   // A thread that is stuck in the kernel lets no process become another program.
@@ -132,7 +141,7 @@ function becomeWaiter(
           ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
         ]),
     ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
-    ...['--', process.execPath, ...process.execArgv],
+    ...['--', process.execPath, ...process.execArgv, ...words],
   ];
   if (given.length === 1 + locks.length + leases.length) {
     const saved = saveMessages();
@@ -141,8 +150,7 @@ function becomeWaiter(
     setVariables({ [name]: value });
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];
-    // The arguments of this process follow, as bytes.
-    processExec(nativeProgram(KEEPER), args, process.argv.length - 1, descriptors, 0);
+    processExec(nativeProgram(KEEPER), args, own, descriptors, 0);
     setVariables({ [WAITING]: undefined });
   }
   for (const duplicate of given) closeSync(duplicate);

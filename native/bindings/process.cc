@@ -104,6 +104,20 @@ Napi::Value start_detached(const Napi::CallbackInfo& info) {
   return result;
 }
 
+// processRun(path, arguments, more, environment, first, descriptors) -> exit code, or -errno
+// `more` arguments and the environment are bytes, each entry ended by a NUL.
+Napi::Value run(const Napi::CallbackInfo& info) {
+  std::vector<std::string> arguments = texts(info[1]);
+  for (std::string& argument : texts_of_bytes(info[2])) arguments.push_back(std::move(argument));
+  return Napi::Number::New(
+      info.Env(), process::run(text(info[0]), arguments, texts_of_bytes(info[3]), integer(info[4]), integers(info[5])));
+}
+
+// processDetach(output, kept, foreign) -> 0 or errno
+Napi::Value detach(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), process::detach(integer(info[0]), integers(info[1]), integers(info[2])));
+}
+
 // processSignal(pid, device, inode, byte, signal, value) -> 0 or -errno
 Napi::Value signal_holder(const Napi::CallbackInfo& info) {
   const process::LockedByte lock = {info[1].As<Napi::Number>().DoubleValue(), info[2].As<Napi::Number>().DoubleValue(),
@@ -213,6 +227,8 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSpawn", Napi::Function::New<spawn>(env));
   exports.Set("processStart", Napi::Function::New<start>(env));
   exports.Set("processStartDetached", Napi::Function::New<start_detached>(env));
+  exports.Set("processRun", Napi::Function::New<run>(env));
+  exports.Set("processDetach", Napi::Function::New<detach>(env));
   exports.Set("processSignal", Napi::Function::New<signal_holder>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));

@@ -24,6 +24,7 @@ constexpr char kHelp[] =
     "  gpu-owner-keeper run  [OPTION...] [--grace MS] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper task [OPTION...] --control FD [--grace MS] [--directory PATH] -- COMMAND [ARGUMENT...]\n"
     "  gpu-owner-keeper hold [OPTION...]\n"
+    "  gpu-owner-keeper submit -- PROGRAM [ARGUMENT...]\n"
     "  gpu-owner-keeper inherited SCRIPT [PID]\n"
     "\n"
     "Options of run, task and hold:\n"
@@ -304,7 +305,8 @@ constexpr struct {
 constexpr struct {
   const char* name;
   Mode mode;
-} kModes[] = {{"run", Mode::run}, {"task", Mode::task}, {"hold", Mode::hold}, {"wait", Mode::wait}};
+} kModes[] = {
+    {"run", Mode::run}, {"task", Mode::task}, {"hold", Mode::hold}, {"wait", Mode::wait}, {"submit", Mode::submit}};
 
 const char* name_of(unsigned modes) {
   for (const auto& each : kModes) {
@@ -390,7 +392,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
     if (!strcmp(mode, each.name)) options->mode = each.mode;
   }
   if (options->mode == Mode::help) {
-    say("keeper: the first argument must be run, task, hold or wait; see gpu-owner-keeper --help");
+    say("keeper: the first argument must be run, task, hold, wait or submit; see gpu-owner-keeper --help");
     return kExitUsage;
   }
   if (options->mode == Mode::wait && !allocate_lists(&options->wait, argc)) {

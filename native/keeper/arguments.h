@@ -60,7 +60,7 @@ struct Deadline {
   long grace = 0;  // ms between SIGTERM and SIGKILL then
 };
 
-enum class Mode { run, hold, task, wait, help };
+enum class Mode { run, hold, task, wait, submit, help };
 
 struct Options {
   Mode mode = Mode::help;

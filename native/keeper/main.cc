@@ -12,6 +12,7 @@
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
+#include "keeper/submit.h"
 #include "keeper/text.h"
 #include "keeper/watchdog.h"
 #include "waiter/wait.h"
@@ -74,14 +75,15 @@ int wait_in_queue(const waiter::Options& options) {
 int main(int argc, char** argv) {
   using namespace keeper;
   if (argc > 2 && !strcmp(argv[1], "inherited")) return print_inherited(argv[2], argc > 3 ? argv[3] : nullptr);
-  const bool is_wait = argc > 1 && !strcmp(argv[1], "wait");
-  // While it waits, descriptors are as the caller has them: the program after it inherits these.
-  if (!is_wait) occupy_standard_descriptors();
+  // Node.js inherits descriptors as the caller has them.
+  const bool starts_node = argc > 1 && (!strcmp(argv[1], "wait") || !strcmp(argv[1], "submit"));
+  if (!starts_node) occupy_standard_descriptors();
   Options options;
   if (const int code = parse_arguments(argc, argv, &options)) return code;
   switch (options.mode) {
     case Mode::help: print_help(); return 0;
     case Mode::wait: return wait_in_queue(options.wait);
+    case Mode::submit: return submit(options.command);
     default: return keep_leases(options);
   }
 }

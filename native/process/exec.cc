@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <sysexits.h>
@@ -89,16 +90,22 @@ void let_inherit(const std::vector<int>& inherited) {
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
 
+// Where a program's standard output and error go.
+struct Output {
+  int output, errors;
+};
+
 // Starts a program that has nothing of this process but `output`, and `descriptors` as the numbers from `first` on.
 // Takes the attributes. 0 or errno.
 int spawn_with(const std::string& path, const std::vector<std::string>& arguments,
-               const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors,
-               posix_spawnattr_t& attributes, int& pid) {
+               const std::vector<std::string>& environment, Output output, int first,
+               const std::vector<int>& descriptors, posix_spawnattr_t& attributes, int& pid) {
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_adddup2(&actions, output, STDOUT_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output, STDERR_FILENO);
+  // Not every C library's dup2 onto the same number clears close-on-exec.
+  if (output.output != STDOUT_FILENO) posix_spawn_file_actions_adddup2(&actions, output.output, STDOUT_FILENO);
+  if (output.errors != STDERR_FILENO) posix_spawn_file_actions_adddup2(&actions, output.errors, STDERR_FILENO);
   int number = first;
   for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, number++);
   for (const int descriptor : inheritable_descriptors()) {
@@ -308,7 +315,7 @@ Started start(const std::string& path, const std::vector<std::string>& arguments
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   std::vector<int> given = {pair[1]};
   given.insert(given.end(), descriptors.begin(), descriptors.end());
-  started.error = spawn_with(path, arguments, environment, output, first, given, attributes, started.pid);
+  started.error = spawn_with(path, arguments, environment, {output, output}, first, given, attributes, started.pid);
   close(pair[1]);
   if (started.error != 0) {
     close(pair[0]);
@@ -330,8 +337,50 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  detached.error = spawn_with(path, arguments, environment, output, first, descriptors, attributes, detached.pid);
+  detached.error =
+      spawn_with(path, arguments, environment, {output, output}, first, descriptors, attributes, detached.pid);
   return detached;
+}
+
+int run(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+        int first, const std::vector<int>& descriptors) {
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  sigset_t none, all;
+  sigemptyset(&none);
+  sigfillset(&all);
+  posix_spawnattr_setsigmask(&attributes, &none);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  let_inherit({});  // Node.js has marked the standard streams close-on-exec
+  int pid = -1;
+  const int error =
+      spawn_with(path, arguments, environment, {STDOUT_FILENO, STDERR_FILENO}, first, descriptors, attributes, pid);
+  if (error != 0) return -error;
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return -errno;
+  }
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+int detach(int output, const std::vector<int>& kept, const std::vector<int>& foreign) {
+  if (setsid() < 0) return errno;
+  prctl(PR_SET_PDEATHSIG, 0);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (nothing < 0) return errno;
+  const bool redirected =
+      dup2(nothing, STDIN_FILENO) >= 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0;
+  const int error = redirected ? 0 : errno;
+  close(nothing);
+  for (const int descriptor : foreign) {
+    if (descriptor > STDERR_FILENO) close(descriptor);
+  }
+  for (const int descriptor : inheritable_descriptors()) {
+    const bool is_kept = std::find(kept.begin(), kept.end(), descriptor) != kept.end();
+    if (!is_kept) fcntl(descriptor, F_SETFD, FD_CLOEXEC);
+  }
+  return error;
 }
 
 int inheritable_duplicate(int descriptor) {

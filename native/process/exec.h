@@ -67,6 +67,17 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
                         const std::vector<std::string>& environment, int output, int first,
                         const std::vector<int>& descriptors);
 
+// Starts a program with the standard output and error of this process, an empty standard input, and `descriptors` from
+// number `first` on, and waits for its end. Returns its exit code, 128 and the number of the signal that ended it, or
+// -errno.
+int run(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
+        int first, const std::vector<int>& descriptors);
+
+// Goes on without whoever started this process, in a session of its own: standard input is /dev/null, standard output
+// and error are `output`. Closes `foreign`; what else a new program would inherit isn't inherited any longer, apart
+// from `kept`. Returns 0 or errno.
+int detach(int output, const std::vector<int>& kept, const std::vector<int>& foreign);
+
 // A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited
 // descriptors close-on-exec, and ranges below are what programs hand out to themselves.
 int inheritable_duplicate(int descriptor);

@@ -2,7 +2,7 @@ import { closeSync, mkdtempSync, openSync, rmSync, writeFileSync } from 'node:fs
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { readJob } from '../../lib/jobs/job-store.ts';
+import { readJob } from '../../lib/jobs/job-record.ts';
 
 const ENDED = Date.parse('2026-05-01T12:00:00Z');
 const REQUEST = {

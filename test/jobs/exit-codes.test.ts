@@ -90,8 +90,8 @@ test('many arguments reach the command', async () => {
 });
 
 test.each([
-  [[], /first argument must be run, task, hold or wait/],
-  [['go'], /first argument must be run, task, hold or wait/],
+  [[], /first argument must be run, task, hold, wait or submit/],
+  [['go'], /first argument must be run, task, hold, wait or submit/],
   [['run'], /no command/],
   [['run', '--'], /no command/],
   [['run', '--leases', '200', '--', 'true'], /--leases needs an open descriptor above 2, not '200'/],

@@ -146,10 +146,10 @@ exec "$@"`;
         stdout: '1\n',
         stderr: '',
       });
+      await jobs.reach(1, 'running');
       expect(readFileSync(file('scopes'), 'utf8')).toMatch(
         /^--user --scope --quiet --collect --unit=gpu-owner-job-1-\d+ -- /,
       );
-      await jobs.reach(1, 'running');
       expect(await inLogin(true, true, ['submit', '--after=1', '--', 'sh', '-c', 'exit 4'])).toMatchObject({
         code: 0,
         stderr: '',
@@ -165,6 +165,15 @@ exec "$@"`;
       await jobs.reach(3, 'running');
       expect((await jobs.run(['cancel', '3'])).code).toBe(0);
       await until(() => jobs.processes().length === 0);
+      expect(await inLogin(true, true, ['submit', '--no-wait', '--', 'sh', '-c', 'exit 5'])).toMatchObject({
+        code: 0,
+        stdout: '4\n',
+        stderr: '',
+      });
+      expect(await jobs.wait(4)).toBe(5);
+      expect(readFileSync(file('scopes'), 'utf8').match(/--unit=gpu-owner-job-\d+/g)).toEqual(
+        [1, 2, 3, 4].map((id) => `--unit=gpu-owner-job-${id}`),
+      );
     });
 
     test('with linger but no service manager, submit warns', async () => {

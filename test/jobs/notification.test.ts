@@ -19,7 +19,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/index.ts';
-import { JobStore, writeBlock } from '../../lib/jobs/job-store.ts';
+import { writeBlock } from '../../lib/jobs/job-record.ts';
+import { JobStore } from '../../lib/jobs/job-store.ts';
 import {
   LIMITS,
   notifierOf,
@@ -89,6 +90,7 @@ function makeJob(): void {
   const entries = Object.entries(env).map(([key, value]) => `${key}=${value}\0`);
   const files = { arguments: new Uint8Array(), environment: Buffer.from(entries.join('')) };
   const { lock, file } = store().create(request, files, locks);
+  store().announce(ID);
   closeSync(lock);
   closeSync(file);
 }

@@ -299,10 +299,22 @@ function kindOf(pid: number, fixture: string): { kind: string; number: number } 
     ? words[1] === 'wait'
       ? 'waiter'
       : 'keeper'
-    : words.includes('--as-job')
+    : isSessionLeader(pid)
       ? 'node'
       : 'submit';
   return { kind, number: Number(words[at + 2]) };
+}
+
+/** A job leaves the session of its submitter once it is announced. */
+function isSessionLeader(pid: number): boolean {
+  try {
+    const [, , , session] = readFileSync(`/proc/${pid}/stat`, 'latin1')
+      .replace(/^.*\) /s, '')
+      .split(' ');
+    return Number(session) === pid;
+  } catch {
+    return false;
+  }
 }
 
 /** GPUs that two commands noted to have at once. */

@@ -1,4 +1,5 @@
 import { checkPossible, type Settings } from '../../claims/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
 import {
   checkPrograms,
   openSweepIfAny,
@@ -7,10 +8,18 @@ import {
   settingsFor,
   withExperiment,
 } from '../../experiments/index.ts';
-import { becomeKeeperWithoutGPUs, JobProcess, SweepProgress, submitJob } from '../../jobs/index.ts';
+import {
+  becomeKeeperWithoutGPUs,
+  becomeSubmitter,
+  JobProcess,
+  Submitter,
+  SweepProgress,
+  submitJob,
+} from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
+import { EXIT_CODES } from '../exit-codes.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
 import type { OptionGroup, Parsed } from '../options.ts';
@@ -50,14 +59,17 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const background = SweepProgress.take();
   const jobDescriptors = values['as-job'];
-  if (typeof jobDescriptors === 'string') return becomeJob(new JobProcess(jobDescriptors));
+  const submitter = Submitter.find();
+  if (typeof jobDescriptors === 'string')
+    return becomeJob(JobProcess.next(jobDescriptors, submitter, announce), OWN_WORDS);
   const location = locationOf(values);
   const workers = workerRequest(values, null);
   await settingsFor(workers, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null) checkPrograms(sweep, location.directory);
-  if (values.detach && background === null) return detach(parsed, workers.settings);
+  if (values.detach && background === null)
+    return detach(parsed, workers.settings, submitter ?? becomeSubmitter());
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
@@ -76,7 +88,11 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 /** Runs the sweep as a job in the background. */
-async function detach({ values, args }: Parsed<typeof GROUPS>, { request }: Settings): Promise<void> {
+async function detach(
+  { values, args }: Parsed<typeof GROUPS>,
+  { request }: Settings,
+  submitter: Submitter,
+): Promise<void> {
   const { lockDirectory, configuredDirectory } = request;
   const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
   const submission = {
@@ -88,19 +104,27 @@ async function detach({ values, args }: Parsed<typeof GROUPS>, { request }: Sett
     lockDirectory,
     configuredDirectory,
   };
-  await submitJob(submission, jobOptions(values), () => checkPossible(request), announce);
+  const check = () => checkPossible(request);
+  const job = await submitJob(submission, jobOptions(values), check, submitter, announce);
+  await becomeJob(job, submission.start.length);
 }
 
 /** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
 const OWN_WORDS = 4;
 
 /** The job has no GPUs of its own: its controller claims them, as in the foreground. */
-async function becomeJob(job: JobProcess): Promise<void> {
+async function becomeJob(job: JobProcess, words: number): Promise<void> {
+  try {
+    job.start();
+  } catch (error) {
+    if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
+    throw error;
+  }
   await followOthers(job);
   job.begin();
   SweepProgress.announce(job.request.id);
   const program = [process.execPath, process.argv[1] as string, 'exp', 'run', '--detach'];
-  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - OWN_WORDS);
+  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - words);
 }
 
 const PROGRESS_MS = 1_000;

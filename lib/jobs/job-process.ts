@@ -1,0 +1,357 @@
+// What the first process of a job in the background does until the keeper takes over: it announces the job, leaves its caller's session,
+// waits for other jobs, and claims GPUs.
+import { closeSync, readlinkSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { BEFORE_EXEC } from '../bundle.ts';
+import {
+  LockDirectory,
+  ownLimit,
+  queueUp,
+  type Settings,
+  type Slot,
+  type WaitOptions,
+} from '../claims/index.ts';
+import { type ErrorCode, GPUOwnerError } from '../errors.ts';
+import { native, nativeFile } from '../native.ts';
+import { sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import { INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
+import { isAlive, type JobProgress, type JobRequest, readJob, writeBlock } from './job-record.ts';
+import { describeDependencies, invalid, openOutput, whyNeverOk } from './job-request.ts';
+import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
+import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
+import { afterLogout, inScope } from './login-session.ts';
+import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
+import { ERRORS, type Submitter } from './submitter.ts';
+import type { TimeLimit } from './time-limit.ts';
+import type { ContinuedWait, Restart } from './waiter.ts';
+
+/** Tells the number of a job that is about to start. It won't if that can't be told: `giveUp` removes it. */
+export type Announce = (id: number, giveUp: () => void) => void;
+
+const MAX_FAILURE_LENGTH = 1_000;
+
+/** The reasons for several GPUs are on lines of their own. */
+function sanitizeLines(text: string): string {
+  return text.slice(0, MAX_FAILURE_LENGTH).replace(/\S.*/g, (line) => sanitize(line, MAX_FAILURE_LENGTH));
+}
+
+/** The job's slot in the wait queue; null: it needs none, or there is none. */
+function takeSlot(request: JobRequest): Slot | null {
+  const { id, name, note, command, count, wanted, limitMs } = request;
+  if (wanted == null || count === 0) return null;
+  const about = {
+    job: id,
+    ...(name === null ? {} : { name }),
+    ...(note === null ? {} : { note }),
+    ...(limitMs === null ? {} : { limitMs }),
+  };
+  const directory = LockDirectory.open(dirname(request.lock.path), {});
+  return queueUp(directory, command, about, {
+    count,
+    uuids: wanted,
+    scope: null,
+    class: 'normal',
+    most: ownLimit().gpus,
+  });
+}
+
+/** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */
+function scopeWords(id: number): string[] {
+  const after = afterLogout();
+  if (after === 'stays') return [];
+  const scope = after === 'linger' ? inScope(id) : null;
+  if (scope !== null) return scope;
+  warn(
+    'logging out ends all your processes on this machine (KillUserProcesses in logind.conf), this job as well' +
+      (after === 'linger'
+        ? ', and your service manager can not be reached.'
+        : ': to let it go on, ask for `loginctl enable-linger`, and submit it again.'),
+  );
+  return [];
+}
+
+/** How often it is looked whether a job has ended whose lock can't be waited for. */
+const FOLLOW_MS = 250;
+
+/** As {@link JobStore.create} returns it. */
+interface MadeJob {
+  request: JobRequest;
+  lock: number;
+  file: number;
+}
+
+/** The first process of a job: claims its GPUs, and says how it stands. */
+export class JobProcess implements BackgroundJob {
+  readonly store: JobStore;
+  readonly request: JobRequest;
+  readonly lock: number;
+  readonly file: number;
+  readonly #announce: Announce;
+  /** Waits until the job is announced; null: it has been. */
+  #submitter: Submitter | null;
+  /** Whether this process is where logging out doesn't end it. */
+  readonly #isPlaced: boolean;
+  /** Descriptors that the submitter's caller had open. */
+  #foreign: readonly number[] = [];
+  #output = -1;
+  #slot: Slot | null = null;
+  #progress: JobProgress = { pid: process.pid };
+  #isPruned = false;
+
+  private constructor(
+    store: JobStore,
+    { request, lock, file }: MadeJob,
+    submitter: Submitter | null,
+    announce: Announce,
+    isPlaced: boolean,
+  ) {
+    this.store = store;
+    this.request = request;
+    this.lock = lock;
+    this.file = file;
+    this.#submitter = submitter;
+    this.#announce = announce;
+    this.#isPlaced = isPlaced;
+    // What the submitter had open is closed before the job starts, and isn't for its command.
+    setVariables({ [INHERITED]: (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, '') });
+  }
+
+  /** Of a job that this process has made. */
+  static first(store: JobStore, made: MadeJob, submitter: Submitter, announce: Announce): JobProcess {
+    const foreign = parseInherited(process.env[INHERITED]).descriptors;
+    const { lock, file } = made;
+    const kept = { request: made.request, lock: inheritable(lock), file: inheritable(file) };
+    for (const descriptor of [lock, file]) closeSync(descriptor);
+    const job = new JobProcess(store, kept, submitter, announce, false);
+    job.#foreign = foreign;
+    return job;
+  }
+
+  /** Of a job that another process has made. @param descriptors as {@link #again} gives them. @throws ERR_INVALID_ARGUMENT */
+  static next(descriptors: string, submitter: Submitter | null, announce: Announce): JobProcess {
+    const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(descriptors) ?? [];
+    // Not by its path: whatever becomes of the state directory, the job goes on.
+    const job = file === undefined ? null : readJob(Number(file));
+    if (job === null) throw invalid('--as-job is for gpu-owner itself');
+    const { request } = job;
+    const made = { request, lock: Number(lock), file: Number(file) };
+    const store = submitter === null ? JobStore.open() : storeOf(made);
+    return new JobProcess(store, made, submitter, announce, placed !== undefined);
+  }
+
+  /** Only the output that is kept in the job's own directory is cut. */
+  get logLimit(): number | null {
+    const own = join(this.store.directoryOf(this.request.id), OUTPUT);
+    return this.request.output === own ? jobLimits().jobLogSize : null;
+  }
+
+  get afterwards(): readonly string[] {
+    return this.request.notify ? notifierOf(this.store, this.request.id, 'ended') : [];
+  }
+
+  /** For others to read of its claim. */
+  get about() {
+    const { id, name, note } = this.request;
+    return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
+  }
+
+  /** Resolves when the jobs that it is to follow have ended, also where somebody has removed the file of locks that are waited for. */
+  async followed(): Promise<void> {
+    const isAhead = ({ id }: { id: number }) => {
+      const job = this.store.read(id);
+      return job !== null && isAlive(job);
+    };
+    while (this.request.after.some(isAhead)) await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+  }
+
+  /** Why it can't start, if a job that it was to follow didn't end well. */
+  get obstacle(): string | null {
+    for (const { id, isOk } of this.request.after) {
+      const why = isOk ? whyNeverOk(this.store, id) : null;
+      if (why !== null) return `it was to follow job ${id}, which ${why}`;
+    }
+    return null;
+  }
+
+  /**
+   * Lets the job be seen and leaves the submitter, unless its GPUs decide whether there is a job. May become another program, which starts
+   * this one anew. @throws what prevents the start
+   */
+  start(): void {
+    const { after, id } = this.request;
+    if (this.#submitter === null) return;
+    this.#output = openOutput(this.request, this.store.directoryOf(id));
+    const scope = this.#isPlaced ? [] : scopeWords(id);
+    const { words, descriptors } = this.#waitForOthers();
+    this.#tell({ reason: after.length === 0 ? 'starting' : describeDependencies(after) });
+    if (!this.#needsGPUsFirst) {
+      // Jobs are served in the order of their numbers, however long each takes to start.
+      if (after.length === 0) this.#slot = takeSlot(this.request);
+      this.#leaveSubmitter();
+    }
+    if (scope.length + words.length > 0) this.#become([...scope, ...words], descriptors);
+    for (const descriptor of descriptors) closeSync(descriptor);
+  }
+
+  /** Whether its number is told once it has them: it doesn't wait for any, and follows no job of which nobody knows when it ends. */
+  get #needsGPUsFirst(): boolean {
+    const { wanted, count, after } = this.request;
+    return wanted == null && count > 0 && after.length === 0;
+  }
+
+  /** @param giveBack what is held, should nobody learn of the job */
+  #leaveSubmitter(giveBack = () => {}): void {
+    const { id } = this.request;
+    this.store.announce(id);
+    this.#announce(id, () => {
+      giveBack();
+      this.store.remove(id);
+    });
+    const kept = [this.lock, this.file, ...(this.#slot === null ? [] : [this.#slot.kept.descriptor])];
+    const error = native().processDetach(this.#output, kept, this.#foreign);
+    if (error !== 0)
+      throw new GPUOwnerError('ERR_INTERNAL', `a job can't leave this session: ${systemError(-error)}.`);
+    closeSync(this.#output);
+    setVariables({ [ERRORS]: undefined });
+    this.#submitter?.release();
+    this.#submitter = null;
+  }
+
+  /** The words before a program that is to wait for the jobs ahead. */
+  #waitForOthers(): { words: string[]; descriptors: number[] } {
+    const locks: string[] = [];
+    const files = new Map<string, number>();
+    for (const { id } of this.request.after) {
+      const other = this.store.read(id);
+      if (other === null || !isAlive(other)) continue;
+      const { path, byte } = other.request.lock;
+      const descriptor = files.get(path) ?? native().fileOpenForProbe(path);
+      if (descriptor < 0) continue; // `followed` looks itself
+      files.set(path, descriptor);
+      locks.push('--lock', `${descriptor}:${byte}`);
+    }
+    const words = locks.length === 0 ? [] : [nativeFile(KEEPER), 'wait', '--locks', 'all', ...locks, '--'];
+    return { words, descriptors: [...files.values()] };
+  }
+
+  /** Returns only where a thread that is stuck in the kernel lets no process become another program. @throws ERR_INTERNAL */
+  #become(before: readonly string[], descriptors: readonly number[]): void {
+    const { driverHasCallOut, cudaHasCallOut, processExec } = native();
+    if (driverHasCallOut() || cudaHasCallOut()) return;
+    const { words, own } = this.#again(':placed');
+    const given = [this.lock, this.file, ...descriptors];
+    if (this.#submitter !== null) given.push(this.#submitter.handOn());
+    process.emit(BEFORE_EXEC as 'exit', 0);
+    const program = [process.execPath, ...process.execArgv, ...words];
+    const error = processExec(before[0] as string, [...before, ...program], own, given, 0);
+    throw new GPUOwnerError(
+      'ERR_INTERNAL',
+      `job ${this.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,
+    );
+  }
+
+  /** How this program is started as the same job. */
+  #again(placed = ''): Restart {
+    const { start } = this.request;
+    const asJob = ['--as-job', `${this.lock}:${this.file}${placed}`];
+    const own =
+      process.argv.length - 2 - start.length - (process.argv.includes('--as-job') ? asJob.length : 0);
+    return { words: [process.argv[1] as string, ...start, ...asJob], own };
+  }
+
+  /** @throws as {@link claimForJob} */
+  async claim(
+    settings: Settings,
+    wait: WaitOptions | null,
+    limit: TimeLimit | null,
+    continued: ContinuedWait,
+  ): Promise<JobClaim> {
+    if ((continued.received?.rest ?? null) === null) this.#tell({ reason: 'starting' });
+    else this.#isPruned = true; // by the process before the wait
+    const onWaiting: WaitOptions['onWaiting'] = (state) => {
+      wait?.onWaiting?.(state);
+      this.#tell({ reason: state.position === null ? 'waiting' : 'waiting for GPUs' });
+    };
+    const claiming = claimForJob(
+      settings,
+      wait === null ? null : { ...wait, onWaiting },
+      this.#handOverSlot() ?? continued,
+      [this.lock, this.file],
+      this.#again(),
+    );
+    // While the driver answers, this process has nothing else to do.
+    setImmediate(() => this.#prune());
+    const claim = await claiming;
+    this.#prune();
+    const gpus = claim.gpus.map(({ index, instance, uuid }) =>
+      instance === null ? { index, uuid } : { index, instance, uuid },
+    );
+    if (this.#submitter !== null) this.#leaveSubmitter(() => claim.release());
+    this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
+    return claim;
+  }
+
+  /** Leaves the slot to the claim. */
+  #handOverSlot(): ContinuedWait | null {
+    const slot = this.#slot;
+    if (slot === null) return null;
+    this.#slot = null;
+    const kept = { ...slot.kept, descriptor: inheritable(slot.kept.descriptor) };
+    native().processCloseOnExec(kept.descriptor);
+    slot.leave();
+    return { received: { slot: kept, rest: null }, keep: [] };
+  }
+
+  #prune(): void {
+    if (this.#isPruned) return;
+    this.#isPruned = true;
+    try {
+      this.store.prune();
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      warn(`old jobs can't be removed: ${error.message}`);
+    }
+  }
+
+  /** Its command is about to start. */
+  begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
+    this.#progress = { pid: process.pid };
+    this.#tell({ started: Date.now(), ...more });
+    this.#notify('started');
+  }
+
+  /** It ends without having started. @param code of the error, if one has ended it */
+  fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
+    // The submitter's user reads why.
+    if (this.#submitter !== null) {
+      this.store.remove(this.request.id);
+      return;
+    }
+    const failure = {
+      exitCode,
+      message: sanitizeLines(message),
+      ended: Date.now(),
+      isCancelled: code === null,
+    };
+    this.#tell({ failure: code === null ? failure : { ...failure, code } });
+    this.#notify('ended');
+  }
+
+  #notify(event: JobEvent): void {
+    if (this.request.notify) startNotifier(this.store, this.request.id, event);
+  }
+
+  #tell(news: Partial<JobProgress>): void {
+    const progress = { ...this.#progress, ...news };
+    const isKnown = JSON.stringify(progress) === JSON.stringify(this.#progress);
+    this.#progress = progress;
+    if (isKnown) return;
+    if (!writeBlock(this.file, 'progress', progress)) warn('the state of this job cannot be written');
+  }
+}
+
+/** The place of an open job, wherever the environment says that jobs are. */
+function storeOf({ request, file }: MadeJob): JobStore {
+  const directory = dirname(readlinkSync(`/proc/self/fd/${file}`));
+  return basename(directory) === String(request.id) ? JobStore.around(directory) : JobStore.open();
+}

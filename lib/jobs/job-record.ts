@@ -1,0 +1,255 @@
+// What the file of a background job has: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
+import { fstatSync, readSync, writeSync } from 'node:fs';
+import { errno, native, OFD, SHARED } from '../native.ts';
+import { schema, statusBehind } from '../platform/index.ts';
+
+/** The request, written once. */
+export interface JobRequest {
+  id: number;
+  name: string | null;
+  note: string | null;
+  /** The words of this program that its process begins with. */
+  start: readonly string[];
+  /** For people. */
+  command: string;
+  /** How many GPUs. */
+  count: number;
+  /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
+  wanted?: readonly string[] | null;
+  /** Where it starts: an absolute path. */
+  directory: string;
+  /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
+  directoryBytes: string | null;
+  umask: number;
+  /** Where its output goes: an absolute path. */
+  output: string;
+  /** The same with %j and %n, as it was asked for; null: to the job's own directory. */
+  outputPattern: string | null;
+  /** ms since 1970 */
+  submitted: number;
+  /** The jobs that must have ended before; `isOk`: with exit code 0. */
+  after: readonly { id: number; isOk: boolean }[];
+  /** How long the command may run, in ms. */
+  limitMs: number | null;
+  /** Whether its user is told of its start and end. */
+  notify: boolean;
+  /** The job that this is once more; null: none. */
+  resubmits: number | null;
+  /** The byte that it has locked, and of which file. */
+  lock: { path: string; device: number; inode: number; byte: number };
+}
+
+/** The state, as the job's own process tells it until the keeper takes over. */
+export interface JobProgress {
+  pid: number;
+  /** Why it waits, in words. */
+  reason?: string;
+  /** ms since 1970: its GPUs were claimed. */
+  started?: number;
+  gpus?: { index: number; instance?: number | null; uuid: string }[];
+  /** When the command will be ended, in ms since 1970. */
+  until?: number | null;
+  /** It ended without having started. */
+  failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
+  /** Tasks of a sweep. */
+  done?: number;
+  total?: number;
+}
+
+/** The end, as the keeper tells it; see native/keeper/job_file.h. */
+interface JobEnd {
+  keeper: number | null;
+  front: number | null;
+  /** The command. */
+  pid: number | null;
+  exitCode: number | null;
+  ended: number | null;
+  cancelled: boolean;
+}
+
+/** A cancellation, written before anything is signalled. */
+export interface JobCancellation {
+  /** ms since 1970 */
+  at: number;
+  reason: string | null;
+}
+
+/** A job as its file has it. */
+export interface StoredJob {
+  request: JobRequest;
+  progress: JobProgress | null;
+  end: JobEnd | null;
+  cancellation: JobCancellation | null;
+}
+
+/**
+ * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that whoever was suspended
+ * meanwhile writes over nothing newer. What was asked for stands behind them.
+ */
+const BLOCKS = {
+  progress: { offset: 0, size: 3584 },
+  /** Of earlier versions, written by submit: stands for the progress until that is there. */
+  start: { offset: 3584, size: 512 },
+  end: { offset: 4096, size: 512 },
+  cancellation: { offset: 4608, size: 512 },
+} as const;
+export const REQUEST_OFFSET = 5120;
+/** As much is read, so no more is written: some thousands of jobs to follow. */
+export const MAX_FILE_BYTES = 1024 * 1024;
+
+const MAX_PID = 2 ** 22;
+
+/** Nothing of it is kept. */
+let buffer: Buffer | null = null;
+
+/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it waits for nobody, whatever it is. */
+export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
+  buffer ??= Buffer.alloc(MAX_FILE_BYTES);
+  const bytes = buffer;
+  let length = 0;
+  try {
+    if (!fstatSync(file).isFile()) return null;
+    length = readSync(file, bytes, 0, MAX_FILE_BYTES, 0);
+  } catch {
+    return null;
+  }
+  const part = <T>({ offset, size }: { offset: number; size: number }, check: schema.Check<T>) =>
+    parse(bytes.subarray(offset, Math.min(offset + size, length)), check);
+  const end = part(BLOCKS.end, END);
+  if ((end?.ended ?? since) < since) return null;
+  const request = parse(bytes.subarray(REQUEST_OFFSET, length), REQUEST);
+  if (request === null) return null;
+  const start = part(BLOCKS.start, PROGRESS);
+  const progress = part(BLOCKS.progress, PROGRESS);
+  return {
+    request,
+    progress: start !== null && progress !== null ? { ...start, ...progress } : (progress ?? start),
+    end,
+    cancellation: part(BLOCKS.cancellation, CANCELLATION),
+  };
+}
+
+/** Writes a part of a job's file. A failure is nobody's: the job goes on without it. */
+export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: object): boolean {
+  const { offset, size } = BLOCKS[name];
+  const block = Buffer.alloc(size, ' ');
+  let text = JSON.stringify(contents);
+  for (let left = contents; Buffer.byteLength(text) >= size; text = JSON.stringify(left)) {
+    const shorter = shortened(left);
+    if (shorter === null) return false;
+    left = shorter;
+  }
+  block.write(text);
+  block[size - 1] = 0x0a;
+  try {
+    writeSync(file, block, 0, size, offset);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Names a GPU less, or says a reason in fewer words; null: that is nothing any more. The rest stays whole. */
+function shortened(contents: Partial<JobProgress & JobCancellation>): typeof contents | null {
+  const { gpus = [], failure } = contents;
+  if (gpus.length > 0) return { ...contents, gpus: gpus.slice(0, -1) };
+  const cut = (text: string) => `${text.slice(0, Math.floor(text.length * 0.9) - 1)}…`;
+  const { reason } = contents;
+  if (reason != null && reason.length > 1) return { ...contents, reason: cut(reason) };
+  if (failure === undefined || failure.message.length < 2) return null;
+  return { ...contents, failure: { ...failure, message: cut(failure.message) } };
+}
+
+/** Whether somebody has the job's byte locked. */
+export function isAlive({ request: { lock }, progress, end }: StoredJob): boolean {
+  const descriptor = native().fileOpenForProbe(lock.path);
+  if (descriptor >= 0) {
+    try {
+      if (isSameFile(descriptor, lock))
+        // With shared mode: whoever waits for its end has read locks.
+        return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
+    } finally {
+      native().fileClose(descriptor);
+    }
+  }
+  // Somebody has removed the file. Processes of the job have it open still.
+  return [end?.keeper, end?.front, end?.pid, progress?.pid].some((pid) => signalJob(pid, lock, 0) === 0);
+}
+
+/** Whether a descriptor leads to the file in which a job has locked its byte. */
+export function isSameFile(descriptor: number, { device, inode }: JobRequest['lock']): boolean {
+  const status = statusBehind(descriptor);
+  return status?.inode === inode && status.device === device;
+}
+
+/** Signals a process, if it has the job's byte locked. @param value goes with the signal @returns 0 or -errno */
+export function signalJob(
+  pid: number | null | undefined,
+  { device, inode, byte }: JobRequest['lock'],
+  signal: number,
+  value = 0,
+): number {
+  if (pid == null || pid < 1) return -errno.ESRCH;
+  return native().processSignal(pid, device, inode, byte, signal, value);
+}
+
+/** What a block has, or the request. null: nothing that can be read. */
+function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
+  // Most of it are blanks: the end is looked for in the bytes.
+  const length = bytes.lastIndexOf('}') + 1;
+  return length === 0 ? null : schema.readAs(schema.jsonOf(check), bytes.toString('utf8', 0, length));
+}
+
+const { epochMs, flag, listOf, nullable, optional, or, record, text, whole } = schema;
+const PID = whole(MAX_PID, 1);
+
+const REQUEST = record({
+  id: whole(),
+  name: nullable(text),
+  note: nullable(text),
+  start: listOf(text),
+  command: text,
+  count: whole(),
+  wanted: optional(nullable(listOf(text))),
+  directory: text,
+  directoryBytes: nullable(text),
+  umask: whole(),
+  output: text,
+  outputPattern: nullable(text),
+  submitted: epochMs,
+  after: listOf(record({ id: whole(), isOk: flag })),
+  limitMs: or(schema.amount(), null),
+  notify: or(flag, false),
+  resubmits: nullable(whole()),
+  lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
+});
+
+const PROGRESS = record({
+  pid: PID,
+  reason: optional(text),
+  started: optional(epochMs),
+  gpus: optional(listOf(record({ index: whole(), instance: optional(nullable(whole())), uuid: text }))),
+  until: optional(nullable(epochMs)),
+  failure: optional(
+    record({
+      exitCode: whole(),
+      code: optional(text),
+      message: text,
+      ended: epochMs,
+      isCancelled: or(flag, false),
+    }),
+  ),
+  done: optional(whole()),
+  total: optional(whole()),
+});
+
+const END = record({
+  keeper: nullable(PID),
+  front: nullable(PID),
+  pid: nullable(PID),
+  exitCode: nullable(whole()),
+  ended: nullable(epochMs),
+  cancelled: or(flag, false),
+});
+
+const CANCELLATION = record({ at: epochMs, reason: nullable(text) });

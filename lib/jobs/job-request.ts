@@ -1,0 +1,202 @@
+// What a job in the background is asked for, as far as that can be checked and noted before it is made.
+import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
+import { basename, dirname, isAbsolute, resolve } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
+import { privately, sanitize, showValue, systemError } from '../platform/index.ts';
+import type { JobRequest } from './job-record.ts';
+import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
+import { type JobStore, unusable } from './job-store.ts';
+import { ERRORS, SUBMITTER } from './submitter.ts';
+import { WAITING } from './waiter.ts';
+
+/** A user's wishes besides the claim. */
+export interface JobOptions {
+  name: string | undefined;
+  note: string | undefined;
+  /** Numbers or names of jobs that must have ended before. */
+  after: readonly string[];
+  /** Those that must have ended with exit code 0. */
+  afterOk: readonly string[];
+  /** Where the output goes: %j is the number, %n the name. */
+  output: string | undefined;
+  /** Whether to tell of its start and end. */
+  notify: boolean;
+}
+
+/** Stands for all lost jobs that were not submitted again. */
+export const LOST = 'lost';
+const MAX_NAME_LENGTH = 64;
+const MAX_NOTE_LENGTH = 200;
+const POINTER_BYTES = 8;
+/** For what the keeper and its options add to arguments and environment, in bytes. */
+const EXEC_RESERVE = 64 * 1024;
+const OWN_VARIABLES = [ERRORS, WAITING, SUBMITTER];
+
+/** Checks what can be checked before anything is made. @throws ERR_INVALID_ARGUMENT */
+export function checkJobOptions({
+  name,
+  note,
+}: {
+  name?: string | undefined;
+  note?: string | undefined;
+}): void {
+  if (name !== undefined && (!/^[^\s/-][^\s/]*$/u.test(name) || sanitize(name, MAX_NAME_LENGTH) !== name)) {
+    throw invalid(
+      `--name: ${showValue(name)} is not a name: use up to ${MAX_NAME_LENGTH} characters without spaces and slashes, and no '-' in front`,
+    );
+  }
+  if (name !== undefined && /^\d+$/.test(name)) {
+    throw invalid(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
+  }
+  if (name === LOST)
+    throw invalid(`--name: '${LOST}' means all lost jobs in \`gpu-owner resubmit\`; use another word`);
+  if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
+    throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
+}
+
+export function openOutput({ output }: JobRequest, directory: string): number {
+  const { O_WRONLY, O_APPEND, O_CREAT } = constants;
+  const isOwn = dirname(output) === directory;
+  refuseSpecialFile(output);
+  try {
+    const open = () => openSync(output, O_WRONLY | O_APPEND | O_CREAT, 0o666);
+    return isOwn ? privately(open) : open();
+  } catch (error) {
+    const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+    if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);
+    throw invalid(
+      `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : systemError(-number)}`,
+    );
+  }
+}
+
+const MAX_NAMED_JOBS = 10;
+
+export function describeDependencies(after: JobRequest['after']): string {
+  const named = after.slice(0, MAX_NAMED_JOBS).map(({ id }) => `job ${id}`);
+  const more = after.length - named.length;
+  return `after ${[...named, ...(more > 0 ? [`${more} more`] : [])].join(', ')}`;
+}
+
+export function dependencies(store: JobStore, { after, afterOk }: JobOptions): JobRequest['after'] {
+  const wanted = [
+    ...after.map((word) => ({ word, isOk: false })),
+    ...afterOk.map((word) => ({ word, isOk: true })),
+  ].flatMap(({ word, isOk }) => word.split(',').map((each) => ({ word: each.trim(), isOk })));
+  const ids = resolveJobs(
+    store,
+    wanted.map(({ word }) => word),
+  );
+  const all = new Map<number, JobRequest['after'][number]>();
+  for (const [i, { word, isOk }] of wanted.entries()) {
+    const id = ids[i] as number;
+    const why = isOk ? whyNeverOk(store, id) : null;
+    if (why !== null) throw invalid(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
+    all.set(id, { id, isOk: isOk || all.get(id)?.isOk === true });
+  }
+  return [...all.values()];
+}
+
+/** 'failed with exit code 1': what became of a job that can't end with exit code 0 any more; null: it has, or may. */
+export function whyNeverOk(store: JobStore, id: number): string | null {
+  const found = stateOf(store, id);
+  if (found === null) return 'is no longer known';
+  if (found.state === 'waiting' || found.state === 'running' || found.state === 'completed') return null;
+  const code = exitCodeOf(found.job);
+  if (found.state === 'failed') return `failed with exit code ${code ?? 'unknown'}`;
+  return found.state === 'lost' ? 'was lost' : 'was cancelled';
+}
+
+export function refuseInsideJob(): never {
+  throw invalid(
+    'this shell belongs to a job (`gpu-owner run`), whose GPUs stay claimed until everything that was started in it has ended: submit from another shell.',
+  );
+}
+
+export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryBytes'> {
+  let directory = '';
+  try {
+    directory = process.cwd();
+  } catch {
+    // Somebody has removed it.
+  }
+  if (!isAbsolute(directory)) throw invalid('the current directory is not known: cd to another one');
+  const bytes = readlinkSync('/proc/self/cwd', 'buffer');
+  return {
+    directory,
+    directoryBytes:
+      bytes.toString() === directory && !directory.includes('\ufffd') ? null : bytes.toString('hex'),
+  };
+}
+
+export function outputPath(given: string, directory: string): string {
+  if (given === '' || given.endsWith('/'))
+    throw invalid(`--output: ${showValue(given)} is not the name of a file`);
+  const path = resolve(directory, given);
+  const parent = dirname(path);
+  if (!isDirectory(parent)) throw invalid(`--output: there is no directory ${showValue(parent)}`);
+  if (isDirectory(path))
+    throw invalid(
+      `--output: ${showValue(path)} is a directory; name a file in it, such as ${basename(path)}/%j.log`,
+    );
+  refuseSpecialFile(path);
+  const isThere = existsSync(path);
+  try {
+    accessSync(isThere ? path : parent, isThere ? constants.W_OK : constants.W_OK | constants.X_OK);
+  } catch {
+    throw invalid(
+      `--output: you may not write ${isThere ? 'to' : 'in'} ${showValue(isThere ? path : parent)}`,
+    );
+  }
+  return path;
+}
+
+/** A FIFO: to open it waits for a reader, maybe for ever. */
+function refuseSpecialFile(path: string): void {
+  const found = statSync(path, { throwIfNoEntry: false });
+  if (found !== undefined && !found.isFile() && !found.isCharacterDevice())
+    throw invalid(`--output: ${showValue(path)} is not an ordinary file`);
+}
+
+function isDirectory(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
+}
+
+/** The user's arguments as bytes, each ended by a NUL: JavaScript's strings can't carry what isn't UTF-8. */
+export function ownArguments(words: number): Buffer {
+  const line = readFileSync('/proc/self/cmdline');
+  // Node.js, its own options, this program and the command's name come before.
+  let left = process.argv.length - 2 - words;
+  let at = line.length;
+  for (; left > 0; left--) at = line.lastIndexOf(0, at - 2) + 1;
+  return line.subarray(at);
+}
+
+/** As bytes, without what is for this process only: how its caller wants to read errors, a wait's slot, and who waits for its answer. */
+export function ownEnvironment(): Buffer {
+  const entries = readFileSync('/proc/self/environ', 'latin1').split('\0');
+  const isOwn = (entry: string) => OWN_VARIABLES.some((name) => entry.startsWith(`${name}=`));
+  return Buffer.from(entries.filter((entry) => !isOwn(entry)).join('\0'), 'latin1');
+}
+
+/** The kernel takes a quarter of the stack's limit, 6 MiB at most, for arguments and environment together, each with a pointer to it. */
+export function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }): void {
+  const sizes = [files.arguments, files.environment].map(
+    (list) => list.length + POINTER_BYTES * list.reduce((count, byte) => count + (byte === 0 ? 1 : 0), 0),
+  );
+  const size = sizes.reduce((sum, each) => sum + each, 0);
+  const stack = /^Max stack size\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
+  const limit = Math.min(Number(stack ?? 8 * 2 ** 20) / 4, 6 * 2 ** 20) - EXEC_RESERVE;
+  if (size <= limit) return;
+  throw invalid(
+    `arguments and environment have ${size} bytes together, and ${Math.floor(limit)} are possible: pass long lists in a file`,
+  );
+}
+
+export function invalid(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}

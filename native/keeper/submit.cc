@@ -1,0 +1,67 @@
+#include "keeper/submit.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "keeper/command.h"
+#include "keeper/exit_codes.h"
+#include "keeper/messages.h"
+#include "keeper/text.h"
+
+namespace keeper {
+
+namespace {
+
+[[noreturn]] void become(char** program, int pipe, pid_t parent) {
+  // The number of a job is told by its parent's end, so without one there is no job.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kExitInternal);
+  Buffer<16> number;
+  number.add("%d", pipe);
+  fcntl(pipe, F_SETFD, 0);
+  setenv("GPU_OWNER_SUBMITTER", number.c_str(), 1);
+  execvp(program[0], program);
+  const int error = errno;
+  say("%s can't be started: %s", program[0], execution_error(program[0], error));
+  _exit(execution_exit_code(error));
+}
+
+int end_as(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0) {
+    if (errno != EINTR) return kExitInternal;
+  }
+  if (WIFEXITED(status)) return WEXITSTATUS(status);
+  signal(WTERMSIG(status), SIG_DFL);
+  raise(WTERMSIG(status));
+  return kExitSignalBase + WTERMSIG(status);
+}
+
+}  // namespace
+
+int submit(char** program) {
+  int ends[2];
+  pid_t child = -1;
+  const pid_t self = getpid();
+  if (pipe2(ends, O_CLOEXEC) == 0) child = fork();
+  if (child == 0) become(program, ends[1], self);
+  if (child < 0) {
+    say("no process can be started: %s", strerror(errno));
+    return kExitSystem;
+  }
+  signal(SIGCHLD, SIG_DFL);  // where it is ignored, no child could be waited for
+  close(ends[1]);
+  char letter = 0;
+  ssize_t got = 0;
+  while ((got = read(ends[0], &letter, 1)) < 0 && errno == EINTR) {
+  }
+  return got == 1 ? 0 : end_as(child);
+}
+
+}  // namespace keeper
