@@ -13,6 +13,7 @@ import { AcquisitionLock } from './acquisition-lock.ts';
 import { type Effectful, reached, takeSnapshot } from './effects.ts';
 import {
   applyProblem,
+  backfill,
   type Candidate,
   type EvaluationContext,
   evaluateAll,
@@ -260,10 +261,11 @@ function available(
   candidates: readonly Candidate[],
   { directory, job }: EvaluationContext,
   position: QueuePosition | null,
-  request: Pick<ClaimRequest, 'count' | 'most'>,
+  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs'>,
 ): Candidate[] {
-  const left = reserveForWaiters(candidates, scopeOf(job), waitersAhead(directory, position));
-  return job === null ? applyLimit(left, request, directory) : left;
+  const ahead = () => waitersAhead(directory, position);
+  const left = reserveForWaiters(candidates, scopeOf(job), ahead());
+  return job === null ? applyLimit(backfill(left, request, ahead), request, directory) : left;
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {

@@ -24,7 +24,13 @@ import {
   sleeping,
   type Waiting,
 } from '../platform/index.ts';
-import { type JoiningRequest, type RequestClass, reservedFor } from '../policy/index.ts';
+import {
+  type GPUUse,
+  type JoiningRequest,
+  mayBackfill,
+  type RequestClass,
+  reservedFor,
+} from '../policy/index.ts';
 import {
   depthFor,
   endedWithin,
@@ -192,6 +198,28 @@ export function reserveForWaiters(
     const reason = `free, but ${describeWaiter(waiter)}`;
     return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.slot } };
   });
+}
+
+/** Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed. */
+export function backfill(
+  candidates: Candidate[],
+  { count, limitMs }: { count: number; limitMs?: number | undefined },
+  readAhead: () => Iterable<Waiter>,
+): Candidate[] {
+  if (limitMs === undefined) return candidates;
+  const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
+  const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined);
+  if (missing <= 0 || kept.length < missing) return candidates;
+  const chosen = kept.slice(0, missing).map(({ gpu }) => gpu.uuid);
+  if (!mayBackfill(chosen, limitMs, [...readAhead()], candidates.map(useOf), Date.now())) return candidates;
+  const free: Verdict = { state: 'free', reason: null, transient: false };
+  return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));
+}
+
+/** The use of a GPU, whatever the request's own criteria say of it. */
+function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
+  const isFree = verdict.state === 'free' || verdict.keptFor !== undefined;
+  return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };
 }
 
 /** The request of a waiter: all GPUs that might become free for it. */

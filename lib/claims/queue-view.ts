@@ -1,10 +1,9 @@
 import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
 import type { GPUReason } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
-import { type RequestClass, reservedFor, whyHere } from '../policy/index.ts';
+import { backfillLimit, latestStart, type RequestClass, reservedFor, whyHere } from '../policy/index.ts';
 import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
 import { type Holdings, readHoldings } from './holdings.ts';
-import { latestStart } from './latest-start.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import type { DiscoveryRequest } from './survey.ts';
@@ -107,10 +106,37 @@ function describeQueue(
       waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
       reason: waiter.isAboveLimit
         ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
-        : whyHere(i, waiters, holdings),
+        : sentences(
+            whyHere(i, waiters, holdings),
+            i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
+          ),
       waitingFor,
     };
   });
+}
+
+function sentences(...texts: (string | null)[]): string | null {
+  return texts.filter((text) => text !== null).join('; ') || null;
+}
+
+/** So many requests get a hint: more would take time, and are far from their turn. */
+const MAX_HINTS = 20;
+const HOUR_MS = 60 * MINUTE_MS;
+
+/** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
+function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
+  const { uuids, count, scope, limitMs, isSuspended } = waiter;
+  if (scope !== null || isSuspended) return null;
+  const active = [...activeWaiters(ahead)];
+  const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
+  const reserved = reservedFor(free, scope, active);
+  const missing = count - (free.length - reserved.size);
+  if (missing <= 0 || reserved.size < missing) return null;
+  const limit = backfillLimit([...reserved.keys()].slice(0, missing), active, gpus, Date.now());
+  const unit = limit !== null && limit >= 2 * HOUR_MS ? HOUR_MS : MINUTE_MS;
+  const rounded = Math.floor((limit ?? 0) / unit);
+  if (rounded === 0 || (limitMs !== null && limitMs <= rounded * unit)) return null;
+  return `with --for ${rounded}${unit === HOUR_MS ? 'h' : 'm'} it could start now`;
 }
 
 /** A machine at one moment. */

@@ -4,7 +4,7 @@ import { bootId, now, timerMs } from '../platform/index.ts';
 import { findBlockers, type JoiningRequest } from '../policy/index.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
-import { type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
+import { backfill, type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
@@ -94,6 +94,8 @@ export class QueuedWaiter {
   /** How often this one looks whether others take what they could, in ms. */
   #interval = HEARTBEAT_MS;
   #observed = 0;
+  /** Whether GPUs that are kept for others could be used until then. */
+  #mayBackfill = false;
 
   /** @param slot one that it has already */
   constructor(request: ClaimRequest, notGranted: NotGranted, slot: Slot | null = null) {
@@ -111,6 +113,7 @@ export class QueuedWaiter {
   /** An attempt failed: perhaps something else is to be waited for now. */
   update(notGranted: NotGranted): void {
     this.#notGranted = notGranted;
+    this.#mayBackfill = false;
     if (this.#slot?.isIntact(notGranted.directory) === false) {
       this.#slot.leave(); // somebody removed the file: newcomers wait in another queue
       this.#slot = Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
@@ -146,7 +149,7 @@ export class QueuedWaiter {
         this.#report(options, ahead.length + 1);
         const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
         const blockers = findBlockers(this.#notGranted.gpuRequest, nearestFirst);
-        if (blockers.length === 0 || now() >= options.end) return waited;
+        if (blockers.length === 0 || this.#mayBackfill || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
         const hasChanged = () =>
@@ -291,6 +294,11 @@ export class QueuedWaiter {
       activeWaiters(queue.waiters(ahead), this.#skipped),
     );
     this.#notGranted = { ...this.#notGranted, candidates: kept };
+    if (job === null) {
+      const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
+      this.#mayBackfill = backfill(kept, this.#request, active) !== kept;
+      if (this.#mayBackfill) return true;
+    }
     this.#report(options, ahead.length + 1);
     return blockers.some((number) => this.#skipped.has(number));
   }

@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import { latestStart } from '../../lib/claims/latest-start.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -11,7 +10,7 @@ import {
 } from '../../lib/claims/record.ts';
 import { StallDetector } from '../../lib/claims/wait-queue.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
-import { findBlockers, type GpuRequest, reservedFor } from '../../lib/policy/index.ts';
+import { findBlockers, type GpuRequest, latestStart, reservedFor } from '../../lib/policy/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {

@@ -3,6 +3,7 @@ import type { ChildProcess } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { WaitQueue } from '../../lib/claims/wait-queue.ts';
+import { bootMilliseconds } from '../../lib/platform/system.ts';
 import type { Tag } from '../../lib/policy/index.ts';
 import { FairModel } from '../support/fair-order.ts';
 import { finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
@@ -70,14 +71,15 @@ class Lab {
 
 describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : `: ${noSecondUser}`}`, () => {
   test.each([
-    ['', {} as Record<string, number>],
-    ['limits: { gpus: 2 }', { nobody: 2 }],
+    ['', {} as Record<string, number>, false],
+    ['limits: { gpus: 2 }', { nobody: 2 }, false],
+    ['order: fair # and time limits', {} as Record<string, number>, true],
   ])(
     `are served as the model says, in ${STEPS} steps (GPU_OWNER_SEED=${SEED}) %s`,
     {
       timeout: STEPS * 20_000,
     },
-    async (configuration, limits) => {
+    async (configuration, limits, hasTimes) => {
       machine = new Machine(GPUS);
       machine.configure(`${configuration}\n`);
       const random = new Random(SEED);
@@ -87,7 +89,7 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
         const waiting = random.pick(model.queue)?.id;
         const running = random.pick([...model.running.keys()]);
         const act = random.integer(8);
-        const at = performance.timeOrigin + performance.now();
+        const at = bootMilliseconds() / HOUR_MS;
         let told = '';
         const isIdle = running === undefined || (act < 6 && waiting === undefined);
         if (act < 4 || isIdle) {
@@ -95,13 +97,14 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
           const most = limits[user] ?? GPUS;
           const count = random.integer(3) === 0 ? 1 + random.integer(most) : 1;
           const id = `${step}-${user}`;
-          lab.begin(id, user, '-n', String(count));
+          const hours = hasTimes ? random.pick([1, 2, 4, 8, undefined, undefined]) : undefined;
+          lab.begin(id, user, '-n', String(count), ...(hours === undefined ? [] : ['--for', `${hours}h`]));
           await until(() => lab.started.has(id) || lab.queue().some(({ name }) => name === id), id);
           // When it joined is given, what its place is isn't.
           const tag = lab.queue().find(({ name }) => name === id)?.tag;
-          const request = model.join(id, user, count, (tag?.joined ?? 0) / HOUR_MS);
+          const request = model.join(id, user, count, (tag?.joined ?? bootMilliseconds()) / HOUR_MS, hours);
           if (tag != null) expect(tag.start / 1e6).toBeCloseTo(request.start, 4);
-          told = `${id} asks for ${count}`;
+          told = `${id} asks for ${count} for ${hours} h`;
         } else if (act === 4 && waiting !== undefined) {
           await lab.end(waiting, 'SIGKILL');
           model.leave(waiting, at);

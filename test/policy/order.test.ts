@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest';
-import { formatTag, inOrder, parseTag, type Tag, tagFor } from '../../lib/policy/index.ts';
-import { FairModel, startsOf } from '../support/fair-order.ts';
+import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
+import { formatTag, inOrder, mayBackfill, parseTag, type Tag, tagFor } from '../../lib/policy/index.ts';
+import { FairModel, type ModelRequest, startsOf } from '../support/fair-order.ts';
 import { Random } from '../support/random.ts';
+import { makeLease } from '../support/snapshots.ts';
 
 const HOUR_MS = 3_600_000;
 const UNITS = 1_000_000;
@@ -11,7 +13,7 @@ const USERS = ['alice', 'bob', 'carol', 'dave'];
 class PolicyQueue extends FairModel {
   readonly tags = new Map<string, Tag>();
 
-  override join(id: string, user: string, count: number, at: number) {
+  override join(id: string, user: string, count: number, at: number, hours?: number) {
     const waiting = this.waiting.map((each) => this.tags.get(each.id) as Tag);
     const joining = {
       class: 'normal' as const,
@@ -20,7 +22,34 @@ class PolicyQueue extends FairModel {
       held: this.held(user),
     };
     this.tags.set(id, tagFor(joining, waiting, at * HOUR_MS, this.order));
-    return super.join(id, user, count, at);
+    return super.join(id, user, count, at, hours);
+  }
+
+  override fitsBefore(ahead: readonly ModelRequest[], count: number, hours: number, at: number): boolean {
+    const uuids = Array.from({ length: this.gpus }, (_, i) => `GPU-${i}`);
+    const uses = [...this.running.values()].flatMap(({ count, began, hours }) =>
+      Array(count).fill(began + hours),
+    );
+    const gpus = uuids.map((uuid, i) => {
+      const use = uses[i];
+      if (use === undefined) return { uuid, state: 'free' as const, lease: null };
+      const until = Number.isFinite(use) ? { until: new Date(use * HOUR_MS).toISOString() } : {};
+      return { uuid, state: 'leased' as const, lease: makeLease(until) };
+    });
+    const requests = ahead.map(({ turn, count, hours }) => ({
+      slot: turn,
+      count,
+      uuids,
+      scope: null,
+      limitMs: Number.isFinite(hours) ? hours * HOUR_MS : null,
+    }));
+    return mayBackfill(
+      uuids.slice(uses.length).slice(0, count),
+      hours * HOUR_MS,
+      requests,
+      gpus,
+      at * HOUR_MS,
+    );
   }
 
   override get queue() {
@@ -55,18 +84,21 @@ test('the policy serves as the model does, whoever comes and goes', () => {
     const random = new Random(seed);
     const pick = (count: number) => random.integer(count);
     const order = pick(4) === 0 ? 'fifo' : 'fair';
-    const queues = [new FairModel(8, order), new PolicyQueue(8, order)];
+    const grace = TIMEOUTS.grace / HOUR_MS;
+    const queues = [new FairModel(8, order, {}, grace), new PolicyQueue(8, order, {}, grace)];
     let at = pick(100);
     for (let step = 0; step < 60; step++) {
       // No two at the same time: then either order would do.
       at += 0.01 + random.float(random.pick([0, 0.1, 3]));
       const act = pick(6);
       const [user, count, victim] = [USERS[pick(4)] as string, 1 + pick(8), random.float()];
+      // No two end at the same time, either.
+      const hours = (random.pick([1, 2, 4, 7, Number.POSITIVE_INFINITY]) ?? 1) + random.float(0.1);
       const states = queues.map((queue) => {
         const waiting = queue.queue.map(({ id }) => id);
         const waiter = waiting[Math.floor(victim * waiting.length)];
         const job = [...queue.running.keys()][Math.floor(victim * queue.running.size)];
-        if (act < 3) queue.join(`${step}`, user, count, at);
+        if (act < 3) queue.join(`${step}`, user, count, at, hours);
         else if (act === 3 && waiter !== undefined) queue.leave(waiter, at);
         else if (act === 4 && waiter !== undefined) queue.suspend(waiter, victim < 0.5, at);
         else if (job !== undefined) queue.finish(job, at);
@@ -75,6 +107,29 @@ test('the policy serves as the model does, whoever comes and goes', () => {
       expect(states[1], `seed ${seed}, step ${step}`).toEqual(states[0]);
     }
   }
+});
+
+test('with time limits, nobody starts later because others use GPUs that are kept', () => {
+  class WithoutBackfill extends FairModel {
+    override fitsBefore = () => false;
+  }
+  let earlier = 0;
+  for (let seed = 1; seed <= 100; seed++) {
+    const random = new Random(seed);
+    const jobs = Array.from({ length: 30 }, (_, i) => ({
+      id: `${i}`,
+      user: random.pick(USERS) as string,
+      count: 1 + random.integer(8),
+      at: i / 1e6,
+      hours: 1 + random.float(8),
+    }));
+    const plain = startsOf(new WithoutBackfill(8, 'fifo'), jobs);
+    for (const [id, start] of startsOf(new PolicyQueue(8, 'fifo'), jobs)) {
+      expect(start, `seed ${seed}, job ${id}`).toBeLessThanOrEqual((plain.get(id) ?? 0) + 1e-9);
+      if (start < (plain.get(id) ?? 0) - 0.01) earlier++;
+    }
+  }
+  expect(earlier).toBeGreaterThan(100);
 });
 
 test('nobody is overtaken for ever: an hour of waiting counts as much as a GPU', () => {

@@ -10,6 +10,8 @@ export interface ModelRequest {
   start: number;
   end: number;
   isSuspended: boolean;
+  /** How long it will run at most; Infinity: nobody knows. */
+  hours: number;
   /** When it joined, among all. */
   turn: number;
 }
@@ -18,6 +20,7 @@ export interface ModelJob {
   user: string;
   count: number;
   began: number;
+  hours: number;
 }
 
 export class FairModel {
@@ -25,14 +28,22 @@ export class FairModel {
   readonly order: 'fair' | 'fifo';
   /** How many GPUs a user may have at a time. */
   readonly limits: Readonly<Record<string, number>>;
+  /** So long a command takes to end after its time. */
+  readonly grace: number;
   waiting: ModelRequest[] = [];
   readonly running = new Map<string, ModelJob>();
   #turns = 0;
 
-  constructor(gpus: number, order: 'fair' | 'fifo' = 'fair', limits: Readonly<Record<string, number>> = {}) {
+  constructor(
+    gpus: number,
+    order: 'fair' | 'fifo' = 'fair',
+    limits: Readonly<Record<string, number>> = {},
+    grace = 0,
+  ) {
     this.gpus = gpus;
     this.order = order;
     this.limits = limits;
+    this.grace = grace;
   }
 
   held(user: string): number {
@@ -49,12 +60,22 @@ export class FairModel {
     return aged.length === 0 ? 0 : Math.min(...aged);
   }
 
-  join(id: string, user: string, count: number, at: number): ModelRequest {
+  join(id: string, user: string, count: number, at: number, hours = Number.POSITIVE_INFINITY): ModelRequest {
     const time = this.virtualTime(at);
     const lastEnd = Math.max(0, ...this.waiting.filter((each) => each.user === user).map(({ end }) => end));
     const start = this.order === 'fifo' ? 0 : Math.max(time, time + this.held(user), lastEnd);
     const turn = this.#turns++;
-    const request = { id, user, count, joined: at, start, end: start + count, isSuspended: false, turn };
+    const request = {
+      id,
+      user,
+      count,
+      joined: at,
+      start,
+      end: start + count,
+      isSuspended: false,
+      hours,
+      turn,
+    };
     this.waiting.push(request);
     this.serve(at);
     return request;
@@ -82,13 +103,47 @@ export class FairModel {
 
   /** The first request gets GPUs, all or none. Until there are enough, the free ones are kept for it. */
   serve(at: number): void {
+    const ahead: ModelRequest[] = [];
     for (const request of this.queue) {
-      const { id, user, count, isSuspended } = request;
+      const { id, user, count, hours, isSuspended } = request;
       if (isSuspended || this.held(user) + count > (this.limits[user] ?? Number.POSITIVE_INFINITY)) continue;
-      if (count > this.free) return;
+      // Behind others: only if none of those starts later for it than if everybody takes as long as they may.
+      if (count > this.free || (ahead.length > 0 && !this.fitsBefore(ahead, count, hours, at))) {
+        ahead.push(request);
+        continue;
+      }
       this.waiting = this.waiting.filter((each) => each !== request);
-      this.running.set(id, { user, count, began: at });
+      this.running.set(id, { user, count, began: at, hours });
     }
+  }
+
+  fitsBefore(ahead: readonly ModelRequest[], count: number, hours: number, at: number): boolean {
+    const end = at + hours + this.grace;
+    const plain = this.#latestStarts(ahead, at);
+    const later = this.#latestStarts(ahead, at, { count, end });
+    return plain.every((start, i) =>
+      // One whose start nobody knows can't start before those before it.
+      Number.isFinite(start)
+        ? (later[i] as number) <= start
+        : plain.some((known, j) => j < i && Number.isFinite(known) && end <= known),
+    );
+  }
+
+  /** When each of these starts at the latest, in their order. */
+  #latestStarts(requests: readonly ModelRequest[], at: number, guest = { count: 0, end: 0 }): number[] {
+    // One that should have ended may go on for ever.
+    const expected = (end: number) => (end > at ? end : Number.POSITIVE_INFINITY);
+    const ends = [...this.running.values()].flatMap(({ count, began, hours }) =>
+      Array(count).fill(expected(began + hours + this.grace)),
+    );
+    const free = this.gpus - ends.length;
+    let times = [...ends, ...Array(free - guest.count).fill(at), ...Array(guest.count).fill(guest.end)];
+    return requests.map(({ count, hours }) => {
+      times = times.sort((a, b) => a - b);
+      const start = times[count - 1] ?? Number.POSITIVE_INFINITY;
+      times = times.map((time, i) => (i < count ? start + hours + this.grace : time));
+      return start;
+    });
   }
 }
 
@@ -105,7 +160,8 @@ export function startsOf(
     const [end] = ends.sort((a, b) => a.at - b.at);
     const [next] = coming;
     if (end !== undefined && (next === undefined || end.at <= next.at)) model.finish(end.id, end.at);
-    else if (next !== undefined) model.join(next.id, next.user, next.count, (coming.shift() ?? next).at);
+    else if (next !== undefined)
+      model.join(next.id, next.user, next.count, (coming.shift() ?? next).at, next.hours);
     else return starts;
     for (const [id, { began }] of model.running) starts.set(id, began);
   }

@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { GPUStatus } from '../../lib/claims/discovery.ts';
-import { latestStart } from '../../lib/claims/latest-start.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
+import { latestStart } from '../../lib/policy/index.ts';
 import { makeGPU, makeLease } from '../support/snapshots.ts';
 
 const NOW = Date.parse('2026-01-01T12:00:00Z');

@@ -1,15 +1,17 @@
 import type { LeaseInfo, Verdict } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import type { GpuRequest } from '../policy/index.ts';
+import type { GpuRequest } from './turn.ts';
 
 /** A request of which it may be known how long its GPUs will be used. */
-type LimitedRequest = GpuRequest & { limitMs: number | null };
+export type LimitedRequest = GpuRequest & { limitMs: number | null };
 
 /** A GPU and its present use. */
-interface GPUUse {
+export interface GPUUse {
   uuid: string;
   state: Verdict['state'];
   lease: LeaseInfo | null;
+  /** In place of what the lease says, in ms since 1970. */
+  leasedUntil?: number;
 }
 
 /**
@@ -45,7 +47,8 @@ export function latestStart(
 }
 
 /** When a GPU is free at the latest. */
-function latestEnd({ state, lease }: GPUUse, now: number): number {
+function latestEnd({ state, lease, leasedUntil }: GPUUse, now: number): number {
+  if (leasedUntil !== undefined) return leasedUntil + TIMEOUTS.grace;
   if (state === 'free') return now;
   const end = Date.parse(lease?.until ?? '') + TIMEOUTS.grace;
   return state === 'leased' && end > now ? end : Number.POSITIVE_INFINITY;
