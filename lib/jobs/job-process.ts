@@ -112,8 +112,12 @@ export class JobProcess implements BackgroundJob {
     this.#submitter = submitter;
     this.#announce = announce;
     this.#isPlaced = isPlaced;
-    // What the submitter had open is closed before the job starts, and isn't for its command.
-    setVariables({ [INHERITED]: (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, '') });
+    setVariables({
+      // Descriptors of the submitter are closed before the job starts, and aren't for its command.
+      [INHERITED]: (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, ''),
+      // Output goes to a file, where Python would hold it back: `logs -f` and `top` would show nothing.
+      PYTHONUNBUFFERED: process.env.PYTHONUNBUFFERED ?? '1',
+    });
   }
 
   /** Of a job that this process has made. */

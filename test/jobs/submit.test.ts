@@ -91,6 +91,20 @@ test('a job has arguments, environment, directory, umask, limits and descriptors
   expect(background[1]).toContain(' 0o27 (512,');
 });
 
+test('output of Python is in the log at once, unless the user wants it otherwise', async () => {
+  const script = 'import os, time\nprint("begun")\nwhile not os.path.exists("go"): time.sleep(0.02)';
+  const env = { PYTHONUNBUFFERED: '' };
+  const cwd = machine.directory;
+  const [first, second] = [
+    await jobs.submit(['--', python, '-c', script], { cwd }),
+    await jobs.submit(['--', 'printenv', 'PYTHONUNBUFFERED'], { cwd, env }),
+  ];
+  await until(async () => (await jobs.logs(first)) === 'begun\n');
+  machine.touch('go');
+  expect(await jobs.wait(first, second)).toBe(0);
+  expect(await jobs.logs(second)).toBe('\n');
+});
+
 describe('submit refuses at once', () => {
   test.each<[string, string[], RegExp]>([
     ['no command', ['-n1'], /a command is missing/],
