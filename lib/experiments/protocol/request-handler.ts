@@ -97,7 +97,7 @@ export class RequestHandler {
         return this.#end(
           request,
           async (token) => {
-            this.#ownRows.noteKnown(token);
+            this.#ownRows.excludeAsCandidate(token);
             return (await this.#options.queue.fail(token, failure)) !== null;
           },
           'failed',
@@ -170,7 +170,7 @@ export class RequestHandler {
     }
     const undelivered = async () => {
       const why = `${worker} closed the connection before it got the answer`;
-      this.#ownRows.noteKnown(token);
+      this.#ownRows.excludeAsCandidate(token);
       if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
@@ -252,7 +252,7 @@ export class RequestHandler {
     const attempts = await this.#attemptsOf(task, worker);
     for (const { token } of attempts) {
       if (!(await queue.submit(token, result))) continue;
-      this.#ownRows.noteKnown(token);
+      this.#ownRows.excludeAsCandidate(token);
       return ACK;
     }
     // The worker repeats itself if an answer was lost.

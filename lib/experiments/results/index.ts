@@ -3,4 +3,4 @@ export { type ExportFormat, exportResults } from './export.ts';
 export { columnsOfTable, findCompletedTasks } from './find-results.ts';
 export { OutputDirectories, refuseUnusable } from './output-directories.ts';
 export { ResultTables, type RowsOfTask, type UnusableTable } from './result-tables.ts';
-export { tablePath } from './safe-file.ts';
+export { tablePath } from './table-file.ts';

@@ -2,14 +2,14 @@ import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
 import type { Completion, Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
-import { commonTablePath, shownPath, type TableFile, tablePath } from './safe-file.ts';
-import { Problems, Table, type Tasks } from './table.ts';
-import type { PendingRow } from './table-writer.ts';
+import { Problems } from './problems.ts';
+import { type PendingRow, Table, type Tasks } from './table.ts';
+import { commonTablePath, shownPath, type TableFile, tablePath } from './table-file.ts';
 
 /** Results per query, at most. */
 export const PAGE = 500;
-/** So many results are read in vain rather than asking once more. */
-const MAX_SKIPPED = 8;
+/** The part of a queue that is needed to know its tasks. */
+export type TaskSource = Pick<Queue, 'tasks' | 'completions' | 'importResults'>;
 
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
 export class KnownTasks implements Tasks {
@@ -17,7 +17,7 @@ export class KnownTasks implements Tasks {
   readonly tables = new Map<string, Table>();
   /** The one in the project's directory, unless that is an output directory; null: there is none. It is never written. */
   common: Table | null = null;
-  private readonly queue: Queue;
+  private readonly queue: TaskSource;
   private readonly project: string;
   private readonly mayWriteTo: (outputDirectory: string) => boolean;
   readonly problems: Problems;
@@ -27,7 +27,7 @@ export class KnownTasks implements Tasks {
   /** The numbers of completions; 0: none that is known. */
   private readonly sequences: number[] = [];
   private readonly completed = new Set<number>();
-  private readonly tablesOf: Table[][] = [];
+  private readonly tablesByTask: Table[][] = [];
   /** How many destinations of each task the common table knows. */
   private readonly destinationCounts: number[] = [];
   private readonly paths = new Map<string, string>();
@@ -35,23 +35,20 @@ export class KnownTasks implements Tasks {
   active = 0;
 
   constructor(
-    queue: Queue,
+    queue: TaskSource,
     project: string,
     tell: (message: string) => void,
     mayWriteTo: (outputDirectory: string) => boolean,
+    consequence?: string,
   ) {
     this.queue = queue;
     this.mayWriteTo = mayWriteTo;
     this.project = resolve(project);
-    this.problems = new Problems(tell);
+    this.problems = new Problems(tell, consequence);
     const common = commonTablePath(this.project);
     if (common === null) return;
-    const problems = new Problems(tell, 'its rows are ignored');
+    const problems = new Problems(tell, consequence ?? 'its rows are ignored');
     this.common = new Table(this.fileAt(common), shownPath(this.project, common), this, problems);
-  }
-
-  get size(): number {
-    return this.ids.length;
   }
 
   /** Reads all tasks, and notes those that are new, or have new destinations. */
@@ -63,7 +60,7 @@ export class KnownTasks implements Tasks {
   }
 
   /** @returns its number */
-  add(task: Task): number {
+  add(task: Task, isNamed = true): number {
     let number = this.numbers.get(task.id);
     if (number === undefined) {
       number = this.ids.length;
@@ -71,10 +68,11 @@ export class KnownTasks implements Tasks {
       this.ids.push(task.id);
       this.names.push(task.name);
       this.sequences.push(0);
-      this.tablesOf.push([]);
+      this.tablesByTask.push([]);
     }
-    const tables = this.tablesOf[number] as Table[];
-    this.addToCommon(number, task);
+    const tables = this.tablesByTask[number] as Table[];
+    const name = isNamed ? task.name : null;
+    this.addToCommon(number, task, name);
     for (const { outputDirectory } of task.destinations) {
       if (!this.mayWriteTo(outputDirectory)) {
         this.problems.once(
@@ -86,7 +84,7 @@ export class KnownTasks implements Tasks {
       const table = this.tableIn(outputDirectory);
       if (tables.includes(table)) continue;
       tables.push(table);
-      table.index.add(number, task.parameters, task.name);
+      table.index.add(number, task.parameters, name);
       // Rows that fitted one task may fit two now.
       table.forget();
       if (this.completed.has(number)) table.waiting.add(number);
@@ -94,7 +92,7 @@ export class KnownTasks implements Tasks {
     return number;
   }
 
-  private addToCommon(number: number, { parameters, name, destinations }: Task): void {
+  protected addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
     const { common } = this;
     const known = this.destinationCounts[number] ?? 0;
     if (common === null || destinations.length === known) return;
@@ -105,8 +103,8 @@ export class KnownTasks implements Tasks {
   }
 
   /** The tables that get its row. */
-  of(task: number): readonly Table[] {
-    return this.tablesOf[task] as Table[];
+  tablesOf(task: number): readonly Table[] {
+    return this.tablesByTask[task] as Table[];
   }
 
   numberOf(id: string): number | undefined {
@@ -129,7 +127,7 @@ export class KnownTasks implements Tasks {
     return this.completed.has(task);
   }
 
-  get mayWrite(): boolean {
+  get mayHaveWriters(): boolean {
     return this.active > 0 || this.completed.size > 0;
   }
 
@@ -147,7 +145,7 @@ export class KnownTasks implements Tasks {
     if (there?.sequence === sequence) return;
     this.completed.delete(task);
     this.sequences[task] = 0;
-    for (const table of this.of(task)) {
+    for (const table of this.tablesOf(task)) {
       table.waiting.delete(task);
       table.lost.delete(task);
     }
@@ -170,21 +168,10 @@ export class KnownTasks implements Tasks {
     }
     const sequences = [...wanted.keys()].sort((one, other) => one - other);
     for (let at = 0; at < sequences.length; ) {
-      const first = sequences[at] as number;
-      // As many as are close together: others would be read for nothing.
-      let next = at + 1;
-      const isNext = (sequence: number | undefined): boolean =>
-        sequence !== undefined &&
-        sequence - first < PAGE &&
-        sequence - (sequences[next - 1] as number) <= MAX_SKIPPED;
-      while (isNext(sequences[next])) next++;
-      const last = sequences[next - 1] as number;
-      for (let cursor = first - 1; cursor < last; ) {
-        const page = await this.queue.completions(cursor, last - cursor);
-        yield page.flatMap((completion) => this.entryOf(wanted, completion));
-        cursor = page.at(-1)?.sequence ?? last;
-      }
-      at = next;
+      const page = await this.queue.completions((sequences[at] as number) - 1, PAGE);
+      yield page.flatMap((completion) => this.entryOf(wanted, completion));
+      const last = page.at(-1)?.sequence ?? Number.POSITIVE_INFINITY;
+      while ((sequences[at] ?? Number.POSITIVE_INFINITY) <= last && at < sequences.length) at++;
     }
   }
 
@@ -197,7 +184,7 @@ export class KnownTasks implements Tasks {
   /** A result that can't be read gets no row: nobody waits for it any longer, and it is told. */
   isSound(number: number, { task, damage = task.damage }: Completion): boolean {
     if (damage === undefined) return true;
-    for (const table of this.of(number)) {
+    for (const table of this.tablesOf(number)) {
       table.waiting.delete(number);
       table.lost.delete(number);
     }

@@ -3,29 +3,22 @@ import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import { contentOf } from './cell-value.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
-import { codeOf, FileBusyError, FileChangedError, FsyncQueue } from './safe-file.ts';
-import { explain, type Problems, type Table } from './table.ts';
-import type { SharedRow } from './table-reader.ts';
-import {
-  drop,
-  dropOverlong,
-  judgePartialLine,
-  type PendingRow,
-  UnwritableError,
-  whyNothingCanBeWritten,
-  write,
-} from './table-writer.ts';
+import { explain, type Problems } from './problems.ts';
+import type { UnassignedRow } from './row-reader.ts';
+import type { PendingRow, Table } from './table.ts';
+import { codeOf, FileBusyError, FileChangedError, sync } from './table-file.ts';
+import { drop, UnwritableError, whyNothingCanBeWritten, write } from './table-writer.ts';
 
 /** The rows of a table that may be the row of a task that runs. */
 export interface RowsOfTask {
   /** The result of the row that is this task's beyond doubt. */
   own: Values | null;
   /** Rows that fit other tasks as well. */
-  shared: readonly Pick<SharedRow, 'content' | 'result'>[];
+  unassigned: readonly Pick<UnassignedRow, 'content' | 'result'>[];
   /** How many of them no task is known to have written. */
-  spare: number;
-  /** The ids of the other tasks. */
-  rivals: ReadonlySet<string>;
+  left: number;
+  /** The other tasks that they fit. */
+  competingTaskIds: ReadonlySet<string>;
 }
 
 /** A table that can't be used as it is. */
@@ -37,10 +30,8 @@ export interface UnusableTable {
   missing: number;
 }
 
-/** Somebody who changes a table all the time gets so many tries at a time. */
+/** Tries at a time for a table that another process changes. */
 const MAX_TRIES = 5;
-/** The queue has the results, so that the disk needn't at once. In ms. */
-const SYNC_EVERY = 1_000;
 
 function unusable(tables: readonly Table[], whyNot: (table: Table) => string | null): UnusableTable[] {
   return tables.flatMap((table) => {
@@ -74,7 +65,8 @@ export class ResultTables {
   private readonly restored = new Map<Table, number[]>();
   /** Left alone until the next sync. */
   private readonly busy = new Set<Table>();
-  private readonly unsynced = new FsyncQueue<Table>();
+  /** Tables with rows that may not be on the disk yet. The queue has them as well. */
+  private readonly written = new Set<Table>();
   private running: Promise<unknown> = Promise.resolve();
   /** A look that hasn't begun: whoever asks for one joins it. */
   private upcoming: Promise<TablesReport> | null = null;
@@ -124,15 +116,15 @@ export class ResultTables {
   rowsOf(id: string): Promise<RowsOfTask | null> {
     return this.inTurn(async () => {
       const task = this.tasks.numberOf(id);
-      const table = task === undefined ? undefined : this.tasks.of(task)[0];
+      const table = task === undefined ? undefined : this.tasks.tablesOf(task)[0];
       if (task === undefined || table === undefined) return null;
       const isRead = await this.attempt(table, noReport(), () => {});
       this.busy.delete(table); // the next look tries anew
       if (!isRead || table.unwritable !== null) return null;
-      const { rows, spare, tasks } = table.shared.of(task);
+      const { rows: unassigned, left, tasks } = table.unassigned.of(task);
       tasks.delete(task);
-      const rivals = new Set([...tasks].map((each) => this.tasks.idOf(each)));
-      return { own: table.undecided.get(task) ?? null, shared: rows, spare, rivals };
+      const competingTaskIds = new Set([...tasks].map((each) => this.tasks.idOf(each)));
+      return { own: table.undecided.get(task) ?? null, unassigned, left, competingTaskIds };
     });
   }
 
@@ -168,7 +160,7 @@ export class ResultTables {
   /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
   async close(): Promise<void> {
     await this.running;
-    await this.unsynced.flush(0, (table, error) => this.refuse(table, error));
+    for (const { path } of this.written) await sync(path).catch(() => {}); // a lost row is restored
   }
 
   private async syncNow(): Promise<TablesReport> {
@@ -181,6 +173,7 @@ export class ResultTables {
       this.known = known;
     }
     for (const table of this.tasks.tables.values()) {
+      if (table.contents?.tail === 'cut') table.forget(); // more may be known by now
       await this.attempt(table, report, async () => {
         if (table.undecided.size > 0) report.imported += await table.importUndecided();
       });
@@ -205,8 +198,7 @@ export class ResultTables {
     }
     this.restored.clear();
     this.busy.clear();
-    await this.tellShared();
-    await this.unsynced.flush(SYNC_EVERY, (table, error) => this.refuse(table, error));
+    await this.reportUnassignedRows();
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
   }
@@ -217,8 +209,7 @@ export class ResultTables {
     if (common === null) return;
     const before = report.imported;
     await this.attempt(common, report, async () => {
-      report.imported +=
-        (await judgePartialLine(common, async function* () {})) + (await common.importUndecided());
+      report.imported += await common.importUndecided();
     });
     const found = report.imported - before;
     if (found === 0) return;
@@ -227,13 +218,13 @@ export class ResultTables {
     );
   }
 
-  /** Rows that fit several tasks are somebody's as long as tasks run, or have just ended. */
-  private async tellShared(): Promise<void> {
-    const tables = [...this.tasks.tables.values()].filter(({ shared }) => shared.spare.length > 0);
+  /** Rows that fit several tasks may be theirs as long as tasks run, or have just ended. */
+  private async reportUnassignedRows(): Promise<void> {
+    const tables = [...this.tasks.tables.values()].filter(({ unassigned }) => unassigned.left.length > 0);
     if (tables.length === 0) return;
     const { active, completed } = await this.queue.counts();
     const allowed = active + Math.max(0, completed - this.tasks.countCompleted);
-    for (const table of tables) table.tellShared(allowed);
+    for (const table of tables) table.reportUnassignedRows(allowed);
   }
 
   /** Does something with a table as it is now. @returns whether it could be done */
@@ -260,7 +251,7 @@ export class ResultTables {
       }
     }
     this.busy.add(table);
-    table.unwritable = `${table.shown}: somebody keeps changing this file; nothing is written to it until that ends`;
+    table.unwritable = `${table.shown}: another process keeps changing this file; nothing is written to it until that ends`;
     return false;
   }
 
@@ -271,16 +262,16 @@ export class ResultTables {
     table.unwritable = message;
     table.needsCorrection = error instanceof UnwritableError;
     const key = `${table.shown}\n${message}`;
-    table.told.add(key);
+    table.reportedProblems.add(key);
     this.problems.unusable(key, message);
   }
 
   private succeeded(table: Table): void {
     table.unwritable = null;
     table.needsCorrection = false;
-    for (const key of table.told) this.problems.over(key);
-    table.told.clear();
-    this.unsynced.add(table);
+    for (const key of table.reportedProblems) this.problems.markResolved(key);
+    table.reportedProblems.clear();
+    this.written.add(table);
   }
 
   private async takeOutRetracted(report: TablesReport): Promise<void> {
@@ -290,14 +281,13 @@ export class ResultTables {
     const tables = new Set<Table>();
     for (const number of numbers) {
       await this.tasks.retract(number);
-      for (const table of this.tasks.of(number)) tables.add(table);
+      for (const table of this.tasks.tablesOf(number)) tables.add(table);
     }
     const failed = new Set<Table>();
     for (const table of tables) {
       const done = await this.attempt(table, report, async () => {
-        await this.judge(table, report);
         const rows = new Set([...numbers].filter((number) => table.rows.has(number)));
-        for (const number of rows) if (table.shared.uncover(number)) table.rows.delete(number);
+        for (const number of rows) if (table.unassigned.unassign(number)) table.rows.delete(number);
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
@@ -306,7 +296,9 @@ export class ResultTables {
       });
       if (!done) failed.add(table);
     }
-    const out = [...numbers].filter((number) => !this.tasks.of(number).some((table) => failed.has(table)));
+    const out = [...numbers].filter(
+      (number) => !this.tasks.tablesOf(number).some((table) => failed.has(table)),
+    );
     const ids = new Set(out);
     await this.queue.forgetRetracted(
       retracted.filter(({ id }) => ids.has(this.tasks.numberOf(id) as number)).map(({ id }) => id),
@@ -342,7 +334,7 @@ export class ResultTables {
         this.last = { after: this.cursor, sequence: completion.sequence, id: completion.task.id };
         this.cursor = completion.sequence;
         if (!this.tasks.isSound(task, completion)) continue;
-        for (const table of this.tasks.of(task)) {
+        for (const table of this.tasks.tablesOf(task)) {
           if (table.rows.has(task)) continue;
           table.waiting.add(task);
           const entries = tables.get(table);
@@ -350,20 +342,13 @@ export class ResultTables {
           else entries.push({ task, completion });
         }
       }
-      // A last line without an end can only be judged when all completions are known.
-      for (const [table, entries] of tables) {
-        if (table.contents?.partialLine == null && table.unwritable === null) {
-          await this.writeEntries(table, entries, report);
-        }
-      }
+      for (const [table, entries] of tables)
+        if (table.unwritable === null) await this.writeEntries(table, entries, report);
     }
   }
 
   private async writeWaiting(table: Table, report: TablesReport): Promise<void> {
     if (table.unreadable !== null) return;
-    if (table.contents?.partialLine || table.overlong.size > 0) {
-      await this.attempt(table, report, () => this.judge(table, report));
-    }
     for (let tries = 0; tries < MAX_TRIES && table.waiting.size > 0; tries++) {
       let isDone = true;
       for await (const entries of this.tasks.results([...table.waiting])) {
@@ -374,14 +359,6 @@ export class ResultTables {
     }
   }
 
-  private async judge(table: Table, report: TablesReport): Promise<void> {
-    report.imported += await judgePartialLine(table, (only) => {
-      const members = [...table.index.names.values()];
-      return this.tasks.results(members.filter(only));
-    });
-    await dropOverlong(table, (tasks) => this.tasks.results(tasks));
-  }
-
   private async writeEntries(
     table: Table,
     entries: readonly PendingRow[],
@@ -389,7 +366,6 @@ export class ResultTables {
   ): Promise<boolean> {
     const lost: number[] = [];
     const done = await this.attempt(table, report, async () => {
-      await this.judge(table, report);
       const fills = await this.findOwn(table, entries);
       const missing = entries.filter(({ task }) => table.waiting.has(task));
       if (missing.length === 0) return;
@@ -420,13 +396,13 @@ export class ResultTables {
     const fills = new Map<number, PendingRow>();
     for (const entry of entries) {
       const { task, completion } = entry;
-      if (!table.waiting.has(task) || !table.shared.fits(task)) continue;
+      if (!table.waiting.has(task) || !table.unassigned.fits(task)) continue;
       const attempts = await this.queue.attempts({ taskId: completion.task.id });
       const last = attempts.findLast(({ outcome }) => outcome === 'completed');
       if (last?.worker.pid !== NO_PID) continue;
       const content = contentOf(completion.result);
-      if (content === '' && last.submitted && table.cover(task)) continue;
-      const row = table.shared.find(task, content, fills);
+      if (content === '' && last.submitted && table.assign(task)) continue;
+      const row = table.unassigned.find(task, content, fills);
       if (row === undefined) continue;
       fills.set(row.line, entry);
       table.lost.delete(task);

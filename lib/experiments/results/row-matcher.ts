@@ -234,11 +234,7 @@ export class RowMatcher {
 
   private normalize(cell: string | undefined): string {
     if (cell === undefined || cell === '') return '';
-    const known = this.remembered.get(cell);
-    if (known !== undefined) return known;
-    const text = normalizeCell(cell);
-    if (this.remembered.size < MAX_REMEMBERED && cell.length < 200) this.remembered.set(cell, text);
-    return text;
+    return remembered(this.remembered, cell, () => normalizeCell(cell));
   }
 }
 
@@ -259,16 +255,17 @@ const MAX_REMEMBERED = 20_000;
 
 /** The tasks that have one output directory, by the numbers that the caller gives them. */
 export class TaskIndex {
-  /** The columns of all parameters, in the order of their first appearance, and the numbers of what tasks have in them. */
-  readonly columns = new Map<string, Set<number>>();
+  /** The columns of all parameters, in the order of their first appearance, and the normalized texts of what tasks have in them. */
+  readonly columns = new Map<string, Set<string>>();
   readonly names = new Map<string, number>();
   /** The columns that say where a row belongs, and are no parameters. */
   readonly labels = new Set<string>();
   private readonly byParameters = new Map<string, TaskGroup>();
-  private readonly texts = new Texts();
+  /** Each text once, since values repeat. */
+  private readonly texts = new Map<string, string>();
   /** Meanings of lists and maps by their text, and of cells. */
-  private readonly normalized = new Map<string, number>();
-  private readonly cells = new Map<string, number>();
+  private readonly normalized = new Map<string, string>();
+  private readonly cells = new Map<string, string>();
 
   get isEmpty(): boolean {
     return this.byParameters.size === 0;
@@ -286,13 +283,11 @@ export class TaskIndex {
     const group = this.groupWith(keys, parameters);
     const values = keys.map((key) => parameters[key] ?? null);
     const written = values.map((value) => this.normalize(cellText(value)));
-    const meant = values.map((value, at) => this.meant(value, written[at] as number));
-    const isSame = meant.every((number, at) => number === written[at]);
+    const meant = values.map((value, at) => this.meant(value, written[at] as string));
+    const isSame = meant.every((text, at) => text === written[at]);
     for (const form of isSame ? [meant] : [meant, written]) {
       group.add(task, form);
-      for (const [at, number] of form.entries()) {
-        this.columns.get(group.columns[at] as string)?.add(number);
-      }
+      for (const [at, text] of form.entries()) this.columns.get(group.columns[at] as string)?.add(text);
     }
     if (name !== null) this.names.set(name, task);
   }
@@ -308,15 +303,14 @@ export class TaskIndex {
 
   /** Whether a task has a parameter of that column with that normalized text. */
   knows(column: string, text: string): boolean {
-    const number = this.texts.numberOf(text);
-    return number !== undefined && this.columns.get(column)?.has(number) === true;
+    return this.columns.get(column)?.has(text) === true;
   }
 
   private groupWith(keys: readonly string[], parameters: Values): TaskGroup {
     const id = JSON.stringify(keys);
     let group = this.byParameters.get(id);
     if (group === undefined) {
-      group = new TaskGroup(keys.map(columnOf), this.texts);
+      group = new TaskGroup(keys.map(columnOf));
       this.byParameters.set(id, group);
       for (const column of Object.keys(parameters).map(columnOf)) {
         if (!this.columns.has(column)) this.columns.set(column, new Set());
@@ -325,49 +319,29 @@ export class TaskIndex {
     return group;
   }
 
-  private meant(value: Value, written: number): number {
+  private meant(value: Value, written: string): string {
     if (typeof value === 'string') return written;
-    if (typeof value !== 'object' || value instanceof Literal) return this.texts.add(normalizeValue(value));
-    return remembered(this.normalized, stringifyValue(value), () => this.texts.add(normalizeValue(value)));
+    if (typeof value !== 'object' || value instanceof Literal) return this.once(normalizeValue(value));
+    return remembered(this.normalized, stringifyValue(value), () => this.once(normalizeValue(value)));
   }
 
-  private normalize(cell: string): number {
-    return remembered(this.cells, cell, () => this.texts.add(normalizeCell(cell)));
+  private normalize(cell: string): string {
+    return remembered(this.cells, cell, () => this.once(normalizeCell(cell)));
+  }
+
+  private once(text: string): string {
+    const known = this.texts.get(text);
+    if (known === undefined) this.texts.set(text, text);
+    return known ?? text;
   }
 }
 
-function remembered(known: Map<string, number>, text: string, find: () => number): number {
-  let number = known.get(text);
-  if (number === undefined) {
-    number = find();
-    if (known.size < MAX_REMEMBERED) known.set(text, number);
-  }
-  return number;
-}
-
-/** Texts by numbers from 0: each is kept once, since values repeat. */
-class Texts {
-  private readonly texts: string[] = [];
-  private readonly numbers = new Map<string, number>();
-
-  add(text: string): number {
-    let number = this.numbers.get(text);
-    if (number === undefined) {
-      number = this.texts.length;
-      this.texts.push(text);
-      this.numbers.set(text, number);
-    }
-    return number;
-  }
-
-  /** undefined: it isn't one of them. */
-  numberOf(text: string): number | undefined {
-    return this.numbers.get(text);
-  }
-
-  at(number: number): string {
-    return this.texts[number] as string;
-  }
+function remembered(known: Map<string, string>, text: string, find: () => string): string {
+  const there = known.get(text);
+  if (there !== undefined) return there;
+  const found = find();
+  if (known.size < MAX_REMEMBERED && text.length < 200) known.set(text, found);
+  return found;
 }
 
 /** The normalized texts of a task's parameters, in the order of the group's columns. */
@@ -378,50 +352,44 @@ interface Form {
 
 /**
  * Tasks with the same parameter names. Each has one form or, if its parameters are written otherwise than they mean, two, side
- * by side. They are kept as numbers in a row, because there may be a million tasks.
+ * by side. Texts are kept in a row, because there may be a million tasks.
  */
 class TaskGroup {
   readonly columns: readonly string[];
-  private readonly texts: Texts;
   /** Per form, the task's. */
   private readonly tasks: number[] = [];
-  private readonly normalized: number[] = [];
+  private readonly normalized: string[] = [];
   private readonly firstOf = new Map<number, number>();
 
-  constructor(columns: readonly string[], texts: Texts) {
+  constructor(columns: readonly string[]) {
     this.columns = columns;
-    this.texts = texts;
   }
 
-  /** @param normalized the numbers of the texts */
-  add(task: number, normalized: readonly number[]): void {
+  add(task: number, normalized: readonly string[]): void {
     if (!this.firstOf.has(task)) this.firstOf.set(task, this.tasks.length);
     this.tasks.push(task);
-    for (const number of normalized) this.normalized.push(number);
+    for (const text of normalized) this.normalized.push(text);
   }
 
   has(task: number): boolean {
     return this.firstOf.has(task);
   }
 
-  *forms(): Generator<Form> {
-    for (let form = 0; form < this.tasks.length; form++) yield this.form(form);
+  *forms(from = 0): Generator<Form> {
+    const width = this.columns.length;
+    for (let form = from; form < this.tasks.length; form++) {
+      const normalized = this.normalized.slice(form * width, (form + 1) * width);
+      yield { task: this.tasks[form] as number, normalized };
+    }
   }
 
   /** The forms of a task that the group has. */
   formsOf(task: number): Form[] {
     const found = [];
-    for (let form = this.firstOf.get(task) ?? 0; this.tasks[form] === task; form++)
-      found.push(this.form(form));
+    for (const form of this.forms(this.firstOf.get(task))) {
+      if (form.task !== task) break;
+      found.push(form);
+    }
     return found;
-  }
-
-  private form(form: number): Form {
-    const width = this.columns.length;
-    const normalized = this.normalized.slice(form * width, (form + 1) * width);
-    return {
-      task: this.tasks[form] as number,
-      normalized: normalized.map((number) => this.texts.at(number)),
-    };
   }
 }

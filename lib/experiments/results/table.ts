@@ -1,10 +1,12 @@
-import { createHash } from 'node:crypto';
-import { listWords, sanitize, shellWords } from '../../platform/index.ts';
+import { sanitize } from '../../platform/index.ts';
 import { UnsafePathError } from '../project/index.ts';
+import type { Completion } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
-import { type CSVRow, MalformedCSVError } from './csv.ts';
+import { cellsOf, contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
+import { type CSVRow, decode, formatRow, MalformedCSVError, parseRows } from './csv.ts';
+import { explain, type Problems, type RowProblems } from './problems.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
+import { isTooWide, type Reading, RowReader, UnassignedRows } from './row-reader.ts';
 import {
   codeOf,
   FileBusyError,
@@ -12,21 +14,59 @@ import {
   FileRefusedError,
   type Fingerprint,
   readFingerprint,
+  readTable,
   removeLeftover,
   type TableFile,
   waitUntilUnchanged,
-} from './safe-file.ts';
-import { RowReader, readTable, SharedRows, type TableContents } from './table-reader.ts';
+} from './table-file.ts';
+
+/** A row that is to be written. */
+export interface PendingRow {
+  task: number;
+  completion: Completion;
+}
 
 /** The tasks of a table, which are numbers to it. */
 export interface Tasks {
   nameOf(task: number): string;
   isCompleted(task: number): boolean;
-  /** Whether a task may be writing its row now, or may have written one that nobody has looked for as yet. */
-  readonly mayWrite: boolean;
+  /** Whether a task may be writing its row now, or may have written one that wasn't looked for as yet. */
+  readonly mayHaveWriters: boolean;
   /** @returns for each whether it counts now */
   importResults(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
+  /** The results of those of the tasks that the queue has completed. */
+  results(tasks: Iterable<number>): AsyncIterable<readonly PendingRow[]>;
 }
+
+/** The state of a table's file after reading it. */
+export interface TableContents {
+  fingerprint: Fingerprint;
+  /** Empty: the file has no text. */
+  header: readonly string[];
+  bom: boolean;
+  newline: '\n' | '\r\n';
+  /** A last line that isn't complete: `ours` is left out when the table is written, `cut` is another program's, or a person's. */
+  tail: 'ours' | 'cut' | null;
+  tailLine: number;
+  /** No line break is at the end. */
+  openEnd: boolean;
+  /** The first row with values in more cells than the table has columns: no column can be added then. */
+  tooWide: number | null;
+}
+
+/** What a reading of the whole file has found so far. */
+interface Found {
+  /** Lines of rows by their tasks. */
+  rows: Map<number, number>;
+  header: readonly string[];
+  reader: RowReader;
+  problems: RowProblems;
+  results: { task: number; result: Values }[];
+  imported: number;
+}
+
+/** Rows that are imported at a time; then other things get their turn. */
+const MAX_IMPORTED = 1_000;
 
 /** One final_results.csv, as it was when it was last looked at. */
 export class Table {
@@ -38,13 +78,11 @@ export class Table {
   rows = new Set<number>();
   /** Completed ones that have none. */
   readonly waiting = new Set<number>();
-  /** Those of them that had one, as far as can be told. */
+  /** Waiting tasks that had a row, as far as can be told. */
   readonly lost = new Set<number>();
   /** Rows of tasks that are running: if they fail, the row counts. */
   readonly undecided = new Map<number, Values>();
-  shared = new SharedRows();
-  /** Rows with more cells than there are columns, by the tasks that they name. */
-  readonly overlong = new Map<number, CSVRow[]>();
+  unassigned = new UnassignedRows();
   /** null: there is no file, or it can't be used. */
   contents: TableContents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
@@ -53,7 +91,7 @@ export class Table {
   /** Whether it can't be written because of what it has: a person has to correct it. */
   needsCorrection = false;
   /** The keys of what was told about writing to it. */
-  readonly told = new Set<string>();
+  readonly reportedProblems = new Set<string>();
   private unknownRows: string | null = null;
   /** As of the last reading: see `RowMatcher`. */
   private filledByOthers = new Set<string>();
@@ -89,6 +127,16 @@ export class Table {
     this.fingerprint = contents.fingerprint;
   }
 
+  noteWritten(entries: readonly PendingRow[]): void {
+    for (const { task } of entries) this.noteRow(task);
+  }
+
+  private noteRow(task: number): void {
+    this.rows.add(task);
+    this.waiting.delete(task);
+    this.lost.delete(task);
+  }
+
   /** At the start: completed tasks without a row have lost it, as far as can be told. */
   noteLost(): void {
     for (const task of this.index.names.values()) {
@@ -98,15 +146,22 @@ export class Table {
     }
   }
 
-  /** Reads it, if anybody has changed it. @returns how many rows were imported @throws FileChangedError, FileBusyError */
+  /** One of the rows that fit the task and others is its own. @returns false: there is none left */
+  assign(task: number): boolean {
+    if (!this.unassigned.assign(task)) return false;
+    this.noteRow(task);
+    return true;
+  }
+
+  /** Reads it, if it has changed. @returns how many rows were imported @throws FileChangedError, FileBusyError */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let fingerprint: Fingerprint | null | undefined;
     try {
       fingerprint = await readFingerprint(this.file);
       if (fingerprint === this.fingerprint) return 0;
       if (leftovers && this.fingerprint === undefined) await removeLeftover(this.file);
-      const imported = await this.read(fingerprint);
-      if (this.unreadable !== null) this.problems.over(`${this.shown} unreadable`);
+      const imported = await this.read(fingerprint !== null);
+      if (this.unreadable !== null) this.problems.markResolved(`${this.shown} unreadable`);
       this.unreadable = null;
       return imported;
     } catch (error) {
@@ -118,171 +173,154 @@ export class Table {
   }
 
   private refuse(error: unknown, fingerprint: Fingerprint | null | undefined): void {
-    const where = error instanceof MalformedCSVError ? `${this.shown}:${error.line}` : this.shown;
-    const isContent =
-      error instanceof MalformedCSVError ||
-      error instanceof FileRefusedError ||
-      error instanceof UnsafePathError;
+    const isMalformed = error instanceof MalformedCSVError;
+    const isContent = isMalformed || error instanceof FileRefusedError || error instanceof UnsafePathError;
     if (!isContent && codeOf(error) === undefined) throw error;
     this.contents = null;
     // Permissions of directories can change without a trace in the file.
     this.fingerprint = isContent ? fingerprint : undefined;
+    const where = isMalformed ? `${this.shown}:${error.line}` : this.shown;
     this.unreadable = `${where}: ${sanitize(isContent ? error.message : explain(error), 500)}`;
     this.problems.unusable(`${this.shown} unreadable`, this.unreadable);
   }
 
-  private async read(fingerprint: Fingerprint | null): Promise<number> {
-    const rows = new Map<number, number>();
+  private async read(isThere: boolean): Promise<number> {
     const problems = this.problems.ofRows(this.shown);
-    let imported = 0;
-    let contents: TableContents | null = null;
-    const { covered } = this.shared;
-    this.shared = new SharedRows();
+    const { assigned } = this.unassigned;
+    this.unassigned = new UnassignedRows();
     this.undecided.clear();
-    this.overlong.clear();
     this.filledByOthers = new Set();
-    if (fingerprint !== null) {
+    let contents: TableContents | null = null;
+    let found: Found | null = null;
+    if (isThere) {
       await waitUntilUnchanged(this.file);
-      let header: readonly string[] = [];
-      let reader: RowReader | null = null;
-      const loose: CSVRow[] = [];
-      contents = await readTable(
-        this.file,
-        async (names) => {
-          header = names;
-          reader = await this.readerOf(header);
-        },
-        async (batch) => {
-          if (reader !== null) imported += await this.readBatch(header, reader, batch, rows, problems, loose);
-        },
-      );
-      if (reader !== null) imported += await this.readLoose(contents, reader, loose, rows, problems);
+      [contents, found] = await this.readRows(problems);
     }
     this.unknownRows = problems.end();
     this.unwritable = null;
     this.needsCorrection = false;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
-    const all = new Set(rows.keys());
-    for (const task of covered) if (!all.has(task) && this.shared.cover(task)) all.add(task);
-    this.settleRows(all);
-    return imported;
-  }
-
-  /** One of the rows that fit the task and others is its own. @returns false: there is none left */
-  cover(task: number): boolean {
-    if (!this.shared.cover(task)) return false;
-    this.rows.add(task);
-    this.waiting.delete(task);
-    this.lost.delete(task);
-    return true;
-  }
-
-  /** Rows that fit several tasks, none of which can have written them. @param allowed so many may be tasks' that run */
-  tellShared(allowed: number): void {
-    if (this.fingerprint === undefined) return;
-    const problems = this.problems.ofRows(this.shown);
-    for (const { rows } of this.shared.spare) {
-      if (rows.length <= allowed) continue;
-      for (const { line, cells, why } of rows) problems.add(line, cells, why);
+    const before = this.rows;
+    this.rows = new Set();
+    for (const task of found?.rows.keys() ?? []) this.noteRow(task);
+    for (const task of assigned) if (!this.rows.has(task)) this.assign(task);
+    for (const task of before) {
+      if (this.rows.has(task) || !this.tasks.isCompleted(task)) continue;
+      this.lost.add(task);
+      this.waiting.add(task);
     }
-    this.unknownRows ??= problems.end();
+    return found?.imported ?? 0;
   }
 
-  /** For a header of this table. @throws FileRefusedError if nothing in it is known */
-  async readerOf(header: readonly string[]): Promise<RowReader> {
-    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers, (task) =>
-      this.tasks.isCompleted(task),
-    );
-    if (!matcher.usable && !this.index.isEmpty) {
-      const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
-      if (other) {
-        const name = other === ';' ? 'semicolons' : 'tabs';
-        throw new MalformedCSVError(1, `its columns are separated by ${name}: save it with commas`);
-      }
-      throw new MalformedCSVError(
-        1,
-        `no column is '${NAME_COLUMN}' or a parameter (${[...this.index.columns.keys()].slice(0, 5).join(', ')}): the first line must name the columns`,
-      );
-    }
-    return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));
-  }
-
-  /** Reads the rows that fit a task loosely, when all others are known: those win. */
-  private async readLoose(
-    { header, partialLine }: TableContents,
-    reader: RowReader,
-    loose: readonly CSVRow[],
-    rows: Map<number, number>,
-    problems: RowProblems,
-  ): Promise<number> {
-    if (loose.length === 0) return 0;
-    // A complete last row without a line break is taken later, and wins as well.
-    const last = partialLine?.row;
-    const { owner, isLoose } = last && !last.open ? reader.read(last) : { owner: null, isLoose: true };
-    const isReserved = owner !== null && !isLoose && !rows.has(owner);
-    if (isReserved) rows.set(owner, last?.line ?? 0);
-    let imported = 0;
-    for (let at = 0; at < loose.length; at += MAX_IMPORTED)
-      imported += await this.readBatch(header, reader, loose.slice(at, at + MAX_IMPORTED), rows, problems);
-    if (isReserved) rows.delete(owner);
-    return imported;
-  }
-
-  /** @param loose gets the rows that fit a task loosely; undefined: they count */
-  private async readBatch(
-    header: readonly string[],
-    reader: RowReader,
-    batch: readonly CSVRow[],
-    rows: Map<number, number>,
-    problems: RowProblems,
-    loose?: CSVRow[],
-  ): Promise<number> {
-    const found: { task: number; result: Values }[] = [];
-    for (const row of batch) {
-      const { owner, certain, isLoose, shared, why } = reader.read(row);
-      if (isLoose && loose !== undefined && !(owner !== null && rows.has(owner))) {
-        loose.push(row);
+  private async readRows(problems: RowProblems): Promise<[TableContents, Found | null]> {
+    const { bytes, fingerprint } = await readTable(this.file);
+    const { text, bom, zeros } = decode(bytes);
+    const contents: TableContents = {
+      fingerprint,
+      header: [],
+      bom,
+      newline: '\n',
+      tail: zeros ? 'ours' : null,
+      tailLine: 0,
+      openEnd: text !== '' && !text.endsWith('\n'),
+      tooWide: null,
+    };
+    let found: Found | null = null;
+    const loose: CSVRow[] = [];
+    let count = 0;
+    for (const row of parseRows(text)) {
+      if (found === null) {
+        contents.header = headerOf(row);
+        if (row.newline !== '') contents.newline = row.newline;
+        const reader = await this.readerOf(contents.header);
+        found = { rows: new Map(), header: contents.header, reader, problems, results: [], imported: 0 };
         continue;
       }
-      if (row.cells.length > header.length) this.noteOverlong(row);
-      if (shared !== null) {
-        const { line, cells } = row;
-        const result = resultOf(header, cells, this.index.columns);
-        const isKept = this.shared.add(shared, { line, cells, result, content: contentOf(result), why });
-        if (isKept && this.tasks.mayWrite) continue;
+      if (row.newline === '') {
+        contents.tail = await this.judgeTail(row, text.slice(row.start), contents, zeros);
+        contents.tailLine = row.line;
+        if (contents.tail !== null) continue;
       }
-      const first = owner === null ? undefined : rows.get(owner);
-      if (owner !== null && first === undefined) rows.set(owner, row.line);
-      if (owner === null || !certain) problems.add(row.line, row.cells, why);
-      else if (first !== undefined) {
-        const name = this.tasks.nameOf(owner);
-        problems.add(
-          row.line,
-          row.cells,
-          () => `task ${name} already has a row${first ? ` (line ${first})` : ''}; that one counts.`,
-        );
-      } else if (!this.tasks.isCompleted(owner)) {
-        found.push({ task: owner, result: resultOf(header, row.cells, this.index.columns) });
-      }
+      if (isTooWide(row, contents.header.length)) contents.tooWide ??= row.line;
+      const reading = found.reader.read(row);
+      const { owner, isLoose } = reading;
+      if (isLoose && !(owner !== null && found.rows.has(owner))) loose.push(row);
+      else this.take(row, reading, found);
+      if (++count % MAX_IMPORTED === 0) await this.importFound(found);
     }
-    return this.importResults(found);
+    if (found === null) return [contents, null];
+    // Rows that fit loosely count when all others are known: those win. Which gaps decide is known by now as well.
+    for (const row of loose) {
+      this.take(row, found.reader.read(row), found);
+      if (found.results.length >= MAX_IMPORTED) await this.importFound(found);
+    }
+    await this.importFound(found);
+    return [contents, found];
   }
 
-  private noteOverlong(row: CSVRow): void {
-    for (const cell of row.cells) {
-      const task = this.index.names.get(cell);
-      if (task === undefined) continue;
-      const rows = this.overlong.get(task);
-      if (rows === undefined) this.overlong.set(task, [row]);
-      else rows.push(row);
+  /**
+   * Finds out what a last row without a line break is: complete (null), the beginning of a row of ours, whose writer was killed, or cut
+   * by another program.
+   */
+  private async judgeTail(
+    { cells, open }: CSVRow,
+    text: string,
+    { header }: TableContents,
+    zeros: boolean,
+  ): Promise<'ours' | 'cut' | null> {
+    const begin = text.replace(/\ufffd+$/, ''); // cut within a character
+    const [first = ''] = cells;
+    const isNamed = header[0] === NAME_COLUMN;
+    const candidates = [...this.index.names]
+      .filter(([name]) => !isNamed || (cells.length > 1 ? name === first : name.startsWith(first)))
+      .map(([, task]) => task);
+    for await (const entries of this.tasks.results(candidates)) {
+      for (const { completion } of entries) {
+        const ours = this.lineOf(completion, header);
+        if (ours.startsWith(begin) && (zeros || ours !== text)) return 'ours';
+      }
     }
+    return open || zeros || cells.length < header.length ? 'cut' : null;
   }
 
-  private async importResults(found: readonly { task: number; result: Values }[]): Promise<number> {
-    if (found.length === 0) return 0;
-    const imported = await this.tasks.importResults(found);
-    for (const [at, { task, result }] of found.entries()) {
+  /** A task's row in a table with these columns. */
+  lineOf({ task, result }: Completion, header: readonly string[]): string {
+    const cells = cellsOf(task, result, this.index.columns);
+    return formatRow(header.map((column) => cells.get(column) ?? ''));
+  }
+
+  private take(row: CSVRow, { owner, certain, shared, why }: Reading, found: Found): void {
+    const { line, cells } = row;
+    const result = () => resultOf(found.header, cells, this.index.columns);
+    if (shared !== null) {
+      const own = result();
+      const isKept = this.unassigned.add(shared, { line, cells, result: own, content: contentOf(own), why });
+      if (isKept && this.tasks.mayHaveWriters) return;
+    }
+    const first = owner === null ? undefined : found.rows.get(owner);
+    if (owner !== null && first === undefined) found.rows.set(owner, line);
+    if (owner === null || !certain) found.problems.add(line, cells, why);
+    else if (first !== undefined) {
+      const name = this.tasks.nameOf(owner);
+      found.problems.add(
+        line,
+        cells,
+        () => `task ${name} already has a row (line ${first}); that one counts.`,
+      );
+    } else if (!this.tasks.isCompleted(owner)) found.results.push({ task: owner, result: result() });
+  }
+
+  private async importFound(found: Found): Promise<void> {
+    found.imported += await this.importResults(found.results);
+    found.results = [];
+    await new Promise(setImmediate);
+  }
+
+  private async importResults(results: readonly { task: number; result: Values }[]): Promise<number> {
+    if (results.length === 0) return 0;
+    const imported = await this.tasks.importResults(results);
+    for (const [at, { task, result }] of results.entries()) {
       if (imported[at]) this.undecided.delete(task);
       else this.undecided.set(task, result);
     }
@@ -295,130 +333,42 @@ export class Table {
     return this.importResults([...this.undecided].map(([task, result]) => ({ task, result })));
   }
 
-  /** The row without a line break at the end, which turned out to be complete. */
-  async take(row: CSVRow): Promise<number> {
-    const { header } = this.contents as TableContents;
-    const rows = new Map([...this.rows].map((task) => [task, 0]));
+  /** Rows that fit several tasks, none of which can have written them. @param allowed so many may be tasks' that run */
+  reportUnassignedRows(allowed: number): void {
+    if (this.fingerprint === undefined) return;
     const problems = this.problems.ofRows(this.shown);
-    const imported = await this.readBatch(header, await this.readerOf(header), [row], rows, problems);
-    this.settleRows(new Set(rows.keys()));
-    return imported;
-  }
-
-  private settleRows(rows: Set<number>): void {
-    for (const task of this.rows) {
-      if (rows.has(task) || !this.tasks.isCompleted(task)) continue;
-      this.lost.add(task);
-      this.waiting.add(task);
+    for (const { rows } of this.unassigned.left) {
+      if (rows.length <= allowed) continue;
+      for (const { line, cells, why } of rows) problems.add(line, cells, why);
     }
-    for (const task of rows) {
-      this.waiting.delete(task);
-      this.lost.delete(task);
-    }
-    this.rows = rows;
-  }
-}
-
-/** Rows that are imported at a time. */
-const MAX_IMPORTED = 1_000;
-
-/** Errors of the system that people meet, in words. */
-export function explain(error: unknown): string {
-  switch (codeOf(error)) {
-    case 'ENOSPC':
-      return 'the disk is full: make room';
-    case 'EDQUOT':
-      return 'your quota is used up: make room';
-    case 'EROFS':
-      return 'its file system is read-only: mount it for writing';
-    case 'EACCES':
-    case 'EPERM':
-      return 'permission denied: chmod or chown it';
-    case 'ENOTDIR':
-    case 'EEXIST':
-      return 'there is a file in place of its directory: move that file away';
-    default:
-      return error instanceof Error ? error.message : String(error);
-  }
-}
-
-/** So many rows of a table are named at a time. */
-const MAX_ROWS = 5;
-const MAX_NAMES = 3;
-const MAX_REMEMBERED = 50_000;
-const NOT_WRITTEN = 'nothing is written to it; the results are kept in the queue';
-
-/** Says to people what is wrong with tables: everything once, and not too much. */
-export class Problems {
-  private readonly tell: (message: string) => void;
-  private readonly consequence: string;
-  private readonly told = new Set<string>();
-
-  /** @param consequence what a table that can't be used means: ends the sentences about it */
-  constructor(tell: (message: string) => void, consequence = NOT_WRITTEN) {
-    this.tell = tell;
-    this.consequence = consequence;
+    this.unknownRows ??= problems.end();
   }
 
-  /** A table can't be read or written. */
-  unusable(key: string, message: string): void {
-    this.once(key, `${message}. Until you correct the file or move it away, ${this.consequence}.`);
-  }
-
-  /** @param key what it is about: the message may differ each time */
-  once(key: string, message: string): void {
-    if (this.told.has(key)) return;
-    if (this.told.size >= MAX_REMEMBERED) this.told.clear();
-    this.told.add(key);
-    this.tell(message);
-  }
-
-  /** The problem is over: when it comes again, it is news. */
-  over(key: string): void {
-    this.told.delete(key);
-  }
-
-  /** Rows that a table had lost are there again. */
-  restored(table: string, names: readonly string[]): void {
-    const named = names.slice(0, MAX_NAMES);
-    const more = names.length > MAX_NAMES ? [`${names.length - MAX_NAMES} more`] : [];
-    const [rows, was, them] = names.length === 1 ? ['row', 'was', 'it'] : ['rows', 'were', 'one of them'];
-    this.tell(
-      `${table}: the ${rows} of ${listWords([...named, ...more])}, completed earlier, ${was} missing and ` +
-        `${was} restored from the queue. To run ${them} again instead: gpu-owner exp retry ${shellWords(named.slice(0, 1))}`,
+  /** For a header of this table. @throws MalformedCSVError if nothing in it is known */
+  async readerOf(header: readonly string[]): Promise<RowReader> {
+    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers, (task) =>
+      this.tasks.isCompleted(task),
     );
-  }
-
-  /** Collects what is wrong with rows of a table, while it is read once. */
-  ofRows(table: string): RowProblems {
-    return new RowProblems(this, table);
+    if (matcher.usable || this.index.isEmpty)
+      return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));
+    const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
+    if (other) {
+      const name = other === ';' ? 'semicolons' : 'tabs';
+      throw new MalformedCSVError(1, `its columns are separated by ${name}: save it with commas`);
+    }
+    const known = [...this.index.columns.keys()].slice(0, 5).join(', ');
+    const message = `no column is '${NAME_COLUMN}' or a parameter (${known}): the first line must name the columns`;
+    throw new MalformedCSVError(1, message);
   }
 }
 
-class RowProblems {
-  private readonly problems: Problems;
-  private readonly table: string;
-  count = 0;
-
-  constructor(problems: Problems, table: string) {
-    this.problems = problems;
-    this.table = table;
+function headerOf(row: CSVRow): string[] {
+  if (row.open)
+    throw new MalformedCSVError(row.line, 'the names of the columns are cut off: complete or remove them');
+  const header = row.cells.map((cell) => cell.trim());
+  for (const [at, name] of header.entries()) {
+    if (name !== '' && header.indexOf(name) < at)
+      throw new MalformedCSVError(row.line, `two columns are named '${name}': rename one`);
   }
-
-  /** @param why is only asked for the rows that are named */
-  add(line: number, cells: readonly string[], why: () => string): void {
-    if (this.count++ >= MAX_ROWS) return;
-    const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
-    this.problems.once(`${this.table}\n${content}`, `${this.table}:${line}: ${why()}`);
-  }
-
-  /** @returns in short, for lists of problems; null: nothing */
-  end(): string | null {
-    const { count, table } = this;
-    if (count === 0) return null;
-    const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} not the result of a task`;
-    if (count > MAX_ROWS)
-      this.problems.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
-    return text;
-  }
+  return header;
 }

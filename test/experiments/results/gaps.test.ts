@@ -130,8 +130,8 @@ describe('a row without a parameter still counts', () => {
     await tables.sync();
     expect(await tables.rowsOf(one.id)).toMatchObject({
       own: null,
-      spare: 1,
-      shared: [{ result: { loss: 0.5 } }],
+      left: 1,
+      unassigned: [{ result: { loss: 0.5 } }],
     });
     queue.completeOverTCP(one.id, { loss: 0.5 }, { submitted: true, worker: 'gpu0' });
     await tables.sync();

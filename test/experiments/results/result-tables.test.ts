@@ -170,6 +170,11 @@ describe('a file of somebody else', () => {
       `dataset,seed,accuracy,task_id\n${row},x\nmnist,2,0.5,exp1_1\n`,
     ],
     [
+      'no line break at the end, and a column that is missing',
+      `dataset,seed,accuracy\n${row}`,
+      `dataset,seed,accuracy,task_id\n${row},\nmnist,2,0.5,exp1_1\n`,
+    ],
+    [
       'blank lines',
       `\n\ndataset,seed,accuracy,task_id\n\n${row},\n  `,
       `\n\ndataset,seed,accuracy,task_id\n\n${row},\n  \nmnist,2,0.5,exp1_1\n`,
@@ -331,6 +336,27 @@ describe('a last line that was cut', () => {
   });
 });
 
+describe('a row with more cells than there are columns', () => {
+  test('is named and stays, and keeps rows with new columns waiting until somebody corrects it', async () => {
+    for (const [seed, result] of ['{"loss": 1}', '{"loss": 2, "late": 7}'].entries())
+      queue.complete(add(`{"seed": ${seed}}`).id, values(result));
+    // An editor has put an older header back.
+    const text = 'task_id,seed,loss\nexp1_1,1,2,7\n';
+    put(text);
+    expect(await tables.sync()).toMatchObject({
+      restored: 0,
+      problems: [expect.any(String), expect.any(String)],
+    });
+    expect(read()).toBe(text);
+    expect(told.join()).toMatch(
+      /csv:2: this row has values beyond the last column, so no column can be added \(late\)/,
+    );
+    put('task_id,seed,loss,late\nexp1_1,1,2,7\n');
+    expect(await tables.sync()).toMatchObject({ restored: 1, problems: [] });
+    expect(read()).toBe('task_id,seed,loss,late\nexp1_1,1,2,7\nexp1_0,0,1,\n');
+  });
+});
+
 describe('rows that come and go', () => {
   test('rows that the file lost are restored, with a word on how to run tasks again', async () => {
     const tasks = [1, 2, 3].map((seed) => add(`{"seed": ${seed}}`));
@@ -412,6 +438,18 @@ describe('rows that come and go', () => {
   });
 });
 
+test('a row that a worker appends without the columns that were added behind its own counts', async () => {
+  const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
+  put('width,seed,loss\n');
+  await tables.sync();
+  queue.complete(one.id, { loss: 1, late: 2 });
+  await tables.sync();
+  expect(read()).toBe('width,seed,loss,task_id,late\n1,1,1,exp1_0,2\n');
+  writeFileSync(path(), `${read()}1,2,0.5\n`);
+  expect(await tables.sync()).toMatchObject({ imported: 1, problems: [] });
+  expect(queue.get(two.id).result).toEqual({ loss: 0.5 });
+});
+
 describe('a table in the directory of the project', () => {
   test('completes tasks by its rows, also by their phases, and is never written to', async () => {
     const [one, two, three, four] = [1, 2, 3, 4].map((seed) =>
@@ -472,8 +510,8 @@ describe('rows of workers over TCP that don’t say of which task they are', () 
     await tables.sync();
     expect(await tables.rowsOf(tasks[0].id)).toMatchObject({
       own: null,
-      spare: 1,
-      shared: [{ result: { acc: 0.5 } }],
+      left: 1,
+      unassigned: [{ result: { acc: 0.5 } }],
     });
     queue.completeOverTCP(tasks[0].id, { acc: 0.5 }, own('gpu0'));
     put('width,acc\n1.0,0.5\n1.0,0.6\n1,0.7\n');

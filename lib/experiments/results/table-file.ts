@@ -9,12 +9,12 @@ import {
   lstatSync,
   openSync,
   renameSync,
+  statSync,
   writeSync,
 } from 'node:fs';
 import { type FileHandle, lstat, open, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { now } from '../../platform/index.ts';
 import { makeDirectory, realPath } from '../project/index.ts';
 
 /** A table's path, and the project that it belongs to. */
@@ -73,29 +73,33 @@ export async function waitUntilUnchanged(file: TableFile): Promise<void> {
   throw new FileBusyError();
 }
 
-/** @throws FileRefusedError for what is no file */
-export async function openToRead({
-  path,
-}: TableFile): Promise<{ file: FileHandle; fingerprint: Fingerprint }> {
+/** Strings can't be longer. */
+const MAX_BYTES = 500 * 1024 * 1024;
+
+/** @throws FileRefusedError for what is no file, FileChangedError, errors of the system */
+export async function readTable({ path }: TableFile): Promise<{ bytes: Buffer; fingerprint: Fingerprint }> {
   // Without O_NONBLOCK, opening a FIFO waits for a writer.
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
-  const stats = await file.stat({ bigint: true });
-  if (stats.isFile()) return { file, fingerprint: fingerprintOf(stats) };
-  await file.close();
-  throw new FileRefusedError(
-    `it is ${stats.isDirectory() ? 'a directory' : 'not a regular file'}: move it away`,
-  );
-}
-
-/** As long as the file is open, its own fingerprint. */
-export async function fingerprintOfOpen(file: FileHandle): Promise<Fingerprint> {
-  return fingerprintOf(await file.stat({ bigint: true }));
+  try {
+    const stats = await file.stat({ bigint: true });
+    if (!stats.isFile()) {
+      const what = stats.isDirectory() ? 'a directory' : 'not a regular file';
+      throw new FileRefusedError(`it is ${what}: move it away`);
+    }
+    if (stats.size > MAX_BYTES)
+      throw new FileRefusedError('it is larger than 500 MiB: move a part of its rows to another file');
+    const bytes = await file.readFile();
+    const fingerprint = fingerprintOf(stats);
+    if (fingerprintOf(await file.stat({ bigint: true })) !== fingerprint) throw new FileChangedError();
+    return { bytes, fingerprint };
+  } finally {
+    await file.close();
+  }
 }
 
 /**
  * Appends all of it or nothing. From the look at the file to the write there is no pause, so that there is next to no time for
  * others to change it.
- * @param end where the text is to end before; null: where the file does
  * @returns the new fingerprint, and what went wrong (null: nothing), such as ENOSPC: then nothing was appended
  * @throws FileChangedError if the file isn't the one of the fingerprint any longer; errors of the system
  */
@@ -103,14 +107,12 @@ export function append(
   { path }: TableFile,
   fingerprint: Fingerprint,
   bytes: Buffer,
-  end: number | null,
 ): { fingerprint: Fingerprint; error: unknown } {
   const file = openSync(path, constants.O_WRONLY | constants.O_APPEND | constants.O_NONBLOCK);
   try {
     const before = fstatSync(file, { bigint: true });
     if (fingerprintOf(before) !== fingerprint) throw new FileChangedError();
-    if (end !== null) ftruncateSync(file, end);
-    const size = end ?? Number(before.size);
+    const size = Number(before.size);
     let written = 0;
     try {
       while (written < bytes.length) written += writeSync(file, bytes, written);
@@ -121,9 +123,10 @@ export function append(
       return { fingerprint: fingerprintOf(fstatSync(file, { bigint: true })), error };
     }
     const after = fstatSync(file, { bigint: true });
-    if (Number(after.size) !== size + bytes.length) throw new FileChangedError();
-    const there = lstatSync(realPath(path), { bigint: true, throwIfNoEntry: false });
-    if (there === undefined || fingerprintOf(there) !== fingerprintOf(after)) throw new FileChangedError();
+    const there = statSync(path, { bigint: true, throwIfNoEntry: false });
+    const isWhole = Number(after.size) === size + bytes.length;
+    if (!isWhole || there === undefined || fingerprintOf(there) !== fingerprintOf(after))
+      throw new FileChangedError();
     return { fingerprint: fingerprintOf(after), error: null };
   } finally {
     closeSync(file);
@@ -146,11 +149,14 @@ export async function replace(
   const temporary = temporaryOf(path);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);
+  let now: BigIntStats;
   try {
+    let own: BigIntStats;
     try {
       if (fingerprint !== null) await copyOwner(path, file);
       await write(file);
       await file.sync();
+      own = await file.stat({ bigint: true });
     } finally {
       await file.close();
     }
@@ -160,13 +166,14 @@ export async function replace(
       if (there === undefined || fingerprintOf(there) !== fingerprint) throw new FileChangedError();
       renameSync(temporary, path);
     }
+    now = lstatSync(path, { bigint: true });
+    // Another process may have appended a row already.
+    if (now.ino !== own.ino || now.size !== own.size || now.mtimeNs !== own.mtimeNs) throw new FileChangedError();
   } finally {
     await rm(temporary, { force: true });
   }
   await sync(dirname(path));
-  const now = await readFingerprint(table);
-  if (now === null) throw new FileChangedError();
-  return now;
+  return readFingerprintOfLinked(path, now);
 }
 
 /** Removes what a process that was killed has left of a rewrite. Never fails. */
@@ -175,7 +182,7 @@ export async function removeLeftover({ path }: TableFile): Promise<void> {
 }
 
 /** Waits until a file or directory is on the disk. */
-async function sync(path: string): Promise<void> {
+export async function sync(path: string): Promise<void> {
   const file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
   try {
     await file.sync();
@@ -233,29 +240,4 @@ export function commonTablePath(project: string): string | null {
 export function shownPath(project: string, path: string): string {
   const inProject = relative(realPath(project), path);
   return inProject.startsWith('..') ? path : inProject;
-}
-
-/** Tables with rows that may not be on the disk yet. */
-export class FsyncQueue<T extends { readonly file: TableFile; forget(): void }> {
-  /** When each was first written to. */
-  private readonly tables = new Map<T, number>();
-
-  add(table: T): void {
-    if (!this.tables.has(table)) this.tables.set(table, now());
-  }
-
-  /** @param age how long they must have been written at least, in ms: many appends are one wait for the disk */
-  async flush(age: number, onError: (table: T, error: unknown) => void): Promise<void> {
-    for (const [table, since] of this.tables) {
-      if (now() - since < age) continue;
-      this.tables.delete(table);
-      try {
-        await sync(table.file.path);
-      } catch (error) {
-        // The file was removed, or the data was lost on its way to the disk: the next read tells which rows are there.
-        table.forget();
-        if (codeOf(error) !== 'ENOENT') onError(table, error);
-      }
-    }
-  }
 }

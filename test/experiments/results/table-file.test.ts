@@ -23,7 +23,7 @@ import {
   replace,
   type TableFile,
   waitUntilUnchanged,
-} from '../../../lib/experiments/results/safe-file.ts';
+} from '../../../lib/experiments/results/table-file.ts';
 
 let directory: string;
 let path: string;
@@ -61,7 +61,7 @@ describe.each(CHANGES)('a change by somebody who %s the file', (_, change) => {
     await sleep(20); // clocks of file systems are coarse
     change();
     const text = readFileSync(path, 'utf8');
-    expect(() => append(table, before, Buffer.from('5,6\n'), null)).toThrow(FileChangedError);
+    expect(() => append(table, before, Buffer.from('5,6\n'))).toThrow(FileChangedError);
     expect(readFileSync(path, 'utf8')).toBe(text);
   });
 
