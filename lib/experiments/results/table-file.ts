@@ -149,9 +149,8 @@ export async function replace(
   const temporary = temporaryOf(path);
   await rm(temporary, { force: true });
   const file = await open(temporary, 'wx', 0o666);
-  let now: BigIntStats;
+  let own: BigIntStats;
   try {
-    let own: BigIntStats;
     try {
       if (fingerprint !== null) await copyOwner(path, file);
       await write(file);
@@ -166,14 +165,15 @@ export async function replace(
       if (there === undefined || fingerprintOf(there) !== fingerprint) throw new FileChangedError();
       renameSync(temporary, path);
     }
-    now = lstatSync(path, { bigint: true });
-    // Another process may have appended a row already.
-    if (now.ino !== own.ino || now.size !== own.size || now.mtimeNs !== own.mtimeNs) throw new FileChangedError();
   } finally {
     await rm(temporary, { force: true });
   }
+  const now = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  // Another process may have appended a row already.
+  if (now?.ino !== own.ino || now.size !== own.size || now.mtimeNs !== own.mtimeNs)
+    throw new FileChangedError();
   await sync(dirname(path));
-  return readFingerprintOfLinked(path, now);
+  return fingerprintOf(now);
 }
 
 /** Removes what a process that was killed has left of a rewrite. Never fails. */

@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
   append,
   FileBusyError,
@@ -24,6 +24,19 @@ import {
   type TableFile,
   waitUntilUnchanged,
 } from '../../../lib/experiments/results/table-file.ts';
+
+/** Runs once, right after a file got its name. */
+let afterRename: (() => void) | null = null;
+
+vi.mock('node:fs', async (original) => {
+  const fs = await original<typeof import('node:fs')>();
+  const renameSync = (...args: Parameters<typeof fs.renameSync>) => {
+    fs.renameSync(...args);
+    afterRename?.();
+    afterRename = null;
+  };
+  return { ...fs, renameSync };
+});
 
 let directory: string;
 let path: string;
@@ -87,6 +100,13 @@ test('a file that somebody makes or removes while ours is written is noticed', a
   expect(readFileSync(path, 'utf8')).toBe('theirs');
   await expect(replace(table, before, async () => rmSync(path))).rejects.toThrow();
   expect(readdirSync(directory)).toEqual([]);
+});
+
+test('a row that another process appends as soon as the new file is there is noticed', async () => {
+  afterRename = () => appendFileSync(path, '3,4\n');
+  const replaced = replace(table, await stamp(), async (file) => file.appendFile('a,b\n'));
+  await expect(replaced).rejects.toThrow(FileChangedError);
+  expect(readFileSync(path, 'utf8')).toBe('a,b\n3,4\n');
 });
 
 test('a file that is written by and by is left alone until it is complete', async () => {
