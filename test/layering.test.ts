@@ -8,6 +8,7 @@ const FLOORS = [
   ['cli'],
   ['agents'],
   ['doctor', 'experiments', 'selftest', 'simulate', 'views'],
+  ['diagnose'],
   ['fleet'],
   ['jobs'],
   ['claims'],

@@ -1,6 +1,7 @@
 import { checkDirectory } from '../claims/index.ts';
+import { Page } from '../diagnose/index.ts';
 import { type Finding, type Level, runCheck, runChecks, type Subject } from '../doctor/index.ts';
-import { listWords, wrapText } from '../platform/index.ts';
+import { listWords } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Option, type OptionGroup, type Parsed, rejectOperands } from './options.ts';
@@ -22,9 +23,6 @@ const LEVELS: readonly Level[] = ['problem', 'warning', 'note'];
 
 const INDENT = '  ';
 const LEVEL_WIDTH = 'problem'.length;
-const MIN_WIDTH = 50;
-/** Longer lines are hard to read, however wide the terminal is. */
-const MAX_WIDTH = 110;
 
 const GROUPS = [
   {
@@ -53,73 +51,59 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   print(
     values.json
       ? JSON.stringify(findings, null, 2)
-      : doctorPage(findings, { width: pageWidth(), colour: hasColour() }),
+      : doctorPage(findings, new Page(pageWidth(), hasColour())),
   );
   // Not by an exit code to be: processes that hang must not keep this one.
   process.exit(findings.some(({ level }) => level === 'problem') ? EXIT_PROBLEMS : 0);
 }
 
-interface PageOptions {
-  /** Columns of the terminal. */
-  width: number;
-  colour: boolean;
-}
-
 /** Findings for people: by subject, each with its remedy, and a summary at the end. */
-export function doctorPage(findings: readonly Finding[], { width, colour }: PageOptions): string {
-  const columns = Math.min(Math.max(width, MIN_WIDTH), MAX_WIDTH);
+export function doctorPage(findings: readonly Finding[], page: Page): string {
   const lines: string[] = [];
   let subject: Subject | null = null;
   for (const found of findings) {
     if (found.subject !== subject) {
       if (subject !== null) lines.push('');
       subject = found.subject;
-      lines.push(paint(TITLES[subject], '1', colour));
+      lines.push(page.paint(TITLES[subject], '1'));
     }
-    lines.push(...entry(found, columns, colour));
+    lines.push(...entry(found, page));
   }
-  return [...lines, '', ...conclusion(findings, columns, colour)].join('\n');
+  return [...lines, '', ...conclusion(findings, page)].join('\n');
 }
 
-function entry({ id, level, text, remedy }: Finding, columns: number, colour: boolean): string[] {
-  const start = INDENT.length + LEVEL_WIDTH + 2;
-  const margin = ' '.repeat(start);
-  // The name to look up in the documentation, or to tell a helper.
+function entry({ id, level, text, remedy }: Finding, page: Page): string[] {
+  const head = INDENT + page.paint(level, COLOURS[level]) + ' '.repeat(LEVEL_WIDTH - level.length + 2);
+  // The name to look up in the documentation, or to tell a person who helps.
   const name = `[${id}]`;
-  const [first = '', ...rest] = wrapText(level === 'ok' ? text : `${text} ${name}`, columns - start).map(
-    (line) =>
-      level !== 'ok' && line.endsWith(name) ? line.slice(0, -name.length) + paint(name, '2', colour) : line,
+  const lines = page.entry(
+    head,
+    INDENT.length + LEVEL_WIDTH + 2,
+    level === 'ok' ? text : `${text} ${name}`,
+    remedy,
   );
-  const label = paint(level, COLOURS[level], colour) + ' '.repeat(LEVEL_WIDTH - level.length);
-  const advice = remedy === null ? [] : wrapText(remedy, columns - start - 3);
-  return [
-    `${INDENT}${label}  ${first}`,
-    ...rest.map((line) => margin + line),
-    ...advice.map((line, i) => `${margin}${i === 0 ? '-> ' : '   '}${line}`),
-  ];
+  return lines.map((line) =>
+    level !== 'ok' && line.endsWith(name) ? line.slice(0, -name.length) + page.paint(name, '2') : line,
+  );
 }
 
-function conclusion(findings: readonly Finding[], columns: number, colour: boolean): string[] {
+function conclusion(findings: readonly Finding[], page: Page): string[] {
   const counts = LEVELS.map((level) => findings.filter((found) => found.level === level).length);
   const words = LEVELS.flatMap((level, i) => {
-    const count = counts[i] as number;
-    return count === 0 ? [] : [paint(`${count} ${level}${count === 1 ? '' : 's'}`, COLOURS[level], colour)];
+    const count = counts[i] ?? 0;
+    return count === 0 ? [] : [page.paint(`${count} ${level}${count === 1 ? '' : 's'}`, COLOURS[level])];
   });
   const [problems = 0] = counts;
   if (words.length === 0) return ['All is well.'];
   if (problems === 0) return [`No problem; ${listWords(words)}.`];
   const lines = findings
     .filter(({ level }) => level === 'problem')
-    .map(({ id, text }) => `  ${shorten(`${id}: ${text}`, columns - 2)}`);
+    .map(({ id, text }) => `  ${shorten(`${id}: ${text}`, page.width - 2)}`);
   return [`${listWords(words)}. ${problems === 1 ? 'The problem' : 'The problems'} in short:`, ...lines];
 }
 
 function shorten(text: string, width: number): string {
   return text.length <= width ? text : `${text.slice(0, width - 1)}…`;
-}
-
-function paint(text: string, code: string, colour: boolean): string {
-  return colour ? `\u001b[${code}m${text}\u001b[0m` : text;
 }
 
 export const COMMAND: Command = {

@@ -1,5 +1,6 @@
 import { checkOptions } from '../claims/index.ts';
-import { parseDuration, wrapText } from '../platform/index.ts';
+import { Page } from '../diagnose/index.ts';
+import { parseDuration } from '../platform/index.ts';
 import { type CheckResult, runPart, runSelftest, type SelftestReport } from '../selftest/index.ts';
 import {
   CRITERIA_GROUP,
@@ -59,7 +60,7 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
     process.exit(0); // whatever thread of the driver's is stuck
   }
   const wait = waitOption(values, false);
-  const page = new Page();
+  const page = new Page(pageWidth(), hasColour());
   const report = await runSelftest({
     ...common,
     only: values.only ?? null,
@@ -67,53 +68,32 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
     wait: wait === null ? ['--no-wait'] : [wait.maxWait === null ? '--wait' : `--wait=${wait.maxWait}`],
     timeoutMs,
     onResult: (result) => {
-      if (!values.json) page.add(result);
+      if (!values.json) print(entry(result, page));
     },
     onProgress: (line) => write(2, `${line}\n`),
   });
-  print(values.json ? JSON.stringify(report, null, 2) : page.conclusion(report));
+  print(values.json ? JSON.stringify(report, null, 2) : conclusion(report, page));
   process.exit(report.checks.some(({ result }) => result === 'failed') ? EXIT_FAILED : 0);
 }
 
-/** The options as they were given, for commands that this one starts. */
 const COLOURS = { passed: '32', failed: '31', skipped: '36' } as const;
 const RESULT_WIDTH = 'skipped'.length;
 const NAME_WIDTH = 22;
-const MIN_WIDTH = 60;
-/** Longer lines are hard to read, however wide the terminal is. */
-const MAX_WIDTH = 110;
 
-/** Results for people, one line each as soon as it is known, and a summary at the end. */
-class Page {
-  readonly #width = Math.min(Math.max(pageWidth(), MIN_WIDTH), MAX_WIDTH);
-  readonly #colour = hasColour();
+/** A result, as soon as it is known. */
+function entry({ name, result, detail, remedy }: CheckResult, page: Page): string {
+  const label = page.paint(result, COLOURS[result]) + ' '.repeat(RESULT_WIDTH - result.length);
+  const width = RESULT_WIDTH + 2 + NAME_WIDTH;
+  return page.entry(`${label}  ${name.padEnd(NAME_WIDTH)}`, width, detail, remedy).join('\n');
+}
 
-  add({ name, result, detail, remedy }: CheckResult): void {
-    const start = RESULT_WIDTH + 2 + NAME_WIDTH;
-    const margin = ' '.repeat(start);
-    const [first = '', ...rest] = wrapText(detail, this.#width - start);
-    const advice = remedy === null ? [] : wrapText(remedy, this.#width - start - 3);
-    const label = this.#paint(result, COLOURS[result]) + ' '.repeat(RESULT_WIDTH - result.length);
-    const lines = [
-      `${label}  ${name.padEnd(NAME_WIDTH)}${first}`,
-      ...rest.map((line) => margin + line),
-      ...advice.map((line, i) => `${margin}${i === 0 ? '-> ' : '   '}${line}`),
-    ];
-    print(lines.join('\n'));
-  }
-
-  conclusion({ driver, gpus, checks }: SelftestReport): string {
-    const counts = (['passed', 'failed', 'skipped'] as const).map((result) => {
-      const count = checks.filter((check) => check.result === result).length;
-      return count === 0 ? `${count} ${result}` : this.#paint(`${count} ${result}`, COLOURS[result]);
-    });
-    const where = driver.simulated === null ? `driver ${driver.version}` : 'a simulated driver';
-    return `\n${counts.join(', ')}: ${gpus.length === 1 ? '1 GPU' : `${gpus.length} GPUs`}, ${where}.`;
-  }
-
-  #paint(text: string, code: string): string {
-    return this.#colour ? `\u001b[${code}m${text}\u001b[0m` : text;
-  }
+function conclusion({ driver, gpus, checks }: SelftestReport, page: Page): string {
+  const counts = (['passed', 'failed', 'skipped'] as const).map((result) => {
+    const count = checks.filter((check) => check.result === result).length;
+    return count === 0 ? `${count} ${result}` : page.paint(`${count} ${result}`, COLOURS[result]);
+  });
+  const where = driver.simulated === null ? `driver ${driver.version}` : 'a simulated driver';
+  return `\n${counts.join(', ')}: ${gpus.length === 1 ? '1 GPU' : `${gpus.length} GPUs`}, ${where}.`;
 }
 
 export const COMMAND: Command = {

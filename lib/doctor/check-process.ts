@@ -1,4 +1,4 @@
-import { spawn } from 'node:child_process';
+import { messageIn, Subprocess } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isRunnable, sanitize } from '../platform/index.ts';
 import {
@@ -36,9 +36,7 @@ const NOTICE_MS = 3_000;
 const START_TIMEOUT_MS = 15_000;
 /** For a check that hangs nowhere: it computes, or a busy machine gives it no processor. */
 const MAX_BUSY_MS = 30_000;
-/** After SIGKILL. */
-const END_TIMEOUT_MS = 1_000;
-const HANGS = 'hangs';
+const MAX_ERRORS = 4_000;
 
 /** A check in a process of its own: should it get stuck in the kernel, only that process does. */
 export class CheckProcess {
@@ -56,72 +54,16 @@ export class CheckProcess {
 
   /** Resolves when it is done, or has been given up on; never rejects. */
   async run(command: readonly string[], options: Options, onSlow: (doing: string) => void): Promise<void> {
-    const [program = '', ...before] = command;
-    const args = [...before, 'doctor', '--part', this.#name];
-    if (options.lockDirectory !== undefined) args.push(`--lock-dir=${options.lockDirectory}`);
     const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE_MS);
-    const outcome = await new Promise<string | null>((resolve) => {
-      const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'pipe'] });
-      const end = (how: string | null) => {
-        clearTimeout(timer);
-        child.stdout.destroy();
-        child.stderr.destroy();
-        const ended = () => {
-          clearTimeout(timer);
-          // Messages of the driver's library, or of the simulator.
-          if (how === null && errors !== '') process.stderr.write(errors);
-          resolve(how);
-        };
-        if (child.exitCode !== null || child.signalCode !== null) return ended();
-        // The child is collected, as no other process may do that. A child that doesn't die from the signal isn't waited for.
-        timer = setTimeout(ended, END_TIMEOUT_MS);
-        child.once('exit', ended).kill('SIGKILL');
-        child.unref();
-      };
-      let heard = 0;
-      let busyUntil = 0;
-      const giveUp = () => {
-        const before = heard;
-        // The child may have spoken while this process itself had no processor.
-        setImmediate(() => {
-          if (heard !== before || child.exitCode !== null || child.signalCode !== null) return;
-          const time = performance.now();
-          if (busyUntil === 0) busyUntil = time + MAX_BUSY_MS;
-          if (time < busyUntil && isRunnable(child.pid ?? 0))
-            timer = setTimeout(giveUp, this.#check.timeoutMs);
-          else end(HANGS);
-        });
-      };
-      let timer = setTimeout(giveUp, START_TIMEOUT_MS);
-      let lines = '';
-      let errors = '';
-      child.stdout.setEncoding('utf8').on('data', (text: string) => {
-        heard++;
-        busyUntil = 0;
-        clearTimeout(timer);
-        timer = setTimeout(giveUp, this.#check.timeoutMs);
-        lines += text;
-        const complete = lines.split('\n');
-        lines = complete.pop() ?? '';
-        for (const line of complete) this.#receive(line);
-        // A thread that is stuck in the driver may keep it from ending.
-        if (this.#done) end(null);
-      });
-      child.stderr.setEncoding('utf8').on('data', (text: string) => {
-        errors = (errors + text).slice(-4_000);
-      });
-      child.once('error', (error) => {
-        clearTimeout(timer);
-        resolve(error.message);
-      });
-      child.once('close', (code, signal) => {
-        clearTimeout(timer);
-        resolve(errors.trim() || `it ended with ${signal ?? `exit code ${code}`}`);
-      });
-    });
+    const where = options.lockDirectory === undefined ? [] : [`--lock-dir=${options.lockDirectory}`];
+    const words = [...command, 'doctor', '--part', this.#name, ...where];
+    // In this session: Ctrl-C ends it.
+    const child = new Subprocess(words, { hasSession: false });
+    const hangs = await this.#listen(child);
     clearTimeout(notice);
+    if (hangs || this.#done) await child.abandon();
     const { subject, timeoutMs } = this.#check;
-    if (outcome === HANGS) {
+    if (hangs) {
       this.#collector.add(
         finding(
           'check-hangs',
@@ -130,25 +72,47 @@ export class CheckProcess {
           subject,
         ),
       );
-    } else if (outcome !== null && /^spawn /.test(outcome)) {
+      return;
+    }
+    if (this.#done) {
+      // Messages of a library of the driver, or of the simulator.
+      process.stderr.write(child.errors.slice(-MAX_ERRORS));
+      return;
+    }
+    const { code, signal, stderr, startError } = await child.ended;
+    if (startError !== null) {
       // No process is to be had (ulimit -u): better without that protection than not at all.
       await guarded(subject, this.#collector, (report) => this.#check.run(report, options));
-    } else if (outcome !== null) {
-      const when = this.#step === '' ? '' : `, while ${this.#step}`;
-      this.#collector.add(
-        failure(subject, new GPUOwnerError('ERR_INTERNAL', sanitize(outcome, 1_000) + when)),
-      );
+      return;
     }
+    const outcome = stderr.slice(-MAX_ERRORS).trim() || `it ended with ${signal ?? `exit code ${code}`}`;
+    const when = this.#step === '' ? '' : `, while ${this.#step}`;
+    this.#collector.add(failure(subject, new GPUOwnerError('ERR_INTERNAL', sanitize(outcome, 1_000) + when)));
   }
 
-  #receive(line: string): void {
-    let message: Message;
-    try {
-      message = JSON.parse(line) as Message;
-    } catch {
-      return; // not ours: a library of the driver's prints as well
+  /** @returns whether it says nothing, and isn't busy either */
+  async #listen(child: Subprocess): Promise<boolean> {
+    let limit = START_TIMEOUT_MS;
+    let busyUntil = Number.POSITIVE_INFINITY;
+    while (!this.#done) {
+      const line = await child.line(limit);
+      limit = this.#check.timeoutMs;
+      if (line !== null) {
+        busyUntil = Number.POSITIVE_INFINITY;
+        this.#receive(messageIn<Message>(line));
+      } else {
+        if (child.isOver) return false;
+        const time = performance.now();
+        busyUntil = Math.min(busyUntil, time + MAX_BUSY_MS);
+        if (time >= busyUntil || !isRunnable(child.pid)) return true;
+      }
     }
-    if (typeof message !== 'object' || message === null) return;
+    // A thread that is stuck in the driver may keep it from ending.
+    return false;
+  }
+
+  #receive(message: Message | null): void {
+    if (message === null) return;
     if ('finding' in message) this.#collector.add(message.finding);
     else if ('facts' in message) Object.assign(this.#collector.facts, message.facts);
     else if ('step' in message) this.#step = message.step;

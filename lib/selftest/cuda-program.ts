@@ -1,4 +1,5 @@
 import { readdirSync } from 'node:fs';
+import { runProgram, Subprocess } from '../diagnose/index.ts';
 import {
   computePids,
   describeListedProcess,
@@ -11,7 +12,6 @@ import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/ind
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
-import { runProgram, SelftestProgram } from './program.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
 export async function cudaDevices(words: readonly string[]): Promise<string[]> {
@@ -44,7 +44,7 @@ export async function checkCudaProgram({ examine, gpus }: Context): Promise<void
   };
   const before = look();
   const began = now();
-  const program = new SelftestProgram(cudaProgram(gpus));
+  const program = new Subprocess(cudaProgram(gpus));
   let listed: Listing | null = null;
   let hasStarted = false;
   await examine('cuda-listed', async () => {
@@ -81,7 +81,7 @@ interface WatchedStart {
 }
 
 async function watchStart(
-  program: SelftestProgram,
+  program: Subprocess,
   began: number,
   before: readonly GPU[],
   look: () => GPU[],
@@ -200,7 +200,7 @@ function checkFiles(pid: number): string {
 
 /** After kill -9, the driver forgets the process while a claim waits for that. */
 async function checkKilled(
-  program: SelftestProgram,
+  program: Subprocess,
   before: readonly GPU[],
   look: () => GPU[],
   listing: Listing | null,

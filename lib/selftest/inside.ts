@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { getGPUsSync } from '../claims/index.ts';
 import { driverLibraries, normalizeCriteria } from '../config/index.ts';
+import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { describeListedProcess, type GPU, isWSL, judge, label, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
@@ -8,7 +9,6 @@ import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
 import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
-import { runProgram, SelftestProgram } from './program.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
 export async function checkInside(context: Context): Promise<void> {
@@ -264,7 +264,7 @@ async function checkNestedClaims({ command, claim, gpus }: Context): Promise<str
       `A claim inside of the job, which names GPUs by ${form}, shows ${seen.filter((each) => wanted.includes(each)).length} of its ${gpus.length} GPUs, and ${seen.filter((each) => !wanted.includes(each)).length} others.`,
     );
   }
-  const holder = new SelftestProgram([...command, 'hold', `--gpus=${gpus.length}`, ...inside]);
+  const holder = new Subprocess([...command, 'hold', `--gpus=${gpus.length}`, ...inside]);
   const answer = await holder.line(30_000);
   const second = await runProgram([...command, 'run', '--gpus=1', ...inside, '--', 'true'], 30_000);
   await holder.stop();

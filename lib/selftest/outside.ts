@@ -1,10 +1,10 @@
 import { type ClaimOptions, type GPUStatus, getGPUs, getQueue } from '../claims/index.ts';
+import { runProgram, Subprocess, within } from '../diagnose/index.ts';
 import { computePids, type GPU, label, snapshotSync } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { cudaDevices, listingOf } from './cuda-program.ts';
-import { runProgram, SelftestProgram, within } from './program.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
 const CLAIM_TIMEOUT_MS = 60_000;
@@ -80,8 +80,8 @@ class Claims {
   }
 
   /** Claims by `hold`. @returns null: it was refused */
-  async hold(more?: readonly string[], gpus?: readonly GPU[]): Promise<SelftestProgram | null> {
-    const holder = new SelftestProgram(this.words('hold', more, gpus));
+  async hold(more?: readonly string[], gpus?: readonly GPU[]): Promise<Subprocess | null> {
+    const holder = new Subprocess(this.words('hold', more, gpus));
     const line = await holder.line(CLAIM_TIMEOUT_MS);
     if (line !== null) return holder;
     await holder.stop();
@@ -103,7 +103,7 @@ async function checkPlaceholder(claims: Claims): Promise<string> {
     skip('in an exclusive compute mode, claims have no placeholder');
   const before = claims.look();
   const began = now();
-  const holder = new SelftestProgram(claims.words('hold'));
+  const holder = new Subprocess(claims.words('hold'));
   let seenMs: number | null = null;
   let claimedMs: number | null = null;
   try {
@@ -158,7 +158,7 @@ async function checkExclusion(claims: Claims): Promise<string> {
 async function checkHandOver(claims: Claims): Promise<string> {
   const holder = await claims.hold();
   if (holder === null) return claims.explainRefusal('A claim is refused');
-  const waiter = new SelftestProgram(claims.words('hold', ['--wait=60s']));
+  const waiter = new Subprocess(claims.words('hold', ['--wait=60s']));
   try {
     const isQueued = async () => (await getQueue(claims.options)).some(({ pid }) => pid === waiter.pid);
     for (const end = now() + QUEUE_TIMEOUT_MS; now() < end && !(await isQueued()); ) {
@@ -181,7 +181,7 @@ async function checkHandOver(claims: Claims): Promise<string> {
 
 /** A program that holds GPUs and uses CUDA is killed: the next claim gets them at once, and the right ones. */
 async function checkOwnerKilled(claims: Claims): Promise<string> {
-  const owner = new SelftestProgram(claims.owner());
+  const owner = new Subprocess(claims.owner());
   const line = await owner.line(CLAIM_TIMEOUT_MS);
   if (line === null) {
     await owner.stop();

@@ -3,6 +3,7 @@ import { arch, release } from 'node:os';
 import { dirname, join } from 'node:path';
 import { type ClaimOptions, GPUOwner, snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
+import { stopPrograms } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -11,7 +12,6 @@ import { type CheckName, type CheckResult, examiner } from './check.ts';
 import { type Context, persistenceOf } from './context.ts';
 import { checkInside } from './inside.ts';
 import { checkOutside } from './outside.ts';
-import { stopPrograms } from './program.ts';
 
 /** The driver, and what of the system changes how it behaves. */
 export interface DriverReport {

@@ -1,8 +1,8 @@
-import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, sanitize } from '../platform/index.ts';
+import { messageIn, Subprocess, stopPrograms } from '../diagnose/index.ts';
+import { ErrorCode, GPUOwnerError } from '../errors.ts';
+import { formatDuration, sanitize, schema } from '../platform/index.ts';
 import { CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
-import { SelftestProgram, stopPrograms, within } from './program.ts';
 
 interface SelftestOptions {
   /** The words that start this program again, up to its own arguments. */
@@ -134,9 +134,12 @@ class Selftest {
   /** Runs a process that makes checks, and gives up on it where one takes too long. @returns why it ended before any check */
   async #supervise(words: readonly string[]): Promise<GPUOwnerError> {
     let error: GPUOwnerError | null = null;
-    const program = new SelftestProgram(words, { ...process.env, GPU_OWNER_ERRORS: 'json' }, (line) => {
-      error ??= errorIn(line);
-      if (error === null) this.#options.onProgress(line);
+    const program = new Subprocess(words, {
+      env: { ...process.env, GPU_OWNER_ERRORS: 'json' },
+      onError: (line) => {
+        error ??= errorIn(line);
+        if (error === null) this.#options.onProgress(line);
+      },
     });
     let checking: CheckName | null = null;
     let isDone = false;
@@ -145,9 +148,9 @@ class Selftest {
       const left = this.#end - performance.now();
       // Until the first GPUs are claimed, the options of the claim say how long that may take.
       const line = await program.line(this.#driver === null ? 2 ** 31 - 1 : Math.min(limit, left));
-      const message = line === null ? null : messageIn(line);
+      const message = line === null ? null : messageIn<PartMessage>(line);
       if (line === null) {
-        const isOver = await within(program.ended, 0);
+        const { isOver } = program;
         const isLate = !isOver && this.#end <= performance.now();
         if (isLate)
           this.#obstacle = `no time was left (--timeout ${formatDuration(this.#options.timeoutMs)})`;
@@ -168,14 +171,14 @@ class Selftest {
       } else isDone = true;
     }
     await program.stop();
-    const { stderr } = (await within(program.ended, 0)) ? await program.ended : { stderr: '' };
+    const { stderr } = program.isOver ? await program.ended : { stderr: '' };
     const last = sanitize(stderr.trim().split('\n').at(-1) ?? '');
     return error ?? new GPUOwnerError('ERR_INTERNAL', `the self-test's own process ended: ${last}`);
   }
 }
 
 /** The result of a check that didn't tell one. @param program has ended; null: it takes too long */
-async function given(name: CheckName, program: SelftestProgram | null, limit: number): Promise<CheckResult> {
+async function given(name: CheckName, program: Subprocess | null, limit: number): Promise<CheckResult> {
   if (program === null) {
     return resultOf(
       name,
@@ -188,23 +191,16 @@ async function given(name: CheckName, program: SelftestProgram | null, limit: nu
   return resultOf(name, 'failed', `Its process ended with ${signal ?? `exit code ${code}`}.`, REPORT_IT);
 }
 
-function messageIn(line: string): PartMessage | null {
-  try {
-    const message = JSON.parse(line);
-    return typeof message === 'object' && message !== null ? (message as PartMessage) : null;
-  } catch {
-    return null;
-  }
-}
+const ERROR_LINE = schema.jsonOf(
+  schema.record({
+    error: schema.record({ code: schema.among(Object.values(ErrorCode)), message: schema.text }),
+  }),
+);
 
 /** Parses the error of a command of ours, as it prints it where GPU_OWNER_ERRORS=json. */
 function errorIn(line: string): GPUOwnerError | null {
-  try {
-    const { code, message } = JSON.parse(line).error;
-    return new GPUOwnerError(code, message);
-  } catch {
-    return null;
-  }
+  const found = schema.readAs(ERROR_LINE, line);
+  return found === null ? null : new GPUOwnerError(found.error.code, found.error.message);
 }
 
 async function endBy(signal: NodeJS.Signals): Promise<void> {

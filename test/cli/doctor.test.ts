@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { doctorPage } from '../../lib/cli/doctor.ts';
+import { Page } from '../../lib/diagnose/index.ts';
 import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
 import { launcher, Machine, python } from '../support/machine.ts';
 
@@ -71,7 +72,7 @@ describe('the page of the doctor', () => {
   ];
 
   test.each([50, 80, 100, 1_000])('the page fits %i columns', (width) => {
-    const lines = doctorPage(findings, { width, colour: false }).split('\n');
+    const lines = doctorPage(findings, new Page(width, false)).split('\n');
     expect(Math.max(...lines.map((line) => line.length))).toBeLessThanOrEqual(Math.min(width, 110));
     expect(lines[0]).toBe('Installation');
     expect(lines[1]).toBe('  ok       gpu-owner 1.');
@@ -88,7 +89,7 @@ describe('the page of the doctor', () => {
     const conclusion = (...ids: FindingId[]) =>
       doctorPage(
         ids.map((id) => finding(id, 'It is so.')),
-        { width: 80, colour: false },
+        new Page(80, false),
       )
         .split('\n\n')
         .pop();

@@ -1,52 +1,60 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { killGroup } from '../platform/index.ts';
+import { killGroup, schema } from '../platform/index.ts';
 
 export interface Ended {
   code: number | null;
   signal: NodeJS.Signals | null;
   stdout: string;
   stderr: string;
+  /** Why it could not be started; null: it was. */
+  startError: string | null;
 }
 
 /** After its standard input was closed, and again after SIGTERM, in ms. */
 const END_TIMEOUT_MS = 5_000;
 /** After SIGKILL: a process that is stuck in the driver doesn't end. */
 const KILL_TIMEOUT_MS = 2_000;
+const ABANDON_TIMEOUT_MS = 1_000;
 const MAX_OUTPUT = 1_000_000;
 
-const living = new Set<SelftestProgram>();
+/** How a program is started. */
+interface SubprocessOptions {
+  env?: NodeJS.ProcessEnv;
+  /** Default: Ctrl-C reaches only the process that has started it, which then ends all in order. */
+  hasSession?: boolean;
+  /** Told what it says on standard error, line by line. */
+  onError?: (line: string) => void;
+}
+
+const living = new Set<Subprocess>();
 let isStopping = false;
 
-/**
- * A program that the self-test has started. All of them end when their standard input is closed, so none outlives the process that has
- * started it, however that ends.
- */
-export class SelftestProgram {
+/** A program that is supervised line by line. The driver may hang, and with it each process that asks it. */
+export class Subprocess {
   readonly pid: number;
   /** When it ended; never rejected. */
   readonly ended: Promise<Ended>;
+  /** Its standard error, the end of it. */
+  errors = '';
   readonly #child: ChildProcess;
   readonly #lines: string[] = [];
   #waiting: (() => void) | null = null;
   #isOver = false;
 
-  /** @param onError is given what it says on standard error, line by line */
-  constructor(
-    words: readonly string[],
-    env: NodeJS.ProcessEnv = process.env,
-    onError?: (line: string) => void,
-  ) {
-    if (isStopping) throw new Error('the self-test is being ended');
+  constructor(words: readonly string[], { env, hasSession = true, onError }: SubprocessOptions = {}) {
+    if (isStopping) throw new Error('all programs are being ended');
     const [program = '', ...args] = words;
-    // In a session of its own, so that Ctrl-C reaches the process that started it, which then ends all in order.
-    const child = spawn(program, args, { env, detached: true, stdio: ['pipe', 'pipe', 'pipe'] });
+    const child = spawn(program, args, {
+      env: env ?? process.env,
+      detached: hasSession,
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
     this.#child = child;
     this.pid = child.pid ?? -1;
     living.add(this);
     let stdout = '';
-    let stderr = '';
     let rest = '';
-    let errors = '';
+    let partOfLine = '';
     child.stdin?.on('error', () => {}); // the program has ended
     child.stdout?.setEncoding('utf8').on('data', (text: string) => {
       stdout = (stdout + text).slice(0, MAX_OUTPUT);
@@ -56,9 +64,9 @@ export class SelftestProgram {
       this.#waiting?.();
     });
     child.stderr?.setEncoding('utf8').on('data', (text: string) => {
-      stderr = (stderr + text).slice(-MAX_OUTPUT);
-      const lines = (errors + text).split('\n');
-      errors = lines.pop() ?? '';
+      this.errors = (this.errors + text).slice(-MAX_OUTPUT);
+      const lines = (partOfLine + text).split('\n');
+      partOfLine = lines.pop() ?? '';
       for (const line of lines) onError?.(line);
     });
     this.ended = new Promise((resolve) => {
@@ -66,10 +74,12 @@ export class SelftestProgram {
         this.#isOver = true;
         living.delete(this);
         this.#waiting?.();
-        resolve({ code, signal, stdout, stderr });
+        resolve({ code, signal, stdout, stderr: this.errors, startError });
       };
+      let startError: string | null = null;
       child.once('error', (error) => {
-        stderr += error.message;
+        startError = error.message;
+        this.errors += error.message;
         end(127, null);
       });
       child.once('close', end);
@@ -80,6 +90,8 @@ export class SelftestProgram {
   async line(timeoutMs: number): Promise<string | null> {
     const end = performance.now() + timeoutMs;
     for (;;) {
+      // It may have spoken while this process itself had no processor.
+      if (performance.now() >= end) await new Promise((resolve) => setImmediate(resolve));
       const line = this.#lines.shift();
       if (line !== undefined) return line;
       const left = end - performance.now();
@@ -93,6 +105,19 @@ export class SelftestProgram {
       });
       this.#waiting = null;
     }
+  }
+
+  /** Whether it has ended. */
+  get isOver(): boolean {
+    return this.#isOver;
+  }
+
+  /** Kills it, and waits a moment for its end. A process that is stuck in the driver doesn't end: it is left then. */
+  async abandon(): Promise<void> {
+    for (const stream of this.#child.stdio) stream?.destroy();
+    this.#child.kill('SIGKILL');
+    this.#child.unref();
+    await within(this.ended, ABANDON_TIMEOUT_MS);
   }
 
   /** Sends a signal to it alone. */
@@ -127,7 +152,7 @@ export async function runProgram(
   timeoutMs: number,
   env?: NodeJS.ProcessEnv,
 ): Promise<Ended> {
-  const program = new SelftestProgram(words, env);
+  const program = new Subprocess(words, env === undefined ? {} : { env });
   const timer = setTimeout(() => void program.stop(), timeoutMs);
   const ended = await program.ended;
   clearTimeout(timer);
@@ -149,4 +174,9 @@ export async function within(promise: Promise<unknown>, milliseconds: number): P
   const inTime = await Promise.race([promise.then(() => true), late]);
   clearTimeout(timer);
   return inTime;
+}
+
+/** A line of JSON of a program of ours. null: a library of the driver's prints as well. */
+export function messageIn<Message extends object>(line: string): Message | null {
+  return schema.readAs(schema.jsonOf(schema.object), line) as Message | null;
 }
