@@ -16,6 +16,8 @@ export const ErrorCode = {
   ERR_PLACEHOLDER: 'ERR_PLACEHOLDER',
   /** The lock directory can't be used (read-only, full, on a network file system, a symbolic link, …). Set `GPU_OWNER_LOCK_DIR` to one that can. */
   ERR_LOCK_DIRECTORY: 'ERR_LOCK_DIRECTORY',
+  /** The machine's configuration doesn't permit that to this user. The message says who may. */
+  ERR_NOT_PERMITTED: 'ERR_NOT_PERMITTED',
   /** An option, a count or a selector is not valid. The message names it, the value, and what is right. */
   ERR_INVALID_ARGUMENT: 'ERR_INVALID_ARGUMENT',
   /** A configuration file can't be read or has a mistake. The message names the file, the line and the key. */

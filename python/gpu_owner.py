@@ -208,6 +208,7 @@ _EXIT_CODES = {
     71: "ERR_SYSTEM",
     73: "ERR_LOCK_DIRECTORY",
     75: "ERR_GPU_UNAVAILABLE",
+    77: "ERR_NOT_PERMITTED",
     78: "ERR_CONFIGURATION",
     126: "ERR_COMMAND_NOT_FOUND",
     127: "ERR_COMMAND_NOT_FOUND",
@@ -241,6 +242,7 @@ _OPTIONS = (
     "placeholder",
     "visible_devices",
     "lock_timeout",
+    "urgent",
     "wait",
     "name",
     "note",
@@ -1126,6 +1128,7 @@ def claim(
     visible_devices: Optional[str] = None,
     lock_dir: Optional[str] = None,
     lock_timeout: Union[None, float, str] = None,
+    urgent: bool = False,
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
     once: bool = False,
@@ -1150,6 +1153,7 @@ def claim(
     visible_devices: 'uuid' (default), or 'index' for software that expects numbers in CUDA_VISIBLE_DEVICES. While other claims
         of this process stand, theirs is the default.
     lock_dir: another lock directory. lock_timeout: how long to wait for another claim's decision, seconds or '2s' (default).
+    urgent: be served before all others; for those whom the machine's configuration names.
     simulate: simulated GPUs, a number or a machine's name. command: how to start gpu-owner (see `GPU_OWNER_COMMAND`).
     once: for a process that runs several jobs one after the other, such as a worker of a pool. The first call claims, later ones
         return that claim. The claim lasts until release() or the end of the process, not until the end of a `with` block.
@@ -1170,6 +1174,8 @@ def claim(
     args += _criteria_among(locals())
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
+    if urgent:
+        args.append("--urgent")
     request = [*args, f"--visible-devices={visible_devices}"]
     form = _form() if visible_devices is None else visible_devices
     if form is not None:
@@ -1855,6 +1861,7 @@ def submit(
     visible_devices: Optional[str] = None,
     lock_dir: Optional[str] = None,
     lock_timeout: Union[None, float, str] = None,
+    urgent: bool = False,
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
 ) -> Job:
@@ -1887,8 +1894,9 @@ def submit(
         args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
     if time_limit is not None:
         args.append(f"--for={_duration(time_limit, 'time_limit')}")
-    if notify:
-        args.append("--notify")
+    for option, flag in (("notify", notify), ("urgent", urgent)):
+        if flag:
+            args.append(f"--{option}")
     args += _criteria_among(locals())
     for option, value in (("placeholder", placeholder), ("visible-devices", visible_devices)):
         if value is not None:

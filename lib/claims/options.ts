@@ -7,11 +7,13 @@ import {
   mergeCriteria,
   type NormalizedCriteria,
   type OptionNames,
+  parseBoolean,
   parseConventions,
 } from '../config/index.ts';
 import { invalidValue, oneOf, parseAbsolutePath, parseDuration } from '../platform/index.ts';
 import type { RequestClass } from '../policy/index.ts';
 import { ownLimit } from './limits.ts';
+import { requestClass } from './request-class.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {
@@ -33,6 +35,8 @@ export interface ClaimOptions extends Criteria {
    * docs/conventions.md.
    */
   conventions?: 'auto' | 'none' | readonly string[] | undefined;
+  /** Served before all others that wait. For users that the machine's configuration names; ERR_NOT_PERMITTED for others. Default: false. */
+  urgent?: boolean | undefined;
 }
 
 /** Options of a claim that waits. */
@@ -50,6 +54,7 @@ const CLAIM_KEYS = [
   'lockDirectory',
   'lockTimeout',
   'conventions',
+  'urgent',
 ] as const;
 
 const DEFAULTS = {
@@ -69,8 +74,6 @@ export interface Binding {
 
 /** The command that the GPUs are for. */
 export interface ClaimPurpose {
-  /** Default: normal. */
-  readonly class?: RequestClass;
   /** How many GPUs the user may have at a time; default: any number. */
   readonly most?: number;
   /** Whether other claims can be made inside of this one. */
@@ -85,6 +88,7 @@ export interface ClaimPurpose {
 
 /** A claim, checked, with its defaults, and frozen. */
 export interface ClaimRequest extends ClaimPurpose {
+  readonly class?: RequestClass;
   readonly count: number;
   readonly criteria: NormalizedCriteria;
   /** The caller's own choice. */
@@ -123,6 +127,11 @@ export function checkOptions(
   return {
     request: Object.freeze({
       ...purpose,
+      class: requestClass(
+        parseBoolean(given(options.urgent, false), name('urgent')),
+        name('urgent'),
+        configuration,
+      ),
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),

@@ -90,6 +90,10 @@ export const VISIBLE_DEVICES = {
   },
 } satisfies OptionTable;
 
+export const URGENT = {
+  urgent: { help: 'be served before all others; for those whom the configuration names' },
+} satisfies OptionTable;
+
 /** @param placeholder help for that option */
 export function claimingOptions(placeholder: string) {
   return {
@@ -106,7 +110,7 @@ export function claimingOptions(placeholder: string) {
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
-    [...Object.keys(CRITERIA), 'conventions', 'placeholder', 'visible-devices', 'lock-timeout'].map(
+    [...Object.keys(CRITERIA), 'urgent', 'conventions', 'placeholder', 'visible-devices', 'lock-timeout'].map(
       (name) => [name, camelCase(name)],
     ),
   ),

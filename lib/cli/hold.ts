@@ -8,6 +8,7 @@ import {
   countOption,
   LOCKS,
   NAMES,
+  URGENT,
   waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -20,6 +21,7 @@ const GROUPS = [
     options: {
       ...countOption('claim'),
       ...waitOptions(false),
+      ...URGENT,
       ...claimingOptions(
         'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
       ),

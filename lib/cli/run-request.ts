@@ -9,6 +9,7 @@ import {
   countOption,
   LOCKS,
   NAMES,
+  URGENT,
   waitOptions,
 } from './claim-options.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
@@ -28,6 +29,7 @@ export const RUN_GROUPS = [
     options: {
       ...countOption('claim'),
       ...waitOptions(true),
+      ...URGENT,
       for: {
         value: 'DURATION',
         help: 'end the command after DURATION (90s, 4h, 1d) with exit code 124; waiting does not count',

@@ -33,6 +33,7 @@ import {
 import { type Host, parseHosts } from './hosts.ts';
 import { type Limits, parseLimits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
+import { parseUrgent, type UrgentUsers } from './urgent.ts';
 
 const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 const VISIBLE_DEVICES = ['uuid', 'index'] as const;
@@ -53,7 +54,7 @@ const MAX_BYTES = 64 * 1024;
 type Kind = 'machine' | 'user';
 const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
-const BANS = ['devices', 'exclude', 'excludeNames', 'limits'] as const;
+const BANS = ['devices', 'exclude', 'excludeNames', 'limits', 'urgent'] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
 export interface Configuration {
@@ -79,6 +80,8 @@ export interface Configuration {
   /** Of the machine's file, and of the user's. */
   limits?: Limits;
   ownLimits?: Limits;
+  /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
+  urgent?: UrgentUsers;
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -113,6 +116,7 @@ const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
   jobLogsSize: parseSize,
   hosts: parseHosts,
   limits: (value) => value,
+  urgent: (value) => value,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -127,6 +131,7 @@ const MACHINE_ONLY: Record<string, string> = {
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
   order: "all users wait in the same queue. Set it in the machine's file",
+  urgent: "nobody permits this to himself. Set it in the machine's file",
 };
 
 const USER_ONLY: Record<string, string> = {
@@ -140,7 +145,7 @@ const USER_ONLY: Record<string, string> = {
  * that GPU_OWNER_MACHINE_CONFIG names. The bans in /etc/gpu-owner/config.yaml count for real GPUs whatever the variable says.
  *
  * Keys are those of the API: `exclude`, `excludeNames`, `devices`, the thresholds, `placeholder`, `visibleDevices` and
- * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`.
+ * `conventions`; `hosts`; in the machine's file `lockDirectory`, `lockTimeout` and `order` too; `limits`; `urgent`.
  * {@link loadNotificationTargets} reads the keys for notifications.
  * @throws {GPUOwnerError} ERR_CONFIGURATION, naming file, line and key, and what to do.
  */
@@ -169,13 +174,19 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     exclude: rules<DeviceRule>('exclude'),
     excludeNames: rules<NameRule>('excludeNames'),
     ...pick([...SETTINGS, ...JOB_KEYS]),
-    ...limitsOf('limits', bans?.limits ?? machine?.limits),
-    ...limitsOf('ownLimits', user?.limits),
+    ...where('limits', (bans?.limits ?? machine?.limits) as Limits | undefined),
+    ...where('ownLimits', user?.limits as Limits | undefined),
+    // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
+    ...where('urgent', (replaced ? bans : machine)?.urgent as UrgentUsers | undefined),
   };
 }
 
-function limitsOf(key: 'limits' | 'ownLimits', value: unknown): Pick<Configuration, 'limits' | 'ownLimits'> {
-  return value === undefined ? {} : { [key]: value as Limits };
+/** A part with this key; nothing where it isn't set. */
+function where<Key extends keyof Configuration>(
+  key: Key,
+  value: Configuration[Key] | undefined,
+): Pick<Configuration, Key> | Record<never, never> {
+  return value === undefined ? {} : { [key]: value };
 }
 
 /** Where users are told of their jobs. */
@@ -362,7 +373,9 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
     const value =
       key === 'limits'
         ? parseLimits(yaml, valueNode, kind === 'machine', refuse)
-        : plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
+        : key === 'urgent'
+          ? parseUrgent(yaml, valueNode, refuse)
+          : plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
     try {
       entries[key] = CHECKS[key]?.(value, key);
     } catch (error) {

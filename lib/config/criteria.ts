@@ -177,7 +177,7 @@ function unknownOption(key: string, known: readonly string[]): GPUOwnerError {
   );
 }
 
-function parseBoolean(value: unknown, option: string): boolean {
+export function parseBoolean(value: unknown, option: string): boolean {
   if (typeof value === 'boolean') return value;
   throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${option}: ${showValue(value)} is neither true nor false`);
 }

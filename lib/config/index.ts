@@ -21,6 +21,7 @@ export {
   type NormalizedCriteria,
   normalizeCriteria,
   type OptionNames,
+  parseBoolean,
   parseSelectors,
   refuseNoObject,
   type Selector,
@@ -28,3 +29,4 @@ export {
 export { checkHostName, type Host } from './hosts.ts';
 export type { Limit, Limits } from './limits.ts';
 export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';
+export type { UrgentUsers } from './urgent.ts';

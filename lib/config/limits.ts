@@ -18,24 +18,25 @@ export interface Limits {
   groups: ReadonlyMap<string, Limit>;
 }
 
-type Refuse = (node: unknown, why: string) => GPUOwnerError;
+export type Refuse = (node: unknown, why: string) => GPUOwnerError;
 
 const LIMIT_KEYS = ['gpus', 'for'];
+const EXAMPLE = '{ gpus: 4, for: 24h }';
 
 /** @param isMachine whether the file is the machine's: only that has limits of users and groups @throws ERR_CONFIGURATION */
 export function parseLimits(yaml: typeof YAML, node: unknown, isMachine: boolean, refuse: Refuse): Limits {
   const named = { users: new Map<string, Limit>(), groups: new Map<string, Limit>() };
   const everybody: Limit = {};
   const known = isMachine ? [...LIMIT_KEYS, 'users', 'groups'] : LIMIT_KEYS;
-  for (const { key, at, value } of pairsOf(yaml, node, 'limits', refuse)) {
+  for (const { key, at, value } of pairsOf(yaml, node, 'limits', EXAMPLE, refuse)) {
     if (!known.includes(key)) throw unknownKey(key, 'limits', known, at, refuse);
     if (key !== 'users' && key !== 'groups')
       setLimit(yaml, everybody, key, value, at, `limits.${key}`, refuse);
     else
-      for (const each of pairsOf(yaml, value, `limits.${key}`, refuse, at)) {
+      for (const each of pairsOf(yaml, value, `limits.${key}`, EXAMPLE, refuse, at)) {
         const name = `limits.${key}.${each.key}`;
         const limit: Limit = {};
-        for (const inner of pairsOf(yaml, each.value, name, refuse, each.at)) {
+        for (const inner of pairsOf(yaml, each.value, name, EXAMPLE, refuse, each.at)) {
           if (!LIMIT_KEYS.includes(inner.key))
             throw unknownKey(inner.key, name, LIMIT_KEYS, inner.at, refuse);
           setLimit(yaml, limit, inner.key, inner.value, inner.at, `${name}.${inner.key}`, refuse);
@@ -46,11 +47,19 @@ export function parseLimits(yaml: typeof YAML, node: unknown, isMachine: boolean
   return { everybody, ...named };
 }
 
-function* pairsOf(yaml: typeof YAML, node: unknown, name: string, refuse: Refuse, parent: unknown = node) {
+/** The entries of a mapping, each key once. @param example for people who wrote something else */
+export function* pairsOf(
+  yaml: typeof YAML,
+  node: unknown,
+  name: string,
+  example: string,
+  refuse: Refuse,
+  parent: unknown = node,
+) {
   if (yaml.isAlias(node))
     throw refuse(node, `${name}: YAML aliases (*name) are not supported here; write the value itself`);
   if (!yaml.isMap(node))
-    throw refuse(node ?? parent, `${name}: it must have keys and values, such as { gpus: 4, for: 24h }`);
+    throw refuse(node ?? parent, `${name}: it must have keys and values, such as ${example}`);
   const seen = new Set<string>();
   for (const { key: at, value } of node.items) {
     const key = yaml.isScalar(at) ? String(at.value) : '';
@@ -60,7 +69,7 @@ function* pairsOf(yaml: typeof YAML, node: unknown, name: string, refuse: Refuse
   }
 }
 
-function unknownKey(
+export function unknownKey(
   key: string,
   name: string,
   known: readonly string[],

@@ -37,7 +37,7 @@ function sanitizeLines(text: string): string {
 
 /** The job's slot in the wait queue; null: it needs none, or there is none. */
 function takeSlot(request: JobRequest): Slot | null {
-  const { id, name, note, command, count, wanted, limitMs } = request;
+  const { id, name, note, command, count, wanted, class: own = 'normal', limitMs } = request;
   if (wanted == null || count === 0) return null;
   const about = {
     job: id,
@@ -50,7 +50,7 @@ function takeSlot(request: JobRequest): Slot | null {
     count,
     uuids: wanted,
     scope: null,
-    class: 'normal',
+    class: own,
     most: ownLimit().gpus,
   });
 }

@@ -2,6 +2,7 @@
 import { fstatSync, readSync, writeSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { schema, statusBehind } from '../platform/index.ts';
+import { CLASSES, type RequestClass } from '../policy/index.ts';
 
 /** The request, written once. */
 export interface JobRequest {
@@ -16,6 +17,8 @@ export interface JobRequest {
   count: number;
   /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
   wanted?: readonly string[] | null;
+  /** Missing in jobs of earlier versions: normal. */
+  class?: RequestClass;
   /** Where it starts: an absolute path. */
   directory: string;
   /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
@@ -211,6 +214,7 @@ const REQUEST = record({
   command: text,
   count: whole(),
   wanted: optional(nullable(listOf(text))),
+  class: optional(schema.among(CLASSES)),
   directory: text,
   directoryBytes: nullable(text),
   umask: whole(),

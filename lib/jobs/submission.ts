@@ -5,6 +5,7 @@ import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts'
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
+import type { RequestClass } from '../policy/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
 import { type Announce, JobProcess } from './job-process.ts';
@@ -36,6 +37,8 @@ interface Submission {
   command: string;
   /** How many GPUs. */
   count: number;
+  /** Default: normal. */
+  class?: RequestClass;
   /** Whether it waits for them. */
   waits: boolean;
   limit: TimeLimit | null;
@@ -58,10 +61,11 @@ export async function submitCommand(
 ): Promise<JobProcess> {
   checkCommand(command);
   warnOfOwnDevices(command);
-  const { count, lockDirectory, configuredDirectory } = request;
+  const { count, class: own = 'normal', lockDirectory, configuredDirectory } = request;
   const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
   const start = ['submit'];
-  const submission = { start, command: title, count, waits, limit, lockDirectory, configuredDirectory };
+  const about = { start, command: title, count, class: own, waits, limit };
+  const submission = { ...about, lockDirectory, configuredDirectory };
   return submitJob(submission, options, () => checkPossible(request), submitter, announce);
 }
 
@@ -96,6 +100,7 @@ export async function submitJob(
       command,
       count,
       wanted: waits ? uuids : null,
+      class: submission.class ?? 'normal',
       ...place,
       umask: process.umask(),
       outputPattern,

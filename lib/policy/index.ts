@@ -17,3 +17,4 @@ export {
 } from './order.ts';
 export { whyHere } from './reason.ts';
 export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
+export { mayBeUrgent } from './urgent.ts';

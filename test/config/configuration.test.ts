@@ -33,6 +33,28 @@ function write(path: string, content: string | Buffer): void {
 const load = () => loadConfiguration(env);
 const failure = () => refusal(load, 'ERR_CONFIGURATION');
 
+describe('urgent', () => {
+  it('names users and groups, in the file of the machine only', () => {
+    write(machine, 'urgent: { users: [alice, 1003], groups: [staff] }');
+    // A file that a user names permits nothing to real GPUs.
+    expect(load().urgent).toBeUndefined();
+    env.GPU_OWNER_SIMULATE = '1';
+    expect(load().urgent).toEqual({ users: ['alice', '1003'], groups: ['staff'] });
+    write(user, 'urgent: { users: [bob] }');
+    expect(failure()).toContain("urgent is for the machine's file only: nobody permits this to himself");
+  });
+
+  it.each([
+    ['urgent: alice', 1, 'urgent: it must have keys and values, such as { users: [alice], groups: [staff] }'],
+    ['urgent:\n  user: [alice]', 2, "urgent: there is no key 'user'; did you mean 'users'?"],
+    ['urgent:\n  users: alice', 2, 'urgent.users: it must be a list of names'],
+    ['urgent:\n  groups: [{ a: b }]', 2, 'urgent.groups: it must be a list of names'],
+  ])('is refused with its line: %j', (text, line, why) => {
+    write(machine, text);
+    expect(failure()).toContain(`machine.yaml:${line}: ${why}`);
+  });
+});
+
 describe('limits', () => {
   it('are for everybody, users and groups; 0 is none', () => {
     write(

@@ -1,0 +1,77 @@
+// Urgent requests, in whole processes of two users.
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { finished, Machine, NOBODY, output, until, whyNotNobody } from '../support/machine.ts';
+
+const OTHER = NOBODY - 1;
+const noSecondUser = whyNotNobody();
+const alice = { uid: NOBODY, umask: '077' };
+const bob = { uid: OTHER, umask: '077' };
+const RUN = ['run', '--placeholder', 'none'];
+const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`, () => {
+  test.each([
+    ['run', ['run', '--urgent', '--', 'true']],
+    ['submit', ['submit', '--urgent', '--', 'true']],
+    ['hold', ['hold', '--urgent']],
+  ])(
+    '%s --urgent of a user who may not make such requests ends with 77, and says who may',
+    async (_, words) => {
+      machine.configure(`urgent: { users: [${OTHER}], groups: ['54321'] }\n`);
+      const { code, stderr } = await machine.runCommand(words, alice);
+      expect(code).toBe(77);
+      expect(stderr).toContain(`${OTHER} and the members of the group 54321 may`);
+      machine.configure('order: fair\n');
+      const nobody = await machine.runCommand(words, alice);
+      expect(nobody.code).toBe(77);
+      expect(nobody.stderr).toContain('only root may');
+    },
+  );
+
+  test('a member of a named group, and root, may make urgent requests', async () => {
+    machine.configure(`urgent: { groups: ['${NOBODY}'] }\n`);
+    expect((await machine.runCommand([...RUN, '--urgent', '--', 'true'], alice)).code).toBe(0);
+    expect((await machine.runCommand([...RUN, '--urgent', '--', 'true'])).code).toBe(0);
+  });
+
+  test('an urgent request is served before those that have waited longer', async () => {
+    machine.configure(`urgent: { users: [${OTHER}] }\n`);
+    const holder = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
+    await output(holder, /started/);
+    const names = async () => {
+      const { stdout } = await machine.runCommand(['queue', '--json']);
+      return JSON.parse(stdout).map((entry: Record<string, unknown>) => [entry.name, entry.class]);
+    };
+    const begin = async (count: number, starting: typeof alice, ...options: string[]) => {
+      const child = machine.startCommand([...RUN, ...options, ...UNTIL_CLOSED], starting);
+      await until(async () => (await names()).length === count);
+      return child;
+    };
+    // Alice has a GPU, so Bob's normal request would only come before hers.
+    const children = [await begin(1, bob, '--name', 'normal'), await begin(2, alice, '--name', 'second')];
+    const submitted = await machine.runCommand(['submit', '--urgent', '--name', 'job', '--', 'true'], bob);
+    expect(submitted.code).toBe(0);
+    await until(async () => (await names()).length === 3);
+    const urgent = await begin(4, bob, '--name', 'urgent', '--urgent');
+    expect(await names()).toEqual([
+      ['job', 'urgent'],
+      ['urgent', 'urgent'],
+      ['normal', 'normal'],
+      ['second', 'normal'],
+    ]);
+    holder.stdin?.end();
+    await output(urgent, /started/);
+    expect((await names()).map(([name]: [string]) => name)).toEqual(['normal', 'second']);
+    for (const child of [urgent, ...children]) {
+      const end = finished(child, 'exit');
+      child.stdin?.end();
+      await end;
+    }
+  });
+});
