@@ -125,7 +125,7 @@ describe('a full disk', () => {
     async (context) => {
       disk = `/tmp/gpu-owner-disk-${process.pid}`;
       mkdirSync(disk);
-      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m', 'none', disk]).status).toBe(0);
+      expect(spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=24m,mode=755', 'none', disk]).status).toBe(0);
       const experiment = newExperiment(context, 2, { project: disk });
       experiment.sweep(honest(0.02, 20), { exp1_vary_width: { seed: range(60) } });
       const first = experiment.start(['run', '--gpus', '2']);

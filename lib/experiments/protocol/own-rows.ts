@@ -13,7 +13,7 @@ export interface OwnRowsOptions {
 /** A worker that writes its row completes its task at once: after so long, a row is not another worker's. */
 const COMPLETION_TIMEOUT_MS = 2_000;
 const INTERVAL_MS = 200;
-/** How long that may take where this process gets too little time, and reading a table: workers wait ten seconds for an answer. */
+/** How long that, and reading a table, may take on a busy machine: workers wait ten seconds for an answer. */
 const MAX_WAIT_MS = 6_000;
 const READ_TIMEOUT_MS = 5_000;
 /** The result of a worker whose row can't be told from others. */
@@ -53,9 +53,9 @@ export class OwnRows {
     this.#runs.set(token, run);
     const living = await this.#options.queue.attempts('living').catch(() => null);
     if (living === null) return;
-    for (const other of living) {
+    for (const { worker, ...other } of living) {
       const hasWritten = other.token === token || this.#completing.has(other.token);
-      if (other.worker.pid === NO_PID && !hasWritten) run.candidates.set(other.token, other.taskId);
+      if (worker.pid === NO_PID && !hasWritten) run.candidates.set(other.token, other.taskId);
     }
     const before = (await this.#read(taskId))?.unassigned.map(({ content }) => content) ?? null;
     for (const { found } of this.#runs.values()) removeFirst(before, found);
@@ -76,8 +76,7 @@ export class OwnRows {
   async resultOf({ token, taskId }: AttemptInfo, isLocal: boolean): Promise<Values | null> {
     this.#completing.add(token);
     const rows = await this.#read(taskId);
-    if (rows === null) return null;
-    const result = rows.own ?? (await this.#onlyNew(this.#runs.get(token), taskId, rows, isLocal));
+    const result = rows && (rows.own ?? (await this.#onlyNew(this.#runs.get(token), taskId, rows, isLocal)));
     if (result !== null && result !== UNKNOWN) this.excludeAsCandidate(token);
     return result;
   }
@@ -88,18 +87,10 @@ export class OwnRows {
     rows: RowsOfTask,
     isLocal: boolean,
   ): Promise<Values | null> {
-    if (run === undefined || run.before === null) return rows.left > 0 ? UNKNOWN : null;
+    if (!run?.before) return rows.left > 0 ? UNKNOWN : null;
     const row = newest(rows, run.before);
     if (row === null) return null;
-    if (row === 'several' || !isLocal) return UNKNOWN;
-    const end = now() + MAX_WAIT_MS;
-    // Intervals are counted: in one in which this process stands still, it hears of nothing.
-    for (let waited = 0; waited <= COMPLETION_TIMEOUT_MS; waited += INTERVAL_MS) {
-      const competitors = await this.#competitorsOf(run, rows);
-      if (competitors === 'wrote' || now() > end) return UNKNOWN;
-      if (competitors === 'none') break;
-      await sleep(INTERVAL_MS);
-    }
+    if (row === 'several' || !isLocal || !(await this.#waitForCompetitors(run, rows))) return UNKNOWN;
     const later = await this.#read(taskId);
     const again = later && newest(later, run.before);
     if (later === null || again === null) return null;
@@ -113,6 +104,18 @@ export class OwnRows {
     return row.result;
   }
 
+  /** @returns false: one may have written the row. Intervals are counted: while this process stands still, it hears of nothing. */
+  async #waitForCompetitors(run: Run, rows: RowsOfTask): Promise<boolean> {
+    const end = now() + MAX_WAIT_MS;
+    for (let waited = 0; waited <= COMPLETION_TIMEOUT_MS; waited += INTERVAL_MS) {
+      const competitors = await this.#competitorsOf(run, rows);
+      if (competitors === 'wrote' || now() > end) return false;
+      if (competitors === 'none') break;
+      await sleep(INTERVAL_MS);
+    }
+    return true;
+  }
+
   /** What other attempts do whose row it may be. `wrote`: one may have written it, as it has ended, or completes its task. */
   async #competitorsOf(
     { candidates }: Run,
@@ -124,9 +127,10 @@ export class OwnRows {
     return competing.length > 0 ? 'run' : 'none';
   }
 
-  async #read(taskId: string): Promise<RowsOfTask | null> {
+  /** The manager says what is wrong with a table that can't be read. */
+  #read(taskId: string): Promise<RowsOfTask | null> {
     const timeout = sleep(READ_TIMEOUT_MS, null, { ref: false });
-    return Promise.race([this.#options.rowsOf(taskId), timeout]).catch(() => null); // the manager says what is wrong
+    return Promise.race([this.#options.rowsOf(taskId).catch(() => null), timeout]);
   }
 }
 

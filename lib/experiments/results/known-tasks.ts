@@ -11,6 +11,17 @@ export const PAGE = 500;
 /** The part of a queue that is needed to know its tasks. */
 export type TaskSource = Pick<Queue, 'tasks' | 'completions' | 'importResults'>;
 
+interface KnownTask {
+  readonly id: string;
+  readonly name: string;
+  /** The number of its completion; 0: none that is known. */
+  sequence: number;
+  /** The tables that get its row. */
+  readonly tables: Table[];
+  /** How many of its destinations the common table knows. */
+  inCommon: number;
+}
+
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
 export class KnownTasks implements Tasks {
   /** By their paths. */
@@ -21,17 +32,11 @@ export class KnownTasks implements Tasks {
   private readonly project: string;
   private readonly mayWriteTo: (outputDirectory: string) => boolean;
   readonly problems: Problems;
-  private readonly ids: string[] = [];
-  private readonly names: string[] = [];
+  private readonly tasks: KnownTask[] = [];
   private readonly numbers = new Map<string, number>();
-  /** The numbers of completions; 0: none that is known. */
-  private readonly sequences: number[] = [];
   private readonly completed = new Set<number>();
-  private readonly tablesByTask: Table[][] = [];
-  /** How many destinations of each task the common table knows. */
-  private readonly destinationCounts: number[] = [];
   private readonly paths = new Map<string, string>();
-  /** How many tasks somebody runs, as of the last look. */
+  /** How many tasks run, as of the last look. */
   active = 0;
 
   constructor(
@@ -63,14 +68,10 @@ export class KnownTasks implements Tasks {
   add(task: Task, isNamed = true): number {
     let number = this.numbers.get(task.id);
     if (number === undefined) {
-      number = this.ids.length;
+      number = this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [], inCommon: 0 }) - 1;
       this.numbers.set(task.id, number);
-      this.ids.push(task.id);
-      this.names.push(task.name);
-      this.sequences.push(0);
-      this.tablesByTask.push([]);
     }
-    const tables = this.tablesByTask[number] as Table[];
+    const { tables } = this.at(number);
     const name = isNamed ? task.name : null;
     this.addToCommon(number, task, name);
     for (const { outputDirectory } of task.destinations) {
@@ -94,17 +95,21 @@ export class KnownTasks implements Tasks {
 
   protected addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
     const { common } = this;
-    const known = this.destinationCounts[number] ?? 0;
-    if (common === null || destinations.length === known) return;
-    this.destinationCounts[number] = destinations.length;
-    for (const destination of destinations.slice(known))
+    const task = this.at(number);
+    if (common === null || destinations.length === task.inCommon) return;
+    for (const destination of destinations.slice(task.inCommon))
       common.index.add(number, parameters, name, destination);
+    task.inCommon = destinations.length;
     common.forget();
+  }
+
+  private at(task: number): KnownTask {
+    return this.tasks[task] as KnownTask;
   }
 
   /** The tables that get its row. */
   tablesOf(task: number): readonly Table[] {
-    return this.tablesByTask[task] as Table[];
+    return this.at(task).tables;
   }
 
   numberOf(id: string): number | undefined {
@@ -112,11 +117,11 @@ export class KnownTasks implements Tasks {
   }
 
   idOf(task: number): string {
-    return this.ids[task] ?? '';
+    return this.at(task).id;
   }
 
   nameOf(task: number): string {
-    return this.names[task] ?? '';
+    return this.at(task).name;
   }
 
   get countCompleted(): number {
@@ -133,27 +138,31 @@ export class KnownTasks implements Tasks {
 
   complete(task: number, sequence: number): void {
     this.completed.add(task);
-    this.sequences[task] = sequence;
+    this.at(task).sequence = sequence;
   }
 
   /** Its result doesn't count any longer. */
   async retract(task: number): Promise<void> {
     if (!this.completed.has(task)) return;
     // Unless it has a new one already.
-    const sequence = this.sequences[task] as number;
+    const { sequence } = this.at(task);
     const [there] = sequence === 0 ? [] : await this.queue.completions(sequence - 1, 1);
     if (there?.sequence === sequence) return;
     this.completed.delete(task);
-    this.sequences[task] = 0;
-    for (const table of this.tablesOf(task)) {
-      table.waiting.delete(task);
-      table.lost.delete(task);
+    this.at(task).sequence = 0;
+    this.expectNoRow(task);
+  }
+
+  private expectNoRow(task: number): void {
+    for (const { waiting, lost } of this.tablesOf(task)) {
+      waiting.delete(task);
+      lost.delete(task);
     }
   }
 
   async importResults(rows: readonly { task: number; result: Values }[]): Promise<boolean[]> {
     const imported = await this.queue.importResults(
-      rows.map(({ task, result }) => ({ id: this.ids[task] as string, result })),
+      rows.map(({ task, result }) => ({ id: this.idOf(task), result })),
     );
     for (const [at, { task }] of rows.entries()) if (imported[at]) this.completed.add(task);
     return imported;
@@ -163,8 +172,8 @@ export class KnownTasks implements Tasks {
   async *results(tasks: Iterable<number>): AsyncGenerator<PendingRow[]> {
     const wanted = new Map<number, number>();
     for (const task of tasks) {
-      const sequence = this.sequences[task];
-      if (sequence) wanted.set(sequence, task);
+      const { sequence } = this.at(task);
+      if (sequence > 0) wanted.set(sequence, task);
     }
     const sequences = [...wanted.keys()].sort((one, other) => one - other);
     for (let at = 0; at < sequences.length; ) {
@@ -177,17 +186,14 @@ export class KnownTasks implements Tasks {
 
   private entryOf(wanted: ReadonlyMap<number, number>, completion: Completion): PendingRow[] {
     const task = wanted.get(completion.sequence);
-    if (task === undefined || this.ids[task] !== completion.task.id) return [];
+    if (task === undefined || this.idOf(task) !== completion.task.id) return [];
     return this.isSound(task, completion) ? [{ task, completion }] : [];
   }
 
-  /** A result that can't be read gets no row: nobody waits for it any longer, and it is told. */
+  /** A result that can't be read gets no row, and is told. */
   isSound(number: number, { task, damage = task.damage }: Completion): boolean {
     if (damage === undefined) return true;
-    for (const table of this.tablesOf(number)) {
-      table.waiting.delete(number);
-      table.lost.delete(number);
-    }
+    this.expectNoRow(number);
     const name = this.nameOf(number);
     this.problems.once(
       `${name} damaged`,
