@@ -1,5 +1,5 @@
 import type { WaitingState } from '../claims/index.ts';
-import { label, NOT_INHERITED } from '../gpus/index.ts';
+import { describeHidden, label } from '../gpus/index.ts';
 import type { WaitLine } from '../jobs/index.ts';
 import { native } from '../native.ts';
 import {
@@ -128,8 +128,6 @@ function reasons({ gpus, wanted }: WaitingState): string[] {
   const texts = gpus
     .filter(({ uuid }) => wanted.includes(uuid))
     .map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
-  const hidden = gpus.filter(({ reason }) => reason === NOT_INHERITED).length;
-  if (hidden === 0) return texts;
-  const others = hidden === 1 ? 'another GPU' : `${hidden} other GPUs`;
-  return [...texts, `the CUDA_VISIBLE_DEVICES that was inherited leaves out ${others}`];
+  const hidden = describeHidden(gpus);
+  return hidden === null ? texts : [...texts, hidden];
 }

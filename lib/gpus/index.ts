@@ -8,7 +8,7 @@ export {
   whichContainer,
 } from './containers.ts';
 export { interruptedError, isMissingLibrary, librarySetting, openDriver, triedLibraries } from './driver.ts';
-export { type JudgeContext, judge, NOT_INHERITED } from './judge.ts';
+export { describeHidden, type JudgeContext, judge } from './judge.ts';
 export { computePids, describeListedProcess, isMPSServer } from './listed-processes.ts';
 export {
   byPlace,

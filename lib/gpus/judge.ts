@@ -85,7 +85,14 @@ function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | nu
 }
 
 /** Why a GPU isn't considered that the environment hides. */
-export const NOT_INHERITED = 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+const NOT_INHERITED = 'not in the CUDA_VISIBLE_DEVICES that was inherited';
+
+/** How many GPUs the environment hides, in words; null: none. */
+export function describeHidden(gpus: readonly { reason: string | null }[]): string | null {
+  const hidden = gpus.filter(({ reason }) => reason === NOT_INHERITED).length;
+  if (hidden === 0) return null;
+  return `the CUDA_VISIBLE_DEVICES that was inherited leaves out ${hidden === 1 ? 'another GPU' : `${hidden} other GPUs`}`;
+}
 
 const HEALTH_REASONS: Record<Exclude<GPU['health'], 'ok'>, string> = {
   lost: 'the GPU has fallen off the bus (a reboot may bring it back)',

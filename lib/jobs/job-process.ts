@@ -12,6 +12,7 @@ import {
   type WaitOptions,
 } from '../claims/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
+import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
@@ -274,7 +275,8 @@ export class JobProcess implements BackgroundJob {
     else this.#isPruned = true; // by the process before the wait
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
-      this.#tell({ reason: state.position === null ? 'waiting' : 'waiting for GPUs' });
+      const reason = state.position === null ? 'waiting' : 'waiting for GPUs';
+      this.#tell({ reason, hidden: describeHidden(state.gpus) });
     };
     const claiming = claimForJob(
       settings,

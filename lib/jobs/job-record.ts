@@ -47,6 +47,8 @@ export interface JobProgress {
   pid: number;
   /** Why it waits, in words. */
   reason?: string;
+  /** The GPUs that its environment leaves out, in words. */
+  hidden?: string | null;
   /** ms since 1970: its GPUs were claimed. */
   started?: number;
   gpus?: { index: number; instance?: number | null; uuid: string }[];
@@ -231,6 +233,7 @@ const REQUEST = record({
 const PROGRESS = record({
   pid: PID,
   reason: optional(text),
+  hidden: optional(nullable(text)),
   started: optional(epochMs),
   gpus: optional(listOf(record({ index: whole(), instance: optional(nullable(whole())), uuid: text }))),
   until: optional(nullable(epochMs)),

@@ -212,7 +212,7 @@ function describe(
       : state === 'waiting'
         ? waiter === undefined
           ? sanitize(progress?.reason ?? 'starting', MAX_REASON_LENGTH)
-          : whyWaiting(waiter)
+          : listReasons(whyWaiting(waiter), sanitizeOptional(progress?.hidden))
         : null,
     position: waiter?.position ?? null,
     count: request.count,
@@ -262,6 +262,10 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     output: null,
     progress: null,
   };
+}
+
+function listReasons(...reasons: (string | null)[]): string {
+  return reasons.filter((reason) => reason !== null).join('; ');
 }
 
 function whyWaiting({ position, count, blockers, isSuspended, waitUntil }: WaitingRequest): string {

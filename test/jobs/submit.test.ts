@@ -105,6 +105,19 @@ test('output of Python is in the log at once, unless the user wants it otherwise
   expect(await jobs.logs(second)).toBe('\n');
 });
 
+test('a waiting job says which GPUs CUDA_VISIBLE_DEVICES leaves out', async () => {
+  const first = await jobs.submit(['-n', '2', '--', ...machine.untilFile('go')]);
+  await jobs.reach(first, 'running');
+  const second = await jobs.submit(['--', 'true'], { env: { CUDA_VISIBLE_DEVICES: '1' } });
+  const reason = async () => String((await jobs.find(second)).reason);
+  await until(async () => (await reason()).includes('leaves out'));
+  expect(await reason()).toMatch(
+    /^1st in the queue for a GPU: .*; the CUDA_VISIBLE_DEVICES that was inherited leaves out another GPU$/,
+  );
+  machine.touch('go');
+  expect(await jobs.wait(first, second)).toBe(0);
+});
+
 describe('submit refuses at once', () => {
   test.each<[string, string[], RegExp]>([
     ['no command', ['-n1'], /a command is missing/],
