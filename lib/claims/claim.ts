@@ -55,11 +55,11 @@ export interface Claim {
   seenAt: number;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
-  /** It was in the wait queue. */
+  /** Whether the claim was in the wait queue. */
   hasWaited?: boolean;
 }
 
-/** Nothing is held. What was in the way, for those who want to wait for it. */
+/** Nothing is held. The obstacles, for a caller that wants to wait for their end. */
 export interface NotGranted {
   granted: false;
   candidates: Candidate[];
@@ -109,7 +109,7 @@ export function* claim(
   const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
 
   const left = available(candidates, context, position, request);
-  // Nobody who decides just now needs to be waited for, or to wait: there is nothing to decide about.
+  // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
   if (obstacleOf(left, request.count) === 'use') return yield* refuse(left);
 
   const started = now();
@@ -286,7 +286,7 @@ function takeLeases(
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
-  // Before a lease, whose number everybody can see: nobody else can have made a file of that name.
+  // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
   const jobFile = secret === null ? null : makeJobFile(directory, secret);
   const record = nameGPUs(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));

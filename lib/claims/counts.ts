@@ -1,5 +1,5 @@
-// How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: it informs people,
-// and nothing is decided by it.
+// How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: the notes
+// inform people, and nothing is decided by them.
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { readBlock, schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';

@@ -57,7 +57,7 @@ export interface Candidate {
   gpu: GPU;
   verdict: Verdict;
   lease: LeaseInfo | null;
-  /** Its lease file can't be used: that spoils this GPU, not the others. */
+  /** Why the lease file can't be used: that spoils this GPU, not the others. */
   problem: GPUOwnerError | null;
 }
 
@@ -71,7 +71,7 @@ export interface EvaluationContext {
   job: number | null;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
-  /** Holders of GPUs by the locks of other programs; default: nobody. */
+  /** Holders of GPUs by the locks of other programs; default: none. */
   foreignHolders?: Holders;
 }
 
@@ -104,7 +104,7 @@ const explanations = new Map<string, { at: number; found: LockOwners }>();
 /** So long an answer is good that took looking at all processes, in ms. */
 const EXPLANATION_MAX_AGE_MS = 10_000;
 
-/** The same, with what the kernel tells of locks of which nobody has written that they are theirs. For people. */
+/** The same, with what the kernel tells of locks without a record of their holder. For people. */
 export function* explainLocks(candidates: Candidate[], context: EvaluationContext): Waiting<Candidate[]> {
   const { directory, job } = context;
   const isUnexplained = ({ lease, verdict: { state } }: Candidate) =>
@@ -256,8 +256,8 @@ export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseIn
   };
   const verdict = judge(gpu, circumstances);
   if (directory === null || verdict.state !== 'busy') return verdict;
-  // Remains of a holder that has just died, or of another process? Only the former are worth waiting for. What still runs right
-  // after the end of a lease is most probably its placeholder.
+  // Remains of a holder that has just died, or of another process? Only the former are worth waiting for. A process that still
+  // runs right after the end of a lease is most probably its placeholder.
   const transient = verdict.transient
     ? mayHaveRemains(directory, leaseKey(gpu, job))
     : endedWithin(directory, leaseKey(gpu, job), PLACEHOLDER_END_MS);

@@ -17,7 +17,7 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   count: number;
   /** Urgent requests are served before all others, preemptible ones after all others. */
   class: RequestClass;
-  /** Its number, if it is a background job; its name and a remark; null: none. */
+  /** The request's number, if it is a background job; its name and a remark; null: none. */
   job: number | null;
   name: string | null;
   note: string | null;
@@ -84,7 +84,7 @@ function describeQueue(
     const { count, isSuspended: stopped } = waiter;
     const { waitUntil } = waiter;
     const latest = stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now());
-    // Whoever shows less than this must not promise more.
+    // A display of less than this must not promise more.
     const start = new Date(
       latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
     );

@@ -41,7 +41,7 @@ export interface QueuedWaitOptions {
   signal?: AbortSignal | undefined;
   /** Called whenever there is news. */
   onWaiting?: ((state: WaitingState) => void) | undefined;
-  /** Somebody looks on: find out every few seconds how things stand, also while others are to be served first. */
+  /** Whether a user looks on: then the state is read every few seconds, also while others are to be served first. */
   watched?: boolean | undefined;
   /** For a process that does nothing but wait. */
   handover?: WaitHandover | undefined;
@@ -58,7 +58,7 @@ interface BlockedWait {
   ended: boolean;
 }
 
-/** A limit for what should not happen: a change that nobody told of. In ms. */
+/** A limit for what should not happen: a change without a wake-up. In ms. */
 const RECHECK_MS = 300_000;
 /** The same for the small process, which looks natively at all that can be foreseen. In ms. */
 const MAX_IDLE_MS = 900_000;
@@ -66,7 +66,7 @@ const MAX_IDLE_MS = 900_000;
 const MAX_BLIND_IDLE_MS = 60_000;
 /** So much longer for each that is ahead: however many wait, few look. In ms. */
 const IDLE_PER_WAITER_MS = 10_000;
-/** So many at the front look often in that case, so that somebody notices a waiter who doesn't take what it could. */
+/** So many at the front look often in that case, so that a waiter is noticed that doesn't take what it could. */
 const ATTENTIVE = 4;
 /** When to try again whether this one can hand over, in ms. */
 const HANDOVER_RETRY_MS = 10_000;
@@ -115,14 +115,14 @@ export class QueuedWaiter {
     this.#notGranted = notGranted;
     this.#mayBackfill = false;
     if (this.#slot?.isIntact(notGranted.directory) === false) {
-      this.#slot.leave(); // somebody removed the file: newcomers wait in another queue
+      this.#slot.leave(); // the file was removed: newcomers wait in another queue
       this.#slot = Slot.join(notGranted.directory, notGranted.record, notGranted.gpuRequest);
     }
     this.#slot?.updateRequest(notGranted.record, notGranted.gpuRequest);
     this.#observe(notGranted.candidates);
   }
 
-  /** The slot, for whoever goes on in this process's place; null: it has none, or passes others, which that one wouldn't. */
+  /** The slot, for the next process of this wait; null: it has none, or passes others, which that one wouldn't. */
   get kept(): KeptSlot | null {
     return this.#skipped.size === 0 ? (this.#slot?.kept ?? null) : null;
   }
@@ -133,7 +133,7 @@ export class QueuedWaiter {
   }
 
   /**
-   * Resolves when GPUs are left that nobody ahead could use, or when time is up.
+   * Resolves when GPUs are left that no waiter ahead could use, or when time is up.
    * @returns whether it took a wait
    */
   async waitForTurn(options: QueuedWaitOptions): Promise<boolean> {
@@ -214,7 +214,7 @@ export class QueuedWaiter {
           });
           endings.push(() => waiting.cancel());
         }
-        // Its number was free for a moment, and may belong to a request behind this one.
+        // A blocker's number was free for a moment, and may belong to a request behind this one.
         if (wait.hasChanged()) return resolve();
         let blind = false;
         const left = Math.min(end - now(), longest);
@@ -253,15 +253,15 @@ export class QueuedWaiter {
   }
 
   /**
-   * Descriptors of the lease files of what is waited for. A GPU that nobody has ever leased has none that could be watched, nor
-   * has one that is silent and hasn't told its UUID.
+   * Descriptors of the lease files of what is waited for. A GPU that was never leased has none that could be watched, nor has
+   * one that is silent and hasn't told its UUID.
    */
   #leases(): { descriptors: number[]; complete: boolean } {
     const files = this.#leaseFiles();
     return { descriptors: files.flat(), complete: files.every((each) => each.length > 0) };
   }
 
-  /** Those of each GPU. */
+  /** The lease files of each GPU. */
   #leaseFiles(): number[][] {
     const { gpuRequest, directory, job } = this.#notGranted;
     return gpuRequest.uuids.map((uuid) =>
@@ -279,7 +279,7 @@ export class QueuedWaiter {
     };
     if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#notGranted;
-    // What is leased can't be taken by anybody, so nobody is to blame.
+    // A leased GPU can't be taken by anybody, so no waiter is to blame.
     if (
       !options.watched &&
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))

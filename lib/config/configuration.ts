@@ -77,7 +77,7 @@ export interface Configuration {
   lockTimeout?: number;
   /** How the wait queue is ordered; only a machine's file sets it. Default: fair. */
   order?: (typeof ORDERS)[number];
-  /** Of the machine's file, and of the user's. */
+  /** Limits of the machine's file, and of the user's. */
   limits?: Limits;
   ownLimits?: Limits;
   /** Only a machine's file sets it. Missing: only root's requests may be urgent. */

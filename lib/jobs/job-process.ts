@@ -1,5 +1,5 @@
-// What the first process of a job in the background does until the keeper takes over: it announces the job, leaves its caller's session,
-// waits for other jobs, and claims GPUs.
+// The first process of a background job, until the keeper takes over: it announces the job, leaves its caller's session, waits
+// for other jobs, and claims GPUs.
 import { closeSync, readlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
@@ -26,7 +26,7 @@ import { ERRORS, type Submitter } from './submitter.ts';
 import type { TimeLimit } from './time-limit.ts';
 import type { ContinuedWait, Restart } from './waiter.ts';
 
-/** Tells the number of a job that is about to start. It won't if that can't be told: `giveUp` removes it. */
+/** Tells the number of a job that is about to start. The job won't start if that can't be told: `giveUp` removes it. */
 export type Announce = (id: number, giveUp: () => void) => void;
 
 const MAX_FAILURE_LENGTH = 1_000;
@@ -121,7 +121,7 @@ export class JobProcess implements BackgroundJob {
     });
   }
 
-  /** Of a job that this process has made. */
+  /** The process of a job that it has made itself. */
   static first(store: JobStore, made: MadeJob, submitter: Submitter, announce: Announce): JobProcess {
     const foreign = parseInherited(process.env[INHERITED]).descriptors;
     const { lock, file } = made;
@@ -132,7 +132,10 @@ export class JobProcess implements BackgroundJob {
     return job;
   }
 
-  /** Of a job that another process has made. @param descriptors as {@link #again} gives them. @throws ERR_INVALID_ARGUMENT */
+  /**
+   * The process of a job that another one has made. @param descriptors as {@link #again} gives them. @throws
+   * ERR_INVALID_ARGUMENT
+   */
   static next(descriptors: string, submitter: Submitter | null, announce: Announce): JobProcess {
     const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(descriptors) ?? [];
     // Not by its path: whatever becomes of the state directory, the job goes on.
@@ -160,7 +163,7 @@ export class JobProcess implements BackgroundJob {
     return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
   }
 
-  /** Resolves when the jobs that it is to follow have ended, also where somebody has removed the file of locks that are waited for. */
+  /** Resolves when the jobs that it is to follow have ended, also where the file of locks that are waited for was removed. */
   async followed(): Promise<void> {
     const isAhead = ({ id }: { id: number }) => {
       const job = this.store.read(id);
@@ -198,13 +201,13 @@ export class JobProcess implements BackgroundJob {
     for (const descriptor of descriptors) closeSync(descriptor);
   }
 
-  /** Whether its number is told once it has them: it doesn't wait for any, and follows no job of which nobody knows when it ends. */
+  /** Whether its number is told once it has them: it doesn't wait for any, and follows no job whose end isn't known. */
   get #needsGPUsFirst(): boolean {
     const { wanted, count, after } = this.request;
     return wanted == null && count > 0 && after.length === 0;
   }
 
-  /** @param giveBack what is held, should nobody learn of the job */
+  /** @param giveBack releases what is held, if the job can't be told */
   #leaveSubmitter(giveBack = () => {}): void {
     const { id } = this.request;
     this.store.announce(id);
@@ -319,14 +322,14 @@ export class JobProcess implements BackgroundJob {
     }
   }
 
-  /** Its command is about to start. */
+  /** Notes that the command is about to start. */
   begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
     this.#notify('started');
   }
 
-  /** It ends without having started. @param code of the error, if one has ended it */
+  /** Notes that the job ends without having started. @param code of the error, if one has ended it */
   fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
     // The submitter's user reads why.
     if (this.#submitter !== null) {

@@ -1,4 +1,4 @@
-// What the file of a background job has: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
+// The file of a background job: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
 import { fstatSync, readSync, writeSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { schema, statusBehind } from '../platform/index.ts';
@@ -54,7 +54,7 @@ export interface JobProgress {
   gpus?: { index: number; instance?: number | null; uuid: string }[];
   /** When the command will be ended, in ms since 1970. */
   until?: number | null;
-  /** It ended without having started. */
+  /** How it ended without having started. */
   failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
   /** Tasks of a sweep. */
   done?: number;
@@ -88,12 +88,12 @@ export interface StoredJob {
 }
 
 /**
- * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that whoever was suspended
- * meanwhile writes over nothing newer. What was asked for stands behind them.
+ * The parts of a job's file, which are written in place: a full disk loses no end. Each has one writer, so that a process that
+ * was suspended meanwhile writes over nothing newer. The request stands behind them.
  */
 const BLOCKS = {
   progress: { offset: 0, size: 3584 },
-  /** Of earlier versions, written by submit: stands for the progress until that is there. */
+  /** Written by `submit` of earlier versions: stands for the progress until that is there. */
   start: { offset: 3584, size: 512 },
   end: { offset: 4096, size: 512 },
   cancellation: { offset: 4608, size: 512 },
@@ -107,7 +107,7 @@ const MAX_PID = 2 ** 22;
 /** Nothing of it is kept. */
 let buffer: Buffer | null = null;
 
-/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it waits for nobody, whatever it is. */
+/** A job as its open file has it; null: that is none, or it ended before `since`. Reading it never waits, whatever it is. */
 export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJob | null {
   buffer ??= Buffer.alloc(MAX_FILE_BYTES);
   const bytes = buffer;
@@ -134,7 +134,7 @@ export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJ
   };
 }
 
-/** Writes a part of a job's file. A failure is nobody's: the job goes on without it. */
+/** Writes a part of a job's file. A failure is ignored: the job goes on without it. */
 export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: object): boolean {
   const { offset, size } = BLOCKS[name];
   const block = Buffer.alloc(size, ' ');
@@ -165,19 +165,19 @@ function shortened(contents: Partial<JobProgress & JobCancellation>): typeof con
   return { ...contents, failure: { ...failure, message: cut(failure.message) } };
 }
 
-/** Whether somebody has the job's byte locked. */
+/** Whether the job's byte is locked. */
 export function isAlive({ request: { lock }, progress, end }: StoredJob): boolean {
   const descriptor = native().fileOpenForProbe(lock.path);
   if (descriptor >= 0) {
     try {
       if (isSameFile(descriptor, lock))
-        // With shared mode: whoever waits for its end has read locks.
+        // With shared mode: processes that wait for its end have read locks.
         return native().lockProbe(descriptor, OFD, SHARED, lock.byte, 1) >= 0;
     } finally {
       native().fileClose(descriptor);
     }
   }
-  // Somebody has removed the file. Processes of the job have it open still.
+  // The file was removed. Processes of the job have it open still.
   return [end?.keeper, end?.front, end?.pid, progress?.pid].some((pid) => signalJob(pid, lock, 0) === 0);
 }
 
@@ -198,7 +198,7 @@ export function signalJob(
   return native().processSignal(pid, device, inode, byte, signal, value);
 }
 
-/** What a block has, or the request. null: nothing that can be read. */
+/** The contents of a block, or the request. null: nothing that can be read. */
 function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
   // Most of it are blanks: the end is looked for in the bytes.
   const length = bytes.lastIndexOf('}') + 1;

@@ -1,4 +1,4 @@
-// What a job in the background is asked for, as far as that can be checked and noted before it is made.
+// The request for a background job, as far as that can be checked and noted before it is made.
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
@@ -15,7 +15,7 @@ export interface JobOptions {
   note: string | undefined;
   /** Numbers or names of jobs that must have ended before. */
   after: readonly string[];
-  /** Those that must have ended with exit code 0. */
+  /** Jobs that must have ended with exit code 0. */
   afterOk: readonly string[];
   /** Where the output goes: %j is the number, %n the name. */
   output: string | undefined;
@@ -118,7 +118,7 @@ export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryByt
   try {
     directory = process.cwd();
   } catch {
-    // Somebody has removed it.
+    // The directory was removed.
   }
   if (!isAbsolute(directory)) throw invalid('the current directory is not known: cd to another one');
   const bytes = readlinkSync('/proc/self/cwd', 'buffer');

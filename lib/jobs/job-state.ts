@@ -18,7 +18,7 @@ import { ENVIRONMENT, JobStore } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
 export interface Job {
-  /** null: a `run` that somebody waits for. */
+  /** null: a `run` in the foreground. */
   id: number | null;
   name: string | null;
   /**
@@ -26,7 +26,7 @@ export interface Job {
    * lost: its processes are gone, and have told no exit code (a restart of the machine, kill -9).
    */
   state: 'waiting' | 'running' | 'completed' | 'failed' | 'cancelled' | 'lost';
-  /** As `run` would have returned it; null: it hasn't ended, or nobody knows. */
+  /** As `run` would have returned it; null: it hasn't ended, or it is unknown. */
   exitCode: number | null;
   /** Why it waits, why it was cancelled, why it never started; null: nothing to say. */
   reason: string | null;
@@ -34,12 +34,12 @@ export interface Job {
   position: number | null;
   /** How many GPUs it wants. */
   count: number;
-  /** Those that it has or had. */
+  /** The GPUs that it has or had. */
   gpus: { index: number; instance?: number | null; uuid: string }[];
   command: string;
   note: string | null;
   user: string;
-  /** Its first process, as long as it lives. */
+  /** The job's first process, as long as it lives. */
   pid: number | null;
   /** null: a `run`. */
   submitted: string | null;
@@ -47,7 +47,7 @@ export interface Job {
   ended: string | null;
   /** When its time limit ends it. */
   until: string | null;
-  /** Whether its GPUs do nothing, as far as looks tell; null: one works, or nobody knows. */
+  /** Whether its GPUs do nothing, as far as looks tell; null: one works, or it isn't known. */
   idle: Idle | null;
   /** The jobs that must have ended before. */
   after: number[];
@@ -60,7 +60,7 @@ export interface Job {
 /** A job with what only its own files tell. */
 export interface JobDetails extends Job {
   directory: string;
-  /** Its time limit, in seconds; null: none. */
+  /** The time limit, in seconds; null: none. */
   limit: number | null;
   /** The names of its environment variables, sorted. Values are often secret. */
   environment: string[];
@@ -81,7 +81,7 @@ export function stateOf(
     const isWaiting = before.progress?.started === undefined && before.end === null;
     return { job: before, state: isWaiting ? 'waiting' : 'running' };
   }
-  // It may have ended since it was read.
+  // The job may have ended since it was read.
   const job = store.read(id) ?? before;
   return { job, state: endState(job) };
 }
@@ -89,7 +89,7 @@ export function stateOf(
 function endState({ progress, end, cancellation }: StoredJob): Job['state'] {
   if (progress?.failure !== undefined) return progress.failure.isCancelled ? 'cancelled' : 'failed';
   const isOver = end !== null && end.ended !== null;
-  // It may have ended by itself before it was cancelled.
+  // The job may have ended by itself before it was cancelled.
   if (cancellation !== null && (end?.cancelled === true || !isOver)) return 'cancelled';
   if (!isOver || end.exitCode === null) return 'lost';
   return end.exitCode === 0 ? 'completed' : 'failed';

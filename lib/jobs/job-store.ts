@@ -1,5 +1,6 @@
-// A user's background jobs on one machine: a directory for each in the user's state directory, which may be on NFS, and a byte of a file
-// in the lock directory. Nobody keeps a list: a job lives as long as its byte is locked. docs/decisions/042-background-jobs.md
+// A user's background jobs on one machine: a directory for each in the user's state directory, which may be on NFS, and a byte
+// of a file in the lock directory. There is no list: a job lives as long as its byte is locked.
+// docs/decisions/042-background-jobs.md
 import {
   closeSync,
   constants,
@@ -35,7 +36,7 @@ import {
 } from './job-record.ts';
 
 const FILE = 'job';
-/** Its name until the job is announced. */
+/** The file's name until the job is announced. */
 const UNANNOUNCED = 'job.new';
 /** The user's arguments of `submit`, and its environment, each ended by a NUL. */
 export const ARGUMENTS = 'arguments';
@@ -44,7 +45,7 @@ export const OUTPUT = 'output';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
-/** Bytes below are nobody's: numbers of jobs, of earlier versions. */
+/** Bytes below aren't used: they were numbers of jobs, in earlier versions. */
 const FIRST_BYTE = 2 ** 32;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
@@ -57,7 +58,10 @@ export class JobStore {
     this.path = path;
   }
 
-  /** @throws ERR_JOBS where there is no state directory, or it is another user's: nobody but its owner and root can see who lives */
+  /**
+   * @throws ERR_JOBS where there is no state directory, or it is another user's: only its owner and root can see which jobs
+   * live
+   */
   static open(): JobStore {
     const path = join(stateDirectory(), 'gpu-owner', 'jobs', machineName());
     const owner = ownerOf(path);
@@ -108,7 +112,7 @@ export class JobStore {
   }
 
   /**
-   * Makes a job under the next number, and locks its byte. It can't be seen until it is announced.
+   * Makes a job under the next number, and locks its byte. The job can't be seen until it is announced.
    * @returns descriptors that lock it and lead to its file
    * @throws ERR_JOBS, ERR_LOCK_DIRECTORY; nothing is left then
    */
@@ -160,7 +164,7 @@ export class JobStore {
     }
   }
 
-  /** Makes the directory of the next number that is nobody's. */
+  /** Makes the directory of the next free number. */
   #take(): number {
     for (let id = (this.ids().at(-1) ?? 0) + 1; ; id++) {
       try {
@@ -204,7 +208,7 @@ export class JobStore {
     const ids = this.ids().reverse();
     const unwanted = ids.filter((id, newer) => {
       const path = this.directoryOf(id);
-      // Its file was last written at its end: one that ran for a month is kept as long as others.
+      // The job's file was last written at its end: one that ran for a month is kept as long as others.
       const age = Date.now() - (mtimeOf(join(path, FILE)) ?? mtimeOf(path) ?? Date.now());
       size += sizeOf(join(path, OUTPUT));
       const isWanted = newer < jobsKept && age < jobsKeptFor && size < jobLogsSize;
@@ -220,7 +224,7 @@ export class JobStore {
     }
   }
 
-  /** Whether nobody can be making that job any longer. */
+  /** Whether that job can't be in the making any longer. */
   #isRemains(id: number): boolean {
     return Date.now() - (mtimeOf(this.directoryOf(id)) ?? Date.now()) > MAKING_MS;
   }
@@ -247,8 +251,8 @@ export function jobLimits() {
 }
 
 /**
- * Locks a byte of the file for a new job. Any will do that is nobody's: it stands in the job's file, and no two jobs ever have the same,
- * also not those of two state directories, whose numbers can be.
+ * Locks a byte of the file for a new job. Any free byte will do: its number stands in the job's file, and no two jobs ever have
+ * the same, also not those of two state directories, whose numbers can be.
  */
 function lockByte(descriptor: number): number {
   for (;;) {
@@ -312,7 +316,7 @@ export function unusable(path: string, error: unknown): GPUOwnerError {
   );
 }
 
-/** This user's file of locks. In a directory for everybody, somebody else may have taken its name. */
+/** This user's file of locks. In a directory for everybody, another user may have taken its name. */
 function openLockFile(locks: LockDirectory): {
   descriptor: number;
   path: string;

@@ -150,7 +150,7 @@ export async function resubmitJob(
   const after = asked.after.flatMap(({ id: before, isOk }) => {
     const other = renumbered.get(before);
     if (other !== undefined) return [{ id: other, isOk }];
-    // What had ended well, or is forgotten, needn't be waited for again.
+    // A job that had ended well, or is forgotten, needn't be waited for again.
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
   const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };

@@ -37,7 +37,7 @@ export class Submitter {
     try {
       writeSync(this.#descriptor, '\n');
     } catch {
-      // It was killed.
+      // The submitter was killed.
     }
     closeSync(this.#descriptor);
   }

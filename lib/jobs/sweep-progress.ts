@@ -4,7 +4,7 @@ import { setVariables } from '../platform/index.ts';
 import { type JobProgress, writeBlock } from './job-record.ts';
 import { JobStore } from './job-store.ts';
 
-/** Tells a controller that it is a job, by the number. Its tasks don't inherit it. */
+/** Tells a controller that it is a job, by the number. Tasks don't inherit the variable. */
 const VARIABLE = 'GPU_OWNER_SWEEP_JOB';
 
 /** Notes in its job's file how many tasks of a sweep have ended. */
@@ -28,7 +28,7 @@ export class SweepProgress {
     return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
   }
 
-  /** A failure is nobody's: the sweep goes on without it, and the next note tries again. */
+  /** A failure is ignored: the sweep goes on without it, and the next note tries again. */
   note(done: number, total: number): void {
     const noted = `${done}/${total}`;
     if (noted === this.#noted) return;

@@ -18,7 +18,7 @@ export interface WaitLine {
   after: string;
   /** On the clock of `now()`. */
   since: number;
-  /** It is too long for a terminal with fewer. */
+  /** A terminal with fewer columns has no room for it. */
   columns: number;
 }
 
@@ -58,14 +58,14 @@ export function continueWait(): ContinuedWait {
   return { received: null, keep: [] };
 }
 
-/** Other descriptors are not from a waiter, but of somebody who has set the variable. */
+/** Other descriptors are not from a waiter: anybody can set the variable. */
 function isHandedOn(descriptor: number): boolean {
   return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
 }
 
 const { amount, listOf, nullable, optional, pairOf, record, text, whole } = schema;
 
-/** What {@link waitingVariable} writes: anybody can set a variable. */
+/** The text that {@link waitingVariable} writes, checked, as anybody can set a variable. */
 const LEFT = record({
   rested: record({
     slot: record({ descriptor: whole(), number: whole(), since: text, order: optional(text) }),

@@ -2,8 +2,8 @@ import { TIMEOUTS } from '../platform/index.ts';
 import { type GPUUse, type LimitedRequest, latestStart } from './latest-start.ts';
 
 /**
- * Whether a request may use these free GPUs before those ahead of it, though they are kept for them: it will have given them back before
- * they are needed. Nobody's latest start is put off by it.
+ * Whether a request may use these free GPUs before those ahead of it, though they are kept for them: it will have given them
+ * back before they are needed. No latest start of another request is put off by it.
  * @param limitMs how long it uses them @param ahead all requests that are served before, in order @param now as `Date.now()`
  */
 export function mayBackfill(
@@ -27,7 +27,7 @@ export function mayBackfill(
       if (isConcerned && latestStart(request, before, later, now) > start) return false;
       known.push({ uuids: new Set(request.uuids), start });
     } else if (isConcerned) {
-      // Nobody knows when it starts, but not before one that is known, and for which all its GPUs are kept.
+      // The start of this one isn't known, but it is not before a known one for which all its GPUs are kept.
       const isBehind = (other: (typeof known)[number]) =>
         end + TIMEOUTS.grace <= other.start && request.uuids.every((uuid) => other.uuids.has(uuid));
       if (!known.some(isBehind)) return false;

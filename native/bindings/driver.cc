@@ -42,7 +42,7 @@ struct Described {
   int persistence = -1;                                        // 0, 1; -1 where the driver doesn't tell
 };
 
-// The encoded snapshot, for readers on any thread. Its mutex is never held for long: a snapshot may take seconds
+// The encoded snapshot, for readers on any thread. The mutex here is never held for long: a snapshot may take seconds
 // under the driver's mutex. Fields are written under both, and read under either.
 struct Published {
   std::mutex mutex;

@@ -44,17 +44,17 @@ struct WordList {
   int count = 0;
 };
 
-// How long a command may run. Its end is counted from the start of this program, on a clock that goes on while the
+// How long a command may run. The end is counted from the start of this program, on a clock that goes on while the
 // machine sleeps.
 struct TimeLimit {
   long duration = 0;      // ms; 0: none
   const char* text = "";  // the duration as its user wrote it
-  int signal = 0;         // what the command gets before, or 0
+  int signal = 0;         // the signal that the command gets before, or 0
   long notice = 0;        // how long before, in ms
 };
 
-// When the worker's task may become somebody else's, unless the worker moves it (by `deadline` on the control socket):
-// the command must have ended by then. On a clock that goes on while the machine sleeps.
+// When the worker's task may be given to another worker, unless the worker moves it (by `deadline` on the control
+// socket): the command must have ended by then. On a clock that goes on while the machine sleeps.
 struct Deadline {
   long at = 0;     // ms since boot; 0: none
   long grace = 0;  // ms between SIGTERM and SIGKILL then
@@ -71,7 +71,7 @@ struct Options {
   DescriptorList held;           // other locks, for the keeper alone
   MarkerList markers;            // removed before the leases end; their descriptors and directories are among `held`
   const char* record = nullptr;  // a JSON object, written into the lease files
-  int placeholder = -1;          // its closing ends the placeholder process
+  int placeholder = -1;          // closing it ends the placeholder process
   pid_t placeholder_pid = 0;
   uint64_t ignored_signals = 0;     // bit n - 1: the command starts with signal n ignored
   long open_files = -1;             // soft RLIMIT_NOFILE of the command
@@ -80,12 +80,12 @@ struct Options {
   int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
   const char* directory = nullptr;  // where the command starts (task); default: here
   const char* answer = nullptr;     // the line that tells that all is held (hold)
-  TimeLimit time_limit;             // of the command (run)
-  Deadline deadline;                // of the command (task)
+  TimeLimit time_limit;             // the command's limit (run)
+  Deadline deadline;                // the command's deadline (task)
   int job = -1;                     // the file of a job in the background (run)
   int log = -1;                     // the output of that job (run)
   long log_size = 0;                // bytes that it may have on disk
-  WordList then;                    // what is started when all GPUs are released (run)
+  WordList then;                    // the program that is started when all GPUs are released (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

@@ -20,9 +20,9 @@ struct Events {
   void send(const char* line, bool dispensable = false) const { receive(receiver, line, dispensable); }
 };
 
-// The command and all that descends from it: follows its life, and releases the leases when no process is left. Its
-// process must be subreaper and be the command's parent. The owner's loop drives it: react() whenever something has
-// happened or timeout() has passed.
+// The command and all that descends from it: follows its life, and releases the leases when no process is left. The
+// process that has a Job must be subreaper and be the command's parent. The owner's loop drives it: react() whenever
+// something has happened or timeout() has passed.
 class Job {
  public:
   // A time limit is counted from here.

@@ -62,7 +62,7 @@ int keep_leases(keeper::Options& options) {
 int wait_in_queue(const waiter::Options& options) {
   const char* path = waiter::wait_for_turn(options);
   const int error = errno;
-  // It may be gone with its package.
+  // The program may be gone with its package.
   keeper::say(
       "the wait for GPUs can't go on: %s can't be started: %s. If gpu-owner or Node.js was removed or replaced "
       "meanwhile, start the command again.",

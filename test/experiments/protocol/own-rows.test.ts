@@ -138,7 +138,7 @@ test.concurrent('a task that completes later than that gets none', async ({ expe
   const fixture = await overwritten();
   expect(await fixture.resultOf('a')).toEqual({ acc: 5 });
   fixture.end('a');
-  fixture.rows = []; // it has its seed now
+  fixture.rows = []; // the row has its seed now
   expect(await fixture.resultOf('b')).toBeNull();
 });
 
@@ -146,7 +146,7 @@ test('time in which this process stands still is none in which it waits for othe
   const fixture = await overwritten();
   const asked = fixture.resultOf('a');
   await sleep(300);
-  // Both processes are held up. What the other one has sent meanwhile takes some turns to be read.
+  // Both processes are held up. Messages that the other one has sent meanwhile take some turns to be read.
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_500);
   await sleep(50);
   expect(await fixture.resultOf('b')).toEqual({});
@@ -154,18 +154,18 @@ test('time in which this process stands still is none in which it waits for othe
 });
 
 test('a task that ended without telling its row makes another row uncertain', async () => {
-  // Its table can't be read at that moment.
+  // The table can't be read at that moment.
   const unread = await overwritten();
   unread.isReadable = false;
   expect(await unread.resultOf('b')).toBeNull();
   unread.end('b');
   unread.isReadable = true;
   expect(await unread.resultOf('a')).toEqual({});
-  // It is cancelled, and nothing is heard of it.
+  // The task is cancelled, and nothing is heard of it.
   const cancelled = await overwritten();
   cancelled.end('b');
   expect(await cancelled.resultOf('a')).toEqual({});
-  // A manager that is gone has given it out, and somebody's row from before is left.
+  // A manager that is gone has given it out, and a row from before is left.
   const before = new OwnRowsFixture();
   before.rows = [1];
   before.living = ['b'];

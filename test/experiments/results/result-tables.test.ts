@@ -518,7 +518,7 @@ describe('rows of workers over TCP that don’t say of which task they are', () 
     expect(await tables.sync()).toMatchObject({ restored: 0 });
     expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1,0.7,,\n');
     for (const { id } of tasks.slice(1)) queue.completeOverTCP(id, {}, own('gpu0'));
-    // Whoever wrote them took the columns away that it doesn't know, and wrote numbers anew.
+    // The worker that wrote them took the columns away that it doesn't know, and wrote numbers anew.
     put('width,acc\n1.0,0.5000000000000001\n1.0,0.6\n1.0,0.7\n');
     await tables.sync();
     const done = 'width,acc,task_id,seed\n1.0,0.5000000000000001,exp1_0,1\n1.0,0.6,,\n1.0,0.7,,\n';
@@ -531,7 +531,7 @@ describe('rows of workers over TCP that don’t say of which task they are', () 
     put(`${done}1.0,0.9,,\n`);
     await tables.sync();
     expect(told[0]).toMatch(/csv:5: this row fits several tasks/);
-    // One less: nobody knows whose it was.
+    // One less: it is unknown which task's row it was.
     put('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n');
     await tables.sync();
     expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1.0,,exp1_2,3\n');

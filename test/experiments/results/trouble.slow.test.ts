@@ -38,7 +38,7 @@ function path(directory: string): string {
   return join(project, directory, 'final_results.csv');
 }
 
-/** By a reader that isn't ours. The last line may have been cut, if whoever wrote it was killed. */
+/** Reads by a reader that isn't ours. The last line may have been cut, if its writer was killed. */
 function read(directory: string, { cut = false } = {}): Record<string, string>[] {
   let text: string;
   try {
