@@ -169,8 +169,7 @@ function packNpm() {
     allowScripts: _allowed,
     ...rest
   } = manifest;
-  // In any version: npm refuses to install what conflicts with a project's own, also where it is optional. Another BullMQ is
-  // refused where it is used.
+  // In any version: npm refuses to install what conflicts with a project's own, also where it is optional.
   const peerDependencies = Object.fromEntries(Object.keys(rest.peerDependencies).map((name) => [name, '*']));
   writeFileSync(
     join(directory, 'package.json'),

@@ -33,7 +33,10 @@ describe.each(KINDS)('on $name', (kind) => {
         database.close();
       } else {
         const id = server.command('HGET', `gpu-owner-tasks:${queueName('test')}:names`, name).trim();
-        server.command('HSET', `gpu-owner-tasks:${queueName('test')}:task:${id}`, field, value);
+        const key = `gpu-owner:${queueName('test')}:${id}`;
+        const data = JSON.parse(server.command('HGET', key, 'data'));
+        if (field === 'result') server.command('HSET', key, 'returnvalue', value);
+        else server.command('HSET', key, 'data', JSON.stringify({ ...data, [field]: value }));
       }
     }
 

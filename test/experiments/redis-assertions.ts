@@ -7,26 +7,29 @@ local P, B = 'gpu-owner-tasks:' .. ARGV[1] .. ':', 'gpu-owner:' .. ARGV[1] .. ':
 local states = {'pending', 'active', 'completed', 'failed', 'cancelled'}
 local found = {tasks = {}, counts = {}, living = 0, jobs = {}}
 for _, state in ipairs(states) do found.counts[state] = 0 end
-local scored = redis.call('ZRANGE', P .. 'states', 0, -1, 'WITHSCORES')
-for i = 1, #scored, 2 do
-  local id, score = scored[i], tonumber(scored[i + 1])
-  local task = redis.call('HMGET', P .. 'task:' .. id, 'name', 'state', 'starts', 'places', 'attempt', 'source', 'by')
-  local indexed = states[math.floor(score / 2 ^ 40) + 1]
-  found.counts[indexed] = found.counts[indexed] + 1
-  local attempts, token = {}, task[5]
-  while token do
-    local attempt = redis.call('HMGET', P .. 'attempt:' .. token, 'outcome', 'error', 'before', 'excused')
-    -- Of the one that has completed it, the task says so.
-    if not attempt[1] and task[2] == 'completed' and not task[6] and (task[7] or task[5]) == token then attempt[1] = 'completed' end
-    if not attempt[1] then found.living = found.living + 1 end
-    table.insert(attempts, 1, {outcome = attempt[4] and 'excused' or attempt[1] or 'none', why = attempt[2] or ''})
-    token = attempt[3]
+local function isIn(set, id) return redis.call('ZSCORE', B .. set, id) and true or false end
+for number, id in ipairs(redis.call('ZRANGE', P .. 'order', 0, -1)) do
+  local name, data, progress, holder, made, stalls, priority =
+    unpack(redis.call('HMGET', B .. id, 'name', 'data', 'progress', 'pb', 'atm', 'stc', 'priority'))
+  local status = progress and cjson.decode(progress) or {}
+  local state = isIn('completed', id) and 'completed' or isIn('failed', id) and 'failed' or 'pending'
+  if redis.call('LPOS', B .. 'active', id) then state = 'active' end
+  if state == 'pending' and priority == '2097151' then state = 'cancelled' end
+  found.counts[state] = found.counts[state] + 1
+  local attempts, known = {}, {}
+  for _, each in ipairs(status.attempts or {}) do
+    known[each.token] = true
+    attempts[#attempts + 1] = {outcome = each.excused and 'excused' or each.outcome, why = each.error ~= cjson.null and each.error or ''}
   end
-  found.tasks[#found.tasks + 1] = {id = id, number = score % 2 ^ 40, name = task[1], state = task[2], starts = tonumber(task[3]),
-    places = task[4], attempts = attempts}
-  if indexed ~= task[2] then found.tasks[#found.tasks].state = task[2] .. ', listed as ' .. indexed end
+  local who = holder and cjson.decode(holder)
+  if who and not known[who[6]] and (state == 'active' or (state == 'completed' and who[5] ~= 'table')) then
+    attempts[#attempts + 1] = {outcome = state == 'active' and 'none' or 'completed', why = ''}
+    if state == 'active' then found.living = found.living + 1 end
+  end
+  local starts = tonumber(made or 0) + tonumber(stalls or 0) - (status.forgiven or 0) + (state == 'active' and 1 or 0)
+  found.tasks[#found.tasks + 1] = {id = id, number = number, name = name, state = state, starts = starts,
+    places = cjson.decode(data).places, attempts = attempts}
 end
-table.sort(found.tasks, function(a, b) return a.number < b.number end)
 for _, list in ipairs({'wait', 'active', 'paused'}) do found.jobs[list] = redis.call('LLEN', B .. list) end
 for _, set in ipairs({'prioritized', 'delayed'}) do found.jobs[set] = redis.call('ZCARD', B .. set) end
 return cjson.encode(found)`;
@@ -38,7 +41,7 @@ interface Found {
     name: string;
     state: string;
     starts: number;
-    places: string;
+    places: string[][];
     attempts: RedisAttempt[] | Record<string, never>;
   }[];
   counts: Record<string, number>;
@@ -69,7 +72,7 @@ export function redisOutcomes(server: RedisServer, project: string): RedisOutcom
   return {
     tasks: found.tasks.map(({ places, attempts: _, number: __, ...task }) => ({
       ...task,
-      tables: places.split('\n').map((place) => (JSON.parse(place) as string[])[1] as string),
+      tables: places.map(([, directory]) => directory as string),
     })),
     givenBack: [...attempts].flatMap(([name, all]) =>
       all.filter(({ outcome }) => NOT_COUNTED.includes(outcome)).map(({ why }) => ({ name, why })),

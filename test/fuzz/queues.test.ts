@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { WaitQueue } from '../../lib/claims/wait-queue.ts';
-import * as redis from '../../lib/experiments/queue/bullmq/queries.ts';
+import { TaskJob } from '../../lib/experiments/queue/bullmq/jobs.ts';
 import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
 import * as records from '../../lib/experiments/queue/records.ts';
 import { infoOf } from '../../lib/experiments/queue/sqlite/queries.ts';
@@ -83,12 +83,8 @@ const numbered = (value: string | null) => (value !== null && /^\d+$/.test(value
 
 fuzz('records of tasks are read whatever has become of them', damaged(task), (record) => {
   const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
-  const row = columns as unknown as Parameters<typeof records.completionOf>[0];
-  check(records.taskRowOf(row), records.completionOf(row));
-  const { id, name, parameters, command, places, state, starts, error, ended, source, sequence } = record;
-  const lines = places?.startsWith('[["exp1"') ? places.slice(1, -1) : places;
-  const answer = [id, name, parameters, command, lines, state, starts, error, ended, source, sequence, '1'];
-  check(redis.taskRowOf(answer as redis.RowAnswer), redis.completionOf([answer, record.result]));
+  const row = columns as unknown as records.StoredTask & { result: unknown };
+  check(records.taskRowOf(row, records.taskOf(row)), records.completionOf(row, records.taskOf(row)));
 });
 
 fuzz(
@@ -96,16 +92,44 @@ fuzz(
   damaged({ ...task, ...attempt }),
   (record) => {
     const columns = Object.fromEntries(Object.entries(record).map(([key, value]) => [key, numbered(value)]));
-    const { id, by, since, ended, outcome, error, log, log_from: from, log_to: to, token, name } = record;
-    for (const info of [
-      infoOf(columns as unknown as Parameters<typeof infoOf>[0]),
-      redis.attemptInfoOf([id, by, since, ended, outcome, error, log, from, to, token, name, '1']),
-    ]) {
-      expect(Number.isSafeInteger(info.worker.pid) && info.worker.pid >= 0).toBe(true);
-      for (const gpu of info.worker.gpus) expect(typeof gpu).toBe('string');
-      new Date(info.since).toISOString();
-      if (info.log !== null) expect(info.log.from <= (info.log.to ?? Number.POSITIVE_INFINITY)).toBe(true);
-    }
+    const info = infoOf(columns as unknown as Parameters<typeof infoOf>[0]);
+    expect(Number.isSafeInteger(info.worker.pid) && info.worker.pid >= 0).toBe(true);
+    for (const gpu of info.worker.gpus) expect(typeof gpu).toBe('string');
+    new Date(info.since).toISOString();
+    if (info.log !== null) expect(info.log.from <= (info.log.to ?? Number.POSITIVE_INFINITY)).toBe(true);
+  },
+);
+
+fuzz(
+  'jobs are read whatever their data, result and worker are',
+  fc.record({
+    data: fc.oneof(
+      text(),
+      jsonValue.map((value) => JSON.stringify(value)),
+    ),
+    returnvalue: fc.option(text(), { nil: undefined }),
+    processedBy: fc.option(
+      fc.oneof(
+        text(),
+        jsonValue.map((value) => JSON.stringify(value)),
+      ),
+      { nil: undefined },
+    ),
+    progress: jsonValue,
+  }),
+  (fields) => {
+    const json = {
+      ...fields,
+      id: 't',
+      name: 'exp1_0',
+      opts: {},
+      attemptsMade: 1,
+      stalledCounter: 0,
+      finishedOn: 1,
+    };
+    const job = new TaskJob('t', json as never);
+    check(job.row(false, 1), job.completion(1));
+    expect(job.starts(true)).toBeGreaterThanOrEqual(0);
   },
 );
 

@@ -53,6 +53,13 @@ class DamageReport {
   }
 }
 
+const MAP: schema.Check<Values> = (value, path) => {
+  const isMap =
+    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
+  if (!isMap) throw new Mismatch(path);
+  return value as Values;
+};
+
 const VALUES: schema.Check<Values> = (stored, path) => {
   let value: Value;
   try {
@@ -60,26 +67,24 @@ const VALUES: schema.Check<Values> = (stored, path) => {
   } catch {
     throw new Mismatch(path);
   }
-  const isMap =
-    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
-  if (!isMap) throw new Mismatch(path);
-  return value as Values;
+  return MAP(value, path);
 };
 
 const SHELL = record({ shell: text });
 const WORDS = record({ words: listOf(text) });
-const COMMAND = jsonOf<TaskCommand>((value, path) => or(SHELL, null)(value, path) ?? WORDS(value, path));
+const COMMAND: schema.Check<TaskCommand> = (value, path) =>
+  or(SHELL, null)(value, path) ?? WORDS(value, path);
 
-/** A JSON list of `[phase, directory]`. */
-const DESTINATIONS = jsonOf<Destination[]>((value, path) => {
+/** A list of `[phase, directory]`. */
+const DESTINATIONS: schema.Check<Destination[]> = (value, path) => {
   const pairs = listOf(pairOf(text, text))(value, path);
   if (pairs.length === 0) throw new Mismatch(path);
   return pairs.map(([phase, outputDirectory]) => ({ phase, outputDirectory }));
-});
+};
 
 /** Reads a JSON list of `[phase, directory]`. undefined: it is none. */
 export function readDestinations(stored: string): Destination[] | undefined {
-  return schema.readAs(DESTINATIONS, stored) ?? undefined;
+  return schema.readAs(jsonOf(DESTINATIONS), stored) ?? undefined;
 }
 
 /** A task as an engine keeps it. Its fields may have any value. `places`, the destinations, is a JSON list of `[phase, directory]`. */
@@ -117,45 +122,60 @@ type StoredAttempt = Record<
   unknown
 > & { submitted: boolean; silentSince?: unknown };
 
-/** Reads a task. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
-export function taskOf(record: Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>): Task {
+type TaskFields = Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>;
+
+/** Reads a task of texts. A damaged one keeps only its id and its name: it has no parameters, no command and no destinations. */
+export function taskOf(stored: TaskFields): Task {
+  return readTask(stored, VALUES, jsonOf(COMMAND), jsonOf(DESTINATIONS));
+}
+
+/** Reads a task of values, as {@link taskOf} does. */
+export function taskFrom(stored: TaskFields): Task {
+  return readTask(stored, MAP, COMMAND, DESTINATIONS);
+}
+
+function readTask(
+  stored: TaskFields,
+  values: schema.Check<Values>,
+  commands: schema.Check<TaskCommand>,
+  places: schema.Check<Destination[]>,
+): Task {
   const report = new DamageReport();
-  const id = report.read('id', record.id, text, '');
-  const name = report.read('name', record.name, matching(/./s), id);
-  const parameters = report.read('parameters', record.parameters, VALUES, {});
-  const command = report.read('command', record.command, COMMAND, { words: [] });
-  const destinations = report.read('output directories', record.places, DESTINATIONS, []);
+  const id = report.read('id', stored.id, text, '');
+  const name = report.read('name', stored.name, matching(/./s), id);
+  const parameters = report.read('parameters', stored.parameters, values, {});
+  const command = report.read('command', stored.command, commands, { words: [] });
+  const destinations = report.read('output directories', stored.places, places, []);
   const { damage } = report;
   if (damage === null) return { id, name, parameters, command, destinations };
   return { id, name, parameters: {}, command: { words: [] }, destinations: [], damage };
 }
 
-export function taskRowOf(record: StoredTask): TaskRow {
-  const task = taskOf(record);
+/** @param task of the record */
+export function taskRowOf(stored: Omit<StoredTask, keyof TaskFields>, task: Task): TaskRow {
   return {
     task,
-    state: STATES.find((known) => known === record.state) ?? 'failed',
-    starts: readCount(record.starts),
-    error: typeof record.error === 'string' ? record.error : (task.damage ?? null),
-    ended: readTime(record.ended),
-    source: readSource(record.source),
-    sequence: record.sequence == null ? null : readCount(record.sequence),
+    state: STATES.find((known) => known === stored.state) ?? 'failed',
+    starts: readCount(stored.starts),
+    error: typeof stored.error === 'string' ? stored.error : (task.damage ?? null),
+    ended: readTime(stored.ended),
+    source: readSource(stored.source),
+    sequence: stored.sequence == null ? null : readCount(stored.sequence),
   };
 }
 
-export function completedOf(record: StoredTask): Completed {
-  return {
-    sequence: readCount(record.sequence),
-    task: taskOf(record),
-    source: readSource(record.source) ?? 'worker',
-  };
+export function completedOf(stored: Pick<StoredTask, 'sequence' | 'source'>, task: Task): Completed {
+  return { sequence: readCount(stored.sequence), task, source: readSource(stored.source) ?? 'worker' };
 }
 
-export function completionOf(record: StoredTask & { result: unknown }): Completion {
+export function completionOf(
+  stored: Pick<StoredTask, 'sequence' | 'source'> & { result: unknown },
+  task: Task,
+): Completion {
   const report = new DamageReport();
-  const result = report.read('result', record.result, VALUES, {});
+  const result = report.read('result', stored.result, VALUES, {});
   const { damage } = report;
-  return { ...completedOf(record), result, ...(damage === null ? {} : { damage }) };
+  return { ...completedOf(stored, task), result, ...(damage === null ? {} : { damage }) };
 }
 
 export function attemptInfoOf(stored: StoredAttempt): AttemptInfo {
@@ -361,5 +381,5 @@ function inWords(text: string): string {
 }
 
 function commandOf(stored: string): TaskCommand | null {
-  return schema.readAs(COMMAND, stored);
+  return schema.readAs(jsonOf(COMMAND), stored);
 }

@@ -214,7 +214,9 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
         message: expect.stringMatching(/x has '.*' as its version.*damaged.*project=NAME.*DEL.*start again/),
       });
     }
-    server.command('HSET', SETTINGS, 'format', '2');
+    server.command('HSET', SETTINGS, 'format', '1');
+    await expect(openQueue(url, directory)).rejects.toThrow(/older version.*Finish it with that version/);
+    server.command('HSET', SETTINGS, 'format', '3');
     await expect(openQueue(url, directory)).rejects.toThrow(/newer version.*Update gpu-owner/);
   });
 

@@ -1,293 +1,255 @@
 import { randomBytes } from 'node:crypto';
 import { stringifyValue } from '../../task/index.ts';
-import { type Attempt, MAX_DELAY_MS, type Needs, type Queue, type State, type WorkerInfo } from '../queue.ts';
-import { readCount } from '../records.ts';
-import type { RedisConnection, RedisReply } from './connection.ts';
-import type { LockRenewal } from './lock-renewal.ts';
-import { offerWords, taskOf } from './queries.ts';
+import {
+  type Attempt,
+  MAX_DELAY_MS,
+  MAX_STARTS,
+  type Needs,
+  type Queue,
+  type State,
+  type WorkerInfo,
+} from '../queue.ts';
+import { type Holder, type Status, TaskJob } from './jobs.ts';
+import { FOREVER_MS, type LockRenewal, serverTime } from './lock-renewal.ts';
+import { fits, putFirst } from './needs.ts';
+import type { JobStore } from './store.ts';
+
+/** Jobs that are looked at for one that can be started. */
+const MAX_TRIES = 1_000;
 
 /** The methods of a queue that begin and end attempts. */
 export function attemptMethods(
-  connection: RedisConnection,
+  store: JobStore,
   renewal: LockRenewal,
 ): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
+  const { connection } = store;
+  const { jobs, redis } = connection;
   /** Tokens that may have got a task although an error was heard. */
   const doubtful = new Set<string>();
 
-  /** Requeues tasks that were given out without this process hearing of it. */
   const requeueDoubtful = async () => {
     for (const token of doubtful) {
-      const why = 'the queue could not be reached when the task was given out';
-      await connection.call('requeue', token, why, 0);
+      await store.requeueUnheard(token, 'the queue could not be reached when the task was given out');
       doubtful.delete(token);
     }
   };
-  const take = async (
-    worker: WorkerInfo,
-    lifetime: number | undefined,
-    offer: Needs | undefined,
-  ): Promise<Attempt | null> => {
+
+  const take = async (worker: WorkerInfo, lifetime?: number, offer?: Needs): Promise<Attempt | null> => {
     await requeueDoubtful();
     void connection.setName(worker.host);
-    const token = randomBytes(16).toString('hex');
-    const asked = renewal.time;
-    const milliseconds = lifetime === undefined ? '' : Math.ceil(lifetime);
-    const words = [token, milliseconds, worker.name, workerText(worker), ...offerWords(offer)];
-    const answer = await connection.call<RedisReply[] | null>('take', ...words).catch((error) => {
-      doubtful.add(token);
-      throw error;
-    });
-    if (answer === null) return null;
-    const task = taskOf(answer);
+    for (let hasLooked = false, tries = 0; tries < MAX_TRIES; tries++) {
+      const token = randomBytes(16).toString('hex');
+      const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
+      const asked = renewal.time;
+      const { isPaused, areUnequal } = await store.settings();
+      const isOffered = !isPaused && (!areUnequal || offer === undefined || (await putFirst(store, offer)));
+      const job = !isOffered
+        ? null
+        : await store.next(holder).catch((error) => {
+            doubtful.add(token);
+            throw error;
+          });
+      if (job === null) {
+        await store.check();
+        if (hasLooked || (await store.endLost()) === 0) return null;
+        hasLooked = true;
+        continue;
+      }
+      const attempt = await begin(job, holder, lifetime, asked, offer);
+      if (attempt !== null) return attempt;
+    }
+    return null;
+  };
+
+  /** null: the job that BullMQ has given is none to be started. */
+  const begin = async (
+    job: TaskJob,
+    { token }: Holder,
+    lifetime: number | undefined,
+    asked: number,
+    offer: Needs | undefined,
+  ): Promise<Attempt | null> => {
+    const { id, status } = job;
+    if (job.isParked) {
+      await store.park(id, token, status, false);
+      return null;
+    }
+    const wait = (status.held?.until ?? 0) - Date.now();
+    if (wait > 0) {
+      const due = Date.now() + wait;
+      await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);
+      return null;
+    }
+    if (job.json.stalledCounter > status.stalls && job.exhausted) {
+      await store.failLost(job, token);
+      return null;
+    }
+    const starts = job.starts(false);
+    if (starts >= MAX_STARTS) {
+      await store.failLost(job, token);
+      return null;
+    }
+    const { isPaused } = await store.settings();
+    if (isPaused || (offer !== undefined && !fits(job.needs, offer))) {
+      await store.putBack(id, token);
+      if (!isPaused) await store.readSettings();
+      return null;
+    }
+    const task = job.task();
     if (task.damage !== undefined) {
       // Nobody can run it, and it must not stop others.
-      await connection.call('fail', token, task.damage, 0);
-      return take(worker, lifetime, offer);
+      await store.fail(id, token, job.ended('failed', task.damage));
+      return null;
     }
-    const isOnce = answer[6] === '1';
-    const kept = renewal.add(token, answer[0] as string, { lifetime: lifetime !== undefined, isOnce }, asked);
-    return { token, task, start: readCount(answer[5]), descriptors: [], isOnce, ...kept };
+    const isOnce = job.isOnce && lifetime === undefined;
+    if (lifetime !== undefined) await jobs.extendLock(id, token, Math.ceil(lifetime));
+    if (isOnce) {
+      await jobs.extendLock(id, token, FOREVER_MS);
+      await redis.hset(connection.key('seen'), id, await serverTime(redis));
+    }
+    const kept = renewal.add(`${token}.${id}`, { lifetime: lifetime !== undefined, isOnce }, asked);
+    return { token: `${token}.${id}`, task, start: starts + 1, descriptors: [], isOnce, ...kept };
   };
+
+  const jobOf = async (token: string) => {
+    const { lock, id } = partsOf(token);
+    const job = lock === '' ? null : await store.get(id);
+    return { lock, job };
+  };
+
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     renewal.remove(token);
     return answer;
   };
+
+  /** A result of an attempt that was given up, where there is no other. */
+  const completeLate = async (job: TaskJob, lock: string, result: string): Promise<boolean> => {
+    const attempt = job.status.attempts.find(({ token }) => token === lock);
+    if (attempt?.outcome !== 'lost' || attempt.kind === 'heartbeat') return false;
+    const state = await store.state(job);
+    if (state !== 'pending' && state !== 'active' && state !== 'failed') return false;
+    const why = `worker ${attempt.name} came late, but with a result`;
+    const status = state === 'active' ? job.ended('cancelled', why) : job.status;
+    const attempts = status.attempts.map((each) =>
+      each === attempt ? { ...each, outcome: 'completed' as const, error: null, ended: Date.now() } : each,
+    );
+    const holder = state === 'active' ? job.holder : attempt;
+    if (holder === null) return false;
+    if (state !== 'active' && (await store.seize(job, holder)) === null) return false;
+    await store.save(job.id, {
+      ...status,
+      attempts,
+      by: lock,
+      forgiven: status.forgiven + (state === 'active' ? 0 : 1),
+    });
+    return store.complete(job.id, holder.token, result);
+  };
+
+  const complete = async (token: string, result: string | null): Promise<boolean> => {
+    const { lock, id } = partsOf(token);
+    if (lock === '') return false;
+    // The usual way.
+    if (result !== null && renewal.has(token) && (await store.complete(id, lock, result))) return true;
+    for (let tries = 0; tries < 2; tries++) {
+      const job = await store.get(id);
+      if (job === null) return false;
+      if (job.finished === 'completed')
+        return job.completedBy === lock && (result ?? job.result) === job.result;
+      const submitted = job.status.results?.[lock] ?? null;
+      const given = result ?? submitted ?? '{}';
+      const isLast = job.last?.token === lock && !job.isParked;
+      // Who asks over TCP has no PID.
+      const lacks = isLast && result === null && submitted === null && job.holder?.pid === 0;
+      if (lacks) await redis.hset(connection.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
+      if (isLast && (await store.complete(id, lock, given))) return true;
+      if (lacks) await redis.hdel(connection.key('without'), id);
+      // Its lifetime may be over, and nobody has noted that.
+      if (tries === 0 && isLast && (await store.endLost()) > 0) continue;
+      if (await completeLate(job, lock, given)) return true;
+      await store.release(job, lock);
+      return false;
+    }
+    return false;
+  };
+
   return {
     take: (worker, { lifetime, offer } = {}) => take(worker, lifetime, offer),
 
     async endLost() {
-      await connection.call('endLost');
+      await store.check();
+      await store.endLost();
     },
 
     async setLog(token, { path, from, to }) {
-      await connection.call('setLog', token, path, from, to ?? '');
+      const { lock, job } = await jobOf(token);
+      if (job === null) return;
+      const host = [job.holder, ...job.status.attempts].find((each) => each?.token === lock)?.host;
+      if (host === undefined) return;
+      await jobs.addLog(job.id, `${lock} its output is on ${host}: ${path} (${from}-${to ?? ''})`);
+      await store.notify();
     },
 
     async submit(token, result) {
-      return (await connection.call('submit', token, stringifyValue(result))) === 1;
+      const { lock, job } = await jobOf(token);
+      if (job === null || job.finished === 'completed' || job.isParked) return false;
+      const lost = job.status.attempts.find((each) => each.token === lock);
+      const mayComplete = job.last?.token === lock || (lost?.outcome === 'lost' && lost.kind !== 'heartbeat');
+      if (!mayComplete) return false;
+      const results = { ...job.status.results, [lock]: stringifyValue(result) };
+      return store.save(job.id, { ...job.status, results });
     },
 
     async complete(token, result) {
-      const given = result === null ? ['', 0, ''] : [renewal.taskOf(token) ?? '', 1, stringifyValue(result)];
-      return ended(token, (await connection.call('complete', token, ...given)) === 1);
+      return ended(token, await complete(token, result === null ? null : stringifyValue(result)));
     },
 
     async fail(token, { error, retry }) {
-      return ended(token, await connection.call<State | null>('fail', token, error, retry ? 1 : 0));
+      const { lock, job } = await jobOf(token);
+      if (job === null) return ended(token, null);
+      const isOwn = job.last?.token === lock && job.finished === null && !job.isParked;
+      const status = job.ended('failed', error);
+      const mayStart = retry && !job.isOnce && job.starts(true) < MAX_STARTS;
+      if (isOwn) {
+        const priority = TaskJob.priority(job.starts(true));
+        const moved = mayStart
+          ? store.requeue(job.id, lock, status, priority)
+          : store.fail(job.id, lock, status);
+        if (await moved) return ended(token, mayStart ? 'pending' : 'failed');
+      }
+      return ended(token, await repeated(lock, job.id, 'failed', error));
     },
 
     async requeue(token, why, delay = 0) {
+      const { lock, job } = await jobOf(token);
+      if (job === null) return ended(token, false);
       const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
-      return ended(token, (await connection.call('requeue', token, why, milliseconds)) === 1);
+      if (job.last?.token === lock && job.finished === null && !job.isParked) {
+        const { forgiven } = job.status;
+        const more: Partial<Status> =
+          milliseconds > 0 ? { due: Date.now() + milliseconds } : { forgiven: forgiven + 1 };
+        const status = job.ended('given-back', why, more);
+        const priority = TaskJob.priority(job.starts(false), true);
+        if (await store.requeue(job.id, lock, status, priority, milliseconds)) return ended(token, true);
+      }
+      return ended(token, (await repeated(lock, job.id, 'given-back', why)) !== null);
     },
   };
+
+  /** The state of a task whose attempt has ended so before, and the answer was lost. null: it has not, and its command is gone now. */
+  async function repeated(lock: string, id: string, outcome: string, error: string): Promise<State | null> {
+    const job = await store.get(id);
+    if (job === null) return null;
+    const last = job.status.attempts.at(-1);
+    const isLast =
+      last?.token === lock && last.outcome === outcome && last.error === error && job.last === null;
+    if (isLast) return store.state(job);
+    await store.release(job, lock);
+    return null;
+  }
 }
 
-/** A worker as text, as `attemptInfoOf` and the scripts read it. */
-function workerText({ name, host, pid, gpus }: WorkerInfo): string {
-  return JSON.stringify([wellFormed(name), wellFormed(host), pid, gpus]);
+function partsOf(token: string): { lock: string; id: string } {
+  const [, lock = '', id = ''] = /^([0-9a-f]{32})\.(t-[0-9a-f]{64})$/.exec(token) ?? [];
+  return { lock, id };
 }
-
-/** Replaces halves of characters by U+FFFD: Lua's JSON refuses them. */
-function wellFormed(text: string): string {
-  return Buffer.from(text).toString();
-}
-
-/** The Lua of `take`. */
-export const TAKE = `
--- A job that BullMQ has given us. The task, if it is started now.
--- gpus, memory: more than that isn't offered; nil: it is enough for all tasks
-local function begin(id, token, worker, lifetime, gpus, memory)
-  local key = P .. 'task:' .. id
-  local fields = redis.pcall('HMGET', key, 'name', 'parameters', 'command', 'places', 'starts', 'state', 'due', 'attempt', 'number',
-    'once')
-  if fields.err then fields = {} end
-  local name, parameters, command, places, starts, state, due, last, number, once = unpack(fields)
-  if not state then -- not one of ours, or its record is gone
-    bull('failed', {id = id, value = 'no task has this id'})
-    local place = rcall('ZSCORE', P .. 'states', id)
-    if place then lazily('index', id, 'failed', place % 2 ^ 40) end
-    return nil
-  end
-  if state == 'active' then
-    lazily('endLost', id, last, 'ended silently, or could not reach the queue for too long', token)
-    return nil
-  end
-  if not tonumber(starts) or not tonumber(number) then
-    starts, number = lazily('startsOf', starts), lazily('numberOf', id, number)
-    rcall('HSET', key, 'number', string.format('%.0f', number))
-  end
-  local early = tonumber(due) and due - NOW
-  local tooLarge = gpus and not lazily('isEnough', rcall('HGET', P .. 'needs', id), gpus, memory)
-  if state ~= 'pending' or (early and early > 0) or tooLarge then
-    lazily('release', id, token, true, nil, early)
-    return nil
-  end
-  starts = string.format('%d', starts + 1)
-  local attempt = P .. 'attempt:' .. token
-  rcall('HSET', attempt, 'begun', NOW .. ' ' .. id .. ' ' .. worker)
-  if last then rcall('HSET', attempt, 'before', last) end
-  if lifetime then
-    rcall('HSET', attempt, 'deadline', NOW + lifetime)
-    rcall('ZADD', P .. 'deadlines', NOW + lifetime, token)
-  end
-  if once and not lifetime then
-    -- Nobody gets it by waiting.
-    rcall('PERSIST', B .. id .. ':lock')
-    rcall('HSET', attempt, 'once', '1', 'seen', NOW)
-  end
-  rcall('HSET', key, 'attempt', token, 'starts', starts, 'state', 'active')
-  rcall('ZADD', P .. 'states', 2 ^ 40 + number, id)
-  if due then
-    rcall('HDEL', key, 'due')
-    rcall('ZREM', P .. 'due', id)
-  end
-  return {id, name, parameters, command, places, starts, once}
-end
-
-function operations.take(token, lifetime, name, worker, gpus, memory)
-  local earlier = AGAIN and lazily('attemptOf', token)
-  if earlier then
-    if earlier.outcome then return false end
-    return {earlier.task, lazily('get', earlier.task, 'name', 'parameters', 'command', 'places', 'starts', 'once')}
-  end
-  lifetime = lifetime ~= '' and tonumber(lifetime) or nil
-  local opts = {token = token, lockDuration = lifetime and lifetime + 60000 or LOCK, name = name}
-  local checked = false
-  gpus, memory = tonumber(gpus), tonumber(memory)
-  if gpus and (rcall('EXISTS', P .. 'kinds') == 0 or lazily('suffices', gpus, memory)) then gpus = nil end
-  -- Somebody may have resumed BullMQ's queue in a dashboard: a pause of ours stands.
-  local paused = rcall('HEXISTS', P .. 'settings', 'pause') == 1
-  for tries = 1, 1000 do
-    local job = not paused and (not gpus or lazily('putFirst', gpus, memory)) and bull('moveToActive', {opts = opts})
-    local id = type(job) == 'table' and job[2]
-    if not id or id == 0 or id == '' then
-      -- Somebody may have gone without a word. Signs of life of others find that out, too.
-      if checked or lazily('endOverdue') + lazily('checkStalled') == 0 then return queueRemoved() or false end
-      checked = true
-    else
-      local task = begin(id, token, worker, lifetime, gpus, memory)
-      if task then return task end
-    end
-  end
-  return false
-end
-`;
-
-/** The Lua of `complete`. It may run twice, because an answer was lost. */
-export const COMPLETE = `
-local function completeSomehow(token, given, result)
-  local attempt = lazily('attemptOf', token)
-  if not attempt then return 0 end
-  local id, outcome = attempt.task, attempt.outcome
-  if outcome == 'completed' then
-    local by, kept = (lazily('completedBy', id)), (lazily('get', id, 'result'))
-    return by == token and (given == '0' or kept == result) and 1 or 0
-  end
-  if not lazily('mayComplete', attempt) then
-    lazily('release', id, token, false)
-    lazily('excuse', token, attempt)
-    lazily('bump')
-    return 0
-  end
-  result = given == '1' and result or attempt.result or '{}'
-  if outcome then
-    -- Whoever has the task now needn't go on.
-    lazily('revoke', id, (lazily('get', id, 'attempt')), 'worker ' .. attempt.worker .. ' came late, but with a result')
-    rcall('HDEL', P .. 'attempt:' .. token, 'error')
-  end
-  lazily('endAttempt', token, 'completed', nil, attempt.deadline)
-  local number, due, why = lazily('get', id, 'number', 'due', 'error')
-  local fields = {'by', token}
-  -- Who asks over TCP has no PID.
-  if given == '0' and not attempt.result and attempt.pid == 0 then
-    fields[3], fields[4] = 'without', attempt.host .. '\\n' .. attempt.worker
-    rcall('HINCRBY', P .. 'without', fields[4], 1)
-  end
-  completeTask(id, result, number, due, why, unpack(fields))
-  -- Its lock is its own, if it has one: whoever gets the task notes its end first.
-  if outcome then lazily('removeJob', id) else completeJob(id, result) end
-  return 1
-end
-
--- id: of the task, if the attempt gives signs of life and has a result; else ''
-function operations.complete(token, id, given, result)
-  if id ~= '' then
-    local state, number, last, why = unpack(rcall('HMGET', P .. 'task:' .. id, 'state', 'number', 'attempt', 'error'))
-    if state == 'active' and last == token then
-      completeTask(id, result, number, nil, why)
-      completeJob(id, result)
-      return 1
-    end
-  end
-  return completeSomehow(token, given, result)
-end
-`;
-
-/** The Lua of the other methods. Each may run twice, because an answer was lost. */
-export const ATTEMPTS = `
-function operations.submit(token, result)
-  local attempt = attemptOf(token)
-  if not attempt or not mayComplete(attempt) then return 0 end
-  rcall('HSET', P .. 'attempt:' .. token, 'result', result)
-  return 1
-end
-
-function operations.fail(token, why, again)
-  local attempt = attemptOf(token)
-  if not attempt then return false end
-  local id = attempt.task
-  local state, last = get(id, 'state', 'attempt')
-  if attempt.outcome == 'failed' and attempt.error == why and last == token then return state end
-  local own = not attempt.outcome
-  if own then
-    endAttempt(token, 'failed', why, attempt.deadline)
-    state = failTask(id, why, again == '1')
-  end
-  release(id, token, own)
-  bump()
-  return own and state
-end
-
-function operations.requeue(token, why, delay)
-  local attempt = attemptOf(token)
-  if not attempt then return 0 end
-  local id = attempt.task
-  local own = not attempt.outcome
-  local state, last, starts = get(id, 'state', 'attempt', 'starts')
-  if attempt.outcome == 'given-back' and attempt.error == why and last == token then return 1 end
-  delay = tonumber(delay)
-  local priority
-  if own then
-    endAttempt(token, 'given-back', why, attempt.deadline)
-    starts = math.max(startsOf(starts) - 1, 0)
-    -- before those that have waited behind it
-    priority = 2 * starts + 1
-    set(id, 'starts', starts, 'error', why)
-    if delay > 0 then
-      set(id, 'due', NOW + delay)
-      rcall('ZADD', P .. 'due', NOW + delay, id)
-    end
-    move(id, 'pending')
-  end
-  release(id, token, own, priority, own and delay or 0)
-  if not own then excuse(token, attempt) end
-  bump()
-  return own and 1 or 0
-end
-
-function operations.setLog(token, path, from, to)
-  local key = P .. 'attempt:' .. token
-  local attempt = attemptOf(token)
-  if not attempt then return 0 end
-  local id, known = attempt.task, rcall('HEXISTS', key, 'log') == 1
-  rcall('HSET', key, 'log', path, 'log_from', from, 'log_to', to)
-  -- For dashboards.
-  if not known and rcall('EXISTS', B .. id) == 1 then
-    rcall('RPUSH', B .. id .. ':logs', 'its output is on ' .. attempt.host .. ': ' .. path)
-  end
-  bump()
-  return 1
-end
-`;

@@ -1,23 +1,41 @@
+import { randomBytes } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
 import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
-import { type Enqueued, LEAST_NEEDS, MAX_BYTES, type Pause, type Queue, type Selection } from '../queue.ts';
 import {
+  type Enqueued,
+  LEAST_NEEDS,
+  MAX_BYTES,
+  type Needs,
+  type Pause,
+  type Queue,
+  type Selection,
+} from '../queue.ts';
+import {
+  areDifferent,
   commandText,
   conflict,
   conflictError,
   NO_COMMAND_TEXT,
   phaseInName,
+  readCount,
   readPause,
   readTime,
   taskName,
 } from '../records.ts';
-import type { RedisConnection } from './connection.ts';
+import { isDone } from './connection.ts';
+import { type Holder, jobData, NEVER, PARKED, type TaskData, TaskJob, UNTIL_SAID } from './jobs.ts';
+import { serverTime, tryLock, unlock } from './lock-renewal.ts';
+import { parseNeeds } from './needs.ts';
+import { isId, type JobStore, PAGE } from './store.ts';
 
 /** Tasks per operation, at most: others wait for some ten milliseconds at most. */
 const BATCH = 500;
+/** How long one process may take for a batch, before another one that adds tasks goes on, in ms. */
+const TURN_MS = 10_000;
 
-/** The methods of a queue that change many tasks, in operations of some tasks each, and its pause. */
+/** The methods of a queue that change many tasks, and its pause. */
 export function bulkMethods(
-  connection: RedisConnection,
+  store: JobStore,
 ): Pick<
   Queue,
   | 'enqueue'
@@ -30,429 +48,480 @@ export function bulkMethods(
   | 'resume'
   | 'paused'
 > {
-  return {
-    enqueue: (tasks, options = {}) => enqueue(connection, tasks, options),
+  const { connection } = store;
+  const { jobs, redis } = connection;
+  const key = (name: string) => connection.key(name);
 
-    async importResults(rows) {
-      const imported: boolean[] = [];
-      let words: string[] = [];
-      let size = 0;
-      const send = async () => {
-        const answers = await connection.call<number[]>('importResults', ...words);
-        imported.push(...answers.map((answer) => answer === 1));
-        words = [];
-        size = 0;
-      };
-      for (const { id, result } of rows) {
-        const text = stringifyValue(result);
-        if (words.length === 2 * BATCH || (words.length > 0 && size + text.length > MAX_BYTES)) await send();
-        words.push(id, text);
-        size += text.length;
-      }
-      if (words.length > 0) await send();
-      return imported;
+  const cancel = async (job: TaskJob): Promise<boolean> => {
+    const { id, json, holder } = job;
+    const state = await store.state(job);
+    if (state === 'active' && holder !== null) {
+      const until = holder.kind === 'once' ? UNTIL_SAID : Date.now() + connection.lock;
+      const isHeld = holder.kind !== 'lifetime';
+      const held = isHeld ? { held: { token: holder.token, until } } : {};
+      const { error } = job.status;
+      const status = { ...job.ended('cancelled', 'cancelled', held), error, ended: Date.now() };
+      if (await store.park(id, holder.token, status, true)) return true;
+      await store.endLost();
+      const again = await store.get(id);
+      return again !== null && (await store.state(again)) === 'pending' && cancel(again);
+    }
+    if (state !== 'pending') return false;
+    await store.save(id, { ...job.status, ended: Date.now(), due: undefined });
+    await jobs.changePriority(id, PARKED);
+    if ((json.delay ?? 0) > 0) await isDone(jobs.changeDelay(id, NEVER - Date.now()));
+    // Somebody may have got it meanwhile.
+    const now = await store.get(id);
+    if (now === null || now.finished !== null) return false;
+    if ((await jobs.getState(id)) !== 'active') return true;
+    now.json.priority = 0;
+    return cancel(now);
+  };
+
+  const retry = async (job: TaskJob): Promise<boolean> => {
+    const { id, json, status, finished } = job;
+    const state = await store.state(job);
+    if (state === 'pending' || state === 'active') return false;
+    const { error: _, ended: __, by, ...rest } = status;
+    const { results } = status;
+    const fresh = { ...rest, forgiven: json.attemptsMade + json.stalledCounter, retried: Date.now() };
+    const again = async () => {
+      if (finished !== null) await isDone(jobs.retryFinishedJob({ id, opts: json.opts } as never, finished));
+      await jobs.changePriority(id, TaskJob.priority(0)); // older versions put it before all others
+    };
+    if (finished === 'completed') {
+      await connection.perform((client) =>
+        client
+          .multi()
+          .zadd(key('retracted'), job.number, id)
+          .zrem(key('completions'), id)
+          .hdel(key('without'), id)
+          .exec(),
+      );
+      const { attempts } =
+        by === undefined && job.completedBy !== null ? job.ended('completed', null) : status;
+      const over = json.finishedOn ?? Date.now();
+      // A result that comes late would be one of before.
+      const past = attempts.map((each) => ({
+        ...each,
+        ...(each.outcome === 'lost' ? { kind: 'heartbeat' as const } : {}),
+        ...(results?.[each.token] === undefined ? {} : { submitted: true as const }),
+      }));
+      const last = past.at(-1);
+      if (last?.outcome === 'completed') last.ended = over;
+      await store.save(id, { ...fresh, attempts: past, results: undefined });
+      await again();
+      await redis.zrem(key('completions'), id);
+    } else if (finished === 'failed') {
+      await store.save(id, fresh);
+      await again();
+    } else {
+      const until = status.held?.until ?? 0;
+      await store.save(id, until > Date.now() ? { ...fresh, due: until } : fresh);
+      await again();
+      if (until > Date.now()) await isDone(jobs.changeDelay(id, until - Date.now()));
+      else await isDone(jobs.promote(id));
+    }
+    await store.notify();
+    return true;
+  };
+
+  /** An attempt that nobody else ends, and that wasn't heard of for long. */
+  const giveUp = async (job: TaskJob): Promise<boolean> => {
+    const { id, status } = job;
+    const state = await store.state(job);
+    const token = state === 'active' && job.holder?.kind === 'once' ? job.holder.token : status.held?.token;
+    if (token === undefined) return false;
+    const seen = await redis.hget(key('seen'), id);
+    if (seen === null || (await serverTime(redis)) - Number(seen) <= connection.lock) return false;
+    if (state !== 'active') {
+      await store.release(job, token);
+      return true;
+    }
+    const who = `worker ${job.holder?.name} (PID ${job.holder?.pid} on ${job.holder?.host})`;
+    return store.fail(id, token, job.ended('lost', `${who} was given up by a person`));
+  };
+
+  const select = async (
+    selection: Selection | 'all',
+    act: (job: TaskJob) => Promise<boolean>,
+  ): Promise<string[]> => {
+    await store.check();
+    const names: string[] = [];
+    const ids =
+      selection !== 'all' && 'ids' in selection
+        ? await resolve(selection.ids)
+        : await redis.zrange(key('order'), '0', '-1');
+    const active = selection === 'all' || 'ids' in selection ? null : await store.activeIds();
+    for (let from = 0; from < ids.length; from += PAGE) {
+      const some = await Promise.all(ids.slice(from, from + PAGE).map((id) => store.get(id)));
+      const acted = await Promise.all(
+        some.map(async (job) => {
+          if (job === null) return null;
+          const isWanted =
+            active === null || job.state(active.has(job.id)) === (selection as { state: string }).state;
+          return isWanted && (await act(job)) ? job.json.name : null;
+        }),
+      );
+      names.push(...acted.filter((name) => name !== null));
+    }
+    if (names.length > 0) await store.notify();
+    return names;
+  };
+
+  /** Ids of tasks by their ids or names. */
+  const resolve = async (words: readonly string[]): Promise<string[]> => {
+    if (words.length === 0) return [];
+    const named = await redis.hmget(key('names'), ...words);
+    return [...new Set(words.map((word, at) => (isId(word) ? word : named[at])).filter((id) => id != null))];
+  };
+
+  const importSome = async (rows: readonly { id: string; result: string }[]): Promise<string[]> => {
+    const results = new Map(rows.map(({ id, result }) => [id, result]));
+    const ids = [...results.keys()];
+    const retracted = await redis.zmscore(key('retracted'), ...ids);
+    const wanted: TaskJob[] = [];
+    for (const [at, id] of ids.entries()) {
+      const job = retracted[at] === null ? await store.get(id) : null;
+      if (job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job)))
+        wanted.push(job);
+    }
+    const holder = (): Holder => ({
+      ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
+      token: randomBytes(16).toString('hex'),
+    });
+    const place = new Map(ids.map((id, at) => [id, at]));
+    const seized = (await store.seizeAll(wanted, holder)).sort(
+      (one, other) => (place.get(one.id) as number) - (place.get(other.id) as number),
+    );
+    const done: string[] = [];
+    for (const job of seized) {
+      const token = job.holder?.token as string;
+      await store.save(job.id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
+      if (await store.complete(job.id, token, results.get(job.id) as string)) done.push(job.id);
+    }
+    return done;
+  };
+
+  return {
+    async enqueue(tasks, options = {}) {
+      await store.check();
+      return enqueue(store, tasks, options);
     },
 
-    retry: (selection) => changeSelected(connection, 'retry', selection),
-    cancel: (selection) => changeSelected(connection, 'cancel', selection),
+    async importResults(rows) {
+      const done = new Set<string>();
+      const answers: boolean[] = [];
+      for (let from = 0; from < rows.length; from += PAGE) {
+        const some = rows
+          .slice(from, from + PAGE)
+          .map(({ id, result }) => ({ id, result: stringifyValue(result) }));
+        const fresh = some.filter(
+          ({ id }, at) => isId(id) && some.findIndex((each) => each.id === id) === at,
+        );
+        const imported = fresh.length === 0 ? [] : await importSome(fresh);
+        for (const { id } of some) {
+          answers.push(imported.includes(id) && !done.has(id));
+          if (imported.includes(id)) done.add(id);
+        }
+      }
+      return answers;
+    },
 
-    giveUp: (selection) => changeSelected(connection, 'giveUp', selection),
+    retry: (selection) => select(selection, retry),
+    cancel: (selection) => select(selection, cancel),
+    giveUp: (selection) => select(selection, giveUp),
 
     async forgetRetracted(ids) {
-      for (let from = 0; from < ids.length; from += BATCH) {
-        await connection.call('forget', ...ids.slice(from, from + BATCH));
-      }
+      if (ids.length === 0) return;
+      await redis.zrem(key('retracted'), ...ids);
+      await store.notify();
     },
 
     async pause(by, message) {
-      const pause: Pause = { by, message, since: Date.now() };
-      await connection.call('pause', JSON.stringify(pause), by);
+      await store.check();
+      const before = await redis.hget(key('settings'), 'pause');
+      // What a person has said stands, and what was said first.
+      const stands = before !== null && (readPause(before).by === 'person' || readPause(before).by === by);
+      const record: Pause = { by, message, since: Date.now() };
+      if (!stands) await redis.hset(key('settings'), 'pause', JSON.stringify(record));
+      await jobs.pause(true);
     },
 
     async resume() {
-      await connection.call('resume');
+      await store.check();
+      await redis.hdel(key('settings'), 'pause', 'outside');
+      await jobs.pause(false);
     },
 
     async paused() {
-      const [text, since] = await connection.call<[string | null, string | null]>('paused');
-      if (text !== null) return readPause(text);
-      return since === null
-        ? null
-        : { by: 'person', message: 'paused in a dashboard of BullMQ', since: readTime(since) ?? Date.now() };
+      await store.check();
+      const [text, outside] = await redis.hmget(key('settings'), 'pause', 'outside');
+      if (text) return readPause(text);
+      const isPaused = await jobs.hasQueueMetaField('paused');
+      if (!isPaused) {
+        if (outside) await redis.hdel(key('settings'), 'outside');
+        return null;
+      }
+      // A dashboard doesn't say since when: since somebody saw it first.
+      if (!outside) await redis.hsetnx(key('settings'), 'outside', Date.now());
+      const since = readTime(await redis.hget(key('settings'), 'outside')) ?? Date.now();
+      return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
     },
   };
 }
 
+interface Described {
+  id: string;
+  spec: TaskSpec;
+  parameters: string;
+  command: string;
+  place: [string, string];
+  /** It was in an earlier batch, and must not have another command here. */
+  isEarlier: boolean;
+}
+
 async function enqueue(
-  connection: RedisConnection,
+  store: JobStore,
   tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
   { replaceCommands = false, needs = {}, signal }: Parameters<Queue['enqueue']>[1] & {},
 ): Promise<Enqueued> {
   const total: Enqueued = { added: 0, known: 0, placed: 0 };
   /** Tasks of earlier batches, if commands may be replaced: two tasks of one sweep must not replace each other's. */
   const seen = replaceCommands ? new Set<string>() : null;
-  const send = async (words: readonly string[]) => {
-    const { gpus = '', memory = '' } = needs;
-    const options = [replaceCommands ? 1 : 0, gpus, memory];
-    const answer = await connection.call<(string | number)[]>('enqueue', ...options, ...words);
-    const [kind, ...rest] = answer;
-    if (kind === 'conflicts') throw refusal(rest);
-    const [added, known, placed] = rest as [number, number, number];
+  let batch: Described[] = [];
+  let size = 0;
+  /** The batch that Redis has while the next one is prepared. */
+  let sent: Promise<void> = Promise.resolve();
+  const dispatch = async () => {
+    const some = batch;
+    for (const { id } of some) seen?.add(id);
+    batch = [];
+    size = 0;
+    await sent;
+    signal?.throwIfAborted();
+    sent = send(some);
+    sent.catch(() => {}); // it is thrown by the next one, or at the end
+  };
+  const send = async (some: readonly Described[]) => {
+    const { added, known, placed } = await inTurn(store, () => addBatch(store, some, replaceCommands, needs));
     total.added += added;
     total.known += known;
     total.placed += placed;
   };
-  /** The batch that Redis has while the next one is prepared. */
-  let sent: Promise<void> = Promise.resolve();
-  let ids: string[] = [];
-  let words: string[] = [];
-  let size = 0;
-  const add = (spec: TaskSpec) => {
-    const id = taskId(spec.parameters);
-    const described = describe(spec);
-    for (const word of described) size += word.length;
-    words.push(id, ...described, seen?.has(id) ? '1' : '0');
-    ids.push(id);
-  };
-  const dispatch = async () => {
-    for (const id of ids) seen?.add(id);
-    const batch = words;
-    ids = [];
-    words = [];
-    size = 0;
-    await sent;
-    signal?.throwIfAborted();
-    sent = send(batch);
-    sent.catch(() => {}); // it is thrown by the next one, or at the end
-  };
   try {
     for await (const spec of tasks) {
-      add(spec);
-      if (ids.length === BATCH || size > MAX_BYTES) await dispatch();
+      const id = taskId(spec.parameters);
+      const parameters = stringifyValue(spec.parameters);
+      const command = commandText(spec.command);
+      batch.push({
+        id,
+        spec,
+        parameters,
+        command,
+        place: [spec.phase, spec.outputDirectory],
+        isEarlier: seen?.has(id) ?? false,
+      });
+
+      size += parameters.length + command.length;
+      if (batch.length === BATCH || size > MAX_BYTES) await dispatch();
     }
-    if (ids.length > 0) await dispatch();
+    if (batch.length > 0) await dispatch();
   } finally {
     await sent;
   }
   return total;
 }
 
-function describe(spec: TaskSpec): string[] {
-  const { parameters, command } = spec;
-  const phase = phaseInName(spec.phase);
-  // The script has the counter.
-  const suffix = taskName('', 0, seedOf(parameters)).slice('_0'.length);
-  const destination = JSON.stringify([spec.phase, spec.outputDirectory]);
-  return [stringifyValue(parameters), commandText(command), phase, suffix, destination, spec.rerun ?? ''];
+/** One after the other: names have numbers without gaps. */
+async function inTurn<T>({ connection }: JobStore, act: () => Promise<T>): Promise<T> {
+  const token = randomBytes(16).toString('hex');
+  while (!(await tryLock(connection, 'adding', token, TURN_MS))) await pause(20);
+  try {
+    return await act();
+  } finally {
+    await unlock(connection, 'adding', token);
+  }
 }
 
-function refusal([count, ...words]: (string | number)[]): Error {
+async function addBatch(
+  store: JobStore,
+  batch: readonly Described[],
+  replaceCommands: boolean,
+  needs: Partial<Needs>,
+): Promise<Enqueued> {
+  const { connection } = store;
+  const { redis, jobs } = connection;
+  const key = (name: string) => connection.key(name);
+  const ids = [...new Set(batch.map(({ id }) => id))];
+  const numbers = await redis.zmscore(key('order'), ...ids);
+  const known = new Map<string, TaskJob>();
+  await Promise.all(
+    ids.map(async (id, at) => {
+      const job = numbers[at] === null ? null : await store.get(id);
+      if (job !== null) known.set(id, job);
+    }),
+  );
+
+  const commands = new Map<string, string>();
   const conflicts: string[] = [];
-  for (let index = 0; index < words.length; index += 3) {
-    const [name, known, other] = words.slice(index, index + 3) as [string, string, string];
-    conflicts.push(conflict(name, known, other));
-  }
-  return conflictError(conflicts, count as number);
-}
-
-/** @returns the names of the tasks that were changed */
-async function changeSelected(
-  connection: RedisConnection,
-  action: 'retry' | 'cancel' | 'giveUp',
-  selection: Selection | 'all',
-): Promise<string[]> {
-  const names: string[] = [];
-  if (selection !== 'all' && 'ids' in selection) {
-    for (let from = 0; from < selection.ids.length; from += BATCH) {
-      const ids = selection.ids.slice(from, from + BATCH);
-      names.push(...(await connection.call<string[]>('select', action, ...ids)));
+  let count = 0;
+  for (const { id, spec, command, isEarlier } of batch) {
+    const job = known.get(id);
+    const before = commands.get(id) ?? (job === undefined ? undefined : commandText(job.task().command));
+    const differs = before !== undefined && areDifferent(JSON.parse(before), spec.command);
+    if (differs && (!replaceCommands || isEarlier || commands.has(id))) {
+      count++;
+      if (conflicts.length < 3)
+        conflicts.push(conflict(job?.json.name ?? phaseInName(spec.phase), before, command));
     }
-    return [...new Set(names)];
+    if (command !== NO_COMMAND_TEXT) commands.set(id, command);
   }
-  const state = selection === 'all' ? '' : selection.state;
-  for (let after = '0'; ; ) {
-    const answer = await connection.call<[string, string[]]>('selectState', action, state, after, BATCH);
-    const [last, some] = answer;
-    names.push(...some);
-    if (last === '0') return names;
-    after = last;
+  if (count > 0) throw conflictError(conflicts, count);
+
+  const kinds = await setNeeds(store, ids, needs);
+  const result: Enqueued = { added: 0, known: 0, placed: 0 };
+  const fresh = new Map<string, { spec: TaskSpec; data: TaskData }>();
+  const changed = new Map<string, { job: TaskJob; data: TaskData }>();
+  const active = known.size === 0 ? new Set<string>() : await store.activeIds();
+  for (const { id, spec, parameters, command, place } of batch) {
+    const job = known.get(id);
+    const entry =
+      fresh.get(id) ?? changed.get(id) ?? (job === undefined ? undefined : { job, data: job.data() });
+    if (entry === undefined) {
+      fresh.set(id, {
+        spec,
+        data: {
+          number: 0,
+          parameters,
+          command: spec.command,
+          places: [place],
+          once: spec.rerun === 'never',
+          needs: kinds.get(id),
+        },
+      });
+      result.added++;
+      continue;
+    }
+    result.known++;
+    const { data } = entry;
+    const before = JSON.stringify(data);
+    if (kinds.has(id)) data.needs = kinds.get(id);
+    if (spec.rerun !== undefined) data.once = spec.rerun === 'never';
+    const has = commandText(data.command);
+    const state = job?.state(active.has(id));
+    const mayReplace = job === undefined || (state !== 'active' && state !== 'completed');
+    if (command !== NO_COMMAND_TEXT && has !== command && (has === NO_COMMAND_TEXT || mayReplace))
+      data.command = spec.command;
+    if (!data.places.some(([phase, directory]) => phase === place[0] && directory === place[1])) {
+      data.places.push(place);
+      result.placed++;
+    }
+    if (job !== undefined && JSON.stringify(data) !== before) changed.set(id, { job, data });
   }
+
+  for (const [id, { data }] of changed) await jobs.updateData({ id } as never, jobData(data));
+  if (changed.size > 0) await store.notify();
+  if (fresh.size > 0) await addFresh(store, fresh, new Map(ids.map((id, at) => [id, numbers[at] ?? null])));
+  return result;
 }
 
-/** The Lua of `enqueue REPLACE GPUS MEMORY (ID PARAMETERS COMMAND PHASE SUFFIX PLACE RERUN EARLIER)…`: adds all, or none and answers the conflicts. */
-export const ENQUEUE = `
--- A phase a and one that is called a_1 can come to the same name: then the next number has to do.
-local function nameAll(tasks, isTaken)
-  local names, counters, used = {}, {}, {}
-  for i, task in ipairs(tasks) do
-    local phase = task.phase
-    local counter = counters[phase] or tonumber(rcall('HGET', P .. 'phases', phase) or 0) or 0
-    local name
-    repeat
-      name = phase .. '_' .. string.format('%.0f', counter) .. task.suffix
-      counter = counter + 1
-    until not used[name] and not isTaken(name)
-    used[name] = true
-    names[i] = name
-    counters[phase] = counter
-  end
-  return names, counters
-end
+/** Names and adds tasks. Whoever does it again gives the same names to those that were named, and adds what is missing. */
+async function addFresh(
+  store: JobStore,
+  fresh: ReadonlyMap<string, { spec: TaskSpec; data: TaskData }>,
+  numbers: ReadonlyMap<string, string | null>,
+): Promise<void> {
+  const { connection } = store;
+  const { redis, jobs } = connection;
+  const key = (name: string) => connection.key(name);
+  const counters = new Map<string, number>();
+  const named = new Map<string, string>();
+  let last = await redis.zcard(key('order'));
+  const unnamed = [...fresh].filter(([id]) => numbers.get(id) === null);
+  const phases = [...new Set(unnamed.map(([, { spec }]) => phaseInName(spec.phase)))];
+  const before = phases.length === 0 ? [] : await redis.hmget(key('phases'), ...phases);
+  for (const [at, phase] of phases.entries()) counters.set(phase, readCount(before[at]));
+  const used = new Set<string>();
+  const name = (spec: TaskSpec): string => {
+    const phase = phaseInName(spec.phase);
+    for (;;) {
+      const counter = counters.get(phase) as number;
+      const found = taskName(phase, counter, seedOf(spec.parameters));
+      counters.set(phase, counter + 1);
+      // A phase a and one that is called a_1 can come to the same name: then the next number has to do.
+      if (!used.has(found)) {
+        used.add(found);
+        return found;
+      }
+    }
+  };
+  let rest = unnamed;
+  while (rest.length > 0) {
+    const names = rest.map(([, { spec }]) => name(spec));
+    const taken = await redis.hmget(key('names'), ...names);
+    const again: typeof rest = [];
+    for (const [at, entry] of rest.entries()) {
+      if (taken[at] == null) named.set(entry[0], names[at] as string);
+      else again.push(entry);
+    }
+    rest = again;
+  }
+  if (named.size > 0) {
+    const order = unnamed.flatMap(([id, { data }]) => {
+      data.number = ++last;
+      return [last, id];
+    });
+    await connection.perform((client) =>
+      client
+        .multi()
+        .zadd(key('order'), ...order)
+        .hset(key('names'), ...[...named].flatMap(([id, each]) => [each, id]))
+        .hset(key('phases'), ...[...counters].flat())
+        .exec(),
+    );
+  }
+  const lost = [...fresh.keys()].filter((id) => !named.has(id));
+  for (const id of lost) (fresh.get(id) as { data: TaskData }).data.number = readCount(numbers.get(id));
+  if (lost.length > 0) {
+    const all = Object.entries(await redis.hgetall(key('names')));
+    for (const [each, id] of all) if (lost.includes(id)) named.set(id, each);
+  }
+  const timestamp = Date.now();
+  await jobs.addJobs(
+    [...fresh].map(([id, { data }]) => ({
+      jobId: id,
+      job: {
+        ...{ id, name: named.get(id) ?? id, timestamp, opts: { priority: TaskJob.priority(0) } },
+        data: JSON.stringify(jobData(data)),
+      } as never,
+    })),
+  );
+}
 
-local function add(tasks)
-  local names, counters = nameAll(tasks, function() return false end)
-  for _, known in ipairs(rcall('HMGET', P .. 'names', unpack(names))) do
-    if known then
-      names, counters = nameAll(tasks, function(name) return rcall('HEXISTS', P .. 'names', name) == 1 end)
-      break
-    end
-  end
-  local last = rcall('HINCRBY', P .. 'settings', 'tasks', #tasks)
-  local named, arrived = {}, {}
-  for i, task in ipairs(tasks) do
-    local id, name, number = task.id, names[i], last - #tasks + i
-    named[2 * i - 1], named[2 * i] = name, id
-    arrived[2 * i - 1], arrived[2 * i] = number, id
-    -- What changes is found sooner in front.
-    set(id, 'state', 'pending', 'starts', '0', 'number', number, 'name', name, 'parameters', task.parameters,
-      'command', task.command, 'places', task.places)
-    addJob(id, 2, name, task.parameters)
-  end
-  rcall('HSET', P .. 'names', unpack(named))
-  -- The score of a pending one is its number.
-  rcall('ZADD', P .. 'states', unpack(arrived))
-  for phase, counter in pairs(counters) do rcall('HSET', P .. 'phases', phase, counter) end
-end
-
-local NO_COMMAND = '${NO_COMMAND_TEXT}'
-
--- A damaged one is none.
-local function isCommand(text)
-  local ok, command = pcall(cjson.decode, text)
-  if not ok or type(command) ~= 'table' then return false end
-  if type(command.shell) == 'string' then return true end
-  if type(command.words) ~= 'table' then return false end
-  for _, word in ipairs(command.words) do if type(word) ~= 'string' then return false end end
-  return true
-end
-
--- gpus, memory: '' where it stays as it is. Answers whether anything has changed.
-local function setNeeds(id, gpus, memory)
-  local before = rcall('HGET', P .. 'needs', id)
-  local least = '${LEAST_NEEDS.gpus} ${LEAST_NEEDS.memory}'
-  local most, each = string.match(before or least, '^(%d+) (%d+)$')
-  local needs = (gpus ~= '' and gpus or most or '1') .. ' ' .. (memory ~= '' and memory or each or '0')
-  if needs == (before or least) then return false end
-  if before and rcall('HINCRBY', P .. 'kinds', before, -1) < 1 then rcall('HDEL', P .. 'kinds', before) end
-  if needs == least then
-    rcall('HDEL', P .. 'needs', id)
-  else
-    rcall('HSET', P .. 'needs', id, needs)
-    rcall('HINCRBY', P .. 'kinds', needs, 1)
-  end
-  return true
-end
-
-function operations.enqueue(replace, gpus, memory, ...)
-  local words, ids = {...}, {}
-  for i = 1, #words, 8 do ids[#ids + 1] = words[i] end
-  local numbers = rcall('ZMSCORE', P .. 'states', unpack(ids))
-  local commands, conflicts, found = {}, {}, {}
-  for i = 1, #words, 8 do
-    local id, command, phase, earlier = words[i], words[i + 2], words[i + 3], words[i + 7] == '1'
-    local known, name = commands[id], phase
-    if not known and numbers[(i + 7) / 8] then
-      local current, its, state, places = get(id, 'command', 'name', 'state', 'places')
-      known, name = current or NO_COMMAND, its or id
-      found[id] = {current = known, state = state, places = places or ''}
-    end
-    local differs = known and known ~= NO_COMMAND and command ~= NO_COMMAND and known ~= command and isCommand(known)
-    if differs and (replace ~= '1' or earlier or commands[id]) then
-      conflicts[#conflicts + 1] = name
-      conflicts[#conflicts + 1] = known
-      conflicts[#conflicts + 1] = command
-    end
-    if command ~= NO_COMMAND then commands[id] = command end
-  end
-  if #conflicts > 0 then return {'conflicts', #conflicts / 3, unpack(conflicts, 1, math.min(#conflicts, 9))} end
-
-  local known, placed, given, fresh = 0, 0, 0, {}
-  local reruns = {}
-  for i = 1, #words, 8 do
-    local id, parameters, command, phase, suffix, destination, rerun =
-      words[i], words[i + 1], words[i + 2], words[i + 3], words[i + 4], words[i + 5], words[i + 6]
-    if rerun ~= '' then reruns[id] = rerun end
-    local task = found[id]
-    if not task then
-      task = {id = id, parameters = parameters, command = command, phase = phase, suffix = suffix, places = destination}
-      fresh[#fresh + 1] = task
-      found[id] = task
-    else
-      known = known + 1
-      if command ~= NO_COMMAND and task.command == NO_COMMAND then
-        task.command = command
-      elseif command ~= NO_COMMAND and task.current and task.current ~= command and
-        (task.current == NO_COMMAND or (task.state ~= 'active' and task.state ~= 'completed')) then
-        set(id, 'command', command)
-        given = given + 1
-      end
-      if not string.find('\\n' .. task.places .. '\\n', '\\n' .. destination .. '\\n', 1, true) then
-        task.places = task.places .. '\\n' .. destination
-        -- Those of new ones are written with them.
-        if task.current then set(id, 'places', task.places) end
-        placed = placed + 1
-      end
-    end
-  end
-  if #fresh > 0 then add(fresh) end
-  for id, rerun in pairs(reruns) do
-    if rerun == 'never' then set(id, 'once', '1') else rcall('HDEL', P .. 'task:' .. id, 'once') end
-  end
-  if gpus ~= '' or memory ~= '' then
-    for id in pairs(found) do
-      if setNeeds(id, gpus, memory) then given = given + 1 end
-    end
-  end
-  if #fresh + placed + given > 0 then bump() end
-  return {'done', #fresh, known, placed}
-end
-`;
-
-/** The Lua of the other methods, and of leadership. Ids may be names too. */
-export const BULK = `
-local function resolve(word)
-  if rcall('EXISTS', P .. 'task:' .. word) == 1 then return word end
-  return rcall('HGET', P .. 'names', word)
-end
-
-local function cancel(id)
-  local state, token = get(id, 'state', 'attempt')
-  if state ~= 'pending' and state ~= 'active' then return false end
-  set(id, 'ended', NOW)
-  move(id, 'cancelled')
-  if state == 'active' and token then revoke(id, token, 'cancelled') else removeJob(id) end
-  return true
-end
-
-local function retry(id)
-  local state, number = get(id, 'state', 'number')
-  number = numberOf(id, number)
-  if state == 'pending' or state == 'active' then return false end
-  if state == 'completed' then
-    local by, ended = completedBy(id)
-    local without = get(id, 'without')
-    if without then rcall('HINCRBY', P .. 'without', without, -1) end
-    if by then rcall('HSET', P .. 'attempt:' .. by, 'outcome', 'completed', 'ended', ended) end
-    rcall('ZADD', P .. 'retracted', number, id)
-    rcall('ZREM', P .. 'completions', id)
-    -- A result that comes late would be one of before.
-    for _, token in ipairs(tokensOf(id)) do
-      if redis.pcall('HGET', P .. 'attempt:' .. token, 'outcome') == 'lost' then rcall('HDEL', P .. 'attempt:' .. token, 'deadline') end
-    end
-  end
-  rcall('HDEL', P .. 'task:' .. id, 'due', 'error', 'ended', 'sequence', 'source', 'result', 'by', 'without')
-  set(id, 'starts', 0, 'retried', NOW)
-  move(id, 'pending')
-  if not lockOf(id) then
-    replaceJob(id, 'pending', 2)
-  end
-  return true
-end
-
--- An attempt whose lock stays, and that wasn't heard of for long.
-local function giveUp(id)
-  local state, token = get(id, 'state', 'attempt')
-  if not token or lockOf(id) ~= token then return false end
-  local once, seen = unpack(rcall('HMGET', P .. 'attempt:' .. token, 'once', 'seen'))
-  if not once or NOW - (tonumber(seen) or 0) <= tonumber(LOCK) then return false end
-  if state == 'active' then
-    endLost(id, token, 'was given up by a person', token)
-  else
-    release(id, token, true)
-  end
-  return true
-end
-
-local actions = {cancel = cancel, retry = retry, giveUp = giveUp}
-
-function operations.select(action, ...)
-  local names, seen = {}, {}
-  for _, word in ipairs({...}) do
-    local id = resolve(word)
-    if id and not seen[id] then
-      seen[id] = true
-      if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
-    end
-  end
-  if #names > 0 then bump() end
-  return names
-end
-
--- A portion: those behind the number AFTER. Answers the last number, or 0 at the end, and names.
-function operations.selectState(action, state, after, limit)
-  local ids = listed(state, after, limit)
-  local names, last = {}, 0
-  for _, id in ipairs(ids) do
-    last = string.format('%.0f', numberOf(id, (get(id, 'number'))))
-    if actions[action](id) then names[#names + 1] = (get(id, 'name')) or id end
-  end
-  if #names > 0 then bump() end
-  return {#ids < tonumber(limit) and '0' or last, names}
-end
-
-function operations.importResults(...)
-  local words, imported = {...}, {}
-  for i = 1, #words, 2 do
-    local id = words[i]
-    local state, number, due, why = get(id, 'state', 'number', 'due', 'error')
-    local good = state and state ~= 'active' and state ~= 'completed' and not rcall('ZSCORE', P .. 'retracted', id)
-    if good then
-      completeTask(id, words[i + 1], number, due, why, 'source', 'table')
-      removeJob(id)
-      bump()
-    end
-    imported[#imported + 1] = good and 1 or 0
-  end
-  return imported
-end
-
-function operations.forget(...)
-  for _, id in ipairs({...}) do rcall('ZREM', P .. 'retracted', id) end
-  bump()
-  return 1
-end
-
-function operations.pause(pause, by)
-  -- BullMQ gives nothing out then, which somebody in a dashboard may have changed.
-  if rcall('HEXISTS', B .. 'meta', 'paused') == 0 then bull('pause', {}) end
-  local before = rcall('HGET', P .. 'settings', 'pausedBy')
-  -- What a person has said stands, and what was said first.
-  if before == 'person' or before == by then return 0 end
-  rcall('HSET', P .. 'settings', 'pause', pause, 'pausedBy', by)
-  bump()
-  return 1
-end
-
-function operations.resume()
-  rcall('HDEL', P .. 'settings', 'pause', 'pausedBy', 'pausedOutside')
-  bull('resume', {})
-  bump()
-  return 1
-end
-
--- dead: one that is known to manage no longer, and '' if none is
-function operations.manage(who, dead)
-  if dead ~= '' and rcall('GET', P .. 'manager') == dead then rcall('DEL', P .. 'manager') end
-  local done = rcall('SET', P .. 'manager', who, 'PX', LOCK, 'NX')
-  if done then bump() end
-  return done and 1 or 0
-end
-
-function operations.release(who)
-  if rcall('GET', P .. 'manager') == who then
-    rcall('DEL', P .. 'manager')
-    bump()
-  end
-  return 1
-end
-`;
+/** @returns by id, what is said of them now; undefined: the least */
+async function setNeeds(
+  { connection }: JobStore,
+  ids: readonly string[],
+  { gpus, memory }: Partial<Needs>,
+): Promise<Map<string, Needs | undefined>> {
+  const kinds = new Map<string, Needs | undefined>();
+  if (gpus === undefined && memory === undefined) return kinds;
+  const { redis } = connection;
+  const key = connection.key('needs');
+  const before = await redis.hmget(key, ...ids);
+  for (const [at, id] of ids.entries()) {
+    const had = before[at] == null ? LEAST_NEEDS : parseNeeds(before[at] as string);
+    const now = { gpus: gpus ?? had.gpus, memory: memory ?? had.memory };
+    const isLeast = now.gpus === LEAST_NEEDS.gpus && now.memory === LEAST_NEEDS.memory;
+    kinds.set(id, isLeast ? undefined : now);
+  }
+  const set = [...kinds].flatMap(([id, each]) => (each ? [id, `${each.gpus} ${each.memory}`] : []));
+  const least = ids.filter((id) => kinds.get(id) === undefined);
+  if (set.length > 0) {
+    await redis.hset(connection.key('settings'), 'unequal', 1);
+    await redis.hset(key, ...set);
+  }
+  if (least.length > 0) await redis.hdel(key, ...least);
+  return kinds;
+}

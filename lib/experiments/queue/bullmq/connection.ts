@@ -1,51 +1,29 @@
 import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
+import type * as BullMQ from 'bullmq';
 import type * as IORedis from 'ioredis';
 import { GPUOwnerError } from '../../../errors.ts';
 import { now, sanitize, showValue, warnOnce } from '../../../platform/index.ts';
 import { QueueRemovedError } from '../queue.ts';
 import type { Address } from './address.ts';
-import { BULLMQ_VERSION } from './bullmq-scripts.ts';
 import { refusalOf } from './refusal.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;
 /** How long an operation is retried while the server can't be reached. */
 const RETRY_TIMEOUT_MS = 5_000;
-/** How often BullMQ looks for tasks whose worker has died. */
-const STALLED_INTERVAL_MS = 1_000;
-
-/** An answer of Redis: text, numbers, null, lists of them. */
-export type RedisReply = string | number | null | RedisReply[];
-
-/**
- * A script with several operations: `EVALSHA sha 2 P B AGAIN OPERATION …`. P and B are our keys' and BullMQ's prefix. AGAIN is 1 if the
- * operation may have run already. Scripts that know their queue's prefixes take no keys: `EVALSHA sha 0 AGAIN OPERATION …`.
- */
-export interface Script {
-  text: string;
-  sha: string;
-  /** The prefixes, unless the script has them. */
-  keys: readonly string[];
-}
-
-/**
- * Makes the scripts of a queue, by operation.
- * @param lock how long a renewed lock lasts, in ms @param interval between checks for stalled jobs, in ms
- */
-type ScriptFactory = (name: string, lock: number, interval: number) => Promise<ReadonlyMap<string, Script>>;
-
 /** @throws ERR_QUEUE where the packages of the Redis engine aren't installed: those who only claim GPUs don't need them */
-function loadClient(): typeof IORedis {
+function loadPackages(): typeof IORedis & Pick<typeof BullMQ, 'createRedisBackend'> {
   const require = createRequire(import.meta.filename);
   try {
-    require.resolve('bullmq');
-    return require('ioredis') as typeof IORedis;
+    const { Redis } = require('ioredis') as typeof IORedis;
+    const { createRedisBackend } = require('bullmq') as typeof BullMQ;
+    return { Redis, createRedisBackend } as never;
   } catch (cause) {
     throw new GPUOwnerError(
       'ERR_QUEUE',
       'queues on Redis need two packages that are not installed beside gpu-owner: ' +
-        `npm install bullmq@${BULLMQ_VERSION} ioredis@6`,
+        'npm install bullmq@6 ioredis@6',
       { cause },
     );
   }
@@ -58,28 +36,21 @@ export class RedisConnection {
   readonly lock: number;
   readonly renewal: number;
   readonly client: IORedis.Redis;
-  #scripts: ReadonlyMap<string, Script> = new Map();
+  /** BullMQ's operations, which are tried again while the server can't be reached. */
+  readonly jobs: BullMQ.RedisQueueBackend;
+  /** Commands, in the same way. */
+  readonly redis: IORedis.Redis;
+  /** The names of keys of BullMQ. */
+  backend!: BullMQ.RedisQueueBackend;
+  readonly #createBackend: () => BullMQ.RedisQueueBackend;
   #lastError: unknown = null;
   #closed = false;
   #isNamed = false;
 
-  private constructor(address: Address, client: IORedis.Redis) {
+  private constructor(address: Address, { Redis, createRedisBackend }: ReturnType<typeof loadPackages>) {
     this.address = address;
     this.renewal = Math.min(2_000, address.patience / 5);
     this.lock = Math.ceil(address.patience + this.renewal + address.margin);
-    this.client = client;
-    client.on('error', (error) => {
-      this.#lastError = error;
-    });
-    client.on('ready', () => {
-      this.#lastError = null;
-    });
-  }
-
-  /** @throws ERR_QUEUE if the server isn't reached within 5 s */
-  static async open(address: Address, scripts: ScriptFactory): Promise<RedisConnection> {
-    // Not imported: only those who have such a queue need it.
-    const { Redis } = loadClient();
     const options: IORedis.RedisOptions = {
       ...address.connection,
       lazyConnect: true,
@@ -94,13 +65,32 @@ export class RedisConnection {
       connectionName: 'gpu-owner',
     };
     const client = new Redis(options as never); // its overloads don’t fit exact optional properties
-    const connection = new RedisConnection(address, client);
-    const { lock } = connection;
-    connection.#scripts = await scripts(
-      address.name,
-      lock,
-      Math.ceil(Math.min(STALLED_INTERVAL_MS, lock / 4)),
-    );
+    client.on('error', (error) => {
+      this.#lastError = error;
+    });
+    client.on('ready', () => {
+      this.#lastError = null;
+    });
+    this.client = client;
+    this.#createBackend = () =>
+      createRedisBackend(address.name, {
+        connection: client,
+        prefix: 'gpu-owner',
+        skipVersionCheck: true,
+        lockDuration: this.lock,
+        // Whether a job's lock is gone is looked at whenever somebody asks.
+        stalledInterval: 1,
+        maxStalledCount: Number.MAX_SAFE_INTEGER,
+      } as never) as BullMQ.RedisQueueBackend;
+    this.jobs = this.#repeated(() => this.backend);
+    this.redis = this.#repeated(() => client);
+  }
+
+  /** @throws ERR_QUEUE if the server isn't reached within 5 s */
+  static async open(address: Address): Promise<RedisConnection> {
+    // Not imported: only those who have such a queue need it.
+    const connection = new RedisConnection(address, loadPackages());
+    const { client } = connection;
     try {
       void client.connect().catch((error) => {
         connection.#lastError ??= error;
@@ -109,6 +99,12 @@ export class RedisConnection {
       const { db } = address.connection;
       // The client is ready without having waited for that, and would go on in database 0.
       if (db) await client.select(db);
+      await checkServer(connection);
+      connection.backend = connection.#createBackend();
+      connection.backend.on('error', () => {}); // operations meet it themselves
+      await connection.backend.waitUntilReady();
+      // Scripts may not be allowed: the first call sends the text, the second one its hash.
+      for (let times = 0; times < 2; times++) await connection.jobs.getCounts(['active']);
     } catch (error) {
       connection.close();
       throw explain((await refusalOf(address.connection, error)) ?? error, address.url);
@@ -116,19 +112,23 @@ export class RedisConnection {
     return connection;
   }
 
-  /** Runs an operation of the scripts. It may run twice if an answer is lost. @throws ERR_QUEUE */
-  async call<A extends RedisReply = RedisReply>(operation: string, ...args: (string | number)[]): Promise<A> {
-    const { url } = this.address;
-    const { sha, text, keys } = this.#scripts.get(operation) as Script;
-    return (await this.perform(async (client, again) => {
-      const words = [...keys, again ? '1' : '', operation, ...args];
-      try {
-        return await client.evalsha(sha, keys.length, ...words);
-      } catch (error) {
-        if (!/^NOSCRIPT/.test((error as Error).message)) throw error;
-        return client.eval(text, keys.length, ...words);
-      }
-    }, url)) as A;
+  /** The name of a key of ours. */
+  key(name: string): string {
+    return `gpu-owner-tasks:${this.address.name}:${name}`;
+  }
+
+  #repeated<T extends object>(target: () => T): T {
+    return new Proxy({} as T, {
+      get: (_, name) => {
+        return (...args: never[]) =>
+          this.perform(
+            () =>
+              (target() as Record<string | symbol, (...args: never[]) => Promise<unknown>>)[name]?.(
+                ...args,
+              ) as Promise<unknown>,
+          );
+      },
+    });
   }
 
   /** A command that may be repeated, and is told whether it was. @throws ERR_QUEUE */
@@ -143,6 +143,7 @@ export class RedisConnection {
       try {
         return await act(this.client, again);
       } catch (error) {
+        if (typeof (error as { code?: unknown }).code === 'number') throw error; // BullMQ's answer
         // The old connection would try again less and less often, and go on with a replica although the name leads to another server now.
         if (/timed out|^READONLY/.test((error as Error).message) && !this.#closed)
           this.client.disconnect(true);
@@ -197,16 +198,19 @@ export class RedisConnection {
 /** The oldest version of Redis that works. Valkey calls itself a newer one. */
 const MIN_VERSION = [6, 2];
 /** The version of our records. */
-const FORMAT = 1;
+const FORMAT = 2;
+/** Events that BullMQ keeps: results are in them, too. */
+export const EVENTS = 1_000;
 
 /** Refuses a server that would lose tasks, and warns of one that may lose some. @throws ERR_QUEUE */
-export async function checkServer(connection: RedisConnection): Promise<void> {
+async function checkServer(connection: RedisConnection): Promise<void> {
   const { url } = connection.address;
   const info = new Map(
     (await connection.perform((client) => client.info()))
       .split(/\r?\n/)
       .map((line) => line.split(/:(.*)/s).slice(0, 2) as [string, string]),
   );
+  await connection.perform((client) => client.time()); // may have another name
   const version = info.get('redis_version') ?? '0';
   const [major = 0, minor = 0] = version.split('.').map(Number);
   if (
@@ -268,8 +272,16 @@ async function appendfsync(connection: RedisConnection): Promise<string | null> 
 
 /** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
 export async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
-  const format = await connection.call<string | null>('open', create ? '1' : '0');
-  if (format === null) return false;
+  const { redis } = connection;
+  const settings = connection.key('settings');
+  let format = await redis.hget(settings, 'format');
+  if (format === null && (await redis.exists(connection.key('names'))) === 1) format = ''; // a part was removed
+  if (format === null && !create) return false;
+  if (format === null) {
+    await connection.jobs.setQueueMeta({ 'opts.maxLenEvents': EVENTS });
+    await redis.hsetnx(settings, 'format', FORMAT);
+    format = String(FORMAT);
+  }
   if (!/^[1-9]\d*$/.test(format)) {
     const { url, name } = connection.address;
     throw unusable(
@@ -277,6 +289,13 @@ export async function checkFormat(connection: RedisConnection, create: boolean):
       `has ${showValue(format)} as its version, which isn't one of gpu-owner: its records are damaged, or belong to another program`,
       `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
         'and start again; results that are in the tables are found there.',
+    );
+  }
+  if (Number(format) < FORMAT) {
+    throw unusable(
+      connection.address.url,
+      'was made by an older version of gpu-owner, whose records this one does not read',
+      'Finish it with that version, or name another project=NAME and start again; results that are in the tables are found there.',
     );
   }
   if (Number(format) > FORMAT) {
@@ -287,6 +306,28 @@ export async function checkFormat(connection: RedisConnection, create: boolean):
     );
   }
   return true;
+}
+
+/** Whether BullMQ has done what it was asked for; false: the job isn't there, isn't where it was said to be, or has another lock. */
+export async function isDone(act: Promise<unknown>): Promise<boolean> {
+  try {
+    await act;
+    return true;
+  } catch (error) {
+    if (typeof (error as { code?: unknown }).code === 'number') return false;
+    throw error;
+  }
+}
+
+/** The error where somebody has removed the records: otherwise, all tasks would seem to be done. */
+export function removed({ address }: RedisConnection): QueueRemovedError {
+  return new QueueRemovedError(
+    sanitize(
+      `the queue ${address.url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
+        'Start again; results that are in the tables are found there.',
+      1_000,
+    ),
+  );
 }
 
 export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
@@ -381,15 +422,6 @@ function explain(error: unknown, url: string): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
   const text = `${code} ${message}`.trim();
-  if (/^(?:ERR )?GONE\b/.test(message)) {
-    return new QueueRemovedError(
-      sanitize(
-        `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
-          'Start again; results that are in the tables are found there.',
-        1_000,
-      ),
-    );
-  }
   // It was no replica when it was opened.
   if (/^READONLY/.test(message)) {
     return new QueueRemovedError(
@@ -410,8 +442,8 @@ function explain(error: unknown, url: string): GPUOwnerError {
       error,
     );
   }
-  // An error inside of a script: a damaged record.
-  if ((error as Error).name === 'ReplyError') {
+  // An error inside of a script, or of BullMQ when it reads a job.
+  if (/^(?:ReplyError|SyntaxError|TypeError|RangeError)$/.test((error as Error).name)) {
     return unusable(
       url,
       `has a record that is damaged (${sanitize(text, 200)})`,

@@ -3,16 +3,17 @@ import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '..
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
-import type { RedisConnection, RedisReply } from './connection.ts';
+import type { RedisConnection } from './connection.ts';
+import type { JobStore } from './store.ts';
 
 /** How often Redis is polled while somebody waits for changes. */
 const PERIOD_MS = 250;
-/** Tokens per operation. */
-const BATCH = 500;
+/** How often tasks of dead workers are looked for meanwhile. */
+const LOOK_MS = 1_000;
+/** A lock that nobody waits for. */
+export const FOREVER_MS = 10 * 365 * 86_400_000;
 
 interface OpenAttempt {
-  /** The id of its task. */
-  task: string;
   /** Whether it has a lifetime: then its lock isn't renewed. */
   lifetime: boolean;
   /** Whether nobody else gets its task: then it isn't given up. */
@@ -31,17 +32,21 @@ const SLACK_MS = 1_000;
  * reached for too long. Costs nothing while there is nothing to do.
  */
 export class LockRenewal {
+  readonly #store: JobStore;
   readonly #connection: RedisConnection;
   readonly #open = new Map<string, OpenAttempt>();
   readonly #notifier: ChangeNotifier;
   #leadership: { record: string; renewed: number; onLost: () => void } | null = null;
   #busy: Promise<void> | null = null;
   #renewed = Number.NEGATIVE_INFINITY;
+  #looked = Number.NEGATIVE_INFINITY;
   #version: string | null = null;
   /** Time since boot minus the monotonic clock, which stands still while the machine sleeps, in ms. */
   #slept = bootMilliseconds() - now();
 
-  constructor(connection: RedisConnection) {
+  constructor(store: JobStore) {
+    const { connection } = store;
+    this.#store = store;
     this.#connection = connection;
     this.#notifier = new ChangeNotifier(
       Math.min(PERIOD_MS, connection.renewal / 2),
@@ -58,7 +63,6 @@ export class LockRenewal {
   /** @param asked when the task was asked for: `time` */
   add(
     token: string,
-    task: string,
     { lifetime, isOnce }: { lifetime: boolean; isOnce: boolean },
     asked: number,
   ): Pick<Attempt, 'signal' | 'deadline'> {
@@ -66,7 +70,7 @@ export class LockRenewal {
     const { margin } = this.#connection.address;
     const grace = Math.floor(Math.max(margin - SLACK_MS, margin / 2));
     const deadline = lifetime || isOnce ? null : { at: asked + this.#patience, grace, onMoved: null };
-    this.#open.set(token, { task, lifetime, isOnce, controller, renewed: asked, deadline });
+    this.#open.set(token, { lifetime, isOnce, controller, renewed: asked, deadline });
     this.#notifier.adjust();
     return { signal: controller.signal, deadline };
   }
@@ -76,10 +80,9 @@ export class LockRenewal {
     return this.#connection.address.patience + this.#connection.renewal;
   }
 
-  /** The id of the task of an attempt of this process whose lock is renewed. */
-  taskOf(token: string): string | null {
-    const open = this.#open.get(token);
-    return open === undefined || open.lifetime ? null : open.task;
+  /** Whether the attempt is one of this process whose lock is renewed. */
+  has(token: string): boolean {
+    return this.#open.get(token)?.lifetime === false;
   }
 
   remove(token: string): void {
@@ -140,45 +143,76 @@ export class LockRenewal {
   async #poll(): Promise<void> {
     if (!this.#connection.isReady) return;
     const started = this.time;
-    const renew = started - this.#renewed >= this.#connection.renewal;
+    const { client, backend } = this.#connection;
     try {
-      const tokens = [...this.#open.keys()];
-      for (let from = 0; from === 0 || from < tokens.length; from += BATCH) {
-        const batch = tokens.slice(from, from + BATCH);
-        const [version, leads, over] = await this.#connection.call<[string, number, RedisReply[]]>(
-          'tick',
-          renew ? 1 : 0,
-          this.#leadership?.record ?? '',
-          ...batch,
-        );
-        this.#update(batch, renew ? started : null, over as string[]);
-        if (leads === 0) this.#loseLeadership();
-        else if (renew && this.#leadership !== null) this.#leadership.renewed = started;
-        if (version === this.#version) continue;
-        this.#version = version;
-        this.#notifier.notify();
+      // Whatever BullMQ does is an event, and others are published by us.
+      const [last] = await client.xrevrange(backend.keys.events as string, '+', '-', 'COUNT', 1);
+      const version = last?.[0] ?? '';
+      const isChanged = version !== this.#version;
+      const isDue = started - this.#renewed >= this.#connection.renewal;
+      if (isDue || isChanged) await this.#renew(started);
+      if (isDue) this.#renewed = started;
+      if (started - this.#looked >= LOOK_MS) {
+        this.#looked = started;
+        await this.#store.look();
       }
-      if (renew) this.#renewed = started;
+      if (!isChanged) return;
+      this.#version = version;
+      await this.#store.readSettings();
+      this.#notifier.notify();
     } catch {
       // Next time. Callers that need the queue now meet the error themselves.
     }
   }
 
-  #update(tokens: readonly string[], renewed: number | null, over: readonly string[]): void {
-    for (let index = 0; index < over.length; index += 2) {
-      const controller = this.#open.get(over[index] as string)?.controller;
-      if (controller !== undefined && !controller.signal.aborted)
-        controller.abort(new Error(over[index + 1]));
+  async #renew(started: number): Promise<void> {
+    if (this.#leadership !== null) {
+      if (await isHeld(this.#connection, 'manager', this.#leadership.record))
+        this.#leadership.renewed = started;
+      else this.#loseLeadership();
     }
-    if (renewed === null) return;
-    for (const token of tokens) {
-      const open = this.#open.get(token);
-      if (open === undefined || open.controller.signal.aborted || renewed <= open.renewed) continue;
-      open.renewed = renewed;
-      if (open.deadline === null) continue;
-      open.deadline.at = renewed + this.#patience;
-      open.deadline.onMoved?.(open.deadline.at);
+    const { backend, client, lock, key } = this.#connection;
+    const tokens = [...this.#open].filter(([, { lifetime }]) => !lifetime).map(([token]) => token);
+    for (const isOnce of [false, true]) {
+      const some = tokens.filter((token) => this.#open.get(token)?.isOnce === isOnce);
+      if (some.length === 0) continue;
+      const parts = some.map((token) => token.split('.') as [string, string]);
+      const ids = parts.map(([, id]) => id);
+      const lost = await backend.extendLocks(
+        ids,
+        parts.map(([each]) => each),
+        isOnce ? FOREVER_MS : lock,
+      );
+      if (isOnce) {
+        const now = await serverTime(client);
+        await client.hset(key.call(this.#connection, 'seen'), ...ids.flatMap((id) => [id, now]));
+      }
+      for (const [at, token] of some.entries()) {
+        if (lost.includes(ids[at] as string)) await this.#lose(token);
+        else this.#extend(token, started);
+      }
     }
+  }
+
+  /** Tells an attempt that its task isn't its own any longer. */
+  async #lose(token: string): Promise<void> {
+    const [lock, id = ''] = token.split('.');
+    const job = await this.#store.get(id);
+    const open = this.#open.get(token);
+    if (open === undefined || open.controller.signal.aborted) return;
+    const why = job?.status.attempts.find((each) => each.token === lock);
+    const unknown =
+      job === null ? 'the queue no longer knows this attempt' : 'the queue got no heartbeat for too long';
+    open.controller.abort(new Error(why?.error ?? why?.outcome ?? unknown));
+  }
+
+  #extend(token: string, renewed: number): void {
+    const open = this.#open.get(token);
+    if (open === undefined || open.controller.signal.aborted || renewed <= open.renewed) return;
+    open.renewed = renewed;
+    if (open.deadline === null) return;
+    open.deadline.at = renewed + this.#patience;
+    open.deadline.onMoved?.(open.deadline.at);
   }
 
   #loseLeadership(): void {
@@ -188,26 +222,60 @@ export class LockRenewal {
   }
 }
 
+/** In ms since the epoch: no other clock is compared with it. */
+export async function serverTime(redis: Pick<RedisConnection['redis'], 'time'>): Promise<number> {
+  const [seconds, microseconds] = await redis.time();
+  return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+}
+
+/** A lock that isn't a job: BullMQ has none. Keeps it for another while if it is still ours; 0: releases it. */
+const KEEP = `
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+if ARGV[2] == '0' then return redis.call('DEL', KEYS[1]) end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])`;
+
+async function isHeld(connection: RedisConnection, name: string, value: string): Promise<boolean> {
+  return (await connection.redis.eval(KEEP, 1, connection.key(name), value, connection.lock)) === 1;
+}
+
+export async function unlock(connection: RedisConnection, name: string, value: string): Promise<void> {
+  await connection.redis.eval(KEEP, 1, connection.key(name), value, 0);
+}
+
+export async function tryLock(
+  connection: RedisConnection,
+  name: string,
+  value: string,
+  milliseconds: number,
+): Promise<boolean> {
+  const key = connection.key(name);
+  if ((await connection.redis.set(key, value, 'PX', milliseconds, 'NX')) !== null) return true;
+  // It may be ours, if an answer was lost.
+  return (await connection.redis.get(key)) === value;
+}
+
 /** Elects the one process that writes the tables: see `Queue.manage`. */
 export class Leadership {
-  readonly #connection: RedisConnection;
+  readonly #store: JobStore;
   readonly #renewal: LockRenewal;
   /** The record in Redis while this process is the leader. */
   #record: string | null = null;
 
-  constructor(connection: RedisConnection, renewal: LockRenewal) {
-    this.#connection = connection;
+  constructor(store: JobStore, renewal: LockRenewal) {
+    this.#store = store;
     this.#renewal = renewal;
   }
 
   /** @returns null: another process is the leader */
   async take({ host, pid }: { host: string; pid: number }): Promise<Management | null> {
     if (this.#record !== null) return null;
+    const { connection } = this.#store;
     const record = leaderRecord({ host, pid });
-    const before = await this.#connection.call<[string, string] | null>('manager');
-    const dead = before !== null && isDead(before[0]) ? before[0] : '';
+    const before = await connection.redis.get(connection.key('manager'));
+    if (before !== null && isDead(before)) await unlock(connection, 'manager', before);
     const asked = this.#renewal.time;
-    if ((await this.#connection.call('manage', record, dead)) !== 1) return null;
+    if (!(await tryLock(connection, 'manager', record, connection.lock))) return null;
+    await this.#store.notify();
     this.#record = record;
     const lost = new AbortController();
     this.#renewal.lead(record, asked, () => {
@@ -223,10 +291,12 @@ export class Leadership {
   }
 
   async current(): Promise<ManagerInfo | null> {
-    const answer = await this.#connection.call<[string, string] | null>('manager');
-    if (answer === null || isDead(answer[0])) return null;
-    const { host, pid } = readRecord(answer[0]);
-    return { host: readText(host), pid: readCount(pid), until: Number(answer[1]) };
+    const { redis, key } = this.#store.connection;
+    const name = key.call(this.#store.connection, 'manager');
+    const [text, left, now] = await Promise.all([redis.get(name), redis.pttl(name), serverTime(redis)]);
+    if (text === null || isDead(text)) return null;
+    const { host, pid } = readRecord(text);
+    return { host: readText(host), pid: readCount(pid), until: now + left };
   }
 
   async release(): Promise<void> {
@@ -234,7 +304,8 @@ export class Leadership {
     if (record === null) return;
     this.#record = null;
     this.#renewal.lead(null);
-    await this.#connection.call('release', record);
+    await unlock(this.#store.connection, 'manager', record);
+    await this.#store.notify();
   }
 }
 
@@ -291,71 +362,3 @@ function startOf(pid: number): string {
   // A zombie has ended, but its parent doesn't know yet.
   return stat?.state === 'Z' ? 'ended' : (stat?.startTicks ?? '');
 }
-
-/** The Lua of renewals, and of locks that expired. */
-export const RENEWAL = `
--- Answers the version, whether the manager is still this one, and attempts that are over, with the reason.
-function operations.tick(renew, manager, ...)
-  local over = {}
-  for _, token in ipairs({...}) do
-    local attempt = attemptOf(token)
-    if not attempt then
-      over[#over + 1] = token
-      over[#over + 1] = 'the queue no longer knows this attempt'
-    else
-      local alive = true
-      if renew == '1' and attempt.once then
-        alive = lockOf(attempt.task) == token
-        rcall('HSET', P .. 'attempt:' .. token, 'seen', NOW)
-      elseif renew == '1' and not attempt.deadline then
-        alive = bull('extendLock', {id = attempt.task, token = token}) == 1
-      end
-      if attempt.outcome then
-        over[#over + 1] = token
-        over[#over + 1] = attempt.error or attempt.outcome
-      elseif not alive then
-        over[#over + 1] = token
-        over[#over + 1] = 'the queue got no heartbeat for too long'
-      end
-    end
-  end
-  local manages = 1
-  if manager ~= '' and renew == '1' then
-    -- Where nobody manages, somebody has removed it: it may be another queue by now.
-    if rcall('GET', P .. 'manager') == manager then
-      rcall('SET', P .. 'manager', manager, 'PX', LOCK)
-    else
-      manages = 0
-    end
-  end
-  if renew == '1' then endOverdue() end
-  -- As often as somebody looks, BullMQ has a limit of its own: tasks of the dead shall not wait for the next sign of life.
-  checkStalled()
-  local version = rcall('HMGET', P .. 'settings', 'version', 'sequence')
-  -- What has started is active, unless it has ended, which is seen by the others.
-  return {(version[1] or '') .. ' ' .. (version[2] or '') .. ' ' .. count('active'), manages, over}
-end
-
--- For those who take nothing. A worker that had no Redis for long may still say itself what has become of its task: it gets as much
--- time again for that, unless somebody takes the task.
-function operations.endLost()
-  endOverdue()
-  for _, id in ipairs(listed('active', 0, -1)) do
-    local token = (get(id, 'attempt'))
-    if not token then
-      endLost(id, token, '', token)
-    elseif lockOf(id) ~= token then
-      local fields = redis.pcall('HMGET', P .. 'attempt:' .. token, 'deadline', 'silent')
-      local deadline, silent = tonumber(fields[1]), tonumber(fields[2])
-      if fields.err then
-        endLost(id, token, '', token)
-      elseif not deadline and not silent then
-        rcall('HSET', P .. 'attempt:' .. token, 'silent', NOW)
-      elseif not deadline and NOW - silent > tonumber(LOCK) then
-        endLost(id, token, 'ended silently, or could not reach the queue for too long', token)
-      end
-    end
-  end
-  return 1
-end
-`;

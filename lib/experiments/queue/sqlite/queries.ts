@@ -43,7 +43,7 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
             const record = id.includes('\0')
               ? undefined
               : database.get<TaskRecord>(`SELECT ${TASK} FROM task WHERE id = :id`, { id });
-            rows.push(record === undefined ? null : taskRowOf(record));
+            rows.push(record === undefined ? null : taskRowOf(record, taskOf(record)));
           }
         });
         await breathe();
@@ -135,14 +135,14 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
           limit: count,
         });
       });
-      return inOrder(database, records, after).map(completionOf);
+      return inOrder(database, records, after).map((record) => completionOf(record, taskOf(record)));
     },
 
     async completed(after, limit) {
       const records = await database.read(() =>
         database.all<TaskRecord>(`SELECT ${TASK} ${COMPLETED}`, { after, limit }),
       );
-      return inOrder(database, records, after).map(completedOf);
+      return inOrder(database, records, after).map((record) => completedOf(record, taskOf(record)));
     },
 
     async retracted() {
@@ -179,7 +179,7 @@ async function* listTasks(
         { after, page, ...(match === undefined ? {} : { match, end: `${match}\uffff` }) },
       ),
     );
-    for (const record of records) yield taskRowOf(record);
+    for (const record of records) yield taskRowOf(record, taskOf(record));
     if (records.length < page) return;
     const last = records.at(-1)?.number ?? after;
     if (last <= after) throw disordered(database);

@@ -1,0 +1,304 @@
+// A task is a job of BullMQ: its id the task's, its data what the task is, its returnvalue the result. This is how both are read.
+import type * as BullMQ from 'bullmq';
+import { parseValue, strictJSON, stringifyValue, type Task, type TaskCommand } from '../../task/index.ts';
+import {
+  type AttemptInfo,
+  type Completion,
+  MAX_STARTS,
+  type Needs,
+  type State,
+  type TaskRow,
+  type WorkerInfo,
+} from '../queue.ts';
+import * as records from '../records.ts';
+
+/** The priority of fresh tasks; failed ones come after them. BullMQ gives out jobs of priority 0 before all others. */
+const FRESH = 2;
+/** The priority of cancelled tasks, BullMQ's last one. A job that has it is parked where time never comes. */
+export const PARKED = 2 ** 21 - 1;
+/** When parked jobs would come: the last time that BullMQ's scores have room for, in ms since the epoch. */
+export const NEVER = 2 ** 41 - 1;
+/** When a job comes that waits for the word of a person. */
+export const UNTIL_SAID = NEVER - 86_400_000;
+
+/** How an attempt is known to live: by heartbeats, as long as its lifetime, or until somebody says otherwise. `table`: a row of a table. */
+export type Kind = 'heartbeat' | 'lifetime' | 'once' | 'table';
+
+/** Who has a job, or had it last: BullMQ keeps that as the name of the worker. */
+export interface Holder extends WorkerInfo {
+  token: string;
+  kind: Kind;
+}
+
+/** The last attempt of a task. */
+export interface Last extends Holder {
+  since: number;
+}
+
+/** An attempt that has ended. */
+export interface Ended extends Last {
+  ended: number;
+  outcome: NonNullable<AttemptInfo['outcome']>;
+  error: string | null;
+  submitted?: true;
+  /** It was heard of after all: its start was taken back. */
+  excused?: true;
+}
+
+/** What BullMQ has no place for. It is the job's progress, and changes with the move of the job, in one step. */
+export interface Status {
+  /** Attempts that have ended, oldest first. */
+  attempts: Ended[];
+  /** The last thing that went wrong. */
+  error?: string | undefined;
+  /** When it was cancelled. */
+  ended?: number;
+  /** Starts that don't count any longer. */
+  forgiven: number;
+  /** How many of its stalls are among the attempts. */
+  stalls: number;
+  /** When a person has retried it. */
+  retried?: number;
+  /** When it may be given out. */
+  due?: number | undefined;
+  /** The attempt whose command may still run although the task isn't its own, and until when. */
+  held?: { token: string; until: number } | undefined;
+  /** Results that came before a completion, by token. */
+  results?: Readonly<Record<string, string>> | undefined;
+  /** The attempt that has completed it, if that isn't the last one. */
+  by?: string;
+}
+
+/** What a task is, as its job's data has it. */
+export interface TaskData {
+  number: number;
+  parameters: string;
+  command: TaskCommand;
+  places: [phase: string, directory: string][];
+  once?: boolean;
+  /** Those that aren't the least. */
+  needs?: Needs | undefined;
+}
+
+/** As any program can read it; `exact` has what JSON would change. */
+export function jobData({
+  number,
+  parameters,
+  command,
+  places,
+  once,
+  needs,
+}: TaskData): Record<string, unknown> {
+  const value = jsonValue(parameters);
+  const plain =
+    value === undefined
+      ? { parameters: JSON.parse(strictJSON(parseValue(parameters))), exact: parameters }
+      : { parameters: value };
+  return { number, ...plain, command, places, ...(once ? { once } : {}), ...(needs ? { needs } : {}) };
+}
+
+/** The value of a text that is the same as JSON writes it; undefined: it isn't. */
+function jsonValue(text: string): unknown {
+  try {
+    const value: unknown = JSON.parse(text);
+    return JSON.stringify(value) === text ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The value that BullMQ keeps of a result: a text where JSON would change a number. */
+export function resultValue(text: string): unknown {
+  return jsonValue(text) ?? text;
+}
+
+export class TaskJob {
+  readonly id: string;
+  readonly json: BullMQ.JobJson;
+  readonly status: Status;
+  readonly holder: Holder | null;
+  #parsed: Readonly<Record<string, unknown>> | null = null;
+
+  constructor(id: string, json: BullMQ.JobJson) {
+    this.id = id;
+    this.json = json;
+    this.status = statusOf(json.progress);
+    const holder = holderOf(json.processedBy);
+    // BullMQ gives a job to whoever asks, before that knows which.
+    const isOnce = holder?.kind === 'heartbeat' && this.isOnce;
+    this.holder = holder !== null && isOnce ? { ...holder, kind: 'once' } : holder;
+  }
+
+  get isParked(): boolean {
+    return this.json.priority === PARKED;
+  }
+
+  /** When it completed or failed; null: it hasn't. */
+  get finished(): 'completed' | 'failed' | null {
+    if (this.json.finishedOn === undefined) return null;
+    return this.json.returnvalue === undefined ? 'failed' : 'completed';
+  }
+
+  state(isActive: boolean): State {
+    if (this.finished !== null) return this.finished;
+    if (this.isParked) return 'cancelled';
+    return isActive ? 'active' : 'pending';
+  }
+
+  /** Counted starts. @param isActive whether the last of them has not ended */
+  starts(isActive: boolean): number {
+    const { attemptsMade, stalledCounter } = this.json;
+    return Math.max(0, attemptsMade + stalledCounter - this.status.forgiven + (isActive ? 1 : 0));
+  }
+
+  /** The priority of a task that waits after so many starts. @param early before those that have waited behind it */
+  static priority(starts: number, early = false): number {
+    return FRESH * (starts + 1) - (early ? 1 : 0);
+  }
+
+  get isOnce(): boolean {
+    return this.#data().once === true;
+  }
+
+  /** undefined: the least. */
+  get needs(): Needs | undefined {
+    const { needs } = this.#data() as { needs?: Partial<Needs> | null };
+    return needs == null
+      ? undefined
+      : { gpus: records.readCount(needs.gpus), memory: records.readCount(needs.memory) };
+  }
+
+  get number(): number {
+    return records.readCount(this.#data().number);
+  }
+
+  get exhausted(): boolean {
+    return this.isOnce || this.starts(false) >= MAX_STARTS;
+  }
+
+  #data(): Readonly<Record<string, unknown>> {
+    this.#parsed ??= records.readRecord(this.json.data);
+    return this.#parsed;
+  }
+
+  task(): Task {
+    const { parameters, exact, command, places } = this.#data();
+    const fields = { id: this.id, name: this.json.name, command, places };
+    return records.taskFrom({
+      ...fields,
+      parameters: typeof exact === 'string' ? parseValue(exact) : parameters,
+    });
+  }
+
+  data(): TaskData {
+    const task = this.task();
+    return {
+      number: this.number,
+      parameters: stringifyValue(task.parameters),
+      command: task.command,
+      places: task.destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
+      once: this.isOnce,
+      needs: this.needs,
+    };
+  }
+
+  row(isActive: boolean, sequence: number | null): TaskRow {
+    const { json, finished, status } = this;
+    const isOver = finished !== null || this.isParked;
+    const record = {
+      state: this.state(isActive),
+      starts: this.starts(isActive),
+      error: finished === 'completed' ? null : status.error,
+      ended: isOver ? (json.finishedOn ?? status.ended) : null,
+      source: finished === 'completed' ? this.#source : null,
+      sequence,
+    };
+    return records.taskRowOf(record, this.task());
+  }
+
+  completion(sequence: number): Completion {
+    return records.completionOf({ sequence, source: this.#source, result: this.result }, this.task());
+  }
+
+  get #source(): 'worker' | 'table' {
+    return this.holder?.kind === 'table' ? 'table' : 'worker';
+  }
+
+  /** The text of the result of a completed one. */
+  get result(): unknown {
+    const { returnvalue } = this.json;
+    return returnvalue?.startsWith('"') ? records.readJSON(returnvalue) : returnvalue;
+  }
+
+  /** The token of the attempt that has completed it. */
+  get completedBy(): string | null {
+    if (this.finished !== 'completed' || this.holder?.kind === 'table') return null;
+    return this.status.by ?? this.holder?.token ?? null;
+  }
+
+  /** The last attempt, unless it is among those that have ended. */
+  get last(): Last | null {
+    const { holder, status, json } = this;
+    if (holder === null || holder.kind === 'table') return null;
+    if (status.attempts.some(({ token }) => token === holder.token)) return null;
+    return { ...holder, since: json.processedOn ?? 0 };
+  }
+
+  /** The status after the last attempt has ended so. */
+  ended(
+    outcome: Ended['outcome'],
+    error: string | null,
+    more: Partial<Status> = {},
+    last: Last | null = this.last,
+  ): Status {
+    const { status } = this;
+    const submitted = last !== null && status.results?.[last.token] !== undefined;
+    const ended: Ended[] =
+      last === null
+        ? []
+        : [{ ...last, ended: Date.now(), outcome, error, ...(submitted ? { submitted: true } : {}) }];
+    const { due: _, ...rest } = status;
+    return {
+      ...rest,
+      attempts: [...status.attempts, ...ended],
+      ...(error === null ? {} : { error }),
+      ...more,
+    };
+  }
+}
+
+function statusOf(progress: unknown): Status {
+  const given = typeof progress === 'object' && progress !== null ? (progress as Partial<Status>) : {};
+  const { attempts, forgiven, stalls } = given;
+  return {
+    ...given,
+    attempts: Array.isArray(attempts) ? attempts.filter((each) => typeof each?.token === 'string') : [],
+    forgiven: Number(forgiven ?? 0) || 0,
+    stalls: records.readCount(stalls ?? 0),
+  };
+}
+
+const KINDS: readonly Kind[] = ['heartbeat', 'lifetime', 'once', 'table'];
+
+export function holderText({ name, host, pid, gpus, token, kind }: Holder): string {
+  return JSON.stringify([name, host, pid, gpus, kind, token].map((each) => wellFormed(each)));
+}
+
+/** Halves of characters can't be kept. */
+function wellFormed<T>(value: T): T | string {
+  return typeof value === 'string' ? Buffer.from(value).toString() : value;
+}
+
+function holderOf(text: string | undefined): Holder | null {
+  const list = records.readJSON(text);
+  if (!Array.isArray(list)) return null;
+  const [name, host, pid, gpus, kind, token] = list;
+  return {
+    name: records.readText(name),
+    host: records.readText(host),
+    pid: records.readCount(pid),
+    gpus: Array.isArray(gpus) ? gpus.filter((each) => typeof each === 'string') : [],
+    kind: KINDS.find((known) => known === kind) ?? 'heartbeat',
+    token: records.readText(token),
+  };
+}
