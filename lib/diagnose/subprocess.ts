@@ -34,7 +34,7 @@ export class Subprocess {
   readonly pid: number;
   /** When it ended; never rejected. */
   readonly ended: Promise<Ended>;
-  /** Its standard error, the end of it. */
+  /** The end of the program's standard error. */
   errors = '';
   readonly #child: ChildProcess;
   readonly #lines: string[] = [];
@@ -90,7 +90,7 @@ export class Subprocess {
   async line(timeoutMs: number): Promise<string | null> {
     const end = performance.now() + timeoutMs;
     for (;;) {
-      // It may have spoken while this process itself had no processor.
+      // The program may have spoken while this process itself had no processor.
       if (performance.now() >= end) await new Promise((resolve) => setImmediate(resolve));
       const line = this.#lines.shift();
       if (line !== undefined) return line;

@@ -28,9 +28,9 @@ describe('the documentation', () => {
       expect(error).toBeUndefined();
   });
 
-  test('quotes figures on more pages than that of the benchmarks', () => {
+  test('quotes figures on other pages than that of the benchmarks', () => {
     const quoting = markdown().filter(({ content }) => content.includes('<!-- figure: '));
-    expect(quoting.length).toBeGreaterThan(1);
+    expect(quoting.map(({ path }) => path)).not.toEqual([]);
   });
 });
 

@@ -10,7 +10,7 @@ export interface ModelRequest {
   start: number;
   end: number;
   isSuspended: boolean;
-  /** How long it will run at most; Infinity: nobody knows. */
+  /** How long it will run at most; Infinity: it isn't known. */
   hours: number;
   /** When it joined, among all. */
   turn: number;
@@ -122,7 +122,7 @@ export class FairModel {
     const plain = this.#latestStarts(ahead, at);
     const later = this.#latestStarts(ahead, at, { count, end });
     return plain.every((start, i) =>
-      // One whose start nobody knows can't start before those before it.
+      // One whose start isn't known can't start before those before it.
       Number.isFinite(start)
         ? (later[i] as number) <= start
         : plain.some((known, j) => j < i && Number.isFinite(known) && end <= known),

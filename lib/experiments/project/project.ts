@@ -62,7 +62,7 @@ export function openProject(directory: string, settings: ProjectSettings = {}): 
   if (found.exists) return found.project;
   const { project, inside } = found;
   make(inside, project.directory);
-  checkState(inside, project.directory); // somebody else may have been quicker
+  checkState(inside, project.directory); // another user may have been quicker
   // Nothing of it belongs into a repository.
   write(join(inside, '.gitignore'), '*\n');
   if (project.state !== inside) {
@@ -159,8 +159,8 @@ function refuseReplaceable(path: string, project: string): void {
 }
 
 /**
- * Whether there is a state directory. What is in a queue is run: it must be from this user, the project's owner, root, or a group that shares
- * the project; and only they may read it, since a reader of a file can lock it.
+ * Whether there is a state directory. Commands in a queue are run: they must be from this user, the project's owner, root, or a
+ * group that shares the project; and only they may read it, since a reader of a file can lock it.
  * @throws ERR_QUEUE
  */
 function checkState(path: string, project: string): boolean {
@@ -232,7 +232,7 @@ function makeElsewhere(path: string): void {
   }
 }
 
-/** Small files that are the same whoever writes them first. */
+/** Writes a small file, unless it is there: all processes write the same. */
 function write(path: string, text: string): void {
   try {
     writeFileSync(path, text, { flag: 'wx' });

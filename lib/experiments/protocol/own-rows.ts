@@ -116,7 +116,9 @@ export class OwnRows {
     return true;
   }
 
-  /** What other attempts do whose row it may be. `wrote`: one may have written it, as it has ended, or completes its task. */
+  /**
+   * The state of other attempts whose row it may be. `wrote`: one may have written it, as it has ended, or completes its task.
+   */
   async #competitorsOf(
     { candidates }: Run,
     { competingTaskIds }: RowsOfTask,

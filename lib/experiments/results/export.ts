@@ -46,7 +46,7 @@ async function exportTable(
   inFull: (after: number) => Promise<Completion[]>,
   write: (lines: readonly string[]) => void,
 ): Promise<number> {
-  // Columns have to be known before the first row. What is completed meanwhile is left for the next time.
+  // Columns have to be known before the first row. Tasks that are completed meanwhile are left for the next time.
   const parameters = new Set<string>();
   let last = 0;
   const inShort = (after: number) => queue.completed(after, PAGE);

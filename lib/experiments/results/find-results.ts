@@ -12,7 +12,7 @@ import { whyNothingCanBeWritten } from './table-writer.ts';
 
 /** A task that may have a row already. */
 interface TaskToMatch {
-  /** Its id, or what computes it: it isn't needed where there is no table. */
+  /** The task's id, or a function that computes it: it isn't needed where there is no table. */
   id: string | (() => string);
   parameters: Values;
   outputDirectory: string;
@@ -143,7 +143,7 @@ export async function columnsOfTable(
     const [header] = parseRows(decode(bytes).text);
     return header?.cells.map((name) => name.trim()) ?? [];
   } catch {
-    return null; // whoever reads its rows says why
+    return null; // the reader of the rows says why
   }
 }
 

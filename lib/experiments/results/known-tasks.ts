@@ -26,7 +26,9 @@ interface KnownTask {
 export class KnownTasks implements Tasks {
   /** By their paths. */
   readonly tables = new Map<string, Table>();
-  /** The one in the project's directory, unless that is an output directory; null: there is none. It is never written. */
+  /**
+   * The one in the project's directory, unless that is an output directory; null: there is none. This table is never written.
+   */
   common: Table | null = null;
   private readonly queue: TaskSource;
   private readonly project: string;
@@ -141,7 +143,7 @@ export class KnownTasks implements Tasks {
     this.at(task).sequence = sequence;
   }
 
-  /** Its result doesn't count any longer. */
+  /** Takes back a result that doesn't count any longer. */
   async retract(task: number): Promise<void> {
     if (!this.completed.has(task)) return;
     // Unless it has a new one already.

@@ -110,8 +110,8 @@ function whyNotWritable(path: string): string | null {
 const NAMED_DIRECTORIES = 'output-directories';
 
 /**
- * Where rows may be written. Whoever may write to a queue on a server can name any directory there, so that those outside of the project count
- * only if a sweep that was given here has named them.
+ * Where rows may be written. Any user who may write to a queue on a server can name any directory there, so that those outside
+ * of the project count only if a sweep that was given here has named them.
  */
 export class OutputDirectories {
   readonly #project: string;
@@ -132,7 +132,7 @@ export class OutputDirectories {
     }
   }
 
-  /** Those of a sweep that was given here. They are remembered, as far as that can be written. */
+  /** Adds the directories of a sweep that was given here. They are remembered, as far as that can be written. */
   name(sweep: Sweep): void {
     const fresh = new Set<string>();
     let last = '';

@@ -34,7 +34,7 @@ type Tasks = number | number[];
 /**
  * Finds the task of a row in a table with certain columns. A row is a task's result if what it says of the task's parameters is
  * so, and if of no other task that can be said. At first, an empty cell must be an absent or empty parameter; if nothing fits
- * then, empty cells say nothing, nor do cells of parameters that only other tasks have. Of several tasks that fit, the one whose
+ * then, empty cells say nothing, nor do cells of parameters that only other tasks have. If several tasks fit, the one whose
  * name the row has is meant if it is completed, or if they differ in their seed, with which names end. Otherwise names decide
  * nothing: they are given anew with every new queue. Which gaps keep a row from being evidence is known when all rows have been
  * matched: see `decisiveGaps`.
@@ -117,7 +117,7 @@ export class RowMatcher {
     }
     if (named === null || includes(fitting, named) || !this.agrees(named, normalized))
       return this.decide(fitting, named, parameters);
-    // Its name says another task than its cells: that can be this one's row, from when a parameter was a result still.
+    // The row's name says another task than its cells: that can be this one's row, from when a parameter was a result still.
     const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
     return { kind: 'several', tasks, named, parameters };
   }

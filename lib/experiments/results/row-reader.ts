@@ -10,9 +10,9 @@ export interface Reading {
   owner: number | null;
   /** Whether it is that task's result beyond doubt. */
   certain: boolean;
-  /** It fits with gaps, or with more than the task has: rows without any win over it. */
+  /** The row fits with gaps, or with more than the task has: rows without any win over it. */
   isLoose: boolean;
-  /** It fits these tasks, and nothing in it decides between them. Rows with equal `parameters` fit the same. */
+  /** The row fits these tasks, and nothing in it decides between them. Rows with equal `parameters` fit the same. */
   shared: { tasks: readonly number[]; parameters: string } | null;
   /** For people: why it isn't. */
   why: () => string;

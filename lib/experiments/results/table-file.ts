@@ -228,8 +228,8 @@ export function tablePath(project: string, outputDirectory: string): string {
 }
 
 /**
- * The table in the directory of the project itself, where a later version of the original system has the rows of all output directories.
- * It is read, and never written. null: there is none
+ * The table in the directory of the project itself, where a later version of the original system has the rows of all output
+ * directories. That table is read, and never written. null: there is none
  */
 export function commonTablePath(project: string): string | null {
   const path = tablePath(project, '.');

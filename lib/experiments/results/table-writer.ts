@@ -4,7 +4,7 @@ import { BOM, type CSVRow, decode, formatRow, parseRows } from './csv.ts';
 import type { PendingRow, Table, TableContents } from './table.ts';
 import { append, FileChangedError, readTable, replace } from './table-file.ts';
 
-/** It can't be written as the file is; the message is for people. */
+/** The table can't be written as the file is; the message is for people. */
 export class UnwritableError extends Error {}
 
 const AT_ONCE = 4 * 1024 * 1024;
@@ -136,6 +136,6 @@ async function rewrite(
     openEnd: false,
     tooWide: contents?.tooWide ?? null,
   });
-  // Its rows are in other lines now, and some of them are assigned.
+  // The table's rows are in other lines now, and some of them are assigned.
   if (table.unassigned.size > 0) table.forget();
 }

@@ -54,7 +54,7 @@ export interface TableContents {
   tooWide: number | null;
 }
 
-/** What a reading of the whole file has found so far. */
+/** The findings of a reading of the whole file so far. */
 interface Found {
   /** Lines of rows by their tasks. */
   rows: Map<number, number>;
