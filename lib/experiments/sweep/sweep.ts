@@ -1,0 +1,214 @@
+// A sweep: the tasks of sweep files, of an inline grid, or of a file of commands.
+
+import { resolve } from 'node:path';
+import { GPUOwnerError } from '../../errors.ts';
+import { listWords, showValue } from '../../platform/index.ts';
+import type { Rerun, TaskSpec } from '../task/index.ts';
+import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
+import { commandsPhase, phaseOfFile } from './commands-phase.ts';
+import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
+import { checkPhaseName, compilePhase, type Phase, type PhaseSource } from './phase.ts';
+import { parseGrid, parseSweepFile } from './sources.ts';
+
+const DEFAULT_DIRECTORY = 'results_{phase}';
+
+/** More tasks than that must be meant. */
+const MAX_TASKS_UNASKED = 100_000;
+
+/** The sources of the tasks. Without files, grid and commands: the project's `configs/config_exp*.yaml`. */
+export interface SweepSource {
+  /** The project's directory. */
+  project: string;
+  /** Sweep files, relative to the current directory. */
+  files?: readonly string[];
+  /** `width=1,2`, `seed=42..44`: the axes of an inline grid. */
+  grid?: readonly string[];
+  /** A file with a command per line; '-' is standard input. */
+  commands?: string;
+  /** The name of the phase of grid or commands: by default `grid` (see `Sweep.unnamedGrid`), or after the file. */
+  phase?: string;
+  /** The output directory of grid or commands: by default `results_{phase}`. */
+  outputDirectory?: string;
+  /** The command line behind `--`; instead of what the files say. */
+  command?: readonly string[];
+  /** Whether tasks are started again by themselves; instead of what the files say. */
+  rerun?: Rerun;
+  /** Commands are lines for `sh -c`. */
+  shell?: boolean;
+  /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
+  yes?: boolean;
+  /** Whether a sweep without a command will do: its tasks have no words then. */
+  withoutCommand?: boolean;
+}
+
+export interface Sweep {
+  /** The sweep files, in the order in which they come. */
+  readonly files: readonly string[];
+  /** The parts of the sweep, in order. A name may occur more than once. */
+  readonly phases: readonly Phase[];
+  /** How many tasks there are, equal ones counted each time. */
+  readonly size: number;
+  /** The error where all tasks need a command: a phase has none. null: all have one. */
+  readonly commandless: GPUOwnerError | null;
+  /** An inline grid without a name: its parameters, and the same sweep with a name for it. null: there is none. */
+  readonly unnamedGrid: {
+    readonly parameters: readonly string[];
+    /** The output directory that follows from a name; null: one is given. */
+    directoryOf(phase: string): string | null;
+    named(phase: string): Promise<Sweep>;
+  } | null;
+  /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
+  tasks(): Iterable<TaskSpec>;
+}
+
+/**
+ * Reads a sweep, and tries its tasks (of a phase with more than 100,000, the first).
+ * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
+ */
+export async function openSweep(source: SweepSource): Promise<Sweep> {
+  const { project, grid = [], commands, command, shell = false } = source;
+  const inline = grid.length > 0 || commands !== undefined;
+  checkInline(source, inline);
+  const named = source.files ?? [];
+  const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
+  const template =
+    command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
+  const sources: PhaseSource[] = files.flatMap((path) =>
+    parseSweepFile(readSweepFile(path), path, template, shell),
+  );
+  if (grid.length > 0) sources.push(gridPhase(source, template));
+  const commandless = withoutCommand(sources);
+  if (commandless !== null && !source.withoutCommand) throw commandless;
+  const phases = sources.map(compilePhase);
+  if (commands !== undefined) {
+    const text = await readCommands(commands);
+    phases.push(
+      commandsPhase(text, commands === '-' ? 'standard input' : commands, {
+        phase: source.phase ?? phaseOfFile(commands),
+        outputDirectory: source.outputDirectory ?? DEFAULT_DIRECTORY,
+        template,
+        shell,
+      }),
+    );
+  }
+  const size = phases.reduce((sum, phase) => sum + phase.size, 0);
+  if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
+  // Standard input can't be read twice.
+  const isUnnamed = grid.length > 0 && source.phase === undefined && commands === undefined;
+  return {
+    files,
+    phases,
+    size,
+    commandless,
+    unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
+    *tasks() {
+      for (const phase of phases) {
+        if (source.rerun === undefined) yield* phase.tasks();
+        else for (const task of phase.tasks()) yield { ...task, rerun: source.rerun };
+      }
+    },
+  };
+}
+
+/**
+ * Reads a sweep as {@link openSweep}, also one without commands: tasks that are left may have one in the queue.
+ * @returns null: none is asked for, and the project has no sweep files
+ */
+export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null> {
+  const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
+  if (!asked && source.command === undefined && !hasSweepFiles(source.project)) return null;
+  return openSweep({ ...source, withoutCommand: true });
+}
+
+/** Makes the error for a project with nothing to run: what {@link findSweepFiles} says. */
+export function noSweep(project: string): GPUOwnerError {
+  try {
+    findSweepFiles(project);
+  } catch (error) {
+    if (error instanceof GPUOwnerError) return error;
+  }
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    'there is nothing to run: name a sweep file, or use --grid or --commands',
+  );
+}
+
+function checkInline(source: SweepSource, inline: boolean): void {
+  const { phase, outputDirectory } = source;
+  if (!inline && (phase !== undefined || outputDirectory !== undefined)) {
+    throw mistake(
+      { option: phase === undefined ? '--output-dir' : '--phase' },
+      'it only works with --grid and --commands; in sweep files, the key of a phase is its name, and output_dir its directory',
+    );
+  }
+  if (phase !== undefined) {
+    checkPhaseName(phase, (why) => mistake({ option: '--phase' }, why));
+    if (source.commands !== undefined && source.grid?.length) {
+      throw mistake(
+        { option: '--phase' },
+        '--grid and --commands each make a phase; start them one after the other',
+      );
+    }
+  }
+}
+
+function gridPhase(
+  { grid = [], phase = 'grid', outputDirectory }: SweepSource,
+  command: CommandTemplate | null,
+): PhaseSource {
+  const axes = parseGrid(grid);
+  const location = { option: '--output-dir' };
+  if (outputDirectory !== undefined && axes.some(({ key }) => key === 'output_dir')) {
+    throw mistake(location, 'output_dir is an axis of the grid, too; remove one');
+  }
+  const fixed =
+    outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
+  return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+}
+
+function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
+  const keys = parseGrid(source.grid ?? []).map(({ key }) => key);
+  const isPlaced = source.outputDirectory !== undefined || keys.includes('output_dir');
+  return {
+    parameters: keys.filter((key) => key !== 'output_dir').sort(),
+    directoryOf: (phase) => (isPlaced ? null : DEFAULT_DIRECTORY.replace('{phase}', phase)),
+    named: (phase) => openSweep({ ...source, phase }),
+  };
+}
+
+function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
+  const found = phases.find(({ command }) => command === null);
+  if (found === undefined) return null;
+  const { name, location } = found;
+  return mistake(
+    location,
+    `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in location ? ", or write 'command:' into the file" : ''}`,
+  );
+}
+
+/** A file that is named twice is read once. */
+function withoutRepetition(paths: readonly string[]): string[] {
+  return Array.from(new Map(paths.toReversed().map((path) => [resolve(path), path])).values()).toReversed();
+}
+
+function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
+  const shown = phases
+    .toSorted((a, b) => b.size - a.size)
+    .slice(0, 5)
+    .map(({ name, factors, size: each }) => {
+      const product = factors
+        .map((factor) => `${showValue(factor.name).slice(1, -1)} ${formatCount(factor.count)}`)
+        .join(' x ');
+      return `${name}: ${product || '1'}${factors.length > 1 ? ` = ${formatCount(each)}` : ''}`;
+    });
+  if (phases.length > shown.length) shown.push(`${phases.length - shown.length} more phases`);
+  return new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `that would be ${formatCount(size)} tasks (${listWords(shown)}); to confirm, add --yes`,
+  );
+}
+
+/** `10,000,000`; what is too large to be counted exactly: `1.2e+30`. */
+function formatCount(count: number): string {
+  return count <= Number.MAX_SAFE_INTEGER ? count.toLocaleString('en') : count.toPrecision(2);
+}

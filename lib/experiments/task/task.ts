@@ -1,0 +1,57 @@
+// A task of a sweep: equal parameters are an equal task.
+
+import { createHash } from 'node:crypto';
+import { canonical, type Value, type Values } from './values.ts';
+
+/** The command of a task: words, or a line for `sh -c`. All placeholders are filled in. */
+export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
+
+/** The phase of a task, and the directory that gets its row. Equal tasks of several phases are one task with several destinations. */
+export interface Destination {
+  phase: string;
+  /** The directory whose final_results.csv gets the row: relative to the project, or absolute. */
+  outputDirectory: string;
+}
+
+/** Whether a task may be started again by itself: `auto` (default), after a failure or when its worker is lost; `never`, only when a person says. */
+export type Rerun = 'auto' | 'never';
+
+/** A task as a sweep describes it. */
+export interface TaskSpec extends Destination {
+  /** With the defaults, without the output directory: what the task is. */
+  parameters: Values;
+  command: TaskCommand;
+  /** Absent: a known task keeps what it has. */
+  rerun?: Rerun;
+  /** Whether the seed is the default one, as the file names none; queues may know the task without it. */
+  hasDefaultSeed?: boolean;
+}
+
+/** A task as the queue has it. */
+export interface Task {
+  /** `t-` and the SHA-256 of the canonical parameters, in hexadecimal. */
+  id: string;
+  /** For people, and for files: `PHASE_COUNTER_SEED`, or `PHASE_COUNTER` without a parameter `seed`. Given once, never changed. */
+  name: string;
+  parameters: Values;
+  command: TaskCommand;
+  /** In the order in which they came; at least one. The first is where its log goes. */
+  destinations: readonly Destination[];
+  /**
+   * The part of its record that can't be read, for people. Then it has no parameters, command and destinations, and isn't given out.
+   * Absent: nothing.
+   */
+  damage?: string;
+}
+
+/** Equal parameters are an equal task: 1 = 1.0, and the order of keys doesn't matter. */
+export function taskId(parameters: Values): string {
+  return `t-${createHash('sha256').update(canonical(parameters)).digest('hex')}`;
+}
+
+/** The seed of tasks whose sweep file says none. */
+export const DEFAULT_SEED = 42;
+
+export function seedOf(parameters: Values): Value {
+  return Object.hasOwn(parameters, 'seed') ? (parameters.seed as Value) : null;
+}
