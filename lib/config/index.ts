@@ -2,12 +2,10 @@ export {
   type Configuration,
   loadConfiguration,
   loadNotificationTargets,
-  loadYAML,
   mergeCriteria,
   type NotificationTargets,
-  nestingBeyond,
-  problem,
 } from './configuration.ts';
+export { problem } from './configuration-file.ts';
 export {
   CONVENTIONS,
   type ConventionChoice,
@@ -30,3 +28,4 @@ export { checkHostName, type Host } from './hosts.ts';
 export type { Limit, Limits } from './limits.ts';
 export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';
 export type { UrgentUsers } from './urgent.ts';
+export { loadYAML, nestingBeyond } from './yaml.ts';

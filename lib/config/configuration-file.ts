@@ -1,0 +1,222 @@
+// A configuration file: who may have written it, and what it says.
+
+import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
+import type * as YAML from 'yaml';
+import { GPUOwnerError } from '../errors.ts';
+import {
+  closest,
+  decode,
+  isMissing,
+  isRoot,
+  listWords,
+  pathIn,
+  readAtMost,
+  sanitize,
+  schema,
+  showValue,
+} from '../platform/index.ts';
+import { CHECKS, type Entries, type Kind, MACHINE_ONLY, USER_ONLY } from './configuration-keys.ts';
+import { parseLimits } from './limits.ts';
+import { parseUrgent } from './urgent.ts';
+import { loadYAML, nestingBeyond } from './yaml.ts';
+
+/** A configuration is two levels deep. */
+const MAX_DEPTH = 20;
+
+/** A configuration has some hundred bytes; the parser's time grows with the square of the number of keys. */
+const MAX_BYTES = 64 * 1024;
+
+export const MACHINE_FILE = '/etc/gpu-owner/config.yaml';
+
+export function loadFiles(env: NodeJS.ProcessEnv) {
+  const named = env.GPU_OWNER_MACHINE_CONFIG || undefined;
+  const machinePath = named ?? MACHINE_FILE;
+  const machine = loadFile(machinePath, 'machine', named !== undefined);
+  const userPath = userFile(env);
+  const user = userPath === null || userPath === machinePath ? null : loadFile(userPath, 'user', false);
+  return { machinePath, machine, userPath, user };
+}
+
+function userFile(env: NodeJS.ProcessEnv): string | null {
+  const { XDG_CONFIG_HOME: xdg, HOME: home } = env;
+  // The specification has relative paths ignored.
+  if (schema.isAbsolutePath(xdg)) return pathIn(xdg, 'gpu-owner/config.yaml');
+  try {
+    const directory = home || process.getBuiltinModule('node:os').homedir();
+    return schema.isAbsolutePath(directory) ? pathIn(directory, '.config/gpu-owner/config.yaml') : null;
+  } catch {
+    return null; // a uid without an account
+  }
+}
+
+export function loadFile(path: string, kind: Kind, required: boolean): Entries | null {
+  if (path === '/dev/null') return null;
+  const file = readText(path, kind, required);
+  if (file === null) return null;
+  const entries = parseFile(file.text, path, kind);
+  if (entries.notifyWebhook !== undefined && (file.mode & 0o077) !== 0)
+    throw problem(path, null, 'others may read it, and the URL of notifyWebhook is a secret; chmod 600');
+  return entries;
+}
+
+/** The error for a mistake in a file, with its line. */
+export function problem(path: string, line: number | null, text: string, cause?: unknown): GPUOwnerError {
+  const where = line === null ? sanitize(path, 500) : `${sanitize(path, 500)}:${line}`;
+  return new GPUOwnerError('ERR_CONFIGURATION', `${where}: ${text}`, { cause });
+}
+
+/**
+ * The text of a configuration file; null where there is none. The file must be one that others can't have tampered with.
+ * @param required whether the file was named explicitly, so that it must exist.
+ * @throws {GPUOwnerError} ERR_CONFIGURATION
+ */
+function readText(path: string, kind: Kind, required: boolean): { text: string; mode: number } | null {
+  // The usual case, without the error that would have to be made for it.
+  if (!required && isMissing(path)) return null;
+  let descriptor: number;
+  try {
+    // O_NONBLOCK: a FIFO must not hold a claim up.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT' || code === 'ENOTDIR') {
+      if (!required) return null;
+      throw problem(
+        path,
+        null,
+        "GPU_OWNER_MACHINE_CONFIG names this file, and it doesn't exist; create it, unset the variable, or set it to /dev/null for none",
+        error,
+      );
+    }
+    // The home of another user, after `su` or `sudo` kept HOME: not our user's file.
+    if (code === 'EACCES' && kind === 'user' && !canSee(path)) return null;
+    if (code === 'EACCES') {
+      throw problem(path, null, 'no permission to read it; let everybody read it (chmod a+r)', error);
+    }
+    throw problem(path, null, `it can't be opened (${code ?? message})`, error);
+  }
+  try {
+    const stat = fstatSync(descriptor);
+    if (stat.isDirectory()) throw problem(path, null, 'it is a directory; it must be a file in YAML');
+    if (!stat.isFile()) throw problem(path, null, 'it is not a regular file; it must be a file in YAML');
+    checkTrust(path, stat.mode, stat.uid, kind, required);
+    const refuse = (why: string, cause?: unknown) => problem(path, null, why, cause);
+    const tooLarge = 'it is larger than 64 KiB; is it really the configuration?';
+    const text = decode(readAtMost(descriptor, MAX_BYTES, tooLarge, refuse), refuse);
+    return { text, mode: stat.mode };
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+function canSee(path: string): boolean {
+  try {
+    statSync(path);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: boolean): void {
+  if ((mode & 0o002) !== 0) {
+    throw problem(path, null, 'everybody may write to it, so anybody could change it; chmod o-w');
+  }
+  if (kind === 'user' || isRoot(uid) || (named && uid === process.geteuid?.())) return;
+  throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
+}
+
+function parseFile(text: string, path: string, kind: Kind): Entries {
+  // The Debian package brings such a file, and loading the parser takes 10 ms of each start.
+  if (/^(?:[ ]*(?:#[\x20-\x7e]*)?\n)*$/.test(text)) return {};
+  const yaml = loadYAML();
+  const lines = new yaml.LineCounter();
+  const lineAt = (offset: number | undefined) => (offset === undefined ? null : lines.linePos(offset).line);
+  const tooDeep = nestingBeyond(yaml, text, MAX_DEPTH);
+  if (tooDeep !== null) throw problem(path, tooDeep, 'nested too deep; a value is a single one or a list');
+  const document = yaml.parseDocument(text, {
+    lineCounter: lines,
+    prettyErrors: false,
+    logLevel: 'error',
+    uniqueKeys: false, // checked below: the parser compares each key with each other
+  });
+  const mistake = document.errors[0] ?? document.warnings[0];
+  if (mistake) {
+    const several = mistake.code === 'MULTIPLE_DOCS';
+    // Some messages of the parser quote the file, which may have a secret.
+    const { code, message } = mistake;
+    const said = text.includes('notifyWebhook') ? code.toLowerCase().replaceAll('_', ' ') : sanitize(message);
+    const why = several ? "a second document begins ('---'); remove it" : said;
+    throw problem(path, lineAt(mistake.pos[0]), `not valid YAML: ${why}`, mistake);
+  }
+  const { contents } = document;
+  if (contents === null || (yaml.isScalar(contents) && contents.value === null)) return {};
+  if (!yaml.isMap(contents)) {
+    throw problem(
+      path,
+      lineAt(rangeOf(contents)),
+      "it must have lines such as 'exclude: [0]', a key and its value",
+    );
+  }
+  const entries: Entries = {};
+  for (const { key: keyNode, value: valueNode } of contents.items) {
+    const line = lineAt(rangeOf(keyNode) ?? rangeOf(valueNode));
+    const key = yaml.isScalar(keyNode) ? String(keyNode.value) : '';
+    checkKey(key, path, line, kind);
+    if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is given twice; remove one`);
+    const refuse = (node: unknown, why: string) => problem(path, lineAt(rangeOf(node)) ?? line, why);
+    const value =
+      key === 'limits'
+        ? parseLimits(yaml, valueNode, kind === 'machine', refuse)
+        : key === 'urgent'
+          ? parseUrgent(yaml, valueNode, refuse)
+          : plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
+    try {
+      entries[key] = CHECKS[key]?.(value, key);
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      throw problem(path, lineAt(rangeOf(valueNode)) ?? line, error.message, error);
+    }
+  }
+  return entries;
+}
+
+function rangeOf(node: unknown): number | undefined {
+  return (node as { range?: [number, number, number] | null } | null)?.range?.[0];
+}
+
+function checkKey(key: string, path: string, line: number | null, kind: Kind): void {
+  const [foreign, owner] = kind === 'machine' ? [USER_ONLY, "a user's"] : [MACHINE_ONLY, "the machine's"];
+  const known = Object.keys(CHECKS).filter((name) => !Object.hasOwn(foreign, name));
+  if (known.includes(key)) return;
+  if (Object.hasOwn(foreign, key))
+    throw problem(path, line, `${key} is for ${owner} file only: ${foreign[key]}`);
+  const meant = closest(key, known);
+  // Without the space behind a colon, a secret is a part of the key.
+  const shown = key.includes('://')
+    ? 'with a URL in it: a space is missing behind its colon'
+    : showValue(key);
+  throw problem(
+    path,
+    line,
+    `there is no key ${shown}${meant ? `; did you mean '${meant}'?` : `; the known ones are ${listWords(known)}`}`,
+  );
+}
+
+function plainValue(yaml: typeof YAML, node: unknown, refuse: (why: string) => GPUOwnerError): unknown {
+  if (yaml.isScalar(node)) {
+    if (node.value === null) throw refuse('it has no value; give one or leave the line out');
+    return node.value;
+  }
+  if (node === null) throw refuse('it has no value; give one or leave the line out');
+  if (yaml.isAlias(node)) throw refuse('YAML aliases (*name) are not supported here; write the value itself');
+  if (yaml.isSeq(node)) {
+    return node.items.map((item) => {
+      if (yaml.isScalar(item) && item.value !== null) return item.value;
+      if (yaml.isAlias(item))
+        throw refuse('YAML aliases (*name) are not supported here; write the value itself');
+      throw refuse('the entries of a list must be single values');
+    });
+  }
+  throw refuse('it must be a single value or a list');
+}
