@@ -224,10 +224,10 @@ export class QueuedWaiter {
         }
         let looking = false;
         const look = () => {
-          if (looking) return;
+          if (looking || wait.ended) return;
           looking = true;
           this.#lookAhead(wait, options)
-            .then((over) => (over ? resolve() : watch()), reject)
+            .then((over) => (over || wait.ended ? resolve() : watch()), reject)
             .finally(() => (looking = false));
         };
         let soon: NodeJS.Timeout | undefined;

@@ -124,10 +124,11 @@ export class Slot {
         if (number === -errno.E2BIG)
           throw new GPUOwnerError('ERR_LOCK_DIRECTORY', describeDamaged(directory));
         if (number < 0) throw new GPUOwnerError('ERR_LOCK_DIRECTORY', systemError(-number));
-        const order = formatTag(tagOf(record, request, directory, number));
-        slot = new Slot({ descriptor, number, since: record.since, order });
+        const { tag, ahead } = placeOf(record, request, directory, number);
+        slot = new Slot({ descriptor, number, since: record.since, order: formatTag(tag) });
         if (slot.isIntact(directory)) {
-          slot.updateRequest(record, request);
+          slot.#write(record, request);
+          rememberAhead(directory, number, stampOrder(descriptor), ahead);
           return slot;
         }
         slot.leave(); // the file was removed meanwhile: no other waiter would join this queue
@@ -149,7 +150,13 @@ export class Slot {
   }
 
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
-  updateRequest(by: RecordContents, { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>): void {
+  updateRequest(by: RecordContents, request: Omit<JoiningRequest, 'class'>): void {
+    const tag = readTag(this.#descriptor, this.number);
+    if (tag !== null) this.#order = formatTag(tag); // its user may have changed the order of their own requests
+    this.#write(by, request);
+  }
+
+  #write(by: RecordContents, { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
     const order = this.#order === undefined ? {} : { order: this.#order };
     const record = {
@@ -214,13 +221,53 @@ function lockJoining(directory: LockDirectory): number {
   return descriptor;
 }
 
-/** The tag of a request that has just taken a slot. */
-function tagOf(
+/** Where the queue's file says which order it has: behind all blocks. */
+const STAMP_OFFSET = BLOCKS * RECORD_SIZE;
+const STAMP_LENGTH = 32;
+
+/** Says that requests have joined or changed places since others looked. */
+export function stampOrder(descriptor: number): string {
+  const stamp = `${process.pid} ${process.hrtime.bigint()}`
+    .slice(0, STAMP_LENGTH - 1)
+    .padEnd(STAMP_LENGTH - 1);
+  native().fileWriteBlock(descriptor, Buffer.from(`${stamp}\n`), STAMP_OFFSET);
+  return `${stamp}\n`;
+}
+
+interface KnownAhead {
+  stamp: string;
+  places: readonly Place[];
+}
+
+/** The requests ahead of this process's own slots, so that the whole queue is only read when its order has changed. */
+const knownAhead = new Map<string, KnownAhead>();
+const MAX_KNOWN = 64;
+
+function rememberAhead({ path }: LockDirectory, slot: number, stamp: string, places: readonly Place[]): void {
+  if (knownAhead.size >= MAX_KNOWN) knownAhead.clear();
+  knownAhead.set(`${path} ${slot}`, { stamp, places });
+}
+
+function placesBefore(slot: number, places: readonly Place[]): Place[] {
+  const order = inOrder(places);
+  const own = order.indexOf(slot);
+  const bySlot = new Map(places.map((place) => [place.slot, place]));
+  return (own < 0 ? order : order.slice(0, own)).flatMap((each) => bySlot.get(each) ?? []);
+}
+
+function readTag(descriptor: number, slot: number): Tag | null {
+  readBlock(descriptor, tagBlock, blockOffset(slot));
+  const text = tagBlock.toString('latin1');
+  return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
+}
+
+/** The tag of a request that has just taken a slot, and the requests ahead. */
+function placeOf(
   { uid }: RecordContents,
   { count, size = count, scope, class: own }: JoiningRequest,
   directory: LockDirectory,
   slot: number,
-): Tag {
+): { tag: Tag; ahead: Place[] } {
   const queue = WaitQueue.open(directory);
   try {
     const places = queue?.places() ?? [];
@@ -232,7 +279,14 @@ function tagOf(
       size,
       held: isOnMachine ? (readHoldings(directory).get(uid)?.gpus ?? 0) : 0,
     };
-    return tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    const tag = tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    return {
+      tag,
+      ahead: placesBefore(
+        slot,
+        places.map((place) => (place.slot === slot ? { slot, tag } : place)),
+      ),
+    };
   } finally {
     queue?.close();
   }
@@ -309,16 +363,32 @@ export class WaitQueue {
 
   /** The slots that are served before this one. null: all. */
   ahead(slot: number | null): number[] {
-    const order = this.order();
-    const own = slot === null ? -1 : order.indexOf(slot);
-    return own < 0 ? order : order.slice(0, own);
+    if (slot === null) return this.order();
+    const stamp = this.#stamp();
+    const known = knownAhead.get(`${this.#directory.path} ${slot}`);
+    const isKnown = known !== undefined && known.stamp === stamp;
+    const places = isKnown ? this.#stillThere(known.places) : placesBefore(slot, this.places());
+    rememberAhead(this.#directory, slot, stamp, places);
+    return places.map((place) => place.slot);
+  }
+
+  #stamp(): string {
+    const block = Buffer.alloc(STAMP_LENGTH);
+    readBlock(this.#descriptor, block, STAMP_OFFSET);
+    return block.toString('latin1');
+  }
+
+  /** The places that still belong to the same requests. */
+  #stillThere(places: readonly Place[]): readonly Place[] {
+    if (places.length === 0) return places;
+    const last = Math.max(...places.map(({ slot }) => slot));
+    const taken = new Set(native().queueSlots(this.#descriptor, 0, last + 1));
+    return places.filter(({ slot, tag }) => taken.has(slot) && this.tag(slot)?.joined === tag?.joined);
   }
 
   /** The tag of the request in a slot; null: it has none. */
   tag(slot: number): Tag | null {
-    readBlock(this.#descriptor, tagBlock, blockOffset(slot));
-    const text = tagBlock.toString('latin1');
-    return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
+    return readTag(this.#descriptor, slot);
   }
 
   /** Whether other programs have locked so many slots that no waiter can join the queue. */
