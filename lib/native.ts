@@ -200,7 +200,7 @@ export interface Native {
     first: number,
     descriptors: readonly number[],
   ): number;
-  /** Leaves session and standard streams of whoever started this process, and closes `foreign`. @returns 0 or errno */
+  /** Leaves session and standard streams of the process that started this one, and closes `foreign`. @returns 0 or errno */
   processDetach(output: number, kept: readonly number[], foreign: readonly number[]): number;
   /**
    * Queues a signal with a value for a process that has exactly this byte of this file locked (OFD, for writing), and for no other.

@@ -1,6 +1,6 @@
 import { timerMs } from '../../platform/index.ts';
 
-/** Polls while somebody waits for changes, and wakes those who wait. Costs nothing while nobody does. */
+/** Polls while callers wait for changes, and wakes them. Costs nothing while none does. */
 export class ChangeNotifier {
   readonly #period: number;
   readonly #poll: () => void;
@@ -9,7 +9,7 @@ export class ChangeNotifier {
   #count = 0;
   #timer: NodeJS.Timeout | null = null;
 
-  /** @param period in ms @param isNeeded whether to poll although nobody waits; `adjust` says that this may have changed */
+  /** @param period in ms @param isNeeded whether to poll without a waiting caller; `adjust` says that this may have changed */
   constructor(period: number, poll: () => void, isNeeded: () => boolean) {
     this.#period = period;
     this.#poll = poll;
@@ -57,7 +57,7 @@ export class ChangeNotifier {
       return;
     }
     this.#timer ??= setInterval(() => this.#poll(), this.#period);
-    // It must not keep the process alive: waits have timers of their own, and attempts have commands.
+    // The timer must not keep the process alive: waits have timers of their own, and attempts have commands.
     this.#timer.unref();
   }
 

@@ -50,7 +50,7 @@ interface Opening {
 interface Engine {
   /** Matches its URLs by their beginning. */
   scheme: RegExp;
-  /** Its URLs, for help and errors. */
+  /** Examples of its URLs, for help and errors. */
   examples: readonly string[];
   /** Whether it is a server, which several machines share: then the project's directory may be on a network file system. */
   isOnServer: boolean;

@@ -79,7 +79,10 @@ export interface AttemptInfo {
    * lost. Absent: it is heard of, or others get its task.
    */
   silentSince?: number;
-  /** A result was submitted: an empty one for a worker that wrote its row itself, where nobody can tell which of several it is. */
+  /**
+   * Whether a result was submitted: an empty one for a worker that wrote its row itself, where it is unknown which of several
+   * it is.
+   */
   submitted: boolean;
   error: string | null;
   /** The file that its output went to, and where in it that begins and ends, in bytes; null: unknown as yet. */
@@ -193,7 +196,7 @@ export interface Queue {
    * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
    * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
    *   refused
-   * @param needs of each of these tasks, also of known ones. What isn't said stays as it is; new ones have LEAST_NEEDS
+   * @param needs of each of these tasks, also of known ones. Missing needs stay as they are; new tasks have LEAST_NEEDS
    * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.
    *   Nothing of that batch is added.
    */

@@ -1,4 +1,4 @@
-// What dashboards of BullMQ show of a queue: read by BullMQ's own public API, as they do.
+// The view of dashboards of BullMQ on a queue: read by BullMQ's own public API, as they do.
 
 import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
@@ -118,7 +118,7 @@ describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRe
     const paused = await queue.paused();
     expect(paused).toMatchObject({ by: 'person', message: 'paused in a dashboard of BullMQ' });
     await pause(5);
-    expect(await queue.paused()).toEqual(paused); // nor is it another one whenever somebody looks
+    expect(await queue.paused()).toEqual(paused); // the pause is the same at each look
     await seen.resume();
     expect(await queue.paused()).toBeNull();
     // Ours is lifted by `exp resume` alone: what the status says is so.

@@ -61,7 +61,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
     await queue.retry({ ids: ['exp1_1_1'] });
     await queue.take(worker, { lifetime: 60_000 });
     await queue.take(worker, { lifetime: 1 }); // overdue
-    await queue.take(worker); // of somebody who gives no sign of life any longer
+    await queue.take(worker); // this worker gives no sign of life any longer
     await queue.pause('failures', 'too many');
     await queue.close();
   }
@@ -71,7 +71,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
 
   const keys = (prefix: string, pattern: string) =>
     server.command('--scan', '--pattern', `${prefix}${pattern}`).trim().split('\n').sort();
-  /** Of all tasks. */
+  /** The keys of all tasks. */
   const jobs = () => keys(PREFIXES.jobs, 't-*').filter((key) => !/:(?:lock|logs)$/.test(key));
 
   async function expectNothingWrong(what: string): Promise<void> {
@@ -96,7 +96,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
         if (value === null) server.command('HDEL', key, field);
         else server.command('HSET', key, field, value);
       };
-      // Of the queue there is one, of the others each has another value.
+      // There is one for the queue; each of the others has another value.
       const values = [null, ...VALUES];
       if (kind === 'settings') {
         for (const value of values.filter((_, at) => at % 4 === 0)) {

@@ -14,7 +14,7 @@ export interface Address {
   connection: RedisOptions;
   /** How long a worker that can't reach Redis keeps its task, in ms. */
   patience: number;
-  /** How much later its task may be given out again, in ms. Its command must have ended by then. */
+  /** How much later its task may be given out again, in ms. The command must have ended by then. */
   margin: number;
 }
 
@@ -184,7 +184,7 @@ function decoded(text: string): string {
   }
 }
 
-/** The error about a URL. It doesn't show the URL, which may have a password. */
+/** The error about a URL. The message doesn't show the URL, which may have a password. */
 function wrong(what: string): GPUOwnerError {
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',

@@ -97,7 +97,7 @@ export function attemptMethods(
     }
     const task = job.task();
     if (task.damage !== undefined) {
-      // Nobody can run it, and it must not stop others.
+      // A damaged task can't be run, and must not stop others.
       await store.fail(id, token, job.ended('failed', task.damage));
       return null;
     }
@@ -159,12 +159,12 @@ export function attemptMethods(
       const submitted = job.status.results?.[lock] ?? null;
       const given = result ?? submitted ?? '{}';
       const isLast = job.last?.token === lock && !job.isParked;
-      // Who asks over TCP has no PID.
+      // Workers over TCP have no PID.
       const lacks = isLast && result === null && submitted === null && job.holder?.pid === 0;
       if (lacks) await redis.hset(connection.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
       if (isLast && (await store.complete(id, lock, given))) return true;
       if (lacks) await redis.hdel(connection.key('without'), id);
-      // Its lifetime may be over, and nobody has noted that.
+      // The lifetime may be over, though that isn't noted yet.
       if (tries === 0 && isLast && (await store.endLost()) > 0) continue;
       if (await completeLate(job, lock, given)) return true;
       await store.release(job, lock);

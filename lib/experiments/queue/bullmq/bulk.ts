@@ -70,7 +70,7 @@ export function bulkMethods(
     await store.save(id, { ...job.status, ended: Date.now(), due: undefined });
     await jobs.changePriority(id, PARKED);
     if ((json.delay ?? 0) > 0) await isDone(jobs.changeDelay(id, NEVER - Date.now()));
-    // Somebody may have got it meanwhile.
+    // A worker may have got it meanwhile.
     const now = await store.get(id);
     if (now === null || now.finished !== null) return false;
     if ((await jobs.getState(id)) !== 'active') return true;
@@ -126,7 +126,7 @@ export function bulkMethods(
     return true;
   };
 
-  /** An attempt that nobody else ends, and that wasn't heard of for long. */
+  /** Ends an attempt that no other process ends, and that wasn't heard of for long. */
   const giveUp = async (job: TaskJob): Promise<boolean> => {
     const { id, status } = job;
     const state = await store.state(job);
@@ -241,7 +241,7 @@ export function bulkMethods(
     async pause(by, message) {
       await store.check();
       const before = await redis.hget(key('settings'), 'pause');
-      // What a person has said stands, and what was said first.
+      // A pause by a person stands, and so does the first message.
       const stands = before !== null && (readPause(before).by === 'person' || readPause(before).by === by);
       const record: Pause = { by, message, since: Date.now() };
       if (!stands) await redis.hset(key('settings'), 'pause', JSON.stringify(record));
@@ -263,7 +263,7 @@ export function bulkMethods(
         if (outside) await redis.hdel(key('settings'), 'outside');
         return null;
       }
-      // A dashboard doesn't say since when: since somebody saw it first.
+      // A dashboard doesn't say since when: since it was first seen.
       if (!outside) await redis.hsetnx(key('settings'), 'outside', Date.now());
       const since = readTime(await redis.hget(key('settings'), 'outside')) ?? Date.now();
       return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
@@ -277,7 +277,7 @@ interface Described {
   parameters: string;
   command: string;
   place: [string, string];
-  /** It was in an earlier batch, and must not have another command here. */
+  /** The task was in an earlier batch, and must not have another command here. */
   isEarlier: boolean;
 }
 
@@ -301,7 +301,7 @@ async function enqueue(
     await sent;
     signal?.throwIfAborted();
     sent = send(some);
-    sent.catch(() => {}); // it is thrown by the next one, or at the end
+    sent.catch(() => {}); // the error is thrown by the next batch, or at the end
   };
   const send = async (some: readonly Described[]) => {
     const { added, known, placed } = await inTurn(store, () => addBatch(store, some, replaceCommands, needs));
@@ -426,7 +426,7 @@ async function addBatch(
   return result;
 }
 
-/** Names and adds tasks. Whoever does it again gives the same names to those that were named, and adds what is missing. */
+/** Names and adds tasks. A repetition gives the same names to those that were named, and adds what is missing. */
 async function addFresh(
   store: JobStore,
   fresh: ReadonlyMap<string, { spec: TaskSpec; data: TaskData }>,

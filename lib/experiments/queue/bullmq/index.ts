@@ -47,7 +47,7 @@ async function checkProject(connection: RedisConnection, project: string, create
   const settings = connection.key('settings');
   if (create) await connection.redis.hsetnx(settings, 'project', JSON.stringify(here));
   const text = await connection.redis.hget(settings, 'project');
-  if (text === null) return; // it was shared until now
+  if (text === null) return; // the list was shared until now
   const { id, host, directory } = readRecord(text);
   const isElsewhere = host === here.host && directory !== here.directory;
   if (known === null ? create && isElsewhere : id !== known) {

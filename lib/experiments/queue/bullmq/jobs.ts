@@ -21,10 +21,13 @@ export const NEVER = 2 ** 41 - 1;
 /** When a job comes that waits for the word of a person. */
 export const UNTIL_SAID = NEVER - 86_400_000;
 
-/** How an attempt is known to live: by heartbeats, as long as its lifetime, or until somebody says otherwise. `table`: a row of a table. */
+/**
+ * How an attempt is known to live: by heartbeats, as long as its lifetime, or until a user says otherwise. `table`: a row of a
+ * table.
+ */
 export type Kind = 'heartbeat' | 'lifetime' | 'once' | 'table';
 
-/** Who has a job, or had it last: BullMQ keeps that as the name of the worker. */
+/** The worker that has a job, or had it last: BullMQ keeps that as the name of the worker. */
 export interface Holder extends WorkerInfo {
   token: string;
   kind: Kind;
@@ -41,11 +44,11 @@ export interface Ended extends Last {
   outcome: NonNullable<AttemptInfo['outcome']>;
   error: string | null;
   submitted?: true;
-  /** It was heard of after all: its start was taken back. */
+  /** Whether it was heard of after all: then its start was taken back. */
   excused?: true;
 }
 
-/** What BullMQ has no place for. It is the job's progress, and changes with the move of the job, in one step. */
+/** Facts for which BullMQ has no place. They are the job's progress, and change with the move of the job, in one step. */
 export interface Status {
   /** Attempts that have ended, oldest first. */
   attempts: Ended[];
@@ -69,14 +72,14 @@ export interface Status {
   by?: string;
 }
 
-/** What a task is, as its job's data has it. */
+/** A task, as its job's data has it. */
 export interface TaskData {
   number: number;
   parameters: string;
   command: TaskCommand;
   places: [phase: string, directory: string][];
   once?: boolean;
-  /** Those that aren't the least. */
+  /** The needs, unless they are the least. */
   needs?: Needs | undefined;
 }
 
@@ -124,7 +127,7 @@ export class TaskJob {
     this.json = json;
     this.status = statusOf(json.progress);
     const holder = holderOf(json.processedBy);
-    // BullMQ gives a job to whoever asks, before that knows which.
+    // BullMQ gives a job to a worker before that knows which.
     const isOnce = holder?.kind === 'heartbeat' && this.isOnce;
     this.holder = holder !== null && isOnce ? { ...holder, kind: 'once' } : holder;
   }

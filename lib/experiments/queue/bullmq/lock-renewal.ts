@@ -6,17 +6,17 @@ import { readCount, readJSON, readRecord, readText } from '../records.ts';
 import type { RedisConnection } from './connection.ts';
 import type { JobStore } from './store.ts';
 
-/** How often Redis is polled while somebody waits for changes. */
+/** How often Redis is polled while a caller waits for changes. */
 const PERIOD_MS = 250;
 /** How often tasks of dead workers are looked for meanwhile. */
 const LOOK_MS = 1_000;
-/** A lock that nobody waits for. */
+/** The duration of a lock whose end isn't waited for. */
 export const FOREVER_MS = 10 * 365 * 86_400_000;
 
 interface OpenAttempt {
   /** Whether it has a lifetime: then its lock isn't renewed. */
   lifetime: boolean;
-  /** Whether nobody else gets its task: then it isn't given up. */
+  /** Whether no other worker gets its task: then it isn't given up. */
   isOnce: boolean;
   controller: AbortController;
   /** When the last renewal that was answered was sent, in ms since boot. */
@@ -55,7 +55,7 @@ export class LockRenewal {
     );
   }
 
-  /** Time since boot in ms. It may be behind, so that tasks are given up too early rather than too late. */
+  /** Time since boot in ms. The time may be behind, so that tasks are given up too early rather than too late. */
   get time(): number {
     return now() + this.#slept;
   }
@@ -250,7 +250,7 @@ export async function tryLock(
 ): Promise<boolean> {
   const key = connection.key(name);
   if ((await connection.redis.set(key, value, 'PX', milliseconds, 'NX')) !== null) return true;
-  // It may be ours, if an answer was lost.
+  // The lock may be ours, if an answer was lost.
   return (await connection.redis.get(key)) === value;
 }
 
@@ -335,8 +335,8 @@ function leaderRecord({ host, pid }: { host: string; pid: number }): string {
 }
 
 /**
- * Whether the leader's process has certainly ended: then nobody needs to wait until its lock expires. Known only of processes whose PIDs
- * mean the same here: of this boot of this machine, in this namespace.
+ * Whether the leader's process has certainly ended: then no process needs to wait until its lock expires. Known only of
+ * processes whose PIDs mean the same here: of this boot of this machine, in this namespace.
  */
 function isDead(text: string): boolean {
   const record = readJSON(text);
@@ -351,7 +351,7 @@ function isDead(text: string): boolean {
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ESRCH';
   }
-  // Its PID may be another process's by now.
+  // The PID may be another process's by now.
   const start = startOf(its.pid);
   return start !== '' && its.start !== '' && start !== its.start;
 }

@@ -2,7 +2,7 @@ import type { Needs } from '../queue.ts';
 import { readCount } from '../records.ts';
 import type { JobStore } from './store.ts';
 
-// Needs of tasks that need more than one GPU. BullMQ gives jobs out in their order, whoever asks.
+// Needs of tasks that need more than one GPU. BullMQ gives jobs out in their order, to any worker.
 
 /** By id, of tasks that need more than others. */
 export async function allNeeds({ connection }: JobStore): Promise<Map<string, Needs>> {

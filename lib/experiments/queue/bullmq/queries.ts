@@ -28,7 +28,7 @@ export function queryMethods(store: JobStore): Queries {
       redis.zcard(key('completions')),
     ]);
     if (known > completed) {
-      // Somebody has retried some in a dashboard.
+      // Some were retried in a dashboard.
       const there = new Set(await store.ids('completed'));
       const gone = (await redis.zrange(key('completions'), '0', '-1')).filter((id) => !there.has(id));
       if (gone.length > 0) await redis.zrem(key('completions'), ...gone);
@@ -108,7 +108,7 @@ export function queryMethods(store: JobStore): Queries {
         yield null;
         continue;
       }
-      // What has been completed since has no number yet.
+      // Tasks that were completed since have no number yet.
       const isNew = job.finished === 'completed' && sequence === null;
       if (isNew) await numberCompletions();
       const number = isNew ? await redis.zscore(key('completions'), job.id) : sequence;

@@ -1,4 +1,5 @@
-// The reason with which a Redis refuses a connection. It says it first and closes at once, so a client that writes may never read it.
+// The reason with which a Redis refuses a connection. Redis says it first and closes at once, so a client that writes may never
+// read it.
 import { connect as connectTCP } from 'node:net';
 import { connect as connectTLS } from 'node:tls';
 import type { RedisOptions } from 'ioredis';

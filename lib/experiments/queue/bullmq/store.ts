@@ -37,7 +37,7 @@ interface Settings {
 export class JobStore {
   readonly connection: RedisConnection;
 
-  /** Who has jobs, as it was when somebody looked last: BullMQ forgets that when it gives them to others. */
+  /** The workers that have jobs, as last seen: BullMQ forgets that when it gives them to others. */
   #holders = new Map<string, Last>();
   #settings: Settings = { exists: true, isPaused: false, areUnequal: true };
   #read = Number.NEGATIVE_INFINITY;
@@ -69,7 +69,7 @@ export class JobStore {
     }
   }
 
-  /** Ids of jobs by where they are. Those that wait come in the order in which they are given out. */
+  /** Ids of jobs by where they are. Waiting jobs come in the order in which they are given out. */
   async ids(...types: ('active' | 'completed' | 'failed' | Waiting)[]): Promise<string[]> {
     return (await this.#jobs.getRanges(types, 0, -1, true)).flat();
   }
@@ -78,7 +78,7 @@ export class JobStore {
     return new Set(await this.ids('active'));
   }
 
-  /** What was said lately about all tasks. */
+  /** The settings of the queue, as read lately. */
   async settings(): Promise<Settings> {
     return now() - this.#read < SETTINGS_MS && !this.#settings.isPaused
       ? this.#settings
@@ -200,7 +200,7 @@ export class JobStore {
     await this.requeue(job.id, token, status, TaskJob.priority(starts, true));
   }
 
-  /** Gets a job that waits, or has failed. null: it is somebody else's by now. */
+  /** Gets a job that waits, or has failed. null: another worker has it by now. */
   async seize(job: TaskJob, holder: Holder): Promise<TaskJob | null> {
     const [found = null] = await this.seizeAll([job], () => holder);
     return found;
@@ -221,7 +221,7 @@ export class JobStore {
     );
     const found: TaskJob[] = [];
     const isPaused = await jobs.hasQueueMetaField('paused');
-    // Nobody else takes one meanwhile: ours says that there is a pause.
+    // No worker takes one meanwhile: our own record says that there is a pause.
     if (isPaused) await jobs.pause(false);
     try {
       for (let tries = 0; missing.size > 0 && tries < MAX_TRIES; tries++) {
@@ -252,7 +252,7 @@ export class JobStore {
 
   /** One of two looks. @returns how many were lost */
   async look(): Promise<number> {
-    // BullMQ puts them there, and only them: somebody may have been ended before it has noted what they were.
+    // BullMQ puts them there, and only them: a process may have ended before it noted what they were.
     const [ids = [], unsettled = []] = await this.#jobs.getRanges(['active', 'wait'], 0, -1, true);
     const known = this.#holders;
     this.#holders = new Map();
@@ -267,7 +267,7 @@ export class JobStore {
     return lost.size;
   }
 
-  /** @param before who had it: somebody else may have it already */
+  /** @param before the worker that had it: another one may have it already */
   async #settle(id: string, before: Last | undefined): Promise<void> {
     this.#holders.delete(id);
     const job = await this.get(id);
@@ -310,7 +310,7 @@ export class JobStore {
     }
     const { attempts, retried } = job.status;
     const lost = attempts.find((each) => each.token === token);
-    // It was cut off, and that is not the task's fault. Whoever has retried the task since has forgiven all starts already.
+    // The worker was cut off, and that is not the task's fault. A retry since then has forgiven all starts already.
     if (lost?.outcome !== 'lost' || lost.kind !== 'heartbeat' || lost.excused) return;
     const isForgiven = retried === undefined || lost.since > retried;
     const status: Status = {

@@ -126,7 +126,7 @@ interface Taken {
   lock: number | null;
 }
 
-/** Gives out the next task. The attempt is locked before the commit: whoever sees it sees it locked. */
+/** Gives out the next task. The attempt is locked before the commit: a process that sees it sees it locked. */
 async function take(
   database: Database,
   locks: LockFile,
@@ -184,7 +184,7 @@ async function take(
   }
 }
 
-/** Fails damaged tasks on the way: nobody can run them, and they must not stop others. */
+/** Fails damaged tasks on the way: they can't be run, and must not stop others. */
 function nextSoundTask(database: Database, offer: Needs | undefined): TaskRecord | null {
   let failed: number | null = null;
   for (;;) {
@@ -278,14 +278,16 @@ function taskOfAttempt(
   return database.get(sql, { task: attempt.task }) as never;
 }
 
-/** Attempts of which something may still live: nobody else gets their task, whatever their outcome. Inside of a transaction. */
+/**
+ * Attempts of which a process may still live: no other worker gets their task, whatever their outcome. Inside of a transaction.
+ */
 function presentAttempts(database: Database): AttemptRecord[] {
   return database.all<AttemptRecord>(
     'SELECT * FROM attempt INDEXED BY attempt_there WHERE gone = 0 ORDER BY number',
   );
 }
 
-/** Numbers of attempts that have ended, though nobody has recorded it: their tasks can be given out again. */
+/** Numbers of attempts that have ended without a record of it: their tasks can be given out again. */
 export function attemptsToReport(database: Database, locks: LockFile): number[] {
   return presentAttempts(database)
     .filter((attempt) => whyEnded(attempt, locks) !== null)

@@ -222,7 +222,7 @@ class Batch {
   #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
     this.#done.known++;
     if (task.command !== command && task.command !== NO_COMMAND_TEXT) {
-      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // it may be damaged
+      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // the record may be damaged
       const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
       if (!hasNone && !mayReplace) {
         this.#conflictCount++;

@@ -97,14 +97,14 @@ export class Database {
       });
     } catch (error) {
       connection.close();
-      // Its log can't be made by those who may not write.
+      // The database's log can't be made by those who may not write.
       throw obstacle !== null && isUnused(path) ? notReadable(path, obstacle, error) : error;
     }
     database.#inode = inodeOf(path);
     return database;
   }
 
-  /** Runs one transaction that writes. It may be run again, if another process is in the way. @throws ERR_QUEUE */
+  /** Runs one transaction that writes. The transaction may be run again, if another process is in the way. @throws ERR_QUEUE */
   async write<T>(transaction: () => T): Promise<T> {
     let included: readonly PendingWrite[] = [];
     const result = await this.#transact('BEGIN IMMEDIATE', () => {

@@ -125,7 +125,7 @@ function leaderMethods(
   };
 }
 
-/** How often the database is polled while somebody waits for changes. */
+/** How often the database is polled while a caller waits for changes. */
 const PERIOD_MS = 200;
 /** Locks that end change nothing in the database: they are probed every so many periods. */
 const PERIODS_PER_LOCK_PROBE = 5;
@@ -225,7 +225,7 @@ class Watch implements OpenAttempts {
     }
   }
 
-  /** Answers true once for each attempt: nobody may want its task. */
+  /** Answers true once for each attempt: there may be no worker for its task. */
   #someLockEnded(): boolean {
     try {
       const ended = attemptsToReport(this.#database, this.#locks);

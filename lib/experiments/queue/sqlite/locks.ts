@@ -6,7 +6,7 @@ import { openBeside, unusable } from './files.ts';
 /** The byte of the manager. The byte of an attempt is its number, from 1. */
 export const MANAGER = 0;
 
-/** A lock that is held. It ends when all descriptors of its open file are closed, inherited ones too. */
+/** A lock that is held. The lock ends when all descriptors of its open file are closed, inherited ones too. */
 export interface HeldLock {
   descriptor: number;
   /** The inode of the lock file, as attempts note it. */
@@ -34,7 +34,7 @@ export class LockFile {
     this.#inode = inodeOf(this.#probe);
   }
 
-  /** Locks a byte. null: somebody else has it. @throws ERR_QUEUE */
+  /** Locks a byte. null: another process has it. @throws ERR_QUEUE */
   take(byte: number): HeldLock | null {
     const descriptor = openBeside(this.#database, this.path);
     const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
@@ -48,7 +48,7 @@ export class LockFile {
   isTaken(byte: number, inode: string = this.#inode): boolean {
     if (!Number.isSafeInteger(byte) || byte < 0) return false; // a damaged record
     if (inode === this.#inode || !/^\d+$/.test(inode)) return isLocked(this.#probe, byte);
-    // Somebody has replaced the file.
+    // The file was replaced.
     if (String(statSync(this.path, { throwIfNoEntry: false })?.ino) === inode) {
       const descriptor = openBeside(this.#database, this.path, this.#readOnly);
       try {

@@ -101,7 +101,7 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       }));
     },
 
-    /** Attempts whose processes are gone don't live, although nobody has recorded it yet. */
+    /** Attempts whose processes are gone don't live, although that isn't recorded yet. */
     async attempts(which) {
       type Joined = AttemptRecord & { id: string; name: string };
       const select =

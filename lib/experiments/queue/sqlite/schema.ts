@@ -99,7 +99,7 @@ export function migrate(
   path: string,
   steps: readonly string[] = STEPS,
 ): void {
-  // What is read must be of one moment: another process may be making it.
+  // Reads must be of one moment: another process may be making the schema.
   if (transact(database, 'BEGIN', () => check(database, path, steps)) === steps.length) return;
   transact(database, 'BEGIN IMMEDIATE', () => {
     const version = check(database, path, steps);
