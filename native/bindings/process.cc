@@ -36,7 +36,7 @@ Napi::Value exec_in_child(const Napi::CallbackInfo& info) {
                                            integers(info[3]), static_cast<size_t>(long_integer(info[4])));
   if (child < 0) return Napi::Number::New(info.Env(), child);
   locks::abandon_held();  // they are the child's
-  process::stand_for(child);
+  process::proxy_child(child);
 }
 
 // processInheritable(descriptor) -> a duplicate numbered 200 or higher without close-on-exec, or -errno

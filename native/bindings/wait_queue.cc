@@ -82,13 +82,9 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
     locks::Heartbeat::Watch watch;
     const auto slots = info[0].As<Napi::Array>();
     for (uint32_t i = 0; i < slots.Length(); i++) watch.slots.push_back(long_integer(slots.Get(i)));
-    for (const int lease : integers(info[1])) watch.leases.push_back(lease);
+    for (const int lease : integers(info[1])) watch.leases.emplace_back(lease);
     watch.quiet = long_integer(info[2]);
-    if (heartbeat_ != nullptr) {
-      heartbeat_->watch(std::move(watch));
-    } else {
-      for (const int lease : watch.leases) close(lease);
-    }
+    if (heartbeat_ != nullptr) heartbeat_->watch(std::move(watch));
     return info.Env().Undefined();
   }
 

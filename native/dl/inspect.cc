@@ -10,6 +10,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::dl {
 namespace {
 
@@ -76,12 +78,9 @@ Inspection inspect(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) return {};
   if (!S_ISREG(status.st_mode)) return {false, "it is not a regular file"};
   // A write to the file between this look and the linker's can still crash this process.
-  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (file < 0) return {};
-  Inspection found;
-  if (fstat(file, &status) == 0) found = inspect_file(file, static_cast<uint64_t>(status.st_size));
-  close(file);
-  return found;
+  const process::UniqueFd file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (!file || fstat(file.get(), &status) != 0) return {};
+  return inspect_file(file.get(), static_cast<uint64_t>(status.st_size));
 }
 
 }  // namespace gpu_owner::dl

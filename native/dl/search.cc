@@ -5,6 +5,8 @@
 #include <glob.h>
 #include <unistd.h>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::dl {
 namespace {
 
@@ -30,11 +32,10 @@ const char kCache[] = "/etc/ld.so.cache";
 // '' where it can't be read.
 std::string contents_of(const char* path) {
   std::string text;
-  const int file = open(path, O_RDONLY | O_CLOEXEC);
-  if (file < 0) return text;
+  const process::UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return text;
   char buffer[16384];
-  for (ssize_t got; (got = read(file, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
-  close(file);
+  for (ssize_t got; (got = read(file.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
   return text;
 }
 

@@ -18,20 +18,15 @@ constexpr int kMaxUnread = 16 * 1024;
 
 }  // namespace
 
-void Channel::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
-}
-
 void Channel::send(const char* line, bool dispensable) {
-  if (fd_ < 0) return;
+  if (!fd_) return;
   int unread = 0;
-  if (dispensable && ioctl(fd_, SIOCOUTQ, &unread) == 0 && unread > kMaxUnread) return;
+  if (dispensable && ioctl(fd(), SIOCOUTQ, &unread) == 0 && unread > kMaxUnread) return;
   Buffer<2048> text;
   text.add("%s\n", line);
   // The rest of the room is for the few lines that matter, so these don't fail while there is another side.
-  if (::send(fd_, text.c_str(), text.length(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == ENOTSOCK) {
-    if (write(fd_, text.c_str(), text.length()) < 0) return;
+  if (::send(fd(), text.c_str(), text.length(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno == ENOTSOCK) {
+    if (write(fd(), text.c_str(), text.length()) < 0) return;
   }
 }
 
@@ -46,7 +41,7 @@ bool Channel::receive() {
     end_ = 0;
     skipping_ = true;
   }
-  const ssize_t n = read(fd_, data_ + end_, sizeof data_ - end_);
+  const ssize_t n = read(fd(), data_ + end_, sizeof data_ - end_);
   if (n < 0) return errno == EINTR || errno == EAGAIN;
   end_ += static_cast<size_t>(n);
   return n > 0;

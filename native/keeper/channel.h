@@ -2,15 +2,18 @@
 
 #include <stddef.h>
 
+#include "process/unique_fd.h"
+
 namespace keeper {
 
 // Lines over a stream socket, in both directions, without ever waiting.
 class Channel {
  public:
-  explicit Channel(int fd) : fd_(fd) {}
+  explicit Channel(int fd = -1) : fd_(fd) {}
 
-  int fd() const { return fd_; }
-  void close();
+  int fd() const { return fd_.get(); }
+  void open(int fd) { fd_.reset(fd); }
+  void close() { fd_.reset(); }
 
   // A line for the other side. `dispensable` ones are dropped when the other side hasn't read for long.
   void send(const char* line, bool dispensable = false);
@@ -22,7 +25,7 @@ class Channel {
   const char* next_line();
 
  private:
-  int fd_;
+  gpu_owner::process::UniqueFd fd_;
   char data_[2048];
   size_t start_ = 0;
   size_t end_ = 0;

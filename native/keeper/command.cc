@@ -6,6 +6,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "keeper/arguments.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
@@ -15,6 +17,8 @@
 namespace keeper {
 
 namespace {
+
+using gpu_owner::process::FdPair;
 
 void restore_open_files_limit(const Options& options) {
   rlimit limit;
@@ -45,41 +49,33 @@ void restore_open_files_limit(const Options& options) {
 }  // namespace
 
 bool Command::fork(const Options& options, bool own_session) {
-  int go[2] = {-1, -1};
-  int report[2] = {-1, -1};
-  bool made = pipe2(go, O_CLOEXEC) == 0 && pipe2(report, O_CLOEXEC) == 0;
-  if (made) {
-    pid_ = ::fork();
-    made = pid_ >= 0;
+  FdPair go = FdPair::pipe();
+  if (!go) return false;
+  FdPair report = FdPair::pipe();
+  if (!report) return false;
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    go.second.reset();
+    report.first.reset();
+    become(options, own_session, go.first.get(), report.second.get());
   }
-  if (made && pid_ == 0) {
-    close(go[1]);
-    close(report[0]);
-    become(options, own_session, go[0], report[1]);
-  }
-  const int error = errno;
-  close_descriptor(&go[0]);
-  close_descriptor(&report[1]);
-  if (made) {
-    go_ = go[1];
-    report_ = report[0];
-  } else {
-    close_descriptor(&go[1]);
-    close_descriptor(&report[0]);
+  if (pid_ < 0) {
     pid_ = 0;
-    errno = error;
+    return false;
   }
-  return made;
+  go_ = std::move(go.second);
+  report_ = std::move(report.first);
+  return true;
 }
 
 int Command::let_go() {
   int error = 0;
-  if (write(go_, "g", 1) == 1) {
+  if (write(go_.get(), "g", 1) == 1) {
     // The end of the pipe comes with the execution, which closes it.
-    if (read(report_, &error, sizeof error) != static_cast<ssize_t>(sizeof error)) error = 0;
+    if (read(report_.get(), &error, sizeof error) != static_cast<ssize_t>(sizeof error)) error = 0;
   }
-  close_descriptor(&go_);
-  close_descriptor(&report_);
+  go_.reset();
+  report_.reset();
   return error;
 }
 

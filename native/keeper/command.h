@@ -2,6 +2,8 @@
 
 #include <sys/types.h>
 
+#include "process/unique_fd.h"
+
 namespace keeper {
 
 struct JobState;
@@ -20,8 +22,7 @@ class Command {
 
  private:
   pid_t pid_ = 0;
-  int go_ = -1;
-  int report_ = -1;
+  gpu_owner::process::UniqueFd go_, report_;
 };
 
 // Starts what `--then` names, once: by itself, in a session of its own and with nothing of the job open. No process

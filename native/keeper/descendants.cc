@@ -13,6 +13,7 @@
 
 #include "keeper/clock.h"
 #include "keeper/text.h"
+#include "process/unique_fd.h"
 
 namespace keeper {
 
@@ -36,10 +37,9 @@ void enqueue(pid_t pid) {
 void add_digit(pid_t* pid, char digit) { *pid = *pid > INT_MAX / 10 - 1 ? INT_MAX : *pid * 10 + (digit - '0'); }
 
 ssize_t read_file(const char* path, char* data, size_t size) {
-  const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return -1;
-  const ssize_t n = read(fd, data, size - 1);
-  close(fd);
+  const gpu_owner::process::UniqueFd file(open(path, O_RDONLY | O_CLOEXEC));
+  if (!file) return -1;
+  const ssize_t n = read(file.get(), data, size - 1);
   if (n >= 0) data[n] = '\0';
   return n;
 }
@@ -48,12 +48,12 @@ ssize_t read_file(const char* path, char* data, size_t size) {
 bool enqueue_children_of_thread(pid_t pid, long thread) {
   Buffer<64> path;
   path.add("/proc/%d/task/%ld/children", pid, thread);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return false;
+  const gpu_owner::process::UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) return false;
   char data[4096];
   pid_t child = 0;
   ssize_t n = 0;
-  while ((n = read(fd, data, sizeof data)) > 0) {
+  while ((n = read(file.get(), data, sizeof data)) > 0) {
     for (ssize_t i = 0; i < n; ++i) {
       if (data[i] >= '0' && data[i] <= '9') {
         add_digit(&child, data[i]);
@@ -64,7 +64,6 @@ bool enqueue_children_of_thread(pid_t pid, long thread) {
     }
   }
   if (child) enqueue(child);
-  close(fd);
   return true;
 }
 

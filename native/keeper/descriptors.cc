@@ -7,10 +7,13 @@
 
 #include "keeper/arguments.h"
 #include "keeper/text.h"
+#include "process/unique_fd.h"
 
 namespace keeper {
 
 namespace {
+
+using gpu_owner::process::UniqueFd;
 
 constexpr int kFirstInherited = 200;
 
@@ -29,11 +32,11 @@ void set_close_on_exec(int fd) { fcntl(fd, F_SETFD, FD_CLOEXEC); }
 }  // namespace
 
 void occupy_standard_descriptors() {
-  int fd = 0;
-  do {
-    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  } while (fd >= 0 && fd <= STDERR_FILENO);
-  if (fd > STDERR_FILENO) close(fd);
+  for (;;) {
+    UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+    if (!null || null.get() > STDERR_FILENO) return;
+    null.release();
+  }
 }
 
 void raise_inherited(Options* options) {
@@ -51,15 +54,15 @@ void mark_close_on_exec(const Options& options) {
 }
 
 void redirect_to_null(int first, int last) {
-  const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+  UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int fd = first; fd <= last; ++fd) {
-    if (null >= 0) {
-      dup2(null, fd);
+    if (null) {
+      dup2(null.get(), fd);
     } else {
       close(fd);
     }
   }
-  if (null > STDERR_FILENO) close(null);
+  if (null.get() <= STDERR_FILENO) null.release();
 }
 
 void close_others(const Options& options, Keep keep, int also, int also2) {

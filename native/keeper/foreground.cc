@@ -82,17 +82,16 @@ int Foreground::fail_to_start() {
 }
 
 bool Foreground::start_keeper() {
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return false;
+  gpu_owner::process::FdPair ends = gpu_owner::process::FdPair::sockets();
+  if (!ends) return false;
   const pid_t foreground = getpid();
   keeper_ = fork();
   if (keeper_ < 0) return false;
   if (keeper_ == 0) {
-    close(pair[0]);
-    _exit(keep(options_, pair[1], foreground, state_));
+    ends.first.reset();
+    _exit(keep(options_, ends.second.release(), foreground, state_));
   }
-  close(pair[1]);
-  channel_ = Channel(pair[0]);
+  channel_.open(ends.first.release());
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include "keeper/exit_codes.h"
 #include "keeper/messages.h"
 #include "keeper/text.h"
+#include "process/unique_fd.h"
 
 namespace keeper {
 
@@ -46,20 +47,19 @@ int end_as(pid_t child) {
 }  // namespace
 
 int submit(char** program) {
-  int ends[2];
-  pid_t child = -1;
+  gpu_owner::process::FdPair pipe = gpu_owner::process::FdPair::pipe();
   const pid_t self = getpid();
-  if (pipe2(ends, O_CLOEXEC) == 0) child = fork();
-  if (child == 0) become(program, ends[1], self);
+  const pid_t child = pipe ? fork() : -1;
+  if (child == 0) become(program, pipe.second.get(), self);
   if (child < 0) {
     say("no process can be started: %s", strerror(errno));
     return kExitSystem;
   }
   signal(SIGCHLD, SIG_DFL);  // where it is ignored, no child could be waited for
-  close(ends[1]);
+  pipe.second.reset();
   char letter = 0;
   ssize_t got = 0;
-  while ((got = read(ends[0], &letter, 1)) < 0 && errno == EINTR) {
+  while ((got = read(pipe.first.get(), &letter, 1)) < 0 && errno == EINTR) {
   }
   return got == 1 ? 0 : end_as(child);
 }

@@ -19,6 +19,7 @@
 #include "locks/locks.h"
 #include "process/futex.h"
 #include "process/make_directory.h"
+#include "process/unique_fd.h"
 
 namespace gpu_owner::locks {
 namespace {
@@ -78,36 +79,30 @@ int read_link(int directory, int link, std::string& target) {
 
 // One part after the other, each by the descriptor of the one before.
 int walk(std::string rest, bool follow_last) {
-  int at = ::open("/", kOpen);
+  process::UniqueFd at(::open("/", kOpen));
   int links = 0;
   for (;;) {
     const size_t start = rest.find_first_not_of('/');
-    if (at < 0 || start == std::string::npos) return at < 0 ? -errno : at;
+    if (!at) return -errno;
+    if (start == std::string::npos) return at.release();
     const size_t end = std::min(rest.find('/', start), rest.size());
     const std::string part = rest.substr(start, end - start);
     rest.erase(0, end);
-    const int next = openat(at, part.c_str(), kOpen);
-    if (next >= 0) {
-      close(at);
-      at = next;
+    process::UniqueFd next(openat(at.get(), part.c_str(), kOpen));
+    if (next) {
+      at = std::move(next);
       continue;
     }
     const int error = errno;
-    const int link =
-        error == ENOTDIR || error == ELOOP ? openat(at, part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1;
+    const process::UniqueFd link(
+        error == ENOTDIR || error == ELOOP ? openat(at.get(), part.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC) : -1);
     const bool is_last = rest.find_first_not_of('/') == std::string::npos;
     std::string target;
-    int result = link < 0 ? -error : read_link(at, link, target);
-    if (link >= 0) close(link);
+    int result = link ? read_link(at.get(), link.get(), target) : -error;
     if (result == 0 && ((is_last && !follow_last) || ++links > kMaxLinks)) result = -ELOOP;
-    if (result != 0) {
-      close(at);
-      return result;
-    }
+    if (result != 0) return result;
     rest = target + '/' + rest;
-    if (target[0] != '/') continue;
-    close(at);
-    at = ::open("/", kOpen);
+    if (target[0] == '/') at.reset(::open("/", kOpen));
   }
 }
 
@@ -172,46 +167,33 @@ int open_temporary(int directory, std::string& name) {
 template <typename Prepare>
 int create_linked(int directory, const char* name, mode_t mode, Prepare prepare) {
   if (!is_entry(name)) return -EINVAL;
-  int descriptor = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+  process::UniqueFd file(openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   std::string temporary;
-  if (descriptor < 0) {
+  if (!file) {
     if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return -errno;
     temporary = std::string(name) + ".XXXXXX";
-    descriptor = open_temporary(directory, temporary);
-    if (descriptor < 0) return descriptor;
+    const int opened = open_temporary(directory, temporary);
+    if (opened < 0) return opened;
+    file.reset(opened);
   }
-  int result = fchmod(descriptor, mode) == 0 ? prepare(descriptor) : -errno;
+  int result = fchmod(file.get(), mode) == 0 ? prepare(file.get()) : -errno;
   if (result == 0) {
     char source[64];
-    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", descriptor);
+    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", file.get());
     const int linked = temporary.empty() ? linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW)
                                          : rename_without_replacing(directory, temporary.c_str(), name);
     if (linked != 0) result = -errno;
   }
   if (!temporary.empty()) unlinkat(directory, temporary.c_str(), 0);
-  if (result == 0) return descriptor;
-  close(descriptor);
-  return result;
+  return result == 0 ? file.release() : result;
 }
 
 }  // namespace
 
-Directory::~Directory() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
-
-Directory::Directory(Directory&& other) noexcept : descriptor_(other.descriptor_) { other.descriptor_ = -1; }
-
-Directory& Directory::operator=(Directory&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
 int Directory::open(const std::string& path) {
   const int opened = open_directory(path, false);
   if (opened < 0) return opened;
-  if (descriptor_ >= 0) close(descriptor_);
-  descriptor_ = opened;
+  descriptor_.reset(opened);
   return 0;
 }
 
@@ -223,15 +205,14 @@ int Directory::make(const std::string& path, unsigned mode) {
     const size_t slash = clean.rfind('/');
     const std::string name = clean.substr(slash + 1);
     if (!is_entry(name.c_str()) || name == ".") return -EINVAL;
-    Directory parent;
-    parent.descriptor_ = open_directory(slash == 0 ? "/" : clean.substr(0, slash), true);
-    if (parent.descriptor_ < 0) return parent.descriptor_;
-    const int made = process::make_directory(parent.descriptor_, name.c_str(), static_cast<mode_t>(mode));
+    const int found = open_directory(slash == 0 ? "/" : clean.substr(0, slash), true);
+    if (found < 0) return found;
+    const process::UniqueFd parent(found);
+    const int made = process::make_directory(parent.get(), name.c_str(), static_cast<mode_t>(mode));
     if (made != 0 && made != -EEXIST) return made;
-    const int opened = openat(parent.descriptor_, name.c_str(), kOpen);
-    if (opened < 0) continue;  // the directory is gone again, or something else has the name: the next try tells
-    if (descriptor_ >= 0) close(descriptor_);
-    descriptor_ = opened;
+    process::UniqueFd opened(openat(parent.get(), name.c_str(), kOpen));
+    if (!opened) continue;  // the directory is gone again, or something else has the name: the next try tells
+    descriptor_ = std::move(opened);
     return 0;
   }
   return -EAGAIN;
@@ -239,18 +220,18 @@ int Directory::make(const std::string& path, unsigned mode) {
 
 int Directory::open_shared(const char* name, int64_t size, unsigned mode) const {
   for (int i = 0; i < kTries; i++) {
-    int descriptor = open_entry(descriptor_, name, O_RDWR, true);
+    int descriptor = open_entry(descriptor_.get(), name, O_RDWR, true);
     if (descriptor != -ENOENT) return descriptor;
     const auto prepare = [size](int file) { return reserve(file, size); };
-    descriptor = create_linked(descriptor_, name, static_cast<mode_t>(mode), prepare);
+    descriptor = create_linked(descriptor_.get(), name, static_cast<mode_t>(mode), prepare);
     if (descriptor != -EEXIST) return descriptor;
   }
   return -EAGAIN;
 }
 
-int Directory::open_for_probe(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, false); }
+int Directory::open_for_probe(const char* name) const { return open_entry(descriptor_.get(), name, O_RDONLY, false); }
 
-int Directory::open_to_share(const char* name) const { return open_entry(descriptor_, name, O_RDONLY, true); }
+int Directory::open_to_share(const char* name) const { return open_entry(descriptor_.get(), name, O_RDONLY, true); }
 
 int Directory::create(const char* name, const char* data, int64_t size, unsigned mode, bool locked) const {
   const auto prepare = [data, size, locked](int file) {
@@ -262,31 +243,29 @@ int Directory::create(const char* name, const char* data, int64_t size, unsigned
     const ssize_t written = pwrite(file, data, static_cast<size_t>(size), 0);
     return written == size ? 0 : written < 0 ? -errno : -ENOSPC;
   };
-  return create_linked(descriptor_, name, static_cast<mode_t>(mode), prepare);
+  return create_linked(descriptor_.get(), name, static_cast<mode_t>(mode), prepare);
 }
 
 int Directory::remove(const char* name, int descriptor) const {
   if (!is_entry(name)) return -EINVAL;
   struct stat ours, named;
   if (fstat(descriptor, &ours) != 0) return -errno;
-  if (fstatat(descriptor_, name, &named, AT_SYMLINK_NOFOLLOW) != 0) return -errno;
+  if (fstatat(descriptor_.get(), name, &named, AT_SYMLINK_NOFOLLOW) != 0) return -errno;
   if (ours.st_dev != named.st_dev || ours.st_ino != named.st_ino) return -ESTALE;
-  return unlinkat(descriptor_, name, 0) == 0 ? 0 : -errno;
+  return unlinkat(descriptor_.get(), name, 0) == 0 ? 0 : -errno;
 }
 
 int Directory::access(const char* name, int mode) const {
   if (!is_entry(name)) return -EINVAL;
-  return faccessat(descriptor_, name, mode, 0) == 0 ? 0 : -errno;
+  return faccessat(descriptor_.get(), name, mode, 0) == 0 ? 0 : -errno;
 }
 
 std::vector<std::string> Directory::names() const {
   std::vector<std::string> result;
-  const int readable = openat(descriptor_, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* list = readable < 0 ? nullptr : fdopendir(readable);
-  if (list == nullptr) {
-    if (readable >= 0) close(readable);
-    return result;
-  }
+  process::UniqueFd readable(openat(descriptor_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  DIR* list = readable ? fdopendir(readable.get()) : nullptr;
+  if (list == nullptr) return result;
+  readable.release();  // the list's now
   while (const dirent* entry = readdir(list)) {
     if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0) result.emplace_back(entry->d_name);
   }

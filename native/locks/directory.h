@@ -9,15 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::locks {
 
 class Directory {
  public:
-  Directory() = default;
-  ~Directory();
-  Directory(Directory&& other) noexcept;
-  Directory& operator=(Directory&& other) noexcept;
-
   // Opens what is at an absolute path. Symbolic links on the way count only if root or this user must have put them
   // there; the last part is never one. -ELOOP where that is so, -ENOTDIR for what is no directory.
   int open(const std::string& path);
@@ -25,7 +22,7 @@ class Directory {
   int make(const std::string& path, unsigned mode);
 
   // Good for looking (fstat) and for system calls that take a directory's; not for reading. -1: nothing is open.
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
 
   // Opens a regular file for reading and writing, or makes it with `size` bytes of zeros that need no more disk space
   // later. Never follows a symbolic link, never blocks on a FIFO; what isn't a regular file, or has several names and
@@ -46,7 +43,7 @@ class Directory {
   std::vector<std::string> names() const;
 
  private:
-  int descriptor_ = -1;
+  process::UniqueFd descriptor_;
 };
 
 }  // namespace gpu_owner::locks

@@ -7,18 +7,18 @@
 #include <unistd.h>
 
 #include "locks/ownership.h"
+#include "process/unique_fd.h"
 
 namespace gpu_owner::locks {
 
 int open_regular(int directory, const char* path, int access, bool to_lock) {
   // Without O_CREAT: fs.protected_regular makes it fail on other people's files in sticky directories, even for root.
-  const int descriptor = openat(directory, path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  if (descriptor < 0) return errno == EISDIR ? -ENXIO : -errno;
+  process::UniqueFd file(openat(directory, path, access | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  if (!file) return errno == EISDIR ? -ENXIO : -errno;
   struct stat status;
   // Looking whether a file is locked is harmless, whichever user owns it.
-  if (fstat(descriptor, &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode))) return descriptor;
-  close(descriptor);
-  return -ENXIO;
+  const bool is_right = fstat(file.get(), &status) == 0 && (to_lock ? may_lock(status) : S_ISREG(status.st_mode));
+  return is_right ? file.release() : -ENXIO;
 }
 
 int open_for_probe(const char* path) { return open_regular(AT_FDCWD, path, O_RDONLY, false); }

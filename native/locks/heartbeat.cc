@@ -60,7 +60,7 @@ void Heartbeat::beat() {
   for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, lifeless_);
   bool unlocked = false;
   if (!lifeless && milliseconds() >= quiet_until_) {
-    for (const int lease : watch_.leases) unlocked = unlocked || is_free(lease);
+    for (const process::UniqueFd& lease : watch_.leases) unlocked = unlocked || is_free(lease.get());
   }
   if (lifeless || unlocked) {
     drop_watch();
@@ -69,10 +69,7 @@ void Heartbeat::beat() {
   pthread_mutex_unlock(&mutex_);
 }
 
-void Heartbeat::drop_watch() {
-  for (const int lease : watch_.leases) close(lease);
-  watch_ = {};
-}
+void Heartbeat::drop_watch() { watch_ = {}; }
 
 void Heartbeat::watch(Watch watch) {
   pthread_mutex_lock(&mutex_);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "locks/heartbeat_file.h"
+#include "process/unique_fd.h"
 
 namespace gpu_owner::locks {
 
@@ -24,16 +25,15 @@ class Heartbeat {
   using Told = void (*)(void* context, News news);
 
   struct Watch {
-    std::vector<int64_t> slots;  // offsets of others' heartbeats in the same file
-    std::vector<int> leases;     // descriptors, of which byte 0 is looked at
-    int64_t quiet = 0;           // milliseconds in which leases aren't looked at
+    std::vector<int64_t> slots;             // offsets of others' heartbeats in the same file
+    std::vector<process::UniqueFd> leases;  // of each, byte 0 is looked at
+    int64_t quiet = 0;                      // milliseconds in which leases aren't looked at
   };
 
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
   static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
 
-  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing. The descriptors
-  // of the watch become the heartbeat's, which closes them.
+  // Sets what to watch from now on, until there is news or another watch; an empty one for nothing.
   void watch(Watch watch);
   // Ends the thread, and itself.
   void end();

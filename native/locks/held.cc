@@ -8,6 +8,8 @@
 #include <atomic>
 #include <cstring>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::locks {
 namespace {
 
@@ -27,11 +29,10 @@ bool has_lock(int descriptor) {
   int power = 1;
   while (descriptor / power > 9) power *= 10;
   for (; power > 0; power /= 10) *digit++ = static_cast<char>('0' + descriptor / power % 10);
-  const int info = open(path, O_RDONLY | O_CLOEXEC);
-  if (info < 0) return errno != ENOENT;
+  const process::UniqueFd info(open(path, O_RDONLY | O_CLOEXEC));
+  if (!info) return errno != ENOENT;
   char text[4096];
-  const ssize_t length = read(info, text, sizeof text - 1);
-  close(info);
+  const ssize_t length = read(info.get(), text, sizeof text - 1);
   text[length > 0 ? length : 0] = '\0';
   return strstr(text, "OFDLCK") != nullptr || strstr(text, "FLOCK") != nullptr;
 }
@@ -55,12 +56,12 @@ void note_held(int descriptor) {
 
 void abandon_held() {
   const int error = errno;
-  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+  process::UniqueFd nothing(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (int descriptor = 0; descriptor < end.load(); descriptor++) {
     if (!noted[descriptor].exchange(false) || !has_lock(descriptor)) continue;
-    if (nothing < 0 || dup3(nothing, descriptor, O_CLOEXEC) < 0) close(descriptor);
+    if (!nothing || dup3(nothing.get(), descriptor, O_CLOEXEC) < 0) close(descriptor);
   }
-  if (nothing >= 0) close(nothing);
+  nothing.reset();
   errno = error;
 }
 

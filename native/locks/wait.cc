@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "process/futex.h"
 #include "process/thread.h"
@@ -45,10 +46,10 @@ int cancel_signal() {
 
 Waiter* Waiter::start(int descriptor, Kind kind, Mode mode, Range range, Done done, void* context) {
   const int signal = cancel_signal();
-  const int duplicate = fcntl(descriptor, F_DUPFD_CLOEXEC, 3);
-  if (duplicate < 0) return nullptr;
+  process::UniqueFd duplicate(fcntl(descriptor, F_DUPFD_CLOEXEC, 3));
+  if (!duplicate) return nullptr;
   auto* waiter = new Waiter;
-  waiter->descriptor_ = duplicate;
+  waiter->descriptor_ = std::move(duplicate);
   waiter->kind_ = kind;
   waiter->mode_ = mode;
   waiter->range_ = range;
@@ -56,7 +57,6 @@ Waiter* Waiter::start(int descriptor, Kind kind, Mode mode, Range range, Done do
   waiter->context_ = context;
   const int error = process::start_thread(waiter->thread_, kStackSize, signal, run, waiter);
   if (error == 0) return waiter;
-  close(duplicate);
   delete waiter;
   errno = error;
   return nullptr;
@@ -66,9 +66,9 @@ void* Waiter::run(void* pointer) {
   auto& self = *static_cast<Waiter*>(pointer);
   int error;
   do {
-    error = self.cancelled_.load() ? ECANCELED : wait_lock(self.descriptor_, self.kind_, self.mode_, self.range_);
+    error = self.cancelled_.load() ? ECANCELED : wait_lock(self.descriptor_.get(), self.kind_, self.mode_, self.range_);
   } while (error == EINTR);
-  close(self.descriptor_);
+  self.descriptor_.reset();
   self.done_(self.context_, error);
   self.over_.store(1);
   process::futex_wake(self.over_);

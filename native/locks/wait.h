@@ -9,6 +9,7 @@
 #include <atomic>
 
 #include "locks/locks.h"
+#include "process/unique_fd.h"
 
 namespace gpu_owner::locks {
 
@@ -38,7 +39,7 @@ class Waiter {
   Waiter() = default;
   static void* run(void* self);
 
-  int descriptor_ = -1;
+  process::UniqueFd descriptor_;
   Kind kind_ = Kind::ofd;
   Mode mode_ = Mode::exclusive;
   Range range_;

@@ -17,6 +17,7 @@
 #include <atomic>
 
 #include "process/futex.h"
+#include "process/unique_fd.h"
 
 namespace gpu_owner::process {
 namespace {
@@ -31,11 +32,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 
 std::vector<std::string> own_arguments() {
   std::string all;
-  const int descriptor = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return {};
+  const UniqueFd file(open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC));
+  if (!file) return {};
   char buffer[4096];
-  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) all.append(buffer, static_cast<size_t>(got));
-  close(descriptor);
+  for (ssize_t got; (got = read(file.get(), buffer, sizeof buffer)) > 0;) all.append(buffer, static_cast<size_t>(got));
   std::vector<std::string> list;
   for (size_t start = 0; start < all.size();) {
     list.emplace_back(all.c_str() + start);
@@ -90,41 +90,83 @@ void let_inherit(const std::vector<int>& inherited) {
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
 
+// What a new program's signals and session are.
+class SpawnAttributes {
+ public:
+  enum class Signals { blocked, unblocked };
+  enum class Dispositions { inherited, fresh };
+
+  SpawnAttributes(Signals signals, Dispositions dispositions, short more = 0) {
+    posix_spawnattr_init(&attributes_);
+    sigset_t mask, all;
+    sigfillset(&all);
+    signals == Signals::blocked ? sigfillset(&mask) : sigemptyset(&mask);
+    posix_spawnattr_setsigmask(&attributes_, &mask);
+    posix_spawnattr_setsigdefault(&attributes_, &all);
+    const int fresh = dispositions == Dispositions::fresh ? POSIX_SPAWN_SETSIGDEF : 0;
+    posix_spawnattr_setflags(&attributes_, static_cast<short>(POSIX_SPAWN_SETSIGMASK | fresh | more));
+  }
+  SpawnAttributes(const SpawnAttributes&) = delete;
+  ~SpawnAttributes() { posix_spawnattr_destroy(&attributes_); }
+
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
+};
+
+// What a new program's descriptors are: of this process's, only those that are put somewhere.
+class SpawnActions {
+ public:
+  SpawnActions() { posix_spawn_file_actions_init(&actions_); }
+  SpawnActions(const SpawnActions&) = delete;
+  ~SpawnActions() { posix_spawn_file_actions_destroy(&actions_); }
+
+  void open_null(int place) { posix_spawn_file_actions_addopen(&actions_, place, "/dev/null", O_RDONLY, 0); }
+
+  void put(int descriptor, int place) { posix_spawn_file_actions_adddup2(&actions_, descriptor, place); }
+
+  // All that a new program would find open, apart from places from `first` up to but not including `end`.
+  void close_others(int first = 0, int end = 0) {
+    for (const int descriptor : inheritable_descriptors()) {
+      const bool is_placed = descriptor >= first && descriptor < end;
+      if (!is_placed) posix_spawn_file_actions_addclose(&actions_, descriptor);
+    }
+  }
+
+  const posix_spawn_file_actions_t* get() const { return &actions_; }
+
+ private:
+  posix_spawn_file_actions_t actions_;
+};
+
 // Where a program's standard output and error go.
 struct Output {
   int output, errors;
 };
 
 // Starts a program that has nothing of this process but `output`, and `descriptors` as the numbers from `first` on.
-// Takes the attributes. 0 or errno.
+// 0 or errno.
 int spawn_with(const std::string& path, const std::vector<std::string>& arguments,
                const std::vector<std::string>& environment, Output output, int first,
-               const std::vector<int>& descriptors, posix_spawnattr_t& attributes, int& pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-  // Not every C library's dup2 onto the same number clears close-on-exec.
-  if (output.output != STDOUT_FILENO) posix_spawn_file_actions_adddup2(&actions, output.output, STDOUT_FILENO);
-  if (output.errors != STDERR_FILENO) posix_spawn_file_actions_adddup2(&actions, output.errors, STDERR_FILENO);
+               const std::vector<int>& descriptors, const SpawnAttributes& attributes, int& pid) {
+  SpawnActions actions;
+  actions.open_null(STDIN_FILENO);
+  actions.put(output.output, STDOUT_FILENO);
+  actions.put(output.errors, STDERR_FILENO);
   int number = first;
-  for (const int descriptor : descriptors) posix_spawn_file_actions_adddup2(&actions, descriptor, number++);
-  for (const int descriptor : inheritable_descriptors()) {
-    const bool is_given = descriptor >= first && descriptor < number;
-    if (!is_given) posix_spawn_file_actions_addclose(&actions, descriptor);
-  }
+  for (const int descriptor : descriptors) actions.put(descriptor, number++);
+  actions.close_others(first, number);
   const std::vector<char*> list = pointers(arguments);
   const std::vector<char*> variables = pointers(environment);
-  const int error = posix_spawn(&pid, path.c_str(), &actions, &attributes, list.data(), variables.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
+  return posix_spawn(&pid, path.c_str(), actions.get(), attributes.get(), list.data(), variables.data());
 }
 
 constexpr int kPassedOn[] = {SIGINT,  SIGTERM,  SIGHUP,  SIGQUIT, SIGUSR1, SIGUSR2,
                              SIGALRM, SIGWINCH, SIGCONT, SIGTSTP, SIGTTIN, SIGTTOU};
-std::atomic<pid_t> principal{0};     // whom this process stands for
-std::atomic<uint64_t> early{0};      // signals that came before there was one
-std::atomic<bool> suspended{false};  // by the terminal
+std::atomic<pid_t> proxied_child{0};  // whom this process stands for
+std::atomic<uint64_t> early{0};       // signals that came before there was one
+std::atomic<bool> suspended{false};   // by the terminal
 
 void tell(pid_t child, int signal, pid_t sender) {
   sigval value;
@@ -140,8 +182,8 @@ void pass_on(int signal, siginfo_t* info, void*) {
   const int error = errno;
   const uint64_t bit = uint64_t{1} << signal;
   early.fetch_or(bit);
-  const pid_t child = principal.load();
-  // Whoever takes it back passes it on: this, or stand_for(), which has just begun.
+  const pid_t child = proxied_child.load();
+  // Whoever takes it back passes it on: this, or proxy_child(), which has just begun.
   if (child != 0 && (early.fetch_and(~bit) & bit)) {
     tell(child, signal, from_terminal ? 0 : info->si_pid);
   }
@@ -215,22 +257,14 @@ int exec_in_child(const std::string& path, std::vector<std::string> arguments, s
   action.sa_flags = SA_SIGINFO | SA_RESTART;
   for (const int signal : kPassedOn) sigaction(signal, &action, nullptr);
   signal(SIGCHLD, SIG_DFL);  // where children are ignored, none could be waited for
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t all, none;
-  sigfillset(&all);
-  sigemptyset(&none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const SpawnAttributes attributes(SpawnAttributes::Signals::unblocked, SpawnAttributes::Dispositions::fresh);
   pid_t child;
-  const int error = posix_spawn(&child, path.c_str(), nullptr, &attributes, list.data(), variable_list.data());
-  posix_spawnattr_destroy(&attributes);
+  const int error = posix_spawn(&child, path.c_str(), nullptr, attributes.get(), list.data(), variable_list.data());
   return error == 0 ? child : -error;
 }
 
-void stand_for(int child) {
-  principal.store(child);
+void proxy_child(int child) {
+  proxied_child.store(child);
   for (const int signal : kPassedOn) {
     if (early.fetch_and(~(uint64_t{1} << signal)) >> signal & 1) tell(child, signal, 0);
   }
@@ -257,71 +291,40 @@ void stand_for(int child) {
 Spawned spawn(const std::string& path, const std::vector<std::string>& arguments,
               const std::vector<std::string>* environment) {
   Spawned spawned;
-  int input[2], output[2];
-  if (pipe2(input, O_CLOEXEC) != 0) return {errno};
-  if (pipe2(output, O_CLOEXEC) != 0) {
-    spawned.error = errno;
-    close(input[0]);
-    close(input[1]);
-    return spawned;
-  }
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
-  // A lease, or the end of somebody's pipe, must not live on in the helper.
-  for (const int descriptor : inheritable_descriptors()) posix_spawn_file_actions_addclose(&actions, descriptor);
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  FdPair input = FdPair::pipe();
+  if (!input) return {errno};
+  FdPair output = FdPair::pipe();
+  if (!output) return {errno};
+  SpawnActions actions;
+  actions.put(input.first.get(), STDIN_FILENO);
+  actions.put(output.second.get(), STDOUT_FILENO);
+  // A lease, or the end of a pipe, must not live on in the helper.
+  actions.close_others();
+  const SpawnAttributes attributes(SpawnAttributes::Signals::unblocked, SpawnAttributes::Dispositions::inherited);
   const std::vector<char*> list = pointers(arguments);
   std::vector<char*> variables;
   if (environment != nullptr) variables = pointers(*environment);
-  spawned.error = posix_spawn(&spawned.pid, path.c_str(), &actions, &attributes, list.data(),
+  spawned.error = posix_spawn(&spawned.pid, path.c_str(), actions.get(), attributes.get(), list.data(),
                               environment == nullptr ? environ : variables.data());
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  close(input[0]);
-  close(output[1]);
-  if (spawned.error != 0) {
-    close(input[1]);
-    close(output[0]);
-    return spawned;
-  }
-  spawned.input = input[1];
-  spawned.output = output[0];
+  if (spawned.error != 0) return spawned;
+  spawned.input = input.second.release();
+  spawned.output = output.first.release();
   return spawned;
 }
 
 Started start(const std::string& path, const std::vector<std::string>& arguments,
               const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors) {
   Started started;
-  int pair[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) return {errno};
-  if (pair[1] == first) {
-    // Not every C library's dup2 onto the same number clears close-on-exec.
-    pair[1] = fcntl(first, F_DUPFD_CLOEXEC, first + 1);
-    close(first);
-  }
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
+  FdPair ends = FdPair::sockets();
+  if (!ends) return {errno};
+  // Not every C library's dup2 onto the same number clears close-on-exec.
+  if (ends.second.get() == first) ends.second.reset(fcntl(first, F_DUPFD_CLOEXEC, first + 1));
   // The terminal's Ctrl-C is for this process: it decides what becomes of the other.
-  sigset_t all;
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  std::vector<int> given = {pair[1]};
+  const SpawnAttributes attributes(SpawnAttributes::Signals::blocked, SpawnAttributes::Dispositions::inherited);
+  std::vector<int> given = {ends.second.get()};
   given.insert(given.end(), descriptors.begin(), descriptors.end());
   started.error = spawn_with(path, arguments, environment, {output, output}, first, given, attributes, started.pid);
-  close(pair[1]);
-  if (started.error != 0) {
-    close(pair[0]);
-    return started;
-  }
-  started.control = pair[0];
+  if (started.error == 0) started.control = ends.first.release();
   return started;
 }
 
@@ -329,14 +332,8 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
                         const std::vector<std::string>& environment, int output, int first,
                         const std::vector<int>& descriptors) {
   Detached detached;
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
+  const SpawnAttributes attributes(SpawnAttributes::Signals::unblocked, SpawnAttributes::Dispositions::fresh,
+                                   POSIX_SPAWN_SETSID);
   detached.error =
       spawn_with(path, arguments, environment, {output, output}, first, descriptors, attributes, detached.pid);
   return detached;
@@ -344,14 +341,7 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
 
 int run(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
         int first, const std::vector<int>& descriptors) {
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  sigset_t none, all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  const SpawnAttributes attributes(SpawnAttributes::Signals::unblocked, SpawnAttributes::Dispositions::fresh);
   let_inherit({});  // Node.js has marked the standard streams close-on-exec
   int pid = -1;
   const int error =
@@ -367,12 +357,11 @@ int run(const std::string& path, const std::vector<std::string>& arguments, cons
 int detach(int output, const std::vector<int>& kept, const std::vector<int>& foreign) {
   if (setsid() < 0) return errno;
   prctl(PR_SET_PDEATHSIG, 0);
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  if (nothing < 0) return errno;
+  const UniqueFd nothing(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  if (!nothing) return errno;
   const bool redirected =
-      dup2(nothing, STDIN_FILENO) >= 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0;
+      dup2(nothing.get(), STDIN_FILENO) >= 0 && dup2(output, STDOUT_FILENO) >= 0 && dup2(output, STDERR_FILENO) >= 0;
   const int error = redirected ? 0 : errno;
-  close(nothing);
   for (const int descriptor : foreign) {
     if (descriptor > STDERR_FILENO) close(descriptor);
   }

@@ -22,7 +22,7 @@ int exec(const std::string& path, std::vector<std::string> arguments, size_t own
          size_t dropped = 0);
 
 // For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as
-// a child that has all of the above. Returns its PID, or -errno; whoever has it goes on with stand_for().
+// a child that has all of the above. Returns its PID, or -errno; whoever has it goes on with proxy_child().
 int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own,
                   const std::vector<int>& inherited, size_t dropped = 0);
 
@@ -30,7 +30,7 @@ int exec_in_child(const std::string& path, std::vector<std::string> arguments, s
 // whose value has the signal in its lowest 8 bits and its sender's PID above: the signal itself would be lost in one
 // that the child's whole group got. A stop can't be passed on to who waits for this process, as its stuck thread
 // doesn't stop: Ctrl-Z is undone.
-[[noreturn]] void stand_for(int child);
+[[noreturn]] void proxy_child(int child);
 
 struct Spawned {
   int error = 0;  // errno

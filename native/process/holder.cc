@@ -11,6 +11,8 @@
 
 #include <string>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::process {
 namespace {
 
@@ -20,11 +22,10 @@ constexpr long kPidfdOpen = 434;
 
 std::string read_at(int directory, const char* name) {
   std::string text;
-  const int descriptor = openat(directory, name, O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) return text;
+  const UniqueFd file(openat(directory, name, O_RDONLY | O_CLOEXEC));
+  if (!file) return text;
   char buffer[4096];
-  for (ssize_t got; (got = read(descriptor, buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
-  close(descriptor);
+  for (ssize_t got; (got = read(file.get(), buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<size_t>(got));
   return text;
 }
 
@@ -67,8 +68,8 @@ int has_lock(pid_t process, const LockedByte& lock) {
 
 int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) {
   // First of all: a process that ends and leaves its number to another one from here on doesn't get the signal.
-  const int handle = static_cast<int>(syscall(kPidfdOpen, process, 0));
-  if (handle < 0) return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
+  const UniqueFd handle(static_cast<int>(syscall(kPidfdOpen, process, 0)));
+  if (!handle) return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
   int result = has_lock(process, lock);
   if (result == 0) {
     siginfo_t info;
@@ -78,9 +79,8 @@ int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) 
     info.si_pid = getpid();
     info.si_uid = getuid();
     info.si_value.sival_int = value;
-    if (syscall(kPidfdSendSignal, handle, signal, signal == 0 ? nullptr : &info, 0) != 0) result = -errno;
+    if (syscall(kPidfdSendSignal, handle.get(), signal, signal == 0 ? nullptr : &info, 0) != 0) result = -errno;
   }
-  close(handle);
   return result;
 }
 

@@ -15,6 +15,8 @@
 
 #include <utility>
 
+#include "process/unique_fd.h"
+
 namespace gpu_owner::process {
 namespace {
 
@@ -92,19 +94,18 @@ PeerCredentials peer_of(const std::string& local_address, uint16_t local_port, c
   id.idiag_dport = htons(local_port);
   id.idiag_cookie[0] = id.idiag_cookie[1] = INET_DIAG_NOCOOKIE;
 
-  const int descriptor = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG);
-  if (descriptor < 0) return {errno, 0};
+  const UniqueFd descriptor(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG));
+  if (!descriptor) return {errno, 0};
   // The kernel answers at once.
   const timeval timeout = {1, 0};
-  setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
-  PeerCredentials peer = ask(descriptor, question);
+  setsockopt(descriptor.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
+  PeerCredentials peer = ask(descriptor.get(), question);
   if (peer.error == ENOENT) {
     // No such socket, or the kernel lacks the part that answers: then it doesn't know of this end either.
     std::swap(id.idiag_src, id.idiag_dst);
     std::swap(id.idiag_sport, id.idiag_dport);
-    peer.error = ask(descriptor, question).error == 0 ? ESRCH : ENOSYS;
+    peer.error = ask(descriptor.get(), question).error == 0 ? ESRCH : ENOSYS;
   }
-  close(descriptor);
   return peer;
 }
 

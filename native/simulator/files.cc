@@ -9,8 +9,12 @@
 #include <ctime>
 
 #include "process/make_directory.h"
+#include "process/unique_fd.h"
 
 namespace simulator {
+
+using gpu_owner::process::UniqueFd;
+
 namespace {
 
 constexpr const char* kOtherDirectory = "or choose another directory with GPU_OWNER_SIMULATE_DIR";
@@ -69,8 +73,8 @@ int open_shared_directory(const char* path, bool follow_link, Error* error) {
 
 int open_shared_file(int directory, const char* directory_path, const char* name, Error* error) {
   // Without O_CREAT: fs.protected_regular refuses that for other users' files in sticky directories.
-  const int fd = openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) {
+  UniqueFd fd(openat(directory, name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!fd) {
     if (errno == ENOENT) return -1;
     if (errno == ELOOP)
       error->set("%s/%s is a symbolic link: remove it, %s", directory_path, name, kOtherDirectory);
@@ -80,35 +84,34 @@ int open_shared_file(int directory, const char* directory_path, const char* name
     return -2;
   }
   FileFacts facts;
-  if (!facts_of(fd, &facts) || !facts.regular) {
-    close(fd);
+  if (!facts_of(fd.get(), &facts) || !facts.regular) {
     error->set("%s/%s is not a regular file: remove it, %s", directory_path, name, kOtherDirectory);
     return -2;
   }
-  return fd;
+  return fd.release();
 }
 
 Made make_shared_file(int directory, const char* directory_path, const char* name,
                       bool (*fill)(int, const void*, Error*), const void* argument, Error* error) {
   char temporary[128] = "";
-  int fd = openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-  if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+  UniqueFd fd(openat(directory, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+  if (!fd && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
     temporary_name(temporary, sizeof temporary, name);
-    fd = openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd.reset(openat(directory, temporary, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   }
-  if (fd < 0) {
+  if (!fd) {
     error->set("cannot create a file in %s: %s; make room or make it writable, %s", directory_path, strerror(errno),
                kOtherDirectory);
     return Made::failed;
   }
   Made made = Made::failed;
-  if (!fill(fd, argument, error)) {
+  if (!fill(fd.get(), argument, error)) {
     // error is set
-  } else if (fchmod(fd, 0666) != 0) {
+  } else if (fchmod(fd.get(), 0666) != 0) {
     error->set("cannot set the mode of %s/%s: %s", directory_path, name, strerror(errno));
   } else {
     char source[64];
-    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", fd);
+    snprintf(source, sizeof source, "/proc/thread-self/fd/%d", fd.get());
     const int result = *temporary ? linkat(directory, temporary, directory, name, 0)
                                   : linkat(AT_FDCWD, source, directory, name, AT_SYMLINK_FOLLOW);
     if (result == 0)
@@ -119,7 +122,6 @@ Made make_shared_file(int directory, const char* directory_path, const char* nam
       error->set("cannot create %s/%s: %s; %s", directory_path, name, strerror(errno), kOtherDirectory);
   }
   if (*temporary) unlinkat(directory, temporary, 0);
-  close(fd);
   return made;
 }
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <iterator>
 
+#include "process/unique_fd.h"
 #include "simulator/calls.h"
 
 namespace simulator {
@@ -603,23 +604,17 @@ bool parse_machine_file(const char* path, const char* text, size_t size, Machine
 }
 
 bool describe_machine_file(const char* path, MachineDescription* out, Error* error) {
-  const int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  const gpu_owner::process::UniqueFd file(open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat facts;
-  if (file < 0 || fstat(file, &facts) != 0) {
-    const int reason = errno;
-    if (file >= 0) close(file);
+  if (!file || fstat(file.get(), &facts) != 0)
     return error->set("GPU_OWNER_SIMULATE=%.400s cannot be read: %s; name a file that describes a machine", path,
-                      strerror(reason));
-  }
-  if (!S_ISREG(facts.st_mode) || facts.st_size > static_cast<off_t>(kMaxFileSize)) {
-    close(file);
+                      strerror(errno));
+  if (!S_ISREG(facts.st_mode) || facts.st_size > static_cast<off_t>(kMaxFileSize))
     return error->set("GPU_OWNER_SIMULATE=%.400s: not a file that describes a machine (a text of at most 64 KiB)",
                       path);
-  }
   auto* text = static_cast<char*>(malloc(kMaxFileSize));
-  const ssize_t size = text ? read(file, text, kMaxFileSize) : -1;
+  const ssize_t size = text ? read(file.get(), text, kMaxFileSize) : -1;
   const int reason = errno;
-  close(file);
   const bool described = size >= 0 ? parse_machine_file(path, text, static_cast<size_t>(size), out, error)
                                    : error->set("GPU_OWNER_SIMULATE=%.400s cannot be read: %s", path, strerror(reason));
   free(text);

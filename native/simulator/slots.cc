@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "process/unique_fd.h"
 #include "simulator/activity.h"
 
 #ifndef F_OFD_GETLK
@@ -14,6 +15,9 @@
 #endif
 
 namespace simulator {
+
+using gpu_owner::process::UniqueFd;
+
 namespace {
 
 struct flock lock_of(short type, int64_t byte) {
@@ -91,21 +95,20 @@ bool try_take(const Machine& machine, int file, uint32_t index, ProcessType type
 }  // namespace
 
 bool take_slot(const Machine& machine, ProcessType type, uint32_t utilization, OwnSlot* own, Error* error) {
-  const int file = reopen_slots(machine);
-  if (file < 0)
+  UniqueFd file(reopen_slots(machine));
+  if (!file)
     return error->set("cannot open %s/slots again: %s; does this program close descriptors that aren't its own?",
                       machine.directory, strerror(errno));
   // From somewhere else each: many processes that start together don't meet at the same slot.
   const uint32_t first = static_cast<uint32_t>(getpid()) % kSlots;
   for (uint32_t i = 0; i < kSlots; ++i) {
     const uint32_t index = (first + i) % kSlots;
-    if (!try_take(machine, file, index, type, utilization)) continue;
-    own->file = file;
+    if (!try_take(machine, file.get(), index, type, utilization)) continue;
+    own->file = file.release();
     own->index = index;
     own->slot = machine.slot(index);
     return true;
   }
-  close(file);
   return error->set("%u processes already use this simulated machine, which is all it has room for", kSlots);
 }
 
@@ -158,13 +161,12 @@ bool is_lingering(const Machine& machine, Slot* slot, uint32_t generation) {
 void reap(const Machine& machine, uint32_t index) {
   // An open file description of its own: locks don't exclude threads, or a forked child, that share one. Closing it
   // drops the lock.
-  const int file = reopen_slots(machine);
-  if (file < 0) return;
+  const UniqueFd file(reopen_slots(machine));
+  if (!file) return;
   Slot* slot = machine.slot(index);
-  if (try_lock(file, allocation_byte(index)) && !is_locked(file, liveness_byte(index)) &&
+  if (try_lock(file.get(), allocation_byte(index)) && !is_locked(file.get(), liveness_byte(index)) &&
       !is_lingering(machine, slot, slot->generation))
     clear(machine, index);
-  close(file);
 }
 
 namespace {

@@ -8,9 +8,13 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "process/unique_fd.h"
 #include "simulator/machine_file.h"
 
 namespace simulator {
+
+using gpu_owner::process::UniqueFd;
+
 namespace {
 
 bool fill_state(int file, const void* argument, Error* error) {
@@ -97,11 +101,8 @@ bool check_slots(Machine* machine, Error* error) {
 }
 
 bool open_files(int directory, Machine* machine, Error* error) {
-  const int state = open_or_make(directory, machine->directory, "state", fill_state, &machine->description, error);
-  if (state < 0) return false;
-  const bool mapped = map_state(state, machine, error);
-  close(state);
-  if (!mapped) return false;
+  const UniqueFd state(open_or_make(directory, machine->directory, "state", fill_state, &machine->description, error));
+  if (!state || !map_state(state.get(), machine, error)) return false;
   machine->slots_file = open_or_make(directory, machine->directory, "slots", fill_nothing, nullptr, error);
   if (machine->slots_file >= 0 && check_slots(machine, error)) return true;
   detach(machine);
@@ -138,16 +139,11 @@ bool attach(Machine* machine, Error* error) {
   char base[kPathSize];
   bool is_default;
   if (!base_directory(base, &is_default, error)) return false;
-  const int base_descriptor = open_shared_directory(base, !is_default, error);
-  if (base_descriptor < 0) return false;
-  close(base_descriptor);
+  if (!UniqueFd(open_shared_directory(base, !is_default, error))) return false;
   const int length = snprintf(machine->directory, sizeof machine->directory, "%s/%s", base, machine->description.name);
   if (length < 0 || static_cast<size_t>(length) >= sizeof machine->directory) return error->set("path too long");
-  const int directory = open_shared_directory(machine->directory, false, error);
-  if (directory < 0) return false;
-  const bool opened = open_files(directory, machine, error);
-  close(directory);
-  return opened;
+  const UniqueFd directory(open_shared_directory(machine->directory, false, error));
+  return directory && open_files(directory.get(), machine, error);
 }
 
 void detach(Machine* machine) {
@@ -161,11 +157,10 @@ int reopen_slots(const Machine& machine) {
   // By what is open already: the path may mean something else by now, or nothing.
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", machine.slots_file);
-  const int fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return -1;
+  UniqueFd file(open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return -1;
   FileFacts facts;
-  if (facts_of(fd, &facts) && facts.regular && facts.inode == machine.slots_inode) return fd;
-  close(fd);
+  if (facts_of(file.get(), &facts) && facts.regular && facts.inode == machine.slots_inode) return file.release();
   errno = EBADF;
   return -1;
 }

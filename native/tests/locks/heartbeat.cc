@@ -39,6 +39,13 @@ bool comes(const std::atomic<int>& news) {
   return news > 0;
 }
 
+Heartbeat::Watch watch_of(int lease, int64_t quiet) {
+  Heartbeat::Watch watch;
+  watch.leases.emplace_back(lease);
+  watch.quiet = quiet;
+  return watch;
+}
+
 }  // namespace
 
 TEST("what was never written, garbage and times from elsewhere are no sign of life") {
@@ -100,13 +107,13 @@ TEST("a lease that nobody holds is told of when the quiet time is over, one that
   const int held = lease();
   CHECK_EQUAL(try_lock(held, Kind::ofd, Mode::exclusive, {0, 1}), 0);
   Heartbeat* heartbeat = Heartbeat::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
-  heartbeat->watch({{}, {lease()}, 0});
+  heartbeat->watch(watch_of(lease(), 0));
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(unlocked.load(), 0);
   close(held);
   CHECK(comes(unlocked));
   unlocked = 0;
-  heartbeat->watch({{}, {lease()}, 3'600'000});
+  heartbeat->watch(watch_of(lease(), 3'600'000));
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(unlocked.load(), 0);
   heartbeat->end();
@@ -115,9 +122,9 @@ TEST("a lease that nobody holds is told of when the quiet time is over, one that
 TEST("what is watched is closed with the next watch, and at the end") {
   Heartbeat* heartbeat = Heartbeat::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
   const int first = lease(), second = lease();
-  heartbeat->watch({{}, {first}, 3'600'000});
+  heartbeat->watch(watch_of(first, 3'600'000));
   CHECK(fcntl(first, F_GETFD) >= 0);
-  heartbeat->watch({{}, {second}, 3'600'000});
+  heartbeat->watch(watch_of(second, 3'600'000));
   CHECK(fcntl(first, F_GETFD) < 0);
   heartbeat->end();
   CHECK(fcntl(second, F_GETFD) < 0);
