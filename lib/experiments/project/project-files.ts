@@ -1,16 +1,4 @@
-import {
-  chmodSync,
-  chownSync,
-  closeSync,
-  constants,
-  fstatSync,
-  lstatSync,
-  mkdirSync,
-  openSync,
-  realpathSync,
-  type Stats,
-  statSync,
-} from 'node:fs';
+import { chmodSync, chownSync, lstatSync, mkdirSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { networkFileSystem, statusOf, userName } from '../../platform/index.ts';
 
@@ -19,8 +7,6 @@ import { networkFileSystem, statusOf, userName } from '../../platform/index.ts';
 /** Thrown for a path that another user could lead elsewhere. The message is for people, and names the remedy. */
 export class UnsafePathError extends Error {}
 
-/** Node.js has no name for a descriptor that only stands for the file. Needs no permission to read. */
-const O_PATH = 0o10000000;
 const WRITABLE_BY_ALL = 0o002;
 const STICKY = 0o1000;
 /** File systems that show everybody's files with one mode, as mounted: it says nothing of who may write. */
@@ -115,18 +101,14 @@ export function isShared({ mode }: Pick<Stats, 'mode'>): boolean {
 
 /**
  * Gives a file or directory that this process has made to those who take part, whatever the umask.
- * @param group that it shares; null: it is for this user alone
+ * @param group that it shares
  */
-export function setSharedOwner(path: string, group: number | null): void {
-  withHandle(path, (at, stat) => {
-    if (group !== null && stat.gid !== group) {
-      try {
-        chownSync(at, -1, group);
-      } catch {} // a group that one isn't in: then it is for this user alone, in fact
-    }
-    const isDirectory = stat.isDirectory();
-    chmodSync(at, group === null ? (isDirectory ? 0o700 : 0o600) : isDirectory ? 0o2770 : 0o660);
-  });
+export function setSharedOwner(path: string, group: number): void {
+  const stat = lstatSync(path);
+  try {
+    if (stat.gid !== group) chownSync(path, -1, group);
+  } catch {} // a group that one isn't in: then it is for this user alone, in fact
+  chmodSync(path, stat.isDirectory() ? 0o2770 : 0o660);
 }
 
 /**
@@ -135,24 +117,14 @@ export function setSharedOwner(path: string, group: number | null): void {
  * @returns whether everybody could write to it
  */
 export function restrictMode(path: string, forGroup: boolean): boolean {
+  const stat = lstatSync(path, { throwIfNoEntry: false });
+  const allowed = forGroup ? 0o7770 : 0o7700;
+  const isOwn = stat?.uid === process.geteuid?.() && !stat?.isSymbolicLink();
+  if (stat === undefined || !isOwn || (stat.mode & 0o7777 & ~allowed) === 0) return false;
   try {
-    return withHandle(path, (at, { mode, uid }) => {
-      const allowed = forGroup ? 0o7770 : 0o7700;
-      if (uid !== process.geteuid?.() || (mode & 0o7777 & ~allowed) === 0) return false;
-      chmodSync(at, mode & allowed);
-      return (mode & WRITABLE_BY_ALL) !== 0;
-    });
+    chmodSync(path, stat.mode & allowed);
+    return (stat.mode & WRITABLE_BY_ALL) !== 0;
   } catch {
-    return false; // there is none, or a file system that has no modes
-  }
-}
-
-/** Does something with a file by a descriptor that doesn't open it: closing an open file of SQLite ends its locks. */
-function withHandle<T>(path: string, act: (at: string, stat: Stats) => T): T {
-  const descriptor = openSync(path, O_PATH | constants.O_NOFOLLOW);
-  try {
-    return act(`/proc/self/fd/${descriptor}`, fstatSync(descriptor));
-  } finally {
-    closeSync(descriptor);
+    return false; // a file system that has no modes
   }
 }

@@ -168,12 +168,14 @@ function checkState(path: string, project: string): boolean {
   if (there === null) return false;
   let stat: Stats;
   try {
-    stat = statSync(`${path}/.`);
+    stat = statSync(path);
   } catch (error) {
     const isDangling = there.kind === 'link' && (error as NodeJS.ErrnoException).code === 'ENOENT';
     const why = isDangling ? 'it is a symbolic link that leads nowhere' : reason(error);
     throw unusable(project, `can't keep its queue in ${path}: ${why}`, isDangling ? 'Remove it.' : ELSEWHERE);
   }
+  if (!stat.isDirectory())
+    throw unusable(project, `can't keep its queue in ${path}, which is not a directory`, 'Remove that file.');
   const me = process.geteuid?.();
   const top = statSync(project);
   if (![0, me, top.uid].includes(stat.uid) && !isShared(top)) {

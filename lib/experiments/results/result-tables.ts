@@ -188,7 +188,7 @@ export class ResultTables {
     await this.takeOutRetracted(report);
     await this.readCommon(report);
     await this.checkHistory();
-    await this.takeCompletions(report);
+    await this.takeCompletions();
     for (const table of this.tasks.tables.values()) await this.writeWaiting(table, report);
     for (const [table, tasks] of this.restored) {
       this.problems.restored(
@@ -322,28 +322,19 @@ export class ResultTables {
     if (this.last?.sequence !== last.sequence || this.last.id !== last.id) this.cursor = 0;
   }
 
-  /** Writes the rows of tasks that were completed since the last time, page by page. */
-  private async takeCompletions(report: TablesReport): Promise<void> {
+  /** Notes the tasks that were completed since the last time: their rows are to be written. */
+  private async takeCompletions(): Promise<void> {
     for (;;) {
-      const page = await this.queue.completions(this.cursor, PAGE);
-      if (page.length === 0) break;
-      const tables = new Map<Table, PendingRow[]>();
-      for (const completion of page) {
-        const task = this.tasks.add(completion.task);
-        this.tasks.complete(task, completion.sequence);
-        this.last = { after: this.cursor, sequence: completion.sequence, id: completion.task.id };
-        this.cursor = completion.sequence;
-        if (!this.tasks.isSound(task, completion)) continue;
-        for (const table of this.tasks.tablesOf(task)) {
-          if (table.rows.has(task)) continue;
-          table.waiting.add(task);
-          const entries = tables.get(table);
-          if (entries === undefined) tables.set(table, [{ task, completion }]);
-          else entries.push({ task, completion });
-        }
+      const page = await this.queue.completed(this.cursor, PAGE);
+      if (page.length === 0) return;
+      for (const { task, sequence } of page) {
+        const number = this.tasks.add(task);
+        this.tasks.complete(number, sequence);
+        this.last = { after: this.cursor, sequence, id: task.id };
+        this.cursor = sequence;
+        for (const table of this.tasks.tablesOf(number))
+          if (!table.rows.has(number)) table.waiting.add(number);
       }
-      for (const [table, entries] of tables)
-        if (table.unwritable === null) await this.writeEntries(table, entries, report);
     }
   }
 
