@@ -6,7 +6,7 @@ import type { Sweep } from '../sweep/index.ts';
 import { type Task, taskId, type Values } from '../task/index.ts';
 import { decode, parseRows } from './csv.ts';
 import { KnownTasks, type TaskSource } from './known-tasks.ts';
-import type { Table } from './table.ts';
+import { headerOf, type Table } from './table.ts';
 import { commonTablePath, FileBusyError, FileChangedError, readTable, tablePath } from './table-file.ts';
 import { whyNothingCanBeWritten } from './table-writer.ts';
 
@@ -140,8 +140,8 @@ export async function columnsOfTable(
 ): Promise<readonly string[] | null> {
   try {
     const { bytes } = await readTable({ path: tablePath(project, outputDirectory), project });
-    const [header] = parseRows(decode(bytes).text);
-    return header?.cells.map((name) => name.trim()) ?? [];
+    const [header] = [...parseRows(decode(bytes).text)]; // all of it: a damaged table has no columns
+    return header === undefined ? [] : headerOf(header);
   } catch {
     return null; // the reader of the rows says why
   }

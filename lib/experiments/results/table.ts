@@ -362,7 +362,8 @@ export class Table {
   }
 }
 
-function headerOf(row: CSVRow): string[] {
+/** @throws MalformedCSVError */
+export function headerOf(row: CSVRow): string[] {
   if (row.open)
     throw new MalformedCSVError(row.line, 'the names of the columns are cut off: complete or remove them');
   const header = row.cells.map((cell) => cell.trim());
