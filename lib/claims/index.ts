@@ -22,7 +22,13 @@ export {
 export { intrudersOnLeased, isIntruder, LeaseHolders } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
 export { allowedTime, ownLimit } from './limits.ts';
-export { choose, LockDirectory, mayBeSomebodysOwn, namesCommand, PREFERRED } from './lock-directory.ts';
+export {
+  chooseLockDirectory,
+  LockDirectory,
+  mayBeSomebodysOwn,
+  namesCommand,
+  PREFERRED,
+} from './lock-directory.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,

@@ -68,7 +68,7 @@ export class LockDirectory {
     explicit: string | undefined,
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory {
-    const { path, others } = choose(explicit, configuration);
+    const { path, others } = chooseLockDirectory(explicit, configuration);
     const directory = Directory.open(path, MODE);
     if (typeof directory === 'number') throw cannotMake(path, -directory);
     const identity = identityOf(path, directory.status);
@@ -85,7 +85,7 @@ export class LockDirectory {
     explicit: string | undefined,
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory | null {
-    const { path, others } = choose(explicit, configuration);
+    const { path, others } = chooseLockDirectory(explicit, configuration);
     const directory = Directory.open(path);
     if (typeof directory !== 'number')
       return new LockDirectory(path, others, directory, problemOf(directory));
@@ -216,7 +216,7 @@ function identityOf(path: string, { device, inode, mode, uid, gid, changed }: Fi
 }
 
 /** Which directory it is, without looking whether it will do. `others`: as in {@link LockDirectory}. */
-export function choose(
+export function chooseLockDirectory(
   explicit: string | undefined,
   configuration: { lockDirectory?: string | undefined },
 ): { path: string; others: string[] } {

@@ -1,6 +1,6 @@
 import { accessSync, closeSync, constants, openSync, type Stats, statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { choose, LockDirectory, PREFERRED } from '../claims/index.ts';
+import { chooseLockDirectory, LockDirectory, PREFERRED } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { whichContainer } from '../gpus/index.ts';
@@ -31,7 +31,7 @@ export function checkLockDirectory(report: Report, options: Options): void {
   let directory: LockDirectory | null;
   let path: string;
   try {
-    path = choose(options.lockDirectory, { lockDirectory: configured }).path;
+    path = chooseLockDirectory(options.lockDirectory, { lockDirectory: configured }).path;
     directory = LockDirectory.find(options.lockDirectory, { lockDirectory: configured });
   } catch (error) {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;

@@ -67,10 +67,12 @@ export function skip(why: string): never {
 }
 
 /** Makes one check: `run` returns what it has found, or ends with {@link fail} or {@link skip}. @returns whether it passed */
-export type Examine = (name: CheckName, run: () => Promise<string> | string) => Promise<boolean>;
+export type RunCheck = (name: CheckName, run: () => Promise<string> | string) => Promise<boolean>;
 
 /** @param tell is told that a check begins, and what came of it */
-export function examiner(tell: (message: { begun: CheckName } | { result: CheckResult }) => void): Examine {
+export function checkRunner(
+  tell: (message: { begun: CheckName } | { result: CheckResult }) => void,
+): RunCheck {
   return async (name, run) => {
     tell({ begun: name });
     const result = await attempt(name, run);

@@ -1,11 +1,11 @@
 import { driverLibraries } from '../config/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import type { Examine } from './check.ts';
+import type { RunCheck } from './check.ts';
 
 /** Facts that all checks of a part need. */
 export interface Context {
-  examine: Examine;
+  runCheck: RunCheck;
   /** The words that start this program again, up to its own arguments. */
   command: readonly string[];
   /** Which GPUs, and whose locks count, as the options of claims. */

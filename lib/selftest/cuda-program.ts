@@ -37,7 +37,7 @@ const MiB = 2 ** 20;
 const SLACK_BYTES = 32 * MiB;
 
 /** Makes the checks about one CUDA program: who sees it, what it has open, and what is left of it after kill -9. */
-export async function checkCudaProgram({ examine, gpus }: Context): Promise<void> {
+export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<void> {
   const look = () => {
     const all = snapshotSync(gpus.map(({ index }) => index));
     return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
@@ -47,17 +47,17 @@ export async function checkCudaProgram({ examine, gpus }: Context): Promise<void
   const program = new Subprocess(cudaProgram(gpus));
   let listed: Listing | null = null;
   let hasStarted = false;
-  await examine('cuda-listed', async () => {
+  await runCheck('cuda-listed', async () => {
     const watched = await watchStart(program, began, before, look);
     hasStarted = true;
     listed = watched.listing;
     return tellStart(watched, before);
   });
   if (!hasStarted) return;
-  await examine('cuda-memory', () => checkMemory(before, look()));
-  await examine('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
-  await examine('cuda-files', () => checkFiles(program.pid));
-  await examine('cuda-killed', () => checkKilled(program, before, look, listed));
+  await runCheck('cuda-memory', () => checkMemory(before, look()));
+  await runCheck('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
+  await runCheck('cuda-files', () => checkFiles(program.pid));
+  await runCheck('cuda-killed', () => checkKilled(program, before, look, listed));
 }
 
 /** own: by its PID on every GPU; other: each GPU has a new process, by another PID. */
@@ -130,7 +130,7 @@ function tellStart({ readyMs, listedMs, listing }: WatchedStart, before: readonl
  * By how much the memory in use has risen, in bytes. Processes that have ended meanwhile, such as a placeholder, don't count.
  * null: unknown.
  */
-export function riseOf(before: GPU | undefined, after: GPU): number | null {
+export function memoryIncrease(before: GPU | undefined, after: GPU): number | null {
   const [old, current] = [before?.memory.usedBytes ?? null, after.memory.usedBytes];
   if (old === null || current === null) return null;
   const left = (after.processes ?? []).map(({ pid }) => pid);
@@ -141,7 +141,7 @@ export function riseOf(before: GPU | undefined, after: GPU): number | null {
 
 /** A context takes more than the 100 MiB that count as idle: so programs that aren't listed are noticed, too. */
 function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
-  const rises = after.map((gpu, i) => ({ gpu, bytes: riseOf(before[i], gpu) }));
+  const rises = after.map((gpu, i) => ({ gpu, bytes: memoryIncrease(before[i], gpu) }));
   const known = rises.flatMap(({ gpu, bytes }) => (bytes === null ? [] : [{ gpu, bytes }]));
   if (known.length === 0) skip('the driver does not tell how much memory is in use');
   const small = known.filter(({ bytes }) => bytes < 100 * MiB);

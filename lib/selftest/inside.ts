@@ -12,18 +12,18 @@ import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
 export async function checkInside(context: Context): Promise<void> {
-  const { examine, gpus } = context;
-  await examine('snapshot', () => checkSnapshot(context));
-  await examine('fields', () => checkFields(gpus));
-  await examine('idle-memory', () => checkIdleMemory(gpus));
-  await examine('energy', () => checkEnergy(gpus));
-  await examine('side-by-side', () => checkSideBySide(gpus));
-  await examine('cuda-devices', () => checkCudaDevices(gpus));
+  const { runCheck, gpus } = context;
+  await runCheck('snapshot', () => checkSnapshot(context));
+  await runCheck('fields', () => checkFields(gpus));
+  await runCheck('idle-memory', () => checkIdleMemory(gpus));
+  await runCheck('energy', () => checkEnergy(gpus));
+  await runCheck('side-by-side', () => checkSideBySide(gpus));
+  await runCheck('cuda-devices', () => checkCudaDevices(gpus));
   await checkCudaProgram(context);
-  await examine('pytorch-devices', () => checkPyTorch(gpus));
-  await examine('nested-claims', () => checkNestedClaims(context));
+  await runCheck('pytorch-devices', () => checkPyTorch(gpus));
+  await runCheck('nested-claims', () => checkNestedClaims(context));
   // Last: if it fails, this process has no NVML any more.
-  await examine('other-nvml-user', () => checkOtherUser(gpus));
+  await runCheck('other-nvml-user', () => checkOtherUser(gpus));
 }
 
 /** Longer, and every claim is slow; a GPU that doesn't answer for 0.8 s counts as hung. In ms. */

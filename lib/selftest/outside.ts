@@ -20,14 +20,14 @@ const LOCKS_FAIL =
 
 /** Makes the checks that claim from the machine as anybody does. Nothing is claimed before and after. */
 export async function checkOutside(context: Context, options: ClaimOptions): Promise<void> {
-  const { examine } = context;
+  const { runCheck } = context;
   const claims = new Claims(context, options);
-  await examine('placeholder', () => checkPlaceholder(claims));
-  await examine('exclusion', () => checkExclusion(claims));
-  await examine('hand-over', () => checkHandOver(claims));
-  await examine('owner-killed', () => checkOwnerKilled(claims));
-  await examine('keeper-killed', () => checkKeeperKilled(claims));
-  await examine('mig', () => checkInstance(claims));
+  await runCheck('placeholder', () => checkPlaceholder(claims));
+  await runCheck('exclusion', () => checkExclusion(claims));
+  await runCheck('hand-over', () => checkHandOver(claims));
+  await runCheck('owner-killed', () => checkOwnerKilled(claims));
+  await runCheck('keeper-killed', () => checkKeeperKilled(claims));
+  await runCheck('mig', () => checkInstance(claims));
 }
 
 /** Claims of the same GPUs, again and again, by commands of their own. */

@@ -1,6 +1,6 @@
 // How much memory a program of the self-test takes, while others come and go.
 import { expect, test } from 'vitest';
-import { riseOf } from '../../lib/selftest/cuda-program.ts';
+import { memoryIncrease } from '../../lib/selftest/cuda-program.ts';
 import { MIB, makeGPU } from '../support/snapshots.ts';
 
 function look(usedMiB: number, processes: [pid: number, usedMiB: number | null][]) {
@@ -15,11 +15,11 @@ function look(usedMiB: number, processes: [pid: number, usedMiB: number | null][
 }
 
 test('what ends meanwhile frees memory that the program takes', () => {
-  expect(riseOf(look(100, []), look(400, [[2, 300]]))).toBe(300 * MIB);
-  expect(riseOf(look(400, [[1, 300]]), look(400, [[2, 300]]))).toBe(300 * MIB);
-  expect(riseOf(look(400, [[1, null]]), look(400, [[2, 300]]))).toBeNull();
+  expect(memoryIncrease(look(100, []), look(400, [[2, 300]]))).toBe(300 * MIB);
+  expect(memoryIncrease(look(400, [[1, 300]]), look(400, [[2, 300]]))).toBe(300 * MIB);
+  expect(memoryIncrease(look(400, [[1, null]]), look(400, [[2, 300]]))).toBeNull();
   expect(
-    riseOf(
+    memoryIncrease(
       look(400, [[1, 300]]),
       look(450, [
         [1, 300],
@@ -27,5 +27,5 @@ test('what ends meanwhile frees memory that the program takes', () => {
       ]),
     ),
   ).toBe(50 * MIB);
-  expect(riseOf(undefined, look(400, []))).toBeNull();
+  expect(memoryIncrease(undefined, look(400, []))).toBeNull();
 });

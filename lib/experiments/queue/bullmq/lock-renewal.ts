@@ -342,18 +342,18 @@ function isDead(text: string): boolean {
   const record = readJSON(text);
   // A process whose record can't be read doesn't renew it.
   if (typeof record !== 'object' || record === null) return true;
-  const { process: its } = record as LeaderRecord;
-  if (typeof its !== 'object' || its === null || !Number.isSafeInteger(its.pid)) return false;
-  if (its.boot === '' || its.namespace === '') return false;
-  if (its.boot !== bootId() || its.namespace !== (pidNamespace() ?? '')) return false;
+  const { process: leader } = record as LeaderRecord;
+  if (typeof leader !== 'object' || leader === null || !Number.isSafeInteger(leader.pid)) return false;
+  if (leader.boot === '' || leader.namespace === '') return false;
+  if (leader.boot !== bootId() || leader.namespace !== (pidNamespace() ?? '')) return false;
   try {
-    process.kill(its.pid, 0);
+    process.kill(leader.pid, 0);
   } catch (error) {
     return (error as NodeJS.ErrnoException).code === 'ESRCH';
   }
   // The PID may be another process's by now.
-  const start = startOf(its.pid);
-  return start !== '' && its.start !== '' && start !== its.start;
+  const start = startOf(leader.pid);
+  return start !== '' && leader.start !== '' && start !== leader.start;
 }
 
 /** When a process began, in ticks since boot; '' where that can't be told. */
