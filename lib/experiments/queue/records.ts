@@ -73,7 +73,7 @@ const VALUES: schema.Check<Values> = (stored, path) => {
 const SHELL = record({ shell: text });
 const WORDS = record({ words: listOf(text) });
 const COMMAND: schema.Check<TaskCommand> = (value, path) =>
-  or(SHELL, null)(value, path) ?? WORDS(value, path);
+  (Object.hasOwn(schema.object(value, path), 'shell') ? SHELL : WORDS)(value, path);
 
 /** A list of `[phase, directory]`. */
 const DESTINATIONS: schema.Check<Destination[]> = (value, path) => {

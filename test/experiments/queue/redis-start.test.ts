@@ -1,4 +1,5 @@
 // Which Redis is used, and which is refused, with what remedy.
+import { spawn } from 'node:child_process';
 import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -6,7 +7,9 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
+import { freePort } from '../../support/ports.ts';
 import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { until } from '../../support/time.ts';
 import { all, takeFrom } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
 
@@ -242,6 +245,24 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
         code: 'ERR_QUEUE',
         message: expect.stringMatching(/rename-command/),
       });
+    }
+  });
+
+  test('that only watch others are refused', async () => {
+    const server = await start();
+    const port = await freePort();
+    const file = join(directory, 'sentinel.conf');
+    writeFileSync(file, `port ${port}\nsentinel monitor main 127.0.0.1 ${server.port} 1\n`);
+    const sentinel = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' });
+    try {
+      await until(async () => {
+        const said = await openQueue(`redis://127.0.0.1:${port}?project=x`, directory).catch(
+          (error) => error.message,
+        );
+        return /is a Sentinel.*Name the server that it watches/.test(said);
+      });
+    } finally {
+      sentinel.kill('SIGKILL');
     }
   });
 

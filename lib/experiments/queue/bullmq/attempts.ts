@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { stringifyValue } from '../../task/index.ts';
 import {
   type Attempt,
@@ -9,7 +8,7 @@ import {
   type State,
   type WorkerInfo,
 } from '../queue.ts';
-import { type Holder, type Status, TaskJob } from './jobs.ts';
+import { type Holder, newToken, type Status, TaskJob } from './jobs.ts';
 import { FOREVER_MS, type LockRenewal, serverTime } from './lock-renewal.ts';
 import { fits, putFirst } from './needs.ts';
 import type { JobStore } from './store.ts';
@@ -38,7 +37,7 @@ export function attemptMethods(
     await requeueDoubtful();
     void connection.setName(worker.host);
     for (let hasLooked = false, tries = 0; tries < MAX_TRIES; tries++) {
-      const token = randomBytes(16).toString('hex');
+      const token = newToken();
       const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
       const asked = renewal.time;
       const { isPaused, areUnequal } = await store.settings();

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
 import {
@@ -23,7 +22,7 @@ import {
   taskName,
 } from '../records.ts';
 import { isDone } from './connection.ts';
-import { type Holder, jobData, NEVER, PARKED, type TaskData, TaskJob, UNTIL_SAID } from './jobs.ts';
+import { type Holder, jobData, NEVER, newToken, PARKED, type TaskData, TaskJob, UNTIL_SAID } from './jobs.ts';
 import { serverTime, tryLock, unlock } from './lock-renewal.ts';
 import { parseNeeds } from './needs.ts';
 import { isId, type JobStore, PAGE } from './store.ts';
@@ -151,7 +150,7 @@ export function bulkMethods(
     const ids =
       selection !== 'all' && 'ids' in selection
         ? await resolve(selection.ids)
-        : await redis.zrange(key('order'), '0', '-1');
+        : await store.inOrder(selection === 'all' ? undefined : selection.state);
     const active = selection === 'all' || 'ids' in selection ? null : await store.activeIds();
     for (let from = 0; from < ids.length; from += PAGE) {
       const some = await Promise.all(ids.slice(from, from + PAGE).map((id) => store.get(id)));
@@ -188,7 +187,7 @@ export function bulkMethods(
     }
     const holder = (): Holder => ({
       ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
-      token: randomBytes(16).toString('hex'),
+      token: newToken(),
     });
     const place = new Map(ids.map((id, at) => [id, at]));
     const seized = (await store.seizeAll(wanted, holder)).sort(
@@ -335,7 +334,7 @@ async function enqueue(
 
 /** One after the other: names have numbers without gaps. */
 async function inTurn<T>({ connection }: JobStore, act: () => Promise<T>): Promise<T> {
-  const token = randomBytes(16).toString('hex');
+  const token = newToken();
   while (!(await tryLock(connection, 'adding', token, TURN_MS))) await pause(20);
   try {
     return await act();

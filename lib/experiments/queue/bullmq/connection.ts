@@ -210,7 +210,6 @@ async function checkServer(connection: RedisConnection): Promise<void> {
       .split(/\r?\n/)
       .map((line) => line.split(/:(.*)/s).slice(0, 2) as [string, string]),
   );
-  await connection.perform((client) => client.time()); // may have another name
   const version = info.get('redis_version') ?? '0';
   const [major = 0, minor = 0] = version.split('.').map(Number);
   if (
@@ -223,6 +222,14 @@ async function checkServer(connection: RedisConnection): Promise<void> {
       `Redis ${MIN_VERSION.join('.')} or newer is needed, or Valkey.`,
     );
   }
+  if (info.get('redis_mode') === 'sentinel') {
+    throw unusable(
+      url,
+      'is a Sentinel, which has no data',
+      'Name the server that it watches (redis-cli -p PORT SENTINEL get-master-addr-by-name NAME).',
+    );
+  }
+  await connection.perform((client) => client.time()); // may have another name
   if (info.get('cluster_enabled') === '1') {
     throw unusable(url, 'is a cluster', 'Use a single Redis server: a queue does not work on a cluster.');
   }

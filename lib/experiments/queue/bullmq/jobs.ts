@@ -1,4 +1,5 @@
 // A task is a job of BullMQ: its id the task's, its data what the task is, its returnvalue the result. This is how both are read.
+import { randomUUID } from 'node:crypto';
 import type * as BullMQ from 'bullmq';
 import { parseValue, strictJSON, stringifyValue, type Task, type TaskCommand } from '../../task/index.ts';
 import {
@@ -26,6 +27,11 @@ export const UNTIL_SAID = NEVER - 86_400_000;
  * table.
  */
 export type Kind = 'heartbeat' | 'lifetime' | 'once' | 'table';
+
+/** A token of an attempt, before its task is known. */
+export function newToken(): string {
+  return randomUUID().replaceAll('-', '');
+}
 
 /** The worker that has a job, or had it last: BullMQ keeps that as the name of the worker. */
 export interface Holder extends WorkerInfo {
@@ -119,17 +125,21 @@ export class TaskJob {
   readonly id: string;
   readonly json: BullMQ.JobJson;
   readonly status: Status;
-  readonly holder: Holder | null;
+  #holder: [Holder | null] | null = null;
   #parsed: Readonly<Record<string, unknown>> | null = null;
 
   constructor(id: string, json: BullMQ.JobJson) {
     this.id = id;
     this.json = json;
     this.status = statusOf(json.progress);
-    const holder = holderOf(json.processedBy);
-    // BullMQ gives a job to a worker before that knows which.
-    const isOnce = holder?.kind === 'heartbeat' && this.isOnce;
-    this.holder = holder !== null && isOnce ? { ...holder, kind: 'once' } : holder;
+  }
+
+  /** The worker that has it, or had it last. null: nothing of ours says so. */
+  get holder(): Holder | null {
+    this.#holder ??= [holderOf(this.json.processedBy)];
+    const [holder] = this.#holder;
+    // BullMQ gives a job to a worker before the worker knows which.
+    return holder?.kind === 'heartbeat' && this.isOnce ? { ...holder, kind: 'once' } : holder;
   }
 
   get isParked(): boolean {

@@ -4,7 +4,6 @@ import {
   MAX_BYTES,
   type Needs,
   type Queries,
-  type State,
   type Task,
   type TaskRow,
   type WithoutResult,
@@ -197,7 +196,7 @@ export function queryMethods(store: JobStore): Queries {
 
     async *tasks({ state, match, limit = Number.POSITIVE_INFINITY } = {}) {
       await store.check();
-      const ids = match === undefined ? await inOrder(state) : await matching(match);
+      const ids = match === undefined ? await store.inOrder(state) : await matching(match);
       let left = limit;
       if (left <= 0) return;
       for await (const row of rows(ids)) {
@@ -258,20 +257,10 @@ export function queryMethods(store: JobStore): Queries {
     },
   };
 
-  /** Ids in the order of arrival. */
-  async function inOrder(state: State | undefined): Promise<string[]> {
-    const all = await redis.zrange(key('order'), '0', '-1');
-    if (state !== 'active' && state !== 'failed') return all;
-    const some = new Set(await store.ids(state));
-    return all.filter((id) => some.has(id));
-  }
-
   async function matching(match: string): Promise<string[]> {
     if (match === '') return [];
     const found = await redis.hget(key('names'), match);
-    const ids = match.startsWith('t-')
-      ? (await redis.zrange(key('order'), '0', '-1')).filter((id) => id.startsWith(match))
-      : [];
+    const ids = match.startsWith('t-') ? (await store.inOrder()).filter((id) => id.startsWith(match)) : [];
     return [...new Set([...ids, ...(found === null ? [] : [found])])];
   }
 }

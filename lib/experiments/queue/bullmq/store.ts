@@ -74,6 +74,15 @@ export class JobStore {
     return (await this.#jobs.getRanges(types, 0, -1, true)).flat();
   }
 
+  /** Ids in the order of arrival. @param state without it, of all; of others there may be some among them */
+  async inOrder(state?: State): Promise<string[]> {
+    const all = await this.connection.redis.zrange(this.connection.key('order'), '0', '-1');
+    if (state === undefined) return all;
+    const places = state === 'pending' || state === 'cancelled' ? WAITING : [state];
+    const some = new Set(await this.ids(...places));
+    return all.filter((id) => some.has(id));
+  }
+
   async activeIds(): Promise<Set<string>> {
     return new Set(await this.ids('active'));
   }
