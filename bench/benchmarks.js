@@ -7,21 +7,13 @@ const FILES = {
   snapshot: './snapshot.js',
   claim: './claim.js',
   start: './start.js',
-  keeper: './keeper.js',
   handover: './handover.js',
   contention: './contention.js',
-  window: './race-window.js',
-  conventions: './conventions.js',
   idle: './idle.js',
-  jobs: './jobs.js',
-  experiments: './experiments.js',
   queues: './queues.js',
 };
 
 export const names = Object.keys(FILES);
-
-/** Benchmarks that mostly wait and disturb no other: their time runs beside the others'. */
-export const beside = ['keeper'];
 
 export async function load(name) {
   const benchmark = (await import(FILES[name]))[name];

@@ -71,7 +71,6 @@ async function goingOn(bench) {
     note: `8 GPUs, without placeholder, from the first claim of a program on; simulated driver, no latency; for ${SLICE} ms each`,
     rows: Object.keys(GOING_ON).map((label, row) => ({
       label,
-      x: label,
       series: { 'gpu-owner, claim now': summarize(series[row]) },
     })),
   };
@@ -145,11 +144,8 @@ function throughput(gpus, rows, holds) {
     base: C,
     rows: rows.map(({ count, series }) => ({
       label: of(count),
-      x: count,
       series: Object.fromEntries(Object.entries(series).map(([name, slices]) => [name, perSecond(slices)])),
     })),
-    chart: 'lines',
-    scale: 'log',
   };
   const worst = Math.max(...table.rows.map(({ series }) => series[C].median / series[NOW].median));
   table.targets = [
@@ -181,7 +177,6 @@ function fairness(gpus, rows) {
       .filter(({ count }) => count > 1)
       .map(({ count, series }) => ({
         label: `${count} processes`,
-        x: count,
         series: Object.fromEntries(
           [C, NOW, LINE].flatMap((name) => [
             [`${name}: least`, shares(series[name], Math.min)],

@@ -1,48 +1,37 @@
-// Brings figures and charts of the documentation in line with one run of all benchmarks, docs/benchmarks/results.json.
+// Brings the figures of the documentation in line with one run of all benchmarks, docs/benchmarks/results.json.
 //   node bench/docs.js            from these results
 //   node bench/docs.js RESULTS    from others, which take their place: what `npm run bench -- --docs` does at its end
 //
-// In pages, figures stand between comments, which readers don't see:
-//   <!-- figures: idle -->                     a block: tables, charts and targets of a benchmark; or `conditions`, `targets`,
-//   <!-- end of figures -->                    `left out`, and `rest` for benchmarks without a block of their own
-//   <!-- figure: experiments / status / 100,000 tasks / exp status over node -e 0 -->19 ms<!-- end -->
-//                                              a median, by benchmark, table, row and series; `A over B` is a difference,
-//                                              `A to B` a ratio; ` / p99` after the series takes another statistic
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join, relative } from 'node:path';
-import { chart } from './chart.js';
+// In docs/benchmarks.md, figures stand between comments, which readers don't see:
+//   <!-- figures: idle -->       a block: tables and targets of a benchmark; or `conditions`, `targets`, `left out`, and `rest` for
+//   <!-- end of figures -->      benchmarks without a block of their own
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { machineText } from './machine.js';
-import { amount, duration, number, times, unitName } from './numbers.js';
+import { duration, number, times, unitName } from './numbers.js';
 import { wrap } from './print.js';
 import { ratio, seriesOf } from './table.js';
 
 const root = dirname(import.meta.dirname);
 const directory = join(root, 'docs/benchmarks');
+const PAGE = 'docs/benchmarks.md';
 const BLOCK = /(<!-- figures: (.+?) -->\n)[\s\S]*?(<!-- end of figures -->)/g;
 const ABSENT = '*Not measured in this run.*';
 const COLUMNS = 120;
-const FIGURE = /(<!-- figure: (.+?) -->)(.*?)(<!-- end -->)/g;
 
 /** Renders the documentation for these results. @returns path below the repository's root -> content */
 export function documentation(results) {
-  const files = new Map([['docs/benchmarks/results.json', `${JSON.stringify(rounded(results), null, 1)}\n`]]);
-  const read = JSON.parse(files.get('docs/benchmarks/results.json'));
-  for (const { path, content } of charts(read)) files.set(path, content);
-  const pages = markdown();
-  const own = new Set(pages.flatMap(({ content }) => [...content.matchAll(BLOCK)].map(([, , name]) => name)));
-  for (const { path, content } of pages) {
-    if (content.includes('<!-- figure')) files.set(path, fill(content, read, own, path));
-  }
-  return files;
+  const text = `${JSON.stringify(rounded(results), null, 1)}\n`;
+  return new Map([
+    ['docs/benchmarks/results.json', text],
+    [PAGE, fill(page(), JSON.parse(text))],
+  ]);
 }
 
 /** @returns the files that changed, below the repository's root */
 export function writeDocs(results) {
   mkdirSync(directory, { recursive: true });
   const files = documentation(results);
-  for (const name of readdirSync(directory)) {
-    if (name.endsWith('.svg') && !files.has(`docs/benchmarks/${name}`)) rmSync(join(directory, name));
-  }
   const changed = [...files].filter(([path, content]) => {
     const file = join(root, path);
     return !existsSync(file) || readFileSync(file, 'utf8') !== content;
@@ -51,56 +40,43 @@ export function writeDocs(results) {
   return changed.map(([path]) => path);
 }
 
-/** Finds the places in pages that have no figures. */
+/** Finds the places in the page that have no figures. */
 export function absences() {
-  return markdown().flatMap(({ path, content }) =>
-    [...content.matchAll(BLOCK)]
-      .filter(([text]) => text.includes(ABSENT))
-      .map(([, , name]) => `${path}: '${name}' is not in these results`),
-  );
+  return [...page().matchAll(BLOCK)]
+    .filter(([text]) => text.includes(ABSENT))
+    .map(([, , name]) => `${PAGE}: '${name}' is not in these results`);
 }
 
-/** All pages for users that may quote figures. */
-export function markdown() {
-  const paths = ['README.md', 'CONTRIBUTING.md'];
-  for (const name of readdirSync(join(root, 'docs'))) if (name.endsWith('.md')) paths.push(`docs/${name}`);
-  return paths.map((path) => ({ path, content: readFileSync(join(root, path), 'utf8') }));
-}
+const page = () => readFileSync(join(root, PAGE), 'utf8');
 
-/** A page with its figures. @param own the names of blocks that pages have @param path for messages and links */
-export function fill(content, results, own, path) {
-  const complete = [...content.matchAll(BLOCK), ...content.matchAll(FIGURE)].length;
+/** The page with its figures. */
+export function fill(content, results) {
+  const blocks = [...content.matchAll(BLOCK)];
   const begun = content.split('<!-- figure').length - 1;
-  // Markdown would take the whole line for HTML.
-  if (/^ *<!-- figure: /m.test(content)) throw new Error(`${path}: a figure is first on its line`);
-  if (begun !== complete) throw new Error(`${path}: ${begun} figures begin, but ${complete} are complete`);
-  return content
-    .replace(BLOCK, (_, begin, name, end) => `${begin}${block(name, results, own, path)}\n${end}`)
-    .replace(FIGURE, (_, begin, name, _old, end) => `${begin}${figure(name, results, path)}${end}`);
+  if (begun !== blocks.length)
+    throw new Error(`${PAGE}: ${begun} figures begin, but ${blocks.length} are complete`);
+  const own = new Set(blocks.map(([, , name]) => name));
+  return content.replace(BLOCK, (_, begin, name, end) => `${begin}${block(name, results, own)}\n${end}`);
 }
 
-function block(name, results, own, path) {
+function block(name, results, own) {
   if (name === 'conditions') return conditions(results);
   if (name === 'targets') return targets(results);
   if (name === 'left out') return leftOut(results);
   if (name === 'rest') {
     const rest = Object.entries(results.benchmarks).filter(([each]) => !own.has(each));
     return rest
-      .map(
-        ([each, { title, question }]) =>
-          `## ${title}\n\n${broken(question)}\n\n${section(each, results, path)}`,
-      )
+      .map(([each, { title, question }]) => `## ${title}\n\n${broken(question)}\n\n${section(each, results)}`)
       .join('\n\n');
   }
-  return section(name, results, path);
+  return section(name, results);
 }
 
-function section(name, results, path) {
+function section(name, results) {
   const benchmark = results.benchmarks[name];
   if (benchmark === undefined) return ABSENT;
   const parts = benchmark.tables.flatMap((table) => {
-    const drawn = table.chart === undefined ? [] : [image(name, table, path)];
-    return [heading(table), markdownTable(table), ...targetList(table), ...drawn];
+    return [heading(table), markdownTable(table), ...targetList(table)];
   });
   return parts.join('\n\n');
 }
@@ -156,25 +132,6 @@ function targetList({ targets: list = [] }) {
   ];
 }
 
-function image(name, table, path) {
-  const file = relative(dirname(path), chartPath(name, table));
-  return `![${table.title.replace(/[[\]]/g, '')}: the table above as a chart](${file})`;
-}
-
-function charts(results) {
-  const footer = `Medians, with the middle half of the values. ${results.date.slice(0, 10)}, ${machineText(results.machine)}`;
-  return Object.entries(results.benchmarks).flatMap(([name, { title, tables }]) =>
-    tables
-      .filter((table) => table.chart !== undefined)
-      .map((table) => ({ path: chartPath(name, table), content: chart(title, table, footer) })),
-  );
-}
-
-function chartPath(name, table) {
-  const slug = `${name}-${table.name}`.toLowerCase().replace(/[^a-z0-9]+/g, '-');
-  return `docs/benchmarks/${slug}.svg`;
-}
-
 function conditions({ machine, date, load, seconds }) {
   return broken(
     `Measured on ${date.slice(0, 10)} in one run of ${duration(seconds)}: ${machineText(machine)}. ` +
@@ -199,29 +156,6 @@ function leftOut({ benchmarks }) {
     list.map(({ what, why }) => broken(`- ${title}: ${what}. Why: ${why}.`, '  ')),
   );
   return lines.length === 0 ? 'Nothing was left out.' : lines.join('\n');
-}
-
-function figure(name, results, path) {
-  const fail = (what) => new Error(`${path}: figure '${name}': ${what}`);
-  if (name === 'date') return results.date.slice(0, 10);
-  if (name === 'machine') return machineText(results.machine);
-  const [benchmark, tableName, label, series, statistic = 'median'] = name.split(' / ');
-  const table = results.benchmarks[benchmark]?.tables.find((each) => each.name === tableName);
-  if (table === undefined) throw fail(`there is no table '${tableName}' of '${benchmark}'`);
-  const row = table.rows.find((each) => each.label === label);
-  if (row === undefined) throw fail(`rows are ${table.rows.map((each) => `'${each.label}'`).join(', ')}`);
-  const value = (wanted) => {
-    const found = row.series[wanted]?.[statistic];
-    if (found === undefined)
-      throw fail(`no ${statistic} of '${wanted}'; there are ${Object.keys(row.series).join(', ')}`);
-    return found;
-  };
-  if (series === undefined) throw fail('a series is missing');
-  if (row.series[series] !== undefined) return amount(value(series), table.unit);
-  const [, first, how, second] = /^(.*) (over|to) (.*)$/.exec(series) ?? [];
-  if (how === 'over') return amount(value(first) - value(second), table.unit);
-  if (how === 'to') return `${times(value(first) / value(second))}×`;
-  throw fail(`there is no series '${series}'; there are ${Object.keys(row.series).join(', ')}`);
 }
 
 /** More digits would only make differences between runs longer. */

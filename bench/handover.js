@@ -48,7 +48,7 @@ export const handover = {
   },
 };
 
-const rowOf = (crowd) => ({ label: `${crowd} ${crowd === 1 ? 'waiter' : 'waiters'}`, x: crowd });
+const rowOf = (crowd) => ({ label: `${crowd} ${crowd === 1 ? 'waiter' : 'waiters'}` });
 
 function table(name, title, note, rows) {
   const medians = rows.map(({ series }) => series[OWNER].median);
@@ -74,8 +74,6 @@ function table(name, title, note, rows) {
         met: last / first <= 1.5,
       },
     ],
-    chart: 'lines',
-    scale: 'log',
   };
 }
 

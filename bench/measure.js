@@ -72,7 +72,6 @@ export function overNode({ [NODE_ALONE]: alone, ...ours }, note, targets) {
       note: 'differences of neighbours in time',
       rows: rows(differences),
       targets: targets(differences),
-      chart: 'bars',
     },
   ];
 }
@@ -141,11 +140,6 @@ export class Partner {
 }
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
-/** Memory of a running process and all its threads, in bytes. */
-export function peakMemory(pid) {
-  return Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))[1]) * 1024;
-}
 
 /** Loads what isn't in the package's interface, for benchmarks of a part. @param source a module in lib/ */
 export async function bundled(source) {

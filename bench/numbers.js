@@ -15,10 +15,6 @@ export function unitName(unit) {
   return UNITS[unit] ?? unit;
 }
 
-export function amount(value, unit) {
-  return unit === '' ? number(value) : `${number(value)} ${unitName(unit)}`;
-}
-
 /** 252 -> '4 min 12 s' */
 export function duration(seconds) {
   const whole = Math.round(seconds);

@@ -38,7 +38,7 @@ function threadTime(pid) {
   return nanoseconds / 1e6;
 }
 
-export const TICK_MS = 10;
+const TICK_MS = 10;
 
 /**
  * Processor time of a process, in ms, with that of threads that have ended; rounded down to a tick.
@@ -52,7 +52,7 @@ function tickTime(pid) {
  * Reads /proc/PID/stat, see proc_pid_stat(5). Times are in ticks.
  * @param {number} pid
  */
-export function statOf(pid) {
+function statOf(pid) {
   const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
   const end = text.lastIndexOf(')');
   const fields = text.slice(end + 2).split(' ');

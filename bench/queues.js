@@ -95,7 +95,6 @@ async function measure(bench, server) {
       ),
     })),
     targets: what === 'wall' ? KINDS.map((kind) => target(kind, figures.wall[kind.key])) : undefined,
-    chart: 'bars',
   });
   return [
     table(

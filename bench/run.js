@@ -13,7 +13,7 @@ import {
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
-import { beside, names as known, load as loadBenchmark } from './benchmarks.js';
+import { names as known, load as loadBenchmark } from './benchmarks.js';
 import { absences, writeDocs } from './docs.js';
 import { endLeftovers, removeDirectories, removeDirectory } from './leftovers.js';
 import { load, machine, machineText } from './machine.js';
@@ -31,7 +31,7 @@ minutes; with names, only those run.
   --list         names the benchmarks and what they ask, and ends
   --quick        few rounds: shows that benchmarks work, not how fast things are
   --json FILE    writes the results to FILE as well
-  --docs         writes figures and charts of the documentation, too; all
+  --docs         writes the figures of the documentation, too; all
                  benchmarks must run, and succeed
   --help         this text
 
@@ -120,21 +120,16 @@ async function main() {
     load: { before: load(), after: null },
     benchmarks: {},
   };
-  const begun = new Map();
   try {
     console.log(wrap(`${machineText(results.machine)}, ${results.date.slice(0, 10)}`, 100).join('\n'));
     console.log(`Load before: ${results.load.before.join(' ')}\n`);
-    for (const name of names.filter((each) => beside.includes(each))) {
-      begun.set(name, measure(name, join(base, name), stopped.signal));
-    }
     for (const name of names) {
       if (stopped.signal.aborted) break;
-      const result = await (begun.get(name) ?? measure(name, join(base, name), stopped.signal));
+      const result = await measure(name, join(base, name), stopped.signal);
       results.benchmarks[name] = result;
       if (!stopped.signal.aborted) print(name, result);
     }
   } finally {
-    await Promise.allSettled(begun.values()); // the directories of these benchmarks are in there
     removeDirectory(base);
   }
   if (stopped.signal.aborted) {

@@ -138,10 +138,8 @@ function warm(bench, { c, ours, ctypes, python }) {
       unit: 'us',
       note: 'simulated driver whose calls take no time: the rest is what each way of asking adds',
       base: C,
-      rows: results.map(({ gpus, summaries }) => ({ label: label(gpus), x: gpus, series: summaries })),
+      rows: results.map(({ gpus, summaries }) => ({ label: label(gpus), series: summaries })),
       targets: [atMost('at most 10 us over C for 8 GPUs', eight[OURS].median - eight[C].median, 10)],
-      chart: 'lines',
-      scale: 'log',
     },
     {
       name: 'per-gpu',
@@ -170,7 +168,6 @@ function latencies(bench, { c, ours, ctypes, python }) {
     if (python !== null) series[PYTHON] = () => ctypes(env, rounds);
     return {
       label: `${microseconds} us per call`,
-      x: microseconds,
       series: inTurn(series, bench.quick ? 1 : 3, 1e6).summaries,
     };
   });

@@ -13,12 +13,10 @@ export function checkTables(tables) {
     if (names.has(table.name)) throw bad('there are two of that name');
     names.add(table.name);
     if (!Array.isArray(table.rows) || table.rows.length === 0) throw bad('it has no rows');
-    for (const row of table.rows) checkRow(table, row, bad);
+    for (const row of table.rows) checkRow(row, bad);
     if (table.base !== undefined && !seriesOf(table).includes(table.base)) {
       throw bad(`its base '${table.base}' is no series`);
     }
-    if (table.chart !== undefined && !['lines', 'bars'].includes(table.chart))
-      throw bad(`chart '${table.chart}'`);
     for (const { text, value, met } of table.targets ?? []) {
       if (typeof text !== 'string' || !Number.isFinite(value) || typeof met !== 'boolean') {
         throw bad(`a target needs text, value and met: '${text}'`);
@@ -27,9 +25,8 @@ export function checkTables(tables) {
   }
 }
 
-function checkRow(table, row, bad) {
+function checkRow(row, bad) {
   if (typeof row.label !== 'string') throw bad('a row has no label');
-  if (table.chart === 'lines' && !Number.isFinite(row.x)) throw bad(`row '${row.label}' has no x`);
   const series = Object.entries(row.series ?? {});
   if (series.length === 0) throw bad(`row '${row.label}' has no series`);
   for (const [name, summary] of series) {

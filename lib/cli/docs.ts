@@ -13,10 +13,10 @@ const DIRECTORY = join(packageRoot, 'docs');
 export const MOVED: Readonly<Record<string, string>> = {
   'batch-systems': 'sessions#batch-systems',
   'benchmarks-claims': 'benchmarks#a-claim',
-  'benchmarks-experiments': 'benchmarks#experiments',
+  'benchmarks-experiments': 'benchmarks#queues',
   'benchmarks-snapshot': 'benchmarks#a-snapshot-of-all-gpus',
   'benchmarks-waiting': 'benchmarks#waiting',
-  'benchmarks-window': 'benchmarks#the-race-window-without-locks',
+  'benchmarks-window': 'conventions#what-cant-be-promised',
   clusters: 'many-machines#start-workers-on-a-cluster',
   completion: 'installation#complete-commands-with-the-tab-key',
   'conventions-directories': 'conventions#whose-directories-count',

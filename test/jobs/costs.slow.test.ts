@@ -1,9 +1,9 @@
 // The costs of jobs in the background: time beside that of an empty program, in turn; memory, threads and processor time, whatever else
-// runs. `npm run bench -- jobs idle` measures the same on a machine that has nothing else to do.
+// runs. `npm run bench -- start idle` measures the same on a machine that has nothing else to do.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { makeEndedJobs } from '../../bench/ended-jobs.js';
 import { beginProcessorTime, nameOf, usage } from '../../bench/processes.js';
+import { makeEndedJobs } from '../support/ended-jobs.js';
 import { type Machine, until } from '../support/machine.ts';
 import { type Jobs, jobTest } from './background.ts';
 
