@@ -38,6 +38,7 @@ export {
   checkOptions,
   type Settings,
 } from './options.ts';
+export { putFirst } from './own-requests.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';

@@ -215,7 +215,7 @@ export class Slot {
 }
 
 /** Waits until no other request is joining. @returns a descriptor that the caller closes; -errno: there is none, and tags may be the same */
-function lockJoining(directory: LockDirectory): number {
+export function lockJoining(directory: LockDirectory): number {
   const descriptor = directory.openIfPossible(JOIN_FILE);
   if (descriptor >= 0) native().lockWaitSync(descriptor, OFD, EXCLUSIVE, 0, 1, JOIN_TIMEOUT_MS);
   return descriptor;
@@ -470,6 +470,11 @@ export function* waitersAhead(
 export function* activeWaiters(waiters: Iterable<Waiter>, skipped?: ReadonlySet<number>): Generator<Waiter> {
   for (const waiter of waiters)
     if (!waiter.isSuspended && !waiter.isAboveLimit && skipped?.has(waiter.slot) !== true) yield waiter;
+}
+
+/** Where a slot's block has the text of its tag. */
+export function tagOffset(slot: number): number {
+  return blockOffset(slot) + TAG_PREFIX.length;
 }
 
 function blockOffset(slot: number): number {

@@ -1,10 +1,11 @@
 import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
+import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const INDENT = ' '.repeat(5);
@@ -15,6 +16,9 @@ const GROUPS = [
       json: {
         help: 'print an array of { position, count, class, user, uid, pid, host, command, since, job, name, note, stopped, latestStart, waitUntil, reason, waitingFor: [{ index, uuid, reason }] }',
       },
+      pause: { help: 'suspend waiting jobs of your own: others are served first, and the place stays' },
+      resume: { help: 'let paused jobs wait on' },
+      first: { help: 'put waiting jobs before your other ones' },
       verbose: { short: 'v', help: 'print a line for each GPU that would do' },
       ...HOSTS,
       ...LOCKS,
@@ -23,6 +27,7 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  if (changesJobs(parsed)) return;
   rejectOperands(parsed);
   const list = (entries: readonly QueueEntry[]) =>
     entries.length === 0
@@ -34,6 +39,23 @@ async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const entries = await getQueue({ lockDirectory, conventions });
   if (parsed.values.json) print(JSON.stringify(entries, null, 2));
   else print(list(entries));
+}
+
+/** Whether the options ask for a change of one's own jobs, and not for a list. */
+function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
+  const chosen = (['pause', 'resume', 'first'] as const).filter((name) => values[name] === true);
+  const [change] = chosen;
+  if (change === undefined) return false;
+  if (chosen.length > 1)
+    throw usage(`--${change} and --${chosen[1]} can't go together; use one after the other`);
+  if (positionals.length === 0)
+    throw usage(`--${change}: which job? Give its number or name; \`gpu-owner jobs\` lists them`);
+  const store = JobStore.open();
+  const ids = positionals.map((word) => resolveJob(store, word));
+  const { lockDirectory } = claimOptions(values);
+  if (change === 'first') putJobsFirst(store, ids, lockDirectory);
+  else for (const id of ids) (change === 'pause' ? pauseJob : resumeJob)(store, id, lockDirectory);
+  return true;
 }
 
 /** @param isWhole a line per GPU rather than one for all */
@@ -71,8 +93,9 @@ function together({ waitingFor }: QueueEntry): string {
 }
 
 export const COMMAND: Command = {
-  usage: '[OPTIONS]',
-  about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing.`,
+  usage: '[OPTIONS] | --pause JOB... | --resume JOB... | --first JOB...',
+  about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing. With --pause, --resume or --first it changes your own waiting jobs; JOB is a number or a name.`,
   groups: GROUPS,
+  operands: 'jobs',
   run: queue,
 };

@@ -20,4 +20,5 @@ export type { Outcome, Supervised } from './supervised-process.ts';
 export { SweepProgress } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
 export { type ContinuedWait, continueWait, type WaitLine } from './waiter.ts';
+export { pauseJob, putJobsFirst, resumeJob } from './waiting-jobs.ts';
 export { WorkerClaim } from './worker-claim.ts';

@@ -5,6 +5,7 @@ export {
   CLASSES,
   formatTag,
   GPU_UNITS,
+  inNewOrder,
   inOrder,
   type Joining,
   type Order,

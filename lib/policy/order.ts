@@ -66,6 +66,17 @@ function virtualTime(waiting: readonly Tag[], now: number): number {
   return Math.floor(Math.min(...aged));
 }
 
+/** The tags of one user's requests, put in this order: they share the starts that they have. Nobody else is overtaken by more. */
+export function inNewOrder(tags: readonly Tag[]): Tag[] {
+  const starts = tags.map(({ start }) => start).sort((a, b) => a - b);
+  let last = 0;
+  return tags.map((tag, i) => {
+    const start = Math.max(starts[i] ?? 0, last);
+    last = start + tag.end - tag.start;
+    return { ...tag, start, end: last };
+  });
+}
+
 /** No user has this number: uid -1. */
 const NO_USER = 2 ** 32 - 1;
 const DIGITS = [1, 16, 16, 16, 10];

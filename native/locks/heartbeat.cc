@@ -58,6 +58,8 @@ void Heartbeat::beat() {
   pthread_mutex_lock(&mutex_);
   bool lifeless = false;
   for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, lifeless_);
+  // A slot that has another request by now is news as well.
+  if (!watch_.slots.empty()) lifeless = lifeless || hash_order() != order_;
   bool unlocked = false;
   if (!lifeless && milliseconds() >= quiet_until_) {
     for (const process::UniqueFd& lease : watch_.leases) unlocked = unlocked || is_free(lease.get());
@@ -69,12 +71,19 @@ void Heartbeat::beat() {
   pthread_mutex_unlock(&mutex_);
 }
 
+uint64_t Heartbeat::hash_order() const {
+  uint64_t hash = add_order(0, descriptor_, offset_);
+  for (const int64_t slot : watch_.slots) hash = add_order(hash, descriptor_, slot);
+  return hash;
+}
+
 void Heartbeat::drop_watch() { watch_ = {}; }
 
 void Heartbeat::watch(Watch watch) {
   pthread_mutex_lock(&mutex_);
   drop_watch();
   watch_ = std::move(watch);
+  order_ = hash_order();
   quiet_until_ = milliseconds() + watch_.quiet;
   pthread_mutex_unlock(&mutex_);
 }

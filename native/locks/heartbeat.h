@@ -18,7 +18,7 @@ namespace gpu_owner::locks {
 class Heartbeat {
  public:
   enum class News {
-    lifeless,  // a watched process shows no signs of life
+    lifeless,  // a watched process shows no signs of life, or the order has changed
     unlocked,  // one of the watched locks isn't held
   };
   // Called on the heartbeat's thread; not after end() has returned.
@@ -43,6 +43,7 @@ class Heartbeat {
   static void* run(void* self);
   void beat();
   void drop_watch();
+  uint64_t hash_order() const;
 
   int descriptor_ = -1;
   int64_t offset_ = 0;
@@ -54,6 +55,7 @@ class Heartbeat {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;  // guards watch_
   Watch watch_;
   int64_t quiet_until_ = 0;
+  uint64_t order_ = 0;  // of this waiter's request, and of those that are watched
   std::atomic<uint32_t> ended_{0};
 };
 

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "locks/files.h"
@@ -11,9 +12,35 @@
 namespace gpu_owner::locks {
 namespace {
 
+constexpr char kTagPrefix[] = "{\"order\":\"";
+constexpr int64_t kPrefixSize = sizeof kTagPrefix - 1;
+
 int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
 
 }  // namespace
+
+bool OrderKey::operator==(const OrderKey& other) const {
+  return exists == other.exists && memcmp(text, other.text, kSize) == 0;
+}
+
+bool OrderKey::operator<(const OrderKey& other) const { return memcmp(text, other.text, kSize) < 0; }
+
+OrderKey read_order_key(int descriptor, int64_t heartbeat_offset) {
+  OrderKey key;
+  char block[kPrefixSize + OrderKey::kSize];
+  const int64_t offset = heartbeat_offset + kHeartbeatSize - kBlockSize;
+  if (pread(descriptor, block, sizeof block, offset) != static_cast<ssize_t>(sizeof block)) return key;
+  if (memcmp(block, kTagPrefix, kPrefixSize) != 0) return key;
+  key.exists = true;
+  memcpy(key.text, block + kPrefixSize, OrderKey::kSize);
+  return key;
+}
+
+uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset) {
+  const OrderKey key = read_order_key(descriptor, heartbeat_offset);
+  for (const char c : key.text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;  // FNV-1a
+  return hash;
+}
 
 int write_heartbeat(int descriptor, int64_t offset, bool rests) {
   char text[kHeartbeatSize + 1];

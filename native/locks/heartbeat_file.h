@@ -15,6 +15,22 @@ constexpr int64_t kHeartbeatSize = 32;
 
 constexpr int64_t heartbeat_offset(int64_t slot) { return (slot % kBlocks + 1) * kBlockSize - kHeartbeatSize; }
 
+// A slot's block begins with its request's tag, of which these characters are the order: as lib/policy/order.ts has it.
+struct OrderKey {
+  static constexpr int64_t kSize = sizeof "1 0123456789012345" - 1;
+
+  bool exists = false;  // releases without tags write none
+  char text[kSize] = {};
+
+  bool operator==(const OrderKey& other) const;
+  bool operator<(const OrderKey& other) const;
+};
+
+// Reads the key of the slot with this heartbeat.
+OrderKey read_order_key(int descriptor, int64_t heartbeat_offset);
+// Adds the key to a hash of keys, by which a change of the order is noticed.
+uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
+
 // Writes one now. 0 or an errno value.
 int write_heartbeat(int descriptor, int64_t offset, bool rests = false);
 // Whether the heartbeat there is younger than so many milliseconds.

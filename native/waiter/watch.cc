@@ -52,14 +52,11 @@ void send_heartbeat(const Options& options) {
 constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
 // A queue that takes more questions to the kernel isn't one of waiters.
 constexpr int64_t kMaxQuestions = 8'192;
-// A block begins with its request's tag, of which these characters make the order: as lib/policy/order.ts has it.
-constexpr char kTagPrefix[] = "{\"order\":\"";
-constexpr size_t kKeySize = sizeof "1 0123456789012345" - 1;
-
 // Counts the waiters that are served before one.
 class CountAhead {
  public:
-  CountAhead(int queue, int64_t slot) : queue_(queue), slot_(slot), has_key_(read_key(slot, key_)) {}
+  CountAhead(int queue, int64_t slot)
+      : queue_(queue), slot_(slot), own_(locks::read_order_key(queue, locks::heartbeat_offset(slot))) {}
 
   // Whether there are at most so many.
   bool is_at_most(int64_t most) {
@@ -70,19 +67,11 @@ class CountAhead {
   }
 
  private:
-  bool read_key(int64_t slot, char* key) const {
-    constexpr size_t kPrefixSize = sizeof kTagPrefix - 1;
-    char text[kPrefixSize + kKeySize];
-    if (pread(queue_, text, sizeof text, slot % locks::kBlocks * locks::kBlockSize) != sizeof text) return false;
-    memcpy(key, text + kPrefixSize, kKeySize);
-    return memcmp(text, kTagPrefix, kPrefixSize) == 0;
-  }
-
   bool is_ahead(int64_t slot) const {
-    char key[kKeySize];
+    const locks::OrderKey key = locks::read_order_key(queue_, locks::heartbeat_offset(slot));
     // Releases without tags are ordered by their slots.
-    const int order = has_key_ && read_key(slot, key) ? memcmp(key, key_, kKeySize) : 0;
-    return order < 0 || (order == 0 && slot < slot_);
+    const bool is_ordered = own_.exists && key.exists;
+    return is_ordered && !(key == own_) ? key < own_ : slot < slot_;
   }
 
   bool look(int64_t from, int64_t to) {
@@ -100,8 +89,7 @@ class CountAhead {
 
   const int queue_;
   const int64_t slot_;
-  char key_[kKeySize] = {};
-  const bool has_key_;
+  const locks::OrderKey own_;
   int64_t most_ = 0;
   int64_t count_ = 0;
   int64_t questions_ = 0;
@@ -125,7 +113,7 @@ void format_duration(int64_t milliseconds, char* text, size_t size) {
 
 class Watch {
  public:
-  explicit Watch(const Options& options) : options_(options) {}
+  explicit Watch(const Options& options) : options_(options), order_(hash_order()) {}
 
   void run() {
     for (int64_t next = now();;) {
@@ -139,6 +127,15 @@ class Watch {
   }
 
  private:
+  // The order of its own request, and of those that it waits for.
+  uint64_t hash_order() const {
+    if (options_.queue < 0) return 0;
+    uint64_t hash = locks::add_order(0, options_.queue, locks::heartbeat_offset(options_.slot));
+    for (const int64_t slot : options_.ahead)
+      hash = locks::add_order(hash, options_.queue, locks::heartbeat_offset(slot));
+    return hash;
+  }
+
   // In the background it would be painted over what is typed at the prompt.
   void paint() const {
     winsize size = {};
@@ -158,6 +155,8 @@ class Watch {
       send_heartbeat(options_);
       if (options_.queue_path != nullptr && locks::names_same_file(options_.queue, options_.queue_path) == 0)
         return true;
+      // The user has put these requests in another order, or a slot has another request by now.
+      if (hash_order() != order_) return true;
       for (const int64_t slot : options_.ahead) {
         if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), kHeartbeatTimeoutMs)) return true;
       }
@@ -209,6 +208,7 @@ class Watch {
   }
 
   const Options& options_;
+  const uint64_t order_;
   int done_ = 0;  // with --all
   int64_t free_since_ = 0;
 };

@@ -1,0 +1,65 @@
+// Changes to one's own jobs while they wait.
+import { LockDirectory, putFirst, readActivity } from '../claims/index.ts';
+import { loadConfiguration } from '../config/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { signalJob } from './job-record.ts';
+import { stateOf } from './job-state.ts';
+import type { JobStore } from './job-store.ts';
+
+const SIGCONT = 18;
+const SIGSTOP = 19;
+
+/** Suspends a job that waits: the queue skips it until it is resumed, and its place stays. @throws ERR_JOBS if it doesn't wait */
+export function pauseJob(store: JobStore, id: number, lockDirectory: string | undefined): void {
+  const pid = waitingPid(store, id);
+  const lock = stateOf(store, id)?.job.request.lock;
+  if (lock === undefined || signalJob(pid, lock, SIGSTOP) !== 0) throw notWaiting(id);
+  // It may have been given its GPUs just before.
+  const holds = readActivity(lockDirectory).leases.some(({ info }) => info.job === id && info.pid === pid);
+  if (!holds && stateOf(store, id)?.state === 'waiting') return;
+  signalJob(pid, lock, SIGCONT);
+  throw notWaiting(id);
+}
+
+/** @throws ERR_JOBS if it doesn't wait */
+export function resumeJob(store: JobStore, id: number): void {
+  const pid = waitingPid(store, id);
+  const lock = stateOf(store, id)?.job.request.lock;
+  if (lock === undefined || signalJob(pid, lock, SIGCONT) !== 0) throw notWaiting(id);
+}
+
+/** Puts waiting jobs before this user's other requests, in the given order. @throws ERR_JOBS if one isn't in the wait queue */
+export function putJobsFirst(
+  store: JobStore,
+  ids: readonly number[],
+  lockDirectory: string | undefined,
+): void {
+  const pids = ids.map((id) => waitingPid(store, id));
+  const directory = LockDirectory.find(lockDirectory, loadConfiguration());
+  const isMeant = ids.map(
+    (id, i) =>
+      ({ info }: { info: { job?: number; pid: number | null } }) =>
+        info.job === id && info.pid === pids[i],
+  );
+  const found = directory === null ? [] : putFirst(directory, isMeant);
+  const missing = ids.find((_, i) => found[i] !== true);
+  if (missing !== undefined)
+    throw new GPUOwnerError(
+      'ERR_JOBS',
+      `job ${missing} is not in the wait queue yet; \`gpu-owner jobs ${missing}\` says what it waits for.`,
+    );
+}
+
+function waitingPid(store: JobStore, id: number): number {
+  const found = stateOf(store, id);
+  const pid = found?.job.progress?.pid;
+  if (found?.state === 'waiting' && typeof pid === 'number') return pid;
+  throw notWaiting(id);
+}
+
+function notWaiting(id: number): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_JOBS',
+    `job ${id} doesn't wait; \`gpu-owner jobs ${id}\` says how it stands.`,
+  );
+}
