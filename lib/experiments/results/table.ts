@@ -240,7 +240,10 @@ export class Table {
       if (row.newline === '') {
         contents.tail = await this.judgeTail(row, text.slice(row.start), contents, zeros);
         contents.tailLine = row.line;
-        if (contents.tail !== null) continue;
+        if (contents.tail !== null) {
+          if (!row.open) found.reader.read(row); // which columns it fills decides about gaps
+          continue;
+        }
       }
       if (isTooWide(row, contents.header.length)) contents.tooWide ??= row.line;
       const reading = found.reader.read(row);
