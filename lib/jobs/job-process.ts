@@ -14,10 +14,10 @@ import {
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { isAlive, type JobProgress, type JobRequest, readJob, writeBlock } from './job-record.ts';
-import { describeDependencies, invalid, openOutput, whyNeverOk } from './job-request.ts';
+import { describeDependencies, openOutput, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
@@ -140,7 +140,7 @@ export class JobProcess implements BackgroundJob {
     const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(descriptors) ?? [];
     // Not by its path: whatever becomes of the state directory, the job goes on.
     const job = file === undefined ? null : readJob(Number(file));
-    if (job === null) throw invalid('--as-job is for gpu-owner itself');
+    if (job === null) throw invalidArgument('--as-job is for gpu-owner itself');
     const { request } = job;
     const made = { request, lock: Number(lock), file: Number(file) };
     const store = submitter === null ? JobStore.open() : storeOf(made);

@@ -1,8 +1,7 @@
 // The request for a background job, as far as that can be checked and noted before it is made.
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
-import { basename, dirname, isAbsolute, resolve } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
-import { privately, sanitize, showValue, systemError } from '../platform/index.ts';
+import { basename, dirname, resolve } from 'node:path';
+import { invalidArgument, privately, sanitize, schema, showValue, systemError } from '../platform/index.ts';
 import type { JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
@@ -41,17 +40,19 @@ export function checkJobOptions({
   note?: string | undefined;
 }): void {
   if (name !== undefined && (!/^[^\s/-][^\s/]*$/u.test(name) || sanitize(name, MAX_NAME_LENGTH) !== name)) {
-    throw invalid(
+    throw invalidArgument(
       `--name: ${showValue(name)} is not a name: use up to ${MAX_NAME_LENGTH} characters without spaces and slashes, and no '-' in front`,
     );
   }
   if (name !== undefined && /^\d+$/.test(name)) {
-    throw invalid(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
+    throw invalidArgument(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
   }
   if (name === LOST)
-    throw invalid(`--name: '${LOST}' means all lost jobs in \`gpu-owner resubmit\`; use another word`);
+    throw invalidArgument(
+      `--name: '${LOST}' means all lost jobs in \`gpu-owner resubmit\`; use another word`,
+    );
   if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
-    throw invalid(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
+    throw invalidArgument(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);
 }
 
 export function openOutput({ output }: JobRequest, directory: string): number {
@@ -64,7 +65,7 @@ export function openOutput({ output }: JobRequest, directory: string): number {
   } catch (error) {
     const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
     if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);
-    throw invalid(
+    throw invalidArgument(
       `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : systemError(-number)}`,
     );
   }
@@ -91,7 +92,8 @@ export function dependencies(store: JobStore, { after, afterOk }: JobOptions): J
   for (const [i, { word, isOk }] of wanted.entries()) {
     const id = ids[i] as number;
     const why = isOk ? whyNeverOk(store, id) : null;
-    if (why !== null) throw invalid(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
+    if (why !== null)
+      throw invalidArgument(`--after-ok ${word}: job ${id} ${why}, so the new job would never start`);
     all.set(id, { id, isOk: isOk || all.get(id)?.isOk === true });
   }
   return [...all.values()];
@@ -108,7 +110,7 @@ export function whyNeverOk(store: JobStore, id: number): string | null {
 }
 
 export function refuseInsideJob(): never {
-  throw invalid(
+  throw invalidArgument(
     'this shell belongs to a job (`gpu-owner run`), whose GPUs stay claimed until everything that was started in it has ended: submit from another shell.',
   );
 }
@@ -120,7 +122,8 @@ export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryByt
   } catch {
     // The directory was removed.
   }
-  if (!isAbsolute(directory)) throw invalid('the current directory is not known: cd to another one');
+  if (!schema.isAbsolutePath(directory))
+    throw invalidArgument('the current directory is not known: cd to another one');
   const bytes = readlinkSync('/proc/self/cwd', 'buffer');
   return {
     directory,
@@ -131,12 +134,12 @@ export function currentDirectory(): Pick<JobRequest, 'directory' | 'directoryByt
 
 export function outputPath(given: string, directory: string): string {
   if (given === '' || given.endsWith('/'))
-    throw invalid(`--output: ${showValue(given)} is not the name of a file`);
+    throw invalidArgument(`--output: ${showValue(given)} is not the name of a file`);
   const path = resolve(directory, given);
   const parent = dirname(path);
-  if (!isDirectory(parent)) throw invalid(`--output: there is no directory ${showValue(parent)}`);
+  if (!isDirectory(parent)) throw invalidArgument(`--output: there is no directory ${showValue(parent)}`);
   if (isDirectory(path))
-    throw invalid(
+    throw invalidArgument(
       `--output: ${showValue(path)} is a directory; name a file in it, such as ${basename(path)}/%j.log`,
     );
   refuseSpecialFile(path);
@@ -144,7 +147,7 @@ export function outputPath(given: string, directory: string): string {
   try {
     accessSync(isThere ? path : parent, isThere ? constants.W_OK : constants.W_OK | constants.X_OK);
   } catch {
-    throw invalid(
+    throw invalidArgument(
       `--output: you may not write ${isThere ? 'to' : 'in'} ${showValue(isThere ? path : parent)}`,
     );
   }
@@ -155,7 +158,7 @@ export function outputPath(given: string, directory: string): string {
 function refuseSpecialFile(path: string): void {
   const found = statSync(path, { throwIfNoEntry: false });
   if (found !== undefined && !found.isFile() && !found.isCharacterDevice())
-    throw invalid(`--output: ${showValue(path)} is not an ordinary file`);
+    throw invalidArgument(`--output: ${showValue(path)} is not an ordinary file`);
 }
 
 function isDirectory(path: string): boolean {
@@ -192,11 +195,7 @@ export function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }
   const stack = /^Max stack size\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8'))?.[1];
   const limit = Math.min(Number(stack ?? 8 * 2 ** 20) / 4, 6 * 2 ** 20) - EXEC_RESERVE;
   if (size <= limit) return;
-  throw invalid(
+  throw invalidArgument(
     `arguments and environment have ${size} bytes together, and ${Math.floor(limit)} are possible: pass long lists in a file`,
   );
-}
-
-export function invalid(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }

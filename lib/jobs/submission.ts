@@ -4,7 +4,7 @@ import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
+import { invalidArgument, sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
 import type { RequestClass } from '../policy/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
@@ -14,7 +14,6 @@ import {
   checkJobOptions,
   currentDirectory,
   dependencies,
-  invalid,
   type JobOptions,
   outputPath,
   ownArguments,
@@ -130,7 +129,7 @@ export async function resubmitJob(
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
   if (found.state === 'waiting' || found.state === 'running')
-    throw invalid(`job ${id} has not ended: ${found.state}; cancel it first`);
+    throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
   const {
     id: _,
     lock: { path: lockPath },
@@ -181,7 +180,7 @@ function openDirectory(
   } catch (error) {
     const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
     const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${systemError(-number)}`;
-    throw invalid(`job ${id}: its directory ${showValue(directory)} ${why}`);
+    throw invalidArgument(`job ${id}: its directory ${showValue(directory)} ${why}`);
   }
 }
 

@@ -45,11 +45,21 @@ const MAX_TRIED = 100_000;
 /** For a plan without a command. */
 const NO_COMMAND = { words: [] };
 
-/**
- * Each task is made once for a test: what is wrong with one shall not come up when half of them are done.
- * @throws for placeholders that name nothing or refer to each other
- */
-export function compilePhase(source: PhaseSource): Phase {
+/** The values of a phase, with their placeholders. */
+interface CompiledValues {
+  keys: readonly string[];
+  /** Values that are no axis. */
+  fixed: ReadonlyMap<string, Filler>;
+  /** Choices of each axis, by index. */
+  steps: readonly ReturnType<typeof stepThrough>[];
+  /** Keys, those first to which others refer. */
+  order: readonly string[];
+  /** Where mistakes in a value are. */
+  locations: ReadonlyMap<string, SourceLocation>;
+}
+
+/** @throws for placeholders that name nothing or refer to each other */
+function compileValues(source: PhaseSource): CompiledValues {
   const { name, axes, command } = source;
   const keys = Array.from(new Set([...source.fixed.keys(), ...axes.map(({ key }) => key)]));
   const known = Array.from(new Set([...keys, OUTPUT, PHASE]));
@@ -88,7 +98,16 @@ export function compilePhase(source: PhaseSource): Phase {
       mistake((command as CommandTemplate).location, `the command, in phase ${showValue(name)}: ${why}`),
     );
   }
+  return { keys, fixed, steps, order, locations };
+}
 
+/**
+ * Each task is made once for a test: what is wrong with one shall not come up when half of them are done.
+ * @throws for placeholders that name nothing or refer to each other
+ */
+export function compilePhase(source: PhaseSource): Phase {
+  const { name, axes, command } = source;
+  const { keys, fixed, steps, order, locations } = compileValues(source);
   const counts = axes.map(countOf);
   const directories = new Map<string, string>();
   const directory = (value: Value): string => {
