@@ -1,11 +1,11 @@
 import { createRequire } from 'node:module';
 import type * as BullMQ from 'bullmq';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { bootMilliseconds } from '../../../lib/platform/index.ts';
 import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
 import { until } from '../../support/time.ts';
-import { type Engine, takeFrom, testConformance } from './conformance.ts';
+import { type Engine, takeFrom, testConformance, worker } from './conformance.ts';
 import { spec } from './fixtures/tasks.ts';
 
 /** In seconds: tests can't wait for a minute until a task is given out again. But a busy machine must not seem dead. */
@@ -55,6 +55,26 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       await queue.requeue(token, 'a test');
       expect((await takeFrom(queue, { lifetime: 60_000 })).deadline).toBeNull();
     } finally {
+      await queue.close();
+    }
+  });
+
+  test('a task that was cancelled and retried waits for its command, whatever the clocks of the machines say', async () => {
+    const queue = await openQueue(server.url('project=clocks'), '/');
+    const other = await openQueue(server.url('project=clocks'), '/');
+    try {
+      await queue.enqueue([spec({ n: 0 })]);
+      const { token } = await takeFrom(other);
+      await queue.cancel('all');
+      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // of this machine, which is a day ahead
+      expect(await queue.retry({ state: 'cancelled' })).toEqual(['exp1_0']);
+      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // and of one that takes it, of two days
+      expect(await queue.take(worker)).toBeNull();
+      expect(await other.requeue(token, 'its command has ended')).toBe(false);
+      expect((await takeFrom(queue)).task.name).toBe('exp1_0');
+    } finally {
+      vi.restoreAllMocks();
+      await other.close();
       await queue.close();
     }
   });

@@ -8,8 +8,9 @@ import {
   type State,
   type WorkerInfo,
 } from '../queue.ts';
+import { serverTime } from './connection.ts';
 import { type Holder, newToken, type Status, TaskJob } from './jobs.ts';
-import { FOREVER_MS, type LockRenewal, serverTime } from './lock-renewal.ts';
+import { FOREVER_MS, type LockRenewal } from './lock-renewal.ts';
 import { fits, putFirst } from './needs.ts';
 import type { JobStore } from './store.ts';
 
@@ -26,6 +27,10 @@ export function attemptMethods(
   /** Tokens that may have got a task although an error was heard. */
   const doubtful = new Set<string>();
 
+  const doubt = (token: string) => (error: unknown) => {
+    doubtful.add(token);
+    throw error;
+  };
   const requeueDoubtful = async () => {
     for (const token of doubtful) {
       await store.requeueUnheard(token, 'the queue could not be reached when the task was given out');
@@ -42,19 +47,14 @@ export function attemptMethods(
       const asked = renewal.time;
       const { isPaused, areUnequal } = await store.settings();
       const isOffered = !isPaused && (!areUnequal || offer === undefined || (await putFirst(store, offer)));
-      const job = !isOffered
-        ? null
-        : await store.next(holder).catch((error) => {
-            doubtful.add(token);
-            throw error;
-          });
+      const job = !isOffered ? null : await store.next(holder).catch(doubt(token));
       if (job === null) {
         await store.check();
         if (hasLooked || (await store.endLost()) === 0) return null;
         hasLooked = true;
         continue;
       }
-      const attempt = await begin(job, holder, lifetime, asked, offer);
+      const attempt = await begin(job, holder, lifetime, asked, offer).catch(doubt(token));
       if (attempt !== null) return attempt;
     }
     return null;
@@ -73,7 +73,7 @@ export function attemptMethods(
       await store.park(id, token, status, false);
       return null;
     }
-    const wait = (status.held?.until ?? 0) - Date.now();
+    const wait = await store.held(job);
     if (wait > 0) {
       const due = Date.now() + wait;
       await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);

@@ -21,9 +21,9 @@ import {
   readTime,
   taskName,
 } from '../records.ts';
-import { isDone } from './connection.ts';
+import { isDone, serverTime } from './connection.ts';
 import { type Holder, jobData, NEVER, newToken, PARKED, type TaskData, TaskJob, UNTIL_SAID } from './jobs.ts';
-import { serverTime, tryLock, unlock } from './lock-renewal.ts';
+import { tryLock, unlock } from './lock-renewal.ts';
 import { parseNeeds } from './needs.ts';
 import { isId, type JobStore, PAGE } from './store.ts';
 
@@ -55,7 +55,7 @@ export function bulkMethods(
     const { id, json, holder } = job;
     const state = await store.state(job);
     if (state === 'active' && holder !== null) {
-      const until = holder.kind === 'once' ? UNTIL_SAID : Date.now() + connection.lock;
+      const until = holder.kind === 'once' ? UNTIL_SAID : (await serverTime(redis)) + connection.lock;
       const isHeld = holder.kind !== 'lifetime';
       const held = isHeld ? { held: { token: holder.token, until } } : {};
       const { error } = job.status;
@@ -115,10 +115,10 @@ export function bulkMethods(
       await store.save(id, fresh);
       await again();
     } else {
-      const until = status.held?.until ?? 0;
-      await store.save(id, until > Date.now() ? { ...fresh, due: until } : fresh);
+      const wait = await store.held(job);
+      await store.save(id, wait > 0 ? { ...fresh, due: Date.now() + wait } : fresh);
       await again();
-      if (until > Date.now()) await isDone(jobs.changeDelay(id, until - Date.now()));
+      if (wait > 0) await isDone(jobs.changeDelay(id, wait));
       else await isDone(jobs.promote(id));
     }
     await store.notify();
@@ -321,7 +321,6 @@ async function enqueue(
         place: [spec.phase, spec.outputDirectory],
         isEarlier: seen?.has(id) ?? false,
       });
-
       size += parameters.length + command.length;
       if (batch.length === BATCH || size > MAX_BYTES) await dispatch();
     }

@@ -315,6 +315,12 @@ export async function checkFormat(connection: RedisConnection, create: boolean):
   return true;
 }
 
+/** In ms since the epoch: no other clock is compared with it. */
+export async function serverTime(redis: Pick<RedisConnection['redis'], 'time'>): Promise<number> {
+  const [seconds, microseconds] = await redis.time();
+  return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+}
+
 /** Whether BullMQ has done what it was asked for; false: the job isn't there, isn't where it was said to be, or has another lock. */
 export async function isDone(act: Promise<unknown>): Promise<boolean> {
   try {

@@ -70,7 +70,7 @@ export interface Status {
   retried?: number;
   /** When it may be given out. */
   due?: number | undefined;
-  /** The attempt whose command may still run although the task isn't its own, and until when. */
+  /** The attempt whose command may still run although the task isn't its own, and until when, by the clock of Redis. */
   held?: { token: string; until: number } | undefined;
   /** Results that came before a completion, by token. */
   results?: Readonly<Record<string, string>> | undefined;

@@ -3,7 +3,7 @@ import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '..
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
 import { readCount, readJSON, readRecord, readText } from '../records.ts';
-import type { RedisConnection } from './connection.ts';
+import { type RedisConnection, serverTime } from './connection.ts';
 import type { JobStore } from './store.ts';
 
 /** How often Redis is polled while a caller waits for changes. */
@@ -220,12 +220,6 @@ export class LockRenewal {
     this.#leadership = null;
     onLost?.();
   }
-}
-
-/** In ms since the epoch: no other clock is compared with it. */
-export async function serverTime(redis: Pick<RedisConnection['redis'], 'time'>): Promise<number> {
-  const [seconds, microseconds] = await redis.time();
-  return Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
 }
 
 /** A lock that isn't a job: BullMQ has none. Keeps it for another while if it is still ours; 0: releases it. */

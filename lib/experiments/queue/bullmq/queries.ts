@@ -9,9 +9,8 @@ import {
   type WithoutResult,
 } from '../queue.ts';
 import { attemptInfoOf } from '../records.ts';
-import { EVENTS } from './connection.ts';
+import { EVENTS, serverTime } from './connection.ts';
 import type { TaskJob } from './jobs.ts';
-import { serverTime } from './lock-renewal.ts';
 import { allNeeds, fits } from './needs.ts';
 import { type JobStore, PAGE, sizeOf, WAITING } from './store.ts';
 

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { now } from '../../../platform/index.ts';
 import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
-import { EVENTS, isDone, type RedisConnection, removed } from './connection.ts';
+import { EVENTS, isDone, type RedisConnection, removed, serverTime } from './connection.ts';
 import {
   type Ended,
   type Holder,
@@ -307,6 +307,11 @@ export class JobStore {
       stalls: job.json.stalledCounter,
     };
     await this.fail(job.id, token, { ...status, error: status.error ?? 'its workers ended silently' });
+  }
+
+  /** For how many ms the command of an attempt may still run that doesn't have the task any longer, by the clock of Redis. */
+  async held({ status }: TaskJob): Promise<number> {
+    return status.held === undefined ? 0 : status.held.until - (await serverTime(this.connection.redis));
   }
 
   /** An attempt whose task isn't its own any longer says that its command has ended. */
