@@ -19,7 +19,7 @@ export {
   findUnexplainedLocks,
   type UnexplainedLock,
 } from './inspection.ts';
-export { intrudersOnLeased, isIntruder, LeaseHolders } from './intruders.ts';
+export { intrudersOnLeased, isIntruder, LeaseHolders, whereJobComputes } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
 export { allowedTime, ownLimit } from './limits.ts';
 export {

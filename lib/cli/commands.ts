@@ -94,4 +94,8 @@ export const INTERNAL: Commands = {
     summary: 'tell of the start or end of a job',
     load: async () => (await import('./notify-job.ts')).COMMAND,
   },
+  'tell-job': {
+    summary: "tell a job that it computes on others' GPUs",
+    load: async () => (await import('./tell-job.ts')).COMMAND,
+  },
 };

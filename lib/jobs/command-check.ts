@@ -20,17 +20,31 @@ export function checkCommand(command: readonly string[]): void {
 
 /** A value in a command's words, such as `env CUDA_VISIBLE_DEVICES=1` or `sh -c 'export CUDA_VISIBLE_DEVICES=0'`; not `=$GPUS`, and not `=` alone. */
 const OWN_DEVICES = /(?<![\w$])CUDA_VISIBLE_DEVICES=(["']?[\w-][^\s"';&|]*)/;
+/** The numbers of GPUs in a line of a shell script or of Python: `export CUDA_VISIBLE_DEVICES=0,1`, `os.environ["CUDA_VISIBLE_DEVICES"] = "2"`. */
+const OWN_NUMBERS =
+  /^[^#\n]*(?<![\w$])CUDA_VISIBLE_DEVICES(?:=|["']\]\s*=\s*|["'],\s*)["']?((?:\d|GPU-)[\w,-]*)/m;
+/** A script among the first words of a command. */
+const MAX_WORDS = 8;
+const SCRIPT = /\.(py|sh|bash|zsh|slurm|sbatch)$/;
+const MAX_SCRIPT_BYTES = 256 * 1024;
 
 /** Warns of a command that chooses its GPUs itself: they may be leased to others. */
 export function warnOfOwnDevices(command: readonly string[]): void {
-  for (const word of command) {
-    const value = OWN_DEVICES.exec(word)?.[1];
-    if (value === undefined) continue;
-    warnOnce(
-      `the command sets CUDA_VISIBLE_DEVICES=${sanitize(value, 60)}, and computes there, whoever has leased it. Leave the variable out: gpu-owner sets it to the GPUs that are claimed.`,
-    );
-    return;
-  }
+  const [found] = command.flatMap((word, i) => ownDevices(word, i));
+  if (found === undefined) return;
+  const { who, value } = found;
+  warnOnce(
+    `${who} sets CUDA_VISIBLE_DEVICES=${sanitize(value, 60)}, and computes there, whoever has leased it. Leave the variable out: gpu-owner sets it to the GPUs that are claimed.`,
+  );
+}
+
+/** What sets the variable to which value: a word, or the script that it names; nothing for []. */
+function ownDevices(word: string, index: number): { who: string; value: string }[] {
+  const value = OWN_DEVICES.exec(word)?.[1];
+  if (value !== undefined) return [{ who: 'the command', value }];
+  if (index >= MAX_WORDS || !SCRIPT.test(word)) return [];
+  const numbers = OWN_NUMBERS.exec(beginningOf(word, MAX_SCRIPT_BYTES) ?? '')?.[1];
+  return numbers === undefined ? [] : [{ who: showValue(word), value: numbers }];
 }
 
 /** @param directory where it would run @returns null: nothing is known to be wrong */
@@ -103,7 +117,12 @@ function missingInterpreter(path: string, directory: string): string | null {
 
 /** The text behind `#!`; null: there is none, or this user may not read it. */
 function firstLine(path: string): string | null {
-  const bytes = Buffer.alloc(MAX_FIRST_LINE_BYTES);
+  const text = beginningOf(path, MAX_FIRST_LINE_BYTES) ?? '';
+  return /^#![ \t]*([^\n]*)/.exec(text)?.[1]?.replace(/[ \t]+$/, '') ?? null;
+}
+
+/** The first bytes of a file, as Latin-1; null: this user may not read it. */
+function beginningOf(path: string, bytes: number): string | null {
   let file: number;
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
@@ -111,8 +130,8 @@ function firstLine(path: string): string | null {
     return null;
   }
   try {
-    const text = bytes.toString('latin1', 0, readSync(file, bytes, 0, bytes.length, 0));
-    return /^#![ \t]*([^\n]*)/.exec(text)?.[1]?.replace(/[ \t]+$/, '') ?? null;
+    const buffer = Buffer.alloc(bytes);
+    return buffer.toString('latin1', 0, readSync(file, buffer, 0, bytes, 0));
   } catch {
     return null;
   } finally {

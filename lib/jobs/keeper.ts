@@ -11,7 +11,7 @@ import {
 import { simulatedMachine } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { label } from '../gpus/index.ts';
+import { type GPU, isInstance, label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
@@ -51,8 +51,16 @@ export function claimForJob(
     wait === null || continued === undefined ? wait : withHandover(wait, continued, keep, restart);
   return claimForCommands(settings, patient, {
     ownEnvironment: true,
-    startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings.placeholder),
+    startPlaceholder: async ({ gpus }) =>
+      PlaceholderProcess.start(gpus, settings.placeholder, lookout(settings, gpus)),
   });
+}
+
+/** The words of a program that tells a job of GPUs on which it computes without a claim. */
+function lookout({ request }: Settings, gpus: readonly GPU[]): string[] {
+  if (!request.isJob || gpus.some(isInstance)) return [];
+  const uuids = gpus.map(({ uuid }) => uuid);
+  return [process.execPath, process.argv[1] as string, 'tell-job', request.lockDirectory ?? '', ...uuids];
 }
 
 function withHandover(

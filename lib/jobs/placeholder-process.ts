@@ -4,15 +4,13 @@ import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, nativeFile, nativeProgram, type PlaceholderFailure } from '../native.ts';
-import { systemError, warnOnce } from '../platform/index.ts';
+import { systemError, TIMEOUTS, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
 
 export const PLACEHOLDER = 'gpu-owner-placeholder';
 
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 const CUDA_START_TIMEOUT_MS = 60_000;
-/** With 'auto', how long a command may take to get to its GPUs, in seconds. */
-const AUTO_SECONDS = 60;
 
 /**
  * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. It ends when its input is closed;
@@ -35,10 +33,19 @@ export class PlaceholderProcess {
 
   /**
    * Starts one for a command, blocking until it has its GPUs. CUDA_VISIBLE_DEVICES of this process must show them.
-   * @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
+   * @param lookout with 'auto', a program and its arguments that run now and then if the command has not used the GPUs in time, until it
+   *   ends with another code than 1 @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
    */
-  static start(gpus: readonly GPU[], until: Settings['placeholder']): PlaceholderProcess | null {
-    const started = PlaceholderProcess.#spawn(gpus, until);
+  static start(
+    gpus: readonly GPU[],
+    until: Settings['placeholder'],
+    lookout: readonly string[] = [],
+  ): PlaceholderProcess | null {
+    const started = PlaceholderProcess.#spawn(
+      gpus,
+      until,
+      lookout.flatMap((word) => ['--lookout', word]),
+    );
     if (started === null) return null;
     const { placeholder, output } = started;
     try {
@@ -61,7 +68,10 @@ export class PlaceholderProcess {
     until: Settings['placeholder'],
     variables: Readonly<Record<string, string | undefined>>,
   ): Promise<PlaceholderProcess | null> {
-    const started = PlaceholderProcess.#spawn(gpus, until, { ...process.env, ...variables });
+    const started = PlaceholderProcess.#spawn(gpus, until, ['--idle'], {
+      ...process.env,
+      ...variables,
+    });
     if (started === null) return null;
     const { placeholder, output } = started;
     try {
@@ -73,13 +83,16 @@ export class PlaceholderProcess {
     }
   }
 
-  /** @param idleEnv the environment of one that is to be idle at first */
-  static #spawn(gpus: readonly GPU[], until: Settings['placeholder'], idleEnv?: NodeJS.ProcessEnv) {
+  static #spawn(
+    gpus: readonly GPU[],
+    until: Settings['placeholder'],
+    options: readonly string[],
+    env?: NodeJS.ProcessEnv,
+  ) {
     const shared = gpus.filter(admitsPlaceholder);
     if (until === 'none' || shared.length === 0) return null;
     const uuids = shared.flatMap(({ uuid }) => ['--uuid', uuid]);
-    const args = [...argumentsFor(until), ...uuids, ...(idleEnv === undefined ? [] : ['--idle'])];
-    const { pid, input, output } = spawn(args, idleEnv);
+    const { pid, input, output } = spawn([...argumentsFor(until), ...uuids, ...options], env);
     return { placeholder: new PlaceholderProcess(pid, input, shared), output };
   }
 
@@ -140,7 +153,7 @@ function argumentsFor(until: 'auto' | 'keep'): string[] {
     ...(nvml ? ['--nvml', nvml] : []),
     ...(cuda ? ['--cuda', cuda] : []),
     '--seconds',
-    String(until === 'auto' ? AUTO_SECONDS : 0),
+    String(until === 'auto' ? Math.ceil(TIMEOUTS.placeholder / 1_000) : 0),
   ];
 }
 

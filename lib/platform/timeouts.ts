@@ -11,6 +11,8 @@ const DEFAULTS = {
   handoverBehind: 2_000,
   /** The same for a wait at the front: to start anew when a GPU comes free costs it some 100 ms. */
   handoverAtFront: 10_000,
+  /** For which the placeholder of a command that doesn't use its GPUs keeps them visibly taken. */
+  placeholder: 60_000,
   /** Until a claim goes on beside a program of safe-gpu that decides: that takes up to ten seconds when CUDA starts slowly. */
   safeGPU: 30_000,
   /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */

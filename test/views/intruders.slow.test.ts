@@ -1,7 +1,10 @@
 // A job that computes on a GPU which another job has leased, as all that show the machine tell it.
+import { writeFileSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { command, Machine, output } from '../support/machine.ts';
-import { until } from '../support/time.ts';
+import { until, withTimeouts } from '../support/time.ts';
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -42,6 +45,52 @@ test('a job on a GPU that another job has leased is a program without a claim, o
   ]);
 });
 
+test('a job that computes on another GPU than its own is told so in its log, also if it begins late', async () => {
+  machine = new Machine(2);
+  await output(machine.startCommand(['run', '--devices', '0', '--', ...occupy(0)]), /ready/);
+  const [shell, option, script] = machine.untilFile('go', 0) as [string, string, string];
+  const job = ['--devices', '1', '--', shell, option, `${script}; sleep 600 | "$0" "$@"`, ...occupy(0)];
+  const env = withTimeouts({ placeholder: 1_000 });
+  expect((await machine.runCommand(['submit', ...job], { env })).stdout).toBe('1\n');
+  try {
+    await until(() => machine.processes(1).length === 1); // its placeholder
+    await until(() => machine.processes(1).length === 0);
+    machine.touch('go');
+    const told = async () =>
+      (await machine.runCommand(['logs', '1'])).stdout.split('\n').filter((line) => /^gpu-owner/.test(line));
+    await until(async () => (await told()).length > 0);
+    expect(await told()).toEqual([
+      `gpu-owner: this job computes on GPU 0, which is leased by ${userInfo().username}; its own is GPU 1: don't set CUDA_VISIBLE_DEVICES`,
+    ]);
+  } finally {
+    await machine.runCommand(['cancel', '1']);
+  }
+});
+
+test('a job is told of all GPUs that it has not claimed, and of none of its own', async () => {
+  machine = new Machine(4);
+  const words = occupy(0).slice(0, -1);
+  const start = async (devices: string, gpus: number[]) => {
+    const script = `${gpus.map((gpu) => `"$0" "$@" ${gpu} &`).join(' ')} wait`;
+    const run = machine.startCommand(['run', '--devices', devices, '--', 'sh', '-c', script, ...words]);
+    const ready = new RegExp(gpus.map(() => 'ready').join('[\\s\\S]*') || '^');
+    await output(run, ready);
+  };
+  await start('2', [2]);
+  await start('0,1', [0, 2, 3]);
+  const uuids = (await json('status')).map(({ uuid }: { uuid: string }) => uuid);
+  const tell = async (...gpus: number[]) => {
+    const { code, stderr } = await machine.runCommand(['tell-job', '', ...gpus.map((gpu) => uuids[gpu])]);
+    return { code, stderr };
+  };
+  expect(await tell(2)).toEqual({ code: 1, stderr: '' });
+  const { code, stderr } = await tell(0, 1);
+  expect(code).toBe(0);
+  expect(stderr).toMatch(
+    /^gpu-owner: this job computes on GPU 2, which is leased by [^ ]+, and on GPU 3, which it has not claimed; its own are GPU 0, 1: don't set CUDA_VISIBLE_DEVICES\n$/,
+  );
+});
+
 test.each([
   ['env', ['env', 'CUDA_VISIBLE_DEVICES=1', 'true']],
   ['a shell', ['sh', '-c', 'export CUDA_VISIBLE_DEVICES="0,1"; true']],
@@ -58,6 +107,36 @@ test.each([
   }
   await machine.runCommand(['wait', '1']);
 });
+
+test.each([
+  ['train.py', 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "2"\n', ['python3', 'train.py'], '2'],
+  [
+    'late.py',
+    "import os\nos.environ.setdefault('CUDA_VISIBLE_DEVICES', '0,1')\n",
+    ['python3', 'late.py'],
+    '0,1',
+  ],
+  ['job.sh', 'set -e\n  export CUDA_VISIBLE_DEVICES=3; true\n', ['bash', 'job.sh'], '3'],
+  ['read.py', 'import os\nprint(os.environ["CUDA_VISIBLE_DEVICES"] == "0")\n', ['python3', 'read.py'], null],
+  ['note.sh', '# CUDA_VISIBLE_DEVICES=0 was here\nX=$CUDA_VISIBLE_DEVICES\n', ['sh', 'note.sh'], null],
+  ['given.sh', 'CUDA_VISIBLE_DEVICES=$1 true\n', ['sh', 'given.sh', '0'], null],
+])(
+  'run warns if the script that it runs sets CUDA_VISIBLE_DEVICES to numbers: %s',
+  async (name, text, words, numbers) => {
+    machine = new Machine(1);
+    writeFileSync(join(machine.directory, name), text);
+    const { code, stderr } = await machine.runCommand(['run', '--', ...words], { cwd: machine.directory });
+    expect({ code, stderr }).toEqual({
+      code: 0,
+      stderr:
+        numbers === null
+          ? ''
+          : expect.stringMatching(
+              `^gpu-owner: warning: '${name}' sets CUDA_VISIBLE_DEVICES=${numbers}, .*\n$`,
+            ),
+    });
+  },
+);
 
 test('run says nothing of a command that only reads or hides CUDA_VISIBLE_DEVICES', async () => {
   machine = new Machine(1);
