@@ -78,3 +78,19 @@ test.each(['.ci/run', '.ci/tools', '.githooks/pre-commit'])('%s is a script with
   expect(run('bash', '-n', path)).toEqual({ status: 0, output: '' });
   if (whyNot('shellcheck') === '') expect(run('shellcheck', path)).toEqual({ status: 0, output: '' });
 });
+
+/** Fixed pauses of 100 ms and more that tests have. A smaller number is welcome, a larger one isn't: wait for a condition. */
+const FIXED_PAUSES = 81;
+
+test('no test has a new fixed pause', () => {
+  const files = readdirSync(join(root, 'test'), { recursive: true, encoding: 'utf8' });
+  const pauses = files
+    .filter((path) => path.endsWith('.ts'))
+    .flatMap((path) =>
+      [...read(join('test', path)).matchAll(/\b(?:pause|sleep)\((\d[\d_]*)\)/g)]
+        .filter(([, ms = '']) => Number(ms.replaceAll('_', '')) >= 100)
+        .map(([call]) => `${path}: ${call}`),
+    );
+  const advice = `wait for a condition with until() in place of a pause:\n${pauses.join('\n')}`;
+  expect(pauses.length, advice).toBeLessThanOrEqual(FIXED_PAUSES);
+});

@@ -91,11 +91,14 @@ test.concurrent('a claimant whose driver thread hangs still gives its lease back
     machine.script(`
       const owner = new GPUOwner({ devices: [1], placeholder: 'none' });
       console.log('claimed');
-      setInterval(() => gpuOwner.getGPUs(), 50);`),
+      setInterval(async () => {
+        const [{ state }] = await gpuOwner.getGPUs();
+        if (state === 'unavailable') console.log('hangs');
+      }, 50);`),
   ]);
-  await new Promise<void>((resolve) => holder.stdout?.once('data', () => resolve()));
+  await output(holder, /claimed/);
   machine.set('gpu=0', 'hang=memory');
-  await pause(1_500);
+  await output(holder, /hangs/);
   expect((await machine.states())[1]).toBe('leased');
   holder.kill('SIGKILL');
   await new Promise((resolve) => holder.once('close', resolve));

@@ -1,7 +1,7 @@
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, output, pause, python, until } from '../support/machine.ts';
+import { finished, Machine, output, processState, python, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 
 const fixture = join(import.meta.dirname, '../jobs/fixtures/job.py');
@@ -30,6 +30,11 @@ async function announced(way: string, role: string): Promise<number> {
     }
   });
   return pidOf(way, role);
+}
+
+/** Waits until a process that was killed has ended. */
+function untilGone(pid: number): Promise<void> {
+  return until(() => ['Z', null].includes(processState(pid)), `the end of process ${pid}`);
 }
 
 /** All that belongs to a run: who holds what is read from the record, which is what people see. */
@@ -76,11 +81,11 @@ describe.each(['front', 'keeper', 'command'] as const)('when the %s is killed -9
     const main = (await lease()).pid;
     const pids = { front: run.pid as number, keeper: keeperPid(), command: main };
     sendSignal(pids[victim], 'SIGKILL');
-    await pause(200);
+    await untilGone(pids[victim]);
     expect(await state()).toBe('leased');
     if (victim !== 'command') {
       sendSignal(main, 'SIGKILL');
-      await pause(200);
+      await untilGone(main);
       expect(await state()).toBe('leased'); // the child is left
     }
     sendSignal(child, 'SIGKILL');

@@ -135,7 +135,6 @@ describe('waiters that end or stop', () => {
     const second = machine.startCommand(['run', '--wait=30d', '--', 'true']);
     const outcome = finished(second);
     await waiters.untilWaiting(2);
-    await pause(500);
     release();
     await first;
     const { code, stderr } = await outcome;
