@@ -7,7 +7,7 @@ import { lockJoining, stampOrder, tagOffset, WAIT_QUEUE_FILE, type Waiter, WaitQ
 type Tagged = Waiter & { tag: Tag };
 
 /**
- * Puts requests of this user before the user's other ones, in the given order. Those of other users stay where they are.
+ * Puts requests of this user before the user's other ones, in the given order. Requests of other users stay where they are.
  * @param isMeant whether a request is the nth that is meant @returns which of them wait in the queue
  */
 export function putFirst(

@@ -14,7 +14,7 @@ export function pauseJob(store: JobStore, id: number, lockDirectory: string | un
   const pid = waitingPid(store, id);
   const lock = stateOf(store, id)?.job.request.lock;
   if (lock === undefined || signalJob(pid, lock, SIGSTOP) !== 0) throw notWaiting(id);
-  // It may have been given its GPUs just before.
+  // The job may have been given its GPUs just before.
   const holds = readActivity(lockDirectory).leases.some(({ info }) => info.job === id && info.pid === pid);
   if (!holds && stateOf(store, id)?.state === 'waiting') return;
   signalJob(pid, lock, SIGCONT);

@@ -26,7 +26,7 @@ class Heartbeat {
 
   struct Watch {
     std::vector<int64_t> slots;             // offsets of others' heartbeats in the same file
-    std::vector<process::UniqueFd> leases;  // of each, byte 0 is looked at
+    std::vector<process::UniqueFd> leases;  // byte 0 of each is looked at
     int64_t quiet = 0;                      // milliseconds in which leases aren't looked at
   };
 

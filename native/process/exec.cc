@@ -90,7 +90,7 @@ void let_inherit(const std::vector<int>& inherited) {
   for (const int descriptor : inherited) fcntl(descriptor, F_SETFD, 0);
 }
 
-// What a new program's signals and session are.
+// The signals and session of a new program.
 class SpawnAttributes {
  public:
   enum class Signals { blocked, unblocked };
@@ -115,7 +115,7 @@ class SpawnAttributes {
   posix_spawnattr_t attributes_;
 };
 
-// What a new program's descriptors are: of this process's, only those that are put somewhere.
+// The descriptors of a new program: only those of this process that are put somewhere.
 class SpawnActions {
  public:
   SpawnActions() { posix_spawn_file_actions_init(&actions_); }
@@ -183,7 +183,7 @@ void pass_on(int signal, siginfo_t* info, void*) {
   const uint64_t bit = uint64_t{1} << signal;
   early.fetch_or(bit);
   const pid_t child = proxied_child.load();
-  // Whoever takes it back passes it on: this, or proxy_child(), which has just begun.
+  // The one that takes it back passes it on: this, or proxy_child(), which has just begun.
   if (child != 0 && (early.fetch_and(~bit) & bit)) {
     tell(child, signal, from_terminal ? 0 : info->si_pid);
   }

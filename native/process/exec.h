@@ -9,7 +9,7 @@ namespace gpu_owner::process {
 
 // This process's environment, byte for byte: JavaScript's strings can't carry what isn't UTF-8. `dropped` is how many
 // variables GPU_OWNER_DROPPED_0 and up the launcher has left (bin/gpu-owner.cjs): instead of them there is what they
-// stand for. Of `changes`, `NAME=value` sets a variable, `NAME` removes it.
+// stand for. In `changes`, `NAME=value` sets a variable, `NAME` removes it.
 std::vector<std::string> environment(size_t dropped, const std::vector<std::string>& changes = {});
 
 // Replaces this process, with signal dispositions and mask as a fresh program expects them: Node.js ignores SIGPIPE,
@@ -21,8 +21,8 @@ std::vector<std::string> environment(size_t dropped, const std::vector<std::stri
 int exec(const std::string& path, std::vector<std::string> arguments, size_t own, const std::vector<int>& inherited,
          size_t dropped = 0);
 
-// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program as
-// a child that has all of the above. Returns its PID, or -errno; whoever has it goes on with proxy_child().
+// For a process that can't become another program, because a thread of it is stuck in the kernel: starts the program
+// as a child that has all of the above. Returns its PID, or -errno; the caller goes on with proxy_child().
 int exec_in_child(const std::string& path, std::vector<std::string> arguments, size_t own,
                   const std::vector<int>& inherited, size_t dropped = 0);
 
@@ -49,9 +49,9 @@ struct Started {
   int pid = -1;
   int control = -1;  // the other end of the socket that it has as number `first`; close-on-exec
 };
-// Starts it with all signals blocked. Standard input is /dev/null, standard output and error are `output`. It gets a
-// socket as number `first`, and `descriptors` as those that follow; `first` must be above all of these. It has nothing
-// else of this process.
+// Starts it with all signals blocked. Standard input is /dev/null, standard output and error are `output`. The
+// program gets a socket as number `first`, and `descriptors` as those that follow; `first` must be above all of
+// these. Nothing else of this process is passed on.
 Started start(const std::string& path, const std::vector<std::string>& arguments,
               const std::vector<std::string>& environment, int output, int first, const std::vector<int>& descriptors);
 
@@ -61,8 +61,8 @@ struct Detached {
   int error = 0;  // errno
   int pid = -1;
 };
-// Standard input is /dev/null, standard output and error are `output`. It gets `descriptors` from number `first` on,
-// which must be above all of these. It has nothing else of this process.
+// Standard input is /dev/null, standard output and error are `output`. The program gets `descriptors` from number
+// `first` on, which must be above all of these. Nothing else of this process is passed on.
 Detached start_detached(const std::string& path, const std::vector<std::string>& arguments,
                         const std::vector<std::string>& environment, int output, int first,
                         const std::vector<int>& descriptors);
@@ -73,9 +73,9 @@ Detached start_detached(const std::string& path, const std::vector<std::string>&
 int run(const std::string& path, const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
         int first, const std::vector<int>& descriptors);
 
-// Goes on without whoever started this process, in a session of its own: standard input is /dev/null, standard output
-// and error are `output`. Closes `foreign`; what else a new program would inherit isn't inherited any longer, apart
-// from `kept`. Returns 0 or errno.
+// Goes on without the process that started this one, in a session of its own: standard input is /dev/null, standard
+// output and error are `output`. Closes `foreign`; what else a new program would inherit isn't inherited any longer,
+// apart from `kept`. Returns 0 or errno.
 int detach(int output, const std::vector<int>& kept, const std::vector<int>& foreign);
 
 // A duplicate numbered 200 or higher that survives exec, or -errno. High, because Node.js marks low inherited

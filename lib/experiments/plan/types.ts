@@ -1,4 +1,4 @@
-// What a run of a sweep would do, as `exp plan` shows it.
+// The effect that a run of a sweep would have, as `exp plan` shows it.
 import { STATES, type State } from '../queue/index.ts';
 import type { TaskSpec } from '../task/index.ts';
 

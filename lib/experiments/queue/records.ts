@@ -87,7 +87,10 @@ export function readDestinations(stored: string): Destination[] | undefined {
   return schema.readAs(jsonOf(DESTINATIONS), stored) ?? undefined;
 }
 
-/** A task as an engine keeps it. Its fields may have any value. `places`, the destinations, is a JSON list of `[phase, directory]`. */
+/**
+ * A task as an engine keeps it. The fields may have any value. `places`, the destinations, is a JSON list of `[phase,
+ * directory]`.
+ */
 export type StoredTask = Record<
   | 'id'
   | 'name'

@@ -68,7 +68,7 @@ export class ResultTables {
   /** Tables with rows that may not be on the disk yet. The queue has them as well. */
   private readonly written = new Set<Table>();
   private running: Promise<unknown> = Promise.resolve();
-  /** A look that hasn't begun: whoever asks for one joins it. */
+  /** A look that hasn't begun: all who ask for one join it. */
   private upcoming: Promise<TablesReport> | null = null;
 
   /**
@@ -89,8 +89,8 @@ export class ResultTables {
   }
 
   /**
-   * Looks at the tables and the queue, and writes what is missing. Costs a look per table if nothing has changed. What can't be
-   * written now is tried again each time.
+   * Looks at the tables and the queue, and writes what is missing. Costs a look per table if nothing has changed. Rows that
+   * can't be written now are tried again each time.
    * @throws ERR_QUEUE. Never because of tables: see `problems` of the report.
    */
   sync(): Promise<TablesReport> {
@@ -157,7 +157,7 @@ export class ResultTables {
     };
   }
 
-  /** Waits for what is going on, until it is on the disk. What is not in the tables by then stays in the queue. */
+  /** Waits for what is going on, until it is on the disk. Results that are not in the tables by then stay in the queue. */
   async close(): Promise<void> {
     await this.running;
     for (const { path } of this.written) await sync(path).catch(() => {}); // a lost row is restored
@@ -203,7 +203,7 @@ export class ResultTables {
     return report;
   }
 
-  /** Its rows complete tasks, which get rows in their own tables then. */
+  /** Reads the common table. Rows there complete tasks, which get rows in their own tables then. */
   private async readCommon(report: TablesReport): Promise<void> {
     const { common } = this.tasks;
     if (common === null) return;
