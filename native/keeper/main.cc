@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   // Node.js inherits descriptors as the caller has them.
   const bool starts_node = argc > 1 && (!strcmp(argv[1], "wait") || !strcmp(argv[1], "submit"));
   if (!starts_node) occupy_standard_descriptors();
-  Options options;
+  static Options options;  // with lists that live as long as this process
   if (const int code = parse_arguments(argc, argv, &options)) return code;
   switch (options.mode) {
     case Mode::help: print_help(); return 0;
