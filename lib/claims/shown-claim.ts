@@ -182,7 +182,8 @@ export class ShownClaim<Holder extends ContextHolder> {
         );
       if (now === undefined)
         return { reason: `GPU ${label(gpu)} isn't listed by the driver any longer`, isCertain: true };
-      if (now.health !== 'ok') {
+      // An unhealthy one was forced, or the next claim skips it.
+      if (now.health !== 'ok' && now.health !== 'unhealthy') {
         return { reason: `GPU ${label(gpu)} has failed: ${now.healthReason ?? now.health}`, isCertain: true };
       }
       if (!this.#excludesProcesses) continue;

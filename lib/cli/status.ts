@@ -88,12 +88,16 @@ function row(gpu: GPUStatus, colour: boolean): string {
   return columns.join('  ');
 }
 
+const REPAIR_WARNING =
+  'warning: spare memory takes the place of faulty memory at its next reset (nvidia-smi --gpu-reset)';
+
 function reasonLines(gpu: GPUStatus, width: number): string[] {
-  if (gpu.reason === null) return [];
   const columns = Math.max(width, 40) - INDENT.length;
+  const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
+  if (gpu.reason === null) return warning.map((line) => INDENT + line);
   // The reason's first words repeat the state, and paths can be longer than a line.
   const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');
-  return wrapText(reason, columns).map((line) => INDENT + line);
+  return [...wrapText(reason, columns), ...warning].map((line) => INDENT + line);
 }
 
 /** Leaves out of an instance's name the name of its GPU, which is in the line above. */

@@ -24,6 +24,11 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
     remedy: () =>
       'See `dmesg | grep -i nvrm`, and try again in a minute. If it still does not answer, reboot. Claims skip it.',
   },
+  unhealthy: {
+    id: 'gpu-unhealthy',
+    remedy: ({ index }) =>
+      `As root, when nobody uses it: \`nvidia-smi --gpu-reset -i ${index}\`. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
+  },
   failed: {
     id: 'gpu-failed',
     remedy: () => '`nvidia-smi` and `dmesg | grep -i nvrm` may say more.',
@@ -55,6 +60,13 @@ export function reportGPUs(
     const { id, remedy } = UNHEALTHY[gpu.health];
     const reason = gpu.healthReason?.replace(/ \([^(]*\)$/, '') ?? gpu.health;
     report.add(id, `${nameOf(gpu)}: ${reason}.`, remedy(gpu));
+  }
+  for (const gpu of gpus.filter(({ memoryRepairPending }) => memoryRepairPending)) {
+    report.add(
+      'memory-repair-pending',
+      `${nameOf(gpu)}: spare memory takes the place of faulty memory at its next reset.`,
+      `As root, when nobody uses it: \`nvidia-smi --gpu-reset -i ${gpu.index}\`.`,
+    );
   }
   reportModes(report, gpus);
   reportUse(report, gpus, describe);

@@ -72,6 +72,7 @@ type Unchecked =
   | 'health'
   | 'healthReason'
   | 'energyJoules'
+  | 'memoryRepairPending'
   | 'computeMode'
   | 'displayActive'
   | 'migEnabled'

@@ -99,6 +99,7 @@ const HEALTH_REASONS: Record<Exclude<GPU['health'], 'ok'>, string> = {
   'reset-required': 'the GPU must be reset (nvidia-smi --gpu-reset)',
   'no-permission': 'no permission to use the GPU (its device file or the container forbids it)',
   'not-responding': "the driver doesn't answer for this GPU",
+  unhealthy: 'its memory has faults',
   failed: 'the driver reports an error for this GPU',
 };
 

@@ -17,6 +17,9 @@ const ENERGY = place();
 const COMPUTE_MODE = place();
 const DISPLAY = place();
 const MIG = place();
+const MEMORY_ERRORS = place();
+const REPAIR_PENDING = place();
+const REPAIR_FAILED = place();
 const PROCESSES_KNOWN = place();
 const PROCESSES = place();
 const INSTANCES = place();
@@ -145,6 +148,7 @@ function decodeGPU(index: number, gpus: GPU[]): void {
   const health = field(HEALTH);
   const processCount = field(PROCESSES);
   const instanceCount = field(INSTANCES);
+  const fault = memoryFault(field(MEMORY_ERRORS), field(REPAIR_FAILED) === 1);
   const gpu: GPU = {
     index,
     instance: null,
@@ -152,8 +156,8 @@ function decodeGPU(index: number, gpus: GPU[]): void {
     parent: null,
     name: description?.name ?? '',
     pciBusId: description?.pciBusId || null,
-    health: health === 0 ? 'ok' : healthOf(health),
-    healthReason: health === 0 ? null : healthReason(health),
+    health: health !== 0 ? healthOf(health) : fault === null ? 'ok' : 'unhealthy',
+    healthReason: health !== 0 ? healthReason(health) : fault,
     memory: memoryAt(MEMORY),
     powerWatts: milli(field(POWER)),
     powerLimitWatts: milli(field(POWER_LIMIT)),
@@ -168,6 +172,8 @@ function decodeGPU(index: number, gpus: GPU[]): void {
   const processesKnown = field(PROCESSES_KNOWN) === 1;
   const energy = milli(field(ENERGY));
   if (energy !== null) gpu.energyJoules = energy;
+  const repairPending = flag(field(REPAIR_PENDING));
+  if (repairPending !== null) gpu.memoryRepairPending = repairPending;
   at += PER_GPU;
   const processes = readProcesses(processCount);
   if (processesKnown) gpu.processes = processes;
@@ -251,6 +257,15 @@ function healthOf(code: number): GPU['health'] {
     default:
       return 'failed';
   }
+}
+
+/** Why the memory of a GPU that answers can't be trusted; null: nothing is known against it. @param errors NaN: unknown */
+function memoryFault(errors: number, repairFailed: boolean): string | null {
+  if (errors > 0)
+    return `unhealthy: ${errors} uncorrectable memory ${errors === 1 ? 'error' : 'errors'} (ECC) since its last reset (nvidia-smi --gpu-reset, by an administrator)`;
+  return repairFailed
+    ? 'unhealthy: faulty memory could not be replaced by spare memory (the GPU needs service)'
+    : null;
 }
 
 function healthReason(code: number): string {

@@ -36,7 +36,7 @@ export interface GPU {
   parent: string | null;
   name: string;
   pciBusId: string | null;
-  health: 'ok' | 'lost' | 'reset-required' | 'no-permission' | 'not-responding' | 'failed';
+  health: 'ok' | 'lost' | 'reset-required' | 'no-permission' | 'not-responding' | 'unhealthy' | 'failed';
   /** Words for a person, where health is not ok. */
   healthReason: string | null;
   /** `usedBytes` leaves out what the driver reserves for itself, where the driver tells that apart. */
@@ -52,6 +52,8 @@ export interface GPU {
   temperatureCelsius: number | null;
   /** Used since the driver was loaded; missing: the driver doesn't tell, or wasn't asked. */
   energyJoules?: number;
+  /** Whether spare memory takes the place of faulty memory at the next reset; missing: the driver doesn't tell. */
+  memoryRepairPending?: boolean;
   computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;
   /** An X server is attached. */
   displayActive: boolean | null;

@@ -110,6 +110,11 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
     each('gpu_owner_gpu_up', 'Whether the driver answers for the GPU, and reports no fault (1).', (gpu) =>
       gpu.health === 'ok' ? 1 : 0,
     ),
+    each(
+      'gpu_owner_gpu_memory_repair_pending',
+      'Whether spare memory takes the place of faulty memory at the next reset (1).',
+      ({ memoryRepairPending }) => (memoryRepairPending === undefined ? null : Number(memoryRepairPending)),
+    ),
     gauge(
       'gpu_owner_gpu_state',
       'The state of a GPU: 1 for the one that it is in.',

@@ -24,7 +24,8 @@ using nvml::Sample;
 // layout:
 //   version of the descriptions, number of GPUs, then per GPU
 //   health, memory total/used/free/reserved, power, power limit (mW), utilization, temperature, energy (mJ), compute
-//   mode, display active, MIG mode, processes known, number of processes, number of MIG instances,
+//   mode, display active, MIG mode, uncorrectable memory errors, memory repair pending, memory repair failed, processes
+//   known, number of processes, number of MIG instances,
 //   per process: pid, type (0 compute, 1 graphics), used memory, share of the multiprocessors (percent)
 //   per MIG instance: its number, GPU instance, compute instance, memory total/used/free/reserved, compute mode,
 //   processes known, number of processes, and these as above
@@ -158,6 +159,9 @@ void encode_gpu(Sink& out, const Sample& sample) {
   out.put(sample.compute_mode);
   out.put(sample.display_active);
   out.put(sample.mig_mode);
+  out.put(sample.uncorrectable_errors);
+  out.put(sample.repair_pending);
+  out.put(sample.repair_failed);
   out.put(sample.processes_known ? 1 : 0);
   out.put(static_cast<double>(sample.compute.size() + sample.graphics.size()));
   out.put(static_cast<double>(sample.instances.size()));

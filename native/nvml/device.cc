@@ -119,6 +119,14 @@ void Gpu::read(const Library& library, Sample& sample) {
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);
   number(&Library::mig_mode, sample.mig_mode);
+  uint64_t errors = 0;
+  if (note(library.uncorrectable_errors(handle_, errors), true))
+    sample.uncorrectable_errors = static_cast<double>(errors);
+  bool pending = false, failed = false;
+  if (note(library.memory_repair(handle_, pending, failed), true)) {
+    sample.repair_pending = pending;
+    sample.repair_failed = failed;
+  }
   // If either list is missing, it is unknown whether the GPU is unused, except where there are no graphics at all.
   sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
   add_mps_clients(library, handle_, sample.compute);

@@ -35,6 +35,8 @@ struct Sample {
   double power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
   double energy_millijoules = NAN;  // since the driver was loaded; see read_energy()
   double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
+  double uncorrectable_errors = NAN;                 // of the memory, since the last reset
+  double repair_pending = NAN, repair_failed = NAN;  // see Library::memory_repair
   bool processes_known = false;
   std::vector<Process> compute, graphics;
   bool process_use_known = false;  // see read_process_use()

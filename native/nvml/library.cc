@@ -59,6 +59,9 @@ bool Library::load(const std::string& path) {
   resolve(compute_mode_, "nvmlDeviceGetComputeMode");
   resolve(display_active_, "nvmlDeviceGetDisplayActive");
   resolve(persistence_, "nvmlDeviceGetPersistenceMode");
+  resolve(ecc_errors_, "nvmlDeviceGetTotalEccErrors");
+  resolve(remapped_rows_, "nvmlDeviceGetRemappedRows");
+  resolve(pages_pending_, "nvmlDeviceGetRetiredPagesPendingStatus");
   resolve(mig_mode_, "nvmlDeviceGetMigMode");
   resolve(mig_max_count_, "nvmlDeviceGetMaxMigDeviceCount");
   resolve(mig_handle_, "nvmlDeviceGetMigDeviceHandleByIndex");
@@ -156,6 +159,23 @@ Code Library::compute_mode(Device device, uint32_t& value) const { return call(c
 Code Library::display_active(Device device, uint32_t& value) const { return call(display_active_, device, &value); }
 
 Code Library::persistence_mode(Device device, uint32_t& value) const { return call(persistence_, device, &value); }
+
+Code Library::uncorrectable_errors(Device device, uint64_t& count) const {
+  constexpr uint32_t kUncorrected = 1, kSinceReset = 0;
+  unsigned long long errors = 0;
+  const Code code = call(ecc_errors_, device, kUncorrected, kSinceReset, &errors);
+  count = errors;
+  return code;
+}
+
+Code Library::memory_repair(Device device, bool& pending, bool& failed) const {
+  uint32_t corrected = 0, uncorrected = 0, is_pending = 0, has_failed = 0;
+  Code code = call(remapped_rows_, device, &corrected, &uncorrected, &is_pending, &has_failed);
+  if (code == ERROR_NOT_SUPPORTED || code == ERROR_FUNCTION_NOT_FOUND) code = call(pages_pending_, device, &is_pending);
+  pending = is_pending != 0;
+  failed = has_failed != 0;
+  return code;
+}
 
 Code Library::mig_mode(Device device, uint32_t& current) const {
   uint32_t pending = 0;

@@ -47,6 +47,11 @@ class Library {
   Code compute_mode(Device device, uint32_t& value) const;
   Code display_active(Device device, uint32_t& value) const;
   Code persistence_mode(Device device, uint32_t& value) const;
+  // ECC errors since the last reset that could not be corrected.
+  Code uncorrectable_errors(Device device, uint64_t& count) const;
+  // Whether faulty memory waits for a reset to be replaced by spare memory, and whether that has failed: rows since
+  // Ampere, pages before (which don't tell of a failure).
+  Code memory_repair(Device device, bool& pending, bool& failed) const;
   Code mig_mode(Device device, uint32_t& current) const;
   Code mig_max_count(Device device, uint32_t& count) const;
   Code mig_handle(Device device, uint32_t slot, Device& instance) const;
@@ -83,6 +88,9 @@ class Library {
   Call<Device, uint32_t*> power_ = nullptr, power_limit_ = nullptr, compute_mode_ = nullptr, display_active_ = nullptr;
   Call<Device, uint32_t*> persistence_ = nullptr;
   Call<Device, uint64_t*> energy_ = nullptr;
+  Call<Device, uint32_t, uint32_t, unsigned long long*> ecc_errors_ = nullptr;
+  Call<Device, uint32_t*, uint32_t*, uint32_t*, uint32_t*> remapped_rows_ = nullptr;
+  Call<Device, uint32_t*> pages_pending_ = nullptr;
   Call<Device, Utilization*> utilization_ = nullptr;
   Call<Device, ProcessUtilization*, uint32_t*, unsigned long long> process_utilization_ = nullptr;
   Call<Device, TemperatureV1*> temperature_v_ = nullptr;

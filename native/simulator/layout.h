@@ -13,7 +13,7 @@
 namespace simulator {
 
 constexpr uint64_t kMagic = 0x4d49532d4f555047;  // "GPUO-SIM"
-constexpr uint32_t kLayoutVersion = 4;
+constexpr uint32_t kLayoutVersion = 5;
 constexpr uint32_t kMaxGpus = 64;
 constexpr uint32_t kSlots = 1024;
 constexpr uint32_t kSlotWords = kSlots / 64;
@@ -34,6 +34,9 @@ static_assert(kCalls <= kCallSpace, "room for every call");
 enum Quirk : uint32_t { kSerial = 1, kUncountedShutdown = 2, kAllVisible = 4, kFrozenEnergy = 8, kSmallContexts = 16 };
 constexpr const char* kQuirkNames[] = {"serial", "uncounted-shutdown", "all-visible", "frozen-energy",
                                        "small-contexts"};
+
+// What becomes of faulty memory: spare memory takes its place at the next reset, or there is none.
+enum Repair : uint32_t { kNoRepair = 0, kRepairPending = 1, kRepairFailed = 2 };
 
 enum Health : uint32_t { kLost = 1, kResetRequired = 2, kNoPermission = 4 };
 
@@ -71,6 +74,8 @@ struct alignas(64) GpuState {
   std::atomic<uint32_t> mig;
   std::atomic<uint32_t> display;
   std::atomic<uint32_t> hidden_processes;
+  std::atomic<uint32_t> ecc_errors;     // that could not be corrected
+  std::atomic<uint32_t> memory_repair;  // Repair
   std::atomic<uint32_t> utilization;
   std::atomic<uint32_t> power_mw;
   std::atomic<uint32_t> temperature;

@@ -73,7 +73,7 @@ NVML_EXPORT nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t handle, nvmlBAR1Memory_t* o
 
 namespace {
 
-// Cards that count errors never have one here.
+// Cards that count errors have those that were set.
 nvmlReturn_t ask_ecc(Question* question, nvmlDevice_t handle, const void* out, Symbols since = Symbols::oldest) {
   const nvmlReturn_t result = question->ask_gpu(handle, Call::ecc, out, since);
   if (result != NVML_SUCCESS) return result;
@@ -112,7 +112,7 @@ NVML_EXPORT nvmlDeviceGetTotalEccErrors(nvmlDevice_t handle, unsigned error, uns
   const nvmlReturn_t result = ask_ecc(&question, handle, out);
   if (result != NVML_SUCCESS) return result;
   if (error > 1 || counter > 1) return NVML_ERROR_INVALID_ARGUMENT;
-  *out = 0;
+  *out = error == 1 ? question.state().ecc_errors.load() : 0;
   return NVML_SUCCESS;
 }
 
@@ -139,10 +139,12 @@ NVML_EXPORT nvmlDeviceGetRetiredPages_v2(nvmlDevice_t handle, unsigned cause, un
   return retired_pages(handle, cause, count);
 }
 NVML_EXPORT nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t handle, int* out) {
-  unsigned count;
-  const nvmlReturn_t result = retired_pages(handle, 0, out ? &count : nullptr);
-  if (result == NVML_SUCCESS) *out = 0;
-  return result;
+  Question question;
+  const nvmlReturn_t result = ask_ecc(&question, handle, out);
+  if (result != NVML_SUCCESS) return result;
+  if (remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
+  *out = question.state().memory_repair == kRepairPending;
+  return NVML_SUCCESS;
 }
 
 NVML_EXPORT nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned* corrected, unsigned* uncorrected,
@@ -152,7 +154,10 @@ NVML_EXPORT nvmlDeviceGetRemappedRows(nvmlDevice_t handle, unsigned* corrected, 
   const nvmlReturn_t result = ask_ecc(&question, handle, complete ? corrected : nullptr, Symbols::old);
   if (result != NVML_SUCCESS) return result;
   if (!remaps_rows(question)) return NVML_ERROR_NOT_SUPPORTED;
-  *corrected = *uncorrected = *pending = *failed = 0;
+  const uint32_t repair = question.state().memory_repair;
+  *corrected = *uncorrected = 0;
+  *pending = repair == kRepairPending;
+  *failed = repair == kRepairFailed;
   return NVML_SUCCESS;
 }
 

@@ -186,6 +186,8 @@ void apply_defaults(const MachineDescription& description, Header* header, GpuSt
     state.absent_instances = 0;
     state.display = gpu.display;
     state.hidden_processes = 0;
+    state.ecc_errors = 0;
+    state.memory_repair = kNoRepair;
     state.hidden_memory = 0;
     state.utilization = state.power_mw = state.temperature = kFollows;
     constexpr uint32_t kNotSupported = 3;

@@ -226,6 +226,23 @@ int set_count(const Target& target, const std::string& value) {
   return 0;
 }
 
+int set_memory_fault(const Target& target, const std::string& key, const std::string& value) {
+  uint32_t errors = 0;
+  const bool counts = key == "ecc-errors";
+  if (counts && !parse_count(value, 1u << 30, &errors))
+    return usage_error("ecc-errors=%s: expected a number", value.c_str());
+  if (!counts && value != "off" && value != "pending" && value != "failed")
+    return usage_error("memory-repair=%s: expected pending, failed or off", value.c_str());
+  for (uint32_t gpu = 0; gpu < target.machine->gpu_count; ++gpu)
+    if (target.gpus >> gpu & 1 && target.machine->description.gpus[gpu].model->ecc != Ecc::on)
+      return usage_error("GPU %u (%s) has no ECC", gpu, target.machine->description.gpus[gpu].model->name);
+  if (!target.apply) return 0;
+  const uint32_t repair = value == "pending" ? kRepairPending : value == "failed" ? kRepairFailed : kNoRepair;
+  each_gpu(target,
+           [&](GpuState& state, uint32_t) { counts ? state.ecc_errors = errors : state.memory_repair = repair; });
+  return 0;
+}
+
 bool is_one_of(const std::string& key, std::initializer_list<const char*> names) {
   for (const char* name : names)
     if (key == name) return true;
@@ -254,14 +271,15 @@ int set_one(const Target& target, const std::string& key, const std::string& val
   if (is_one_of(key, {"hang", "latency", "unsupported", "error"})) return set_calls(target, key, value);
   const bool is_switch =
       is_one_of(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
-  if (!is_switch &&
-      !is_one_of(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "instances", "xid"}))
+  if (!is_switch && !is_one_of(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature",
+                                     "instances", "xid", "ecc-errors", "memory-repair"}))
     return usage_error("unknown key %s", key.c_str());
   if (!target.gpus) return usage_error("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
   if (is_switch) return set_switch(target, key, value);
   if (key == "compute-mode") return set_compute_mode(target, value);
   if (key == "xid") return set_xid(target, value);
   if (key == "instances") return set_instances(target, value);
+  if (is_one_of(key, {"ecc-errors", "memory-repair"})) return set_memory_fault(target, key, value);
   if (key != "hidden-memory") return set_reading(target, key, value);
   uint64_t bytes;
   if (!parse_size(value, &bytes)) return usage_error("hidden-memory=%s: expected a size, as in 2GiB", value.c_str());

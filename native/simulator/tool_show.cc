@@ -89,6 +89,9 @@ std::string gpu_text(const GpuState& state) {
   add(state.mig != 0, "mig");
   add(state.display != 0, "display");
   add(state.hidden_processes != 0, "hidden-processes");
+  add(state.ecc_errors != 0, "ecc-errors");
+  add(state.memory_repair == kRepairPending, "memory-repair=pending");
+  add(state.memory_repair == kRepairFailed, "memory-repair=failed");
   const std::string faults = faults_text(state.faults);
   add(!faults.empty(), faults);
   add(state.hidden_memory != 0, "hidden-memory=" + std::to_string(state.hidden_memory / kMiB) + "MiB");

@@ -344,18 +344,22 @@ describe('an excluded or unavailable GPU', () => {
     expect(judged(makeGPU(0), limited)).toBe(`not among the devices that ${source} allows`);
   });
 
-  it.each<GPU['health']>(['lost', 'reset-required', 'no-permission', 'not-responding', 'failed'])(
-    'may not be healthy: %s',
-    (health) => {
-      expect(verdict(makeGPU(0, { health, healthReason: null })).reason).toBeTruthy();
-      expect(verdict(makeGPU(0, { health, healthReason: 'Xid 79\x1b[2J' }))).toEqual({
-        state: 'unavailable',
-        reason: 'Xid 79',
-        transient: false,
-        ...(health === 'not-responding' ? { silent: true } : {}),
-      });
-    },
-  );
+  it.each<GPU['health']>([
+    'lost',
+    'reset-required',
+    'no-permission',
+    'not-responding',
+    'unhealthy',
+    'failed',
+  ])('may not be healthy: %s', (health) => {
+    expect(verdict(makeGPU(0, { health, healthReason: null })).reason).toBeTruthy();
+    expect(verdict(makeGPU(0, { health, healthReason: 'Xid 79\x1b[2J' }))).toEqual({
+      state: 'unavailable',
+      reason: 'Xid 79',
+      transient: false,
+      ...(health === 'not-responding' ? { silent: true } : {}),
+    });
+  });
 
   it('may be divided by MIG, or prohibited', () => {
     expect(verdict(makeGPU(0, { migEnabled: true })).reason).toMatch(/^MIG is on/);

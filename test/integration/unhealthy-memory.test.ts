@@ -1,0 +1,76 @@
+// GPUs whose memory has faults: what claims, status, doctor and metrics make of them.
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { diagnose, said } from '../support/doctor.ts';
+import { Machine } from '../support/machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine('h200x8');
+});
+afterEach(() => machine.close());
+
+async function status(): Promise<{ state: string; reason: string | null }[]> {
+  const { stdout } = await machine.runCommand(['status', '--json']);
+  return JSON.parse(stdout);
+}
+
+test('a GPU is unhealthy after memory errors that ECC could not correct, or a repair that failed', async () => {
+  expect((await status()).map(({ state }) => state)).toEqual(Array(8).fill('free'));
+  machine.set('gpu=0', 'ecc-errors=1');
+  machine.set('gpu=1', 'memory-repair=failed');
+  const [first, second, third] = await status();
+  expect(first).toMatchObject({
+    state: 'unavailable',
+    reason: expect.stringMatching(/^unhealthy: 1 uncorrectable memory error \(ECC\) since its last reset/),
+  });
+  expect(second).toMatchObject({
+    state: 'unavailable',
+    reason: expect.stringMatching(/^unhealthy: faulty memory could not be replaced/),
+  });
+  expect(third).toMatchObject({ state: 'free', reason: null });
+});
+
+test('an unhealthy GPU is claimed with --force alone', async () => {
+  machine.set('gpu=0', 'ecc-errors=3');
+  const refused = await machine.runCommand(['run', '--no-wait', '--devices=0', 'true']);
+  expect(refused).toMatchObject({
+    code: 75,
+    stderr: expect.stringMatching(/GPU 0: unhealthy: 3 uncorrectable/),
+  });
+  expect((await machine.runCommand(['run', '-n7', '--no-wait', 'true'])).code).toBe(0);
+  const forced = await machine.runCommand(['run', '--force', '--devices=0', '--', 'sh', '-c', 'exit 3']);
+  expect(forced.code).toBe(3);
+});
+
+test('a repair that waits for a reset is a warning, and no obstacle', async () => {
+  machine.set('gpu=2', 'memory-repair=pending');
+  expect((await status())[2]).toMatchObject({ state: 'free', reason: null });
+  expect((await machine.runCommand(['status'])).stdout).toMatch(
+    / {2}2 .* free\n +warning: spare memory takes the place of faulty memory at its next reset/,
+  );
+  expect((await machine.runCommand(['run', '--devices=2', 'true'])).code).toBe(0);
+  const { stdout } = await machine.runCommand(['metrics']);
+  expect(
+    stdout.match(/^gpu_owner_gpu_memory_repair_pending\{gpu="[12]",.* ([01])$/gm)?.map((line) => line.at(-1)),
+  ).toEqual(['0', '1']);
+});
+
+test('where the driver tells nothing of its memory, no GPU is unhealthy', async () => {
+  machine.set('gpu=0', 'ecc-errors=3');
+  machine.set('gpu=1', 'memory-repair=failed');
+  machine.set('gpu=all', 'unsupported=ecc');
+  expect((await status()).map(({ state }) => state)).toEqual(Array(8).fill('free'));
+  expect((await machine.runCommand(['metrics'])).stdout).not.toMatch(
+    /^gpu_owner_gpu_memory_repair_pending\{/m,
+  );
+});
+
+test('the doctor names what is wrong with the memory of which GPU', async () => {
+  machine.set('gpu=0', 'ecc-errors=3');
+  machine.set('gpu=1', 'memory-repair=failed');
+  machine.set('gpu=2', 'memory-repair=pending');
+  const diagnosis = await diagnose(machine);
+  const ids = ['gpu-unhealthy', 'gpu-unhealthy', 'memory-repair-pending'];
+  expect(diagnosis.ids.filter((id) => ids.includes(id))).toEqual(ids);
+  expect(said(diagnosis, 'memory-repair-pending')).toMatch(/^GPU 2 .*--gpu-reset -i 2`/);
+});
