@@ -7,8 +7,11 @@ export type Order = 'fair' | 'fifo';
 
 /** A GPU, in the units of tags. */
 export const GPU_UNITS = 1_000_000;
-/** So long a request waits until it counts as much as a GPU, in ms. */
-const AGE_OF_A_GPU_MS = 3_600_000;
+/**
+ * So long a request waits until that counts as much as a GPU, in ms. It must be longer than jobs run, as a rule: else newcomers would
+ * start behind all that wait.
+ */
+const AGE_OF_A_GPU_MS = 24 * 3_600_000;
 const MAX_UNITS = 1e15;
 
 /** The place of a request in the order: set when the request joins the queue, and never changed. */

@@ -132,7 +132,7 @@ test('with time limits, nobody starts later because others use GPUs that are kep
   expect(earlier).toBeGreaterThan(100);
 });
 
-test('nobody is overtaken for ever: an hour of waiting counts as much as a GPU', () => {
+test('nobody is overtaken for ever, whoever comes back again and again', () => {
   // Dave wants all GPUs. Three others come back as soon as they are served, for one GPU each.
   const model = new PolicyQueue(8);
   for (let i = 0; i < 8; i++) model.join(`first ${i}`, 'alice', 1, 0);

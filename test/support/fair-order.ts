@@ -54,9 +54,9 @@ export class FairModel {
     return [...this.running.values()].reduce((left, { count }) => left - count, this.gpus);
   }
 
-  /** The smallest start of those who wait, each with its age: an hour counts as much as a GPU. */
+  /** The smallest start of those who wait, each with its age: a day counts as much as a GPU. */
   virtualTime(at: number): number {
-    const aged = this.waiting.map(({ start, joined }) => start + (at - joined));
+    const aged = this.waiting.map(({ start, joined }) => start + (at - joined) / 24);
     return aged.length === 0 ? 0 : Math.min(...aged);
   }
 
