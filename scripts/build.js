@@ -47,7 +47,7 @@ const OTHERS = [
 ]
   .map(([, name]) => name)
   .filter((name) => !['run', 'hold', 'submit'].includes(name))
-  .concat('on')
+  .concat('remote')
   .map((name) => `./lib/cli/${name}.ts`);
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };

@@ -1,8 +1,8 @@
-import { mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { command, Machine } from '../support/machine.ts';
+import { command, Machine, root } from '../support/machine.ts';
 
 // Modules of Node.js that take milliseconds to load. Modules that are rarely needed must be loaded when they are.
 const HEAVY = [
@@ -59,3 +59,10 @@ test.each(['&2', '/dev/null'])(
     expect(loaded.filter((name) => HEAVY.includes(name))).toEqual([]);
   },
 );
+
+test('what `run` loads has nothing of other machines, of sweeps and of agents', () => {
+  const text = readFileSync(join(root, 'dist/claim.cjs'), 'utf8');
+  expect(['ERR_HOST_KEY', 'config_exp', 'gpu_queue'].filter((word) => text.includes(word))).toEqual([]);
+  const all = readFileSync(join(root, 'dist/command.cjs'), 'utf8');
+  expect(all).toContain('ERR_HOST_KEY');
+});
