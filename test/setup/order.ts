@@ -13,8 +13,8 @@ const FIRST = [
   'test/experiments/queue/sqlite-conformance.slow.test.ts',
   'test/integration/race.test.ts',
   'test/fuzz/native.test.ts',
-  'test/jobs/submit.test.ts',
-  'test/jobs/notification.test.ts',
+  'test/jobs/submit.slow.test.ts',
+  'test/jobs/notification.slow.test.ts',
 ];
 
 export class LongestFirst extends BaseSequencer {
