@@ -139,7 +139,7 @@ export class RedisConnection {
     const end = now() + RETRY_TIMEOUT_MS;
     let last: unknown = null;
     for (let again = false; ; again = true) {
-      await this.#ready(end, { last });
+      if (!this.isReady || this.#closed) await this.#ready(end, { last });
       try {
         return await act(this.client, again);
       } catch (error) {
