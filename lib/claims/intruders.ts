@@ -1,4 +1,4 @@
-// Processes that compute on a GPU without a claim of it: nobody has leased it, or others have.
+// Processes that compute on a GPU without a claim of it: the GPU isn't leased, or others have leased it.
 import {
   describeListedProcess,
   type GPU,
@@ -27,8 +27,8 @@ export class LeaseHolders {
   }
 
   /**
-   * The GPUs of the lease that a process belongs to, which doesn't have this one; null: it belongs to the lease of this one, to none, or
-   * nobody knows. A process belongs to all leases above it: jobs start others inside of them.
+   * The GPUs of the lease that a process belongs to, which doesn't have this one; null: it belongs to the lease of this one, to
+   * none, or it isn't known. A process belongs to all leases above it: jobs start others inside of them.
    */
   leasedElsewhere(pid: number, { uuid }: LeasedGPU): LeasedGPU[] | null {
     let found: LeasedGPU[] | null = null;
@@ -48,8 +48,9 @@ function leasesOf({ lease }: LeasedGPU): LeaseInfo[] {
 }
 
 /**
- * Whether a process that computes on a GPU is there without a claim. On a leased GPU, that is one of another lease, or another user's. A
- * container's processes can be root's, whoever started it, and the driver may list them by numbers that mean nothing here.
+ * Whether a process that computes on a GPU is there without a claim. On a leased GPU, that is one of another lease, or another
+ * user's. A container's processes can be root's, whichever user started it, and the driver may list them by numbers that mean
+ * nothing here.
  */
 export function isIntruder(
   gpu: LeasedGPU,

@@ -38,7 +38,7 @@ export function warnOfOwnDevices(command: readonly string[]): void {
   );
 }
 
-/** What sets the variable to which value: a word, or the script that it names; nothing for []. */
+/** Finds what sets the variable, and its value: a word, or the script that it names; nothing for []. */
 function ownDevices(word: string, index: number): { who: string; value: string }[] {
   const value = OWN_DEVICES.exec(word)?.[1];
   if (value !== undefined) return [{ who: 'the command', value }];

@@ -193,7 +193,7 @@ export function environmentOf({ jobFile }: KeptClaim): Record<string, string> {
 /**
  * Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return.
  *
- * @param answer the line for standard output. The keeper writes it: whoever reads it may send a signal at once
+ * @param answer the line for standard output. The keeper writes it: its reader may send a signal at once
  */
 export function becomeHolder({ claim, placeholder }: JobClaim, answer: string): never {
   const options = [...placeholderOptions(placeholder), ...keeperOptions(claim, inheritable)];
@@ -213,7 +213,7 @@ function limitOptions(limit: TimeLimit | null): string[] {
 }
 
 function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
-  endHelpers(placeholder?.pid); // of earlier attempts
+  endHelpers(placeholder?.pid); // helpers of earlier attempts
   if (placeholder === null) return [];
   const input = inheritable(placeholder.input);
   closeSync(placeholder.input); // this process may stay, and shall not keep it going
@@ -336,7 +336,7 @@ export interface SupervisedTask {
 /** The longest command line that a record shows. */
 export const MAX_TITLE_LENGTH = 300; // characters
 
-/** Changes that make this process's environment another one. Of the rest, every byte stays: strings can't carry all. */
+/** Changes that make this process's environment another one. Every byte of the rest stays: strings can't carry all. */
 export function changesTo(env: NodeJS.ProcessEnv): string[] {
   const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
   return [...names].flatMap((name) => {

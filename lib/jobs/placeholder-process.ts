@@ -13,8 +13,8 @@ export const PLACEHOLDER = 'gpu-owner-placeholder';
 const CUDA_START_TIMEOUT_MS = 60_000;
 
 /**
- * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. It ends when its input is closed;
- * with 'auto' also when the command's processes show on the GPUs, or after 60 s.
+ * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. The process ends when its input is
+ * closed; with 'auto' also when the command's processes show on the GPUs, or after 60 s.
  */
 export class PlaceholderProcess {
   readonly pid: number;
@@ -100,7 +100,7 @@ export class PlaceholderProcess {
     return this.#gpus.some(({ uuid }) => uuid === gpu.uuid);
   }
 
-  /** It may hang in the driver; not collected yet, so the number is still its own. */
+  /** The process may hang in the driver; not collected yet, so the number is still its own. */
   #kill(): void {
     process.kill(this.pid, 'SIGKILL');
     this.end();
@@ -125,7 +125,7 @@ export class PlaceholderProcess {
       writeSync(this.input, word);
       return true;
     } catch {
-      this.end(); // it is about to end
+      this.end(); // the process is about to end
       return false;
     }
   }

@@ -1,9 +1,9 @@
 // gpu-owner-placeholder: keeps GPUs visibly taken for a command that has not reached them yet.
 //
-// `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. It ends when its standard input is closed,
-// when the command's own processes show on the GPU, when memory in use rises, or when the time is up. It holds no
-// lease: should the driver hang in it, nobody's lock hangs with it. For workers, which start one command after the
-// other, it waits with
+// `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. The placeholder ends when its standard
+// input is closed, when the command's own processes show on the GPU, when memory in use rises, or when the time is
+// up. A placeholder holds no lease: should the driver hang in it, no lock hangs with it. For workers, which start one
+// command after the other, it waits with
 // --idle until one has got under way.
 #include <errno.h>
 #include <fcntl.h>
@@ -126,7 +126,7 @@ class Watch {
     return !devices_.empty();
   }
 
-  // Whether somebody else's process, or its memory, has shown on every GPU.
+  // Whether another process, or its memory, has shown on every GPU.
   bool all_taken() {
     bool all = true;
     for (One& one : devices_) {
@@ -251,7 +251,7 @@ int main(int argc, char** argv) {
   prctl(PR_SET_NAME, "gpu-owner-place");  // it may have been started by a descriptor's number
   Options options;
   std::string problem;
-  // The terminal's Ctrl-C is for the command; whoever holds the other end of standard input decides when to go.
+  // The terminal's Ctrl-C is for the command; the other end of standard input decides when to go.
   for (const int signal : {SIGINT, SIGQUIT, SIGHUP, SIGTSTP, SIGTTIN, SIGTTOU, SIGPIPE}) ::signal(signal, SIG_IGN);
   if (!parse(std::vector<const char*>(argv + 1, argv + argc), options, problem)) return usage(problem.c_str());
   if (options.uuids.empty() && !options.lookout.empty()) look_out(options);
@@ -280,7 +280,7 @@ int main(int argc, char** argv) {
     printf("ready\n");
   }
   fflush(stdout);
-  // Nobody reads further; the pipe must not stay open here for whoever waits for its end.
+  // The output has no reader any more; the pipe must not stay open here, as its end is waited for.
   if (freopen("/dev/null", "w", stdout) == nullptr) close(STDOUT_FILENO);
 
   if (!options.idle) going = process::monotonic_nanoseconds();

@@ -53,7 +53,7 @@ test('a job that computes on another GPU than its own is told so in its log, als
   const env = withTimeouts({ placeholder: 1_000 });
   expect((await machine.runCommand(['submit', ...job], { env })).stdout).toBe('1\n');
   try {
-    await until(() => machine.processes(1).length === 1); // its placeholder
+    await until(() => machine.processes(1).length === 1); // the placeholder
     await until(() => machine.processes(1).length === 0);
     machine.touch('go');
     const told = async () =>

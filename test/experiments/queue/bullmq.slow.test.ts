@@ -66,7 +66,7 @@ describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedi
       await queue.enqueue([spec({ n: 0 })]);
       const { token } = await takeFrom(other);
       await queue.cancel('all');
-      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // of this machine, which is a day ahead
+      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // this machine is a day ahead
       expect(await queue.retry({ state: 'cancelled' })).toEqual(['exp1_0']);
       vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // and of one that takes it, of two days
       expect(await queue.take(worker)).toBeNull();

@@ -54,17 +54,17 @@ export class RedisConnection {
     const options: IORedis.RedisOptions = {
       ...address.connection,
       lazyConnect: true,
-      // Whoever waits does so here, for a limited time.
+      // Waits happen here, for a limited time.
       enableOfflineQueue: false,
       autoResendUnfulfilledCommands: false,
-      // What was sent when a connection broke is answered with an error at once.
+      // Commands that were sent when a connection broke are answered with an error at once.
       maxRetriesPerRequest: 0,
       connectTimeout: CONNECT_TIMEOUT_MS,
       commandTimeout: ANSWER_TIMEOUT_MS,
       retryStrategy: (times) => Math.min(50 * 2 ** Math.min(times, 10), 1_000),
       connectionName: 'gpu-owner',
     };
-    const client = new Redis(options as never); // its overloads don’t fit exact optional properties
+    const client = new Redis(options as never); // ioredis’s overloads don’t fit exact optional properties
     client.on('error', (error) => {
       this.#lastError = error;
     });
@@ -78,7 +78,7 @@ export class RedisConnection {
         prefix: 'gpu-owner',
         skipVersionCheck: true,
         lockDuration: this.lock,
-        // Whether a job's lock is gone is looked at whenever somebody asks.
+        // Whether a job's lock is gone is looked at with each question.
         stalledInterval: 1,
         maxStalledCount: Number.MAX_SAFE_INTEGER,
       } as never) as BullMQ.RedisQueueBackend;
@@ -159,9 +159,9 @@ export class RedisConnection {
     if (this.#isNamed) return;
     this.#isNamed = true;
     const queue = Buffer.from(this.address.name).toString('base64');
-    // What is more is refused.
+    // Longer names are refused.
     const name = `gpu-owner:${queue}:w:${host.replace(/[^A-Za-z0-9._-]/g, '_')}-${process.pid}`;
-    this.client.options.connectionName = name; // of later connections
+    this.client.options.connectionName = name; // for later connections
     await this.client.client('SETNAME', name).catch(() => {});
   }
 
@@ -332,7 +332,7 @@ export async function isDone(act: Promise<unknown>): Promise<boolean> {
   }
 }
 
-/** The error where somebody has removed the records: otherwise, all tasks would seem to be done. */
+/** The error where the records were removed: otherwise, all tasks would seem to be done. */
 export function removed({ address }: RedisConnection): QueueRemovedError {
   return new QueueRemovedError(
     sanitize(
@@ -435,7 +435,7 @@ function explain(error: unknown, url: string): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
   const { message = '', code = '' } = error as NodeJS.ErrnoException;
   const text = `${code} ${message}`.trim();
-  // It was no replica when it was opened.
+  // The server was no replica when it was opened.
   if (/^READONLY/.test(message)) {
     return new QueueRemovedError(
       sanitize(
