@@ -243,6 +243,7 @@ _OPTIONS = (
     "visible_devices",
     "lock_timeout",
     "urgent",
+    "preemptible",
     "wait",
     "name",
     "note",
@@ -1862,6 +1863,8 @@ def submit(
     lock_dir: Optional[str] = None,
     lock_timeout: Union[None, float, str] = None,
     urgent: bool = False,
+    preemptible: bool = False,
+    grace: Union[None, float, str] = None,
     simulate: Optional[Union[int, str]] = None,
     command: Optional[Command] = None,
 ) -> Job:
@@ -1880,6 +1883,8 @@ def submit(
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
     notify: notify you when the job starts and ends, as the configuration says.
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
+    preemptible: use GPUs that would be idle, and wait anew when another request needs them. grace: how long it has to end then,
+        seconds or '30s' (default); signal: 'USR1' is sent in place of SIGTERM.
     wait: True (default) until GPUs are free, or for at most so long. Other parameters are those of `claim`.
 
     Raises UsageError for what can never run, NoDriverError, CommandNotFoundError, or else GPUOwnerError. There is no job then.
@@ -1894,9 +1899,11 @@ def submit(
         args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
     if time_limit is not None:
         args.append(f"--for={_duration(time_limit, 'time_limit')}")
-    for option, flag in (("notify", notify), ("urgent", urgent)):
+    for option, flag in (("notify", notify), ("urgent", urgent), ("preemptible", preemptible)):
         if flag:
             args.append(f"--{option}")
+    if grace is not None:
+        args.append(f"--grace={_duration(grace, 'grace')}")
     args += _criteria_among(locals())
     for option, value in (("placeholder", placeholder), ("visible-devices", visible_devices)):
         if value is not None:

@@ -55,6 +55,10 @@ const Wanted = z.strictObject({
     .boolean()
     .default(true)
     .describe('false: refuse if not enough GPUs are free now, and say who has them'),
+  preemptible: z
+    .boolean()
+    .default(false)
+    .describe('use GPUs that would be idle: others may end it, and it waits and starts anew then'),
   directory: text('where it runs: an absolute path; default: that of this server').min(1).optional(),
   environment: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/), text('a value', 100_000))
@@ -104,6 +108,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
       ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
       ...wanted.after.map((job) => `--after=${job}`),
       ...wanted.afterOk.map((job) => `--after-ok=${job}`),
+      ...(wanted.preemptible ? ['--preemptible'] : []),
       ...(wanted.wait ? [] : ['--no-wait']),
       '--',
       ...wanted.command,

@@ -102,8 +102,9 @@ export function* claim(
   );
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
-  const { command, limitMs, about } = request;
-  const record = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
+  const { command, limitMs, about, class: own } = request;
+  const record: RecordContents = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
+  if (own === 'preemptible' && job === null) record.preemptible = true;
   const claimant = claimantOf(directory, record, request.lockTimeout);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
   const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
@@ -287,7 +288,7 @@ function takeLeases(
   | { leases: null; uuid?: string; error?: GPUOwnerError } {
   const leases: Lease[] = [];
   // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
-  const jobFile = secret === null ? null : makeJobFile(directory, secret);
+  const jobFile = secret === null ? null : makeJobFile(directory, secret, claimant.preemptible === true);
   const record = nameGPUs(claimant, chosen.map(inRecord));
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {

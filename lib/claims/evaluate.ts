@@ -222,15 +222,24 @@ function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
   return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };
 }
 
+/** The wishes of a request. */
+interface DiscoveryDemand {
+  count: number;
+  class?: RequestClass;
+  most?: number;
+  order?: string;
+}
+
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  { count, class: own = 'normal', most }: { count: number; class?: RequestClass; most?: number },
+  { count, class: own = 'normal', most, order }: DiscoveryDemand,
   scope: string | null,
 ): JoiningRequest {
   const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
   const limit = most === undefined || scope !== null ? {} : { most };
-  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit };
+  const place = order === undefined ? {} : { order };
+  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place };
 }
 
 function describeWaiter({ info, count }: Waiter): string {

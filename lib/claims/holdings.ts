@@ -1,10 +1,10 @@
 // The users who hold GPUs of the machine, and how many. Records may be anybody's, so whose a lease is follows from the kernel's locks, and from the
 // owner of the file that only the lease's holder can have made.
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { pathIn, statusBehind, statusOf } from '../platform/index.ts';
+import { type FileStatus, pathIn, statusBehind, statusOf } from '../platform/index.ts';
 import { FIRST_EPOCH, isLocked, leaseNames } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { jobName } from './parent-job.ts';
+import { jobName, PREEMPTIBLE_MODE } from './parent-job.ts';
 import { MAX_EPOCHS } from './record.ts';
 
 /** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
@@ -53,6 +53,11 @@ function* lockedEpochs(descriptor: number): Generator<number> {
   }
 }
 
+/** The user of a job's file; null: nobody, or its lease is preemptible, which counts for nobody. */
+function countedUser(status: FileStatus | null): number | null {
+  return status === null || (status.mode & 0o777) === PREEMPTIBLE_MODE ? null : status.uid;
+}
+
 /** The user who has made the file of a job; null: there is none, or it was left behind. */
 function ownerOfJob(directory: LockDirectory, epoch: number): number | null {
   const name = jobName(epoch);
@@ -60,9 +65,9 @@ function ownerOfJob(directory: LockDirectory, epoch: number): number | null {
     const descriptor = directory.openForProbe(name, path);
     if (descriptor === -errno.ENOENT) continue;
     // Files of others can't be opened, but seen.
-    if (descriptor < 0) return statusOf(pathIn(path, name))?.uid ?? null;
+    if (descriptor < 0) return countedUser(statusOf(pathIn(path, name)));
     try {
-      if (isLocked(descriptor)) return statusBehind(descriptor)?.uid ?? null;
+      if (isLocked(descriptor)) return countedUser(statusBehind(descriptor));
     } finally {
       native().fileClose(descriptor);
     }

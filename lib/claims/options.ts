@@ -74,6 +74,10 @@ export interface Binding {
 
 /** The command that the GPUs are for. */
 export interface ClaimPurpose {
+  /** Default: as the options say. */
+  readonly class?: RequestClass;
+  /** The tag that it had before, as text: it has its place in the queue again. */
+  readonly order?: string;
   /** How many GPUs the user may have at a time; default: any number. */
   readonly most?: number;
   /** Whether other claims can be made inside of this one. */
@@ -88,7 +92,6 @@ export interface ClaimPurpose {
 
 /** A claim, checked, with its defaults, and frozen. */
 export interface ClaimRequest extends ClaimPurpose {
-  readonly class?: RequestClass;
   readonly count: number;
   readonly criteria: NormalizedCriteria;
   /** The caller's own choice. */
@@ -127,16 +130,19 @@ export function checkOptions(
   return {
     request: Object.freeze({
       ...purpose,
-      class: requestClass(
-        parseBoolean(given(options.urgent, false), name('urgent')),
-        name('urgent'),
-        configuration,
-      ),
+      class:
+        purpose.class ??
+        requestClass(
+          parseBoolean(given(options.urgent, false), name('urgent')),
+          name('urgent'),
+          configuration,
+        ),
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
-      most: ownLimit(configuration).gpus,
+      // Preemptible GPUs are those that would be idle.
+      ...(purpose.class === 'preemptible' ? {} : { most: ownLimit(configuration).gpus }),
       lockTimeout: parseDuration(
         given(options.lockTimeout, configuration.lockTimeout, DEFAULTS.lockTimeout),
         name('lockTimeout'),

@@ -3,6 +3,7 @@
 // job's user can read: a process that can show a secret for the only epoch of a lease is the lease's holder, or started by this
 // user.
 
+import { fchmodSync } from 'node:fs';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
@@ -35,6 +36,8 @@ export interface JobSecret {
   epoch: number;
 }
 
+/** The mode of the file of a job whose lease is preemptible: nobody but its user can make it so. */
+export const PREEMPTIBLE_MODE = 0o700;
 const MAX_CONTENT_BYTES = 64; // bytes
 /** How many files of jobs one claim looks at, to remove those that were left behind. */
 const MAX_OLD_FILES = 64;
@@ -49,9 +52,14 @@ export function newJobSecret(): JobSecret | null {
  * Makes the file that proves a job, as long as its descriptor is open.
  * @returns null: there can be none, and claims inside will be made on the machine
  */
-export function makeJobFile(directory: LockDirectory, { secret, epoch }: JobSecret): Mark | null {
+export function makeJobFile(
+  directory: LockDirectory,
+  { secret, epoch }: JobSecret,
+  isPreemptible: boolean,
+): Mark | null {
   const name = jobName(epoch);
   const made = directory.createLocked(name, Buffer.from(`${secret} ${epoch}\n`));
+  if (typeof made !== 'number' && isPreemptible) fchmodSync(made.descriptor, PREEMPTIBLE_MODE);
   if (typeof made !== 'number') return { kind: 'text', uuid: '', name, token: String(epoch), ...made };
   warnOnce(
     `the file ${name} can't be made in ${directory.path}: ${systemError(-made)}. Claims inside this job can't verify it, ` +

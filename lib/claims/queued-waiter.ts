@@ -8,6 +8,7 @@ import { backfill, type Candidate, reasonsOf, reserveForWaiters } from './evalua
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
+import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
 import { ownRecord, type RecordContents } from './record.ts';
 import { survey } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
@@ -120,6 +121,19 @@ export class QueuedWaiter {
     }
     this.#slot?.updateRequest(notGranted.record, notGranted.gpuRequest);
     this.#observe(notGranted.candidates);
+  }
+
+  /** Has preemptible leases give way, if that lets this claimant start. To be called when it is its turn. */
+  preempt(): void {
+    const { directory, record, gpuRequest } = this.#notGranted;
+    const slot = this.#slot;
+    if (slot === null || gpuRequest.class === 'preemptible') return;
+    const epochs = leasesToPreempt(
+      this.#notGranted,
+      activeWaiters(readWaiters(directory, slot.number), this.#skipped),
+    );
+    slot.updateRequest(record, gpuRequest, epochs);
+    if (epochs.length > 0) notifyPreemptible(directory);
   }
 
   /** The slot, for the next process of this wait; null: it has none, or passes others, which that one wouldn't. */

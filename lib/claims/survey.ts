@@ -22,7 +22,15 @@ import { RECORD_SIZE, type RecordContents } from './record.ts';
 /** The GPUs to look for, and the locks that count. */
 export type DiscoveryRequest = Pick<
   ClaimRequest,
-  'criteria' | 'lockDirectory' | 'configuredDirectory' | 'conventions' | 'count' | 'class' | 'most' | 'bound'
+  | 'criteria'
+  | 'lockDirectory'
+  | 'configuredDirectory'
+  | 'conventions'
+  | 'count'
+  | 'class'
+  | 'most'
+  | 'order'
+  | 'bound'
 >;
 
 /**

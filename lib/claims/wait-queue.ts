@@ -150,13 +150,21 @@ export class Slot {
   }
 
   /** Writes down what is waited for, where that isn't what is written already: anybody may have written there. */
-  updateRequest(by: RecordContents, request: Omit<JoiningRequest, 'class'>): void {
+  updateRequest(
+    by: RecordContents,
+    request: Omit<JoiningRequest, 'class'>,
+    preempts: readonly number[] = [],
+  ): void {
     const tag = readTag(this.#descriptor, this.number);
     if (tag !== null) this.#order = formatTag(tag); // its user may have changed the order of their own requests
-    this.#write(by, request);
+    this.#write(by, request, preempts);
   }
 
-  #write(by: RecordContents, { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>): void {
+  #write(
+    by: RecordContents,
+    { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
+    preempts: readonly number[] = [],
+  ): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
     const order = this.#order === undefined ? {} : { order: this.#order };
     const record = {
@@ -166,6 +174,7 @@ export class Slot {
       count,
       scope,
       ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
+      ...(preempts.length === 0 ? {} : { preempts }),
     };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
     const present = Buffer.alloc(bytes.length);
@@ -261,13 +270,20 @@ function readTag(descriptor: number, slot: number): Tag | null {
   return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
 }
 
+/** The tag that the request had before; null: none. */
+function earlierTag({ class: own, order }: JoiningRequest): Tag | null {
+  const tag = order === undefined ? null : parseTag(order);
+  return tag?.class === own ? tag : null;
+}
+
 /** The tag of a request that has just taken a slot, and the requests ahead. */
 function placeOf(
   { uid }: RecordContents,
-  { count, size = count, scope, class: own }: JoiningRequest,
+  request: JoiningRequest,
   directory: LockDirectory,
   slot: number,
 ): { tag: Tag; ahead: Place[] } {
+  const { count, size = count, scope, class: own } = request;
   const queue = WaitQueue.open(directory);
   try {
     const places = queue?.places() ?? [];
@@ -279,7 +295,9 @@ function placeOf(
       size,
       held: isOnMachine ? (readHoldings(directory).get(uid)?.gpus ?? 0) : 0,
     };
-    const tag = tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    const tag =
+      earlierTag(request) ??
+      tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
     return {
       tag,
       ahead: placesBefore(

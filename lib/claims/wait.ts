@@ -86,6 +86,7 @@ export async function claimWhenFree(
     else waiter.update(result);
     slot = null; // the waiter's by now
     if (await waiter.waitForTurn({ ...options, end })) return null;
+    waiter.preempt();
     let longest = end - now();
     // A state seen without the slot may be of a waiter that is gone, and has left its number to this one.
     const isCurrent = (position?.slot ?? null) === waiter.position.slot;

@@ -159,11 +159,27 @@ function timeOf({ state, submitted, started, ended }: Job): string {
   return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
 }
 
-function remarks({ state, exitCode, reason, until, idle, started, note, after, progress }: Job): string[] {
+function remarks({
+  preempted,
+  ran,
+  state,
+  exitCode,
+  reason,
+  until,
+  idle,
+  started,
+  note,
+  after,
+  progress,
+}: Job): string[] {
   const texts: string[] = [];
   if (progress !== null) texts.push(`${progress.done}/${progress.total} tasks`);
   if (reason !== null && reason !== '') texts.push(reason);
   else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
+  if (preempted > 0)
+    texts.push(
+      `preempted ${preempted === 1 ? 'once' : `${preempted} times`}, ran ${formatDuration(ran * 1_000)}`,
+    );
   if (state === 'failed' && exitCode !== null) texts.push(`exit code ${exitCode}`);
   if (until !== null) {
     const left = Date.parse(until) - Date.now();

@@ -1,6 +1,12 @@
 // A request for `run` or `submit`: the options that both have, and their check.
 import { type ClaimPurpose, checkOptions, type Settings } from '../claims/index.ts';
-import { checkJobOptions, parseTimeLimit, type TimeLimit } from '../jobs/index.ts';
+import {
+  checkJobOptions,
+  type Preemption,
+  parsePreemption,
+  parseTimeLimit,
+  type TimeLimit,
+} from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -36,9 +42,17 @@ export const RUN_GROUPS = [
         candidates: ['30m', '4h', '1d'],
       },
       signal: {
-        value: 'NAME@DURATION',
-        help: 'send the command a signal so long before the limit of --for (USR1@5m)',
-        candidates: ['USR1@5m', 'TERM@1m'],
+        value: 'NAME[@DURATION]',
+        help: 'send the command a signal so long before the limit of --for (USR1@5m); with --preemptible: when it must end (USR1)',
+        candidates: ['USR1@5m', 'TERM@1m', 'USR1'],
+      },
+      preemptible: {
+        help: 'use GPUs that would be idle, and give them back when another request needs them',
+      },
+      grace: {
+        value: 'DURATION',
+        help: 'with --preemptible: let the command end for DURATION (default 30s), then kill it',
+        candidates: ['30s', '2m'],
       },
       ...ABOUT,
       'conflict-exit-code': {
@@ -70,6 +84,8 @@ export const RUN_GROUPS = [
 export interface RunRequest {
   settings: Settings;
   limit: TimeLimit | null;
+  /** null: it gives way to nobody. */
+  preemption: Preemption | null;
   /** With the user's own one where no GPU can be had: some scripts rely on 0. */
   exitCodes: ExitCodes;
 }
@@ -89,14 +105,28 @@ export function checkRun(
   const { name, note, 'conflict-exit-code': conflict } = values;
   const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
   checkJobOptions(asked);
-  const limit = parseTimeLimit(values.for, values.signal);
+  const isPreemptible = values.preemptible === true;
+  if (isPreemptible && values.urgent) throw usage('--urgent and --preemptible contradict each other');
+  if (!isPreemptible && values.grace !== undefined)
+    throw usage('--grace needs --preemptible: it is the time that such a command has to end');
+  const isForPreemption = isPreemptible && values.signal?.includes('@') === false;
+  const preemption = isPreemptible
+    ? parsePreemption(isForPreemption ? values.signal : undefined, values.grace)
+    : null;
+  const limit = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal);
   const settings = checkOptions(claimOptions(values), [], NAMES, {
     command: shellWords(command),
     isJob: true,
     about: about ?? asked,
+    ...(isPreemptible ? { class: 'preemptible' as const } : {}),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
-  return { settings, limit, exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict) };
+  return {
+    settings,
+    limit,
+    preemption,
+    exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict),
+  };
 }
 
 function conflictExitCodes(text: string): ExitCodes {

@@ -11,14 +11,26 @@ import { native } from '../native.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import type { Parsed } from './options.ts';
+import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print, say } from './output.ts';
 import { checkRun, RUN_GROUPS, type RunRequest } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
-async function run(parsed: Parsed<typeof RUN_GROUPS>): Promise<void> {
+const [options, ...criteria] = RUN_GROUPS;
+const GROUPS = [
+  {
+    options: {
+      ...options.options,
+      requeue: { help: 'with --preemptible: wait for GPUs again afterwards, and start the command anew' },
+    },
+  },
+  ...criteria,
+] as const satisfies readonly OptionGroup[];
+
+async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const continued = continueWait();
+  if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
   const request = checkRun(parsed, 'run');
   if (values.on !== undefined) return (await import('./remote.ts')).runOn(values.on, parsed, request);
   await runHere(parsed, request, continued).catch((error: unknown) => {
@@ -27,8 +39,8 @@ async function run(parsed: Parsed<typeof RUN_GROUPS>): Promise<void> {
 }
 
 async function runHere(
-  { values, command }: Parsed<typeof RUN_GROUPS>,
-  { settings, limit }: RunRequest,
+  { values, command }: Parsed<typeof GROUPS>,
+  { settings, limit, preemption }: RunRequest,
   continued: ContinuedWait,
 ): Promise<void> {
   const overSSH = values['over-ssh'];
@@ -46,14 +58,15 @@ async function runHere(
     : claimForJob(settings, wait, continued);
   const claim = await claiming.finally(() => wait?.end());
   if (typeof overSSH === 'string') print(`\n${overSSH}`);
-  becomeKeeper(claim, command.length, limit);
+  const again = { restart: { words: [], own: process.argv.length - 1 }, lock: null };
+  becomeKeeper(claim, command.length, limit, null, preemption, values.requeue ? again : null);
 }
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
   about: `Waits until enough GPUs are free, claims them, sets CUDA_VISIBLE_DEVICES, and runs the command. The GPUs stay claimed until the command and all its descendants have ended. They are released however these end.`,
-  groups: RUN_GROUPS,
-  notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 124 time limit, 126 the command can't be run, 127 it isn't found.`,
+  groups: GROUPS,
+  notes: `Exit code: the command's own; 128 + N if signal N ended it; 64 bad usage, 69 no driver, 75 not available, 124 time limit, 143 preempted, 126 the command can't be run, 127 it isn't found.`,
   operands: 'command-line',
   run,
 };

@@ -52,15 +52,18 @@ async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
 async function runJob(
   job: JobProcess,
   { values, command }: Parsed<typeof GROUPS>,
-  { settings, limit, exitCodes }: RunRequest,
+  { settings, limit, preemption, exitCodes }: RunRequest,
   continued: ContinuedWait,
 ) {
   try {
     job.start();
-    await followOthers(job);
-    const wait = waitLimits(values, true);
-    const claim = await job.claim(settings, wait, limit, continued).finally(() => wait?.end());
-    becomeKeeper(claim, command.length, limit, job);
+    if (!job.isRestarted) await followOthers(job);
+    // It had waited for its GPUs as long as it was to.
+    const wait = waitLimits(job.isRestarted ? {} : values, true);
+    const claim = await job
+      .claim(job.inItsPlace(settings), wait, limit, continued)
+      .finally(() => wait?.end());
+    becomeKeeper(claim, command.length, limit, job, preemption, job.again);
   } catch (error) {
     if (error instanceof GPUOwnerError) job.fail(exitCodes[error.code], error.message, error.code);
     throw withExitCode(error, exitCodes);

@@ -44,6 +44,7 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
   hosts: parseHosts,
+  preemptionGrace: durationOf,
   limits: (value) => value,
   urgent: (value) => value,
   notifyCommand: parseWords,
@@ -60,6 +61,7 @@ export const MACHINE_ONLY: Record<string, string> = {
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
   order: "all users wait in the same queue. Set it in the machine's file",
+  preemptionGrace: "others wait for it. Set it in the machine's file",
   urgent: "nobody permits this to himself. Set it in the machine's file",
 };
 

@@ -20,6 +20,7 @@ import type { UrgentUsers } from './urgent.ts';
 
 const SETTINGS = [
   ...['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order', 'hosts'],
+  'preemptionGrace',
 ];
 
 /** Keys for background jobs. */
@@ -54,6 +55,8 @@ export interface Configuration {
   ownLimits?: Limits;
   /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
   urgent?: UrgentUsers;
+  /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
+  preemptionGrace?: number;
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;

@@ -142,6 +142,8 @@ const JOB = {
   idle: IDLE,
   after: someOf(id),
   output: or(text),
+  preempted: or(index),
+  ran: or(index),
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 

@@ -14,6 +14,7 @@ export {
   claimUntilInputCloses,
 } from './keeper.ts';
 export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
+export { type Preemption, parsePreemption } from './preemption.ts';
 export { resubmitJob, submitCommand, submitJob } from './submission.ts';
 export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';

@@ -10,7 +10,7 @@ import {
   signalJob,
   writeBlock,
 } from './job-record.ts';
-import { type Job, jobAt, stateOf } from './job-state.ts';
+import { isWaiting, type Job, jobAt, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { notifyOfCancelled } from './notification.ts';
 
@@ -67,7 +67,7 @@ function signalAll(job: StoredJob, isLast: boolean, grace: number): void {
   const known = [job.end?.keeper, job.end?.front, job.progress?.pid];
   const isReached = known.some((pid) => signalJob(pid, lock, CANCEL, grace) === 0);
   // No keeper has said yet that it is there: it may be Node.js that waits, which does nothing for the other one.
-  if (job.end === null) signalJob(job.progress?.pid, lock, isLast ? SIGKILL : SIGTERM);
+  if (job.end === null || isWaiting(job)) signalJob(job.progress?.pid, lock, isLast ? SIGKILL : SIGTERM);
   // One that is suspended gets it only when it goes on.
   for (const pid of known) signalJob(pid, lock, SIGCONT);
   if (isReached) return;

@@ -22,6 +22,7 @@ import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
+import { earlierStarts, type Requeue } from './preemption.ts';
 import { ERRORS, type Submitter } from './submitter.ts';
 import type { TimeLimit } from './time-limit.ts';
 import type { ContinuedWait, Restart } from './waiter.ts';
@@ -97,6 +98,8 @@ export class JobProcess implements BackgroundJob {
   #output = -1;
   #slot: Slot | null = null;
   #progress: JobProgress = { pid: process.pid };
+  /** Its tag in the wait queue, as text. */
+  #order: string | undefined;
   #isPruned = false;
 
   private constructor(
@@ -144,7 +147,25 @@ export class JobProcess implements BackgroundJob {
     const { request } = job;
     const made = { request, lock: Number(lock), file: Number(file) };
     const store = submitter === null ? JobStore.open() : storeOf(made);
-    return new JobProcess(store, made, submitter, announce, placed !== undefined);
+    const next = new JobProcess(store, made, submitter, announce, placed !== undefined);
+    next.#order = job.progress?.order;
+    return next;
+  }
+
+  /** Whether its command was preempted, and is started anew. */
+  get isRestarted(): boolean {
+    return earlierStarts().times > 0;
+  }
+
+  /** A request that has the place in the queue that the job had before it was preempted. */
+  inItsPlace(settings: Settings): Settings {
+    const order = this.isRestarted ? this.#order : undefined;
+    return order === undefined ? settings : { ...settings, request: { ...settings.request, order } };
+  }
+
+  /** How it is started anew after it was preempted. */
+  get again(): Requeue {
+    return { restart: this.#again(':placed'), lock: this.lock };
   }
 
   /** Only the output that is kept in the job's own directory is cut. */
@@ -195,6 +216,7 @@ export class JobProcess implements BackgroundJob {
     if (!this.#needsGPUsFirst) {
       // Jobs are served in the order of their numbers, however long each takes to start.
       if (after.length === 0) this.#slot = takeSlot(this.request);
+      this.#order = this.#slot?.kept.order;
       this.#leaveSubmitter();
     }
     if (scope.length + words.length > 0) this.#become([...scope, ...words], descriptors);
@@ -326,7 +348,7 @@ export class JobProcess implements BackgroundJob {
   begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
-    this.#notify('started');
+    if (!this.isRestarted) this.#notify('started');
   }
 
   /** Notes that the job ends without having started. @param code of the error, if one has ended it */
@@ -351,7 +373,8 @@ export class JobProcess implements BackgroundJob {
   }
 
   #tell(news: Partial<JobProgress>): void {
-    const progress = { ...this.#progress, ...news };
+    const order = this.#order === undefined ? {} : { order: this.#order };
+    const progress = { ...this.#progress, ...order, ...news };
     const isKnown = JSON.stringify(progress) === JSON.stringify(this.#progress);
     this.#progress = progress;
     if (isKnown) return;

@@ -56,6 +56,8 @@ export interface JobProgress {
   until?: number | null;
   /** How it ended without having started. */
   failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
+  /** Its tag in the wait queue, as text. */
+  order?: string;
   /** Tasks of a sweep. */
   done?: number;
   total?: number;
@@ -70,6 +72,11 @@ interface JobEnd {
   exitCode: number | null;
   ended: number | null;
   cancelled: boolean;
+  /** ms since 1970: its GPUs were given back, and it waits for others; null: it runs, or has ended. */
+  requeued: number | null;
+  /** How often it was preempted, and how many ms it ran before that. */
+  preempted: number;
+  ran: number;
 }
 
 /** A cancellation, written before anything is signalled. */
@@ -246,6 +253,7 @@ const PROGRESS = record({
       isCancelled: or(flag, false),
     }),
   ),
+  order: optional(text),
   done: optional(whole()),
   total: optional(whole()),
 });
@@ -257,6 +265,9 @@ const END = record({
   exitCode: nullable(whole()),
   ended: nullable(epochMs),
   cancelled: or(flag, false),
+  requeued: or(nullable(epochMs), null),
+  preempted: or(whole(), 0),
+  ran: or(schema.amount(), 0),
 });
 
 const CANCELLATION = record({ at: epochMs, reason: nullable(text) });

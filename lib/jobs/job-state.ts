@@ -53,6 +53,10 @@ export interface Job {
   after: number[];
   /** The file with its output; null: a `run`. */
   output: string | null;
+  /** How often it was preempted. */
+  preempted: number;
+  /** How long it ran before that, in seconds. */
+  ran: number;
   /** How many tasks of a sweep have ended; null: not a sweep. */
   progress: { done: number; total: number } | null;
 }
@@ -78,8 +82,7 @@ export function stateOf(
   const isEnded = before.progress?.failure !== undefined || before.end?.ended != null;
   if (isEnded) return { job: before, state: endState(before) };
   if (isAlive(before)) {
-    const isWaiting = before.progress?.started === undefined && before.end === null;
-    return { job: before, state: isWaiting ? 'waiting' : 'running' };
+    return { job: before, state: isWaiting(before) ? 'waiting' : 'running' };
   }
   // The job may have ended since it was read.
   const job = store.read(id) ?? before;
@@ -93,6 +96,11 @@ function endState({ progress, end, cancellation }: StoredJob): Job['state'] {
   if (cancellation !== null && (end?.cancelled === true || !isOver)) return 'cancelled';
   if (!isOver || end.exitCode === null) return 'lost';
   return end.exitCode === 0 ? 'completed' : 'failed';
+}
+
+/** Whether a job that is alive waits: it has never started, or was preempted. */
+export function isWaiting({ progress, end }: StoredJob): boolean {
+  return end === null ? progress?.started === undefined : end.requeued !== null;
 }
 
 /** The exit code that a job that has ended is worth; null: unknown. */
@@ -216,7 +224,7 @@ function describe(
         : null,
     position: waiter?.position ?? null,
     count: request.count,
-    gpus: progress?.gpus ?? [],
+    gpus: state === 'waiting' ? [] : (progress?.gpus ?? []),
     command: sanitize(request.command, MAX_REASON_LENGTH),
     note: sanitizeOptional(request.note),
     user: userName(process.geteuid?.() ?? 0),
@@ -228,6 +236,8 @@ function describe(
     idle: state === 'running' ? (holder?.idle ?? null) : null,
     after: request.after.map(({ id }) => id),
     output: request.output,
+    preempted: job.end?.preempted ?? 0,
+    ran: Math.round((job.end?.ran ?? 0) / 1_000),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
 }
@@ -239,27 +249,29 @@ function sanitizeOptional(text: string | null | undefined): string | null {
 
 function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
   const { info } = each;
-  const isWaiting = 'position' in each;
+  const waits = 'position' in each;
   return {
     id: null,
     name: info.name ?? null,
-    state: isWaiting ? 'waiting' : 'running',
+    state: waits ? 'waiting' : 'running',
     exitCode: null,
-    reason: isWaiting ? whyWaiting(each) : null,
-    position: isWaiting ? each.position : null,
-    count: isWaiting ? each.count : each.gpus.length,
-    gpus: isWaiting ? [] : each.gpus,
+    reason: waits ? whyWaiting(each) : null,
+    position: waits ? each.position : null,
+    count: waits ? each.count : each.gpus.length,
+    gpus: waits ? [] : each.gpus,
     command: info.command ?? 'unknown',
     note: info.note ?? null,
     user: info.user,
     pid: info.pid,
     submitted: null,
-    started: isWaiting ? null : info.since,
+    started: waits ? null : info.since,
     ended: null,
     until: info.until ?? null,
-    idle: isWaiting ? null : each.idle,
+    idle: waits ? null : each.idle,
     after: [],
     output: null,
+    preempted: 0,
+    ran: 0,
     progress: null,
   };
 }

@@ -16,6 +16,14 @@ import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
+import {
+  earlierStarts,
+  giveWayOptions,
+  type Preemption,
+  type Requeue,
+  requeueOptions,
+  restartVariables,
+} from './preemption.ts';
 import { endHelpers } from './reaper.ts';
 import { prepend, pythonPath, warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
@@ -125,6 +133,7 @@ type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
  *
  * @param words how many of this process's last arguments are the command and its arguments
  * @param limit null: the command may run for ever
+ * @param preemption null: it gives way to nobody @param again how it is started anew then; null: it isn't
  * @throws ERR_INTERNAL when the keeper can't be started
  */
 export function becomeKeeper(
@@ -132,13 +141,22 @@ export function becomeKeeper(
   words: number,
   limit: TimeLimit | null,
   job: BackgroundJob | null = null,
+  preemption: Preemption | null = null,
+  again: Requeue | null = null,
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
   warnWithoutStandIns(process.argv.slice(-words));
   const { lockDirectory } = settings.request;
   const own = { ...environmentOf(claim), ...(lockDirectory && { GPU_OWNER_LOCK_DIR: lockDirectory }) };
-  setVariables({ ...own, ...simulatedVariables({ ...process.env, ...own }), [INHERITED]: undefined });
+  // Inside a job, the job gives way.
+  const givesWay = preemption !== null && claim.job === null;
+  const earlier = earlierStarts();
+  const giveWay = givesWay ? giveWayOptions(claim, preemption) : [];
+  const restarts = givesWay ? restartVariables() : {};
+  const variables = simulatedVariables({ ...process.env, ...own });
+  setVariables({ ...own, ...restarts, ...variables, [INHERITED]: undefined });
+  const requeue = givesWay && again !== null ? requeueOptions(again, words, earlier) : null;
   const args = [
     KEEPER,
     'run',
@@ -147,9 +165,17 @@ export function becomeKeeper(
     ...commandOptions(claim, inherited),
     ...limitOptions(limit),
     ...jobOptions(job),
+    ...giveWay,
+    ...(requeue?.options ?? []),
     '--',
+    ...(requeue?.program ?? []),
   ];
-  return become(args, words, [...inherited.descriptors, ...descriptorsOf(job)], inherited.dropped);
+  return become(
+    args,
+    requeue?.own ?? words,
+    [...inherited.descriptors, ...descriptorsOf(job)],
+    inherited.dropped,
+  );
 }
 
 /**

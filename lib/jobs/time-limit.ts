@@ -50,7 +50,7 @@ function parseNotice(given: unknown, limit: Omit<TimeLimit, 'notice'>): TimeLimi
 const UNCATCHABLE = ['KILL', 'STOP'];
 
 /** Finds a signal by its name: 'USR1', 'usr1' or 'SIGUSR1'. */
-function signalNumber(name: string): number {
+export function signalNumber(name: string): number {
   const short = name.toUpperCase().replace(/^SIG/, '');
   // Loaded where it is needed: every other run would start later for it.
   const { constants } = process.getBuiltinModule('node:os');

@@ -16,6 +16,7 @@ export {
   type Tag,
   tagFor,
 } from './order.ts';
+export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';
 export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
 export { mayBeUrgent } from './urgent.ts';

@@ -118,15 +118,18 @@ export interface Place {
  * @param places by slot
  */
 export function inOrder(places: readonly Place[]): number[] {
-  let behind: Pick<Tag, 'class' | 'start'> = { class: 'urgent', start: 0 };
+  let behind: Key = { class: 'urgent', start: 0, joined: 0 };
   const keyed = places.map(({ slot, tag }) => {
     const key = tag ?? behind;
     if (compare(behind, key) < 0) behind = key;
-    return { slot, class: key.class, start: key.start };
+    return { slot, class: key.class, start: key.start, joined: key.joined };
   });
   return keyed.sort((a, b) => compare(a, b) || a.slot - b.slot).map(({ slot }) => slot);
 }
 
-function compare(a: Pick<Tag, 'class' | 'start'>, b: Pick<Tag, 'class' | 'start'>): number {
-  return CLASSES.indexOf(a.class) - CLASSES.indexOf(b.class) || a.start - b.start;
+/** The parts of a tag that make the order. Slots are in the order of joining, but for requests that were preempted and wait again. */
+type Key = Pick<Tag, 'class' | 'start' | 'joined'>;
+
+function compare(a: Key, b: Key): number {
+  return CLASSES.indexOf(a.class) - CLASSES.indexOf(b.class) || a.start - b.start || a.joined - b.joined;
 }

@@ -36,6 +36,9 @@ constexpr char kHelp[] =
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
     "         --log FD:BYTES  (run: the job's output; if it takes more, its middle is freed)\n"
     "         --then WORD  (run: a program to start after all GPUs are released, and its arguments, one each)\n"
+    "         --give-way MS:SIGNAL  --queue-path PATH  --notice-path PATH  (run: to requests that need the GPUs)\n"
+    "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS  --kept FD  (run: then the command\n"
+    "                  is started anew; it begins N words behind --)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
@@ -209,6 +212,31 @@ int parse_then(const char* option, const char* value, WordList* then) {
   return 0;
 }
 
+int parse_give_way(const char* option, const char* value, GiveWay* give_way) {
+  char number[24] = "";
+  long signal = 0;
+  const char* rest = split(value, number, sizeof number);
+  if (!rest || !parse_number(number, INT_MAX, &give_way->grace) || !parse_number(rest, SIGRTMAX, &signal)) {
+    return complain_value(option, value, "MS:SIGNAL");
+  }
+  give_way->signal = static_cast<int>(signal);
+  return 0;
+}
+
+int parse_queue_path(const char*, const char* value, Options* options) {
+  (options->mode == Mode::wait ? options->wait.queue_path : options->give_way.queue) = value;
+  return 0;
+}
+
+int parse_requeued(const char* option, const char* value, Requeue* requeue) {
+  char number[24] = "";
+  const char* rest = split(value, number, sizeof number);
+  if (rest && parse_number(number, INT_MAX - 1, &requeue->times) && parse_number(rest, LONG_MAX / 2, &requeue->ran)) {
+    return 0;
+  }
+  return complain_value(option, value, "TIMES:MS");
+}
+
 int parse_either(const char* option, const char* value, const char* first, const char* second, bool* is_second) {
   *is_second = !strcmp(value, second);
   if (*is_second || !strcmp(value, first)) return 0;
@@ -278,6 +306,12 @@ constexpr struct {
     {"--job", kRun, parse_job},
     {"--log", kRun, parse_log},
     {"--then", kRun, PARSE(parse_then(option, value, &options->then))},
+    {"--give-way", kRun, PARSE(parse_give_way(option, value, &options->give_way))},
+    {"--notice-path", kRun, TEXT(give_way.notice)},
+    {"--requeue", kRun, PARSE(parse_count(option, value, INT_MAX, &options->requeue.command))},
+    {"--requeue-environment", kRun, PARSE(parse_then(option, value, &options->requeue.environment))},
+    {"--requeued", kRun, PARSE(parse_requeued(option, value, &options->requeue))},
+    {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
     {"--cancel", kRun, PARSE(parse_either(option, value, "all", "command", &options->cancels_command))},
     {"--answer", kHold, TEXT(answer)},
     {"--lock", kWait,
@@ -287,7 +321,7 @@ constexpr struct {
      }},
     {"--locks", kWait, PARSE(parse_either(option, value, "any", "all", &options->wait.all))},
     {"--queue", kWait, PARSE(parse_pair(option, value, &options->wait.queue, &options->wait.slot))},
-    {"--queue-path", kWait, TEXT(wait.queue_path)},
+    {"--queue-path", kWait | kRun, parse_queue_path},
     {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, append(&options->wait.ahead)))},
     {"--lease", kWait, PARSE(parse_descriptor(option, value, append(&options->wait.leases)))},
     {"--until", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.until))},
@@ -353,6 +387,10 @@ int check(const Options& options) {
   }
   if (options.time_limit.signal && options.time_limit.notice >= options.time_limit.duration) {
     say("keeper: --notice needs a longer --time-limit");
+    return kExitUsage;
+  }
+  if (!options.give_way.queue != !options.give_way.notice) {
+    say("keeper: --queue-path and --notice-path belong together");
     return kExitUsage;
   }
   if (options.recheck < 1) {
@@ -423,6 +461,11 @@ int parse_arguments(int argc, char** argv, Options* options) {
   if (i < argc && !strcmp(argv[i], "--")) ++i;
   if (i < argc) options->command = argv + i;
   options->wait.program = options->command;
+  Requeue& requeue = options->requeue;
+  if (requeue.command > 0 && i + requeue.command < argc) {
+    requeue.program = options->command;
+    options->command += requeue.command;
+  }
   return check(*options);
 }
 

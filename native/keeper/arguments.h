@@ -39,7 +39,7 @@ struct PathList {
 
 // A program and its arguments, as execvp wants them.
 struct WordList {
-  static constexpr int kCapacity = 15;
+  static constexpr int kCapacity = 31;
   const char* words[kCapacity + 1] = {};
   int count = 0;
 };
@@ -58,6 +58,25 @@ struct TimeLimit {
 struct Deadline {
   long at = 0;     // ms since boot; 0: none
   long grace = 0;  // ms between SIGTERM and SIGKILL then
+};
+
+// How a preemptible lease gives way to a request that needs its GPUs.
+struct GiveWay {
+  const char* queue = nullptr;   // the wait queue's file; null: the lease isn't preemptible
+  const char* notice = nullptr;  // the file that tells of such a request
+  long grace = 0;                // ms between the signal and SIGKILL
+  int signal = 0;                // for the command; 0: SIGTERM for all its processes
+};
+
+// How the command is started anew after its lease gave way: by a program that waits for GPUs, of whose words the
+// command is a part.
+struct Requeue {
+  char** program = nullptr;  // null-terminated; null: the command isn't
+  long command = 0;          // where the command begins there
+  WordList environment;      // changes to the environment: NAME=VALUE, or NAME, which is unset
+  int kept = -1;             // a lock of `inherited` that goes with it
+  long times = 0;            // how often it was started anew before
+  long ran = 0;              // ms that it ran in all before
 };
 
 enum class Mode { run, hold, task, wait, submit, help };
@@ -86,6 +105,8 @@ struct Options {
   int log = -1;                     // the output of that job (run)
   long log_size = 0;                // bytes that it may have on disk
   WordList then;                    // the program that is started when all GPUs are released (run)
+  GiveWay give_way;                 // (run)
+  Requeue requeue;                  // (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

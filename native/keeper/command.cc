@@ -2,17 +2,25 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <initializer_list>
 #include <utility>
 
 #include "keeper/arguments.h"
+#include "keeper/clock.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
 #include "keeper/job_file.h"
+#include "keeper/leases.h"
+#include "keeper/messages.h"
 #include "keeper/signals.h"
+#include "keeper/text.h"
 
 namespace keeper {
 
@@ -92,6 +100,37 @@ void start_then(const Options& options, JobState* state) {
   restore_signals(0);
   execvp(options.then.words[0], const_cast<char**>(options.then.words));
   _exit(kExitNotFound);
+}
+
+int start_again(const Options& options, JobState* state) {
+  const Requeue& requeue = options.requeue;
+  close_others(options, Keep::standard, requeue.kept, options.job);
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, requeue.kept, options.job}) {
+    if (fd >= 0) fcntl(fd, F_SETFD, 0);
+  }
+  for (int i = 0; i < requeue.environment.count; ++i) {
+    char* change = const_cast<char*>(requeue.environment.words[i]);
+    if (strchr(change, '=')) {
+      putenv(change);
+    } else {
+      unsetenv(change);
+    }
+  }
+  Buffer<64> requeued;
+  requeued.add("%ld:%" PRId64, state->preemptions, state->ran);
+  setenv("GPU_OWNER_REQUEUED", requeued.c_str(), 1);
+  prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0);
+  restore_open_files_limit(options);
+  restore_signals(options.ignored_signals);
+  execvp(requeue.program[0], requeue.program);
+  say("%s can't be started anew: %s: %s", options.command_name(), requeue.program[0],
+      execution_error(requeue.program[0], errno));
+  state->requeued = -1;
+  state->exit_code = kExitSystem;
+  state->ended = calendar_time_ms();
+  write_job_state(options, *state);
+  unlock(options);
+  return kExitSystem;
 }
 
 const char* execution_error(const char* command, int error) {

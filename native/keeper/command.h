@@ -29,6 +29,10 @@ class Command {
 // waits for it. Called by the process that has released the job.
 void start_then(const Options& options, JobState* state);
 
+// Becomes the program that starts the command anew (`--requeue`). Returns an exit code if that fails: the job ends
+// then.
+int start_again(const Options& options, JobState* state);
+
 // Words for the errno of a failed execution.
 const char* execution_error(const char* command, int error);
 

@@ -52,11 +52,12 @@ int Foreground::run() {
   if (!start_keeper()) return fail_to_start();
   const int signals = options_.signals;
   // Standard error is for our messages; the rest is the command's alone.
-  redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
+  if (!options_.requeue.program) redirect_to_null(STDIN_FILENO, STDOUT_FILENO);
   close_others(options_, Keep::leases, channel_.fd(), signals);
   on_child();  // children that have ended before signals were taken
   const int code = loop(signals);
   group_signals_.stop();
+  if (state_->requeued >= 0) return start_again(options_, state_);
   if (interrupted_by_terminal_ && state_->signal == SIGINT) {
     // A shell ends its loop or script on Ctrl-C only if what it waited for was ended by the signal, too.
     die_by(SIGINT);
@@ -97,8 +98,11 @@ bool Foreground::start_keeper() {
 
 int Foreground::loop(int signals) {
   while (!complete_) {
-    pollfd ready[] = {{signals, POLLIN, 0}, {channel_.fd(), POLLIN, 0}, {job_.output_watch(), POLLIN, 0}};
-    poll(ready, 3, taken_over_ ? job_.timeout() : -1);
+    pollfd ready[] = {{signals, POLLIN, 0},
+                      {channel_.fd(), POLLIN, 0},
+                      {job_.output_watch(), POLLIN, 0},
+                      {job_.preemption_watch(), POLLIN, 0}};
+    poll(ready, 4, taken_over_ ? job_.timeout() : -1);
     signalfd_siginfo info;
     while (next_signal(signals, &info)) on_signal(info);
     if (ready[1].revents) read_events();
@@ -198,6 +202,8 @@ void Foreground::on_event(const char* line) {
     if (taken_over_ && number_in(line, "signal", &number) && number != SIGSTOP) raise(SIGSTOP);
   } else if (is_event(line, "time-limit")) {
     if (!time_is_over_) report_time_limit();
+  } else if (is_event(line, "preempted")) {
+    report_preemption();
   } else if (is_event(line, "cancelled")) {
     if (number_in(line, "grace", &number)) cancel_grace_ = number;
     if (!cancellation_reported_) report_cancellation();
@@ -214,8 +220,9 @@ void Foreground::on_event(const char* line) {
     // All end now, at the same time: no zombie stays behind where orphans aren't collected.
     if (group_signals_.pid()) kill(group_signals_.pid(), SIGKILL);
     if (placeholder_) kill(placeholder_, SIGKILL);
+    if (state_->requeued >= 0) channel_.send("{\"requeued\":1}");
     if (keeper_) waitpid(keeper_, nullptr, 0);
-    start_then(options_, state_);  // if it wasn't the keeper that could
+    if (state_->requeued < 0) start_then(options_, state_);  // if it wasn't the keeper that could
     end_child(placeholder_);
     placeholder_ = 0;
   }
@@ -239,6 +246,24 @@ void Foreground::report_time_limit() {
   time_is_over_ = true;
   say("the time limit of %s is over: %s and all its processes get SIGTERM, and after %ld s SIGKILL",
       options_.time_limit.text, options_.command_name(), options_.grace / 1000);
+}
+
+void Foreground::report_preemption() {
+  const GiveWay& how = options_.give_way;
+  const char* again = options_.requeue.program ? ". Then the command waits for GPUs, and is started anew" : "";
+  Buffer<32> time;
+  if (how.grace % 1000 == 0) {
+    time.add("%ld s", how.grace / 1000);
+  } else {
+    time.add("%ld ms", how.grace);
+  }
+  if (how.signal) {
+    say("preempted: another request needs %s. %s gets %s, and after %s all its processes get SIGKILL%s", options_.gpus,
+        options_.command_name(), signal_name(how.signal), time.c_str(), again);
+  } else {
+    say("preempted: another request needs %s. %s and all its processes get SIGTERM, and after %s SIGKILL%s",
+        options_.gpus, options_.command_name(), time.c_str(), again);
+  }
 }
 
 void Foreground::report_cancellation() {
@@ -326,6 +351,7 @@ void Foreground::take_over() {
 }
 
 int Foreground::exit_code() {
+  if (state_->requeued >= 0) return kExitSignalBase + SIGTERM;
   if (state_->exit_code >= 0) return state_->exit_code;
   say("the keeper was killed before it reported how %s ended", options_.command_name());
   return kExitInternal;

@@ -37,9 +37,10 @@ class Foreground {
   void on_event(const char* line);
   void report_failure(const char* line);
   void report_time_limit();
+  void report_preemption();
   void report_cancellation();
   // Whether the job is being ended: at the end of this process, nothing is left of the job then.
-  bool is_ending() const { return time_is_over_ || cancel_grace_ >= 0; }
+  bool is_ending() const { return time_is_over_ || cancel_grace_ >= 0 || state_->gives_way_since >= 0; }
   void report_survivors(const char* line);
   void describe_end(class Text* text) const;
   void on_child();

@@ -31,11 +31,18 @@ constexpr int64_t kLeftoverGraceMs = 2000;
 
 }  // namespace
 
-Job::Job(const Options& options, Events events) : options_(options), events_(events), output_(options) {
+Job::Job(const Options& options, Events events)
+    : options_(options), events_(events), output_(options), preemption_(options), started_at_(boot_time_ms()) {
   const TimeLimit& limit = options.time_limit;
   if (limit.duration == 0) return;
   limit_at_ = boot_time_ms() + limit.duration;
   if (limit.signal) notice_at_ = limit_at_ - limit.notice;
+}
+
+void Job::set_state(JobState* state) {
+  state_ = state;
+  state_->preemptions = options_.requeue.times;
+  state_->ran = options_.requeue.ran;
 }
 
 void Job::begin(pid_t command) {
@@ -58,6 +65,12 @@ void Job::adopt(pid_t command, bool ended) {
   } else {
     record(command, 0, false);
   }
+  if (state_->gives_way_since < 0) return;
+  // Its processes have had their signal.
+  preemption_.stop();
+  const int64_t left = state_->gives_way_since + options_.give_way.grace - boot_time_ms();
+  kill_at_ = now_ms() + (left > 0 ? left : 0);
+  told_ = Told::all;
 }
 
 void Job::started() {
@@ -76,7 +89,7 @@ void Job::failed(int error, const char* text, int exit_code) {
 }
 
 void Job::record(pid_t pid, int survivors, bool ended) {
-  write_record(options_, {pid, getpid(), survivors, ended ? boot_time_ms() : -1});
+  write_record(options_, {pid, getpid(), survivors, ended ? boot_time_ms() : -1, state_->gives_way_since >= 0});
 }
 
 void Job::react() {
@@ -87,6 +100,7 @@ void Job::react() {
   }
   keep_time_limit();
   keep_deadline();
+  if (preemption_.is_needed()) give_way();
   const int64_t now = now_ms();
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
@@ -100,6 +114,7 @@ int Job::timeout() const {
   if (phase_ == Phase::settling && settled_at_ < next) next = settled_at_;
   if (kill_at_ >= 0 && kill_at_ < next) next = kill_at_;
   if (output_.next_look() < next) next = output_.next_look();
+  if (preemption_.next_look() < next) next = preemption_.next_look();
   int64_t left = next - now_ms();
   const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
   // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
@@ -154,6 +169,8 @@ void Job::note_end(int exit_code, int signal) {
   state_->command_ended = calendar_time_ms();
   if (signal) exit_code = kExitSignalBase + signal;
   if (state_->time_limit) exit_code = kExitTimeLimit;
+  if (state_->cancelled || (exit_code == 0 && !signal)) state_->preempted = false;
+  if (state_->preempted) exit_code = kExitSignalBase + SIGTERM;
   __atomic_store_n(&state_->exit_code, exit_code, __ATOMIC_RELEASE);
   write_job_state(options_, *state_);
 }
@@ -195,6 +212,35 @@ void Job::cancel(int64_t grace) {
   line.add("{\"event\":\"cancelled\",\"grace\":%ld}", static_cast<long>(grace));
   events_.send(line.c_str());
   terminate(grace, command_alone ? Told::command : Told::all);
+}
+
+void Job::give_way() {
+  preemption_.stop();
+  const GiveWay& how = options_.give_way;
+  const bool runs = phase_ == Phase::running && !state_->time_limit && !state_->cancelled;
+  if (how.signal && runs) {
+    told_ = Told::all;
+    for (const int signal : {how.signal, SIGCONT}) signal_command(signal);
+  }
+  terminate(how.grace);
+  // Written after the signal: should this process be killed between, the signal is sent once more.
+  state_->gives_way_since = boot_time_ms();
+  state_->preempted = runs;
+  record(command_, survivors_ > 0 ? survivors_ : 0, false);
+  Buffer<64> line;
+  line.add("{\"event\":\"preempted\",\"grace\":%ld}", how.grace);
+  if (runs) events_.send(line.c_str());
+}
+
+// Another start follows: it has waited for this, and nothing of this one is left.
+void Job::set_back() {
+  ++state_->preemptions;
+  state_->ran += boot_time_ms() - started_at_;
+  state_->command = 0;
+  state_->signal = 0;
+  state_->exit_code = -1;
+  state_->command_ended = -1;
+  state_->requeued = calendar_time_ms();
 }
 
 void Job::keep_time_limit() {
@@ -281,12 +327,22 @@ void Job::release() {
   } else {
     if (options_.placeholder >= 0) close(options_.placeholder);
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
-    state_->ended = calendar_time_ms();
+    const bool is_requeued =
+        state_->preempted && !state_->cancelled && options_.requeue.program && adopts_descendants();
+    if (is_requeued) {
+      set_back();
+    } else {
+      state_->ended = calendar_time_ms();
+    }
     trim_job_output(options_);  // `wait` and `logs` read it next
     if (adopts_descendants()) {
       record(command_, 0, true);
       write_job_state(options_, *state_);
-      unlock(options_);
+      if (is_requeued) {
+        unlock_gpus(options_);
+      } else {
+        unlock(options_);
+      }
     } else {
       write_job_state(options_, *state_);
       // A process may be left that only inherited descriptors show: to unlock would end the lease for it, too.

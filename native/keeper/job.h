@@ -6,6 +6,7 @@
 #include "keeper/clock.h"
 #include "keeper/descendants.h"
 #include "keeper/job_file.h"
+#include "keeper/preemption.h"
 
 namespace keeper {
 
@@ -36,7 +37,7 @@ class Job {
   // with the job.
   void set_worker(pid_t worker) { worker_ = worker; }
   // Where to keep what a process that takes over has to know; default: none does.
-  void set_state(JobState* state) { state_ = state; }
+  void set_state(JobState* state);
   // Where to note the command's process before it runs.
   void set_shared_command(pid_t* command) { shared_command_ = command; }
 
@@ -55,6 +56,7 @@ class Job {
   int timeout() const;  // ms, for poll
   // For poll: react() has something to do when it is readable; -1: there is none.
   int output_watch() const { return output_.fd(); }
+  int preemption_watch() const { return preemption_.fd(); }
   bool released() const { return phase_ == Phase::released; }
 
   void signal_command(int signal);
@@ -77,6 +79,8 @@ class Job {
   void report(const Descendants& descendants);
   void keep_time_limit();
   void keep_deadline();
+  void give_way();
+  void set_back();
   void kill_on();
   void look_after_files();
   void release();
@@ -88,6 +92,7 @@ class Job {
   pid_t worker_ = 0;
   pid_t* shared_command_ = nullptr;
   OutputWatch output_;
+  PreemptionWatch preemption_;
   JobState own_state_;
   JobState* state_ = &own_state_;
   pid_t command_ = 0;
@@ -95,6 +100,7 @@ class Job {
   int64_t settled_at_ = 0;
   int looks_ = 0;
   int64_t recheck_at_ = 0;
+  int64_t started_at_;        // boot time
   int64_t notice_at_ = -1;    // boot time of the signal before the limit, or -1
   int64_t limit_at_ = -1;     // boot time, or -1
   int64_t deadline_at_ = -1;  // boot time, or -1

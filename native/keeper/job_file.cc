@@ -60,6 +60,9 @@ void write_job_state(const Options& options, const JobState& state) {
   add_number(&text, "signal", state.signal, state.signal > 0);
   add_number(&text, "commandEnded", state.command_ended, state.command_ended >= 0);
   add_number(&text, "ended", state.ended, state.ended >= 0);
+  add_number(&text, "requeued", state.requeued, state.requeued >= 0);
+  add_number(&text, "preempted", state.preemptions, true);
+  add_number(&text, "ran", state.ran, true);
   text.add("\"timeLimit\": %s, \"cancelled\": %s}", word(state.time_limit), word(state.cancelled));
   char block[kBlockSize];
   memset(block, ' ', sizeof block);

@@ -19,7 +19,12 @@ struct JobState {
   int64_t ended = -1;
   bool time_limit = false;  // the limit was over before the command had ended
   bool cancelled = false;
-  bool then_started = false;  // what `--then` names
+  int64_t requeued = -1;         // when its GPUs were given back for a new start, in ms since 1970, or -1
+  int64_t gives_way_since = -1;  // boot time, or -1
+  bool preempted = false;        // its command is ended by that
+  long preemptions = 0;          // before, and now where `requeued` says so
+  int64_t ran = 0;               // ms, of earlier starts
+  bool then_started = false;     // what `--then` names
 };
 
 // Whether this descriptor can only be one of a job's files: a regular file that may be written to at any place.

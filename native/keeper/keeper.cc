@@ -33,9 +33,29 @@ void send_event(void* channel, const char* line, bool dispensable) {
 
 void detach(const Options& options, int socket, int signals) {
   setsid();
-  redirect_to_null(STDIN_FILENO, STDERR_FILENO);
+  // A job's output stays open for its next start.
+  const bool keeps_output = options.requeue.program && options.job >= 0;
+  redirect_to_null(STDIN_FILENO, keeps_output ? STDIN_FILENO : STDERR_FILENO);
   close_others(options, Keep::leases_and_placeholder, socket, signals);
 }
+
+namespace {
+
+// Whether the front goes on with the job; false: it was killed.
+bool front_goes_on(Channel* channel) {
+  while (true) {
+    const bool open = channel->receive();
+    long number = 0;
+    while (const char* line = channel->next_line()) {
+      if (number_in(line, "requeued", &number)) return true;
+    }
+    if (!open) return false;
+    pollfd ready = {channel->fd(), POLLIN, 0};
+    poll(&ready, 1, -1);
+  }
+}
+
+}  // namespace
 
 void end_unstarted(const Options& options, int exit_code) {
   JobState state;
@@ -104,8 +124,11 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
   sign_markers(options);
   start_command(options, &job, signals, channel, false);
   while (!job.released()) {
-    pollfd ready[] = {{signals, POLLIN, 0}, {channel.fd(), POLLIN, 0}, {job.output_watch(), POLLIN, 0}};
-    poll(ready, 3, job.timeout());
+    pollfd ready[] = {{signals, POLLIN, 0},
+                      {channel.fd(), POLLIN, 0},
+                      {job.output_watch(), POLLIN, 0},
+                      {job.preemption_watch(), POLLIN, 0}};
+    poll(ready, 4, job.timeout());
     // No other signal matters here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {
@@ -113,6 +136,10 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     }
     if (ready[1].revents) handle_requests(&job, &channel);
     job.react();
+  }
+  if (state->requeued >= 0) {
+    // A command that a terminal waits for isn't started anew without it.
+    return options.job < 0 || front_goes_on(&channel) ? 0 : start_again(options, state);
   }
   start_then(options, state);
   return 0;

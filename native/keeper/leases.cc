@@ -14,8 +14,9 @@ namespace keeper {
 
 namespace {
 
-void unlock_all(const DescriptorList& list) {
+void unlock_all(const DescriptorList& list, int kept = -1) {
   for (int i = 0; i < list.count; ++i) {
+    if (list.fds[i] == kept) continue;
     struct flock whole;
     memset(&whole, 0, sizeof whole);
     whole.l_type = F_UNLCK;
@@ -34,6 +35,14 @@ bool is_removed(int fd, const char* path) {
   return ours.st_dev != named.st_dev || ours.st_ino != named.st_ino;
 }
 
+void unlock_but(const Options& options, int kept) {
+  remove_markers(options);
+  unlock_all(options.leases);
+  unlock_all(options.shared);
+  unlock_all(options.inherited, kept);
+  unlock_all(options.held);  // last: whoever waits for the job's end finds its GPUs free
+}
+
 }  // namespace
 
 void unlock_own(const Options& options) {
@@ -41,13 +50,9 @@ void unlock_own(const Options& options) {
   unlock_all(options.held);
 }
 
-void unlock(const Options& options) {
-  remove_markers(options);
-  unlock_all(options.leases);
-  unlock_all(options.shared);
-  unlock_all(options.inherited);
-  unlock_all(options.held);  // last: whoever waits for the job's end finds its GPUs free
-}
+void unlock(const Options& options) { unlock_but(options, -1); }
+
+void unlock_gpus(const Options& options) { unlock_but(options, options.requeue.kept); }
 
 bool lease_file_removed(const Options& options) {
   const int leases = options.leases.count;

@@ -35,8 +35,9 @@ bool compose(const Options& options, const Record& record, Text* text) {
   bool empty = false;
   const int length = open_object(options.record, &empty);
   if (length < 0) return false;
-  text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, \"ended\": ", length, options.record,
-            empty ? "" : ", ", record.pid, record.keeper, record.survivors);
+  text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, %s\"ended\": ", length, options.record,
+            empty ? "" : ", ", record.pid, record.keeper, record.survivors,
+            record.gives_way ? "\"givesWay\": true, " : "");
   if (record.ended < 0) {
     text->add("null}");
   } else {
@@ -50,7 +51,7 @@ bool compose(const Options& options, const Record& record, Text* text) {
 bool record_fits(const Options& options) {
   if (!options.record) return true;
   Block text;
-  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX}, &text);
+  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX, true}, &text);
 }
 
 void write_record(const Options& options, const Record& record) {

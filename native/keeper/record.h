@@ -12,7 +12,8 @@ struct Record {
   pid_t pid;
   pid_t keeper;
   int survivors;
-  int64_t ended;  // CLOCK_BOOTTIME milliseconds, or -1
+  int64_t ended;           // CLOCK_BOOTTIME milliseconds, or -1
+  bool gives_way = false;  // others needn't give way, too
 };
 
 // Whether the caller's object, with our members added, fits into the block.

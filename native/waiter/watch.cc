@@ -12,6 +12,7 @@
 #include "locks/files.h"
 #include "locks/heartbeat_file.h"
 #include "locks/locks.h"
+#include "locks/queue_slots.h"
 #include "process/futex.h"
 
 namespace waiter {
@@ -48,10 +49,6 @@ void send_heartbeat(const Options& options) {
   if (options.queue >= 0) locks::write_heartbeat(options.queue, locks::heartbeat_offset(options.slot), true);
 }
 
-// As long as slots are numbers in JavaScript.
-constexpr int64_t kMaxSlot = (int64_t{1} << 53) - 2;
-// A queue that takes more questions to the kernel isn't one of waiters.
-constexpr int64_t kMaxQuestions = 8'192;
 // Counts the waiters that are served before one.
 class CountAhead {
  public:
@@ -62,8 +59,7 @@ class CountAhead {
   bool is_at_most(int64_t most) {
     most_ = most;
     count_ = 0;
-    questions_ = kMaxQuestions;
-    return look(0, kMaxSlot + 1);
+    return locks::QueueSlots(queue_).visit([this](int64_t slot) { return !is_ahead(slot) || ++count_ <= most_; });
   }
 
  private:
@@ -74,25 +70,11 @@ class CountAhead {
     return is_ordered && !(key == own_) ? key < own_ : slot < slot_;
   }
 
-  bool look(int64_t from, int64_t to) {
-    if (from >= to) return true;
-    if (--questions_ < 0) return false;
-    locks::Conflict conflict;
-    if (locks::probe(queue_, locks::Mode::shared, {from, to - from}, conflict) != 0 || !conflict.exists) return true;
-    const locks::Range found = conflict.range;
-    const int64_t end = found.length == 0 ? to : found.start + found.length;
-    if (!look(from, found.start)) return false;
-    // A lock on more than a byte is a stranger's, and no slot.
-    if (found.length == 1 && is_ahead(found.start) && ++count_ > most_) return false;
-    return look(end, to);
-  }
-
   const int queue_;
   const int64_t slot_;
   const locks::OrderKey own_;
   int64_t most_ = 0;
   int64_t count_ = 0;
-  int64_t questions_ = 0;
 };
 
 // As formatDuration in lib/platform/quantities.ts.

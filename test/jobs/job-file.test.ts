@@ -45,6 +45,9 @@ test.each([
     ended: expect.any(Number),
     timeLimit: false,
     cancelled: false,
+    requeued: null,
+    preempted: 0,
+    ran: 0,
     ...end,
   });
   expect(state.exitCode).toBe(code);
@@ -221,7 +224,7 @@ test.each([
   ['run', ['--log', '2:100'], /--log needs an open descriptor above 2/],
   ['run', ['--log', '3'], /--log needs FD:BYTES, not '3'/],
   ['run', ['--log', '3:0'], /--log needs FD:BYTES, not '3:0'/],
-  ['run', Array(32).fill('--then'), /--then needs fewer arguments/],
+  ['run', Array(64).fill('--then'), /--then needs fewer arguments/],
   ['hold', ['--then', 'true'], /--then is for run only/],
 ] as ['run' | 'hold', string[], RegExp][])(
   'bad options of a job are refused: %s %j',

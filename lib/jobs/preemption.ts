@@ -1,0 +1,103 @@
+// Preemptible commands give their GPUs back to requests that need them. See docs/decisions/052-preemption.md.
+import { readFileSync } from 'node:fs';
+import { type Claim, openPreemptionNotice, PREEMPTION_NOTICE, WAIT_QUEUE_FILE } from '../claims/index.ts';
+import { loadConfiguration } from '../config/index.ts';
+import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
+import { INHERITED } from './inherited.ts';
+import { ERRORS, SUBMITTER } from './submitter.ts';
+import { signalNumber } from './time-limit.ts';
+import { type Restart, WAITING } from './waiter.ts';
+
+/** How a preemptible command gives way. */
+export interface Preemption {
+  /** For the command; null: SIGTERM, for all its processes. */
+  signal: number | null;
+  /** Between the signal and SIGKILL. */
+  graceMs: number;
+}
+
+const DEFAULT_GRACE_MS = 30_000;
+
+/** @param signal its name @param grace '30s' @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION */
+export function parsePreemption(signal: unknown, grace: unknown): Preemption {
+  const most = loadConfiguration().preemptionGrace ?? Number.POSITIVE_INFINITY;
+  const graceMs =
+    grace === undefined ? Math.min(DEFAULT_GRACE_MS, most) : Math.ceil(parseDuration(grace, '--grace'));
+  if (graceMs > most)
+    throw invalidArgument(
+      `--grace: ${formatDuration(graceMs)} is more than the ${formatDuration(most)} that a preemptible job has to end here (preemptionGrace in the configuration).`,
+    );
+  return { signal: signal === undefined ? null : signalNumber(String(signal)), graceMs };
+}
+
+/** Names the variable by which a command that is started anew knows it: how often it was, and how many ms it ran. */
+const REQUEUED = 'GPU_OWNER_REQUEUED';
+
+/** How often the command of this process was preempted before, and for how long it has run in all. */
+export function earlierStarts(): { times: number; ranMs: number } {
+  const [, times = 0, ranMs = 0] = /^(\d{1,9}):(\d{1,15})$/.exec(process.env[REQUEUED] ?? '') ?? [];
+  return { times: Number(times), ranMs: Number(ranMs) };
+}
+
+/** Options of a keeper whose lease gives way. */
+export function giveWayOptions({ directory }: Claim, { signal, graceMs }: Preemption): string[] {
+  openPreemptionNotice(directory);
+  return [
+    ...['--give-way', `${graceMs}:${signal ?? 0}`],
+    ...['--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
+    ...['--notice-path', pathIn(directory.path, PREEMPTION_NOTICE)],
+  ];
+}
+
+/** How a command is started anew after it was preempted. */
+export interface Requeue {
+  restart: Restart;
+  /** The lock of a job in the background, which lives on; null: it is none. */
+  lock: number | null;
+}
+
+/**
+ * Options of a keeper that starts its command anew. To be called when the environment is the command's.
+ * @param words how many of the program's words are the command's
+ * @returns the options, and the program
+ */
+export function requeueOptions(
+  { restart, lock }: Requeue,
+  words: number,
+  { times, ranMs }: ReturnType<typeof earlierStarts>,
+): { options: string[]; program: string[]; own: number } {
+  const program = [process.execPath, ...process.execArgv, ...restart.words];
+  const options = [
+    ...['--requeue', String(program.length + restart.own - words)],
+    ...['--requeued', `${times}:${ranMs}`],
+    ...(lock === null ? [] : ['--kept', String(lock)]),
+    ...changesSinceStart(lock !== null).flatMap((change) => ['--requeue-environment', change]),
+  ];
+  return { options, program, own: restart.own };
+}
+
+/** Changes to the environment that make it as it was when this process started, but for what was for this process alone. */
+function changesSinceStart(isJob: boolean): string[] {
+  const before = new Map<string, string>();
+  for (const entry of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
+    const [name = '', ...value] = entry.split('=');
+    if (name !== '') before.set(name, value.join('='));
+  }
+  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) before.delete(name);
+  const inherited = before.get(INHERITED);
+  // Descriptors of the caller are closed by then.
+  if (inherited !== undefined) before.set(INHERITED, inherited.replace(/ fds=[\d,]*/, ''));
+  return [...new Set([...before.keys(), ...Object.keys(process.env)])].flatMap((name) => {
+    const value = before.get(name);
+    if (value === process.env[name]) return [];
+    return [value === undefined ? name : `${name}=${value}`];
+  });
+}
+
+/** Variables of a preemptible command. */
+export function restartVariables(): Record<string, string | undefined> {
+  return {
+    GPU_OWNER_RESTART: String(earlierStarts().times),
+    [REQUEUED]: undefined,
+  };
+}

@@ -1,0 +1,321 @@
+// Preemptible jobs give way, in whole processes.
+import type { ChildProcess } from 'node:child_process';
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { Jobs } from '../jobs/background.ts';
+import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const noSecondUser = whyNotNobody();
+const RUN = ['run', '--placeholder', 'none'];
+const PREEMPTIBLE = [...RUN, '--preemptible'];
+const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
+/** Says so, and ignores SIGTERM. */
+const STUBBORN = [
+  '--',
+  python,
+  '-uc',
+  'import signal,sys; signal.signal(15, lambda *_: print("told")); print("started"); [signal.pause() for _ in iter(int, 1)]',
+];
+
+let machine: Machine;
+let jobs: Jobs;
+beforeEach(() => {
+  machine = new Machine(4);
+  jobs = new Jobs(machine);
+});
+afterEach(async () => {
+  await jobs.end();
+  await machine.close();
+});
+
+async function started(words: string[], starting = {}): Promise<ChildProcess & { said: () => string }> {
+  const child = machine.startCommand(words, starting);
+  let said = '';
+  child.stderr?.on('data', (text) => (said += text));
+  child.stdin?.on('error', () => {});
+  await output(child, /started/);
+  return Object.assign(child, { said: () => said });
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  const ended = finished(child, 'exit');
+  child.stdin?.end();
+  await ended;
+}
+
+const job = async (id: number) => (await jobs.list()).find((each) => each.id === id);
+
+describe('run --preemptible', () => {
+  test('ends with 143 and says why, and the request that needed the GPU gets it within a second', async () => {
+    const preempted = await started([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
+    const ended = finished(preempted, 'exit');
+    const since = Date.now();
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    expect(Date.now() - since).toBeLessThan(process.env.CI ? 10_000 : 5_000);
+    expect((await ended).code).toBe(143);
+    expect(preempted.said()).toMatch(
+      /preempted: another request needs GPU 0, 1, 2, 3\. sh and all its processes get SIGTERM, and after 30 s SIGKILL\n/,
+    );
+    await end(other);
+  });
+
+  test('has the grace to end, and SIGKILL after it', async () => {
+    const preempted = await started([...PREEMPTIBLE, '-n', '4', '--grace', '1500ms', ...STUBBORN]);
+    const ended = finished(preempted, 'exit');
+    const told = output(preempted, /told/);
+    const waiting = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
+    const got = output(waiting, /started/);
+    await told;
+    const since = Date.now();
+    expect((await ended).code).toBe(143);
+    expect(Date.now() - since).toBeGreaterThan(1_000);
+    await got;
+    await end(waiting);
+  });
+
+  test('gets the signal that it wants, alone', async () => {
+    const words = ['--', 'sh', '-c', 'sleep 600 & trap "kill $!; exit 0" USR1; echo started; wait'];
+    const preempted = await started([...PREEMPTIBLE, '-n', '4', '--signal', 'USR1', ...words]);
+    const ended = finished(preempted, 'exit');
+    await end(await started([...RUN, ...UNTIL_CLOSED]));
+    // It has ended by itself in time, with exit code 0.
+    expect((await ended).code).toBe(0);
+    expect(preempted.said()).toContain('sh gets SIGUSR1, and after 30 s all its processes get SIGKILL');
+  });
+
+  test('the youngest leases give way, and no more GPUs than needed', async () => {
+    const first = await started([...PREEMPTIBLE, ...UNTIL_CLOSED]);
+    const second = await started([...PREEMPTIBLE, ...UNTIL_CLOSED]);
+    const two = await started([...PREEMPTIBLE, '-n', '2', ...UNTIL_CLOSED]);
+    const ended = finished(second, 'exit');
+    const one = await started([...RUN, ...UNTIL_CLOSED]);
+    // The second lease of one GPU is younger than the first, and the youngest would give two.
+    expect((await ended).code).toBe(143);
+    const endedTwo = finished(two, 'exit');
+    const both = await started([...RUN, '-n', '2', ...UNTIL_CLOSED]);
+    expect((await endedTwo).code).toBe(143);
+    expect(first.exitCode).toBeNull();
+    for (const child of [first, one, both]) await end(child);
+  });
+
+  test('nothing gives way where that would not let the request start', async () => {
+    const kept = await started([...RUN, ...UNTIL_CLOSED]);
+    const preemptible = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED]);
+    const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
+    const got = output(waiting, /started/);
+    await until(async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length === 1);
+    // Neither a request that can't wait, nor one that is preemptible itself, ends anything.
+    expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
+    const other = machine.startCommand([...PREEMPTIBLE, ...UNTIL_CLOSED]);
+    await until(async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length === 2);
+    expect(preemptible.exitCode).toBeNull();
+    const ended = finished(preemptible, 'exit');
+    await end(kept);
+    expect((await ended).code).toBe(143);
+    await got;
+    await end(waiting);
+    await output(other, /started/);
+    await end(other);
+  });
+
+  test('is started anew with --requeue, on the same terminal', async () => {
+    const words = ['--', 'sh', '-c', 'echo started $GPU_OWNER_RESTART; exec cat'];
+    const child = await started([...PREEMPTIBLE, '--requeue', '-n', '4', ...words]);
+    const again = output(child, /started 1/);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    expect(child.exitCode).toBeNull();
+    await end(other);
+    await again;
+    const ended = finished(child, 'exit');
+    child.stdin?.end();
+    expect((await ended).code).toBe(0);
+  });
+
+  test('contradictions are refused', async () => {
+    for (const [words, why] of [
+      [['--urgent', '--preemptible'], '--urgent and --preemptible contradict each other'],
+      [['--grace', '5s'], '--grace needs --preemptible'],
+      [['--requeue'], '--requeue needs --preemptible'],
+      [['--preemptible', '--signal', 'KILL'], 'no program can catch KILL'],
+      [['--signal', 'USR1'], '--signal needs a time limit'],
+    ] as const) {
+      const { code, stderr } = await jobs.run([...RUN, ...words, '--', 'true']);
+      expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringContaining(why) });
+    }
+    machine.configure('preemptionGrace: 10s\n');
+    const { code, stderr } = await jobs.run([...PREEMPTIBLE, '--grace', '11s', '--', 'true']);
+    expect({ code, stderr }).toEqual({ code: 64, stderr: expect.stringContaining('more than the 10 s') });
+  });
+});
+
+describe('submit --preemptible', () => {
+  const file = (name: string) => join(machine.directory, name);
+  /** Runs until the file is there; notes its starts and its environment. */
+  const program = (name: string) => [
+    '--',
+    'sh',
+    '-c',
+    `echo start $GPU_OWNER_RESTART $$ >> ${file(`${name}.starts`)}; while ! [ -e ${file(name)} ]; do sleep 0.05; done`,
+  ];
+  const starts = (name: string) =>
+    readFileSync(file(`${name}.starts`), 'latin1')
+      .trim()
+      .split('\n');
+
+  test('waits again under its number, and goes on with the next start', async () => {
+    const id = await jobs.submit(['--preemptible', '-n', '4', '--no-wait', ...program('go')]);
+    await until(async () => (await job(id)).state === 'running');
+    const waiting = jobs.run(['wait', String(id)]);
+    const follower = await jobs.submit(['--after-ok', String(id), '--', 'true']);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await until(async () => (await job(id)).position === 1);
+    expect(await job(id)).toMatchObject({
+      state: 'waiting',
+      preempted: 1,
+      gpus: [],
+      exitCode: null,
+      ended: null,
+    });
+    expect((await job(follower)).state).toBe('waiting');
+    expect((await jobs.run(['jobs'])).stdout).toMatch(/preempted once, ran \d+ (s|ms)/);
+    await end(other);
+    await until(async () => (await job(id)).state === 'running');
+    await until(() => starts('go').length === 2);
+    const third = await started([...RUN, ...UNTIL_CLOSED]);
+    await end(third);
+    await until(() => starts('go').length === 3);
+    writeFileSync(file('go'), '');
+    expect((await waiting).code).toBe(0);
+    expect(starts('go').map((line) => line.split(' ')[1])).toEqual(['0', '1', '2']);
+    expect(await job(id)).toMatchObject({ state: 'completed', exitCode: 0, preempted: 2 });
+    await until(async () => (await job(follower)).state === 'completed');
+  });
+
+  test('has its place before those that were submitted later', async () => {
+    const first = await jobs.submit(['--preemptible', '-n', '4', ...program('first')]);
+    await until(async () => (await job(first)).state === 'running');
+    const second = await jobs.submit(['--preemptible', '-n', '4', ...program('second')]);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await until(async () => (await job(first)).position === 1);
+    expect((await job(second)).position).toBe(2);
+    await end(other);
+    await until(async () => (await job(first)).state === 'running');
+    writeFileSync(file('second'), '');
+    writeFileSync(file('first'), '');
+    await until(async () => (await job(second)).state === 'completed');
+  });
+
+  test('is cancelled while it gives way, and while it waits again', async () => {
+    const stubborn = await jobs.submit(['--preemptible', '-n', '4', '--output', file('out'), ...STUBBORN]);
+    await until(() => readFileSync(file('out'), 'latin1').includes('started'));
+    const other = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
+    const got = output(other, /started/);
+    await until(() => readFileSync(file('out'), 'latin1').includes('told'));
+    expect((await jobs.run(['cancel', '--grace', '0', String(stubborn)])).code).toBe(0);
+    await got;
+    expect((await job(stubborn)).state).toBe('cancelled');
+    await end(other);
+    const id = await jobs.submit(['--preemptible', '-n', '4', ...program('never')]);
+    await until(async () => (await job(id)).state === 'running');
+    const second = await started([...RUN, ...UNTIL_CLOSED]);
+    await until(async () => (await job(id)).state === 'waiting');
+    expect((await jobs.run(['cancel', String(id)])).code).toBe(0);
+    expect((await job(id)).state).toBe('cancelled');
+    await end(second);
+  });
+
+  test.each(['front', 'keeper'])('is started anew also where its %s is killed meanwhile', async (which) => {
+    const id = await jobs.submit([
+      '--preemptible',
+      '-n',
+      '4',
+      '--output',
+      file('out'),
+      '--grace',
+      '1s',
+      ...STUBBORN,
+    ]);
+    await until(() => readFileSync(file('out'), 'latin1').includes('started'));
+    const other = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
+    const got = output(other, /started/);
+    await until(() => readFileSync(file('out'), 'latin1').includes('told'));
+    const path = join(jobs.directoryOf(id), 'job');
+    const { [which]: pid } = JSON.parse(readFileSync(path, 'latin1').slice(4096, 4608).trim());
+    sendSignal(pid, 'SIGKILL');
+    await got;
+    await until(async () => (await job(id)).state === 'waiting');
+    await end(other);
+    await until(() => (readFileSync(file('out'), 'latin1').match(/^started$/gm) ?? []).length === 2);
+    await until(async () => (await job(id)).state === 'running');
+    expect(await job(id)).toMatchObject({ preempted: 1 });
+    expect((await jobs.run(['cancel', '--grace', '0', String(id)])).code).toBe(0);
+  });
+});
+
+describe.skipIf(noSecondUser !== null)(`two users${noSecondUser ?? ''}`, () => {
+  test('preemptible GPUs count neither for limits nor for the order', async () => {
+    machine.configure('limits: { gpus: 1 }\n');
+    const alice = { uid: NOBODY, umask: '077' };
+    const night = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED], alice);
+    const day = await started([...RUN, ...UNTIL_CLOSED], alice);
+    expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
+    for (const child of [night, day]) await end(child);
+  });
+
+  test('a forged notice or request ends nothing', async () => {
+    const mallory = { uid: NOBODY, umask: '077' };
+    const preemptible = await started([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
+    const lease = JSON.parse(
+      readFileSync(join(machine.lockDirectory, `${await uuid()}.lease`), 'latin1').trim(),
+    );
+    const queue = join(machine.lockDirectory, 'line.lock');
+    const notice = join(machine.lockDirectory, 'preemption.notice');
+    const request = (order: string) => ({
+      order: `${order} ${'0'.repeat(16)} ${'0'.repeat(16)} ${'0'.repeat(16)} 0000000000`,
+    });
+    const forge = (order: string, isLocked: boolean, isAlive: boolean) => {
+      const record = {
+        ...request(order),
+        user: 'x',
+        boot: 'x',
+        place: 0,
+        count: 1,
+        scope: null,
+        preempts: [lease.generation],
+        uuids: [lease.gpus[0].uuid],
+      };
+      const code = `import fcntl,struct,time,sys,json
+queue = open(${JSON.stringify(queue)}, 'r+b', buffering=0)
+if ${isLocked ? 1 : 0}: fcntl.fcntl(queue, 37, struct.pack('hhqqi4x', 1, 0, 0, 1, 0))
+queue.write(json.dumps(json.loads(${JSON.stringify(JSON.stringify(record))}), separators=(',', ':')).encode().ljust(4064))
+queue.write(str(${isAlive ? 'int(time.monotonic() * 1000)' : '0'}).encode().ljust(31) + b'\\n')
+open(${JSON.stringify(notice)}, 'r+b', buffering=0).write(b'\\n')
+time.sleep(1.5)`;
+      return machine.run([python, '-c', code], mallory);
+    };
+    const waiting = machine.startCommand([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
+    await until(() => existsSync(queue)); // is there once somebody has waited
+    const ended = finished(waiting, 'exit');
+    waiting.kill('SIGKILL');
+    await ended;
+    for (const [order, isLocked, isAlive] of [
+      ['1', false, true],
+      ['1', true, false],
+      ['2', true, true],
+    ] as const) {
+      const { stderr, code } = await forge(order, isLocked, isAlive);
+      expect({ stderr, code }).toEqual({ stderr: '', code: 0 });
+      expect(preemptible.exitCode).toBeNull();
+    }
+    // A request that lives and isn't preemptible counts: it could ask for all GPUs without a forgery.
+    const end = finished(preemptible, 'exit');
+    await forge('1', true, true);
+    expect((await end).code).toBe(143);
+  });
+});
+
+async function uuid(): Promise<string> {
+  return (await machine.status())[0].uuid;
+}
