@@ -40,7 +40,7 @@ export {
 } from './options.ts';
 export { putFirst } from './own-requests.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';
-export { openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
+export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';

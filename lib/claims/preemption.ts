@@ -5,11 +5,12 @@ import { GPUOwnerError } from '../errors.ts';
 import { native } from '../native.ts';
 import { schema, warnOnce } from '../platform/index.ts';
 import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from '../policy/index.ts';
+import type { Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
 import { isLocked, leaseName, readHolder } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { MAX_EPOCHS } from './record.ts';
-import type { Waiter } from './wait-queue.ts';
+import { activeWaiters, readWaiters, type Waiter } from './wait-queue.ts';
 
 /** Keepers of preemptible leases watch this file: it is written to when a request names a lease. */
 export const PREEMPTION_NOTICE = 'preemption.notice';
@@ -63,6 +64,17 @@ function readPreemptible(directory: LockDirectory, leased: readonly Candidate[])
     }
   }
   return [...leases.values()];
+}
+
+/** Whether a request needs the GPUs of this claim, which is preemptible. As native/keeper/preemption.cc looks at it. */
+export function isPreempted({ directory, leases }: Pick<Claim, 'directory' | 'leases'>): boolean {
+  const epoch = leases[0]?.record.generation ?? -1;
+  const isOurs = (uuid: string) => leases.some((lease) => lease.uuid === uuid);
+  for (const { tag, scope, preempts, uuids } of activeWaiters(readWaiters(directory))) {
+    if (tag === null || tag.class === 'preemptible' || scope !== null) continue;
+    if (preempts.includes(epoch) && uuids.some(isOurs)) return true;
+  }
+  return false;
 }
 
 /** Has the keepers of preemptible leases look at the wait queue. */

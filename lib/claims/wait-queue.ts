@@ -27,7 +27,14 @@ import {
 } from '../policy/index.ts';
 import { type Holdings, readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, leaseInfo, RECORD_SIZE, type RecordContents } from './record.ts';
+import {
+  decodeRecord,
+  encodeRecord,
+  leaseInfo,
+  MAX_EPOCHS,
+  RECORD_SIZE,
+  type RecordContents,
+} from './record.ts';
 
 // A slot is a byte of this file that its waiter has locked; what it waits for is in a block of the file.
 export const WAIT_QUEUE_FILE = 'line.lock';
@@ -58,6 +65,8 @@ export interface Waiter extends GpuRequest {
   limitMs: number | null;
   /** When it stops waiting, in ms since 1970; null: never. */
   waitUntil: number | null;
+  /** The epochs of leases that are to give way to it. */
+  preempts: readonly number[];
   /** Hasn't sent a heartbeat for some seconds: it is skipped. */
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
@@ -337,6 +346,7 @@ const REQUEST = schema.record({
   waitUntil: TIME,
   order: schema.or(schema.text, null),
   most: schema.or(schema.amount(), null),
+  preempts: schema.or(schema.validOf(schema.whole(MAX_EPOCHS)), []),
 });
 
 const tagBlock = Buffer.alloc(TAG_PREFIX.length + TAG_LENGTH);
@@ -429,7 +439,7 @@ export class WaitQueue {
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs, waitUntil, order, most } = request;
+    const { count, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
     const tag = order === null ? null : parseTag(order);
     const isLimited = most !== null && tag !== null && tag.uid !== null;
     return {
@@ -442,6 +452,7 @@ export class WaitQueue {
       waitUntil,
       tag,
       most,
+      preempts,
       isAboveLimit:
         isLimited &&
         isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + (tag.end - tag.start) / GPU_UNITS, most),

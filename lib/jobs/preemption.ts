@@ -1,6 +1,12 @@
 // Preemptible commands give their GPUs back to requests that need them. See docs/decisions/052-preemption.md.
-import { readFileSync } from 'node:fs';
-import { type Claim, openPreemptionNotice, PREEMPTION_NOTICE, WAIT_QUEUE_FILE } from '../claims/index.ts';
+import { type FSWatcher, readFileSync, watch } from 'node:fs';
+import {
+  type Claim,
+  isPreempted,
+  openPreemptionNotice,
+  PREEMPTION_NOTICE,
+  WAIT_QUEUE_FILE,
+} from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
 import { INHERITED } from './inherited.ts';
@@ -28,6 +34,39 @@ export function parsePreemption(signal: unknown, grace: unknown): Preemption {
       `--grace: ${formatDuration(graceMs)} is more than the ${formatDuration(most)} that a preemptible job has to end here (preemptionGrace in the configuration).`,
     );
   return { signal: signal === undefined ? null : signalNumber(String(signal)), graceMs };
+}
+
+/** How often it is looked whether others need the GPUs, where no change of a file can be watched. In ms. */
+const POLL_MS = 1_000;
+
+/** Calls back once, when a request needs the GPUs of a preemptible claim. @returns ends the watch */
+export function watchPreemption(claim: Claim, callback: () => void): () => void {
+  openPreemptionNotice(claim.directory);
+  let watcher: FSWatcher | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  const end = () => {
+    watcher?.close();
+    clearInterval(timer);
+  };
+  const look = () => {
+    if (!isPreempted(claim)) return;
+    end();
+    callback();
+  };
+  const poll = () => {
+    timer ??= setInterval(look, POLL_MS).unref();
+  };
+  try {
+    const path = pathIn(claim.directory.path, PREEMPTION_NOTICE);
+    watcher = watch(path, { persistent: false }, look).on('error', poll);
+  } catch {
+    poll();
+  }
+  const first = setImmediate(look);
+  return () => {
+    clearImmediate(first);
+    end();
+  };
 }
 
 /** Names the variable by which a command that is started anew knows it: how often it was, and how many ms it ran. */

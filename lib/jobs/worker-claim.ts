@@ -5,6 +5,7 @@ import { warnOnce } from '../platform/index.ts';
 import { KEEPER } from './inherited.ts';
 import { environmentOf, type SupervisedTask } from './keeper.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
+import { parsePreemption, watchPreemption } from './preemption.ts';
 import { type Supervised, supervise } from './supervised-process.ts';
 
 /** How long a GPU may look free between two commands, in ms. */
@@ -68,6 +69,16 @@ export class WorkerClaim {
   /** As {@link ShownClaim.foreignUse}. No command may be running on the GPUs. */
   foreignUse(): Promise<string | null> {
     return this.#shown.foreignUse();
+  }
+
+  /**
+   * Calls back once, when another request needs these GPUs: with the ms that a command has to end. Only if they were claimed as preemptible.
+   * @returns ends the watch
+   */
+  onPreemption(callback: (graceMs: number) => void): () => void {
+    const { claim } = this.#shown;
+    if (claim.leases[0]?.record.preemptible !== true) return () => {};
+    return watchPreemption(claim, () => callback(parsePreemption(undefined, undefined).graceMs));
   }
 
   /** Gives the GPUs back. No command may be running on them. */

@@ -1,6 +1,6 @@
 // Preemptible jobs give way, in whole processes.
 import type { ChildProcess } from 'node:child_process';
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
@@ -251,6 +251,45 @@ describe('submit --preemptible', () => {
     await until(async () => (await job(id)).state === 'running');
     expect(await job(id)).toMatchObject({ preempted: 1 });
     expect((await jobs.run(['cancel', '--grace', '0', String(id)])).code).toBe(0);
+  });
+});
+
+describe('exp run --preemptible', () => {
+  test('gives its task back without a start, and goes on when the GPUs are free again', async () => {
+    const starts = () =>
+      existsSync(join(machine.directory, 'starts'))
+        ? readFileSync(join(machine.directory, 'starts'), 'latin1')
+        : '';
+    const project = join(machine.directory, 'project');
+    mkdirSync(project);
+    const script = `echo $(grep -o '"start": *[0-9]*' $GPU_OWNER_TASK) >> ${machine.directory}/starts; while ! [ -e ${machine.directory}/go ]; do sleep 0.05; done`;
+    const sweep = machine.startCommand(
+      [
+        'exp',
+        'run',
+        '--yes',
+        '--preemptible',
+        '--gpus',
+        '4',
+        '--gpus-per-task',
+        '4',
+        '--grid',
+        'seed=1',
+        '--shell',
+        '--',
+        script,
+      ],
+      { cwd: project },
+    );
+    const ended = finished(sweep);
+    await until(() => starts().split('\n').length === 2);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await end(other);
+    await until(() => starts().split('\n').length === 3);
+    writeFileSync(join(machine.directory, 'go'), '');
+    const { code, stderr } = await ended;
+    expect({ code, stderr: code === 0 ? '' : stderr }).toEqual({ code: 0, stderr: '' });
+    expect(new Set(starts().trim().split('\n')).size).toBe(1);
   });
 });
 

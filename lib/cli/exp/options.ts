@@ -192,6 +192,9 @@ export function workerOptions(gpus: string) {
       help: 'requeue tasks that still run DURATION after Ctrl-C (default: no limit)',
       candidates: DURATIONS,
     },
+    preemptible: {
+      help: 'use GPUs that would be idle, and give tasks back when another request needs the GPUs',
+    },
     ...claimingOptions(
       'keep the GPUs visibly taken: auto (default), also between tasks and until a command uses them; keep; none',
     ),
@@ -234,9 +237,11 @@ export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
   return needsOf(values, taskSettings(values));
 }
 
-function taskSettings(values: InferValues<typeof NEEDS>): Settings {
+function taskSettings(values: InferValues<typeof NEEDS> & { preemptible?: true | undefined }): Settings {
   const names = { ...NAMES, count: '--gpus-per-task' };
-  return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names);
+  return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names, {
+    ...(values.preemptible ? { class: 'preemptible' as const } : {}),
+  });
 }
 
 /** Configuration files speak of this machine, not of tasks. */

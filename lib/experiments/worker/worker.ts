@@ -203,8 +203,9 @@ export class Worker {
     const left = this.#idleSince + (this.#options.idleLimit ?? IDLE_TIMEOUT_MS) - now;
     if (this.#claim !== null && left <= 0) this.#release('idle');
     else if (this.#claim?.othersWait()) this.#release('others');
+    const unwatch = this.#claim?.onPreemption(() => this.#release('others'));
     const most = this.#claim === null ? Number.POSITIVE_INFINITY : left;
-    await this.#status.change(Math.min(maxWait, most), this.#shutdown.signal);
+    await this.#status.change(Math.min(maxWait, most), this.#shutdown.signal).finally(() => unwatch?.());
   }
 
   async #attempt(attempt: Attempt, claim: WorkerClaim): Promise<void> {
@@ -224,7 +225,13 @@ export class Worker {
     const revoke = () => run.interrupt(grace);
     attempt.signal.addEventListener('abort', revoke, { once: true });
     if (attempt.signal.aborted) revoke();
+    let isPreempted = false;
+    const unwatch = claim.onPreemption((graceMs) => {
+      isPreempted = true;
+      run.interrupt(graceMs);
+    });
     const result = await this.#shutdown.during(run, () => run.run());
+    unwatch();
     attempt.signal.removeEventListener('abort', revoke);
     const left = run.leftBehind;
     if (left !== null) this.#report({ type: 'left-behind', worker, task, ...left });
@@ -234,10 +241,12 @@ export class Worker {
       await this.#retry(() => queue.requeue(token, why));
       this.#revoked(attempt, worker, why);
     } else if (run.interrupted) {
-      await this.#giveBack(attempt, worker, run, 'the worker was told to end', 0);
+      const why = isPreempted ? 'another request needs its GPUs' : 'the worker was told to end';
+      await this.#giveBack(attempt, worker, run, why, 0);
     } else {
       await this.#conclude(attempt, worker, result, run);
     }
+    if (isPreempted) this.#release('others');
     const cleaning = run.cleanUp().finally(() => this.#cleaning.delete(cleaning));
     this.#cleaning.add(cleaning);
   }
