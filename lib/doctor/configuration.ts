@@ -2,7 +2,7 @@ import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, matchesName, selects } from '../gpus/index.ts';
+import { type GPU, isWSL, matchesName, selects } from '../gpus/index.ts';
 import { formatBytes, isDirectory, listWords, showValue } from '../platform/index.ts';
 import type { Facts, Report } from './finding.ts';
 import { list } from './gpus.ts';
@@ -76,7 +76,18 @@ export function reportClaimable(report: Report, facts: Facts): void {
       !banned.includes(gpu) &&
       !hidden.includes(gpu),
   );
-  if (left.length > 0) return;
+  const { maxUsedMemory, allowProcesses } = configuration?.thresholds ?? {};
+  const byLeases = isWSL() || (maxUsedMemory === 'any' && allowProcesses === true);
+  const untold = left.filter(({ memory, processes }) => memory.usedBytes === null && processes === null);
+  if (left.length > 0 && (byLeases || untold.length < left.length)) return;
+  if (left.length > 0) {
+    report.add(
+      'nothing-claimable',
+      `No GPU can be claimed from here by default: the driver tells neither memory in use nor processes of ${list(untold)}.`,
+      'Let leases alone decide: `maxUsedMemory: any` and `allowProcesses: true` in a configuration file, or `gpu-owner run --max-used-memory any --allow-processes …`.',
+    );
+    return;
+  }
   report.add(
     'nothing-claimable',
     'No GPU can be claimed from here: all of them have failed, are banned, or are hidden.',

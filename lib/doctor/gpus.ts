@@ -135,7 +135,7 @@ function reportUse(
   describe: (pid: number) => ProcessDescription,
 ): void {
   const healthy = gpus.filter(({ health }) => health === 'ok');
-  const unlisted = healthy.filter(({ processes }) => processes === null);
+  const unlisted = healthy.filter(({ memory, processes }) => processes === null && memory.usedBytes !== null);
   if (unlisted.length > 0) {
     report.add(
       'processes-unknown',

@@ -307,15 +307,12 @@ function judgeMemory(gpu: GPU, use: Use, context: JudgeContext): Obstacle | null
     );
   }
   if (use.unexplained === null) {
-    if (maxUsedMemory === null && gpu.processes === null && !allowProcesses && !wsl) {
-      return unknownObstacle(
-        `the driver tells neither memory in use nor processes of this GPU: ${option} 'any' together with ${allow} ` +
-          'would judge by leases alone',
-      );
-    }
+    // A GPU that shares the system's memory (GB10) tells nothing of it: its processes decide.
+    if (maxUsedMemory === null && gpu.processes !== null) return null;
+    const together = allowProcesses || wsl ? '' : ` together with ${allow}`;
     return unknownObstacle(
       maxUsedMemory === null
-        ? `the driver doesn't tell memory in use for this GPU: ${option} 'any' would judge by processes alone`
+        ? `the driver tells neither memory in use nor processes of this GPU: ${option} 'any'${together} would judge by leases alone`
         : `the driver doesn't tell memory in use for this GPU: leave out ${option}, or let it be 'any'`,
     );
   }
@@ -350,14 +347,12 @@ function whoseMemory(gpu: GPU, use: Use, { criteria, wsl }: JudgeContext, allowa
   }
   if (graphics.length === 0) {
     return gpu.processes.length === 0
-      ? gpu.displayActive === true
-        ? ', but no process is visible (a desktop or another container outside of this one, or a process that died)'
-        : ', but no process is visible (another container or a process that died)'
+      ? ', but no process is visible'
       : ' beyond what this process itself uses';
   }
   return graphics.some(({ usedBytes }) => usedBytes === null)
     ? `, and the driver doesn't tell how much of it is the desktop's${left === null ? '' : ` (${left} are left to it by default)`}`
-    : ' beyond what visible graphics processes use (another container or a process that died)';
+    : ' beyond what visible graphics processes use';
 }
 
 function judgeThresholds(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle[] {

@@ -74,6 +74,23 @@ describe('configuration files', () => {
   });
 });
 
+test('a machine whose driver tells neither memory nor processes: the doctor names the settings that let leases decide', async () => {
+  const jetson = new Machine('jetson');
+  try {
+    const diagnosis = await diagnose(jetson);
+    expect(diagnosis).toMatchObject({ code: 1, ids: ['nothing-claimable'] });
+    expect(said(diagnosis, 'nothing-claimable')).toMatch(/`maxUsedMemory: any` and `allowProcesses: true`/);
+    const file = join(jetson.directory, 'config.yaml');
+    writeFileSync(file, 'maxUsedMemory: any\nallowProcesses: true\n');
+    const env = { GPU_OWNER_MACHINE_CONFIG: file };
+    expect(await diagnose(jetson, { env })).toMatchObject({ code: 0, ids: ['thresholds'] });
+    const { code, stdout } = await jetson.runCommand(['run', '--no-wait', '--', 'echo', 'claimed'], { env });
+    expect({ code, stdout }).toEqual({ code: 0, stdout: 'claimed\n' });
+  } finally {
+    await jetson.close();
+  }
+});
+
 describe('CUDA_VISIBLE_DEVICES', () => {
   const visible = (value: string, order = 'PCI_BUS_ID') =>
     diagnose(machine, { env: { CUDA_VISIBLE_DEVICES: value, CUDA_DEVICE_ORDER: order } });

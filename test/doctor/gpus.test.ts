@@ -32,7 +32,7 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
     ],
     ['compute-mode-prohibited', /GPU 5 is prohibited: no CUDA program.*--compute-mode=DEFAULT -i 5`/],
     ['mig', /^GPU 7 .*: MIG is on, divided into 1×3g\.40gb, 1×2g\.20gb and 2×1g\.10gb/],
-    ['hidden-use', /^GPU 6 .*: 3 GiB in use, but no process is visible .*\. Claims call it busy/],
+    ['hidden-use', /^GPU 6 .*: 3 GiB in use, but no process is visible\. Claims call it busy/],
   ];
   expect(diagnosis.code).toBe(1);
   expect(diagnosis.ids).toEqual(expected.map(([id]) => id));

@@ -44,8 +44,7 @@ describe('the verdict by default', () => {
     expect(verdict(usedGPU(1090 * MIB, { processes: desktop, displayActive: true }))).toEqual(FREE);
     expect(verdict(usedGPU(1101 * MIB, { processes: desktop }))).toEqual({
       state: 'busy',
-      reason:
-        '101 MiB in use beyond what visible graphics processes use (another container or a process that died): maxUsedMemory would accept it',
+      reason: '101 MiB in use beyond what visible graphics processes use: maxUsedMemory would accept it',
       transient: true,
     });
   });
@@ -86,8 +85,7 @@ describe('the verdict by default', () => {
   it('memory that nobody visible uses makes a GPU busy', () => {
     expect(verdict(usedGPU(3.1 * GIB))).toEqual({
       state: 'busy',
-      reason:
-        '3.1 GiB in use, but no process is visible (another container or a process that died): maxUsedMemory would accept it',
+      reason: '3.1 GiB in use, but no process is visible: maxUsedMemory would accept it',
       transient: true,
     });
     expect(verdict(usedGPU(3.1 * GIB, { processes: null })).reason).toBe(
@@ -117,12 +115,6 @@ describe('the verdict by default', () => {
     ).toBe('busy');
   });
 
-  it('a desktop that isn’t visible is one explanation where a display is attached', () => {
-    expect(verdict(usedGPU(GIB, { displayActive: true })).reason).toContain(
-      'no process is visible (a desktop or another container outside of this one, or a process that died)',
-    );
-  });
-
   it('the reason says which options help where the driver tells neither memory nor processes', () => {
     const gpu = makeGPU(0, { processes: null, memory: { usedBytes: null, freeBytes: null } });
     expect(verdict(gpu).reason).toBe(
@@ -132,10 +124,20 @@ describe('the verdict by default', () => {
     expect(verdict(gpu, { maxUsedMemory: 'any', allowProcesses: true })).toEqual(FREE);
   });
 
-  it('unknown memory in use is not taken for none', () => {
+  it('processes decide where the driver tells no memory in use, as on a GB10', () => {
+    const memory = { usedBytes: null, freeBytes: null };
+    expect(verdict(makeGPU(0, { memory }))).toEqual(FREE);
+    const used = makeGPU(0, { memory, processes: [compute(4242, null)] });
+    expect(verdict(used, {}, described)).toMatchObject({
+      state: 'busy',
+      reason: 'busy: python (pid 4242, alice) computes',
+    });
+  });
+
+  it('unknown memory in use is not taken for little', () => {
     const gpu = makeGPU(0, { memory: { usedBytes: null, freeBytes: null } });
-    expect(verdict(gpu)).toMatchObject({ state: 'unavailable', transient: false });
-    expect(verdict(gpu).reason).toContain("the driver doesn't tell memory in use");
+    expect(verdict(gpu, { maxUsedMemory: '2GiB' })).toMatchObject({ state: 'unavailable', transient: false });
+    expect(verdict(gpu, { maxUsedMemory: '2GiB' }).reason).toContain("the driver doesn't tell memory in use");
     expect(verdict(gpu, { maxUsedMemory: 'any' })).toEqual(FREE);
   });
 });

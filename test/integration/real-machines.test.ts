@@ -201,9 +201,7 @@ describe('in a container', () => {
     await occupy(0, '--memory', '3GiB');
     const [gpu] = await machine.status();
     expect(gpu.state).toBe('busy');
-    expect(gpu.reason).toBe(
-      '3.4 GiB in use, but no process is visible (another container or a process that died): --max-used-memory would accept it',
-    );
+    expect(gpu.reason).toBe('3.4 GiB in use, but no process is visible: --max-used-memory would accept it');
     expect(await run('-n', '2', '--', 'true')).toMatchObject({ code: 75 });
   });
 
@@ -427,6 +425,14 @@ describe('a Jetson, whose driver tells next to nothing', () => {
     expect((await run(...options, '--', 'true')).stderr).toMatch(/GPU 0: leased by /);
     holder.stdin?.end();
   });
+});
+
+test('a GPU whose memory is the system’s is free until a process computes on it, as on a DGX Spark', async () => {
+  machine = new Machine('workstation');
+  machine.set('gpu=0', 'unsupported=memory');
+  expect(await runsThere()).toMatch(/^ready \d+\n$/);
+  await occupy(0, '--name', 'trainer');
+  expect((await run('--no-wait', '--', 'true')).stderr).toMatch(/GPU 0: busy: trainer \(pid \d+, \w+\)/);
 });
 
 test('the GPU of a laptop whose sensors fail is free', async () => {
