@@ -68,7 +68,7 @@ const SSH_MESSAGES: readonly SSHMessage[] = [
       `ssh and sshd have no algorithm in common. Run \`ssh ${name}\`, and see what it offers`,
   },
   {
-    pattern: /^(?:kex|ssh)_exchange_identification/m,
+    pattern: /^(?:(?:kex|ssh)_exchange_identification|banner exchange: )/m,
     when: 'before',
     code: 'ERR_HOST_UNREACHABLE',
     explain: () =>
