@@ -19,8 +19,8 @@ inline bool may_write(int descriptor) {
   struct stat file;
   if (fstat(descriptor, &file) != 0) return false;
   if (file.st_nlink <= 1) return true;
-  // Records of leases and waiters, safe-gpu's note, counts of claims, notes of idle GPUs.
-  constexpr const char* kBeginnings[] = {"{\"user\":\"", "period ", "{\"granted\":", "{\"boot\":\""};
+  // Records of leases and waiters (the last one has a tag), safe-gpu's note, counts of claims, notes of idle GPUs.
+  constexpr const char* kBeginnings[] = {"{\"user\":\"", "period ", "{\"granted\":", "{\"boot\":\"", "{\"order\":\""};
   char found[16] = {};
   if (pread(descriptor, found, sizeof found - 1, 0) < 0) return false;
   for (const char* beginning : kBeginnings) {

@@ -127,7 +127,8 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     }
   });
 
-  test('the wait queue keeps its order, for those who are in it and those who come', async () => {
+  test('the wait queue keeps its order, for requests that are in it and those that come', async () => {
+    machine.configure('order: fifo\n'); // a user's second request would come behind others
     const waiters = new Waiters(machine);
     const holder = await hold(machine, ['-n', '2']);
     const started = [waiters.waiter([{ name: 'w0', count: 2, hold: 100 }])];

@@ -120,7 +120,7 @@ describe('the compiled form', () => {
 
   it('is not that of a source of the same length', () => {
     const source = readFileSync(library(), 'utf8');
-    const changed = source.replaceAll('is not a number of GPUs', 'IS NOT A NUMBER OF GPUS');
+    const changed = source.replaceAll('a number of GPUs', 'A NUMBER OF GPUS');
     expect([changed.length, changed === source]).toEqual([source.length, false]);
     writeFileSync(library(), changed);
     expect(claim()).toEqual(['library.cjs none', '2']);
@@ -128,7 +128,7 @@ describe('the compiled form', () => {
       run(
         `import('gpu-owner').then(({ GPUOwner }) => new GPUOwner(-1)).catch((e) => console.log(e.message))`,
       ),
-    ).toEqual([expect.stringContaining('IS NOT A NUMBER')]);
+    ).toEqual([expect.stringContaining('is not A NUMBER OF GPUS')]);
   });
 
   it('is refused where V8 runs with other flags', () => {

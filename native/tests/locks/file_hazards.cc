@@ -77,7 +77,8 @@ TEST("a file with a second name that is for everybody can be locked, but isn't w
 }
 
 TEST("a lock file of ours that got a second name is written to as before") {
-  for (const std::string before : {"{\"user\":\"alice\"}", "{\"granted\":1}", "{\"boot\":\"8a\"}", "period 1"}) {
+  for (const std::string before :
+       {"{\"user\":\"alice\"}", "{\"granted\":1}", "{\"boot\":\"8a\"}", "{\"order\":\"1 0\"}", "period 1"}) {
     const int file = tests::opened().open_shared("file", kSize);
     REQUIRE_EQUAL(write_block(file, before.c_str(), before.size()), 0);
     REQUIRE_EQUAL(link(path().c_str(), tests::path_of("backup").c_str()), 0);
