@@ -86,9 +86,10 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     const manage = (...args: string[]) => experiment.run(['manager', '--no-listen', ...args], { env });
     const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
     expect(code).toBe(0);
-    const key = server.command('--scan', '--pattern', '*:task:*').trim();
+    const key = server.command('--scan', '--pattern', '*:t-*[^s]').trim();
+    const data = JSON.parse(server.command('HGET', key, 'data'));
     for (const directory of [outside, '../outside', '/etc/../etc']) {
-      server.command('HSET', key, 'places', JSON.stringify(['grid', directory]));
+      server.command('HSET', key, 'data', JSON.stringify({ ...data, places: [['grid', directory]] }));
       const told = await manage();
       expect(told.stdout).toMatch(/the output_dir of task grid_0 in the queue, is outside the project/);
       expect(told.code).toBe(0);
@@ -106,15 +107,17 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     const env = { GPU_OWNER_QUEUE: server.url('project=lab') };
     const { code } = await experiment.run(['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'], { env });
     expect(code).toBe(0);
-    const key = server.command('--scan', '--pattern', '*:attempt:*').trim();
+    const key = server.command('--scan', '--pattern', '*:t-*[^s]').trim();
     const logs = async () => (await experiment.run(['logs', 'grid_0'], { env })).stdout;
-    const [since, id] = server.command('HGET', key, 'begun').split(' ') as [string, string];
+    const [worker, , ...others] = JSON.parse(server.command('HGET', key, 'pb'));
     const host = (name: string) =>
-      server.command('HSET', key, 'begun', `${since} ${id} ${JSON.stringify(['gpu0', name, 1, []])}`);
+      server.command('HSET', key, 'pb', JSON.stringify([worker, name, ...others]));
+    const log = (path: string) =>
+      server.command('RPUSH', `${key}:logs`, `${others.at(-1)} its output is on vm: ${path} (0-9)`);
 
     const secret = join(experiment.machine.directory, 'secret');
     writeFileSync(secret, 'a secret\n');
-    server.command('HSET', key, 'log', secret, 'log_from', '0');
+    log(secret);
     expect(await logs()).toMatch(
       /its output is in .*secret on .*, but the file has no output of this attempt/,
     );
@@ -122,7 +125,7 @@ describe.skipIf(noRedis !== null)(`with a queue on Redis${noRedis === null ? '' 
     expect(await logs()).toMatch(/not on this machine\n$/);
     host('far');
     expect(await logs()).toMatch(/; to see it: ssh -- far 'tail -c \+1 -- \S+secret \| head -c \d+'\n$/);
-    server.command('HSET', key, 'log', '/x\u001b]0;title\u0007y');
+    log('/x\u001b]0;title\u0007y');
     expect(await logs()).toMatch(/its output is in \/xy on far, not on this machine\n$/);
   });
 });
