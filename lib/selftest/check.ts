@@ -11,6 +11,7 @@ export const CHECKS = {
   'idle-memory': 30_000,
   energy: 30_000,
   'side-by-side': 30_000,
+  'cuda-library': 20_000,
   'cuda-devices': 60_000,
   'cuda-listed': 70_000,
   'cuda-memory': 20_000,
@@ -29,6 +30,23 @@ export const CHECKS = {
 } as const satisfies Record<string, number>;
 
 export type CheckName = keyof typeof CHECKS;
+
+/** They start CUDA: without its library, each would fail for that reason alone. */
+const CUDA_CHECKS: ReadonlySet<CheckName> = new Set<CheckName>([
+  'cuda-devices',
+  'cuda-listed',
+  'cuda-memory',
+  'nvidia-smi-processes',
+  'cuda-files',
+  'cuda-killed',
+  'pytorch-devices',
+  'nested-claims',
+  'placeholder',
+  'hand-over',
+  'owner-killed',
+  'keeper-killed',
+  'mig',
+]);
 
 /** A line of the report, a contract of `selftest --json`. */
 export interface CheckResult {
@@ -69,13 +87,20 @@ export function skip(why: string): never {
 /** Makes one check: `run` returns what it has found, or ends with {@link fail} or {@link skip}. @returns whether it passed */
 export type RunCheck = (name: CheckName, run: () => Promise<string> | string) => Promise<boolean>;
 
-/** @param tell is told that a check begins, and what came of it */
+/**
+ * @param tell is told that a check begins, and what came of it
+ * @param cudaObstacle why no check can be made that starts CUDA; null: they can
+ */
 export function checkRunner(
   tell: (message: { begun: CheckName } | { result: CheckResult }) => void,
+  cudaObstacle: string | null,
 ): RunCheck {
   return async (name, run) => {
     tell({ begun: name });
-    const result = await attempt(name, run);
+    const result =
+      cudaObstacle !== null && CUDA_CHECKS.has(name)
+        ? resultOf(name, 'skipped', cudaObstacle)
+        : await attempt(name, run);
     tell({ result });
     return result.result === 'passed';
   };

@@ -21,6 +21,12 @@ export function persistenceOf(index: number): boolean | null {
   return native().driverDescribe()[index]?.persistence ?? null;
 }
 
+/** Why no program can start CUDA; null: its library can be loaded. */
+export function cudaObstacle(): string | null {
+  const { path, missing } = native().cudaLibrary(driverLibraries().cuda);
+  return path === '' || missing !== '' ? 'there is no CUDA (see cuda-library)' : null;
+}
+
 /** The words that start our small CUDA program: it has a context on each GPU until its standard input is closed. */
 export function cudaProgram(gpus: readonly GPU[]): string[] {
   return [...smallProgram(), '--seconds', '0', ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];

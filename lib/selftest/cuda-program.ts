@@ -9,7 +9,7 @@ import {
   snapshotSync,
 } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
-import { fail, SEE_STATUS, skip } from './check.ts';
+import { fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
 
@@ -45,6 +45,8 @@ export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<voi
   const before = look();
   const began = now();
   const program = new Subprocess(cudaProgram(gpus));
+  const whileItRuns: RunCheck = (name, run) =>
+    runCheck(name, () => (hasStarted ? run() : skip('the CUDA program does not start (see cuda-listed)')));
   let listed: Listing | null = null;
   let hasStarted = false;
   await runCheck('cuda-listed', async () => {
@@ -53,11 +55,10 @@ export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<voi
     listed = watched.listing;
     return tellStart(watched, before);
   });
-  if (!hasStarted) return;
-  await runCheck('cuda-memory', () => checkMemory(before, look()));
-  await runCheck('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
-  await runCheck('cuda-files', () => checkFiles(program.pid));
-  await runCheck('cuda-killed', () => checkKilled(program, before, look, listed));
+  await whileItRuns('cuda-memory', () => checkMemory(before, look()));
+  await whileItRuns('nvidia-smi-processes', () => checkNvidiaSmi(look, program.pid));
+  await whileItRuns('cuda-files', () => checkFiles(program.pid));
+  await whileItRuns('cuda-killed', () => checkKilled(program, before, look, listed));
 }
 
 /** own: by its PID on every GPU; other: each GPU has a new process, by another PID. */

@@ -18,6 +18,7 @@ export async function checkInside(context: Context): Promise<void> {
   await runCheck('idle-memory', () => checkIdleMemory(gpus));
   await runCheck('energy', () => checkEnergy(gpus));
   await runCheck('side-by-side', () => checkSideBySide(gpus));
+  await runCheck('cuda-library', checkCudaLibrary);
   await runCheck('cuda-devices', () => checkCudaDevices(gpus));
   await checkCudaProgram(context);
   await runCheck('pytorch-devices', () => checkPyTorch(gpus));
@@ -194,6 +195,25 @@ function checkOtherUser(gpus: readonly GPU[]): string {
   if (more >= ROUNDS)
     fail(`Each nvmlInit and nvmlShutdown leaves ${Math.round(more / ROUNDS)} files open.`, remedy);
   return `Another part of the process can open, use and close NVML meanwhile (${ROUNDS} times).`;
+}
+
+function checkCudaLibrary(): string {
+  const { path, missing, version, attempts } = native().cudaLibrary(driverLibraries().cuda);
+  if (path === '') {
+    const places = attempts.map((attempt) => `${attempt.path} (${attempt.error})`);
+    fail(
+      `No CUDA: its library, a part of the driver, could not be loaded: ${listWords(places)}. Checks that start CUDA are skipped.`,
+      'Run `gpu-owner doctor`: it tells how to get it. In a container, start it with `-e NVIDIA_DRIVER_CAPABILITIES=compute,utility`.',
+    );
+  }
+  if (missing !== '') {
+    fail(
+      `No CUDA: ${path} lacks ${missing}. Checks that start CUDA are skipped.`,
+      'It is a stub, or not of the driver: remove directories named `stubs` from LD_LIBRARY_PATH, or set GPU_OWNER_CUDA_LIBRARY.',
+    );
+  }
+  const newest = version > 0 ? `, for CUDA ${Math.floor(version / 1000)}.${(version % 1000) / 10}` : '';
+  return `The driver's CUDA library can be loaded${newest}.`;
 }
 
 /** A command sees exactly the claimed GPUs, in their order. */

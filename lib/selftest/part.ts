@@ -9,7 +9,7 @@ import { type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.t
 import { native } from '../native.ts';
 import { now, onWarning, showValue } from '../platform/index.ts';
 import { type CheckName, type CheckResult, checkRunner } from './check.ts';
-import { type Context, persistenceOf } from './context.ts';
+import { type Context, cudaObstacle, persistenceOf } from './context.ts';
 import { checkInside } from './inside.ts';
 import { checkOutside } from './outside.ts';
 
@@ -72,7 +72,7 @@ export async function runPart(name: string, options: PartOptions): Promise<void>
   const startedInMs = now() - began;
   const uuids = on ?? [...(inheritedClaim(all) ?? [])];
   const gpus = uuids.map((uuid) => all.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);
-  const context: Context = { runCheck: checkRunner(tell), command, claim, gpus, startedInMs };
+  const context: Context = { runCheck: checkRunner(tell, cudaObstacle()), command, claim, gpus, startedInMs };
   if (name === 'inside' || name === 'claim') {
     tell({ machine: { driver: driverReport(), gpus: gpus.map(gpuReport), claimed: uuids } });
     if (name === 'inside') await checkInside(context);

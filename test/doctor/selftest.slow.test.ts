@@ -197,15 +197,22 @@ describe('the self-test of a driver that differs', () => {
     );
   });
 
-  test('says where a CUDA library was looked for, without the home directory', async () => {
+  test('names a missing CUDA library once, without the home directory, and skips what needs it', async () => {
     const path = join(machine.directory, 'private', 'libcuda.so.1');
     const env = { HOME: machine.directory, GPU_OWNER_CUDA_LIBRARY: path };
     const { code, stdout, failed, said } = await selftest(['-n', '1'], { env });
     expect(code).toBe(1);
-    expect(failed).toEqual(expect.arrayContaining(['cuda-devices', 'cuda-listed', 'placeholder']));
-    expect(said('cuda-listed')).toMatch(
-      /A CUDA program fails on the claimed GPUs: failed 500 load - ~\/private\/libcuda/,
-    );
+    expect({ failed }).toEqual({ failed: ['cuda-library'] });
+    expect(said('cuda-library')).toMatch(/could not be loaded: ~\/private\/libcuda\.so\.1 \(.* -> .*doctor/);
+    for (const name of [
+      'cuda-devices',
+      'cuda-killed',
+      'nested-claims',
+      'placeholder',
+      'keeper-killed',
+    ] as const)
+      expect(said(name)).toMatch(/^skipped: there is no CUDA \(see cuda-library\) -> /);
+    expect(said('exclusion')).toMatch(/^passed: /);
     expect(stdout).not.toContain(machine.directory);
   });
 
