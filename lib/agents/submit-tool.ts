@@ -55,6 +55,10 @@ const Wanted = z.strictObject({
     .boolean()
     .default(true)
     .describe('false: refuse if not enough GPUs are free now, and say who has them'),
+  urgent: z
+    .boolean()
+    .default(false)
+    .describe('before all others in the queue: only for users whom the administrator has named'),
   preemptible: z
     .boolean()
     .default(false)
@@ -108,6 +112,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
       ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
       ...wanted.after.map((job) => `--after=${job}`),
       ...wanted.afterOk.map((job) => `--after-ok=${job}`),
+      ...(wanted.urgent ? ['--urgent'] : []),
       ...(wanted.preemptible ? ['--preemptible'] : []),
       ...(wanted.wait ? [] : ['--no-wait']),
       '--',
