@@ -31,6 +31,7 @@ import { Lease } from './lease.ts';
 import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
+import { wakeThoseBehind } from './own-requests.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { claimantOf, survey } from './survey.ts';
@@ -133,6 +134,8 @@ export function* claim(
     reached('unlocked');
     if (outcome.leases !== null) {
       const { gpus, leases, marks, jobFile, all, seenAt } = outcome;
+      if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
+        wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
       return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, seenAt, all };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;

@@ -1,6 +1,15 @@
 // The order of one user's own requests in the wait queue.
 import { native } from '../native.ts';
-import { formatTag, inNewOrder, type Tag } from '../policy/index.ts';
+import {
+  findBlockers,
+  formatTag,
+  GPU_UNITS,
+  inNewOrder,
+  isAboveLimit,
+  reservedFor,
+  type Tag,
+} from '../policy/index.ts';
+import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { lockJoining, stampOrder, tagOffset, WAIT_QUEUE_FILE, type Waiter, WaitQueue } from './wait-queue.ts';
 
@@ -40,6 +49,53 @@ export function putFirst(
     return found.map((each) => each !== undefined);
   } finally {
     queue?.close();
+    for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
+  }
+}
+
+/**
+ * Wakes those who wait for requests of this user that hold nobody up any longer, since the user has just got other GPUs.
+ * A request that isn't what it was is news to them: it is made a millisecond younger.
+ * @param got how many GPUs @param served the place of the request that got them, which is left soon; null: it has none
+ */
+export function wakeThoseBehind(directory: LockDirectory, got: number, served: number | null): void {
+  const uid = process.geteuid?.() ?? 0;
+  const queue = WaitQueue.open(directory);
+  if (queue === null) return;
+  let descriptor = -1;
+  let turn = -1;
+  try {
+    const waiters = [...queue.waiters(queue.order())].filter(
+      ({ slot, scope, isSuspended }) => scope === null && !isSuspended && slot !== served,
+    );
+    const isOwn = (waiter: Waiter): waiter is Tagged => waiter.tag?.uid === uid;
+    if (!waiters.some((waiter) => isOwn(waiter) && waiter.isAboveLimit)) return;
+    const before = (readHoldings(directory).get(uid)?.gpus ?? 0) - got;
+    const heldUp = ({ tag, most, isAboveLimit: isNow }: Tagged) =>
+      isNow && !isAboveLimit(before + (tag.end - tag.start) / GPU_UNITS, most ?? Number.POSITIVE_INFINITY);
+    const passed = new Set(waiters.filter(isOwn).filter(heldUp));
+    const awaited = new Set<Waiter>();
+    const ahead: Waiter[] = [];
+    for (const waiter of waiters) {
+      if (!waiter.isAboveLimit) {
+        for (const each of findBlockers(waiter, ahead.toReversed())) awaited.add(each);
+        for (const each of reservedFor(waiter.uuids, null, ahead).values()) awaited.add(each);
+      }
+      if (!waiter.isAboveLimit || passed.has(waiter as Tagged)) ahead.push(waiter);
+    }
+    const woken = [...passed].filter((each) => awaited.has(each));
+    if (woken.length === 0) return;
+    turn = lockJoining(directory);
+    descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
+    if (descriptor < 0) return;
+    for (const { slot, tag } of woken) {
+      const text = formatTag({ ...tag, joined: tag.joined + 1 });
+      if (queue.tag(slot)?.joined === tag.joined)
+        native().fileWriteBlock(descriptor, Buffer.from(text), tagOffset(slot));
+    }
+    stampOrder(descriptor);
+  } finally {
+    queue.close();
     for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
   }
 }

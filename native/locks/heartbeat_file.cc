@@ -14,6 +14,7 @@ namespace {
 
 constexpr char kTagPrefix[] = "{\"order\":\"";
 constexpr int64_t kPrefixSize = sizeof kTagPrefix - 1;
+constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/policy/order.ts
 
 int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
 
@@ -37,8 +38,11 @@ OrderKey read_order_key(int descriptor, int64_t heartbeat_offset) {
 }
 
 uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset) {
-  const OrderKey key = read_order_key(descriptor, heartbeat_offset);
-  for (const char c : key.text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;  // FNV-1a
+  char tag[kPrefixSize + kTagSize] = {};
+  if (pread(descriptor, tag, sizeof tag, heartbeat_offset + kHeartbeatSize - kBlockSize) != sizeof tag ||
+      memcmp(tag, kTagPrefix, kPrefixSize) != 0)
+    memset(tag, 0, sizeof tag);
+  for (const char c : tag) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3;  // FNV-1a
   return hash;
 }
 

@@ -28,7 +28,7 @@ struct OrderKey {
 
 // Reads the key of the slot with this heartbeat.
 OrderKey read_order_key(int descriptor, int64_t heartbeat_offset);
-// Adds the key to a hash of keys, by which a change of the order is noticed.
+// Adds the whole tag to a hash of tags: a change says that the order is another one, or the request.
 uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
 
 // Writes one now. 0 or an errno value.

@@ -1,9 +1,11 @@
 // Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
-import { execFileSync } from 'node:child_process';
+import { type ChildProcess, execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+import { nameOf } from '../support/processes.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 
 const OTHER = NOBODY - 1;
 const noSecondUser = whyNotNobody();
@@ -83,6 +85,35 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect((await queue()).length).toBe(1);
     first.stdin?.end();
     expect((await served).code).toBe(0);
+  });
+
+  test('who waits behind a request goes on when its user gets other GPUs, and so has too many for it', async () => {
+    machine.configure(`order: fifo\nlimits: { users: { ${NOBODY}: { gpus: 2 } } }\n`);
+    const held = machine.startCommand([...RUN, '--devices', '1', ...UNTIL_CLOSED]);
+    await output(held, /started/);
+    const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
+    const small = (child: ChildProcess) => nameOf(child.pid as number) === 'gpu-owner-wait';
+    // GPU 0 is kept for these. So many, that the one behind doesn't look by itself for a minute.
+    const waits = async (count: number, starting: typeof alice) => {
+      const request = ['--devices', '0-1', '-n', String(count), '--', 'true'];
+      const child = machine.startCommand([...RUN, ...request], { ...starting, env });
+      await output(child, /[Ww]aiting/);
+      return child;
+    };
+    const alices: ChildProcess[] = [];
+    for (let i = 0; i < 5; i++) alices.push(await waits(2, alice));
+    const bobs = await waits(1, bob);
+    const ended = finished(bobs);
+    await until(() => small(bobs), 30_000);
+    const other = machine.startCommand([...RUN, '--devices', '2', ...UNTIL_CLOSED], alice);
+    await output(other, /started/);
+    const began = Date.now();
+    expect((await ended).code).toBe(0);
+    expect(Date.now() - began).toBeLessThan(5_000);
+    // The others are served as soon as their user has fewer again.
+    const served = alices.map((child) => finished(child));
+    for (const child of [other, held]) child.stdin?.end();
+    for (const { code } of await Promise.all(served)) expect(code).toBe(0);
   });
 
   test('a record that another user forges neither lifts nor lowers a limit', async () => {
