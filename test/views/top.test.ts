@@ -292,6 +292,12 @@ describe('a picture', () => {
       expect(draw([state], {}, { rows }).lines.join('\n')).toMatch(/ WAITING *\n +1\. bob/);
   });
 
+  test('says why a request has its place', () => {
+    const reason = 'bob has 2 GPUs, alice no GPU';
+    const state = machine({ gpus: [gpu(0)], queue: [waiter(1, { reason })], waiting: 1 });
+    expect(draw([state], {}, { columns: 120 }).lines.join('\n')).toContain(`sleep  ${reason}`);
+  });
+
   test('adds up what users have', () => {
     const state = machine({
       gpus: [

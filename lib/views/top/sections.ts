@@ -69,6 +69,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
     stopped,
     latestStart,
     waitUntil,
+    reason,
     waitingFor,
   } = entry;
   const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
@@ -79,6 +80,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
     ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
     ...(note === null ? [] : [note]),
     ...(command === null ? [] : [command]),
+    ...(reason ? [reason] : []), // older releases on other machines tell none
     ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
   ];
   const cells = [
