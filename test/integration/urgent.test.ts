@@ -43,7 +43,7 @@ describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`,
   test('an urgent request is served before those that have waited longer', async () => {
     machine.configure(`urgent: { users: [${OTHER}] }\n`);
     const holder = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
-    await output(holder, /started/);
+    await output(holder, /^started/m);
     const names = async () => {
       const { stdout } = await machine.runCommand(['queue', '--json']);
       return JSON.parse(stdout).map((entry: Record<string, unknown>) => [entry.name, entry.class]);
@@ -66,7 +66,7 @@ describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`,
       ['second', 'normal'],
     ]);
     holder.stdin?.end();
-    await output(urgent, /started/);
+    await output(urgent, /^started/m);
     expect((await names()).map(([name]: [string]) => name)).toEqual(['normal', 'second']);
     for (const child of [urgent, ...children]) {
       const end = finished(child, 'exit');
