@@ -1426,7 +1426,8 @@ class Process(NamedTuple):
 
 class Lease(NamedTuple):
     """The holder of a GPU, as it described itself: for people, not for decisions.
-    since, until (when its time limit ends it): as ISO 8601. Unknown is None."""
+    since, until (when its time limit ends it): as ISO 8601. preemptible: it gives way to requests that can't start otherwise.
+    Unknown is None."""
 
     user: Optional[str]
     uid: Optional[int]
@@ -1436,6 +1437,7 @@ class Lease(NamedTuple):
     since: Optional[str]
     convention: Optional[str]
     until: Optional[str] = None
+    preemptible: bool = False
 
 
 class GPUStatus(int, _MappingOfValues):
@@ -1545,7 +1547,7 @@ class GPUStatus(int, _MappingOfValues):
     @property
     def lease(self) -> Optional[Lease]:
         lease = self.raw["lease"]
-        return None if lease is None else Lease(*(lease.get(field) for field in Lease._fields))
+        return None if lease is None else Lease(*(lease.get(field, Lease._field_defaults.get(field)) for field in Lease._fields))
 
     def __repr__(self) -> str:
         number = self.index if self.instance is None else f"{self.index}:{self.instance}"

@@ -153,10 +153,9 @@ function Meter({ name, of, share, levels, text }: MeterProps) {
 
 const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 100);
 
-function jobText({ job, name, pid }: NonNullable<GPU['lease']>): string {
-  return [job === undefined ? (pid === null ? '' : `PID ${pid}`) : String(job), name ?? '']
-    .filter(Boolean)
-    .join(' ');
+function jobText({ job, name, pid, preemptible }: NonNullable<GPU['lease']>): string {
+  const which = [job === undefined ? (pid === null ? '' : `PID ${pid}`) : String(job), name ?? ''];
+  return [which.filter(Boolean).join(' '), preemptible ? 'preemptible' : ''].filter(Boolean).join(', ');
 }
 
 export function sinceText(since: string | null, now: number): string | null {

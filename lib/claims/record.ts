@@ -136,6 +136,7 @@ const INFO = schema.record({
   command: shown(200),
   since: shown(40),
   until: schema.or(schema.epochMs, null),
+  preemptible: schema.or(schema.flag, false),
   job: count(2 ** 31),
   name: shown(64),
   note: shown(200),
@@ -144,7 +145,10 @@ const INFO = schema.record({
 
 /** The contents of a record, harmless to print. */
 export function leaseInfo(record: Readonly<Record<string, unknown>> | null): LeaseInfo {
-  const { user, uid, pid, host, command, since, until, job, name, note, survivors } = INFO(record ?? {}, '');
+  const { user, uid, pid, host, command, since, until, preemptible, job, name, note, survivors } = INFO(
+    record ?? {},
+    '',
+  );
   return {
     user: user ?? 'somebody',
     uid,
@@ -154,6 +158,7 @@ export function leaseInfo(record: Readonly<Record<string, unknown>> | null): Lea
     since: since === null ? null : moment(Date.parse(since)),
     convention: 'gpu-owner',
     ...(until === null ? {} : { until: new Date(until).toISOString() }),
+    ...(preemptible ? { preemptible } : {}),
     ...(job ? { job } : {}),
     ...(name === null ? {} : { name }),
     ...(note === null ? {} : { note }),

@@ -180,6 +180,7 @@ const LEASE: Fields = {
   command: or(text),
   since: or(time),
   until: optional(time),
+  preemptible: optional(schema.flag),
   job: optional(id),
   name: optional(text),
   note: optional(text),

@@ -141,7 +141,7 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   if (survivors > 0) {
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
-  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`;
+  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`;
 }
 
 function isPID(pid: unknown): boolean {

@@ -1075,11 +1075,19 @@ class Looking(OnMachine):
     def test_status_tells_the_end_of_a_time_limit(self):
         job = self.start_words([str(COMMAND), "run", "--for", "1h", "--", "sh", "-c", "echo started; read _"])
         self.assertEqual(job.line(), "started")
+        lines = self.run_script("print([gpu.lease.preemptible for gpu in gpu_owner.status() if gpu.lease])")
+        self.assertEqual(lines, ["[False]"])
         lines = self.run_script("print([gpu.lease.until[:2] for gpu in gpu_owner.status() if gpu.lease])")
         self.assertEqual(lines, ["['20']"])
         with self.occupied():
             lines = self.run_script("print(sorted(gpu.lease.until is None for gpu in gpu_owner.status() if gpu.lease))")
         self.assertEqual(lines, ["[False, True]"])
+
+    def test_status_marks_a_preemptible_lease(self):
+        job = self.start_words([str(COMMAND), "run", "--preemptible", "--", "sh", "-c", "echo started; read _"])
+        self.assertEqual(job.line(), "started")
+        lines = self.run_script("print([gpu.lease.preemptible for gpu in gpu_owner.status() if gpu.lease])")
+        self.assertEqual(lines, ["[True]"])
 
     def test_an_instance_of_mig_can_be_claimed_and_excluded_itself(self):
         lines = self.run_script(

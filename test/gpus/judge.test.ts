@@ -441,6 +441,9 @@ describe('a lease', () => {
     expect(verdict(makeGPU(), {}, { lease: makeLease(until(24)), now }).reason).toBe(
       'leased by alice until 12:00 tomorrow (pid 4242: python train.py)',
     );
+    expect(reason(makeLease({ preemptible: true }))).toBe(
+      'leased by alice, preemptible (pid 4242: python train.py)',
+    );
     expect(reason(makeLease({ survivors: 3 }))).toBe(
       'leased by alice (pid 4242: python train.py has ended, 3 of its processes still run)',
     );

@@ -35,7 +35,7 @@ async function started(words: string[], starting = {}): Promise<ChildProcess & {
   let said = '';
   child.stderr?.on('data', (text) => (said += text));
   child.stdin?.on('error', () => {});
-  await output(child, /started/);
+  await output(child, /^started/m);
   return Object.assign(child, { said: () => said });
 }
 
@@ -50,9 +50,15 @@ const job = async (id: number) => (await jobs.list()).find((each) => each.id ===
 describe('run --preemptible', () => {
   test('ends with 143 and says why, and the request that needed the GPU gets it within a second', async () => {
     const preempted = await started([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
+    const [{ lease, reason }] = await machine.status();
+    expect({ lease, reason }).toMatchObject({
+      lease: { preemptible: true },
+      reason: expect.stringContaining(', preemptible ('),
+    });
     const ended = finished(preempted, 'exit');
     const since = Date.now();
     const other = await started([...RUN, ...UNTIL_CLOSED]);
+    expect((await machine.status()).map((gpu) => gpu.lease?.preemptible)).toEqual(Array(4).fill(undefined));
     expect(Date.now() - since).toBeLessThan(process.env.CI ? 10_000 : 5_000);
     expect((await ended).code).toBe(143);
     expect(preempted.said()).toMatch(
@@ -66,7 +72,7 @@ describe('run --preemptible', () => {
     const ended = finished(preempted, 'exit');
     const told = output(preempted, /told/);
     const waiting = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
-    const got = output(waiting, /started/);
+    const got = output(waiting, /^started/m);
     await told;
     const since = Date.now();
     expect((await ended).code).toBe(143);
@@ -104,7 +110,7 @@ describe('run --preemptible', () => {
     const kept = await started([...RUN, ...UNTIL_CLOSED]);
     const preemptible = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED]);
     const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
-    const got = output(waiting, /started/);
+    const got = output(waiting, /^started/m);
     await until(async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length === 1);
     // Neither a request that can't wait, nor one that is preemptible itself, ends anything.
     expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
@@ -116,14 +122,14 @@ describe('run --preemptible', () => {
     expect((await ended).code).toBe(143);
     await got;
     await end(waiting);
-    await output(other, /started/);
+    await output(other, /^started/m);
     await end(other);
   });
 
   test('is started anew with --requeue, on the same terminal', async () => {
     const words = ['--', 'sh', '-c', 'echo started $GPU_OWNER_RESTART; exec cat'];
     const child = await started([...PREEMPTIBLE, '--requeue', '-n', '4', ...words]);
-    const again = output(child, /started 1/);
+    const again = output(child, /^started 1/m);
     const other = await started([...RUN, ...UNTIL_CLOSED]);
     expect(child.exitCode).toBeNull();
     await end(other);
@@ -211,7 +217,7 @@ describe('submit --preemptible', () => {
     const stubborn = await jobs.submit(['--preemptible', '-n', '4', '--output', file('out'), ...STUBBORN]);
     await until(() => readFileSync(file('out'), 'latin1').includes('started'));
     const other = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
-    const got = output(other, /started/);
+    const got = output(other, /^started/m);
     await until(() => readFileSync(file('out'), 'latin1').includes('told'));
     expect((await jobs.run(['cancel', '--grace', '0', String(stubborn)])).code).toBe(0);
     await got;
@@ -239,7 +245,7 @@ describe('submit --preemptible', () => {
     ]);
     await until(() => readFileSync(file('out'), 'latin1').includes('started'));
     const other = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
-    const got = output(other, /started/);
+    const got = output(other, /^started/m);
     await until(() => readFileSync(file('out'), 'latin1').includes('told'));
     const path = join(jobs.directoryOf(id), 'job');
     const { [which]: pid } = JSON.parse(readFileSync(path, 'latin1').slice(4096, 4608).trim());

@@ -232,6 +232,17 @@ describe('a picture', () => {
     }
   });
 
+  test('marks a preemptible lease before its note or command', () => {
+    const note = 'a note';
+    const leases = [{ preemptible: true }, { preemptible: true, note }, { note }].map(lease);
+    const gpus = leases.map((each, i) => gpu(i, { state: 'leased', lease: each }));
+    const { lines } = draw([machine({ gpus })], {}, { columns: 100 });
+    const notes = lines
+      .slice(2, 5)
+      .map((line) => /(preemptible; )?(python train\.py|a note)\s*$/.exec(line)?.[0].trim());
+    expect(notes).toEqual(['preemptible; python train.py', 'preemptible; a note', 'a note']);
+  });
+
   test('cuts no title of a column where it says what part is shown', () => {
     const gpus = Array.from({ length: 64 }, (_, index) =>
       gpu(index, {

@@ -104,8 +104,9 @@ const CELLS: Readonly<Record<string, (gpu: ShownGPU, drawing: Drawing) => Cell>>
   UNTIL: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.until ?? null, now) }),
   IDLE: (gpu, { now }) => ({ text: idleCell(gpu, now), inks: ['magenta'] }),
   NOTE: (gpu, { hasCommand }) => {
-    const { note = null, command = null } = holderOf(gpu) ?? {};
-    return { text: note ?? (hasCommand ? null : command) ?? '' };
+    const { note = null, command = null, preemptible } = holderOf(gpu) ?? {};
+    const text = note ?? (hasCommand ? null : command) ?? '';
+    return { text: preemptible ? ['preemptible', text].filter(Boolean).join('; ') : text };
   },
   COMMAND: (gpu) => ({ text: holderOf(gpu)?.command ?? '' }),
 };
