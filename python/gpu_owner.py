@@ -1541,6 +1541,10 @@ class GPUStatus(int, _MappingOfValues):
         return cast(Optional[float], self.raw["temperatureCelsius"])
 
     @property
+    def memory_repair_pending(self) -> Optional[bool]:
+        return cast(Optional[bool], self.raw.get("memoryRepairPending"))
+
+    @property
     def processes(self) -> List[Process]:
         return [Process(one["pid"], one["type"], one["usedBytes"]) for one in self.raw["processes"] or []]
 

@@ -241,6 +241,7 @@ export function gpuJSON(gpu: GPUStatus) {
     powerLimitWatts: gpu.powerLimitWatts,
     utilizationPercent: gpu.utilizationPercent,
     temperatureCelsius: gpu.temperatureCelsius,
+    memoryRepairPending: gpu.memoryRepairPending ?? null,
     computeMode: gpu.computeMode,
     displayActive: gpu.displayActive,
     migEnabled: gpu.migEnabled,

@@ -5,7 +5,7 @@ import type { Job } from '../jobs/index.ts';
 import { isoTime, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 
-const { Mismatch, amount, matching, shownText, whole } = schema;
+const { Mismatch, amount, flag, matching, shownText, whole } = schema;
 type Check<T = unknown> = schema.Check<T>;
 
 const MAX_RECORDS = 10_000;
@@ -72,7 +72,7 @@ type Unchecked =
   | 'health'
   | 'healthReason'
   | 'energyJoules'
-  | 'memoryRepairPending'
+  | 'memoryErrors'
   | 'computeMode'
   | 'displayActive'
   | 'migEnabled'
@@ -99,6 +99,7 @@ const GPU = {
   powerLimitWatts: or(number),
   utilizationPercent: or(number),
   temperatureCelsius: or(number),
+  memoryRepairPending: or(flag),
   idle: IDLE,
 } satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;
 

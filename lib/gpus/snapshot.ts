@@ -148,7 +148,8 @@ function decodeGPU(index: number, gpus: GPU[]): void {
   const health = field(HEALTH);
   const processCount = field(PROCESSES);
   const instanceCount = field(INSTANCES);
-  const fault = memoryFault(field(MEMORY_ERRORS), field(REPAIR_FAILED) === 1);
+  const memoryErrors = field(MEMORY_ERRORS);
+  const fault = memoryFault(memoryErrors, field(REPAIR_FAILED) === 1);
   const gpu: GPU = {
     index,
     instance: null,
@@ -172,6 +173,7 @@ function decodeGPU(index: number, gpus: GPU[]): void {
   const processesKnown = field(PROCESSES_KNOWN) === 1;
   const energy = milli(field(ENERGY));
   if (energy !== null) gpu.energyJoules = energy;
+  if (!Number.isNaN(memoryErrors)) gpu.memoryErrors = memoryErrors;
   const repairPending = flag(field(REPAIR_PENDING));
   if (repairPending !== null) gpu.memoryRepairPending = repairPending;
   at += PER_GPU;

@@ -52,6 +52,8 @@ export interface GPU {
   temperatureCelsius: number | null;
   /** Used since the driver was loaded; missing: the driver doesn't tell, or wasn't asked. */
   energyJoules?: number;
+  /** Errors of the memory since the last reset that ECC could not correct; missing: the driver doesn't tell. */
+  memoryErrors?: number;
   /** Whether spare memory takes the place of faulty memory at the next reset; missing: the driver doesn't tell. */
   memoryRepairPending?: boolean;
   computeMode: 'default' | 'exclusive-thread' | 'prohibited' | 'exclusive-process' | null;

@@ -8,6 +8,7 @@ import { hostName, sanitize } from '../platform/index.ts';
 export const CHECKS = {
   snapshot: 60_000,
   fields: 90_000,
+  'memory-health': 20_000,
   'idle-memory': 30_000,
   energy: 30_000,
   'side-by-side': 30_000,

@@ -15,6 +15,7 @@ export async function checkInside(context: Context): Promise<void> {
   const { runCheck, gpus } = context;
   await runCheck('snapshot', () => checkSnapshot(context));
   await runCheck('fields', () => checkFields(gpus));
+  await runCheck('memory-health', () => checkMemoryHealth(gpus));
   await runCheck('idle-memory', () => checkIdleMemory(gpus));
   await runCheck('energy', () => checkEnergy(gpus));
   await runCheck('side-by-side', () => checkSideBySide(gpus));
@@ -50,6 +51,28 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
   }
   const other = await timeOfNvidiaSmi();
   return `${text}, the first one ${milliseconds(startedInMs)}${other === null ? '' : `; nvidia-smi takes ${milliseconds(other)}`}.`;
+}
+
+/** Memory errors and repairs, as the driver tells them. Only `--force` claims a GPU whose memory is unhealthy. */
+function checkMemoryHealth(claimed: readonly GPU[]): string {
+  const wholes = snapshotSync().filter(
+    ({ index, instance }) => instance === null && claimed.some((gpu) => gpu.index === index),
+  );
+  if (wholes.every((gpu) => gpu.memoryErrors === undefined && gpu.memoryRepairPending === undefined))
+    skip('the driver tells nothing of memory errors and repairs');
+  const faults = wholes.filter(({ health }) => health === 'unhealthy');
+  if (faults.length > 0) {
+    fail(
+      `${listWords(faults.map((gpu) => `GPU ${label(gpu)} is ${gpu.healthReason}`))}.`,
+      'See `gpu-owner doctor`, and claim other GPUs meanwhile, without `--force`.',
+    );
+  }
+  const errors = wholes.map((gpu) => `${gpu.memoryErrors ?? 'unknown'} on GPU ${label(gpu)}`);
+  const repairs = wholes.flatMap((gpu) => {
+    if (gpu.memoryRepairPending === false) return [];
+    return [`GPU ${label(gpu)}${gpu.memoryRepairPending === undefined ? ' (unknown)' : ''}`];
+  });
+  return `Memory errors since the last reset that ECC could not correct: ${listWords(errors)}. Repairs that wait for a reset: ${listWords(repairs) || 'none'}.`;
 }
 
 const MiB = 2 ** 20;
@@ -187,7 +210,7 @@ function checkOtherUser(gpus: readonly GPU[]): string {
   const remedy = `Other libraries that use NVML in the process of a \`GPUOwner\` may fail: keep them in another process. ${REPORT_IT}`;
   if (code !== 0)
     fail(`Two users of NVML in one process disturb each other: ${native().driverCodeText(code)}.`, remedy);
-  if (health !== 'ok')
+  if (health !== 'ok' && health !== 'unhealthy')
     fail(`After another user of NVML has ended, GPU ${label(gpu)} can't be queried: ${health}.`, remedy);
   if (!sameMemory || !again.sameMemory)
     fail('Two users of NVML in one process read different memory sizes.', remedy);

@@ -90,6 +90,11 @@ const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> =
     'Temperature of the GPU.',
     ({ temperatureCelsius }) => temperatureCelsius,
   ],
+  memoryErrors: [
+    'gpu_owner_gpu_memory_errors',
+    'Memory errors since the last reset that ECC could not correct.',
+    ({ memoryErrors }) => memoryErrors ?? null,
+  ],
 };
 
 function gpuFamilies(readings: readonly Reading[]): Family[] {

@@ -92,6 +92,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       powerLimitWatts: numberOrNull,
       utilizationPercent: numberOrNull,
       temperatureCelsius: numberOrNull,
+      memoryRepairPending: expect.toSatisfy((value) => [true, false, null].includes(value)),
       computeMode: expect.stringMatching(/^default$/),
       displayActive: expect.toSatisfy((value) => [true, false, null].includes(value)),
       migEnabled: expect.toSatisfy((value) => [true, false, null].includes(value)),

@@ -132,6 +132,23 @@ describe('the self-test beside other programs', () => {
 });
 
 describe('the self-test of a driver that differs', () => {
+  test('tells the health of the memory, and finds errors in that of a GPU claimed by force', async () => {
+    machine.set('gpu=0', 'memory-repair=pending');
+    machine.set('gpu=1', 'ecc-errors=3');
+    const pending = await selftest(['--devices=0', ...INSIDE]);
+    expect(pending.said('memory-health')).toBe(
+      'passed: Memory errors since the last reset that ECC could not correct: 0 on GPU 0. Repairs that wait for a reset: GPU 0. -> null',
+    );
+    const { code, failed, said } = await selftest(['--devices=1', '--force', ...INSIDE]);
+    expect({ code, failed }).toEqual({ code: 1, failed: ['memory-health'] });
+    expect(said('memory-health')).toMatch(
+      /^failed: GPU 1 is unhealthy: 3 uncorrectable memory errors .*gpu-owner doctor/,
+    );
+    machine.set('gpu=0', 'unsupported=ecc');
+    const unknown = await selftest(['--devices=0', ...INSIDE]);
+    expect(unknown.said('memory-health')).toMatch(/^skipped: the driver tells nothing of memory/);
+  });
+
   test('finds other counters, small contexts, threads that wait for each other, and a shutdown that ends NVML for all', async () => {
     // Long beside the delays of a busy machine.
     machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:20000');

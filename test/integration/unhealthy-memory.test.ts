@@ -9,7 +9,9 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-async function status(): Promise<{ state: string; reason: string | null }[]> {
+async function status(): Promise<
+  { state: string; reason: string | null; memoryRepairPending: boolean | null }[]
+> {
   const { stdout } = await machine.runCommand(['status', '--json']);
   return JSON.parse(stdout);
 }
@@ -44,12 +46,16 @@ test('an unhealthy GPU is claimed with --force alone', async () => {
 
 test('a repair that waits for a reset is a warning, and no obstacle', async () => {
   machine.set('gpu=2', 'memory-repair=pending');
-  expect((await status())[2]).toMatchObject({ state: 'free', reason: null });
+  const [, , third, fourth] = await status();
+  expect(third).toMatchObject({ state: 'free', reason: null, memoryRepairPending: true });
+  expect(fourth).toMatchObject({ memoryRepairPending: false });
   expect((await machine.runCommand(['status'])).stdout).toMatch(
     / {2}2 .* free\n +warning: spare memory takes the place of faulty memory at its next reset/,
   );
   expect((await machine.runCommand(['run', '--devices=2', 'true'])).code).toBe(0);
+  machine.set('gpu=3', 'ecc-errors=5');
   const { stdout } = await machine.runCommand(['metrics']);
+  expect(stdout).toMatch(/^gpu_owner_gpu_memory_errors\{gpu="3",.* 5$/m);
   expect(
     stdout.match(/^gpu_owner_gpu_memory_repair_pending\{gpu="[12]",.* ([01])$/gm)?.map((line) => line.at(-1)),
   ).toEqual(['0', '1']);
@@ -59,9 +65,11 @@ test('where the driver tells nothing of its memory, no GPU is unhealthy', async 
   machine.set('gpu=0', 'ecc-errors=3');
   machine.set('gpu=1', 'memory-repair=failed');
   machine.set('gpu=all', 'unsupported=ecc');
-  expect((await status()).map(({ state }) => state)).toEqual(Array(8).fill('free'));
+  const all = await status();
+  expect(all.map(({ state }) => state)).toEqual(Array(8).fill('free'));
+  expect(all.map(({ memoryRepairPending }) => memoryRepairPending)).toEqual(Array(8).fill(null));
   expect((await machine.runCommand(['metrics'])).stdout).not.toMatch(
-    /^gpu_owner_gpu_memory_repair_pending\{/m,
+    /^gpu_owner_gpu_memory_(errors|repair_pending)\{/m,
   );
 });
 
