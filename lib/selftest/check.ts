@@ -27,6 +27,10 @@ export const CHECKS = {
   'hand-over': 150_000,
   'owner-killed': 120_000,
   'keeper-killed': 120_000,
+  'placeholder-memory': 150_000,
+  'all-gpus': 80_000,
+  'full-gpu': 130_000,
+  'full-killed': 100_000,
   mig: 150_000,
 } as const satisfies Record<string, number>;
 
@@ -46,6 +50,10 @@ const CUDA_CHECKS: ReadonlySet<CheckName> = new Set<CheckName>([
   'hand-over',
   'owner-killed',
   'keeper-killed',
+  'placeholder-memory',
+  'all-gpus',
+  'full-gpu',
+  'full-killed',
   'mig',
 ]);
 

@@ -27,9 +27,12 @@ export function cudaObstacle(): string | null {
   return path === '' || missing !== '' ? 'there is no CUDA (see cuda-library)' : null;
 }
 
-/** The words that start our small CUDA program: it has a context on each GPU until its standard input is closed. */
-export function cudaProgram(gpus: readonly GPU[]): string[] {
-  return [...smallProgram(), '--seconds', '0', ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];
+/**
+ * The words that start our small CUDA program: it has a context and so much memory on each GPU until its standard input is closed.
+ */
+export function cudaProgram(gpus: readonly GPU[], bytes?: number): string[] {
+  const memory = bytes === undefined ? [] : ['--bytes', String(bytes)];
+  return [...smallProgram(), '--seconds', '0', ...memory, ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];
 }
 
 /** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */

@@ -34,7 +34,7 @@ const MAX_FORGETTING_MS = 2_000;
 const POLL_MS = 5;
 const MiB = 2 ** 20;
 /** More than a driver's own fluctuation, less than a context. */
-const SLACK_BYTES = 32 * MiB;
+export const SLACK_BYTES = 32 * MiB;
 
 /** Makes the checks about one CUDA program: who sees it, what it has open, and what is left of it after kill -9. */
 export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<void> {
@@ -70,7 +70,7 @@ export function listingOf(pid: number, before: readonly GPU[], after: readonly G
   return news.every((pids) => pids.length > 0) ? 'other' : null;
 }
 
-function newPids(before: GPU, after: GPU): number[] {
+export function newPids(before: GPU, after: GPU): number[] {
   const known = computePids(before);
   return computePids(after).filter((pid) => !known.includes(pid));
 }
@@ -235,7 +235,8 @@ async function checkKilled(
   return `${text}.`;
 }
 
-function isBackTo(before: GPU, after: GPU): boolean {
+/** Whether no more memory is in use than before. */
+export function isBackTo(before: GPU, after: GPU): boolean {
   const [old, current] = [before.memory.usedBytes, after.memory.usedBytes];
   return old === null || current === null || current <= old + SLACK_BYTES;
 }

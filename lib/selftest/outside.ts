@@ -1,13 +1,13 @@
-import { type ClaimOptions, type GPUStatus, getGPUs, getQueue } from '../claims/index.ts';
+import { type ClaimOptions, getQueue } from '../claims/index.ts';
 import { runProgram, Subprocess, within } from '../diagnose/index.ts';
-import { computePids, type GPU, label, snapshotSync } from '../gpus/index.ts';
+import { computePids, type GPU, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
-import { fail, SEE_STATUS, skip } from './check.ts';
+import { fail, skip } from './check.ts';
+import { areAllNew, CLAIM_TIMEOUT_MS, Claims } from './claims.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
-import { cudaDevices, listingOf } from './cuda-program.ts';
+import { cudaDevices } from './cuda-program.ts';
+import { checkAllGPUs, checkFullGPU, checkPlaceholderMemory } from './load.ts';
 
-/** With the start of CUDA, which takes seconds on a machine of many GPUs. */
-const CLAIM_TIMEOUT_MS = 60_000;
 /** A hand-over takes as long as CUDA's start; longer than this, something waits for a timeout. */
 const MAX_HAND_OVER_MS = 10_000;
 const POLL_MS = 5;
@@ -27,73 +27,10 @@ export async function checkOutside(context: Context, options: ClaimOptions): Pro
   await runCheck('hand-over', () => checkHandOver(claims));
   await runCheck('owner-killed', () => checkOwnerKilled(claims));
   await runCheck('keeper-killed', () => checkKeeperKilled(claims));
+  await runCheck('placeholder-memory', () => checkPlaceholderMemory(claims));
+  await runCheck('all-gpus', () => checkAllGPUs(claims));
+  await checkFullGPU(claims, runCheck);
   await runCheck('mig', () => checkInstance(claims));
-}
-
-/** Claims of the same GPUs, again and again, by commands of their own. */
-class Claims {
-  readonly gpus: readonly GPU[];
-  readonly options: ClaimOptions;
-  readonly #command: readonly string[];
-  readonly #claim: readonly string[];
-
-  constructor({ command, claim, gpus }: Context, options: ClaimOptions) {
-    this.#command = command;
-    this.#claim = claim.filter((word) => !word.startsWith('--devices'));
-    this.gpus = gpus;
-    this.options = options;
-  }
-
-  /** The words of a command that claims these GPUs, all of them. */
-  words(name: 'run' | 'hold', more: readonly string[] = ['--no-wait'], gpus = this.gpus): string[] {
-    const which = [`--gpus=${gpus.length}`, `--devices=${gpus.map(({ uuid }) => uuid).join()}`];
-    return [...this.#command, name, ...which, ...more, ...this.#claim];
-  }
-
-  owner(): string[] {
-    const on = this.gpus.map(({ uuid }) => uuid).join();
-    return [...this.#command, 'selftest', '--part=owner', `--on=${on}`, ...this.#claim];
-  }
-
-  look(gpus = this.gpus): GPU[] {
-    const all = snapshotSync(gpus.map(({ index }) => index));
-    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
-  }
-
-  async states(gpus = this.gpus): Promise<GPUStatus[]> {
-    const { lockDirectory, conventions } = this.options;
-    const all = await getGPUs({
-      ...(lockDirectory && { lockDirectory }),
-      ...(conventions && { conventions }),
-    });
-    return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
-  }
-
-  /** Why a claim of free GPUs was refused. Another claim may have them by now, which is no fault. */
-  async explainRefusal(what: string, remedy = SEE_STATUS): Promise<never> {
-    const states = await this.states();
-    if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');
-    const reasons = states.flatMap((gpu) =>
-      gpu.state === 'free' ? [] : [`GPU ${label(gpu)} is ${kindOf(gpu)}`],
-    );
-    return fail(`${what}: ${reasons.join(', ') || 'though the GPUs are free'}.`, remedy);
-  }
-
-  /** Claims by `hold`. @returns null: it was refused */
-  async hold(more?: readonly string[], gpus?: readonly GPU[]): Promise<Subprocess | null> {
-    const holder = new Subprocess(this.words('hold', more, gpus));
-    const line = await holder.line(CLAIM_TIMEOUT_MS);
-    if (line !== null) return holder;
-    await holder.stop();
-    return null;
-  }
-}
-
-/** Without what names processes and users. */
-function kindOf({ state, health, processes, memory }: GPUStatus): string {
-  if (health !== 'ok') return health;
-  const pids = (processes ?? []).length;
-  return `${state} (${pids} processes listed, ${Math.round((memory.usedBytes ?? 0) / 2 ** 20)} MiB in use)`;
 }
 
 /** A claim is seen on the GPUs by everybody who asks the driver, before it is answered. */
@@ -130,10 +67,6 @@ async function checkPlaceholder(claims: Claims): Promise<string> {
   } finally {
     await holder.stop();
   }
-}
-
-function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
-  return listingOf(-1, before, after) !== null;
 }
 
 /** A second claim doesn't get claimed GPUs. */
@@ -226,13 +159,7 @@ async function nextClaim(claims: Claims, killed: string): Promise<string> {
 
 /** A MIG instance is claimed, seen and listed as a GPU is. */
 async function checkInstance(claims: Claims): Promise<string> {
-  const { lockDirectory, conventions, devices, exclude } = claims.options;
-  const allowed = await getGPUs({
-    ...(lockDirectory && { lockDirectory }),
-    ...(conventions && { conventions }),
-    ...(devices !== undefined && { devices }),
-    ...(exclude !== undefined && { exclude }),
-  });
+  const allowed = await claims.allowed();
   const instances = allowed.filter(({ instance }) => instance !== null);
   if (instances.length === 0) skip('no GPU is divided by MIG');
   const free = instances.find(({ state }) => state === 'free');

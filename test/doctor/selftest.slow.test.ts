@@ -177,7 +177,15 @@ describe('the self-test of a driver that differs', () => {
     try {
       three.set('gpu=all', 'hidden-processes=on', 'gpu=2', 'hidden-memory=150MiB');
       const { code, failed, said } = await selftest([], {}, three);
-      expect({ code, failed }).toEqual({ code: 1, failed: ['idle-memory', 'cuda-listed', 'placeholder'] });
+      expect({ code, failed }).toEqual({
+        code: 1,
+        failed: ['idle-memory', 'cuda-listed', 'placeholder', 'all-gpus'],
+      });
+      // GPU 2, with memory in use, isn't free.
+      expect(said('all-gpus')).toMatch(
+        /^failed: A claim of all 2 free GPUs .* not list it on GPU 0 and 1\. -> /,
+      );
+      expect(said('full-gpu')).toMatch(/^passed: A job fills 60 GiB of GPU 0 .*; 60\.4 GiB more are in use/);
       expect(said('idle-memory')).toMatch(/GPU 2: 150 MiB.* -> .*--max-used-memory/);
       expect(said('cuda-listed')).toMatch(/does not list the process.* -> .*--pid=host/);
       expect(said('placeholder')).toMatch(/the driver lists no process of it on the GPUs\. -> /);
@@ -196,10 +204,28 @@ describe('the self-test of a driver that differs', () => {
     expect(failed).toEqual(
       expect.arrayContaining(['cuda-killed', 'placeholder', 'hand-over', 'owner-killed']),
     );
+    expect(failed).toEqual(expect.arrayContaining(['placeholder-memory', 'full-gpu']));
+    expect(said('all-gpus')).toMatch(/^skipped: fewer than two whole GPUs are free/);
+    expect(said('full-killed')).toMatch(/^skipped: no job has filled the memory/);
     expect(said('cuda-killed')).toMatch(
       /stops listing the process not within [\d.]+ s.* -> Wait for GPUs with `--wait`/,
     );
     expect(said('owner-killed')).toMatch(/GPU 0 is busy \(1 processes listed, 4\d\d MiB in use\)/);
+  });
+
+  test('finds one that never forgets a process that had filled the memory', async () => {
+    const { directory, env } = programs();
+    // The shell that starts this job is the first thing of it that runs.
+    const shell = '#!/bin/sh\n"$SIMULATOR_TOOL" set teardown=600000 && exec /bin/sh "$@"\n';
+    writeFileSync(join(directory, 'sh'), shell, { mode: 0o755 });
+    const { failed, said } = await selftest(['-n', '1', ...OUTSIDE], { env });
+    expect({ failed }).toEqual({ failed: ['full-killed'] });
+    expect(said('full-gpu')).toMatch(
+      /^passed: A job fills 60 GiB of GPU 0 in .* and a second claim is refused/,
+    );
+    expect(said('full-killed')).toMatch(
+      /stops listing it not within 2\.5 s, and its memory is free not within 2\.5 s; the next claim is refused for 3 s: GPU 0 is busy .* -> Claim with `--wait`/,
+    );
   });
 
   test('finds a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {

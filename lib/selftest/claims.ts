@@ -1,0 +1,91 @@
+import { type ClaimOptions, type GPUStatus, getGPUs } from '../claims/index.ts';
+import { Subprocess } from '../diagnose/index.ts';
+import { type GPU, label, snapshotSync } from '../gpus/index.ts';
+import { fail, SEE_STATUS, skip } from './check.ts';
+import type { Context } from './context.ts';
+import { listingOf } from './cuda-program.ts';
+
+/** With the start of CUDA, which takes seconds on a machine of many GPUs. */
+export const CLAIM_TIMEOUT_MS = 60_000;
+
+/** Claims of the same GPUs, again and again, by commands of their own. */
+export class Claims {
+  readonly gpus: readonly GPU[];
+  readonly options: ClaimOptions;
+  readonly #command: readonly string[];
+  readonly #claim: readonly string[];
+
+  constructor({ command, claim, gpus }: Context, options: ClaimOptions) {
+    this.#command = command;
+    this.#claim = claim.filter((word) => !word.startsWith('--devices'));
+    this.gpus = gpus;
+    this.options = options;
+  }
+
+  /** The words of a command that claims these GPUs, all of them. */
+  words(name: 'run' | 'hold', more: readonly string[] = ['--no-wait'], gpus = this.gpus): string[] {
+    const which = [`--gpus=${gpus.length}`, `--devices=${gpus.map(({ uuid }) => uuid).join()}`];
+    return [...this.#command, name, ...which, ...more, ...this.#claim];
+  }
+
+  owner(): string[] {
+    const on = this.gpus.map(({ uuid }) => uuid).join();
+    return [...this.#command, 'selftest', '--part=owner', `--on=${on}`, ...this.#claim];
+  }
+
+  look(gpus = this.gpus): GPU[] {
+    const all = snapshotSync(gpus.map(({ index }) => index));
+    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
+  }
+
+  /** The GPUs that a claim with the same conditions may get. */
+  allowed(): Promise<GPUStatus[]> {
+    const { lockDirectory, conventions, devices, exclude } = this.options;
+    return getGPUs({
+      ...(lockDirectory && { lockDirectory }),
+      ...(conventions && { conventions }),
+      ...(devices !== undefined && { devices }),
+      ...(exclude !== undefined && { exclude }),
+    });
+  }
+
+  async states(gpus = this.gpus): Promise<GPUStatus[]> {
+    const { lockDirectory, conventions } = this.options;
+    const all = await getGPUs({
+      ...(lockDirectory && { lockDirectory }),
+      ...(conventions && { conventions }),
+    });
+    return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
+  }
+
+  /** Why a claim of free GPUs was refused. Another claim may have them by now, which is no fault. */
+  async explainRefusal(what: string, remedy = SEE_STATUS, gpus = this.gpus): Promise<never> {
+    const states = await this.states(gpus);
+    if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');
+    const reasons = states.flatMap((gpu) =>
+      gpu.state === 'free' ? [] : [`GPU ${label(gpu)} is ${kindOf(gpu)}`],
+    );
+    return fail(`${what}: ${reasons.join(', ') || 'though the GPUs are free'}.`, remedy);
+  }
+
+  /** Claims by `hold`. @returns null: it was refused */
+  async hold(more?: readonly string[], gpus?: readonly GPU[]): Promise<Subprocess | null> {
+    const holder = new Subprocess(this.words('hold', more, gpus));
+    const line = await holder.line(CLAIM_TIMEOUT_MS);
+    if (line !== null) return holder;
+    await holder.stop();
+    return null;
+  }
+}
+
+/** Without what names processes and users. */
+function kindOf({ state, health, processes, memory }: GPUStatus): string {
+  if (health !== 'ok') return health;
+  const pids = (processes ?? []).length;
+  return `${state} (${pids} processes listed, ${Math.round((memory.usedBytes ?? 0) / 2 ** 20)} MiB in use)`;
+}
+
+/** Whether each GPU has a process that it hadn't before. */
+export function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
+  return listingOf(-1, before, after) !== null;
+}
