@@ -165,7 +165,7 @@ export class Slot {
     preempts: readonly number[] = [],
   ): void {
     const tag = readTag(this.#descriptor, this.number);
-    if (tag !== null) this.#order = formatTag(tag); // its user may have changed the order of their own requests
+    if (tag !== null) this.#order = formatTag(tag); // the user may have changed the order of their own requests
     this.#write(by, request, preempts);
   }
 

@@ -70,7 +70,7 @@ int wait_in_queue(const waiter::Options& options) {
   return keeper::kExitSystem;
 }
 
-// Its lists live as long as this process. A static variable of a function would need libstdc++.
+// The lists live as long as this process. A static variable of a function would need libstdc++.
 keeper::Options options;
 
 }  // namespace
