@@ -261,41 +261,49 @@ describe('submit --preemptible', () => {
 });
 
 describe('exp run --preemptible', () => {
-  test('gives its task back without a start, and goes on when the GPUs are free again', async () => {
-    const starts = () =>
-      existsSync(join(machine.directory, 'starts'))
-        ? readFileSync(join(machine.directory, 'starts'), 'latin1')
-        : '';
-    const project = join(machine.directory, 'project');
-    mkdirSync(project);
-    const script = `echo $(grep -o '"start": *[0-9]*' $GPU_OWNER_TASK) >> ${machine.directory}/starts; while ! [ -e ${machine.directory}/go ]; do sleep 0.05; done`;
-    const sweep = machine.startCommand(
-      [
-        'exp',
-        'run',
-        '--yes',
-        '--preemptible',
-        '--gpus',
-        '4',
-        '--gpus-per-task',
-        '4',
-        '--grid',
-        'seed=1',
-        '--shell',
-        '--',
-        script,
-      ],
-      { cwd: project },
-    );
-    const ended = finished(sweep);
-    await until(() => starts().split('\n').length === 2);
-    const other = await started([...RUN, ...UNTIL_CLOSED]);
-    await end(other);
-    await until(() => starts().split('\n').length === 3);
-    writeFileSync(join(machine.directory, 'go'), '');
+  const path = (name: string) => join(machine.directory, name);
+  const starts = () =>
+    existsSync(path('starts')) ? readFileSync(path('starts'), 'latin1').trim().split('\n') : [];
+  /** Notes its start, and runs until the file 'go' is there. @param before what the shell runs first */
+  const sweep = (before: string) => {
+    mkdirSync(path('project'));
+    const note = `echo $(grep -o '"start": *[0-9]*' $GPU_OWNER_TASK) >> ${path('starts')}`;
+    const script = `${before}; ${note}; while ! [ -e ${path('go')} ]; do sleep 0.05; done`;
+    const gpus = ['--preemptible', '--gpus', '4', '--gpus-per-task', '4'];
+    const words = ['exp', 'run', '--yes', ...gpus, '--grid', 'seed=1', '--shell', '--', script];
+    return finished(machine.startCommand(words, { cwd: path('project') }));
+  };
+  const succeeds = async (ended: ReturnType<typeof sweep>) => {
     const { code, stderr } = await ended;
     expect({ code, stderr: code === 0 ? '' : stderr }).toEqual({ code: 0, stderr: '' });
-    expect(new Set(starts().trim().split('\n')).size).toBe(1);
+  };
+
+  test.each([
+    ['', ':'],
+    [
+      ', also where it ends with exit code 0 and half a result',
+      `trap 'printf "\\173" > $GPU_OWNER_RESULT; exit 0' TERM`,
+    ],
+  ])('gives its task back without a start, and goes on when the GPUs are free again%s', async (_, before) => {
+    const ended = sweep(before);
+    await until(() => starts().length === 1);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await end(other);
+    await until(() => starts().length === 2);
+    writeFileSync(path('go'), '');
+    await succeeds(ended);
+    expect(new Set(starts()).size).toBe(1);
+  });
+
+  test('has completed a task that ends in its grace with exit code 0', async () => {
+    const ended = sweep(`trap 'printf "\\173\\"loss\\": 1\\175" > $GPU_OWNER_RESULT; exit 0' TERM`);
+    await until(() => starts().length === 1);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await succeeds(ended);
+    await end(other);
+    expect(starts()).toHaveLength(1);
+    const table = await machine.runCommand(['exp', 'export', '--format', 'jsonl'], { cwd: path('project') });
+    expect(JSON.parse(table.stdout)).toMatchObject({ result: { loss: 1 } });
   });
 });
 

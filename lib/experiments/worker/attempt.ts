@@ -49,6 +49,7 @@ export class AttemptRun {
   readonly #context: AttemptContext;
   #supervised: Supervised | null = null;
   #interrupted = false;
+  #givesWay = false;
   #over = false;
   #files: AttemptFiles | null = null;
   #keepFiles = false;
@@ -73,7 +74,7 @@ export class AttemptRun {
     return this.#supervised?.leftBehind() ?? null;
   }
 
-  /** Whether it was interrupted before it ended: then its result means nothing. */
+  /** Whether it was interrupted before it ended: then its result means nothing. Not if it was done when it gave way. */
   get interrupted(): boolean {
     return this.#interrupted;
   }
@@ -82,6 +83,13 @@ export class AttemptRun {
   interrupt(grace: number): void {
     if (this.#over) return;
     this.#interrupted = true;
+    this.#supervised?.terminate(grace);
+  }
+
+  /** As {@link interrupt}, but a command that ends with exit code 0 meanwhile is done. */
+  giveWay(grace: number): void {
+    if (this.#over) return;
+    this.#givesWay = true;
     this.#supervised?.terminate(grace);
   }
 
@@ -135,7 +143,7 @@ export class AttemptRun {
     });
     const started = performance.now();
     // The attempt may have been interrupted meanwhile.
-    if (!this.#interrupted) {
+    if (!this.#interrupted && !this.#givesWay) {
       this.#supervised = claim.run({
         words: commandWords(task.command),
         env,
@@ -160,7 +168,8 @@ export class AttemptRun {
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#context.onLog({ path: log.path, from: log.from, to });
-    if (this.#interrupted) return { kind: 'environment', why: 'interrupted', gpuFault: false };
+    const isDone = outcome.kind === 'exited' && outcome.code === 0;
+    if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
     if (this.#supervised?.hasExpired()) {
       const why = 'the worker did not renew its lock in time, and the task may be given to others';
       return { kind: 'environment', why, gpuFault: false };
@@ -193,11 +202,18 @@ export class AttemptRun {
     return { kind: 'failed', error, retry: !isFinal };
   }
 
+  #interruption(): AttemptResult {
+    this.#interrupted = true;
+    return { kind: 'environment', why: 'interrupted', gpuFault: false };
+  }
+
   async #readResult(): Promise<AttemptResult> {
     const files = this.#files as AttemptFiles;
     const result = await readResult(files.result);
     if (result === null) return { kind: 'completed', result: {} };
     if ('values' in result) return { kind: 'completed', result: result.values };
+    // It may have been writing its result when it was told to end.
+    if (this.#givesWay) return this.#interruption();
     // Programs may end well without having noticed that they couldn't write.
     if (await isDiskFull(files.result)) {
       const why = `the disk is full, and the result can't be read: ${result.unreadable}`;

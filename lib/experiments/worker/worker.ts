@@ -228,7 +228,7 @@ export class Worker {
     let isPreempted = false;
     const unwatch = claim.onPreemption((graceMs) => {
       isPreempted = true;
-      run.interrupt(graceMs);
+      run.giveWay(graceMs);
     });
     const result = await this.#shutdown.during(run, () => run.run());
     unwatch();
