@@ -86,7 +86,7 @@ export interface LeaseInfo {
   since: string | null;
   /** ISO 8601: when the time limit of the holder's command ends it; missing: it has none. */
   until?: string;
-  /** It gives way to requests that can't start otherwise. */
+  /** The holder gives way to requests that can't start otherwise. */
   preemptible?: true;
   /** The holder's number, if it is a background job. */
   job?: number;

@@ -86,7 +86,7 @@ describe('run --preemptible', () => {
     const preempted = await started([...PREEMPTIBLE, '-n', '4', '--signal', 'USR1', ...words]);
     const ended = finished(preempted, 'exit');
     await end(await started([...RUN, ...UNTIL_CLOSED]));
-    // It has ended by itself in time, with exit code 0.
+    // The command has ended by itself in time, with exit code 0.
     expect((await ended).code).toBe(0);
     expect(preempted.said()).toContain('sh gets SIGUSR1, and after 30 s all its processes get SIGKILL');
   });

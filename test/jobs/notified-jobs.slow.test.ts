@@ -76,6 +76,26 @@ test('notifications tell of a job at its time limit, and not of one without --no
   expect(existsSync(join(jobs.directoryOf(silent), 'notifications'))).toBe(false);
 });
 
+test('notifications tell of the first start and the one end of a job that gives way twice meanwhile', async () => {
+  configure(COMMAND());
+  const starts = join(machine.directory, 'starts');
+  const go = join(machine.directory, 'go');
+  const count = () => (existsSync(starts) ? readFileSync(starts, 'utf8').split('\n').length - 1 : 0);
+  const script = `echo $GPU_OWNER_RESTART >>${starts}; while ! [ -e ${go} ]; do sleep 0.05; done`;
+  const id = await jobs.submit(['--notify', '--preemptible', '-n2', '--', 'sh', '-c', script]);
+  for (const started of [1, 2]) {
+    await until(() => count() === started);
+    expect((await jobs.run(['run', '--', 'true'])).code).toBe(0);
+  }
+  await until(() => count() === 3);
+  writeFileSync(go, '');
+  expect(await jobs.wait(id)).toBe(0);
+  expect(await jobs.find(id)).toMatchObject({ state: 'completed', preempted: 2 });
+  // The turns of a later job come last: by then all is told.
+  const later = await jobs.submit(['--notify', '--', 'true']);
+  await soon([`${id} started `, `${id} completed 0`, `${later} started `, `${later} completed 0`]);
+});
+
 test('a command that can not be told of, or hangs, holds no job up', async () => {
   configure(`notifyCommand: [/nonexistent/program]\n`);
   const first = await jobs.submit(['--notify', '--', 'true']);

@@ -212,7 +212,7 @@ export class AttemptRun {
     const result = await readResult(files.result);
     if (result === null) return { kind: 'completed', result: {} };
     if ('values' in result) return { kind: 'completed', result: result.values };
-    // It may have been writing its result when it was told to end.
+    // The command may have been writing its result when it was told to end.
     if (this.#givesWay) return this.#interruption();
     // Programs may end well without having noticed that they couldn't write.
     if (await isDiskFull(files.result)) {
