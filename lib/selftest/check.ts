@@ -21,6 +21,7 @@ export const CHECKS = {
   'cuda-killed': 30_000,
   'pytorch-devices': 170_000,
   'nested-claims': 180_000,
+  recorded: 60_000,
   'other-nvml-user': 60_000,
   placeholder: 80_000,
   exclusion: 130_000,

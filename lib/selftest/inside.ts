@@ -9,6 +9,7 @@ import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
 import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
+import { checkRecording } from './recording.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
 export async function checkInside(context: Context): Promise<void> {
@@ -24,6 +25,7 @@ export async function checkInside(context: Context): Promise<void> {
   await checkCudaProgram(context);
   await runCheck('pytorch-devices', () => checkPyTorch(gpus));
   await runCheck('nested-claims', () => checkNestedClaims(context));
+  await runCheck('recorded', () => checkRecording(context));
   // Last: if it fails, this process has no NVML any more.
   await runCheck('other-nvml-user', () => checkOtherUser(gpus));
 }

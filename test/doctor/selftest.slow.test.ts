@@ -228,6 +228,14 @@ describe('the self-test of a driver that differs', () => {
     );
   });
 
+  test('finds a recording that is not of this machine', async () => {
+    const preload = join(import.meta.dirname, 'fixtures/wrong_recording.cjs');
+    const env = { NODE_OPTIONS: `--require=${preload}` };
+    const { failed, said } = await selftest(['-n', '1', ...INSIDE], { env });
+    expect({ failed }).toEqual({ failed: ['recorded'] });
+    expect(said('recorded')).toMatch(/differs: GPU 0: power limit \(W\) is 700 here, 650 there\. -> /);
+  });
+
   test('finds a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
     machine.set('quirks=all-visible');
     const { code, failed, said } = await selftest(['-n', '1']);
