@@ -349,7 +349,7 @@ time.sleep(1.5)`;
       return machine.run([python, '-c', code], mallory);
     };
     const waiting = machine.startCommand([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
-    await until(() => existsSync(queue)); // is there once somebody has waited
+    await until(() => existsSync(queue)); // is there after the first wait
     const ended = finished(waiting, 'exit');
     waiting.kill('SIGKILL');
     await ended;
