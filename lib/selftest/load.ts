@@ -58,6 +58,8 @@ export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
     return `${text} gets it; the placeholder is gone ${milliseconds(now() - began)} later.`;
   } finally {
     await job.stop();
+    // For the next check: drivers take a moment to give much memory back.
+    await until(() => isBackTo(before, look()), TIMEOUTS.forgetting);
   }
 }
 
@@ -95,6 +97,8 @@ export async function checkAllGPUs(claims: Claims): Promise<string> {
     return `${text}, and the driver lists it on each.`;
   } finally {
     await program.stop();
+    const areBack = () => claims.look(free).every((gpu, i) => isBackTo(before[i] as GPU, gpu));
+    await until(areBack, TIMEOUTS.forgetting);
   }
 }
 

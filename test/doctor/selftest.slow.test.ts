@@ -228,6 +228,16 @@ describe('the self-test of a driver that differs', () => {
     );
   });
 
+  test('accepts one that forgets processes a second later', async () => {
+    machine.set('teardown=1000');
+    const { failed, skipped, said } = await selftest(['-n', '1', ...OUTSIDE]);
+    expect(failed).toEqual([]);
+    expect(skipped).not.toContain('full-gpu');
+    expect(said('full-killed')).toMatch(
+      /^passed: .* its memory is free after [\d.]+ s; the next command has run/,
+    );
+  });
+
   test('finds a recording that is not of this machine', async () => {
     const preload = join(import.meta.dirname, 'fixtures/wrong_recording.cjs');
     const env = { NODE_OPTIONS: `--require=${preload}` };
