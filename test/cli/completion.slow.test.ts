@@ -260,7 +260,7 @@ test('the commands accept the values that are offered', () => {
     return [
       ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],
       ...(exp.includes(name) ? ['--gpus=1', '--grid', 'a=1', '--'] : []),
-      ...(name === 'signal' ? ['--for=1h'] : []),
+      ...(name === 'signal' ? [value.includes('@') ? '--for=1h' : '--preemptible'] : []),
       'true',
     ];
   };
