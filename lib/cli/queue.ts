@@ -93,7 +93,7 @@ function together({ waitingFor }: QueueEntry): string {
 }
 
 export const COMMAND: Command = {
-  usage: '[OPTIONS] | --pause JOB... | --resume JOB... | --first JOB...',
+  usage: '[OPTIONS] | (--pause | --resume | --first) JOB...',
   about: `Shows which requests wait for GPUs on this machine, in the order in which they will be served, and what each of them waits for. It takes nothing. With --pause, --resume or --first it changes your own waiting jobs; JOB is a number or a name.`,
   groups: GROUPS,
   operands: 'jobs',

@@ -40,6 +40,16 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
   expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 4 to 7: 4 × Simulated GPU/);
 });
 
+test('the doctor names what is wrong with the memory of which GPU', async () => {
+  machine.set('gpu=0', 'ecc-errors=3');
+  machine.set('gpu=1', 'memory-repair=failed');
+  machine.set('gpu=2', 'memory-repair=pending');
+  const diagnosis = await diagnose(machine);
+  const ids = ['gpu-unhealthy', 'gpu-unhealthy', 'memory-repair-pending'];
+  expect(diagnosis.ids.filter((id) => ids.includes(id))).toEqual(ids);
+  expect(said(diagnosis, 'memory-repair-pending')).toMatch(/^GPU 2 .*--gpu-reset -i 2`/);
+});
+
 test('if a GPU hangs, the others are told, and the doctor ends soon', async () => {
   await machine.status();
   machine.set('gpu=5', 'hang=memory');

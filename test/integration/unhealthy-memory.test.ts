@@ -1,6 +1,5 @@
-// GPUs whose memory has faults: what claims, status, doctor and metrics make of them.
+// GPUs whose memory has faults: what claims, status and metrics make of them.
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { diagnose, said } from '../support/doctor.ts';
 import { Machine } from '../support/machine.ts';
 
 let machine: Machine;
@@ -71,14 +70,4 @@ test('where the driver tells nothing of its memory, no GPU is unhealthy', async 
   expect((await machine.runCommand(['metrics'])).stdout).not.toMatch(
     /^gpu_owner_gpu_memory_(errors|repair_pending)\{/m,
   );
-});
-
-test('the doctor names what is wrong with the memory of which GPU', async () => {
-  machine.set('gpu=0', 'ecc-errors=3');
-  machine.set('gpu=1', 'memory-repair=failed');
-  machine.set('gpu=2', 'memory-repair=pending');
-  const diagnosis = await diagnose(machine);
-  const ids = ['gpu-unhealthy', 'gpu-unhealthy', 'memory-repair-pending'];
-  expect(diagnosis.ids.filter((id) => ids.includes(id))).toEqual(ids);
-  expect(said(diagnosis, 'memory-repair-pending')).toMatch(/^GPU 2 .*--gpu-reset -i 2`/);
 });
