@@ -1,4 +1,4 @@
-import { readlinkSync } from 'node:fs';
+import { readlinkSync, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { label } from '../gpus/index.ts';
@@ -96,6 +96,7 @@ export function supervise(supervising: SupervisedTask): Supervised {
 class SupervisedProcess implements Supervised {
   readonly ended: Promise<Outcome>;
   readonly #watchdog: number;
+  readonly #descriptor: number;
   readonly #control: Socket;
   readonly #heartbeat: NodeJS.Timeout;
   #watchdogGone = false;
@@ -109,7 +110,8 @@ class SupervisedProcess implements Supervised {
   constructor(watchdog: number, control: number, claim: SupervisedTask['claim']) {
     this.#watchdog = watchdog;
     keepers.set(this, null);
-    this.#control = new Socket({ fd: control, readable: true, writable: true });
+    this.#descriptor = control;
+    this.#control = new Socket({ fd: control, readable: true, writable: false });
     let text = '';
     this.#control.setEncoding('utf8').on('data', (chunk: string) => {
       const lines = (text + chunk).split('\n');
@@ -144,8 +146,16 @@ class SupervisedProcess implements Supervised {
     this.#ask('terminate', Math.max(0, Math.round(grace)));
   }
 
+  /** Not by the socket's own write: if the other end has closed, a failed write takes away what hasn't been read, how the command ended. */
   #ask(what: string, value: number): void {
-    if (this.#control.writable) this.#control.write(`{"${what}":${value}}\n`);
+    if (this.#control.destroyed) return;
+    try {
+      writeSync(this.#descriptor, `{"${what}":${value}}\n`);
+    } catch (error) {
+      // The keeper is stopped, and is continued with each heartbeat. Otherwise it is gone, and the end follows.
+      if ((error as NodeJS.ErrnoException).code === 'EAGAIN')
+        setTimeout(() => this.#ask(what, value), HEARTBEAT_MS).unref();
+    }
   }
 
   #on(event: Event, claim: SupervisedTask['claim']): void {

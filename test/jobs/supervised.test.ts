@@ -4,7 +4,7 @@ import { expect, test } from 'vitest';
 import { bootMilliseconds } from '../../lib/platform/index.ts';
 import { fixture, isAlive, pidIn, python, until } from '../support/keeper.ts';
 import { signalAll } from '../support/machine.ts';
-import { sendSignal, signalLiving } from '../support/processes.ts';
+import { childrenOf, processState, sendSignal, signalLiving } from '../support/processes.ts';
 import { pause } from '../support/time.ts';
 import { chain, script, task } from './supervising.ts';
 
@@ -16,6 +16,16 @@ test('the exit code of a command that ends by itself is reported', async () => {
   expect(log().split('\n').sort()).toEqual(['', 'err', 'out']);
   const record = JSON.parse(readFileSync(lease, 'utf8'));
   expect(record).toMatchObject({ pid: process.pid, ended: null, command: 'a test' });
+});
+
+test('how a command ended is reported also if its deadline is moved when its keeper has gone', async () => {
+  const before = childrenOf(process.pid);
+  const supervised = task(['true']);
+  const watchdogs = childrenOf(process.pid).filter((pid) => !before.includes(pid));
+  // Nothing is read meanwhile.
+  while (watchdogs.some((pid) => processState(pid) !== 'Z'));
+  supervised.moveDeadline(bootMilliseconds() + 60_000);
+  expect([watchdogs.length, await supervised.ended]).toEqual([1, { kind: 'exited', code: 0 }]);
 });
 
 test('the signal of a killed command is reported', async () => {
