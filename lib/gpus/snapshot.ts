@@ -44,7 +44,7 @@ export type Asked = readonly number[] | undefined;
  * Every GPU as the driver describes it at this moment, in NVML's order, each followed by its MIG instances. Blocks:
  * microseconds as a rule, one to three seconds per GPU at first where no process keeps the driver awake; a GPU that hangs is
  * given up on within 1.2 s, as a rule 0.8, and reported with health 'not-responding'. GPUs that were not asked for are returned
- * as they were last seen.
+ * as they were last seen. The health of the memory is up to five seconds old, unless the GPUs are named in `asked`.
  *
  * @throws ERR_NO_DRIVER, ERR_DRIVER; ERR_ABORTED when a signal that the program handles arrived meanwhile
  */

@@ -57,7 +57,8 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
 
 /** Memory errors and repairs, as the driver tells them. Only `--force` claims a GPU whose memory is unhealthy. */
 function checkMemoryHealth(claimed: readonly GPU[]): string {
-  const wholes = snapshotSync().filter(
+  // Only for GPUs that are named is the driver asked anew: a snapshot of all may be seconds old in this.
+  const wholes = snapshotSync(claimed.map(({ index }) => index)).filter(
     ({ index, instance }) => instance === null && claimed.some((gpu) => gpu.index === index),
   );
   if (wholes.every((gpu) => gpu.memoryErrors === undefined && gpu.memoryRepairPending === undefined))

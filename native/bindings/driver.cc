@@ -159,9 +159,9 @@ void encode_gpu(Sink& out, const Sample& sample) {
   out.put(sample.compute_mode);
   out.put(sample.display_active);
   out.put(sample.mig_mode);
-  out.put(sample.uncorrectable_errors);
-  out.put(sample.repair_pending);
-  out.put(sample.repair_failed);
+  out.put(sample.memory_health.uncorrectable_errors);
+  out.put(sample.memory_health.repair_pending);
+  out.put(sample.memory_health.repair_failed);
   out.put(sample.processes_known ? 1 : 0);
   out.put(static_cast<double>(sample.compute.size() + sample.graphics.size()));
   out.put(static_cast<double>(sample.instances.size()));

@@ -6,10 +6,13 @@
 #include <iterator>
 #include <utility>
 
+#include "process/futex.h"
+
 namespace gpu_owner::nvml {
 namespace {
 
 constexpr uint32_t kMaxInstances = 64;
+constexpr int64_t kMemoryHealthAge = 5'000'000'000;  // ns
 
 std::atomic<bool> with_energy{false};
 std::atomic<bool> with_process_use{false};
@@ -93,7 +96,7 @@ Code Gpu::answered(Code code) {
   return code;
 }
 
-void Gpu::read(const Library& library, Sample& sample) {
+void Gpu::read(const Library& library, Sample& sample, bool is_chosen) {
   sample = {};
   sample.health = handle_ == nullptr ? attach(library) : SUCCESS;
   if (sample.health != SUCCESS) return;
@@ -119,14 +122,12 @@ void Gpu::read(const Library& library, Sample& sample) {
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);
   number(&Library::mig_mode, sample.mig_mode);
-  uint64_t errors = 0;
-  if (note(library.uncorrectable_errors(handle_, errors), true))
-    sample.uncorrectable_errors = static_cast<double>(errors);
-  bool pending = false, failed = false;
-  if (note(library.memory_repair(handle_, pending, failed), true)) {
-    sample.repair_pending = pending;
-    sample.repair_failed = failed;
+  const int64_t now = process::monotonic_nanoseconds();
+  if (is_chosen || now >= memory_health_until_) {
+    read_memory_health(library, note);
+    memory_health_until_ = now + kMemoryHealthAge;
   }
+  sample.memory_health = memory_health_;
   // If either list is missing, it is unknown whether the GPU is unused, except where there are no graphics at all.
   sample.processes_known = note(library.processes(handle_, Library::ProcessKind::compute, sample.compute));
   add_mps_clients(library, handle_, sample.compute);
@@ -146,6 +147,19 @@ void Gpu::read(const Library& library, Sample& sample) {
     read_instances(library, sample);
   } else {
     instances_.clear();
+  }
+}
+
+template <typename Note>
+void Gpu::read_memory_health(const Library& library, Note note) {
+  memory_health_ = {};
+  uint64_t errors = 0;
+  if (note(library.uncorrectable_errors(handle_, errors), true))
+    memory_health_.uncorrectable_errors = static_cast<double>(errors);
+  bool pending = false, failed = false;
+  if (note(library.memory_repair(handle_, pending, failed), true)) {
+    memory_health_.repair_pending = pending;
+    memory_health_.repair_failed = failed;
   }
 }
 

@@ -28,6 +28,12 @@ struct MigInstance {
   void forget_values();
 };
 
+// Faults of a GPU's memory; NaN where the driver can't tell.
+struct MemoryHealth {
+  double uncorrectable_errors = NAN;                 // since the last reset
+  double repair_pending = NAN, repair_failed = NAN;  // see Library::memory_repair
+};
+
 // A GPU's values at one moment; NaN where the driver can't tell.
 struct Sample {
   int health = ERROR_UNINITIALIZED;
@@ -35,8 +41,7 @@ struct Sample {
   double power_milliwatts = NAN, power_limit_milliwatts = NAN, utilization_percent = NAN, temperature_celsius = NAN;
   double energy_millijoules = NAN;  // since the driver was loaded; see read_energy()
   double compute_mode = NAN, display_active = NAN, mig_mode = NAN;
-  double uncorrectable_errors = NAN;                 // of the memory, since the last reset
-  double repair_pending = NAN, repair_failed = NAN;  // see Library::memory_repair
+  MemoryHealth memory_health;  // some seconds old, unless it was asked for: see Gpu::read
   bool processes_known = false;
   std::vector<Process> compute, graphics;
   bool process_use_known = false;  // see read_process_use()
@@ -57,8 +62,9 @@ class Gpu {
   explicit Gpu(uint32_t index) : index_(index) {}
 
   // Attaches the GPU if that isn't done yet (1 to 3 s without persistence mode), then samples it. May block for as
-  // long as the driver pleases.
-  void read(const Library& library, Sample& sample);
+  // long as the driver pleases. The health of its memory takes two calls and rarely changes: where `is_chosen` isn't
+  // set, an answer of the last seconds will do.
+  void read(const Library& library, Sample& sample, bool is_chosen = false);
 
   uint32_t index() const { return index_; }
   const std::string& uuid() const { return uuid_; }
@@ -75,12 +81,16 @@ class Gpu {
   Code answered(Code code);
   void read_instances(const Library& library, Sample& sample);
   bool identify(const Library& library, Device handle, uint32_t slot, MigInstance& instance);
+  template <typename Note>
+  void read_memory_health(const Library& library, Note note);
 
   uint32_t index_;
   Device handle_ = nullptr;
   std::string uuid_, name_, pci_bus_id_;
   std::vector<MigInstance> instances_;  // as last seen, without values
   int persistence_ = -1;
+  MemoryHealth memory_health_;       // as last asked for
+  int64_t memory_health_until_ = 0;  // when it is too old, on the monotonic clock
   std::atomic<uint32_t> answers_{0};
 };
 

@@ -104,14 +104,19 @@ struct Driver::StartJob : Driver::Job {
 
 // Asks about a list of GPUs, a step each.
 struct Driver::SnapshotJob : Driver::Job {
-  SnapshotJob(const Library& library, std::vector<Gpu*> asked)
-      : Job(static_cast<uint32_t>(asked.size())), library(library), gpus(std::move(asked)), samples(gpus.size()) {}
+  SnapshotJob(const Library& library, std::vector<Gpu*> asked, bool are_chosen)
+      : Job(static_cast<uint32_t>(asked.size())),
+        library(library),
+        gpus(std::move(asked)),
+        are_chosen(are_chosen),
+        samples(gpus.size()) {}
 
   const Library& library;
   const std::vector<Gpu*> gpus;
+  const bool are_chosen;        // as in Gpu::read
   std::vector<Sample> samples;  // parallel to gpus
 
-  void take(uint32_t step) override { gpus[step]->read(library, samples[step]); }
+  void take(uint32_t step) override { gpus[step]->read(library, samples[step], are_chosen); }
   uint64_t answers() const override {
     uint64_t number = finished.load();
     for (const Gpu* gpu : gpus) number += gpu->answers();
@@ -331,7 +336,7 @@ bool Driver::take_snapshot(std::vector<Sample>& samples, const std::vector<uint3
     if (is_among(only, i) && !is_stuck(i)) asked.push_back(gpus_[i].get());
   }
   if (!asked.empty()) {
-    const auto job = std::shared_ptr<SnapshotJob>(new SnapshotJob(library_, std::move(asked)));
+    const auto job = std::shared_ptr<SnapshotJob>(new SnapshotJob(library_, std::move(asked), only != nullptr));
     if (hand_to_worker(job) != 0) job->withdraw();
     if (!finish(job, samples, on_main_thread)) {
       unfinished_ = job;

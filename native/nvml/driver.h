@@ -29,9 +29,9 @@ class Driver {
   const Library& library() const { return library_; }
   const std::string& version() const { return version_; }
 
-  // Asks about every GPU, or about those with the given indices; the samples of the others stay. A GPU for which the
-  // driver doesn't answer within the timeout is reported as not responding and left alone until its call returns. False
-  // when a handled signal ended the wait (main thread only).
+  // Asks about every GPU, or about those with the given indices, which are about to be claimed or are claimed; the
+  // samples of the others stay. A GPU for which the driver doesn't answer within the timeout is reported as not
+  // responding and left alone until its call returns. False when a handled signal ended the wait (main thread only).
   bool take_snapshot(std::vector<Sample>& samples, const std::vector<uint32_t>* only, bool on_main_thread);
 
   // Whether an abandoned call hasn't returned. If it is stuck in the kernel, this process can neither end nor become

@@ -1,4 +1,5 @@
 // GPUs whose memory has faults: what claims, status and metrics make of them.
+import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Machine } from '../support/machine.ts';
 
@@ -41,6 +42,29 @@ test('an unhealthy GPU is claimed with --force alone', async () => {
   expect((await machine.runCommand(['run', '-n7', '--no-wait', 'true'])).code).toBe(0);
   const forced = await machine.runCommand(['run', '--force', '--devices=0', '--', 'sh', '-c', 'exit 3']);
   expect(forced.code).toBe(3);
+});
+
+test('a claim asks for the health of the GPU that it takes, however short ago another look was', async () => {
+  const { code, stdout, stderr } = await machine.runScript(`
+    import { simulator } from ${JSON.stringify(join(import.meta.dirname, 'fixtures/simulator.mjs'))};
+    const claim = () => new GPUOwner(1, { placeholder: 'none' });
+    const chosen = claim();
+    const unhealthy = chosen.devices[0].index;
+    chosen.release();
+    simulator('set', 'gpu=' + unhealthy, 'ecc-errors=1');
+    const claimed = Array.from({ length: 7 }, () => claim().devices[0].index);
+    let reason;
+    try {
+      claim();
+    } catch (error) {
+      reason = error.message;
+    }
+    console.log(JSON.stringify({ unhealthy, claimed, reason }));
+  `);
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  const { unhealthy, claimed, reason } = JSON.parse(stdout);
+  expect(claimed).not.toContain(unhealthy);
+  expect(reason).toContain(`GPU ${unhealthy}: unhealthy: 1 uncorrectable`);
 });
 
 test('a repair that waits for a reset is a warning, and no obstacle', async () => {

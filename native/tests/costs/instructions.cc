@@ -68,7 +68,7 @@ struct Bound {
   double room;      // how many times that may be needed; a question or a copy more takes more than that
 };
 constexpr Bound kBounds[] = {
-    {"asking 8 GPUs", 11145, 1.03},
+    {"asking 8 GPUs", 10626, 1.03},
     {"a snapshot of 8 GPUs, by a thread", 15790, 1.1},
     {"a lease, taken and given back", 865, 1.1},
     {"joining a queue of 200", 20221, 1.1},
