@@ -41,11 +41,12 @@ export {
 export { putFirst } from './own-requests.ts';
 export { type Device, GPUOwner, placeholderError } from './owner.ts';
 export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
+export { WAIT_QUEUE_FILE } from './queue-file.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
+export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';
-export { type Slot, WAIT_QUEUE_FILE } from './wait-queue.ts';

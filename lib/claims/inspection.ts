@@ -11,8 +11,9 @@ import {
   readHolder,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { WAIT_QUEUE_FILE } from './queue-file.ts';
 import { leaseInfo, MAX_EPOCHS } from './record.ts';
-import { WAIT_QUEUE_FILE, WaitQueue } from './wait-queue.ts';
+import { WaitQueue } from './wait-queue.ts';
 
 /** Behind all bytes that claims lock in any file, but those of the wait queue. */
 const NOBODYS = FIRST_EPOCH + 2 * MAX_EPOCHS;

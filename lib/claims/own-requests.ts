@@ -11,7 +11,8 @@ import {
 } from '../policy/index.ts';
 import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { lockJoining, stampOrder, tagOffset, WAIT_QUEUE_FILE, type Waiter, WaitQueue } from './wait-queue.ts';
+import { lockJoining, stampOrder, tagOffset, WAIT_QUEUE_FILE } from './queue-file.ts';
+import { type Waiter, WaitQueue } from './wait-queue.ts';
 
 type Tagged = Waiter & { tag: Tag };
 

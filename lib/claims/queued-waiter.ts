@@ -9,20 +9,13 @@ import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
+import { HEARTBEAT_MS } from './queue-file.ts';
 import { ownRecord, type RecordContents } from './record.ts';
+import { type KeptSlot, Slot } from './slot.ts';
+import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
 import { survey } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
-import {
-  activeWaiters,
-  HEARTBEAT_MS,
-  type KeptSlot,
-  type QueuePosition,
-  readWaiters,
-  Slot,
-  StallDetector,
-  WAITERS_PER_HEARTBEAT,
-  WaitQueue,
-} from './wait-queue.ts';
+import { activeWaiters, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {

@@ -1,6 +1,6 @@
 import { now, TIMEOUTS } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import type { KeptSlot } from './wait-queue.ts';
+import type { KeptSlot } from './slot.ts';
 
 /** How long a person who looks on may see the same reasons, in ms. */
 const REFRESH_MS = 60_000;

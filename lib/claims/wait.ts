@@ -11,19 +11,13 @@ import { leaseKey, reasonsOf } from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
 import { type EpochLock, findEpochLock } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
+import { HEARTBEAT_MS } from './queue-file.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
+import { Slot } from './slot.ts';
+import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
 import type { DiscoveryRequest } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
-import {
-  activeWaiters,
-  HEARTBEAT_MS,
-  type QueuePosition,
-  readWaiters,
-  Slot,
-  StallDetector,
-  WAITERS_PER_HEARTBEAT,
-  WaitQueue,
-} from './wait-queue.ts';
+import { activeWaiters, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {
   /** ms; null: without limit */

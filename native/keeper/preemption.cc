@@ -23,7 +23,7 @@ using namespace gpu_owner;
 constexpr int64_t kMinPauseMs = 500;
 // Where nothing tells.
 constexpr int64_t kPollMs = 1'000;
-// As HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts.
+// As HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts.
 constexpr int64_t kHeartbeatTimeoutMs = 2'500;
 // A block begins with its request's tag, whose first digit is the class: as lib/policy/order.ts has it.
 constexpr char kTagPrefix[] = "{\"order\":\"";

@@ -6,7 +6,7 @@
 namespace gpu_owner::locks {
 
 // A slot has a block of the file for its request, used again by slots so many further on; a heartbeat ends it. As in
-// lib/claims/wait-queue.ts.
+// lib/claims/queue-file.ts.
 constexpr int64_t kBlocks = 4096;
 constexpr int64_t kBlockSize = 4096;
 // A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space. After it, "rests"

@@ -21,7 +21,7 @@ namespace {
 using namespace gpu_owner;
 
 constexpr int64_t kHeartbeatMs = 1'000;
-constexpr int64_t kHeartbeatTimeoutMs = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/wait-queue.ts
+constexpr int64_t kHeartbeatTimeoutMs = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts
 // The kernel blocks on one lock at a time: several are looked at so often.
 constexpr int64_t kPollMs = 100;
 // A lease may be free for a moment whenever it changes hands; and waiters ahead look first whether it stays free.

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { StallDetector } from '../../lib/claims/wait-queue.ts';
+import { StallDetector } from '../../lib/claims/stall-detector.ts';
 import { findBlockers, type GpuRequest, reservedFor } from '../../lib/policy/index.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];

@@ -4,7 +4,8 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
-import { readWaiters, Slot } from '../../lib/claims/wait-queue.ts';
+import { Slot } from '../../lib/claims/slot.ts';
+import { readWaiters } from '../../lib/claims/wait-queue.ts';
 import { bootId } from '../../lib/platform/system.ts';
 
 let path: string;

@@ -8,8 +8,8 @@ import { runSync } from '../../lib/claims/effects.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { type ClaimRequest, checkOptions } from '../../lib/claims/options.ts';
 import { ownRecord } from '../../lib/claims/record.ts';
+import { Slot } from '../../lib/claims/slot.ts';
 import { claimWhenFree } from '../../lib/claims/wait.ts';
-import { Slot } from '../../lib/claims/wait-queue.ts';
 import { bootId } from '../../lib/platform/system.ts';
 import { Machine } from '../support/machine.ts';
 

@@ -8,7 +8,7 @@ import {
   RECORD_SIZE,
   type RecordContents,
 } from '../../lib/claims/record.ts';
-import { StallDetector } from '../../lib/claims/wait-queue.ts';
+import { StallDetector } from '../../lib/claims/stall-detector.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import { findBlockers, type GpuRequest, latestStart, reservedFor } from '../../lib/policy/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';

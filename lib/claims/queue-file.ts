@@ -1,0 +1,80 @@
+// The file of the wait queue: where it has what.
+import { EXCLUSIVE, native, OFD } from '../native.ts';
+import { pathIn, readBlock } from '../platform/index.ts';
+import { parseTag, TAG_LENGTH, type Tag } from '../policy/index.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { RECORD_SIZE } from './record.ts';
+
+// A slot is a byte of this file that its waiter has locked; what it waits for is in a block of the file.
+export const WAIT_QUEUE_FILE = 'line.lock';
+/** Locked by one that joins, so that each sees the tags of those before it. */
+const JOIN_FILE = 'line-join.lock';
+/** One that joins takes some ms. Others don't wait longer for one that is suspended meanwhile. */
+const JOIN_TIMEOUT_MS = 200;
+/** A block begins with the request's tag, so that the order can be read without the rest. */
+export const TAG_PREFIX = '{"order":"';
+/** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
+const BLOCKS = 4096;
+/** These and BLOCKS as in native/locks/heartbeat_file.h. */
+export const HEARTBEAT_BYTES = 32;
+
+/** How often a waiter shows that it is alive, in ms. */
+export const HEARTBEAT_MS = 1_000;
+/** A waiter that hasn't shown it for so long is suspended or stuck: it is skipped until it does, in ms. */
+export const HEARTBEAT_TIMEOUT_MS = 2_500;
+
+/** Waits until no other request is joining. @returns a descriptor that the caller closes; -errno: there is none, and tags may be the same */
+export function lockJoining(directory: LockDirectory): number {
+  const descriptor = directory.openIfPossible(JOIN_FILE);
+  if (descriptor >= 0) native().lockWaitSync(descriptor, OFD, EXCLUSIVE, 0, 1, JOIN_TIMEOUT_MS);
+  return descriptor;
+}
+
+/** Where the queue's file says which order it has: behind all blocks. */
+const STAMP_OFFSET = BLOCKS * RECORD_SIZE;
+const STAMP_LENGTH = 32;
+
+/** Says that requests have joined or changed places since others looked. */
+export function stampOrder(descriptor: number): string {
+  const stamp = `${process.pid} ${process.hrtime.bigint()}`
+    .slice(0, STAMP_LENGTH - 1)
+    .padEnd(STAMP_LENGTH - 1);
+  native().fileWriteBlock(descriptor, Buffer.from(`${stamp}\n`), STAMP_OFFSET);
+  return `${stamp}\n`;
+}
+
+export function readStamp(descriptor: number): string {
+  const block = Buffer.alloc(STAMP_LENGTH);
+  readBlock(descriptor, block, STAMP_OFFSET);
+  return block.toString('latin1');
+}
+
+const tagBlock = Buffer.alloc(TAG_PREFIX.length + TAG_LENGTH);
+
+export function readTag(descriptor: number, slot: number): Tag | null {
+  readBlock(descriptor, tagBlock, blockOffset(slot));
+  const text = tagBlock.toString('latin1');
+  return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
+}
+
+/** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
+export function describeDamaged({ path }: LockDirectory): string {
+  return (
+    "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
+    `${pathIn(path, WAIT_QUEUE_FILE)}. As root, run \`gpu-owner doctor\`: it names the program.`
+  );
+}
+
+/** Where a slot's block has the text of its tag. */
+export function tagOffset(slot: number): number {
+  return blockOffset(slot) + TAG_PREFIX.length;
+}
+
+export function blockOffset(slot: number): number {
+  return (slot % BLOCKS) * RECORD_SIZE;
+}
+
+/** The end of a block says when its waiter was last alive. */
+export function heartbeatOffset(slot: number): number {
+  return blockOffset(slot) + RECORD_SIZE - HEARTBEAT_BYTES;
+}
