@@ -1,5 +1,5 @@
-import { GPUOwnerError } from '../errors.ts';
-import { listWords, showValue } from '../platform/index.ts';
+import type { GPUOwnerError } from '../errors.ts';
+import { invalidValue, listWords } from '../platform/index.ts';
 
 /** Other tools' ways to lock GPUs that are known here, in the order in which they are asked. */
 export const CONVENTIONS = ['safe-gpu', 'gpu_lock', 'gpu-scheduler', 'pid-files'] as const;
@@ -36,8 +36,5 @@ function isKnown(name: unknown): name is ConventionName {
 }
 
 function unknown(option: string, name: unknown): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(name)} is not valid; use 'auto', 'none', or some of ${listWords(CONVENTIONS)}`,
-  );
+  return invalidValue(option, name, 'valid', `use 'auto', 'none', or some of ${listWords(CONVENTIONS)}`);
 }

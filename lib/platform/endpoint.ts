@@ -1,6 +1,7 @@
 // Where a server listens, and the secret that it asks for. Modules of Node.js that take milliseconds to load are loaded by those who listen.
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import { invalidValue } from './argument.ts';
 import { decode, readAtMost } from './files.ts';
 import { sanitize, showValue } from './text.ts';
 
@@ -28,9 +29,11 @@ export async function parseEndpoint(text: string, option: string, others = ''): 
   const [, bracketed, name, digits] = /^(?:(?:\[([^\]]+)\]|([^:[\]]+)):)?(\d{1,5})$/.exec(text) ?? [];
   const port = Number(digits);
   if (digits === undefined || port > 65_535) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${option}: ${showValue(text)} is not an address to listen on; use PORT, HOST:PORT or [IPV6]:PORT${others}`,
+    throw invalidValue(
+      option,
+      text,
+      'an address to listen on',
+      `use PORT, HOST:PORT or [IPV6]:PORT${others}`,
     );
   }
   const host = bracketed ?? name ?? '127.0.0.1';

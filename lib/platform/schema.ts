@@ -61,7 +61,7 @@ export const amount =
     throw new Mismatch(path);
   };
 
-/** Accepts an integer from 0 on. */
+/** Accepts an integer in a range. */
 export const whole =
   (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
   (value, path) => {

@@ -4,6 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import {
   closest,
   formatBytes,
+  invalidValue,
   listWords,
   parseDuration,
   parseSize,
@@ -291,10 +292,7 @@ function withLine<T>(path: string, line: number, check: () => T): T {
 export function parseSpeed(value: unknown, option: string): number {
   const speed = Number(value);
   if (speed > 0 && speed <= 1_000_000) return speed;
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `${option}: ${showValue(value)} is not a speed; use 1, 0.5 or 10`,
-  );
+  throw invalidValue(option, value, 'a speed', 'use 1, 0.5 or 10');
 }
 
 /**
