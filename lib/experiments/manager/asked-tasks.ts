@@ -1,13 +1,10 @@
-import type { Counts, Queue, State } from '../queue/index.ts';
-import { STATES } from '../queue/index.ts';
+import { batchesOf, type Counts, type Queue, STATES, type State } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { taskId } from '../task/index.ts';
 import { type Tally, tallyOf } from './progress.ts';
 
 /** Tasks of larger sweeps are not told from others: their ids would have to be kept. */
 const MAX_TASKS = 1_000_000;
-/** Tasks per query of the queue. */
-const BATCH = 500;
 
 type Part = Pick<Queue, 'tasks' | 'lookUp'>;
 
@@ -70,10 +67,8 @@ export class AskedTasks {
   }
 
   async #follow(queue: Part): Promise<void> {
-    const ids = [...this.#living.keys()];
-    for (let at = 0; at < ids.length; at += BATCH) {
-      for (const row of await queue.lookUp(ids.slice(at, at + BATCH)))
-        if (row !== null) this.#note(row.task.id, row.state);
+    for (const ids of batchesOf([...this.#living.keys()])) {
+      for (const row of await queue.lookUp(ids)) if (row !== null) this.#note(row.task.id, row.state);
     }
   }
 

@@ -6,6 +6,7 @@ import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
   areDifferent,
+  batchesOf,
   CommandConflictError,
   commandText,
   type Enqueued,
@@ -496,28 +497,20 @@ export class Manager {
   }
 }
 
-/** Tasks per query of the queue. */
-const BATCH = 500;
-
 /** How many known tasks have another command than the sweep gives them; 0: one of them was started. */
 async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
   let count = 0;
-  let batch: TaskSpec[] = [];
-  const isOneStarted = async () => {
+  for (const batch of batchesOf(sweep.tasks())) {
     const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
     const others = rows.filter(
       (row, at) => row !== null && areDifferent(row.task.command, (batch[at] as TaskSpec).command),
     ) as TaskRow[];
-    batch = [];
     count += others.length;
-    if (others.some(hasStarted)) return true;
+    if (others.some(hasStarted)) return 0;
     const attempts = await Promise.all(others.map(({ task }) => queue.attempts({ taskId: task.id })));
-    return attempts.flat().some(startedCommand);
-  };
-  for (const spec of sweep.tasks()) {
-    if (batch.push(spec) === BATCH && (await isOneStarted())) return 0;
+    if (attempts.flat().some(startedCommand)) return 0;
   }
-  return (await isOneStarted()) ? 0 : count;
+  return count;
 }
 
 /**
@@ -528,22 +521,20 @@ async function refuseCommandless(sweep: Sweep, queue: Queue, project: string): P
   const { commandless } = sweep;
   if (commandless === null) return;
   let recorded: ReadonlyMap<string, string> | null = null;
-  let batch: string[] = [];
-  const check = async () => {
-    for (const [at, row] of (await queue.lookUp(batch)).entries()) {
+  for (const ids of batchesOf(commandlessIds(sweep))) {
+    for (const [at, row] of (await queue.lookUp(ids)).entries()) {
       if (row !== null) {
         if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
         continue;
       }
       recorded ??= await findCompletedTasks(sweep, project, queue);
-      if (!recorded.has(batch[at] as string)) throw commandless;
+      if (!recorded.has(ids[at] as string)) throw commandless;
     }
-    batch = [];
-  };
-  for (const { parameters, command } of sweep.tasks()) {
-    if (isNone(command) && batch.push(taskId(parameters)) === BATCH) await check();
   }
-  await check();
+}
+
+function* commandlessIds(sweep: Sweep): Generator<string> {
+  for (const { parameters, command } of sweep.tasks()) if (isNone(command)) yield taskId(parameters);
 }
 
 function isNone(command: TaskCommand): boolean {

@@ -1,9 +1,8 @@
 // A sweep whose phase and seeds are those of tasks that the queue has from before.
-import type { Queue } from '../queue/index.ts';
+import { batchesOf, type Queue } from '../queue/index.ts';
 import { columnOf, columnsOfTable, NAME_COLUMN } from '../results/index.ts';
 import type { Sweep } from '../sweep/index.ts';
 import { type TaskSpec, taskId } from '../task/index.ts';
-import { BATCH } from './types.ts';
 
 /** The sweep as a project knows it: with the phase of its grid, and the seeds that its tasks have there. */
 export async function asKnown(
@@ -63,15 +62,9 @@ function isOfOthers(columns: readonly string[], parameters: readonly string[]): 
 async function withKnownSeeds(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
   if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
   const known = new Set<string>();
-  let batch: string[] = [];
-  const lookUp = async () => {
-    for (const row of await queue.lookUp(batch)) if (row !== null) known.add(row.task.id);
-    batch = [];
-  };
-  for (const spec of sweep.tasks()) {
-    if (spec.hasDefaultSeed && batch.push(taskId(unseeded(spec))) === BATCH) await lookUp();
+  for (const ids of batchesOf(unseededIds(sweep))) {
+    for (const row of await queue.lookUp(ids)) if (row !== null) known.add(row.task.id);
   }
-  await lookUp();
   if (known.size === 0) return sweep;
   return {
     ...sweep,
@@ -82,6 +75,11 @@ async function withKnownSeeds(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'count
       }
     },
   };
+}
+
+/** The ids that tasks would have without their default seed. */
+function* unseededIds(sweep: Sweep): Generator<string> {
+  for (const spec of sweep.tasks()) if (spec.hasDefaultSeed) yield taskId(unseeded(spec));
 }
 
 function unseeded({ parameters }: TaskSpec): TaskSpec['parameters'] {

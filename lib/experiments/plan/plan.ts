@@ -3,6 +3,7 @@
 import { crc32 } from 'node:zlib';
 import { sanitize } from '../../platform/index.ts';
 import {
+  batchesOf,
   hasStarted,
   openQueue,
   type Queue,
@@ -15,14 +16,7 @@ import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
 import { asKnown } from './known-sweep.ts';
 import { PlanDiff } from './plan-diff.ts';
-import {
-  batches,
-  type PhasePlan,
-  PLAN_STATES,
-  type Plan,
-  type PlanCounts,
-  type PlannedTask,
-} from './types.ts';
+import { type PhasePlan, PLAN_STATES, type Plan, type PlanCounts, type PlannedTask } from './types.ts';
 
 interface PlanOptions {
   /** The queue, which is only read. null: there is none yet. */
@@ -108,7 +102,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
     Array.from(phases, ([name, { factors }]) => [name, new Set(factors.map((factor) => factor.name))]),
   );
 
-  for (const batch of batches(sweep.tasks())) {
+  for (const batch of batchesOf(sweep.tasks())) {
     const ids = batch.map(({ parameters }) => taskId(parameters));
     const rows = known === null && queue ? (await queue.lookUp(ids)).map((row) => row && knownTask(row)) : [];
     batch.forEach((spec, i) => {

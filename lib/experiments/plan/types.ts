@@ -47,17 +47,3 @@ export interface Plan {
   /** Whether one of them keeps `exp run` from giving them the new command: it was started, or the sweep has two for it. */
   keepsCommands: boolean;
 }
-
-/** Tasks per question to the queue. */
-export const BATCH = 500;
-
-export function* batches(tasks: Iterable<TaskSpec>): Generator<TaskSpec[]> {
-  let batch: TaskSpec[] = [];
-  for (const task of tasks) {
-    batch.push(task);
-    if (batch.length < BATCH) continue;
-    yield batch;
-    batch = [];
-  }
-  if (batch.length > 0) yield batch;
-}

@@ -8,6 +8,7 @@ import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
 export {
   type Attempt,
   type AttemptInfo,
+  batchesOf,
   type Completed,
   type Completion,
   type Counts,

@@ -316,6 +316,20 @@ export class QueueRemovedError extends GPUOwnerError {
   }
 }
 
+/** Tasks per question to a queue. */
+const MAX_BATCH = 500;
+
+/** Splits entries into groups, each as large as one question to a queue may be. */
+export function* batchesOf<T>(entries: Iterable<T>): Generator<T[]> {
+  let batch: T[] = [];
+  for (const entry of entries) {
+    if (batch.push(entry) < MAX_BATCH) continue;
+    yield batch;
+    batch = [];
+  }
+  if (batch.length > 0) yield batch;
+}
+
 /** The methods of a queue that only read. */
 export type Queries = Pick<
   Queue,

@@ -3,15 +3,13 @@ import { dirname, join, resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
 import { isInside, whyReplaceable } from '../project/index.ts';
-import { type Queue, readJSON } from '../queue/index.ts';
+import { batchesOf, type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { taskId } from '../task/index.ts';
+import { type TaskSpec, taskId } from '../task/index.ts';
 import { findCompletedTasks } from './find-results.ts';
 
 /** Directories that an error names. */
 const NAMED = 3;
-/** Tasks per question to the queue. */
-const BATCH = 500;
 
 /**
  * Refuses a sweep whose tables and logs couldn't be written here, before anything of it is added. Makes no directories: what shows only
@@ -35,25 +33,25 @@ export async function refuseUnusable(
   }
   if (unusable.size === 0) return;
   const recorded = await findCompletedTasks(sweep, project, queue);
-  let batch: { id: string; outputDirectory: string }[] = [];
-  const count = async () => {
-    const rows = await queue.lookUp(batch.map(({ id }) => id));
-    for (const [at, { id, outputDirectory }] of batch.entries()) {
+  for (const batch of batchesOf(tasksIn(sweep, unusable))) {
+    const ids = batch.map(({ parameters }) => taskId(parameters));
+    const rows = await queue.lookUp(ids);
+    for (const [at, { outputDirectory }] of batch.entries()) {
       const row = rows[at] ?? null;
       const isPlaced = row?.task.destinations.some((known) => known.outputDirectory === outputDirectory);
       const isLeft =
-        row === null ? !recorded.has(id) : !isPlaced || ['pending', 'active'].includes(row.state);
+        row === null
+          ? !recorded.has(ids[at] as string)
+          : !isPlaced || ['pending', 'active'].includes(row.state);
       if (isLeft) (unusable.get(outputDirectory) as { tasks: number }).tasks++;
     }
-    batch = [];
-  };
-  for (const { parameters, outputDirectory } of sweep.tasks()) {
-    if (!unusable.has(outputDirectory)) continue;
-    if (batch.push({ id: taskId(parameters), outputDirectory }) === BATCH) await count();
   }
-  await count();
   const bad = [...unusable].filter(([, { tasks }]) => tasks > 0);
   if (bad.length > 0) throw refusal(bad);
+}
+
+function* tasksIn(sweep: Sweep, outputDirectories: { has(path: string): boolean }): Generator<TaskSpec> {
+  for (const spec of sweep.tasks()) if (outputDirectories.has(spec.outputDirectory)) yield spec;
 }
 
 function refusal(bad: readonly [string, { why: string; tasks: number }][]): GPUOwnerError {
