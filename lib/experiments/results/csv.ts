@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { StringDecoder } from 'node:string_decoder';
 
 // An own reader: csv-parse takes twice as long for a million rows, and doesn't count CRLF within quotes as one line. Tests compare both.
 
@@ -10,7 +11,7 @@ export interface CSVRow {
   start: number;
   /** How it ends. '': the text ends here; then the row may have been cut. */
   newline: '\n' | '\r\n' | '';
-  /** The text ends within a quoted value. */
+  /** The text ends within a quoted value, or within a character. */
   open: boolean;
 }
 
@@ -29,9 +30,10 @@ const BOM_BYTES = Buffer.from(BOM);
 
 /**
  * Reads the bytes of a table as text. Some file systems leave zeros at its end after a power failure: they are taken off.
- * @throws MalformedCSVError for NUL bytes, and for what isn't UTF-8, unless the last line is cut within a character
+ * @returns `isCut`: the text ends within a character, which is U+FFFD there
+ * @throws MalformedCSVError for NUL bytes, and for what isn't UTF-8
  */
-export function decode(bytes: Buffer): { text: string; bom: boolean; zeros: boolean } {
+export function decode(bytes: Buffer): { text: string; bom: boolean; zeros: boolean; isCut: boolean } {
   let end = bytes.length;
   while (end > 0 && bytes[end - 1] === 0) end--;
   const bom = bytes.subarray(0, BOM_BYTES.length).equals(BOM_BYTES);
@@ -40,16 +42,20 @@ export function decode(bytes: Buffer): { text: string; bom: boolean; zeros: bool
   const zero = body.indexOf(0);
   if (zero !== -1) throw new MalformedCSVError(lineAt(zero), 'there is a NUL byte: this is not a text file');
   const lastLine = body.lastIndexOf('\n') + 1;
-  if (!isUtf8(body.subarray(0, lastLine))) {
+  // Bytes that aren't UTF-8 become U+FFFD, which isn't shorter: only a cut character makes the text end before the bytes.
+  const whole = new StringDecoder('utf8').write(body.subarray(lastLine));
+  const wholeEnd = lastLine + Buffer.byteLength(whole);
+  if (!isUtf8(body.subarray(0, wholeEnd))) {
+    const nextLine = (at: number) => body.indexOf('\n', at) + 1 || body.length;
     let at = 0;
-    while (isUtf8(body.subarray(at, body.indexOf('\n', at) + 1))) at = body.indexOf('\n', at) + 1;
+    while (isUtf8(body.subarray(at, nextLine(at)))) at = nextLine(at);
     throw new MalformedCSVError(lineAt(at), 'this is not UTF-8: convert the file (iconv -t UTF-8)');
   }
-  return { text: body.toString('utf8'), bom, zeros: end < bytes.length };
+  return { text: body.toString('utf8'), bom, zeros: end < bytes.length, isCut: wholeEnd < body.length };
 }
 
-/** Empty lines are left out. @throws MalformedCSVError */
-export function* parseRows(text: string): Generator<CSVRow> {
+/** Empty lines are left out. @param isCut whether the text ends within a character @throws MalformedCSVError */
+export function* parseRows(text: string, isCut = false): Generator<CSVRow> {
   let line = 1;
   let quote = text.indexOf('"');
   for (let at = 0; at < text.length; ) {
@@ -61,7 +67,7 @@ export function* parseRows(text: string): Generator<CSVRow> {
       : quotedRecord(text, at, line);
     if (cells.length > 1 || cells[0]?.trim() !== '' || open) {
       const newline = text[next - 1] !== '\n' || next === end ? '' : next - end > 1 ? '\r\n' : '\n';
-      yield { cells, line, start: at, newline, open };
+      yield { cells, line, start: at, newline, open: open || (isCut && next === text.length) };
     }
     line += isPlain ? 1 : breaks(text.slice(at, next));
     at = next;

@@ -140,7 +140,8 @@ export async function columnsOfTable(
 ): Promise<readonly string[] | null> {
   try {
     const { bytes } = await readTable({ path: tablePath(project, outputDirectory), project });
-    const [header] = [...parseRows(decode(bytes).text)]; // all of it: a damaged table has no columns
+    const { text, isCut } = decode(bytes);
+    const [header] = [...parseRows(text, isCut)]; // all of it: a damaged table has no columns
     return header === undefined ? [] : headerOf(header);
   } catch {
     return null; // the reader of the rows says why

@@ -215,7 +215,7 @@ export class Table {
 
   private async readRows(problems: RowProblems): Promise<[TableContents, Found | null]> {
     const { bytes, fingerprint } = await readTable(this.file);
-    const { text, bom, zeros } = decode(bytes);
+    const { text, bom, zeros, isCut } = decode(bytes);
     const contents: TableContents = {
       fingerprint,
       header: [],
@@ -229,7 +229,7 @@ export class Table {
     let found: Found | null = null;
     const loose: CSVRow[] = [];
     let count = 0;
-    for (const row of parseRows(text)) {
+    for (const row of parseRows(text, isCut)) {
       if (found === null) {
         contents.header = headerOf(row);
         if (row.newline !== '') contents.newline = row.newline;
