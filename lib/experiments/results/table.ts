@@ -57,10 +57,8 @@ export interface TableContents {
 /** The findings of a reading of the whole file so far. */
 interface Found {
   /** Lines of rows by their tasks. */
-  rows: Map<number, number>;
-  header: readonly string[];
-  reader: RowReader;
-  problems: RowProblems;
+  readonly rows: Map<number, number>;
+  readonly problems: RowProblems;
   results: { task: number; result: Values }[];
   imported: number;
 }
@@ -185,35 +183,39 @@ export class Table {
   }
 
   private async read(isThere: boolean): Promise<number> {
-    const problems = this.problems.ofRows(this.shown);
+    const found: Found = {
+      rows: new Map(),
+      problems: this.problems.ofRows(this.shown),
+      results: [],
+      imported: 0,
+    };
     const { assigned } = this.unassigned;
     this.unassigned = new UnassignedRows();
     this.undecided.clear();
     this.filledByOthers = new Set();
     let contents: TableContents | null = null;
-    let found: Found | null = null;
     if (isThere) {
       await waitUntilUnchanged(this.file);
-      [contents, found] = await this.readRows(problems);
+      contents = await this.readRows(found);
     }
-    this.unknownRows = problems.end();
+    this.unknownRows = found.problems.end();
     this.unwritable = null;
     this.needsCorrection = false;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
     const before = this.rows;
     this.rows = new Set();
-    for (const task of found?.rows.keys() ?? []) this.noteRow(task);
+    for (const task of found.rows.keys()) this.noteRow(task);
     for (const task of assigned) if (!this.rows.has(task)) this.assign(task);
     for (const task of before) {
       if (this.rows.has(task) || !this.tasks.isCompleted(task)) continue;
       this.lost.add(task);
       this.waiting.add(task);
     }
-    return found?.imported ?? 0;
+    return found.imported;
   }
 
-  private async readRows(problems: RowProblems): Promise<[TableContents, Found | null]> {
+  private async readRows(found: Found): Promise<TableContents> {
     const { bytes, fingerprint } = await readTable(this.file);
     const { text, bom, zeros, isCut } = decode(bytes);
     const contents: TableContents = {
@@ -226,40 +228,38 @@ export class Table {
       openEnd: text !== '' && !text.endsWith('\n'),
       tooWide: null,
     };
-    let found: Found | null = null;
+    const rows = parseRows(text, isCut);
+    const first = rows.next();
+    if (first.done) return contents;
+    const header = headerOf(first.value);
+    const reader = await this.readerOf(header);
+    contents.header = header;
+    if (first.value.newline !== '') contents.newline = first.value.newline;
     const loose: CSVRow[] = [];
     let count = 0;
-    for (const row of parseRows(text, isCut)) {
-      if (found === null) {
-        contents.header = headerOf(row);
-        if (row.newline !== '') contents.newline = row.newline;
-        const reader = await this.readerOf(contents.header);
-        found = { rows: new Map(), header: contents.header, reader, problems, results: [], imported: 0 };
-        continue;
-      }
+    for (const row of rows) {
       if (row.newline === '') {
-        contents.tail = await this.judgeTail(row, text.slice(row.start), contents, zeros);
+        contents.tail = await this.judgeTail(row, text.slice(row.start), header, zeros);
         contents.tailLine = row.line;
         if (contents.tail !== null) {
-          if (!row.open) found.reader.read(row); // which columns it fills decides about gaps
+          if (!row.open) reader.read(row); // which columns it fills decides about gaps
           continue;
         }
       }
-      if (isTooWide(row, contents.header.length)) contents.tooWide ??= row.line;
-      const reading = found.reader.read(row);
+      if (isTooWide(row, header.length)) contents.tooWide ??= row.line;
+      const reading = reader.read(row);
       const { owner, isLoose } = reading;
       if (isLoose && !(owner !== null && found.rows.has(owner))) loose.push(row);
-      else this.take(row, reading, found);
+      else this.take(row, reading, header, found);
       if (++count % MAX_IMPORTED === 0) await this.importFound(found);
     }
-    if (found === null) return [contents, null];
     // Rows that fit loosely count when all others are known: those win. Which gaps decide is known by now as well.
     for (const row of loose) {
-      this.take(row, found.reader.read(row), found);
+      this.take(row, reader.read(row), header, found);
       if (found.results.length >= MAX_IMPORTED) await this.importFound(found);
     }
     await this.importFound(found);
-    return [contents, found];
+    return contents;
   }
 
   /**
@@ -269,7 +269,7 @@ export class Table {
   private async judgeTail(
     { cells, open }: CSVRow,
     text: string,
-    { header }: TableContents,
+    header: readonly string[],
     zeros: boolean,
   ): Promise<'ours' | 'cut' | null> {
     const begin = text.replace(/\ufffd+$/, ''); // cut within a character
@@ -293,9 +293,13 @@ export class Table {
     return formatRow(header.map((column) => cells.get(column) ?? ''));
   }
 
-  private take(row: CSVRow, { owner, certain, shared, why }: Reading, found: Found): void {
-    const { line, cells } = row;
-    const result = () => resultOf(found.header, cells, this.index.columns);
+  private take(
+    { line, cells }: CSVRow,
+    { owner, certain, shared, why }: Reading,
+    header: readonly string[],
+    found: Found,
+  ): void {
+    const result = () => resultOf(header, cells, this.index.columns);
     if (shared !== null) {
       const own = result();
       const isKept = this.unassigned.add(shared, { line, cells, result: own, content: contentOf(own), why });
