@@ -182,7 +182,7 @@ export class KnownTasks implements Tasks {
       const page = await this.queue.completions((sequences[at] as number) - 1, PAGE);
       yield page.flatMap((completion) => this.entryOf(wanted, completion));
       const last = page.at(-1)?.sequence ?? Number.POSITIVE_INFINITY;
-      while ((sequences[at] ?? Number.POSITIVE_INFINITY) <= last && at < sequences.length) at++;
+      while (at < sequences.length && (sequences[at] as number) <= last) at++;
     }
   }
 
@@ -193,7 +193,7 @@ export class KnownTasks implements Tasks {
   }
 
   /** A result that can't be read gets no row, and is told. */
-  isSound(number: number, { task, damage = task.damage }: Completion): boolean {
+  private isSound(number: number, { task, damage = task.damage }: Completion): boolean {
     if (damage === undefined) return true;
     this.expectNoRow(number);
     const name = this.nameOf(number);

@@ -292,10 +292,6 @@ export class TaskIndex {
     if (name !== null) this.names.set(name, task);
   }
 
-  has(task: number): boolean {
-    return this.groupOf(task) !== undefined;
-  }
-
   groupOf(task: number): TaskGroup | undefined {
     for (const group of this.groups) if (group.has(task)) return group;
     return undefined;

@@ -15,7 +15,7 @@ import {
 import { type FileHandle, lstat, open, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { makeDirectory, realPath } from '../project/index.ts';
+import { isInside, makeDirectory, realPath } from '../project/index.ts';
 
 /** A table's path, and the project that it belongs to. */
 export interface TableFile {
@@ -238,6 +238,6 @@ export function commonTablePath(project: string): string | null {
 
 /** For people: from the project on, if it is in there. */
 export function shownPath(project: string, path: string): string {
-  const inProject = relative(realPath(project), path);
-  return inProject.startsWith('..') ? path : inProject;
+  const directory = realPath(project);
+  return isInside(path, directory) ? relative(directory, path) : path;
 }
