@@ -39,7 +39,7 @@ export interface Phase {
 
 const OUTPUT = 'output_dir';
 const PHASE = 'phase';
-const DEFAULT_OUTPUT = 'results_{phase}';
+export const DEFAULT_OUTPUT = 'results_{phase}';
 /** Larger phases have only their first task tried. */
 const MAX_TRIED = 100_000;
 /** For a plan without a command. */

@@ -7,10 +7,8 @@ import type { Rerun, TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
-import { checkPhaseName, compilePhase, type Phase, type PhaseSource } from './phase.ts';
+import { checkPhaseName, compilePhase, DEFAULT_OUTPUT, type Phase, type PhaseSource } from './phase.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
-
-const DEFAULT_DIRECTORY = 'results_{phase}';
 
 /** More tasks than that must be meant. */
 const MAX_TASKS_UNASKED = 100_000;
@@ -85,7 +83,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     phases.push(
       commandsPhase(text, commands === '-' ? 'standard input' : commands, {
         phase: source.phase ?? phaseOfFile(commands),
-        outputDirectory: source.outputDirectory ?? DEFAULT_DIRECTORY,
+        outputDirectory: source.outputDirectory ?? DEFAULT_OUTPUT,
         template,
         shell,
       }),
@@ -171,7 +169,7 @@ function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
   const isPlaced = source.outputDirectory !== undefined || keys.includes('output_dir');
   return {
     parameters: keys.filter((key) => key !== 'output_dir').sort(),
-    directoryOf: (phase) => (isPlaced ? null : DEFAULT_DIRECTORY.replace('{phase}', phase)),
+    directoryOf: (phase) => (isPlaced ? null : DEFAULT_OUTPUT.replace('{phase}', phase)),
     named: (phase) => openSweep({ ...source, phase }),
   };
 }
