@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { warn } from '../../platform/index.ts';
 import type { Queue } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { type Task, taskId, type Values } from '../task/index.ts';
+import { outputDirectoriesOf, type Task, taskId, type Values } from '../task/index.ts';
 import { decode, parseRows } from './csv.ts';
 import { KnownTasks, type TaskSource } from './known-tasks.ts';
 import { headerOf, type Table } from './table.ts';
@@ -39,36 +39,29 @@ export async function findResults(
   const found = new Map<string, string>();
   const isThere = existingTables(project);
   const hasCommon = commonTablePath(resolve(project)) !== null;
-  const isNeeded = ({ outputDirectory }: { outputDirectory: string }) =>
-    hasCommon || isThere(outputDirectory);
-  let last: string | null = null;
-  let isAnyNeeded = false;
-  for (const task of sought) {
-    if (task.outputDirectory !== last) isAnyNeeded ||= isNeeded(task);
-    last = task.outputDirectory;
-  }
-  if (!isAnyNeeded) return found;
+  const isNeeded = (outputDirectory: string) => hasCommon || isThere(outputDirectory);
+  if (!some(outputDirectoriesOf(sought), isNeeded)) return found;
   let shown = '';
   const source: TaskSource = {
     tasks: () => queue?.tasks() ?? (async function* () {})(),
     completions: async (after, limit) => queue?.completions(after, limit) ?? [],
     importResults: async (rows) => {
       for (const { id } of rows) if (!found.has(id)) found.set(id, shown);
-      return rows.map(() => false);
+      return rows.map(() => true);
     },
   };
   const tasks = new TasksToMatch(source, project, tell, () => true, 'its rows are ignored here');
   tasks.hasQueue = queue !== null;
   const ended = new Set<number>();
   for await (const { task, state, sequence } of source.tasks()) {
-    const destinations = task.destinations.filter(isNeeded);
+    const destinations = task.destinations.filter(({ outputDirectory }) => isNeeded(outputDirectory));
     if (destinations.length === 0) continue;
     const number = tasks.add({ ...task, destinations });
     if (state === 'completed') tasks.complete(number, sequence as number);
     if (state === 'completed' || state === 'active') ended.add(number);
   }
   for (const { id: given, parameters, outputDirectory, phase } of sought) {
-    if (!isNeeded({ outputDirectory })) continue;
+    if (!isNeeded(outputDirectory)) continue;
     const id = typeof given === 'string' ? given : given();
     const destinations = [{ phase, outputDirectory }];
     tasks.add({ id, name: id.slice(0, 14), parameters, command: { words: [] }, destinations }, false);
@@ -76,7 +69,7 @@ export async function findResults(
   // The one in the project's directory comes last: it says less.
   for (const table of [...tasks.tables.values(), ...(tasks.common === null ? [] : [tasks.common])]) {
     shown = table.shown;
-    await look(table, table === tasks.common, tell);
+    await readTableQuietly(table, table === tasks.common, tell);
     if (queue === null) continue;
     for (const { tasks: fitting } of table.unassigned.left) {
       for (const task of fitting) if (ended.has(task) && !table.rows.has(task)) table.unassigned.assign(task);
@@ -109,7 +102,12 @@ class TasksToMatch extends KnownTasks {
   }
 }
 
-async function look(table: Table, isCommon: boolean, tell: (message: string) => void): Promise<void> {
+/** Reads a table as it is, and changes nothing. */
+async function readTableQuietly(
+  table: Table,
+  isCommon: boolean,
+  tell: (message: string) => void,
+): Promise<void> {
   try {
     await table.refresh({ leftovers: false });
     const why = isCommon ? null : whyNothingCanBeWritten(table);
@@ -118,6 +116,11 @@ async function look(table: Table, isCommon: boolean, tell: (message: string) => 
     if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
     tell(`${table.shown}: another process is changing this file; its rows are ignored.`);
   }
+}
+
+function some<T>(values: Iterable<T>, matches: (value: T) => boolean): boolean {
+  for (const value of values) if (matches(value)) return true;
+  return false;
 }
 
 /** Answers whether there is a table in an output directory, each of which is looked at once. */

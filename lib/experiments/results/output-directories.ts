@@ -5,7 +5,7 @@ import { listWords, sanitize, statusOf, systemError } from '../../platform/index
 import { isInside, whyReplaceable } from '../project/index.ts';
 import { batchesOf, type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { type TaskSpec, taskId } from '../task/index.ts';
+import { outputDirectoriesOf, type TaskSpec, taskId } from '../task/index.ts';
 import { findCompletedTasks } from './find-results.ts';
 
 /** Directories that an error names. */
@@ -24,10 +24,7 @@ export async function refuseUnusable(
   const directories = new WritableDirectories(project);
   /** By their output directories. */
   const unusable = new Map<string, { why: string; tasks: number }>();
-  let last = '';
-  for (const { outputDirectory } of sweep.tasks()) {
-    if (outputDirectory === last) continue;
-    last = outputDirectory;
+  for (const outputDirectory of outputDirectoriesOf(sweep.tasks())) {
     const why = directories.whyNot(resolve(project, outputDirectory));
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
@@ -133,10 +130,7 @@ export class OutputDirectories {
   /** Adds the directories of a sweep that was given here. They are remembered, as far as that can be written. */
   name(sweep: Sweep): void {
     const fresh = new Set<string>();
-    let last = '';
-    for (const { outputDirectory } of sweep.tasks()) {
-      if (outputDirectory === last) continue;
-      last = outputDirectory;
+    for (const outputDirectory of outputDirectoriesOf(sweep.tasks())) {
       if (!this.includes(outputDirectory)) fresh.add(resolve(this.#project, outputDirectory));
     }
     if (fresh.size === 0) return;

@@ -1,6 +1,7 @@
 export {
   DEFAULT_SEED,
   type Destination,
+  outputDirectoriesOf,
   type Rerun,
   seedOf,
   type Task,

@@ -13,6 +13,17 @@ export interface Destination {
   outputDirectory: string;
 }
 
+/** The output directories of tasks, in their order. Neighbours that share one count once. */
+export function* outputDirectoriesOf(
+  tasks: Iterable<Pick<Destination, 'outputDirectory'>>,
+): Generator<string> {
+  let last: string | null = null;
+  for (const { outputDirectory } of tasks) {
+    if (outputDirectory !== last) yield outputDirectory;
+    last = outputDirectory;
+  }
+}
+
 /** Whether a task may be started again by itself: `auto` (default), after a failure or when its worker is lost; `never`, only when a person says. */
 export type Rerun = 'auto' | 'never';
 
