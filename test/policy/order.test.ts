@@ -62,22 +62,51 @@ class PolicyQueue extends FairModel {
   }
 }
 
-const lab = [
-  ...Array.from({ length: 100 }, (_, i) => ({ id: `alice ${i}`, user: 'alice', count: 1, at: 0, hours: 2 })),
-  { id: 'bob', user: 'bob', count: 1, at: 5, hours: 2 },
-  { id: 'carol', user: 'carol', count: 8, at: 6, hours: 1 },
+/** Jobs of a user that arrive together. Each takes as long as its time limit. */
+function jobs(user: string, number: number, count: number, at: number, hours: number) {
+  return Array.from({ length: number }, (_, i) => ({ id: `${user} ${i}`, user, count, at, hours }));
+}
+
+const lab = [...jobs('alice', 100, 1, 0, 2), ...jobs('bob', 1, 1, 5, 2), ...jobs('carol', 1, 8, 6, 2)];
+const DAY = 24;
+const week = [
+  ...jobs('alice', 40, 1, 0, 12),
+  ...jobs('bob', 6, 1, 20, 6),
+  ...jobs('carol', 1, 8, DAY + 6, 8),
+  ...jobs('dave', 1, 2, DAY + 10, 4),
 ];
 
 test.each([
-  ['fair', { bob: 1, carol: 4 }],
-  ['fifo', { bob: 19, carol: 20 }],
-] as const)('a hundred jobs of one user, with order: %s', (order, expected) => {
-  for (const Queue of [FairModel, PolicyQueue]) {
-    const starts = startsOf(new Queue(8, order), lab);
-    const waits = (id: string, at: number) => Math.round((starts.get(id) ?? Number.NaN) - at);
-    expect({ bob: waits('bob', 5), carol: waits('carol', 6) }).toEqual(expected);
-  }
-});
+  ['a hundred jobs', 'fair', lab, { alice: 26, bob: 6, carol: 10 }, 28],
+  ['a hundred jobs', 'fifo', lab, { alice: 24, bob: 24, carol: 26 }, 28],
+  [
+    'a week',
+    'fair',
+    week,
+    { alice: 2 * DAY + 20, bob: DAY + 6, carol: 2 * DAY, dave: DAY + 18 },
+    3 * DAY + 8,
+  ],
+  [
+    'a week',
+    'fifo',
+    week,
+    { alice: 2 * DAY, bob: 2 * DAY + 12, carol: 2 * DAY + 18, dave: 2 * DAY + 12 },
+    3 * DAY + 2,
+  ],
+] as const)(
+  'the last starts of %s in docs/fairness.md are right, with order: %s',
+  (_, order, arrivals, lasts, end) => {
+    for (const Queue of [FairModel, PolicyQueue]) {
+      const starts = startsOf(new Queue(8, order, {}, TIMEOUTS.grace / HOUR_MS), arrivals);
+      const last = (user: string) =>
+        Math.round(
+          Math.max(...arrivals.filter((job) => job.user === user).map(({ id }) => starts.get(id) ?? NaN)),
+        );
+      expect(Object.fromEntries(Object.keys(lasts).map((user) => [user, last(user)]))).toEqual(lasts);
+      expect(Math.max(...arrivals.map(({ id, hours }) => (starts.get(id) ?? NaN) + hours))).toBe(end);
+    }
+  },
+);
 
 test('the policy serves as the model does, whoever comes and goes', () => {
   for (let seed = 1; seed <= 200; seed++) {
