@@ -6,7 +6,8 @@ import { WaitQueue } from '../../lib/claims/wait-queue.ts';
 import { bootMilliseconds } from '../../lib/platform/system.ts';
 import type { Tag } from '../../lib/policy/index.ts';
 import { FairModel } from '../support/fair-order.ts';
-import { finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { endHolder, RUN, UNTIL_CLOSED } from '../support/holders.ts';
+import { Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { Random } from '../support/random.ts';
 
 const GPUS = 4;
@@ -25,10 +26,9 @@ class Lab {
   readonly started = new Set<string>();
 
   begin(id: string, user: string, ...options: string[]): void {
-    const words = ['run', '--placeholder', 'none', '--name', id, ...options];
     const uid = USERS[user];
     const child = machine.startCommand(
-      [...words, '--', 'sh', '-c', 'echo started; exec cat'],
+      [...RUN, '--name', id, ...options, ...UNTIL_CLOSED],
       uid === undefined || uid === 0 ? {} : { uid, umask: '077' },
     );
     child.stdin?.on('error', () => {});
@@ -44,10 +44,8 @@ class Lab {
 
   async end(id: string, signal?: 'SIGKILL'): Promise<void> {
     const child = this.child(id);
-    const end = finished(child, 'exit');
-    if (signal === undefined) child.stdin?.end();
-    else child.kill(signal);
-    await end;
+    if (signal !== undefined) child.kill(signal);
+    await endHolder(child);
     this.started.delete(id);
     this.children.delete(id);
   }

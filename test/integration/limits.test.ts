@@ -3,16 +3,14 @@ import { type ChildProcess, execFileSync } from 'node:child_process';
 import { chmodSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
 import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
+import { Waiters } from './waiters.ts';
 
-const OTHER = NOBODY - 1;
+const OTHER = bob.uid;
 const noSecondUser = whyNotNobody();
-const alice = { uid: NOBODY, umask: '077' };
-const bob = { uid: OTHER, umask: '077' };
-const RUN = ['run', '--placeholder', 'none'];
-const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
 
 let machine: Machine;
 beforeEach(() => {
@@ -20,11 +18,8 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-async function holds(count: number, starting: typeof alice) {
-  const child = machine.startCommand([...RUN, '-n', String(count), ...UNTIL_CLOSED], starting);
-  await output(child, /started/);
-  return child;
-}
+const holds = (count: number, starting: typeof alice) =>
+  startHolder(machine, ['-n', String(count)], starting);
 
 describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`, () => {
   test('a request above the limit is refused at once, with exit code 64', async () => {
@@ -76,21 +71,20 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     const second = machine.startCommand([...RUN, '-n', '2', '--', 'true'], alice);
     const served = finished(second);
     await output(second, /you have 2 of the 2 GPUs/);
-    const queue = () => machine.runCommand(['queue', '--json']).then(({ stdout }) => JSON.parse(stdout));
-    await until(async () => (await queue()).length === 1);
-    expect((await queue())[0].reason).toMatch(/^holds nobody up: \S+ has 2 of the 2 GPUs/);
+    const waiters = new Waiters(machine);
+    await waiters.untilWaiting(1);
+    expect((await waiters.queue())[0].reason).toMatch(/^holds nobody up: \S+ has 2 of the 2 GPUs/);
     // Neither who waits nor who doesn't stands behind it.
     expect((await machine.runCommand([...RUN, '-n', '2', '--', 'true'], bob)).code).toBe(0);
     expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
-    expect((await queue()).length).toBe(1);
+    expect((await waiters.queue()).length).toBe(1);
     first.stdin?.end();
     expect((await served).code).toBe(0);
   });
 
   test('who waits behind a request goes on when its user gets other GPUs, and so has too many for it', async () => {
     machine.configure(`order: fifo\nlimits: { users: { ${NOBODY}: { gpus: 2 } } }\n`);
-    const held = machine.startCommand([...RUN, '--devices', '1', ...UNTIL_CLOSED]);
-    await output(held, /started/);
+    const held = await startHolder(machine, ['--devices', '1']);
     const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
     const small = (child: ChildProcess) => nameOf(child.pid as number) === 'gpu-owner-wait';
     // GPU 0 is kept for these. So many, that the one behind doesn't look by itself for a minute.
@@ -105,8 +99,7 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     const bobs = await waits(1, bob);
     const ended = finished(bobs);
     await until(() => small(bobs), 30_000);
-    const other = machine.startCommand([...RUN, '--devices', '2', ...UNTIL_CLOSED], alice);
-    await output(other, /started/);
+    const other = await startHolder(machine, ['--devices', '2'], alice);
     const began = Date.now();
     expect((await ended).code).toBe(0);
     expect(Date.now() - began).toBeLessThan(5_000);
@@ -128,18 +121,15 @@ open(${JSON.stringify(join(machine.lockDirectory, 'job-4711'))}, 'w').close()`;
     };
     const [held, others] = [await holds(2, alice), await holds(2, bob)];
     expect((await forge(OTHER, bob)).stderr).toBe('');
-    others.stdin?.end();
-    await finished(others, 'exit');
+    await endHolder(others);
     // Alice's two GPUs still count for her, and not for Bob.
     expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'], alice)).code).toBe(75);
     expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], bob)).code).toBe(0);
-    held.stdin?.end();
-    await finished(held, 'exit');
+    await endHolder(held);
     const bobs = await holds(2, bob);
     expect((await forge(NOBODY, bob)).stderr).toBe('');
     expect((await machine.runCommand([...RUN, '--no-wait', '-n', '2', '--', 'true'], alice)).code).toBe(0);
-    bobs.stdin?.end();
-    await finished(bobs, 'exit');
+    await endHolder(bobs);
     expect(readdirSync(machine.lockDirectory)).toContain('job-4711');
   });
 });

@@ -4,13 +4,13 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
-import { finished, Machine, NOBODY, output, python, until, whyNotNobody } from '../support/machine.ts';
+import { alice, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
+import { finished, Machine, output, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
+import { Waiters } from './waiters.ts';
 
 const noSecondUser = whyNotNobody();
-const RUN = ['run', '--placeholder', 'none'];
 const PREEMPTIBLE = [...RUN, '--preemptible'];
-const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
 /** Says so, and ignores SIGTERM. */
 const STUBBORN = [
   '--',
@@ -21,9 +21,11 @@ const STUBBORN = [
 
 let machine: Machine;
 let jobs: Jobs;
+let waiters: Waiters;
 beforeEach(() => {
   machine = new Machine(4);
   jobs = new Jobs(machine);
+  waiters = new Waiters(machine);
 });
 afterEach(async () => {
   await jobs.end();
@@ -37,12 +39,6 @@ async function started(words: string[], starting = {}): Promise<ChildProcess & {
   child.stdin?.on('error', () => {});
   await output(child, /^started/m);
   return Object.assign(child, { said: () => said });
-}
-
-async function end(child: ChildProcess): Promise<void> {
-  const ended = finished(child, 'exit');
-  child.stdin?.end();
-  await ended;
 }
 
 const job = async (id: number) => (await jobs.list()).find((each) => each.id === id);
@@ -111,11 +107,11 @@ describe('run --preemptible', () => {
     const preemptible = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED]);
     const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
     const got = output(waiting, /^started/m);
-    await until(async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length === 1);
+    await waiters.untilWaiting(1);
     // Neither a request that can't wait, nor one that is preemptible itself, ends anything.
     expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
     const other = machine.startCommand([...PREEMPTIBLE, ...UNTIL_CLOSED]);
-    await until(async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length === 2);
+    await waiters.untilWaiting(2);
     expect(preemptible.exitCode).toBeNull();
     const ended = finished(preemptible, 'exit');
     await end(kept);
@@ -307,10 +303,9 @@ describe('exp run --preemptible', () => {
   });
 });
 
-describe.skipIf(noSecondUser !== null)(`two users${noSecondUser ?? ''}`, () => {
+describe.skipIf(noSecondUser !== null)(noSecondUser ?? 'two users', () => {
   test('preemptible GPUs count neither for limits nor for the order', async () => {
     machine.configure('limits: { gpus: 1 }\n');
-    const alice = { uid: NOBODY, umask: '077' };
     const night = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED], alice);
     const day = await started([...RUN, ...UNTIL_CLOSED], alice);
     expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
@@ -318,19 +313,15 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser ?? ''}`, () => {
   });
 
   test('a forged notice or request ends nothing', async () => {
-    const mallory = { uid: NOBODY, umask: '077' };
     const preemptible = await started([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
     const lease = JSON.parse(
-      readFileSync(join(machine.lockDirectory, `${await uuid()}.lease`), 'latin1').trim(),
+      readFileSync(join(machine.lockDirectory, `${uuidOf(0)}.lease`), 'latin1').trim(),
     );
     const queue = join(machine.lockDirectory, 'line.lock');
     const notice = join(machine.lockDirectory, 'preemption.notice');
-    const request = (order: string) => ({
-      order: `${order} ${'0'.repeat(16)} ${'0'.repeat(16)} ${'0'.repeat(16)} 0000000000`,
-    });
     const forge = (order: string, isLocked: boolean, isAlive: boolean) => {
       const record = {
-        ...request(order),
+        order: `${order} ${'0'.repeat(16)} ${'0'.repeat(16)} ${'0'.repeat(16)} 0000000000`,
         user: 'x',
         boot: 'x',
         place: 0,
@@ -346,7 +337,7 @@ queue.write(json.dumps(json.loads(${JSON.stringify(JSON.stringify(record))}), se
 queue.write(str(${isAlive ? 'int(time.monotonic() * 1000)' : '0'}).encode().ljust(31) + b'\\n')
 open(${JSON.stringify(notice)}, 'r+b', buffering=0).write(b'\\n')
 time.sleep(1.5)`;
-      return machine.run([python, '-c', code], mallory);
+      return machine.run([python, '-c', code], alice);
     };
     const waiting = machine.startCommand([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
     await until(() => existsSync(queue)); // is there after the first wait
@@ -368,7 +359,3 @@ time.sleep(1.5)`;
     expect((await end).code).toBe(143);
   });
 });
-
-async function uuid(): Promise<string> {
-  return (await machine.status())[0].uuid;
-}

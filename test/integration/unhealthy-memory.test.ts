@@ -9,18 +9,11 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-async function status(): Promise<
-  { state: string; reason: string | null; memoryRepairPending: boolean | null }[]
-> {
-  const { stdout } = await machine.runCommand(['status', '--json']);
-  return JSON.parse(stdout);
-}
-
 test('a GPU is unhealthy after memory errors that ECC could not correct, or a repair that failed', async () => {
-  expect((await status()).map(({ state }) => state)).toEqual(Array(8).fill('free'));
+  expect(await machine.states()).toEqual(Array(8).fill('free'));
   machine.set('gpu=0', 'ecc-errors=1');
   machine.set('gpu=1', 'memory-repair=failed');
-  const [first, second, third] = await status();
+  const [first, second, third] = await machine.status();
   expect(first).toMatchObject({
     state: 'unavailable',
     reason: expect.stringMatching(/^unhealthy: 1 uncorrectable memory error \(ECC\) since its last reset/),
@@ -69,7 +62,7 @@ test('a claim asks for the health of the GPU that it takes, however short ago an
 
 test('a repair that waits for a reset is a warning, and no obstacle', async () => {
   machine.set('gpu=2', 'memory-repair=pending');
-  const [, , third, fourth] = await status();
+  const [, , third, fourth] = await machine.status();
   expect(third).toMatchObject({ state: 'free', reason: null, memoryRepairPending: true });
   expect(fourth).toMatchObject({ memoryRepairPending: false });
   expect((await machine.runCommand(['status'])).stdout).toMatch(
@@ -88,7 +81,7 @@ test('where the driver tells nothing of its memory, no GPU is unhealthy', async 
   machine.set('gpu=0', 'ecc-errors=3');
   machine.set('gpu=1', 'memory-repair=failed');
   machine.set('gpu=all', 'unsupported=ecc');
-  const all = await status();
+  const all = await machine.status();
   expect(all.map(({ state }) => state)).toEqual(Array(8).fill('free'));
   expect(all.map(({ memoryRepairPending }) => memoryRepairPending)).toEqual(Array(8).fill(null));
   expect((await machine.runCommand(['metrics'])).stdout).not.toMatch(

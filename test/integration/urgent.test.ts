@@ -1,13 +1,11 @@
 // Urgent requests, in whole processes of two users.
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, output, until, whyNotNobody } from '../support/machine.ts';
+import { alice, bob, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
+import { Machine, NOBODY, output, whyNotNobody } from '../support/machine.ts';
+import { Waiters } from './waiters.ts';
 
-const OTHER = NOBODY - 1;
+const OTHER = bob.uid;
 const noSecondUser = whyNotNobody();
-const alice = { uid: NOBODY, umask: '077' };
-const bob = { uid: OTHER, umask: '077' };
-const RUN = ['run', '--placeholder', 'none'];
-const UNTIL_CLOSED = ['--', 'sh', '-c', 'echo started; exec cat'];
 
 let machine: Machine;
 beforeEach(() => {
@@ -42,22 +40,19 @@ describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`,
 
   test('an urgent request is served before those that have waited longer', async () => {
     machine.configure(`urgent: { users: [${OTHER}] }\n`);
-    const holder = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
-    await output(holder, /^started/m);
-    const names = async () => {
-      const { stdout } = await machine.runCommand(['queue', '--json']);
-      return JSON.parse(stdout).map((entry: Record<string, unknown>) => [entry.name, entry.class]);
-    };
+    const waiters = new Waiters(machine);
+    const holder = await startHolder(machine, [], alice);
+    const names = async () => (await waiters.queue()).map((entry) => [entry.name, entry.class]);
     const begin = async (count: number, starting: typeof alice, ...options: string[]) => {
       const child = machine.startCommand([...RUN, ...options, ...UNTIL_CLOSED], starting);
-      await until(async () => (await names()).length === count);
+      await waiters.untilWaiting(count);
       return child;
     };
     // Alice has a GPU, so Bob's normal request would only come before hers.
     const children = [await begin(1, bob, '--name', 'normal'), await begin(2, alice, '--name', 'second')];
     const submitted = await machine.runCommand(['submit', '--urgent', '--name', 'job', '--', 'true'], bob);
     expect(submitted.code).toBe(0);
-    await until(async () => (await names()).length === 3);
+    await waiters.untilWaiting(3);
     const urgent = await begin(4, bob, '--name', 'urgent', '--urgent');
     expect(await names()).toEqual([
       ['job', 'urgent'],
@@ -67,11 +62,7 @@ describe.skipIf(noSecondUser !== null)(`urgent: ${noSecondUser ?? 'two users'}`,
     ]);
     holder.stdin?.end();
     await output(urgent, /^started/m);
-    expect((await names()).map(([name]: [string]) => name)).toEqual(['normal', 'second']);
-    for (const child of [urgent, ...children]) {
-      const end = finished(child, 'exit');
-      child.stdin?.end();
-      await end;
-    }
+    expect((await names()).map(([name]) => name)).toEqual(['normal', 'second']);
+    for (const child of [urgent, ...children]) await endHolder(child);
   });
 });

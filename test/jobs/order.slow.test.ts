@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Machine, output, until } from '../support/machine.ts';
+import { startHolder } from '../support/holders.ts';
+import { Machine, until } from '../support/machine.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -14,20 +15,6 @@ const command = async (...args: string[]) => {
 };
 const queue = async () => JSON.parse(await command('queue', '--json'));
 const order = async () => (await queue()).map(({ job }: { job: number }) => job);
-
-async function holder() {
-  const child = machine.startCommand([
-    'run',
-    '--placeholder',
-    'none',
-    '--',
-    'sh',
-    '-c',
-    'echo started; exec cat',
-  ]);
-  await output(child, /started/);
-  return child;
-}
 
 async function submit(...names: string[]) {
   for (const name of names)
@@ -50,7 +37,7 @@ const served = async () =>
 const ended = () => command('wait', '1', '2', '3', '4');
 
 test('waiting jobs can be put before one’s other ones, also while they wait as small processes', async () => {
-  const first = await holder();
+  const first = await startHolder(machine);
   await submit('a', 'b', 'c', 'd');
   expect(await order()).toEqual([1, 2, 3, 4]);
   await until(async () => (await machine.run(['ps', '-A', '-o', 'comm='])).stdout.includes('gpu-owner-wait'));
@@ -62,7 +49,7 @@ test('waiting jobs can be put before one’s other ones, also while they wait as
 });
 
 test('a paused job is skipped, and keeps its place', async () => {
-  const first = await holder();
+  const first = await startHolder(machine);
   await submit('a', 'b', 'c', 'd');
   await command('queue', '--pause', 'a', 'b');
   await until(
@@ -71,7 +58,7 @@ test('a paused job is skipped, and keeps its place', async () => {
   first.stdin?.end();
   await command('wait', '3', '4');
   expect(await served()).toEqual(['c', 'd']);
-  const second = await holder();
+  const second = await startHolder(machine);
   expect(await order()).toEqual([1, 2]);
   await command('queue', '--resume', '2', '1');
   await until(async () => (await queue()).every(({ stopped }: { stopped: boolean }) => !stopped));
