@@ -12,7 +12,7 @@ import { Random } from '../support/random.ts';
 
 const GPUS = 4;
 const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 80;
-const SEED = Number(process.env.GPU_OWNER_SEED ?? 1);
+const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
 const HOUR_MS = 3_600_000;
 const USERS: Record<string, number> = { root: 0, nobody: NOBODY };
 const noSecondUser = whyNotNobody();
@@ -73,7 +73,7 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
     ['limits: { gpus: 2 }', { nobody: 2 }, false],
     ['order: fair # and time limits', {} as Record<string, number>, true],
   ])(
-    `are served as the model says, in ${STEPS} steps (GPU_OWNER_SEED=${SEED}) %s`,
+    `are served as the model says, in ${STEPS} steps (GPU_OWNER_TEST_SEED=${SEED}) %s`,
     {
       timeout: STEPS * 20_000,
     },

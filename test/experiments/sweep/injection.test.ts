@@ -78,7 +78,7 @@ beforeAll(() => {
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
 
 test(`no value of ${LINES} command lines makes a shell run anything`, { timeout: 600_000 }, () => {
-  let state = Number(process.env.GPU_OWNER_SEED ?? 1);
+  let state = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
   const pick = <T>(items: readonly T[]): T => {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
     return items[Math.floor((state / 2 ** 32) * items.length)] as T;
