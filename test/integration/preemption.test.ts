@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
-import { alice, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
+import { alice, bob, endHolder as end, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import { finished, Machine, output, python, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Waiters } from './waiters.ts';
@@ -304,12 +304,33 @@ describe('exp run --preemptible', () => {
 });
 
 describe.skipIf(noSecondUser !== null)(noSecondUser ?? 'two users', () => {
-  test('preemptible GPUs count neither for limits nor for the order', async () => {
+  test('preemptible GPUs don’t count for limits', async () => {
     machine.configure('limits: { gpus: 1 }\n');
     const night = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED], alice);
     const day = await started([...RUN, ...UNTIL_CLOSED], alice);
     expect((await jobs.run([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
     for (const child of [night, day]) await end(child);
+  });
+
+  test.each([
+    ['preemptible GPUs don’t count', ['--preemptible'], ['bob1', 'alice', 'bob2']],
+    ['others do', [], ['bob1', 'bob2', 'alice']],
+  ])('in the order of the wait queue, %s', async (_, options, order) => {
+    const held = await startHolder(machine, [...options, '--devices', '1-3', '-n', '3'], alice);
+    const kept = await startHolder(machine, ['--devices', '0']);
+    const waiting: ChildProcess[] = [];
+    for (const [name, user] of [
+      ['bob1', bob],
+      ['alice', alice],
+      ['bob2', bob],
+    ] as const) {
+      waiting.push(machine.startCommand([...RUN, '--devices', '0', '--name', name, '--', 'true'], user));
+      await waiters.untilWaiting(waiting.length);
+    }
+    expect((await waiters.queue()).map(({ name }) => name)).toEqual(order);
+    const ended = waiting.map((child) => finished(child, 'exit'));
+    for (const child of [kept, held]) await end(child);
+    expect((await Promise.all(ended)).map(({ code }) => code)).toEqual([0, 0, 0]);
   });
 
   test('a forged notice or request ends nothing', async () => {

@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startHolder } from '../support/holders.ts';
 import { Machine, until } from '../support/machine.ts';
+import { nameOf } from '../support/processes.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -40,7 +41,10 @@ test('waiting jobs can be put before one’s other ones, also while they wait as
   const first = await startHolder(machine);
   await submit('a', 'b', 'c', 'd');
   expect(await order()).toEqual([1, 2, 3, 4]);
-  await until(async () => (await machine.run(['ps', '-A', '-o', 'comm='])).stdout.includes('gpu-owner-wait'));
+  await until(async () => {
+    const names = (await queue()).map(({ pid }: { pid: number }) => nameOf(pid));
+    return names.filter((name: string) => name === 'gpu-owner-wait').length >= 3;
+  });
   await command('queue', '--first', 'd', '2');
   expect(await order()).toEqual([4, 2, 1, 3]);
   first.stdin?.end();
