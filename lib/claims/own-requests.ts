@@ -1,17 +1,9 @@
 // The order of one user's own requests in the wait queue.
 import { native } from '../native.ts';
-import {
-  findBlockers,
-  formatTag,
-  GPU_UNITS,
-  inNewOrder,
-  isAboveLimit,
-  reservedFor,
-  type Tag,
-} from '../policy/index.ts';
+import { findBlockers, inNewOrder, isAboveLimit, reservedFor, sizeOfTag, type Tag } from '../policy/index.ts';
 import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { lockJoining, stampOrder, tagOffset, WAIT_QUEUE_FILE } from './queue-file.ts';
+import { lockJoining, stampOrder, WAIT_QUEUE_FILE, writeTag } from './queue-file.ts';
 import { type Waiter, WaitQueue } from './wait-queue.ts';
 
 type Tagged = Waiter & { tag: Tag };
@@ -38,13 +30,8 @@ export function putFirst(
       const ofKind = own.filter(({ tag }) => tag.class === kind);
       const first = found.filter((each) => each !== undefined && each.tag.class === kind) as Tagged[];
       const inOrder = [...new Set([...first, ...ofKind])];
-      for (const [i, tag] of inNewOrder(inOrder.map((each) => each.tag)).entries()) {
-        native().fileWriteBlock(
-          descriptor,
-          Buffer.from(formatTag(tag)),
-          tagOffset((inOrder[i] as Tagged).slot),
-        );
-      }
+      for (const [i, tag] of inNewOrder(inOrder.map((each) => each.tag)).entries())
+        writeTag(descriptor, (inOrder[i] as Tagged).slot, tag);
     }
     stampOrder(descriptor);
     return found.map((each) => each !== undefined);
@@ -73,7 +60,7 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     if (!waiters.some((waiter) => isOwn(waiter) && waiter.isAboveLimit)) return;
     const before = (readHoldings(directory).get(uid)?.gpus ?? 0) - got;
     const heldUp = ({ tag, most, isAboveLimit: isNow }: Tagged) =>
-      isNow && !isAboveLimit(before + (tag.end - tag.start) / GPU_UNITS, most ?? Number.POSITIVE_INFINITY);
+      isNow && !isAboveLimit(before + sizeOfTag(tag), most ?? Number.POSITIVE_INFINITY);
     const passed = new Set(waiters.filter(isOwn).filter(heldUp));
     const awaited = new Set<Waiter>();
     const ahead: Waiter[] = [];
@@ -90,9 +77,8 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
     if (descriptor < 0) return;
     for (const { slot, tag } of woken) {
-      const text = formatTag({ ...tag, joined: tag.joined + 1 });
       if (queue.tag(slot)?.joined === tag.joined)
-        native().fileWriteBlock(descriptor, Buffer.from(text), tagOffset(slot));
+        writeTag(descriptor, slot, { ...tag, joined: tag.joined + 1 });
     }
     stampOrder(descriptor);
   } finally {

@@ -1,7 +1,7 @@
 // The file of the wait queue: where it has what.
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { pathIn, readBlock } from '../platform/index.ts';
-import { parseTag, TAG_LENGTH, type Tag } from '../policy/index.ts';
+import { formatTag, parseTag, TAG_LENGTH, type Tag } from '../policy/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { RECORD_SIZE } from './record.ts';
 
@@ -12,7 +12,7 @@ const JOIN_FILE = 'line-join.lock';
 /** One that joins takes some ms. Others don't wait longer for one that is suspended meanwhile. */
 const JOIN_TIMEOUT_MS = 200;
 /** A block begins with the request's tag, so that the order can be read without the rest. */
-export const TAG_PREFIX = '{"order":"';
+const TAG_PREFIX = '{"order":"';
 /** Blocks are used again by slots this far behind: a longer line would still be in order, but not all of it readable. */
 const BLOCKS = 4096;
 /** These and BLOCKS as in native/locks/heartbeat_file.h. */
@@ -57,17 +57,18 @@ export function readTag(descriptor: number, slot: number): Tag | null {
   return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
 }
 
+/** Where that can't be done, the request keeps the place that it has. */
+export function writeTag(descriptor: number, slot: number, tag: Tag): void {
+  const offset = blockOffset(slot) + TAG_PREFIX.length;
+  native().fileWriteBlock(descriptor, Buffer.from(formatTag(tag)), offset);
+}
+
 /** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */
 export function describeDamaged({ path }: LockDirectory): string {
   return (
     "the wait queue can't be used, so requests are served in no order: a program that is not gpu-owner has locked " +
     `${pathIn(path, WAIT_QUEUE_FILE)}. As root, run \`gpu-owner doctor\`: it names the program.`
   );
-}
-
-/** Where a slot's block has the text of its tag. */
-export function tagOffset(slot: number): number {
-  return blockOffset(slot) + TAG_PREFIX.length;
 }
 
 export function blockOffset(slot: number): number {

@@ -2,12 +2,12 @@ import type { LeaseInfo } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { bootId, readBlock, schema, warnOnce } from '../platform/index.ts';
 import {
-  GPU_UNITS,
   type GpuRequest,
   inOrder,
   isAboveLimit,
   type Place,
   parseTag,
+  sizeOfTag,
   type Tag,
 } from '../policy/index.ts';
 import { type Holdings, readHoldings } from './holdings.ts';
@@ -182,8 +182,7 @@ export class WaitQueue {
       most,
       preempts,
       isAboveLimit:
-        isLimited &&
-        isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + (tag.end - tag.start) / GPU_UNITS, most),
+        isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + sizeOfTag(tag), most),
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };

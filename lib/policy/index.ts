@@ -4,7 +4,6 @@ export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,
   formatTag,
-  GPU_UNITS,
   inNewOrder,
   inOrder,
   type Joining,
@@ -12,6 +11,7 @@ export {
   type Place,
   parseTag,
   type RequestClass,
+  sizeOfTag,
   TAG_LENGTH,
   type Tag,
   tagFor,

@@ -80,6 +80,11 @@ export function inNewOrder(tags: readonly Tag[]): Tag[] {
   });
 }
 
+/** How many GPUs a request asks for, where MIG instances count by their part. */
+export function sizeOfTag({ start, end }: Pick<Tag, 'start' | 'end'>): number {
+  return (end - start) / GPU_UNITS;
+}
+
 /** No user has this number: uid -1. */
 const NO_USER = 2 ** 32 - 1;
 const DIGITS = [1, 16, 16, 16, 10];
