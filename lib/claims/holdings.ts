@@ -43,6 +43,12 @@ export function readHoldings(
   return holdings;
 }
 
+/** The holdings, read when they are first asked for. */
+export function holdingsWhenAsked(directory: LockDirectory | null): () => Holdings {
+  let holdings: Holdings | undefined;
+  return () => (holdings ??= directory === null ? new Map() : readHoldings(directory));
+}
+
 function* lockedEpochs(descriptor: number): Generator<number> {
   let from = FIRST_EPOCH;
   for (let i = 0; i < MAX_LOCKED_EPOCHS; i++) {

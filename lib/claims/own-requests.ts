@@ -1,7 +1,7 @@
 // The order of one user's own requests in the wait queue.
 import { native } from '../native.ts';
 import { findBlockers, inNewOrder, isAboveLimit, reservedFor, sizeOfTag, type Tag } from '../policy/index.ts';
-import { readHoldings } from './holdings.ts';
+import { holdingsWhenAsked } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { lockJoining, stampOrder, WAIT_QUEUE_FILE, writeTag } from './queue-file.ts';
 import { type Waiter, WaitQueue } from './wait-queue.ts';
@@ -53,12 +53,13 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
   let descriptor = -1;
   let turn = -1;
   try {
-    const waiters = [...queue.waiters(queue.order())].filter(
+    const holdings = holdingsWhenAsked(directory);
+    const waiters = [...queue.waiters(queue.order(), holdings)].filter(
       ({ slot, scope, isSuspended }) => scope === null && !isSuspended && slot !== served,
     );
     const isOwn = (waiter: Waiter): waiter is Tagged => waiter.tag?.uid === uid;
     if (!waiters.some((waiter) => isOwn(waiter) && waiter.isAboveLimit)) return;
-    const before = (readHoldings(directory).get(uid)?.gpus ?? 0) - got;
+    const before = (holdings().get(uid)?.gpus ?? 0) - got;
     const heldUp = ({ tag, most, isAboveLimit: isNow }: Tagged) =>
       isNow && !isAboveLimit(before + sizeOfTag(tag), most ?? Number.POSITIVE_INFINITY);
     const passed = new Set(waiters.filter(isOwn).filter(heldUp));

@@ -3,7 +3,7 @@ import type { GPUReason } from '../errors.ts';
 import type { LeaseInfo } from '../gpus/index.ts';
 import { backfillLimit, latestStart, type RequestClass, reservedFor, whyHere } from '../policy/index.ts';
 import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
-import { type Holdings, readHoldings } from './holdings.ts';
+import { type Holdings, holdingsWhenAsked } from './holdings.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import type { DiscoveryRequest } from './survey.ts';
@@ -42,7 +42,8 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
   const configuration = loadConfiguration();
   const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
   const directory = LockDirectory.find(lockDirectory, configuration);
-  const waiters = [...readWaiters(directory)];
+  const holdings = holdingsWhenAsked(directory);
+  const waiters = [...readWaiters(directory, null, holdings)];
   if (waiters.length === 0) return [];
   const request = {
     criteria: normalizeCriteria({}),
@@ -51,7 +52,6 @@ export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]
     conventions: checkConventions(options.conventions, configuration, 'conventions'),
     count: 1,
   };
-  const holdings = directory === null ? new Map() : readHoldings(directory);
   return describeQueue(waiters, await discover(request, 'machine'), holdings);
 }
 
@@ -61,9 +61,9 @@ const MINUTE_MS = 60_000;
 function describeQueue(
   waiters: readonly Waiter[],
   gpus: readonly GPUStatus[],
-  holdings: Holdings,
+  holdings: () => Holdings,
 ): QueueEntry[] {
-  const held = (uid: number | null) => Math.round((holdings.get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
+  const held = (uid: number | null) => Math.round((holdings().get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
@@ -107,7 +107,7 @@ function describeQueue(
       reason: waiter.isAboveLimit
         ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
         : sentences(
-            whyHere(i, waiters, holdings),
+            whyHere(i, waiters, holdings()),
             i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
           ),
       waitingFor,
@@ -155,8 +155,8 @@ export async function observe(request: DiscoveryRequest, maxEntries: number): Pr
   if (queue === null) return { gpus, queue: [], waiting: 0 };
   try {
     const slots = queue.order();
-    const waiters = [...queue.waiters(slots.slice(0, maxEntries))];
-    const holdings = waiters.length === 0 ? new Map() : readHoldings(directory as LockDirectory);
+    const holdings = holdingsWhenAsked(directory);
+    const waiters = [...queue.waiters(slots.slice(0, maxEntries), holdings)];
     const unread = Math.max(0, slots.length - maxEntries);
     return { gpus, queue: describeQueue(waiters, gpus, holdings), waiting: waiters.length + unread };
   } finally {

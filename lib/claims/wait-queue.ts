@@ -10,7 +10,7 @@ import {
   sizeOfTag,
   type Tag,
 } from '../policy/index.ts';
-import { type Holdings, readHoldings } from './holdings.ts';
+import { holdingsWhenAsked } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
   blockOffset,
@@ -102,9 +102,7 @@ export class WaitQueue {
   }
 
   /** The waiters in these slots, read one after the other as far as the caller goes. */
-  *waiters(slots: readonly number[]): Generator<Waiter> {
-    let held: Holdings | undefined;
-    const holdings = () => (held ??= readHoldings(this.#directory));
+  *waiters(slots: readonly number[], holdings = holdingsWhenAsked(this.#directory)): Generator<Waiter> {
     for (const slot of slots) {
       const waiter = this.waiter(slot, holdings);
       if (waiter !== null) yield waiter;
@@ -161,7 +159,7 @@ export class WaitQueue {
   }
 
   /** The waiter in a slot; null: there is no readable record, so no claim can stand back for it. */
-  waiter(slot: number, holdings = () => readHoldings(this.#directory)): Waiter | null {
+  waiter(slot: number, holdings = holdingsWhenAsked(this.#directory)): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
@@ -193,11 +191,12 @@ export class WaitQueue {
 export function* readWaiters(
   directory: LockDirectory | null,
   before: number | null = null,
+  holdings = holdingsWhenAsked(directory),
 ): Generator<Waiter> {
   const queue = directory === null ? null : WaitQueue.open(directory);
   if (queue === null) return;
   try {
-    yield* queue.waiters(queue.ahead(before));
+    yield* queue.waiters(queue.ahead(before), holdings);
   } finally {
     queue.close();
   }
