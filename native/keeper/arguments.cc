@@ -265,11 +265,6 @@ int parse_pair(const char* option, const char* value, int* fd, int64_t* number) 
   return parse_descriptor(option, descriptor, fd);
 }
 
-template <typename Item>
-Item* append(waiter::List<Item>* list) {
-  return &list->items[list->count++];
-}
-
 using Parse = int (*)(const char* option, const char* value, Options* options);
 #define PARSE(expression) [](const char* option, const char* value, Options* options) -> int { return expression; }
 #define TEXT(member) [](const char*, const char* value, Options* options) -> int { return options->member = value, 0; }
@@ -316,16 +311,16 @@ constexpr struct {
     {"--answer", kHold, TEXT(answer)},
     {"--lock", kWait,
      [](const char* option, const char* value, Options* options) -> int {
-       waiter::Lock* lock = append(&options->wait.locks);
-       return parse_pair(option, value, &lock->descriptor, &lock->byte);
+       waiter::Lock& lock = options->wait.locks.append();
+       return parse_pair(option, value, &lock.descriptor, &lock.byte);
      }},
     {"--locks", kWait, PARSE(parse_either(option, value, "any", "all", &options->wait.all))},
     {"--queue", kWait, PARSE(parse_pair(option, value, &options->wait.queue, &options->wait.slot))},
     {"--queue-path", kWait | kRun, parse_queue_path},
-    {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, append(&options->wait.ahead)))},
-    {"--lease", kWait, PARSE(parse_descriptor(option, value, append(&options->wait.leases)))},
+    {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, &options->wait.ahead.append()))},
+    {"--lease", kWait, PARSE(parse_descriptor(option, value, &options->wait.leases.append()))},
     {"--until", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.until))},
-    {"--needs", kWait, TEXT(wait.needed.items[options->wait.needed.count++])},
+    {"--needs", kWait, TEXT(wait.needed.append())},
     {"--needs-timeout", kWait, PARSE(parse_count(option, value, INT_MAX, &options->wait.needs_timeout))},
     {"--line-before", kWait, TEXT(wait.line_before)},
     {"--line-after", kWait, TEXT(wait.line_after)},
@@ -361,11 +356,11 @@ int parse_option(const char* option, const char* value, Options* options) {
 }
 
 int check_wait(const waiter::Options& wait) {
-  if (wait.queue < 0 && (wait.ahead.count > 0 || wait.queue_path)) {
+  if (wait.queue < 0 && (wait.ahead.count() > 0 || wait.queue_path)) {
     say("keeper: --ahead and --queue-path need --queue");
     return kExitUsage;
   }
-  if (wait.all && (wait.ahead.count > 0 || wait.locks.count == 0)) {
+  if (wait.all && (wait.ahead.count() > 0 || wait.locks.count() == 0)) {
     say("keeper: --locks all needs --lock, and no --ahead");
     return kExitUsage;
   }
@@ -400,16 +395,10 @@ int check(const Options& options) {
   return check_wait(options.wait);
 }
 
-template <typename Item>
-bool allocate(waiter::List<Item>* list, int capacity) {
-  list->items = static_cast<Item*>(calloc(static_cast<size_t>(capacity), sizeof(Item)));
-  return list->items != nullptr;
-}
-
 // Each word is one item at most.
-bool allocate_lists(waiter::Options* wait, int words) {
-  return allocate(&wait->locks, words) && allocate(&wait->ahead, words) && allocate(&wait->leases, words) &&
-         allocate(&wait->needed, words);
+bool reserve_lists(waiter::Options* wait, int words) {
+  return wait->locks.reserve(words) && wait->ahead.reserve(words) && wait->leases.reserve(words) &&
+         wait->needed.reserve(words);
 }
 
 }  // namespace
@@ -433,7 +422,7 @@ int parse_arguments(int argc, char** argv, Options* options) {
     say("keeper: the first argument must be run, task, hold, wait or submit; see gpu-owner-keeper --help");
     return kExitUsage;
   }
-  if (options->mode == Mode::wait && !allocate_lists(&options->wait, argc)) {
+  if (options->mode == Mode::wait && !reserve_lists(&options->wait, argc)) {
     say("keeper: memory is used up");
     return kExitSystem;
   }

@@ -70,9 +70,6 @@ int wait_in_queue(const waiter::Options& options) {
   return keeper::kExitSystem;
 }
 
-// The lists live as long as this process. A static variable of a function would need libstdc++.
-keeper::Options options;
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -81,6 +78,7 @@ int main(int argc, char** argv) {
   // Node.js inherits descriptors as the caller has them.
   const bool starts_node = argc > 1 && (!strcmp(argv[1], "wait") || !strcmp(argv[1], "submit"));
   if (!starts_node) occupy_standard_descriptors();
+  Options options;
   if (const int code = parse_arguments(argc, argv, &options)) return code;
   switch (options.mode) {
     case Mode::help: print_help(); return 0;

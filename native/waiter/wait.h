@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 
 namespace waiter {
 
@@ -11,12 +12,32 @@ struct Lock {
 
 // A list as long as the command line allows.
 template <typename Item>
-struct List {
-  Item* items = nullptr;
-  int count = 0;
+class List {
+ public:
+  List() = default;
+  List(const List&) = delete;
+  List& operator=(const List&) = delete;
+  ~List() { free(items_); }
 
-  Item* begin() const { return items; }
-  Item* end() const { return items + count; }
+  // Makes room for so many items. False where memory is used up.
+  bool reserve(int capacity) {
+    free(items_);
+    items_ = static_cast<Item*>(calloc(static_cast<size_t>(capacity), sizeof(Item)));
+    count_ = 0;
+    return items_ != nullptr;
+  }
+
+  // The next item, for which there must be room.
+  Item& append() { return items_[count_++]; }
+
+  int count() const { return count_; }
+  const Item& operator[](int i) const { return items_[i]; }
+  Item* begin() const { return items_; }
+  Item* end() const { return items_ + count_; }
+
+ private:
+  Item* items_ = nullptr;
+  int count_ = 0;
 };
 
 struct Options {

@@ -161,7 +161,7 @@ class Watch {
 
   // Returns true if one of the locks could be had, false at the latest at the time given.
   bool wait(int64_t end) {
-    const int count = options_.all ? 1 : options_.locks.count + options_.ahead.count;
+    const int count = options_.all ? 1 : options_.locks.count() + options_.ahead.count();
     if (count == 1) return block(end);
     for (int64_t left; (left = end - now()) > 0;) {
       for (const Lock& lock : options_.locks) {
@@ -178,15 +178,14 @@ class Watch {
   }
 
   bool block(int64_t end) {
-    const Lock lock =
-        options_.locks.count > 0 ? options_.locks.items[done_] : Lock{options_.queue, options_.ahead.items[0]};
+    const Lock lock = options_.locks.count() > 0 ? options_.locks[done_] : Lock{options_.queue, options_.ahead[0]};
     const int64_t left = end - now();
     set_alarm(left > 0 ? left : 1);
     const int error = locks::wait_lock(lock.descriptor, locks::Kind::ofd, locks::Mode::shared, {lock.byte, 1});
     set_alarm(0);
     if (error == EINTR) return false;
     if (error == 0) locks::unlock(lock.descriptor, locks::Kind::ofd, {lock.byte, 1});
-    return !options_.all || ++done_ == options_.locks.count;
+    return !options_.all || ++done_ == options_.locks.count();
   }
 
   const Options& options_;
