@@ -23,29 +23,22 @@ using namespace gpu_owner;
 constexpr int64_t kMinPauseMs = 500;
 // Where nothing tells.
 constexpr int64_t kPollMs = 1'000;
-// As HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts.
-constexpr int64_t kHeartbeatTimeoutMs = 2'500;
-// A block begins with its request's tag, whose first digit is the class: as lib/policy/order.ts has it.
-constexpr char kTagPrefix[] = "{\"order\":\"";
-constexpr char kPreemptible = '2';
 
 // The request in one slot of the queue.
 class Request {
  public:
   bool read(int queue, int64_t slot) {
-    const ssize_t size =
-        pread(queue, text_, locks::kBlockSize - locks::kHeartbeatSize, slot % locks::kBlocks * locks::kBlockSize);
+    const ssize_t size = pread(queue, text_, sizeof text_ - 1, locks::block_offset(slot));
     if (size <= 0) return false;
     text_[size] = '\0';
+    key_ = locks::order_key_in(text_, static_cast<size_t>(size));
     Buffer<48> place;
     place.add("\"place\":%" PRId64 ",", slot);
-    return has(place.c_str()) && locks::is_alive(queue, locks::heartbeat_offset(slot), kHeartbeatTimeoutMs);
+    return has(place.c_str()) && locks::is_alive(queue, locks::heartbeat_offset(slot), locks::kHeartbeatTimeoutMs);
   }
 
-  bool is_preemptible() const {
-    constexpr size_t kLength = sizeof kTagPrefix - 1;
-    return strncmp(text_, kTagPrefix, kLength) != 0 || text_[kLength] == kPreemptible;
-  }
+  // Requests without a tag end no lease: their class is unknown.
+  bool may_preempt() const { return key_.exists && !key_.is_preemptible(); }
 
   bool is_on_machine() const { return has("\"scope\":null"); }
 
@@ -73,7 +66,8 @@ class Request {
   // Quotes within texts of others have a backslash before them.
   bool has(const char* word) const { return strstr(text_, word) != nullptr; }
 
-  char text_[locks::kBlockSize + 1];
+  locks::OrderKey key_;
+  char text_[locks::kBlockSize - locks::kHeartbeatSize + 1];
 };
 
 // 'GPU-….lease' without its end.
@@ -101,14 +95,13 @@ PreemptionWatch::PreemptionWatch(const Options& options)
 
 void PreemptionWatch::stop() {
   look_at_ = INT64_MAX;
-  if (watch_ >= 0) close(watch_);
-  watch_ = -1;
+  watch_.reset();
 }
 
 // The file may have been replaced, so this is repeated: a watch that is there stays one.
 void PreemptionWatch::arm() {
-  if (watch_ < 0) watch_ = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-  const bool is_told = watch_ >= 0 && inotify_add_watch(watch_, options_.give_way.notice, IN_MODIFY) >= 0;
+  if (!watch_) watch_.reset(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  const bool is_told = watch_ && inotify_add_watch(fd(), options_.give_way.notice, IN_MODIFY) >= 0;
   look_at_ = now_ms() + (is_told ? options_.recheck : kPollMs);
 }
 
@@ -117,7 +110,7 @@ bool PreemptionWatch::is_needed() {
   char events[4096];
   const int64_t now = now_ms();
   bool is_told = false;
-  while (watch_ >= 0 && read(watch_, events, sizeof events) > 0) is_told = true;
+  while (watch_ && read(fd(), events, sizeof events) > 0) is_told = true;
   if (is_told && now < quiet_until_) {
     if (quiet_until_ < look_at_) look_at_ = quiet_until_;
     return false;
@@ -125,16 +118,15 @@ bool PreemptionWatch::is_needed() {
   if (!is_told && now < look_at_) return false;
   quiet_until_ = now + kMinPauseMs;
   arm();
-  const int queue = locks::open_for_probe(options_.give_way.queue);
-  if (queue < 0) return false;
+  const process::UniqueFd queue(locks::open_for_probe(options_.give_way.queue));
+  if (!queue) return false;
   bool found = false;
-  locks::QueueSlots(queue).visit([&](int64_t slot) {
+  locks::QueueSlots(queue.get()).visit([&](int64_t slot) {
     Request request;
-    found = request.read(queue, slot) && !request.is_preemptible() && request.is_on_machine() &&
+    found = request.read(queue.get(), slot) && request.may_preempt() && request.is_on_machine() &&
             needs_lease(options_, request);
     return !found;
   });
-  close(queue);
   return found;
 }
 

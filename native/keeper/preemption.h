@@ -2,6 +2,8 @@
 
 #include <stdint.h>
 
+#include "process/unique_fd.h"
+
 namespace keeper {
 
 struct Options;
@@ -15,7 +17,7 @@ class PreemptionWatch {
   explicit PreemptionWatch(const Options& options);
 
   // For poll: readable when there is something to look at; -1: nothing tells.
-  int fd() const { return watch_; }
+  int fd() const { return watch_.get(); }
   int64_t next_look() const { return look_at_; }  // on the clock of now_ms()
   // To be called whenever something has happened. Whether a request needs the GPUs now.
   bool is_needed();
@@ -26,7 +28,7 @@ class PreemptionWatch {
   void arm();
 
   const Options& options_;
-  int watch_ = -1;
+  gpu_owner::process::UniqueFd watch_;
   int64_t look_at_;
   int64_t quiet_until_ = 0;
 };

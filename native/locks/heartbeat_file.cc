@@ -26,15 +26,19 @@ bool OrderKey::operator==(const OrderKey& other) const {
 
 bool OrderKey::operator<(const OrderKey& other) const { return memcmp(text, other.text, kSize) < 0; }
 
-OrderKey read_order_key(int descriptor, int64_t heartbeat_offset) {
+OrderKey order_key_in(const char* block, size_t size) {
   OrderKey key;
-  char block[kPrefixSize + OrderKey::kSize];
-  const int64_t offset = heartbeat_offset + kHeartbeatSize - kBlockSize;
-  if (pread(descriptor, block, sizeof block, offset) != static_cast<ssize_t>(sizeof block)) return key;
-  if (memcmp(block, kTagPrefix, kPrefixSize) != 0) return key;
+  if (size < static_cast<size_t>(kPrefixSize + OrderKey::kSize) || memcmp(block, kTagPrefix, kPrefixSize) != 0)
+    return key;
   key.exists = true;
   memcpy(key.text, block + kPrefixSize, OrderKey::kSize);
   return key;
+}
+
+OrderKey read_order_key(int descriptor, int64_t heartbeat_offset) {
+  char block[kPrefixSize + OrderKey::kSize];
+  const ssize_t size = pread(descriptor, block, sizeof block, heartbeat_offset + kHeartbeatSize - kBlockSize);
+  return order_key_in(block, size < 0 ? 0 : static_cast<size_t>(size));
 }
 
 uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset) {

@@ -1,6 +1,7 @@
 // Signs of life that waiters write into the wait queue's file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace gpu_owner::locks {
@@ -12,20 +13,28 @@ constexpr int64_t kBlockSize = 4096;
 // A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space. After it, "rests"
 // tells that its waiter must start a program before it can take anything.
 constexpr int64_t kHeartbeatSize = 32;
+// How old the heartbeat of a living waiter is at most: as HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts.
+constexpr int64_t kHeartbeatTimeoutMs = 2'500;
 
-constexpr int64_t heartbeat_offset(int64_t slot) { return (slot % kBlocks + 1) * kBlockSize - kHeartbeatSize; }
+constexpr int64_t block_offset(int64_t slot) { return slot % kBlocks * kBlockSize; }
+constexpr int64_t heartbeat_offset(int64_t slot) { return block_offset(slot) + kBlockSize - kHeartbeatSize; }
 
 // A slot's block begins with its request's tag, of which these characters are the order: as lib/policy/order.ts has it.
 struct OrderKey {
   static constexpr int64_t kSize = sizeof "1 0123456789012345" - 1;
+  static constexpr char kPreemptible = '2';
 
   bool exists = false;  // releases without tags write none
   char text[kSize] = {};
 
   bool operator==(const OrderKey& other) const;
   bool operator<(const OrderKey& other) const;
+  // The class comes first.
+  bool is_preemptible() const { return text[0] == kPreemptible; }
 };
 
+// The key in a block, or in its beginning.
+OrderKey order_key_in(const char* block, size_t size);
 // Reads the key of the slot with this heartbeat.
 OrderKey read_order_key(int descriptor, int64_t heartbeat_offset);
 // Adds the whole tag to a hash of tags: a change says that the order is another one, or the request.

@@ -21,7 +21,6 @@ namespace {
 using namespace gpu_owner;
 
 constexpr int64_t kHeartbeatMs = 1'000;
-constexpr int64_t kHeartbeatTimeoutMs = 2'500;  // as HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts
 // The kernel blocks on one lock at a time: several are looked at so often.
 constexpr int64_t kPollMs = 100;
 // A lease may be free for a moment whenever it changes hands; and waiters ahead look first whether it stays free.
@@ -140,7 +139,7 @@ class Watch {
       // The user has put these requests in another order, or a slot has another request by now.
       if (hash_order() != order_) return true;
       for (const int64_t slot : options_.ahead) {
-        if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), kHeartbeatTimeoutMs)) return true;
+        if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), locks::kHeartbeatTimeoutMs)) return true;
       }
     }
     return nobody_takes_a_lease();

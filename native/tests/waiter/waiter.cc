@@ -19,7 +19,6 @@ using namespace gpu_owner::locks;
 
 namespace {
 
-constexpr int64_t kHeartbeatTimeoutMs = 2'500;
 constexpr int kSoon = 700;  // milliseconds in which a wait could have ended
 
 // Says that it was started, and whether descriptors are open.
