@@ -25,6 +25,11 @@ export function parseInherited(text = '') {
   };
 }
 
+/** The same text for a program in which these descriptors are closed. */
+export function withoutDescriptors(inherited: string): string {
+  return inherited.replace(/ fds=[\d,]*/, '');
+}
+
 /** A duplicate that the program has that this process becomes. @throws ERR_INTERNAL */
 export function inheritable(descriptor: number): number {
   const duplicate = native().processInheritable(descriptor);
@@ -33,4 +38,14 @@ export function inheritable(descriptor: number): number {
     'ERR_INTERNAL',
     `no file descriptor is left for the keeper: ${systemError(-duplicate)}.`,
   );
+}
+
+/** Changes that make this process's environment another one. Every byte of the rest stays: strings can't carry all. */
+export function changesTo(env: NodeJS.ProcessEnv): string[] {
+  const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
+  return [...names].flatMap((name) => {
+    const value = env[name];
+    if (value === process.env[name]) return [];
+    return [value === undefined ? name : `${name}=${value}`];
+  });
 }

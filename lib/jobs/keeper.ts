@@ -362,16 +362,6 @@ export interface SupervisedTask {
 /** The longest command line that a record shows. */
 export const MAX_TITLE_LENGTH = 300; // characters
 
-/** Changes that make this process's environment another one. Every byte of the rest stays: strings can't carry all. */
-export function changesTo(env: NodeJS.ProcessEnv): string[] {
-  const names = new Set([...Object.keys(process.env), ...Object.keys(env)]);
-  return [...names].flatMap((name) => {
-    const value = env[name];
-    if (value === process.env[name]) return [];
-    return [value === undefined ? name : `${name}=${value}`];
-  });
-}
-
 /** Everything that the keeper of a task is given: descriptors, of which the first gets the number after `control`, and arguments. */
 export function taskArguments({
   words,

@@ -9,7 +9,7 @@ import {
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
-import { INHERITED } from './inherited.ts';
+import { changesTo, INHERITED, withoutDescriptors } from './inherited.ts';
 import { ERRORS, SUBMITTER } from './submitter.ts';
 import { signalNumber } from './time-limit.ts';
 import { type Restart, WAITING } from './waiter.ts';
@@ -110,27 +110,22 @@ export function requeueOptions(
     ...['--requeue', String(program.length + restart.own - words)],
     ...['--requeued', `${times}:${ranMs}`],
     ...(lock === null ? [] : ['--kept', String(lock)]),
-    ...changesSinceStart(lock !== null).flatMap((change) => ['--requeue-environment', change]),
+    ...changesTo(environmentAtStart(lock !== null)).flatMap((change) => ['--requeue-environment', change]),
   ];
   return { options, program, own: restart.own };
 }
 
-/** Changes to the environment that make it as it was when this process started, but for what was for this process alone. */
-function changesSinceStart(isJob: boolean): string[] {
-  const before = new Map<string, string>();
+/** The environment as it was when this process started, but for what was for this process alone. */
+function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
+  const before: NodeJS.ProcessEnv = Object.create(null);
   for (const entry of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
     const [name = '', ...value] = entry.split('=');
-    if (name !== '') before.set(name, value.join('='));
+    if (name !== '') before[name] = value.join('=');
   }
-  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) before.delete(name);
-  const inherited = before.get(INHERITED);
+  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) delete before[name];
   // Descriptors of the caller are closed by then.
-  if (inherited !== undefined) before.set(INHERITED, inherited.replace(/ fds=[\d,]*/, ''));
-  return [...new Set([...before.keys(), ...Object.keys(process.env)])].flatMap((name) => {
-    const value = before.get(name);
-    if (value === process.env[name]) return [];
-    return [value === undefined ? name : `${name}=${value}`];
-  });
+  before[INHERITED] &&= withoutDescriptors(before[INHERITED]);
+  return before;
 }
 
 /** Variables of a preemptible command. */

@@ -4,8 +4,8 @@ import { constants } from 'node:os';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
-import { INHERITED, KEEPER, parseInherited } from './inherited.ts';
-import { changesTo, type SupervisedTask, showSimulatedDriver, taskArguments } from './keeper.ts';
+import { changesTo, INHERITED, KEEPER, parseInherited } from './inherited.ts';
+import { type SupervisedTask, showSimulatedDriver, taskArguments } from './keeper.ts';
 import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './reaper.ts';
 
 /** How a command ended. Nothing of it is left then. */
