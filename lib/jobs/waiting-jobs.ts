@@ -2,7 +2,7 @@
 import { LockDirectory, putFirst, readActivity } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { signalJob } from './job-record.ts';
+import { type JobRequest, signalJob } from './job-record.ts';
 import { stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 
@@ -11,9 +11,8 @@ const SIGSTOP = 19;
 
 /** Suspends a job that waits: the queue skips it until it is resumed, and its place stays. @throws ERR_JOBS if it doesn't wait */
 export function pauseJob(store: JobStore, id: number, lockDirectory: string | undefined): void {
-  const pid = waitingPid(store, id);
-  const lock = stateOf(store, id)?.job.request.lock;
-  if (lock === undefined || signalJob(pid, lock, SIGSTOP) !== 0) throw notWaiting(id);
+  const { pid, lock } = waitingProcess(store, id);
+  if (signalJob(pid, lock, SIGSTOP) !== 0) throw notWaiting(id);
   // The job may have been given its GPUs just before.
   const holds = readActivity(lockDirectory).leases.some(({ info }) => info.job === id && info.pid === pid);
   if (!holds && stateOf(store, id)?.state === 'waiting') return;
@@ -23,9 +22,8 @@ export function pauseJob(store: JobStore, id: number, lockDirectory: string | un
 
 /** @throws ERR_JOBS if it doesn't wait */
 export function resumeJob(store: JobStore, id: number): void {
-  const pid = waitingPid(store, id);
-  const lock = stateOf(store, id)?.job.request.lock;
-  if (lock === undefined || signalJob(pid, lock, SIGCONT) !== 0) throw notWaiting(id);
+  const { pid, lock } = waitingProcess(store, id);
+  if (signalJob(pid, lock, SIGCONT) !== 0) throw notWaiting(id);
 }
 
 /** Puts waiting jobs before this user's other requests, in the given order. @throws ERR_JOBS if one isn't in the wait queue */
@@ -34,7 +32,7 @@ export function putJobsFirst(
   ids: readonly number[],
   lockDirectory: string | undefined,
 ): void {
-  const pids = ids.map((id) => waitingPid(store, id));
+  const pids = ids.map((id) => waitingProcess(store, id).pid);
   const directory = LockDirectory.find(lockDirectory, loadConfiguration());
   const isMeant = ids.map(
     (id, i) =>
@@ -50,11 +48,12 @@ export function putJobsFirst(
     );
 }
 
-function waitingPid(store: JobStore, id: number): number {
+/** The process of a job that waits, and the byte that it has locked. @throws ERR_JOBS if it doesn't wait */
+function waitingProcess(store: JobStore, id: number): { pid: number; lock: JobRequest['lock'] } {
   const found = stateOf(store, id);
   const pid = found?.job.progress?.pid;
-  if (found?.state === 'waiting' && typeof pid === 'number') return pid;
-  throw notWaiting(id);
+  if (found?.state !== 'waiting' || pid === undefined) throw notWaiting(id);
+  return { pid, lock: found.job.request.lock };
 }
 
 function notWaiting(id: number): GPUOwnerError {
