@@ -15,7 +15,7 @@ import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
-import { INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
+import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
 import { isAlive, type JobProgress, type JobRequest, readJob, writeBlock } from './job-record.ts';
 import { describeDependencies, openOutput, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
@@ -37,16 +37,16 @@ function sanitizeLines(text: string): string {
   return text.slice(0, MAX_FAILURE_LENGTH).replace(/\S.*/g, (line) => sanitize(line, MAX_FAILURE_LENGTH));
 }
 
+/** For others to read of its request and of its claim. */
+function describeJob({ id, name, note }: JobRequest) {
+  return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
+}
+
 /** The job's slot in the wait queue; null: it needs none, or there is none. */
 function takeSlot(request: JobRequest): Slot | null {
-  const { id, name, note, command, count, wanted, class: own = 'normal', limitMs } = request;
+  const { command, count, wanted, class: own = 'normal', limitMs } = request;
   if (wanted == null || count === 0) return null;
-  const about = {
-    job: id,
-    ...(name === null ? {} : { name }),
-    ...(note === null ? {} : { note }),
-    ...(limitMs === null ? {} : { limitMs }),
-  };
+  const about = { ...describeJob(request), ...(limitMs === null ? {} : { limitMs }) };
   const directory = LockDirectory.open(dirname(request.lock.path), {});
   return queueUp(directory, command, about, {
     count,
@@ -118,7 +118,7 @@ export class JobProcess implements BackgroundJob {
     this.#isPlaced = isPlaced;
     setVariables({
       // Descriptors of the submitter are closed before the job starts, and aren't for its command.
-      [INHERITED]: (process.env[INHERITED] ?? '').replace(/ fds=[\d,]*/, ''),
+      [INHERITED]: withoutDescriptors(process.env[INHERITED] ?? ''),
       // Output goes to a file, where Python would hold it back: `logs -f` and `top` would show nothing.
       PYTHONUNBUFFERED: process.env.PYTHONUNBUFFERED ?? '1',
     });
@@ -180,8 +180,7 @@ export class JobProcess implements BackgroundJob {
 
   /** For others to read of its claim. */
   get about() {
-    const { id, name, note } = this.request;
-    return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
+    return describeJob(this.request);
   }
 
   /** Resolves when the jobs that it is to follow have ended, also where the file of locks that are waited for was removed. */

@@ -61,10 +61,16 @@ export async function submitCommand(
   checkCommand(command);
   warnOfOwnDevices(command);
   const { count, class: own = 'normal', lockDirectory, configuredDirectory } = request;
-  const title = sanitize(shellWords(command), MAX_TITLE_LENGTH);
-  const start = ['submit'];
-  const about = { start, command: title, count, class: own, waits, limit };
-  const submission = { ...about, lockDirectory, configuredDirectory };
+  const submission: Submission = {
+    start: ['submit'],
+    command: sanitize(shellWords(command), MAX_TITLE_LENGTH),
+    count,
+    class: own,
+    waits,
+    limit,
+    lockDirectory,
+    configuredDirectory,
+  };
   return submitJob(submission, options, () => checkPossible(request), submitter, announce);
 }
 
