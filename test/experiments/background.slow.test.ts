@@ -75,6 +75,14 @@ test.skipIf(!IMMUTABLE)(
   },
 );
 
+test('commands from standard input are refused, and no job is left', async () => {
+  const words = ['run', '--detach', '--gpus', 'all', '--commands', '-'];
+  const { code, stdout, stderr } = await experiment.run(words);
+  expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
+  expect(stderr).toMatch(/--detach: .* can't read standard input; write the commands to a file/);
+  expect((await jobs.run(['jobs', '--all'])).stdout).toBe('No jobs.\n');
+});
+
 test('a sweep with a task that fails ends with 1', async () => {
   const id = await detach([...grid(1), ...experiment.train('--exit', '3')]);
   expect(await jobs.wait(id)).toBe(1);

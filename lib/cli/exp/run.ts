@@ -22,7 +22,7 @@ import type { Command } from '../command.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
-import type { OptionGroup, Parsed } from '../options.ts';
+import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import {
   locationOf,
   METRICS,
@@ -59,17 +59,23 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   const background = SweepProgress.take();
   const jobDescriptors = values['as-job'];
-  const submitter = Submitter.find();
+  const found = Submitter.find();
   if (typeof jobDescriptors === 'string')
-    return becomeJob(JobProcess.next(jobDescriptors, submitter, announce), OWN_WORDS);
+    return becomeJob(JobProcess.next(jobDescriptors, found, announce), OWN_WORDS);
+  const detaches = values.detach === true && background === null;
+  if (detaches && values.commands === '-')
+    throw usage(
+      "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
+    );
+  // Before anything is read: this program is started anew.
+  const submitter = detaches ? (found ?? becomeSubmitter()) : null;
   const location = locationOf(values);
   const workers = workerRequest(values, null);
   await settingsFor(workers, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null) checkPrograms(sweep, location.directory);
-  if (values.detach && background === null)
-    return detach(parsed, workers.settings, submitter ?? becomeSubmitter());
+  if (submitter !== null) return detach(parsed, workers.settings, submitter);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
