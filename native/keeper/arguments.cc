@@ -252,9 +252,7 @@ int parse_pid(const char* option, const char* value, pid_t* pid) {
 }
 
 int parse_ignored_signals(const char* option, const char* value, Options* options) {
-  if (!parse_mask(value, &options->ignored_signals)) return complain_value(option, value, "a hexadecimal mask");
-  options->wait.ignored_signals = options->ignored_signals;
-  return 0;
+  return parse_mask(value, &options->ignored_signals) ? 0 : complain_value(option, value, "a hexadecimal mask");
 }
 
 // FD:NUMBER
@@ -449,7 +447,6 @@ int parse_arguments(int argc, char** argv, Options* options) {
   }
   if (i < argc && !strcmp(argv[i], "--")) ++i;
   if (i < argc) options->command = argv + i;
-  options->wait.program = options->command;
   Requeue& requeue = options->requeue;
   if (requeue.command > 0 && i + requeue.command < argc) {
     requeue.program = options->command;

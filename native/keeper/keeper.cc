@@ -29,18 +29,6 @@ void send_event(void* channel, const char* line, bool dispensable) {
   static_cast<Channel*>(channel)->send(line, dispensable);
 }
 
-}  // namespace
-
-void detach(const Options& options, int socket, int signals) {
-  setsid();
-  // A job's output stays open for its next start.
-  const bool keeps_output = options.requeue.program && options.job >= 0;
-  redirect_to_null(STDIN_FILENO, keeps_output ? STDIN_FILENO : STDERR_FILENO);
-  close_others(options, Keep::leases_and_placeholder, socket, signals);
-}
-
-namespace {
-
 // Whether the front goes on with the job; false: it was killed.
 bool front_goes_on(Channel* channel) {
   while (true) {
@@ -56,6 +44,14 @@ bool front_goes_on(Channel* channel) {
 }
 
 }  // namespace
+
+void detach(const Options& options, int socket, int signals) {
+  setsid();
+  // A job's output stays open for its next start.
+  const bool keeps_output = options.requeue.program && options.job >= 0;
+  redirect_to_null(STDIN_FILENO, keeps_output ? STDIN_FILENO : STDERR_FILENO);
+  close_others(options, Keep::leases_and_placeholder, socket, signals);
+}
 
 void end_unstarted(const Options& options, int exit_code) {
   JobState state;

@@ -59,8 +59,8 @@ int keep_leases(keeper::Options& options) {
   }
 }
 
-int wait_in_queue(const waiter::Options& options) {
-  const char* path = waiter::wait_for_turn(options);
+int wait_in_queue(const keeper::Options& options) {
+  const char* path = waiter::wait_for_turn(options.wait, options.ignored_signals, options.command);
   const int error = errno;
   // The program may be gone with its package.
   keeper::say(
@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   if (const int code = parse_arguments(argc, argv, &options)) return code;
   switch (options.mode) {
     case Mode::help: print_help(); return 0;
-    case Mode::wait: return wait_in_queue(options.wait);
+    case Mode::wait: return wait_in_queue(options);
     case Mode::submit: return submit(options.command);
     default: return keep_leases(options);
   }

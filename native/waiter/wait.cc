@@ -24,11 +24,11 @@ void close_on_exec(int descriptor) { fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
 
 }  // namespace
 
-const char* wait_for_turn(const Options& options) {
+const char* wait_for_turn(const Options& options, uint64_t ignored_signals, char** program) {
   prctl(PR_SET_NAME, "gpu-owner-wait");  // it may have been started by a descriptor's number
   for (const Lock& lock : options.locks) close_on_exec(lock.descriptor);
   for (const int lease : options.leases) close_on_exec(lease);
-  const auto is_ignored = [&](int signal) { return (options.ignored_signals >> (signal - 1) & 1) != 0; };
+  const auto is_ignored = [&](int signal) { return (ignored_signals >> (signal - 1) & 1) != 0; };
   for (int signal = 1; signal <= kLastSignal; signal++) {
     if (is_ignored(signal)) set_disposition(signal, SIG_IGN);
   }
@@ -44,8 +44,8 @@ const char* wait_for_turn(const Options& options) {
   set_disposition(SIGALRM, is_ignored(SIGALRM) ? SIG_IGN : SIG_DFL);
   sigprocmask(SIG_SETMASK, &mask, nullptr);
   if (missing != nullptr) return missing;
-  execv(options.program[0], options.program);
-  return options.program[0];
+  execv(program[0], program);
+  return program[0];
 }
 
 }  // namespace waiter
