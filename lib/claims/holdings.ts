@@ -59,7 +59,7 @@ function* lockedEpochs(descriptor: number): Generator<number> {
   }
 }
 
-/** The user of a job's file; null: nobody, or its lease is preemptible, which counts for nobody. */
+/** The user of a job's file; null: there is none, or the lease is preemptible, which counts for no user. */
 function countedUser(status: FileStatus | null): number | null {
   return status === null || (status.mode & 0o777) === PREEMPTIBLE_MODE ? null : status.uid;
 }

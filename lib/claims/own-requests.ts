@@ -42,7 +42,7 @@ export function putFirst(
 }
 
 /**
- * Wakes those who wait for requests of this user that hold nobody up any longer, since the user has just got other GPUs.
+ * Wakes waiters behind requests of this user that no longer hold up others, since the user has just got other GPUs.
  * A request that isn't what it was is news to them: it is made a millisecond younger.
  * @param got how many GPUs @param served the place of the request that got them, which is left soon; null: it has none
  */

@@ -36,7 +36,7 @@ export interface JobSecret {
   epoch: number;
 }
 
-/** The mode of the file of a job whose lease is preemptible: nobody but its user can make it so. */
+/** The mode of the file of a job whose lease is preemptible: only its user can make it so. */
 export const PREEMPTIBLE_MODE = 0o700;
 const MAX_CONTENT_BYTES = 64; // bytes
 /** How many files of jobs one claim looks at, to remove those that were left behind. */

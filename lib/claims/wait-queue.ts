@@ -41,7 +41,7 @@ export interface Waiter extends GpuRequest {
   tag: Tag | null;
   /** How many GPUs its user may have at a time, where that is limited; null: no limit. */
   most: number | null;
-  /** Waits for its user's own GPUs: nobody is held up by it. */
+  /** Waits for its user's own GPUs: it holds up no other request. */
   isAboveLimit: boolean;
 }
 

@@ -84,7 +84,7 @@ export const RUN_GROUPS = [
 export interface RunRequest {
   settings: Settings;
   limit: TimeLimit | null;
-  /** null: it gives way to nobody. */
+  /** null: the command never gives way. */
   preemption: Preemption | null;
   /** With the user's own one where no GPU can be had: some scripts rely on 0. */
   exitCodes: ExitCodes;

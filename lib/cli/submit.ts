@@ -58,7 +58,7 @@ async function runJob(
   try {
     job.start();
     if (!job.isRestarted) await followOthers(job);
-    // It had waited for its GPUs as long as it was to.
+    // A job that starts anew has waited before: the limit of that wait doesn't count again.
     const wait = waitLimits(job.isRestarted ? {} : values, true);
     const claim = await job
       .claim(job.inItsPlace(settings), wait, limit, continued)

@@ -98,7 +98,7 @@ export class JobProcess implements BackgroundJob {
   #output = -1;
   #slot: Slot | null = null;
   #progress: JobProgress = { pid: process.pid };
-  /** Its tag in the wait queue, as text. */
+  /** The job's tag in the wait queue, as text. */
   #order: string | undefined;
   #isPruned = false;
 

@@ -56,7 +56,7 @@ export interface JobProgress {
   until?: number | null;
   /** How it ended without having started. */
   failure?: { exitCode: number; code?: string; message: string; ended: number; isCancelled: boolean };
-  /** Its tag in the wait queue, as text. */
+  /** The job's tag in the wait queue, as text. */
   order?: string;
   /** Tasks of a sweep. */
   done?: number;

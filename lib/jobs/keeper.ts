@@ -133,7 +133,7 @@ type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
  *
  * @param words how many of this process's last arguments are the command and its arguments
  * @param limit null: the command may run for ever
- * @param preemption null: it gives way to nobody @param again how it is started anew then; null: it isn't
+ * @param preemption null: the command never gives way @param again how it is started anew then; null: it isn't
  * @throws ERR_INTERNAL when the keeper can't be started
  */
 export function becomeKeeper(

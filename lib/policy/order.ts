@@ -8,8 +8,8 @@ export type Order = 'fair' | 'fifo';
 /** A GPU, in the units of tags. */
 export const GPU_UNITS = 1_000_000;
 /**
- * So long a request waits until that counts as much as a GPU, in ms. It must be longer than jobs run, as a rule: else newcomers would
- * start behind all that wait.
+ * So long a request waits until that counts as much as a GPU, in ms. Most jobs must be shorter: else newcomers would start
+ * behind all that wait.
  */
 const AGE_OF_A_GPU_MS = 24 * 3_600_000;
 const MAX_UNITS = 1e15;
@@ -69,7 +69,7 @@ function virtualTime(waiting: readonly Tag[], now: number): number {
   return Math.floor(Math.min(...aged));
 }
 
-/** The tags of one user's requests, put in this order: they share the starts that they have. Nobody else is overtaken by more. */
+/** The tags of one user's requests, put in this order: they share the starts that they have. Other users are overtaken by no more. */
 export function inNewOrder(tags: readonly Tag[]): Tag[] {
   const starts = tags.map(({ start }) => start).sort((a, b) => a - b);
   let last = 0;

@@ -5,7 +5,7 @@ export interface PreemptibleLease {
   since: number;
   /** All its GPUs. */
   uuids: readonly string[];
-  /** It is giving way already. */
+  /** The lease is giving way already. */
   isEnding: boolean;
 }
 
@@ -45,7 +45,7 @@ export function whoGivesWay(
       const rest = best[Math.max(0, gpus - gain(lease))] ?? null;
       if (gpus === 0 || rest === null) return present;
       const size = rest.size + lease.uuids.length;
-      // Of the same size, the leases that were there before are younger.
+      // Leases are taken from the youngest on: at the same size, those that were chosen before are younger.
       return present !== null && present.size <= size ? present : { leases: [...rest.leases, lease], size };
     });
   }
