@@ -34,7 +34,7 @@ export function install(requirements: string, timeoutS: number): Installed {
   return { venv: null, missing: `the libraries can't be installed: ${last}` };
 }
 
-export interface Training {
+interface Training {
   pid: number;
   gpu: string;
   lr: number;

@@ -8,7 +8,7 @@ import type { RedisFaults } from './redis-faults.ts';
 import { violationsIn } from './witness.ts';
 import { CHAOTIC, type WitnessedExperiment } from './witnessed.ts';
 
-export interface ChaosSettings {
+interface ChaosSettings {
   gpus: number;
   /** Beside those of the manager. */
   workers: number;

@@ -26,7 +26,7 @@ export const SQLITE: QueueKind = {
 
 export const REDIS: QueueKind = redisKind({});
 
-export function redisKind(options: ServerOptions): QueueKind {
+function redisKind(options: ServerOptions): QueueKind {
   return {
     name: noRedis === null ? 'Redis' : `Redis: ${noRedis}`,
     missing: noRedis,

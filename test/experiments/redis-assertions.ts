@@ -50,7 +50,7 @@ interface Found {
 }
 
 /** As the queue has written it down. */
-export interface RedisAttempt {
+interface RedisAttempt {
   /** As the queue has it; 'excused': lost, and not counted, since its worker was heard of again. */
   outcome: string;
   why: string;

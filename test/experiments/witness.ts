@@ -112,7 +112,7 @@ function who({ role, pid, name, attempt, start }: Testimony): string {
 }
 
 /** A process from its first to its last line. */
-export interface Life {
+interface Life {
   first: Testimony;
   from: number;
   to: number;

@@ -5,7 +5,7 @@ import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
 
 /** A directory, or the reason why there is none. */
-export type Fetched = { directory: string; reason: null } | { directory: null; reason: string };
+type Fetched = { directory: string; reason: null } | { directory: null; reason: string };
 
 /** Fetches something into a directory of its own: whole, or not there. */
 function fetched(name: string, fetch: (directory: string) => void): Fetched {

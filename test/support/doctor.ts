@@ -4,7 +4,7 @@ import type { Finding, FindingId } from '../../lib/doctor/finding.ts';
 import type { Machine, Starting } from './machine.ts';
 
 /** Findings that the system the tests run on causes, whatever they do. */
-export const OF_THIS_SYSTEM: readonly string[] = [
+const OF_THIS_SYSTEM: readonly string[] = [
   'container',
   'pid-namespace',
   'wsl',

@@ -16,7 +16,7 @@ export interface ModelRequest {
   turn: number;
 }
 
-export interface ModelJob {
+interface ModelJob {
   user: string;
   count: number;
   began: number;

@@ -59,7 +59,7 @@ export function processState(pid: number): string | null {
   return stat(pid)?.state ?? null;
 }
 
-export interface Stat {
+interface Stat {
   name: string;
   state: string;
   parent: number;

@@ -32,7 +32,7 @@ export function promtool(args: string[], input = ''): string {
 }
 
 /** A sample as a query of Prometheus returns it. */
-export interface QueriedSample {
+interface QueriedSample {
   metric: Record<string, string>;
   value: [time: number, value: string];
 }

@@ -16,7 +16,7 @@ export function whyNoSSHD(): string | null {
   return spawnSync('ssh', ['-V']).error === undefined ? null : 'ssh is not installed (openssh-client)';
 }
 
-export interface HostSettings {
+interface HostSettings {
   /** The login shell (default: bash). */
   shell?: string;
   /** The GPUs there (default: 2). */

@@ -18,7 +18,7 @@ import { Machine, python, until } from '../../support/machine.ts';
 
 export const script = join(import.meta.dirname, 'fixtures/task.py');
 
-export interface Working {
+interface Working {
   worker: Worker;
   events: WorkerEvent[];
   ended: Promise<WorkerEnd>;
