@@ -1,5 +1,5 @@
 export { backfillLimit, mayBackfill } from './backfill.ts';
-export { type GPUUse, type LimitedRequest, latestStart } from './latest-start.ts';
+export { type GPUUse, latestStart } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,

@@ -6,7 +6,7 @@ export type RequestClass = (typeof CLASSES)[number];
 export type Order = 'fair' | 'fifo';
 
 /** A GPU, in the units of tags. */
-export const GPU_UNITS = 1_000_000;
+const GPU_UNITS = 1_000_000;
 /**
  * So long a request waits until that counts as much as a GPU, in ms. Most jobs must be shorter: else newcomers would start
  * behind all that wait.
