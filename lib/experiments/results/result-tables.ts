@@ -149,7 +149,7 @@ export class ResultTables {
     return {
       unreadable: unusable(tables, ({ unreadable }) => unreadable),
       unwritable: unusable(tables, (table) =>
-        table.needsCorrection ? table.unwritable : whyNothingCanBeWritten(table),
+        table.unwritable?.needsCorrection ? table.unwritable.why : whyNothingCanBeWritten(table),
       ),
       missing: missingIn(tables),
       completed: this.tasks.countCompleted,
@@ -251,24 +251,23 @@ export class ResultTables {
       }
     }
     this.busy.add(table);
-    table.unwritable = `${table.shown}: another process keeps changing this file; nothing is written to it until that ends`;
+    const why = `${table.shown}: another process keeps changing this file; nothing is written to it until that ends`;
+    table.unwritable = { why, needsCorrection: false };
     return false;
   }
 
   private refuse(table: Table, error: unknown): void {
     const isKnown = error instanceof UnwritableError || error instanceof UnsafePathError;
     if (!isKnown && codeOf(error) === undefined) throw error;
-    const message = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
-    table.unwritable = message;
-    table.needsCorrection = error instanceof UnwritableError;
-    const key = `${table.shown}\n${message}`;
+    const why = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
+    table.unwritable = { why, needsCorrection: error instanceof UnwritableError };
+    const key = `${table.shown}\n${why}`;
     table.reportedProblems.add(key);
-    this.problems.unusable(key, message);
+    this.problems.unusable(key, why);
   }
 
   private succeeded(table: Table): void {
     table.unwritable = null;
-    table.needsCorrection = false;
     for (const key of table.reportedProblems) this.problems.markResolved(key);
     table.reportedProblems.clear();
     this.written.add(table);

@@ -85,9 +85,8 @@ export class Table {
   contents: TableContents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
   unreadable: string | null = null;
-  unwritable: string | null = null;
-  /** Whether it can't be written because of what it has: a person has to correct it. */
-  needsCorrection = false;
+  /** `needsCorrection`: because of the table's content, which a person has to correct. */
+  unwritable: { why: string; needsCorrection: boolean } | null = null;
   /** The keys of what was told about writing to it. */
   readonly reportedProblems = new Set<string>();
   private unknownRows: string | null = null;
@@ -111,7 +110,7 @@ export class Table {
 
   /** For lists of problems. */
   get troubles(): string[] {
-    return [this.unreadable, this.unwritable, this.unknownRows].filter((text) => text !== null);
+    return [this.unreadable, this.unwritable?.why ?? null, this.unknownRows].filter((text) => text !== null);
   }
 
   /** Has to be read again. */
@@ -200,7 +199,6 @@ export class Table {
     }
     this.unknownRows = found.problems.end();
     this.unwritable = null;
-    this.needsCorrection = false;
     this.contents = contents;
     this.fingerprint = contents?.fingerprint ?? null;
     const before = this.rows;
