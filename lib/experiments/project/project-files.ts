@@ -28,7 +28,8 @@ export function realPath(path: string): string {
  * @param owner of the project: directories of this user may be used as well
  */
 export function whyReplaceable(path: string, owner: number): string | null {
-  return whyUnsafe(path, owner) ?? whyUnsafe(realPath(path), owner);
+  const real = realPath(path);
+  return whyUnsafe(path, owner) ?? (real === path ? null : whyUnsafe(real, owner));
 }
 
 function whyUnsafe(path: string, owner: number): string | null {
