@@ -283,7 +283,7 @@ export class TaskIndex {
     const group = this.groupWith(keys, parameters);
     const values = keys.map((key) => parameters[key] ?? null);
     const written = values.map((value) => this.normalize(cellText(value)));
-    const meant = values.map((value, at) => this.meant(value, written[at] as string));
+    const meant = values.map((value, at) => this.normalizeParameter(value, written[at] as string));
     const isSame = meant.every((text, at) => text === written[at]);
     for (const form of isSame ? [meant] : [meant, written]) {
       group.add(task, form);
@@ -315,7 +315,7 @@ export class TaskIndex {
     return group;
   }
 
-  private meant(value: Value, written: string): string {
+  private normalizeParameter(value: Value, written: string): string {
     if (typeof value === 'string') return written;
     if (typeof value !== 'object' || value instanceof Literal) return this.once(normalizeValue(value));
     return remembered(this.normalized, stringifyValue(value), () => this.once(normalizeValue(value)));
