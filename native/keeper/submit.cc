@@ -49,13 +49,17 @@ int end_as(pid_t child) {
 int submit(char** program) {
   gpu_owner::process::FdPair pipe = gpu_owner::process::FdPair::pipe();
   const pid_t self = getpid();
+  // Ignored children can't be waited for. The program ignores its own as this process's caller had it.
+  const auto before = signal(SIGCHLD, SIG_DFL);
   const pid_t child = pipe ? fork() : -1;
-  if (child == 0) become(program, pipe.second.get(), self);
+  if (child == 0) {
+    signal(SIGCHLD, before);
+    become(program, pipe.second.get(), self);
+  }
   if (child < 0) {
     say("no process can be started: %s", strerror(errno));
     return kExitSystem;
   }
-  signal(SIGCHLD, SIG_DFL);  // where it is ignored, no child could be waited for
   pipe.second.reset();
   char letter = 0;
   ssize_t got = 0;
