@@ -82,7 +82,7 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     expect((await served).code).toBe(0);
   });
 
-  test('who waits behind a request goes on when its user gets other GPUs, and so has too many for it', async () => {
+  test('waiters behind a request go on when its user gets other GPUs, and so has too many for it', async () => {
     machine.configure(`order: fifo\nlimits: { users: { ${NOBODY}: { gpus: 2 } } }\n`);
     const held = await startHolder(machine, ['--devices', '1']);
     const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
