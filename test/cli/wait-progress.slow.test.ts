@@ -127,6 +127,6 @@ test('a wait for fewer GPUs than the machine has says that CUDA_VISIBLE_DEVICES 
       /^gpu-owner: waiting for a GPU, 1st in the queue:\n {2}GPU 0: leased by .*\n {2}the CUDA_VISIBLE_DEVICES that was inherited leaves out 2 other GPUs\n$/,
     );
   } finally {
-    wide.close();
+    await wide.close();
   }
 });

@@ -6,7 +6,7 @@ import { freePort } from './ports.ts';
 import { until } from './time.ts';
 
 /** Another server, such as valkey-server, perhaps with its path. The command-line client is beside it. */
-const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';
+export const SERVER = process.env.GPU_OWNER_TEST_REDIS_SERVER || 'redis-server';
 const CLIENT = SERVER.replace(/server(?=[^/]*$)/, 'cli');
 
 /** The name of a queue on Redis, in its keys. */

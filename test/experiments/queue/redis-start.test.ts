@@ -8,7 +8,7 @@ import { parseAddress } from '../../../lib/experiments/queue/bullmq/address.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
 import { freePort } from '../../support/ports.ts';
-import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { noRedis, queueName, RedisServer, SERVER } from '../../support/redis-server.ts';
 import { until } from '../../support/time.ts';
 import { all, takeFrom } from './conformance.ts';
 import { plainTasks, spec } from './fixtures/tasks.ts';
@@ -253,7 +253,7 @@ describe.skipIf(noRedis !== null)(`servers${noRedis === null ? '' : `: ${noRedis
     const port = await freePort();
     const file = join(directory, 'sentinel.conf');
     writeFileSync(file, `port ${port}\nsentinel monitor main 127.0.0.1 ${server.port} 1\n`);
-    const sentinel = spawn('redis-server', [file, '--sentinel'], { stdio: 'ignore' });
+    const sentinel = spawn(SERVER, [file, '--sentinel'], { stdio: 'ignore' });
     try {
       await until(async () => {
         const said = await openQueue(`redis://127.0.0.1:${port}?project=x`, directory).catch(
