@@ -104,7 +104,8 @@ function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effe
     criteria: mergeCriteria(options, configuration),
     lockDirectory,
     configuredDirectory: configuration.lockDirectory,
-    most: ownLimit(configuration).gpus,
+    // To learn the user's groups may take a question to a directory service.
+    ...(perspective === 'machine' ? {} : { most: ownLimit(configuration).gpus }),
     conventions: checkConventions(conventions, configuration, 'conventions'),
     count: 1,
   };
