@@ -203,17 +203,25 @@ export function findUid(user: string): number | null {
 /** Which of these groups this process is in, each by name or by number. Directory services are asked for names that /etc/group doesn't have. */
 export function groupNames(wanted: readonly string[]): string[] {
   const own = new Set([process.getegid?.() ?? -1, ...(process.getgroups?.() ?? [])].map(String));
-  const lines = (text: string) => text.split('\n').map((line) => line.split(':', 3));
-  const local = lines(readSmallFile('/etc/group') ?? '');
-  const { spawnSync } = process.getBuiltinModule('node:child_process');
+  const local = (readSmallFile('/etc/group') ?? '').split('\n').map((line) => line.split(':', 3));
   return wanted.filter((group) => {
-    const [, , number] =
-      local.find(([name]) => name === group) ??
-      (/^\d{1,10}$/.test(group)
-        ? ['', '', group]
-        : (lines(spawnSync('getent', ['group', '--', group], { encoding: 'utf8' }).stdout ?? '')[0] ?? []));
+    const known = local.find(([name]) => name === group);
+    const number = known === undefined ? (/^\d{1,10}$/.test(group) ? group : askForGroup(group)) : known[2];
     return number !== undefined && own.has(number);
   });
+}
+
+/** Numbers of groups by their names: each is asked for once, as that starts a program, and a claim needs them several times. */
+const toldGroups = new Map<string, string>();
+
+function askForGroup(name: string): string | undefined {
+  const told = toldGroups.get(name);
+  if (told !== undefined) return told;
+  const { spawnSync } = process.getBuiltinModule('node:child_process');
+  const { stdout } = spawnSync('getent', ['group', '--', name], { encoding: 'utf8' });
+  const number = (stdout ?? '').split('\n', 1)[0]?.split(':', 3)[2];
+  if (number !== undefined) toldGroups.set(name, number);
+  return number;
 }
 
 function ownName(): string | null {
