@@ -27,12 +27,10 @@ export async function putFirst(store: JobStore, offer: Needs): Promise<boolean> 
     if (id !== undefined) await store.connection.jobs.changePriority(id, 1, true);
     return id !== undefined;
   };
-  const ids = await store.ids('wait', 'prioritized');
-  const parked = await store.parked();
-  const first = ids.find((id) => fits(needs.get(id), offer) && !parked.has(id));
+  const first = (await store.waitingIds()).find((id) => fits(needs.get(id), offer));
   if (first !== undefined) return isFirst(first);
   const now = Date.now();
-  for (const { id, status } of await store.delayed()) {
+  for (const { id, status } of (await store.delayed()).delayed) {
     if ((status.due ?? Number.POSITIVE_INFINITY) > now || !fits(needs.get(id), offer)) continue;
     await store.connection.jobs.promote(id);
     return isFirst(id);

@@ -12,7 +12,7 @@ import { attemptInfoOf } from '../records.ts';
 import { EVENTS, serverTime } from './connection.ts';
 import type { TaskJob } from './jobs.ts';
 import { allNeeds, fits } from './needs.ts';
-import { type JobStore, PAGE, sizeOf, WAITING } from './store.ts';
+import { type JobStore, PAGE, sizeOf } from './store.ts';
 
 export function queryMethods(store: JobStore): Queries {
   const { connection } = store;
@@ -150,8 +150,8 @@ export function queryMethods(store: JobStore): Queries {
 
   /** Ids of tasks that wait, without those that are cancelled. */
   const pendingIds = async () => {
-    const [ids, parked] = await Promise.all([store.ids(...WAITING), store.parked()]);
-    return ids.filter((id) => !parked.has(id));
+    const { delayed } = await store.delayed();
+    return [...new Set([...(await store.waitingIds()), ...delayed.map(({ id }) => id)])];
   };
 
   return {
@@ -172,13 +172,12 @@ export function queryMethods(store: JobStore): Queries {
     },
 
     async nextTime(offer) {
-      const delayed = await store.delayed();
+      const { delayed } = await store.delayed();
       if (delayed.length === 0) return null;
       const needs = offer === undefined ? new Map<string, Needs>() : await allNeeds(store);
       const isWanted = (id: string) => offer === undefined || fits(needs.get(id), offer);
       const times = delayed.filter(({ id }) => isWanted(id)).map(({ status }) => status.due ?? 0);
-      const others = new Set(delayed.map(({ id }) => id));
-      if ((await pendingIds()).some((id) => isWanted(id) && !others.has(id))) return null;
+      if ((await store.waitingIds()).some(isWanted)) return null;
       const next = Math.min(...times);
       return times.length === 0 || next <= Date.now() ? null : next;
     },

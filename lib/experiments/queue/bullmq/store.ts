@@ -19,8 +19,8 @@ export const PAGE = 100;
 /** How often other jobs than the wanted one are put back. */
 const MAX_TRIES = 50;
 
-export type Waiting = 'wait' | 'prioritized' | 'delayed';
-export const WAITING: readonly Waiting[] = ['wait', 'prioritized', 'delayed'];
+type Waiting = 'wait' | 'prioritized' | 'delayed';
+const WAITING: readonly Waiting[] = ['wait', 'prioritized', 'delayed'];
 
 /** For how long settings are taken for true that say nothing unusual, in ms. */
 const SETTINGS_MS = 1_000;
@@ -59,13 +59,12 @@ export class JobStore {
 
   /** As many of them as have no more than MAX_BYTES together; one at least. null: there is no such job. */
   async *read(ids: readonly string[]): AsyncGenerator<TaskJob | null> {
-    for (let from = 0, page = 8; from < ids.length; from += page) {
+    for (let from = 0, page = 8; from < ids.length; ) {
       const jobs = await Promise.all(ids.slice(from, from + page).map((id) => this.get(id)));
       yield* jobs;
-      const size = jobs.reduce((sum, job) => sum + (job === null ? 0 : sizeOf(job)), 0);
       from += page;
+      const size = jobs.reduce((sum, job) => sum + (job === null ? 0 : sizeOf(job)), 0);
       page = size < MAX_BYTES / 4 ? Math.min(2 * page, 256) : Math.max(1, page >> 1);
-      from -= page;
     }
   }
 
@@ -103,37 +102,36 @@ export class JobStore {
     return this.#settings;
   }
 
-  /** Jobs that wait for a time, the next one first, without those that are parked. */
-  async delayed(): Promise<TaskJob[]> {
-    const found: TaskJob[] = [];
-    for await (const job of this.read(await this.ids('delayed'))) {
+  /** Jobs that wait for a time, the next one first; and how many there are for which it never comes. */
+  async delayed(): Promise<{ delayed: TaskJob[]; parked: number }> {
+    const ids = await this.ids('delayed');
+    const delayed: TaskJob[] = [];
+    for await (const job of this.read(ids)) {
       if (job === null) continue;
-      if (!job.isParked) found.push(job);
+      if (!job.isParked) delayed.push(job);
       else if ((job.json.delay ?? 0) > MAX_DELAY_MS) break; // as all behind it
     }
-    return found;
+    return { delayed, parked: ids.length - delayed.length };
   }
 
-  async parked(): Promise<Set<string>> {
-    const [count = 0] = await this.#jobs.getCountsPerPriority([PARKED]);
-    const delayed = new Set((await this.delayed()).map(({ id }) => id));
-    const [last, never] = [
-      count === 0 ? [] : (await this.ids('prioritized')).slice(-count),
-      await this.ids('delayed'),
-    ];
-    return new Set([...last, ...never.filter((id) => !delayed.has(id))]);
+  /** Ids of jobs that can be had now, in the order in which they are given out. */
+  async waitingIds(): Promise<string[]> {
+    const [parked = 0] = await this.#jobs.getCountsPerPriority([PARKED]);
+    const ids = await this.ids('wait', 'prioritized');
+    return ids.slice(0, Math.max(0, ids.length - parked)); // parked ones are the last
   }
 
   async counts(): Promise<Counts> {
     const types = ['active', 'completed', 'failed', 'wait', 'prioritized', 'delayed'] as const;
+    // First: a delayed job that is taken meanwhile would be counted as a parked one, and its task as cancelled.
+    const { parked: never } = await this.delayed();
     const [numbers, [late = 0]] = await Promise.all([
       this.#jobs.getCounts([...types]),
       this.#jobs.getCountsPerPriority([PARKED]),
     ]);
     const [active = 0, completed = 0, failed = 0, wait = 0, prioritized = 0, delayed = 0] = numbers;
-    const soon = delayed === 0 ? 0 : (await this.delayed()).length;
-    const cancelled = late + delayed - soon;
-    return { pending: wait + prioritized - late + soon, active, completed, failed, cancelled };
+    const pending = wait + prioritized - late + Math.max(0, delayed - never);
+    return { pending, active, completed, failed, cancelled: late + Math.min(never, delayed) };
   }
 
   /** @throws ERR_QUEUE where the records are gone */

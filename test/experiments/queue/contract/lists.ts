@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { taskId } from '../../../../lib/experiments/task/index.ts';
-import { all, type QueueFixture, takeFrom } from '../conformance.ts';
+import { all, type QueueFixture, takeFrom, worker } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 
 /** Tests what can be seen. */
@@ -106,5 +106,29 @@ export function testLists(fixture: () => QueueFixture): void {
     }
     expect(seen.size).toBe(2_000);
     expect(await queue.counts()).toMatchObject({ pending: 1_980, completed: 20 });
+  });
+
+  test('a delayed task that a worker takes meanwhile is never counted as one that has ended', async () => {
+    const queue = await fixture().opened(spec({ n: 0 }));
+    const other = await fixture().open();
+    let isOver = false;
+    const work = async () => {
+      for (let starts = 0; starts < 100; ) {
+        const attempt = await other.take(worker);
+        if (attempt === null) continue;
+        await other.requeue(attempt.token, 'busy', 1);
+        starts++;
+      }
+      isOver = true;
+    };
+    const working = work();
+    let wrong = 0;
+    while (!isOver) {
+      const { pending, active } = await queue.counts();
+      if (pending + active === 0) wrong++;
+      await new Promise(setImmediate); // SQLite answers without that other work gets its turn
+    }
+    await working;
+    expect(wrong).toBe(0);
   });
 }
