@@ -132,9 +132,10 @@ export function taskOf(stored: TaskFields): Task {
   return readTask(stored, VALUES, jsonOf(COMMAND), jsonOf(DESTINATIONS));
 }
 
-/** Reads a task of values, as {@link taskOf} does. */
-export function taskFrom(stored: TaskFields): Task {
-  return readTask(stored, MAP, COMMAND, DESTINATIONS);
+/** Reads a task of values, as {@link taskOf} does. @param exact the text of parameters that JSON would change */
+export function taskFrom(stored: TaskFields, exact?: unknown): Task {
+  if (typeof exact !== 'string') return readTask(stored, MAP, COMMAND, DESTINATIONS);
+  return readTask({ ...stored, parameters: exact }, VALUES, COMMAND, DESTINATIONS);
 }
 
 function readTask(

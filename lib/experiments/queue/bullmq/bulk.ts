@@ -385,7 +385,9 @@ async function addBatch(
   for (const { id, spec, parameters, command, place } of batch) {
     const job = known.get(id);
     const entry =
-      fresh.get(id) ?? changed.get(id) ?? (job === undefined ? undefined : { job, data: job.data() });
+      fresh.get(id) ??
+      changed.get(id) ??
+      (job === undefined ? undefined : { job, data: job.data(parameters) });
     if (entry === undefined) {
       fresh.set(id, {
         spec,

@@ -196,18 +196,15 @@ export class TaskJob {
 
   task(): Task {
     const { parameters, exact, command, places } = this.#data();
-    const fields = { id: this.id, name: this.json.name, command, places };
-    return records.taskFrom({
-      ...fields,
-      parameters: typeof exact === 'string' ? parseValue(exact) : parameters,
-    });
+    return records.taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
   }
 
-  data(): TaskData {
+  /** @param parameters the task's, for a damaged record: it is written anew */
+  data(parameters: string): TaskData {
     const task = this.task();
     return {
       number: this.number,
-      parameters: stringifyValue(task.parameters),
+      parameters: task.damage === undefined ? stringifyValue(task.parameters) : parameters,
       command: task.command,
       places: task.destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
       once: this.isOnce,
