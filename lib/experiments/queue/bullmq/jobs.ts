@@ -4,6 +4,7 @@ import type * as BullMQ from 'bullmq';
 import { parseValue, strictJSON, stringifyValue, type Task, type TaskCommand } from '../../task/index.ts';
 import {
   type AttemptInfo,
+  type Completed,
   type Completion,
   MAX_STARTS,
   type Needs,
@@ -228,6 +229,10 @@ export class TaskJob {
 
   completion(sequence: number): Completion {
     return records.completionOf({ sequence, source: this.#source, result: this.result }, this.task());
+  }
+
+  completed(sequence: number): Completed {
+    return records.completedOf({ sequence, source: this.#source }, this.task());
   }
 
   get #source(): 'worker' | 'table' {

@@ -240,10 +240,8 @@ export function queryMethods(store: JobStore): Queries {
 
     async completed(after, limit) {
       const found = [];
-      for await (const [job, sequence] of completedJobs(after, limit, false)) {
-        const { result: _, damage: __, ...completed } = job.completion(sequence);
-        found.push(completed);
-      }
+      for await (const [job, sequence] of completedJobs(after, limit, false))
+        found.push(job.completed(sequence));
       return found;
     },
 
