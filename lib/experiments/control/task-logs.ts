@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { formatSince, hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
-import type { AttemptInfo, Queue, TaskRow } from '../queue/index.ts';
+import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
 /** Where the output of a task is printed. */
 interface LogOutput {
@@ -79,7 +79,7 @@ export class TaskLogs {
     if (log === null) {
       return this.#output.line(
         // Workers that ask over TCP have no log.
-        worker.pid === 0
+        worker.pid === NO_PID
           ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(worker.host, 60)}`
           : '<== no output: its command has not been started',
       );

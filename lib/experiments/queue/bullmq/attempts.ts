@@ -4,6 +4,7 @@ import {
   MAX_DELAY_MS,
   MAX_STARTS,
   type Needs,
+  NO_PID,
   type Queue,
   type State,
   type WorkerInfo,
@@ -79,12 +80,9 @@ export function attemptMethods(
       await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);
       return null;
     }
-    if (job.json.stalledCounter > status.stalls && job.exhausted) {
-      await store.failLost(job, token);
-      return null;
-    }
     const starts = job.starts(false);
-    if (starts >= MAX_STARTS) {
+    const isLost = job.json.stalledCounter > status.stalls;
+    if (starts >= MAX_STARTS || (job.isOnce && isLost)) {
       await store.failLost(job, token);
       return null;
     }
@@ -157,14 +155,13 @@ export function attemptMethods(
         return job.completedBy === lock && (result ?? job.result) === job.result;
       const submitted = job.status.results?.[lock] ?? null;
       const given = result ?? submitted ?? '{}';
-      const isLast = job.last?.token === lock && !job.isParked;
-      // Workers over TCP have no PID.
-      const lacks = isLast && result === null && submitted === null && job.holder?.pid === 0;
+      const isOwn = job.belongsTo(lock);
+      const lacks = isOwn && result === null && submitted === null && job.holder?.pid === NO_PID;
       if (lacks) await redis.hset(connection.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
-      if (isLast && (await store.complete(id, lock, given))) return true;
+      if (isOwn && (await store.complete(id, lock, given))) return true;
       if (lacks) await redis.hdel(connection.key('without'), id);
       // The lifetime may be over, though that isn't noted yet.
-      if (tries === 0 && isLast && (await store.endLost()) > 0) continue;
+      if (tries === 0 && isOwn && (await store.endLost()) > 0) continue;
       if (await completeLate(job, lock, given)) return true;
       await store.release(job, lock);
       return false;
@@ -206,10 +203,9 @@ export function attemptMethods(
     async fail(token, { error, retry }) {
       const { lock, job } = await jobOf(token);
       if (job === null) return ended(token, null);
-      const isOwn = job.last?.token === lock && job.finished === null && !job.isParked;
       const status = job.ended('failed', error);
       const mayStart = retry && !job.isOnce && job.starts(true) < MAX_STARTS;
-      if (isOwn) {
+      if (job.belongsTo(lock)) {
         const priority = TaskJob.priority(job.starts(true));
         const moved = mayStart
           ? store.requeue(job.id, lock, status, priority)
@@ -223,7 +219,7 @@ export function attemptMethods(
       const { lock, job } = await jobOf(token);
       if (job === null) return ended(token, false);
       const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
-      if (job.last?.token === lock && job.finished === null && !job.isParked) {
+      if (job.belongsTo(lock)) {
         const { forgiven } = job.status;
         const more: Partial<Status> =
           milliseconds > 0 ? { due: Date.now() + milliseconds } : { forgiven: forgiven + 1 };

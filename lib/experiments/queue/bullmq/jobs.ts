@@ -186,7 +186,7 @@ export class TaskJob {
     return records.readCount(this.#data().number);
   }
 
-  get exhausted(): boolean {
+  get isExhausted(): boolean {
     return this.isOnce || this.starts(false) >= MAX_STARTS;
   }
 
@@ -257,6 +257,11 @@ export class TaskJob {
     if (holder === null || holder.kind === 'table') return null;
     if (status.attempts.some(({ token }) => token === holder.token)) return null;
     return { ...holder, since: json.processedOn ?? 0 };
+  }
+
+  /** Whether the task is that of an attempt, as far as its record says. */
+  belongsTo(token: string): boolean {
+    return this.last?.token === token && this.finished === null && !this.isParked;
   }
 
   /** The status after the last attempt has ended so. */

@@ -291,7 +291,7 @@ export class JobStore {
     await this.save(id, job.ended('lost', error, { stalls: job.json.stalledCounter }, last));
     if (isTaken || job.finished !== null) return;
     await isDone(this.#jobs.changePriority(id, TaskJob.priority(job.starts(false))));
-    if (!job.exhausted) return;
+    if (!job.isExhausted) return;
     const holder = { ...last, token: `lost-${last.token}` };
     const again = await this.seize(job, holder);
     if (again !== null) await this.failLost(again, holder.token);

@@ -8,6 +8,7 @@ import {
   MAX_DELAY_MS,
   MAX_STARTS,
   type Needs,
+  NO_PID,
   type Queue,
   type WorkerInfo,
 } from '../queue.ts';
@@ -325,7 +326,7 @@ function endLostOne(
   attempt: AttemptRecord,
   why: 'rebooted' | 'unlocked' | 'overdue',
 ): void {
-  const pid = attempt.pid === 0 ? '' : `PID ${attempt.pid} `; // 0: it gave none
+  const pid = attempt.pid === NO_PID ? '' : `PID ${attempt.pid} `;
   const who = `worker ${attempt.worker} (${pid}on ${attempt.host})`;
   const error = {
     rebooted: `the machine was restarted while ${who} ran it`,
