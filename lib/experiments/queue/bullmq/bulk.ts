@@ -14,6 +14,7 @@ import {
   commandText,
   conflict,
   conflictError,
+  MAX_CONFLICTS,
   NO_COMMAND_TEXT,
   phaseInName,
   readCount,
@@ -179,12 +180,14 @@ export function bulkMethods(
     const results = new Map(rows.map(({ id, result }) => [id, result]));
     const ids = [...results.keys()];
     const retracted = await redis.zmscore(key('retracted'), ...ids);
-    const wanted: TaskJob[] = [];
-    for (const [at, id] of ids.entries()) {
-      const job = retracted[at] === null ? await store.get(id) : null;
-      if (job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job)))
-        wanted.push(job);
-    }
+    const found = await Promise.all(
+      ids.map(async (id, at) => {
+        const job = retracted[at] === null ? await store.get(id) : null;
+        const isOpen = job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job));
+        return isOpen ? job : null;
+      }),
+    );
+    const wanted = found.filter((job) => job !== null);
     const holder = (): Holder => ({
       ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
       token: newToken(),
@@ -370,7 +373,7 @@ async function addBatch(
     const differs = before !== undefined && areDifferent(JSON.parse(before), spec.command);
     if (differs && (!replaceCommands || isEarlier || commands.has(id))) {
       count++;
-      if (conflicts.length < 3)
+      if (conflicts.length < MAX_CONFLICTS)
         conflicts.push(conflict(job?.json.name ?? phaseInName(spec.phase), before, command));
     }
     if (command !== NO_COMMAND_TEXT) commands.set(id, command);
