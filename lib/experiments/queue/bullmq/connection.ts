@@ -12,6 +12,7 @@ const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;
 /** How long an operation is retried while the server can't be reached. */
 const RETRY_TIMEOUT_MS = 5_000;
+
 /** @throws ERR_QUEUE where the packages of the Redis engine aren't installed: those who only claim GPUs don't need them */
 function loadPackages(): typeof IORedis & Pick<typeof BullMQ, 'createRedisBackend'> {
   const require = createRequire(import.meta.filename);
@@ -40,7 +41,7 @@ export class RedisConnection {
   readonly jobs: BullMQ.RedisQueueBackend;
   /** Commands, in the same way. */
   readonly redis: IORedis.Redis;
-  /** The names of keys of BullMQ. */
+  /** BullMQ's operations, each tried once, and the names of its keys. */
   backend!: BullMQ.RedisQueueBackend;
   readonly #createBackend: () => BullMQ.RedisQueueBackend;
   #lastError: unknown = null;
@@ -132,10 +133,7 @@ export class RedisConnection {
   }
 
   /** A command that may be repeated, and is told whether it was. @throws ERR_QUEUE */
-  async perform<T>(
-    act: (client: IORedis.Redis, again: boolean) => Promise<T>,
-    url = this.address.url,
-  ): Promise<T> {
+  async perform<T>(act: (client: IORedis.Redis, again: boolean) => Promise<T>): Promise<T> {
     const end = now() + RETRY_TIMEOUT_MS;
     let last: unknown = null;
     for (let again = false; ; again = true) {
@@ -147,7 +145,7 @@ export class RedisConnection {
         // The old connection would try again less and less often, and go on with a replica although the name leads to another server now.
         if (/timed out|^READONLY/.test((error as Error).message) && !this.#closed)
           this.client.disconnect(true);
-        if (this.#closed || !isPassing(error) || now() > end) throw explain(error, url);
+        if (this.#closed || !isPassing(error) || now() > end) throw explain(error, this.address.url);
         last = error;
       }
       await pause(50);

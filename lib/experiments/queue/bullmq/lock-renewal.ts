@@ -171,7 +171,7 @@ export class LockRenewal {
         this.#leadership.renewed = started;
       else this.#loseLeadership();
     }
-    const { backend, client, lock, key } = this.#connection;
+    const { backend, client, lock } = this.#connection;
     const tokens = [...this.#open].filter(([, { lifetime }]) => !lifetime).map(([token]) => token);
     for (const isOnce of [false, true]) {
       const some = tokens.filter((token) => this.#open.get(token)?.isOnce === isOnce);
@@ -185,7 +185,7 @@ export class LockRenewal {
       );
       if (isOnce) {
         const now = await serverTime(client);
-        await client.hset(key.call(this.#connection, 'seen'), ...ids.flatMap((id) => [id, now]));
+        await client.hset(this.#connection.key('seen'), ...ids.flatMap((id) => [id, now]));
       }
       for (const [at, token] of some.entries()) {
         if (lost.includes(ids[at] as string)) await this.#lose(token);
@@ -285,8 +285,9 @@ export class Leadership {
   }
 
   async current(): Promise<ManagerInfo | null> {
-    const { redis, key } = this.#store.connection;
-    const name = key.call(this.#store.connection, 'manager');
+    const { connection } = this.#store;
+    const { redis } = connection;
+    const name = connection.key('manager');
     const [text, left, now] = await Promise.all([redis.get(name), redis.pttl(name), serverTime(redis)]);
     if (text === null || isDead(text)) return null;
     const { host, pid } = readRecord(text);
