@@ -252,6 +252,8 @@ export function bulkMethods(
 
     async resume() {
       await store.check();
+      // Twice: a process that finds BullMQ paused without our record takes that for a pause in a dashboard.
+      await jobs.pause(false);
       await redis.hdel(key('settings'), 'pause', 'outside');
       await jobs.pause(false);
     },

@@ -227,8 +227,9 @@ export class JobStore {
       }),
     );
     const found: TaskJob[] = [];
+    const { isPaused: isRecorded } = await this.readSettings();
     const isPaused = await jobs.hasQueueMetaField('paused');
-    // No worker takes one meanwhile: our own record says that there is a pause.
+    // No worker takes one meanwhile: our own record says that there is a pause, unless it was made in a dashboard.
     if (isPaused) await jobs.pause(false);
     try {
       for (let tries = 0; missing.size > 0 && tries < MAX_TRIES; tries++) {

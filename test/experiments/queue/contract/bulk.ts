@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { until } from '../../../support/machine.ts';
+import { pause, until } from '../../../support/machine.ts';
 import { all, type QueueFixture, rowOf, takeFrom, takeWithin, worker } from '../conformance.ts';
 import { plainTasks, spec } from '../fixtures/tasks.ts';
 import type { RemoteAttempt } from '../remote.ts';
@@ -161,5 +161,19 @@ export function testBulk(fixture: () => QueueFixture): void {
     expect(imported).toEqual([false, ...ids.slice(1).map(() => true), false, false]);
     expect(await queue.importResults([])).toEqual([]);
     expect(await queue.counts()).toMatchObject({ active: 1, completed: 2_499 });
+  });
+
+  test('a queue that is resumed while rows are imported stays resumed', async () => {
+    const queue = await fixture().opened(...plainTasks(100));
+    const other = await fixture().open();
+    const rows = (await all(queue.tasks())).map(({ task: { id } }) => ({ id, result: { loss: 0.5 } }));
+    for (let from = 0; from < rows.length; from += 10) {
+      await queue.pause('person', 'lunch');
+      const imported = queue.importResults(rows.slice(from, from + 10));
+      await pause(from / 20);
+      await other.resume();
+      expect(await imported).not.toContain(false);
+      expect(await queue.paused()).toBeNull();
+    }
   });
 }
