@@ -246,6 +246,8 @@ export class JobStore {
       }
     } finally {
       if (isPaused) await jobs.pause(true);
+      // A person may have ended the pause meanwhile.
+      if (isPaused && isRecorded && !(await this.readSettings()).isPaused) await jobs.pause(false);
     }
     return found;
   }
@@ -263,12 +265,12 @@ export class JobStore {
     // BullMQ puts them there, and only them: a process may have ended before it noted what they were.
     const [ids = [], unsettled = []] = await this.#jobs.getRanges(['active', 'wait'], 0, -1, true);
     const known = this.#holders;
-    this.#holders = new Map();
+    const holders = new Map<string, Last>();
     for (const id of ids) {
       const last = known.get(id) ?? (await this.get(id))?.last;
-      if (last != null) this.#holders.set(id, last);
+      if (last != null) holders.set(id, last);
     }
-    const holders = this.#holders;
+    this.#holders = holders; // whole: another look may go on beside this one
     const stalled = ids.length === 0 ? [] : await this.#jobs.moveStalledJobsToWait();
     const lost = new Set([...unsettled, ...stalled]);
     for (const id of lost) await this.#settle(id, holders.get(id));
