@@ -10,7 +10,7 @@ import {
 } from '../queue.ts';
 import { attemptInfoOf } from '../records.ts';
 import { EVENTS, serverTime } from './connection.ts';
-import type { TaskJob } from './jobs.ts';
+import type { Last, TaskJob } from './jobs.ts';
 import { allNeeds, fits } from './needs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
@@ -136,15 +136,18 @@ export function queryMethods(store: JobStore): Queries {
 
   const logsOf = async (id: string) => (await jobs.getJobLogs(id, 0, -1, true)).logs;
 
+  const livingInfo = async (job: TaskJob, last: Last): Promise<AttemptInfo> => {
+    const isOnce = job.isOnce && last.kind !== 'lifetime';
+    const seen = isOnce ? Number(await redis.hget(key('seen'), job.id)) : 0;
+    const isSilent = isOnce && (await serverTime(redis)) - seen > connection.lock;
+    return infoOf(job, { ...last }, await logsOf(job.id), isSilent ? { silentSince: seen } : {});
+  };
+
   const living = async (): Promise<AttemptInfo[]> => {
-    const found: AttemptInfo[] = [];
-    for await (const job of store.read(await store.ids('active'))) {
-      if (job?.last == null || job.isParked) continue;
-      const once = job.isOnce && job.last.kind !== 'lifetime';
-      const seen = once ? Number(await redis.hget(key('seen'), job.id)) : 0;
-      const isSilent = once && (await serverTime(redis)) - seen > connection.lock;
-      found.push(infoOf(job, { ...job.last }, await logsOf(job.id), isSilent ? { silentSince: seen } : {}));
-    }
+    const jobs: [TaskJob, Last][] = [];
+    for await (const job of store.read(await store.ids('active')))
+      if (job?.last != null && !job.isParked) jobs.push([job, job.last]);
+    const found = await Promise.all(jobs.map(([job, last]) => livingInfo(job, last)));
     return found.sort((one, other) => one.since - other.since);
   };
 
