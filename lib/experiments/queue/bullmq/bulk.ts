@@ -1,14 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { seedOf, stringifyValue, type TaskSpec, taskId } from '../../task/index.ts';
-import {
-  type Enqueued,
-  LEAST_NEEDS,
-  MAX_BYTES,
-  type Needs,
-  type Pause,
-  type Queue,
-  type Selection,
-} from '../queue.ts';
+import { type Enqueued, LEAST_NEEDS, MAX_BYTES, type Needs, type Queue, type Selection } from '../queue.ts';
 import {
   areDifferent,
   commandText,
@@ -18,8 +10,6 @@ import {
   NO_COMMAND_TEXT,
   phaseInName,
   readCount,
-  readPause,
-  readTime,
   taskName,
 } from '../records.ts';
 import { isDone, serverTime } from './connection.ts';
@@ -33,21 +23,10 @@ const BATCH = 500;
 /** How long one process may take for a batch, before another one that adds tasks goes on, in ms. */
 const TURN_MS = 10_000;
 
-/** The methods of a queue that change many tasks, and its pause. */
+/** The methods of a queue that change many tasks. */
 export function bulkMethods(
   store: JobStore,
-): Pick<
-  Queue,
-  | 'enqueue'
-  | 'importResults'
-  | 'retry'
-  | 'cancel'
-  | 'giveUp'
-  | 'forgetRetracted'
-  | 'pause'
-  | 'resume'
-  | 'paused'
-> {
+): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
   const { connection } = store;
   const { jobs, redis } = connection;
   const key = (name: string) => connection.key(name);
@@ -238,39 +217,6 @@ export function bulkMethods(
       if (ids.length === 0) return;
       await redis.zrem(key('retracted'), ...ids);
       await store.notify();
-    },
-
-    async pause(by, message) {
-      await store.check();
-      const before = await redis.hget(key('settings'), 'pause');
-      // A pause by a person stands, and so does the first message.
-      const stands = before !== null && (readPause(before).by === 'person' || readPause(before).by === by);
-      const record: Pause = { by, message, since: Date.now() };
-      if (!stands) await redis.hset(key('settings'), 'pause', JSON.stringify(record));
-      await jobs.pause(true);
-    },
-
-    async resume() {
-      await store.check();
-      // Twice: a process that finds BullMQ paused without our record takes that for a pause in a dashboard.
-      await jobs.pause(false);
-      await redis.hdel(key('settings'), 'pause', 'outside');
-      await jobs.pause(false);
-    },
-
-    async paused() {
-      await store.check();
-      const [text, outside] = await redis.hmget(key('settings'), 'pause', 'outside');
-      if (text) return readPause(text);
-      const isPaused = await jobs.hasQueueMetaField('paused');
-      if (!isPaused) {
-        if (outside) await redis.hdel(key('settings'), 'outside');
-        return null;
-      }
-      // A dashboard doesn't say since when: since it was first seen.
-      if (!outside) await redis.hsetnx(key('settings'), 'outside', Date.now());
-      const since = readTime(await redis.hget(key('settings'), 'outside')) ?? Date.now();
-      return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
     },
   };
 }

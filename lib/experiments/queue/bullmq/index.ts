@@ -9,6 +9,7 @@ import { attemptMethods } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { checkFormat, RedisConnection, unusable } from './connection.ts';
 import { Leadership, LockRenewal } from './lock-renewal.ts';
+import { pauseMethods } from './pause.ts';
 import { queryMethods } from './queries.ts';
 import { JobStore } from './store.ts';
 
@@ -69,6 +70,7 @@ function assemble(connection: RedisConnection): Queue {
     ...queryMethods(store),
     ...attemptMethods(store, renewal),
     ...bulkMethods(store),
+    ...pauseMethods(store),
     changed: (milliseconds, signal, since) => renewal.changed(milliseconds, signal, since),
     get changeCount() {
       return renewal.changeCount;
