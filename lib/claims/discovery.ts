@@ -24,7 +24,7 @@ import {
   scopeOf,
 } from './evaluate.ts';
 import { askForEnergy, type Idle, noteLooks } from './idle.ts';
-import { intrudersOnLeased, LeaseHolders } from './intruders.ts';
+import { findIntruders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
@@ -117,6 +117,7 @@ export async function discover(request: DiscoveryRequest, perspective: Perspecti
   return (await observeGPUs(request, perspective)).gpus;
 }
 
+/** As {@link discover}, with the processes that compute without a claim: their PIDs by the GPU's UUID. */
 export async function observeGPUs(request: DiscoveryRequest, perspective: Perspective) {
   askForEnergy();
   const { candidates, directory } = await runAsync(explainedSurvey(request, perspective));
@@ -127,7 +128,13 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
   const gpus = candidates.map((candidate) =>
     withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null),
   );
-  return { gpus: withIntruders(gpus), directory };
+  const found = findIntruders(gpus);
+  // A lease of a GPU on which others compute says so.
+  const told = found.map(({ gpu, text }) =>
+    text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}` },
+  );
+  const intruders = new Map(found.map(({ gpu, pids }) => [gpu.uuid, pids]));
+  return { gpus: told, intruders, directory };
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
@@ -205,15 +212,6 @@ function* explainedSurvey(
 function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
   const text = status.lease === null ? null : idleText(idle, status.lease.since);
   return { ...status, idle, reason: text === null ? status.reason : `${status.reason}, ${text}` };
-}
-
-/** A lease of a GPU on which others compute says so. */
-function withIntruders(gpus: GPUStatus[]): GPUStatus[] {
-  const holders = new LeaseHolders(gpus);
-  return gpus.map((gpu) => {
-    const { text } = intrudersOnLeased(gpu, gpus, holders);
-    return text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}` };
-  });
 }
 
 function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {

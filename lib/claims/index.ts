@@ -10,6 +10,7 @@ export {
   getGPUs,
   getGPUsSync,
   gpuJSON,
+  observeGPUs,
 } from './discovery.ts';
 export { listReasons, refuseImpossible } from './evaluate.ts';
 export type { Idle } from './idle.ts';
@@ -19,7 +20,7 @@ export {
   findUnexplainedLocks,
   type UnexplainedLock,
 } from './inspection.ts';
-export { intrudersOnLeased, isIntruder, LeaseHolders, whereJobComputes } from './intruders.ts';
+export { whereJobComputes } from './intruders.ts';
 export { readRecord } from './lease-file.ts';
 export { allowedTime, ownLimit } from './limits.ts';
 export {

@@ -1,5 +1,6 @@
 // Processes that compute on a GPU without a claim of it: the GPU isn't leased, or others have leased it.
 import {
+  computePids,
   describeListedProcess,
   type GPU,
   isDivided,
@@ -13,8 +14,14 @@ type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null };
 
 const MAX_ANCESTORS = 100;
 
+/** A process that computes on a GPU without a claim of it. */
+interface Intruder {
+  pid: number;
+  who: ProcessDescription;
+}
+
 /** The GPUs by the processes that hold their leases. Other conventions, and other hosts, have processes that tell nothing here. */
-export class LeaseHolders {
+class LeaseHolders {
   readonly #gpus = new Map<number, LeasedGPU[]>();
 
   constructor(gpus: readonly LeasedGPU[]) {
@@ -52,12 +59,7 @@ function leasesOf({ lease }: LeasedGPU): LeaseInfo[] {
  * user's. A container's processes can be root's, whichever user started it, and the driver may list them by numbers that mean
  * nothing here.
  */
-export function isIntruder(
-  gpu: LeasedGPU,
-  pid: number,
-  who: ProcessDescription,
-  holders: LeaseHolders,
-): boolean {
+function isIntruder(gpu: LeasedGPU, pid: number, who: ProcessDescription, holders: LeaseHolders): boolean {
   const { lease } = gpu;
   if (who.alive === 'dying' || isMPSServer(who)) return false;
   if (lease === null) return true;
@@ -66,20 +68,34 @@ export function isIntruder(
   return who.alive === 'alive' && who.name !== null && holders.leasedElsewhere(pid, gpu) !== null;
 }
 
-/** The processes that compute on a leased GPU without a claim of it, in words; none for other GPUs, whose state tells them. */
-export function intrudersOnLeased(
-  gpu: GPU & LeasedGPU,
-  gpus: readonly GPU[],
-  holders: LeaseHolders,
-): { count: number; text: string | null } {
-  if (gpu.lease === null || isDivided(gpu)) return { count: 0, text: null };
-  const pids = new Set((gpu.processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid));
-  const found = [...pids].flatMap((pid) => {
+/** The processes on each GPU that compute there without a claim of it; on a divided GPU, its instances have them. */
+export function findIntruders<Leased extends GPU & LeasedGPU>(
+  gpus: readonly Leased[],
+): { gpu: Leased; pids: readonly number[]; text: string | null }[] {
+  const holders = new LeaseHolders(gpus);
+  return gpus.map((gpu) => {
+    const found = intrudersOn(gpu, holders);
+    return { gpu, pids: found.map(({ pid }) => pid), text: intrudersText(gpu, found, gpus, holders) };
+  });
+}
+
+function intrudersOn(gpu: GPU & LeasedGPU, holders: LeaseHolders): Intruder[] {
+  if (isDivided(gpu)) return [];
+  return [...new Set(computePids(gpu))].flatMap((pid) => {
     const who = describeListedProcess(pid);
     return isIntruder(gpu, pid, who, holders) ? [{ pid, who }] : [];
   });
+}
+
+/** The intruders on a leased GPU in words; null: there is none. The state of other GPUs tells them. */
+function intrudersText(
+  gpu: LeasedGPU,
+  found: readonly Intruder[],
+  gpus: readonly GPU[],
+  holders: LeaseHolders,
+): string | null {
   const [first] = found;
-  if (first === undefined) return { count: 0, text: null };
+  if (first === undefined || gpu.lease === null) return null;
   const { pid, who } = first;
   const user = sanitize(who.user, MAX_USER_NAME_LENGTH);
   const name = `${sanitize(who.name, 32) || 'a process'} (pid ${pid}${user ? `, ${user}` : ''})`;
@@ -90,7 +106,7 @@ export function intrudersOnLeased(
   const whose = numbers.length === 0 ? '' : `, which has leased GPU ${numbers.join(', ')},`;
   const more = found.length > 1 ? ` and ${found.length - 1} more` : '';
   const compute = found.length > 1 ? 'compute' : 'computes';
-  return { count: found.length, text: `${name}${whose}${more} ${compute} on it without a claim` };
+  return `${name}${whose}${more} ${compute} on it without a claim`;
 }
 
 /**

@@ -142,6 +142,8 @@ function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStat
 /** A machine at one moment. */
 export interface Observation {
   gpus: GPUStatus[];
+  /** The processes that compute without a claim: their PIDs by the GPU's UUID. */
+  intruders: ReadonlyMap<string, readonly number[]>;
   /** The first requests in the wait queue, in order. */
   queue: QueueEntry[];
   /** How many requests wait. */
@@ -150,15 +152,16 @@ export interface Observation {
 
 /** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
 export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
-  const { gpus, directory } = await observeGPUs(request, 'machine');
+  const { gpus, intruders, directory } = await observeGPUs(request, 'machine');
   const queue = directory === null ? null : WaitQueue.open(directory);
-  if (queue === null) return { gpus, queue: [], waiting: 0 };
+  if (queue === null) return { gpus, intruders, queue: [], waiting: 0 };
   try {
     const slots = queue.order();
     const holdings = holdingsWhenAsked(directory);
     const waiters = [...queue.waiters(slots.slice(0, maxEntries), holdings)];
     const unread = Math.max(0, slots.length - maxEntries);
-    return { gpus, queue: describeQueue(waiters, gpus, holdings), waiting: waiters.length + unread };
+    const described = describeQueue(waiters, gpus, holdings);
+    return { gpus, intruders, queue: described, waiting: waiters.length + unread };
   } finally {
     queue.close();
   }

@@ -1,12 +1,5 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
-import {
-  type DiscoveryRequest,
-  discover,
-  type GPUStatus,
-  intrudersOnLeased,
-  LeaseHolders,
-  readActivity,
-} from '../claims/index.ts';
+import { type DiscoveryRequest, type GPUStatus, observeGPUs, readActivity } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
@@ -25,6 +18,8 @@ interface Reading {
   gpu: GPUStatus;
   /** How long its holder has left it idle; null: it works, it isn't known, or it isn't leased. */
   idleSeconds: number | null;
+  /** How many processes compute there without a claim. */
+  intruders: number;
 }
 
 /** Labels, and a value; null: unknown. */
@@ -42,14 +37,21 @@ const MAX_NAME_LENGTH = 64;
  */
 export async function machineFamilies(request: DiscoveryRequest): Promise<Family[]> {
   const started = performance.now();
-  const gpus = await discover(request, 'machine').catch(driverDown);
+  const observed = await observeGPUs(request, 'machine').catch(driverDown);
   const now = Date.now();
-  const readings = (gpus ?? []).map((gpu): Reading => ({ gpu, idleSeconds: idleSeconds(gpu, now) }));
+  const { gpus = [], intruders } = observed ?? {};
+  const readings = gpus.map(
+    (gpu): Reading => ({
+      gpu,
+      idleSeconds: idleSeconds(gpu, now),
+      intruders: intruders?.get(gpu.uuid)?.length ?? 0,
+    }),
+  );
   const families = [
-    gauge('gpu_owner_driver_up', 'Whether the driver works (1).', [[{}, gpus === null ? 0 : 1]]),
+    gauge('gpu_owner_driver_up', 'Whether the driver works (1).', [[{}, observed === null ? 0 : 1]]),
     ...gpuFamilies(readings),
     ...leaseFamilies(readings, now),
-    ...queueFamilies(request.lockDirectory, gpus?.length ?? null, now),
+    ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
       [{}, (performance.now() - started) / 1_000],
     ]),
@@ -98,8 +100,6 @@ const MEASURED: Readonly<Record<Exclude<Measured, 'energyJoules'>, GPUFamily>> =
 };
 
 function gpuFamilies(readings: readonly Reading[]): Family[] {
-  const gpus = readings.map(({ gpu }) => gpu);
-  const holders = new LeaseHolders(gpus);
   const each = (...[name, help, value]: GPUFamily) =>
     gauge(
       name,
@@ -152,18 +152,18 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
         ),
       ),
     ),
-    each(
+    gauge(
       'gpu_owner_gpu_processes_without_claim',
       'Compute processes on a GPU that nobody, or another lease, has.',
-      (gpu) => withoutClaim(gpu, gpus, holders),
+      readings.map((reading) => [labelsOf(reading.gpu), withoutClaim(reading)]),
     ),
   ];
 }
 
 /** null: unknown, or those of its instances. */
-function withoutClaim(gpu: GPUStatus, gpus: readonly GPUStatus[], holders: LeaseHolders): number | null {
+function withoutClaim({ gpu, intruders }: Reading): number | null {
   if (isDivided(gpu)) return null;
-  return gpu.lease === null ? countProcesses(gpu, 'compute') : intrudersOnLeased(gpu, gpus, holders).count;
+  return gpu.lease === null ? countProcesses(gpu, 'compute') : intruders;
 }
 
 /** null: the driver doesn't list them. */

@@ -3,8 +3,6 @@
 import {
   type DiscoveryRequest,
   gpuJSON,
-  isIntruder,
-  LeaseHolders,
   type Observation,
   observe,
   type QueueEntry,
@@ -253,10 +251,9 @@ export class Observer {
     };
   }
 
-  #processesOn({ gpus }: Observation): ShownProcess[] {
+  #processesOn({ gpus, intruders }: Observation): ShownProcess[] {
     const seen: KnownProcesses = new Map();
     const found: ShownProcess[] = [];
-    const holders = new LeaseHolders(gpus);
     for (const gpu of gpus) {
       if (isDivided(gpu)) continue;
       for (const { pid, type, usedBytes, smPercent = null } of gpu.processes ?? []) {
@@ -265,7 +262,7 @@ export class Observer {
         const { name, user, uid } = description;
         // One that computes and draws is listed twice.
         if (type === 'graphics' && found.some((each) => each.uuid === gpu.uuid && each.pid === pid)) continue;
-        const isOther = type === 'compute' && isIntruder(gpu, pid, description, holders);
+        const isOther = type === 'compute' && intruders.get(gpu.uuid)?.includes(pid) === true;
         const where = { uuid: gpu.uuid, pid, name, user, uid, usedBytes };
         found.push({ ...where, type, command, smPercent, isIntruder: isOther });
       }
