@@ -1,8 +1,8 @@
 import { type ClaimOptions, type GPUStatus, getGPUs } from '../claims/index.ts';
 import { Subprocess } from '../diagnose/index.ts';
-import { type GPU, label, snapshotSync } from '../gpus/index.ts';
+import { type GPU, label } from '../gpus/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
-import type { Context } from './context.ts';
+import { type Context, lookAt } from './context.ts';
 import { listingOf } from './cuda-program.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
@@ -34,27 +34,18 @@ export class Claims {
   }
 
   look(gpus = this.gpus): GPU[] {
-    const all = snapshotSync(gpus.map(({ index }) => index));
-    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
+    return lookAt(gpus);
   }
 
   /** The GPUs that a claim with the same conditions may get. */
   allowed(): Promise<GPUStatus[]> {
     const { lockDirectory, conventions, devices, exclude } = this.options;
-    return getGPUs({
-      ...(lockDirectory && { lockDirectory }),
-      ...(conventions && { conventions }),
-      ...(devices !== undefined && { devices }),
-      ...(exclude !== undefined && { exclude }),
-    });
+    return getGPUs({ lockDirectory, conventions, devices, exclude });
   }
 
   async states(gpus = this.gpus): Promise<GPUStatus[]> {
     const { lockDirectory, conventions } = this.options;
-    const all = await getGPUs({
-      ...(lockDirectory && { lockDirectory }),
-      ...(conventions && { conventions }),
-    });
+    const all = await getGPUs({ lockDirectory, conventions });
     return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
   }
 

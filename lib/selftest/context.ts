@@ -1,5 +1,5 @@
 import { driverLibraries } from '../config/index.ts';
-import type { GPU } from '../gpus/index.ts';
+import { type GPU, snapshotSync } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import type { RunCheck } from './check.ts';
 
@@ -14,6 +14,12 @@ export interface Context {
   gpus: readonly GPU[];
   /** How long the first snapshot took, in ms. */
   startedInMs: number;
+}
+
+/** The GPUs as they are now; one that the driver no longer tells stays as it was. */
+export function lookAt(gpus: readonly GPU[]): GPU[] {
+  const all = snapshotSync(gpus.map(({ index }) => index));
+  return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
 }
 
 /** Whether the driver keeps the GPU awake without a process; null: it doesn't tell. */

@@ -1,16 +1,9 @@
 import { readdirSync } from 'node:fs';
 import { runProgram, Subprocess } from '../diagnose/index.ts';
-import {
-  computePids,
-  describeListedProcess,
-  type GPU,
-  hasPidNamespace,
-  label,
-  snapshotSync,
-} from '../gpus/index.ts';
+import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
 import { fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
-import { type Context, cudaProgram, digitsOf, milliseconds } from './context.ts';
+import { type Context, cudaProgram, digitsOf, lookAt, milliseconds } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
@@ -38,10 +31,7 @@ export const SLACK_BYTES = 32 * MiB;
 
 /** Makes the checks about one CUDA program: who sees it, what it has open, and what is left of it after kill -9. */
 export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<void> {
-  const look = () => {
-    const all = snapshotSync(gpus.map(({ index }) => index));
-    return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
-  };
+  const look = () => lookAt(gpus);
   const before = look();
   const began = now();
   const program = new Subprocess(cudaProgram(gpus));

@@ -1,7 +1,7 @@
 import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
-import { fail, type RunCheck, skip } from './check.ts';
+import { AFTER_CRASHES, fail, type RunCheck, skip } from './check.ts';
 import { areAllNew, CLAIM_TIMEOUT_MS, type Claims } from './claims.ts';
 import { cudaProgram, milliseconds } from './context.ts';
 import { isBackTo, newPids, SLACK_BYTES } from './cuda-program.ts';
@@ -197,11 +197,9 @@ async function checkFullKilled(claims: Claims, before: GPU, look: () => GPU, pid
     time === null ? `not within ${milliseconds(TIMEOUTS.forgetting)}` : `after ${milliseconds(time)}`;
   const text = `After kill -9 of a job that has filled the memory, the driver stops listing it ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
   if (code === 75) {
-    await claims.explainRefusal(
-      `${text}; the next claim is refused for ${seconds} s`,
-      'Claim with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
-      [before],
-    );
+    await claims.explainRefusal(`${text}; the next claim is refused for ${seconds} s`, AFTER_CRASHES, [
+      before,
+    ]);
   }
   if (code !== 0) fail(`${text}; the next command fails with exit code ${code}.`);
   const { maxUsedMemory, allowProcesses } = claims.options;

@@ -2,7 +2,7 @@ import { type ClaimOptions, getQueue } from '../claims/index.ts';
 import { runProgram, Subprocess, within } from '../diagnose/index.ts';
 import { computePids, type GPU, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
-import { fail, skip } from './check.ts';
+import { AFTER_CRASHES, fail, skip } from './check.ts';
 import { areAllNew, CLAIM_TIMEOUT_MS, Claims } from './claims.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { cudaDevices } from './cuda-program.ts';
@@ -141,7 +141,7 @@ async function nextClaim(claims: Claims, killed: string): Promise<string> {
   if (code === 75) {
     await claims.explainRefusal(
       `After kill -9 of ${killed}, the next claim is refused for 10 s`,
-      'Claim with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
+      AFTER_CRASHES,
     );
   }
   if (code !== 0) fail(`After kill -9 of ${killed}, the next command fails with exit code ${code}.`);
