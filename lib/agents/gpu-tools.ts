@@ -3,7 +3,7 @@ import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 import { label } from '../gpus/index.ts';
 import { answer, orRefuse } from './answer.ts';
-import { askOwn } from './own-command.ts';
+import { ANSWER_TIMEOUT_MS, askOwn } from './own-command.ts';
 import {
   type Fields,
   GPU,
@@ -16,7 +16,6 @@ import {
   requestOf,
 } from './records.ts';
 
-const ANSWER_TIMEOUT_MS = 30_000;
 const MAX_REQUESTS = 100;
 
 export async function ask(what: string): Promise<Fields[]> {

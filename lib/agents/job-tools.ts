@@ -5,12 +5,11 @@ import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.t
 import { TIMEOUTS } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { MAX_LOG_BYTES, readLog } from './log.ts';
-import { CommandFailure, runOwn } from './own-command.ts';
+import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
 import { describeJob, hasEnded, JobState, jobOf, jobWord } from './records.ts';
 
 /** Clients give up after 60 s. */
 const MAX_WAIT_SECONDS = 45;
-const ANSWER_TIMEOUT_MS = 30_000;
 const MAX_JOBS = 200;
 const DEFAULT_JOBS = 30;
 const DEFAULT_LOG_BYTES = 16 * 1024;

@@ -2,6 +2,8 @@
 import { spawn } from 'node:child_process';
 import { sanitize } from '../platform/index.ts';
 
+/** For commands that look, or begin something. */
+export const ANSWER_TIMEOUT_MS = 30_000;
 const MAX_OUTPUT_BYTES = 32 * 1024 * 1024;
 const MAX_MESSAGE_LINES = 40;
 

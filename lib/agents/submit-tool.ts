@@ -7,7 +7,7 @@ import { sanitize } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { ask, askGPUs } from './gpu-tools.ts';
 import { jobOfID } from './job-tools.ts';
-import { CommandFailure, runOwn } from './own-command.ts';
+import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
 import {
   describeJob,
   fieldsOf,
@@ -23,8 +23,6 @@ import {
   time,
 } from './records.ts';
 
-/** Commands that look, or begin something. */
-const ANSWER_TIMEOUT_MS = 30_000;
 /** A job that gets GPUs at once has them by then. */
 const START_TIMEOUT_MS = 3_000;
 const START_POLL_MS = 100;
