@@ -127,6 +127,12 @@ export async function askEach<Kind extends keyof Records>(
   return answers;
 }
 
+/** The command by which a host tells how it is, a line per interval, with those of the options that concern it. */
+export function topWords(values: AnyValues, intervalMs: number): string[] {
+  const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+  return ['top', '--json', `--interval=${intervalMs}ms`, ...own];
+}
+
 /** How long a host has to answer, in ms. */
 export function timeoutOf({ timeout: given = DEFAULT_TIMEOUT }: ValuesForHosts): number {
   const timeout = parseDuration(given, '--timeout');

@@ -5,7 +5,7 @@ import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptio
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
-import { HOSTS, isForHosts, timeoutOf, toArguments } from './hosts.ts';
+import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';
 
@@ -70,9 +70,7 @@ async function topOfHosts(
   if (values.json) throw usage('--json is for this machine only');
   const timeout = timeoutOf(values) + interval;
   const view = new FleetView(chooseHosts(values.hosts ?? ''));
-  const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
-  const words = ['top', '--json', `--interval=${interval}ms`, ...own];
-  const watch = (onNews: () => void) => view.watch(words, timeout, onNews);
+  const watch = (onNews: () => void) => view.watch(topWords(values, interval), timeout, onNews);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, watch, options);
   const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);

@@ -13,7 +13,7 @@ import {
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { HOSTS, isForHosts, timeoutOf, toArguments } from './hosts.ts';
+import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
@@ -79,11 +79,8 @@ async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
     intervalMs,
     option: '--listen',
   });
-  if (fleet !== null) {
-    const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
-    const words = ['top', '--json', `--interval=${intervalMs}ms`, ...own];
-    void fleet.watch(words, timeoutOf(values) + intervalMs, () => {});
-  }
+  if (fleet !== null)
+    void fleet.watch(topWords(values, intervalMs), timeoutOf(values) + intervalMs, () => {});
   // The output of a service is in a log.
   const local = 'path' in served ? { host: '127.0.0.1', port: FORWARDED_PORT } : served;
   print(pageURL(local, file === undefined ? token : null));

@@ -137,14 +137,13 @@ export function gpuSection(
     const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
     if (isFleet) rows.push(hostLine(machine, pen));
     const kept = gpus.filter((gpu) => {
-      const { lease, state } = gpu;
-      const { user, name, note, command, job } = lease?.nested ?? lease ?? {};
+      const { user, name, note, command, job } = holderOf(gpu) ?? {};
       return wanted(
         machine.host,
         label(gpu),
         gpu.name,
         gpu.uuid,
-        state,
+        gpu.state,
         user,
         name,
         note,
@@ -154,7 +153,7 @@ export function gpuSection(
       );
     });
     for (const gpu of sorted(kept, choice.sort, now)) {
-      const lease = gpu.lease?.nested ?? gpu.lease;
+      const lease = holderOf(gpu);
       rows.push({
         key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}`,
         machine,
