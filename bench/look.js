@@ -1,7 +1,7 @@
 // The library's own look at the GPUs, without what a claim adds to it, in a process of its own, as the library keeps its driver.
 import { bundled } from './measure.js';
 
-export async function getLook() {
+async function getLook() {
   const { snapshotSync } = await bundled(`export { snapshotSync } from './gpus/snapshot.ts';`);
   return snapshotSync;
 }

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { built, compiled } from './measure.js';
 import { nvidiaSmi, realDriver } from './real.js';
 
-export const STAND_IN = 'a process that asks NVML (no less than nvidia-smi)';
+const STAND_IN = 'a process that asks NVML (no less than nvidia-smi)';
 
 const QUERIES = {
   gpus: ['--query-gpu=index,uuid,memory.used', '--format=csv,noheader'],

@@ -11,7 +11,7 @@ const root = dirname(import.meta.dirname);
 const require = createRequire(import.meta.url);
 
 // valgrind runs what plain has built
-export const VARIANTS = {
+const VARIANTS = {
   plain: { directory: 'build-tests', sanitize: '', programs: 'build/Release' },
   valgrind: { directory: 'build-tests', sanitize: '', programs: 'build/Release' },
   asan: { directory: 'build-asan', sanitize: 'address,undefined' },

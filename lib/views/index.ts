@@ -7,7 +7,6 @@ export {
   type MachineSnapshot,
   type MachineState,
   MachineView,
-  Observer,
   SORT_KEYS,
   type SortKey,
 } from './machine-view.ts';

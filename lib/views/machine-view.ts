@@ -230,7 +230,7 @@ type KnownProcesses = Map<
 >;
 
 /** Makes snapshots, and remembers the processes that it has seen. */
-export class Observer {
+class Observer {
   #processes: KnownProcesses = new Map();
 
   /** @throws as `getGPUs` */
