@@ -79,7 +79,7 @@ function pageNamed(word: string, known: readonly string[]): string {
   // As messages and links name them, too: docs/jobs.md#states
   const name = word.replace(/^.*\/|\.md(#.*)?$|#.*$/g, '').toLowerCase();
   if (known.includes(name)) return name;
-  const moved = MOVED[name];
+  const moved = Object.hasOwn(MOVED, name) ? MOVED[name] : undefined;
   if (moved !== undefined) return moved;
   const meant = closest(name, known);
   throw usage(

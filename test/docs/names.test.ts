@@ -366,6 +366,13 @@ test('`gpu-owner docs` finds what has become of earlier pages', () => {
   expect(run(['docs', 'docs/python-jobs.md#tasks-of-experiments'])).toMatch(/^## Tasks of experiments$/m);
 });
 
+test('`gpu-owner docs` names a missing page, also where every object has such a property', () => {
+  for (const name of ['constructor', '__proto__', 'nothing']) {
+    const { status, stderr } = spawnSync(launcher, ['docs', name], { env: machine.env, encoding: 'utf8' });
+    expect({ status, stderr }).toEqual({ status: 64, stderr: expect.stringContaining('there is no page') });
+  }
+});
+
 test('shell lines that write below the home directory make its directories first', () => {
   const written = fences.flatMap(({ page, language, body }) => {
     if (language !== 'sh') return [];
