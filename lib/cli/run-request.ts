@@ -113,8 +113,11 @@ export function checkRun(
   const preemption = isPreemptible
     ? parsePreemption(isForPreemption ? values.signal : undefined, values.grace)
     : null;
-  const limit = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal);
-  const settings = checkOptions(claimOptions(values), [], NAMES, {
+  // Another machine has its own configuration: it decides who may be urgent, and how long a command may run.
+  const isHere = values.on === undefined;
+  const limit = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);
+  const options = claimOptions(isHere ? values : { ...values, urgent: undefined });
+  const settings = checkOptions(options, [], NAMES, {
     command: shellWords(command),
     isJob: true,
     about: about ?? asked,

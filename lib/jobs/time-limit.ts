@@ -12,12 +12,12 @@ export interface TimeLimit {
 
 /**
  * Checks a time limit and the signal before it. Without one, that of the configuration counts, if there is one.
- * @param duration '4h' @param notice 'USR1@5m'
+ * @param duration '4h' @param notice 'USR1@5m' @param isHere whether this machine's configuration counts
  * @throws ERR_INVALID_ARGUMENT, ERR_CONFIGURATION
  */
-export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | null {
+export function parseTimeLimit(duration: unknown, notice: unknown, isHere = true): TimeLimit | null {
   if (duration === undefined) {
-    const ms = allowedTime(null);
+    const ms = isHere ? allowedTime(null) : null;
     if (ms !== null) return withNotice({ ms, text: formatDuration(ms) }, notice);
     if (notice === undefined) return null;
     throw invalidArgument('--signal needs a time limit; for example: --for 4h --signal USR1@5m');
@@ -25,7 +25,7 @@ export function parseTimeLimit(duration: unknown, notice: unknown): TimeLimit | 
   const ms = Math.ceil(parseDuration(duration, '--for'));
   if (ms === 0)
     throw invalidArgument(`--for: ${showValue(duration)} leaves no time; use '90s', '4h' or '1h30m'`);
-  allowedTime(ms);
+  if (isHere) allowedTime(ms);
   return withNotice({ ms, text: String(duration).trim() }, notice);
 }
 

@@ -3,7 +3,7 @@ import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parseRecords } from '../../lib/fleet/records.ts';
-import { Machine } from '../support/machine.ts';
+import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 
 describe('--hosts', () => {
   let machine: Machine;
@@ -46,6 +46,18 @@ describe('--hosts', () => {
       stderr: expect.stringMatching(message),
     });
     expect(existsSync(started)).toBe(false);
+  });
+
+  test.skipIf(whyNotNobody() !== null).each([
+    ['run', '--for=10h'],
+    ['submit', '--for=10h'],
+    ['run', '--urgent'],
+  ])('%s --on HOST %s is for the host to allow, not for this machine', async (name, option) => {
+    machine.configure('limits: { for: 4h }\nurgent: { users: [alice] }\n');
+    const words = [name, '--on', 'a', option, '--', 'true'];
+    const env = { GPU_OWNER_SSH: join(machine.directory, 'ssh') };
+    const { code, stderr } = await machine.runCommand(words, { uid: NOBODY, umask: '077', env });
+    expect({ code, stderr }).toMatchObject({ code: 69, stderr: expect.stringContaining('gpu-owner: a: ') });
   });
 
   test.each(['a', 'alice@gpu-3.example.org', '10.0.0.3', 'fe80::1%eth0', 'rüstig', '__proto__'])(
