@@ -66,7 +66,7 @@ void Job::adopt(pid_t command, bool ended) {
     record(command, 0, false);
   }
   if (state_->gives_way_since < 0) return;
-  // Its processes have had their signal.
+  // The job's processes have had their signal.
   preemption_.stop();
   const int64_t left = state_->gives_way_since + options_.give_way.grace - boot_time_ms();
   kill_at_ = now_ms() + (left > 0 ? left : 0);

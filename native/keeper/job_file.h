@@ -21,7 +21,7 @@ struct JobState {
   bool cancelled = false;
   int64_t requeued = -1;         // when its GPUs were given back for a new start, in ms since 1970, or -1
   int64_t gives_way_since = -1;  // boot time, or -1
-  bool preempted = false;        // its command is ended by that
+  bool preempted = false;        // the command is ended by that
   long preemptions = 0;          // before, and now where `requeued` says so
   int64_t ran = 0;               // ms, of earlier starts
   bool then_started = false;     // what `--then` names

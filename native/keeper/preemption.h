@@ -10,7 +10,7 @@ struct Options;
 
 // Tells when a request in the wait queue needs the GPUs of a preemptible lease (`--give-way`). Which lease gives way is
 // decided by the process that waits; here is checked that it still waits, for these GPUs, and isn't preemptible itself.
-// A file tells that there is something to look at, so nothing wakes up while nobody needs the GPUs.
+// A file tells that there is something to look at, so nothing wakes up while no request needs the GPUs.
 // docs/decisions/052-preemption.md
 class PreemptionWatch {
  public:

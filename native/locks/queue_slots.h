@@ -33,7 +33,7 @@ class QueueSlots {
     const Range found = conflict.range;
     const int64_t end = found.length == 0 ? to : found.start + found.length;
     if (!visit(from, found.start, visitor)) return false;
-    // A lock on more than a byte is a stranger's, and nobody's slot.
+    // A lock on more than a byte is a stranger's, and no slot.
     if (found.length == 1 && !visitor(found.start)) return false;
     return visit(end, to, visitor);
   }

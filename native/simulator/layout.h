@@ -35,7 +35,7 @@ enum Quirk : uint32_t { kSerial = 1, kUncountedShutdown = 2, kAllVisible = 4, kF
 constexpr const char* kQuirkNames[] = {"serial", "uncounted-shutdown", "all-visible", "frozen-energy",
                                        "small-contexts"};
 
-// What becomes of faulty memory: spare memory takes its place at the next reset, or there is none.
+// The repair of faulty memory: spare memory takes its place at the next reset, or there is none.
 enum Repair : uint32_t { kNoRepair = 0, kRepairPending = 1, kRepairFailed = 2 };
 
 enum Health : uint32_t { kLost = 1, kResetRequired = 2, kNoPermission = 4 };
