@@ -13,7 +13,7 @@ const GROUPS = [
       all: { help: 'list all that are remembered, also those that ended before' },
       user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
       json: {
-        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, progress }',
+        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, progress }',
       },
       ...HOSTS,
       verbose: { short: 'v', help: 'print long reasons whole' },
