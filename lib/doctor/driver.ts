@@ -3,6 +3,7 @@ import { snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
+  cudaVersion,
   type GPU,
   inheritedDevices,
   isMissingLibrary,
@@ -115,9 +116,8 @@ function reportCUDA(report: Report, driverVersion: string): void {
     );
     return;
   }
-  const newest =
-    version === 0 ? '' : `CUDA ${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}, `;
-  report.add('cuda-library', `${newest}${file}.`);
+  const newest = cudaVersion(version);
+  report.add('cuda-library', `${newest === null ? '' : `CUDA ${newest}, `}${file}.`);
   // As `libcuda.so.570.86.15` has it; WSL's has another.
   const [, of] = /\.so\.(\d{3}\.\d+(?:\.\d+)?)$/.exec(file) ?? [];
   if (of !== undefined && driverVersion !== '' && of !== driverVersion) {

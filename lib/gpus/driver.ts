@@ -155,3 +155,8 @@ export function librarySetting(variable: 'GPU_OWNER_NVML_LIBRARY' | 'GPU_OWNER_C
     ? `${variable} is set, so no other place was looked at: correct its path, or unset it`
     : `if the library is elsewhere, set ${variable} to its path`;
 }
+
+/** '13.0' of 13000, as the driver counts the versions of CUDA; null: it doesn't tell. */
+export function cudaVersion(version: number): string | null {
+  return version > 0 ? `${Math.floor(version / 1_000)}.${Math.floor((version % 1_000) / 10)}` : null;
+}

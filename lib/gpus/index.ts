@@ -7,7 +7,14 @@ export {
   type SystemSigns,
   whichContainer,
 } from './containers.ts';
-export { interruptedError, isMissingLibrary, librarySetting, openDriver, triedLibraries } from './driver.ts';
+export {
+  cudaVersion,
+  interruptedError,
+  isMissingLibrary,
+  librarySetting,
+  openDriver,
+  triedLibraries,
+} from './driver.ts';
 export { describeHidden, type JudgeContext, judge } from './judge.ts';
 export { computePids, describeListedProcess, isMPSServer } from './listed-processes.ts';
 export {

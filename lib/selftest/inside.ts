@@ -2,7 +2,15 @@ import { readdirSync } from 'node:fs';
 import { getGPUsSync } from '../claims/index.ts';
 import { driverLibraries, normalizeCriteria } from '../config/index.ts';
 import { runProgram, Subprocess } from '../diagnose/index.ts';
-import { describeListedProcess, type GPU, isWSL, judge, label, snapshotSync } from '../gpus/index.ts';
+import {
+  cudaVersion,
+  describeListedProcess,
+  type GPU,
+  isWSL,
+  judge,
+  label,
+  snapshotSync,
+} from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
 import { fail, REPORT_IT, skip } from './check.ts';
@@ -238,8 +246,8 @@ function checkCudaLibrary(): string {
       'It is a stub, or not of the driver: remove directories named `stubs` from LD_LIBRARY_PATH, or set GPU_OWNER_CUDA_LIBRARY.',
     );
   }
-  const newest = version > 0 ? `, for CUDA ${Math.floor(version / 1000)}.${(version % 1000) / 10}` : '';
-  return `The driver's CUDA library can be loaded${newest}.`;
+  const newest = cudaVersion(version);
+  return `The driver's CUDA library can be loaded${newest === null ? '' : `, for CUDA ${newest}`}.`;
 }
 
 /** A command sees exactly the claimed GPUs, in their order. */

@@ -5,7 +5,7 @@ import { type ClaimOptions, GPUOwner, snapshotAfterStartup } from '../claims/ind
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { stopPrograms } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
+import { cudaVersion, type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, onWarning, showValue } from '../platform/index.ts';
 import { type CheckName, type CheckResult, checkRunner } from './check.ts';
@@ -96,7 +96,7 @@ function driverReport(): DriverReport {
   const packageFile = join(dirname(import.meta.dirname), 'package.json');
   return {
     version: native().driverLibrary().version,
-    cuda: cuda > 0 ? `${Math.floor(cuda / 1000)}.${(cuda % 1000) / 10}` : null,
+    cuda: cudaVersion(cuda),
     gpuOwner: JSON.parse(readFileSync(packageFile, 'utf8')).version,
     node: process.version,
     kernel: release(),

@@ -1,5 +1,5 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
-import { type GPU, isWSL, type Measured, snapshotSync } from '../gpus/index.ts';
+import { cudaVersion, type GPU, isWSL, type Measured, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { readSmallFile } from '../platform/index.ts';
 
@@ -23,7 +23,7 @@ export function recordMachine(uuids: boolean): string {
     `# It has ${uuids ? 'the UUIDs of the GPUs, but no' : 'no UUIDs,'} names of hosts, users or programs.`,
     ...(isWSL() ? ['# Recorded under WSL 2: its name has to begin with `wsl`.'] : []),
     ...(/^[\d.]{1,31}$/.test(driver) ? [`driver = ${driver}`] : []),
-    ...(cuda >= 1000 ? [`cuda = ${Math.floor(cuda / 1000)}.${(cuda % 1000) / 10}`] : []),
+    ...(cuda >= 1000 ? [`cuda = ${cudaVersion(cuda)}`] : []),
     ...(described.some(({ persistence }) => persistence === false) ? ['persistence = off'] : []),
   ];
   const sections = all
