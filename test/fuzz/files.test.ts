@@ -23,8 +23,8 @@ import {
 } from '../../lib/experiments/results/csv.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
-import { compilePhase } from '../../lib/experiments/sweep/phase.ts';
 import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
+import { phaseOf } from '../../lib/experiments/sweep/sweep.ts';
 import {
   canonical,
   formatValue,
@@ -120,7 +120,7 @@ fuzz(
     text(yamlWords),
   ),
   (written) => {
-    const phases = orRefusal(() => parseSweepFile(written, 's.yaml', null, false).map(compilePhase));
+    const phases = orRefusal(() => parseSweepFile(written, 's.yaml', null, false).map(phaseOf));
     if (phases instanceof Error) return;
     for (const phase of phases) {
       let count = 0;

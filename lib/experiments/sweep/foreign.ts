@@ -24,11 +24,6 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
       (has('version') &&
         (has('matrix') || matches(/^kind:\s*["']?(operation|component|job|group|experiment)\b/m))),
   ],
-  [
-    'a sweep of Weights & Biases',
-    'recipes#one-gpu-per-wandb-agent',
-    ({ keys, has }) => has('parameters') && ['method', 'program', 'metric'].some((key) => keys.has(key)),
-  ],
   ['an experiment of SEML', OWN, ({ has }) => has('seml')],
   [
     'an experiment of Determined',

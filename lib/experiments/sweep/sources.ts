@@ -10,6 +10,8 @@ import {
   type PhaseSource,
   type Range,
 } from './phase.ts';
+import type { SpaceSweep } from './search-space.ts';
+import { isWandb, parseWandb } from './wandb.ts';
 import {
   type MapEntry,
   type MapNode,
@@ -32,7 +34,7 @@ const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
 type Fail = (line: number, text: string) => Error;
 
 /**
- * The phases of a sweep file.
+ * The phases of a sweep file; the space of a file of another tool.
  * @param path for messages
  * @param override a command that is used instead of the file's
  * @throws ERR_CONFIGURATION, with file, line and key
@@ -42,7 +44,7 @@ export function parseSweepFile(
   path: string,
   override: CommandTemplate | null,
   shell: boolean,
-): PhaseSource[] {
+): (PhaseSource | SpaceSweep)[] {
   try {
     return parsePhases(text, path, override, shell);
   } catch (error) {
@@ -56,11 +58,12 @@ function parsePhases(
   path: string,
   override: CommandTemplate | null,
   shell: boolean,
-): PhaseSource[] {
+): (PhaseSource | SpaceSweep)[] {
   const fail: Fail = (line, what) => mistake({ file: path, line }, what);
   const tree = readYAMLTree(text, path);
   if (tree === null) throw fail(1, `it is empty; a sweep has a phase such as ${EXAMPLE}`);
   if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
+  if (isWandb(tree)) return [parseWandb(tree, path, override)];
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
   const rerun = parseRerun(tree.entries.get('rerun'), fail);

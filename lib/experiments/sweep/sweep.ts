@@ -8,6 +8,7 @@ import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
 import { checkPhaseName, compilePhase, DEFAULT_OUTPUT, type Phase, type PhaseSource } from './phase.ts';
+import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
 
 /** More tasks than that must be meant. */
@@ -71,13 +72,11 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
     command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
-  const sources: PhaseSource[] = files.flatMap((path) =>
-    parseSweepFile(readSweepFile(path), path, template, shell),
-  );
-  if (grid.length > 0) sources.push(gridPhase(source, template));
-  const commandless = withoutCommand(sources);
+  const parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
+  if (grid.length > 0) parts.push(gridPhase(source, template));
+  const commandless = withoutCommand(parts);
   if (commandless !== null && !source.withoutCommand) throw commandless;
-  const phases = sources.map(compilePhase);
+  const phases = parts.map(phaseOf);
   if (commands !== undefined) {
     const text = await readCommands(commands);
     phases.push(
@@ -174,13 +173,24 @@ function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
   };
 }
 
-function withoutCommand(phases: readonly PhaseSource[]): GPUOwnerError | null {
-  const found = phases.find(({ command }) => command === null);
+function withoutCommand(parts: readonly (PhaseSource | SpaceSweep)[]): GPUOwnerError | null {
+  const found = parts.find((part) => 'axes' in part && part.command === null);
   if (found === undefined) return null;
   const { name, location } = found;
   return mistake(
     location,
     `phase ${showValue(name)} has no command to run; put it at the end, such as -- python train.py --seed {seed}${'file' in location ? ", or write 'command:' into the file" : ''}`,
+  );
+}
+
+/** @throws as {@link openSweep} */
+export function phaseOf(part: PhaseSource | SpaceSweep): Phase {
+  if ('axes' in part) return compilePhase(part);
+  const { method, template, trials, location } = part;
+  if (method === 'grid') return gridPhaseOf(template, trials);
+  throw mistake(
+    location,
+    `a search (method ${method}) can't run yet; use method: grid, with values for each parameter`,
   );
 }
 

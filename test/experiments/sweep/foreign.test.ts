@@ -3,11 +3,6 @@ import { read, refusal } from './sweeps.ts';
 
 const FILES: readonly [tool: string, page: string, text: string][] = [
   [
-    'a sweep of Weights & Biases',
-    'recipes#one-gpu-per-wandb-agent',
-    'program: train.py\nmethod: bayes\nmetric: {name: loss, goal: minimize}\nparameters:\n  lr: {min: 0.001, max: 0.1}\n',
-  ],
-  [
     'a configuration of Hydra',
     'recipes#one-gpu-per-hydra-job',
     'defaults:\n  - _self_\n  - model: resnet\nlr: 0.1\n',

@@ -1,0 +1,223 @@
+// The parameters of a search and how their values are distributed, as files of any tool are read; and grids over them.
+
+import type { GPUOwnerError } from '../../errors.ts';
+import type { TaskCommand, TaskSpec, Value, Values } from '../task/index.ts';
+import { mistake, type SourceLocation } from './command.ts';
+import { outputDirectory, type Phase } from './phase.ts';
+
+/** The values that a parameter can have, and how likely they are. */
+export type Distribution =
+  /** A single value is a fixed one. Without weights, all are equally likely; weights needn't have the sum 1. */
+  | {
+      readonly kind: 'choice';
+      readonly values: readonly Value[];
+      readonly weights: readonly number[] | null;
+    }
+  /** Between both ends, which are included. `log`: the logarithm of the value is uniform; min is positive then. */
+  | {
+      readonly kind: 'uniform';
+      readonly min: number;
+      readonly max: number;
+      readonly log: boolean;
+      readonly rounding: Rounding;
+    }
+  /** `log`: mean and deviation are those of the value's logarithm. */
+  | {
+      readonly kind: 'normal';
+      readonly mean: number;
+      readonly deviation: number;
+      readonly log: boolean;
+      readonly rounding: Rounding;
+    };
+
+/** `integer`: all whole numbers are equally likely. A number: rounded to the nearest multiple. null: as it is. */
+export type Rounding = 'integer' | number | null;
+
+export interface SearchParameter {
+  /** The keys that lead to it in a nested configuration; a single one where it isn't nested. */
+  readonly path: readonly string[];
+  /** The keys, joined by dots: the parameter's name in tasks. Unique. */
+  readonly name: string;
+  readonly distribution: Distribution;
+  /** The parameter exists only where an earlier parameter, a choice, has this value (by its number). null: always. */
+  readonly condition: { readonly name: string; readonly choice: number } | null;
+}
+
+/** Which trial comes next. `tpe`, `gp` and `cmaes` are samplers of Optuna. */
+export type SearchMethod = 'random' | 'quasirandom' | 'tpe' | 'gp' | 'cmaes';
+
+export interface Metric {
+  readonly name: string;
+  readonly goal: 'minimize' | 'maximize';
+  /** The search ends when a trial has reached it. null: it doesn't. */
+  readonly target: number | null;
+}
+
+/** When trials are stopped early. */
+export type EarlyStopping =
+  /** Successive halving: at each rung (a number of reports, in order) the best 1/eta of those that have reached it go on. */
+  | {
+      readonly kind: 'hyperband';
+      readonly rungs: readonly number[];
+      readonly eta: number;
+      /** Whether the value at the rung counts, as in the paper; otherwise the best one up to now. */
+      readonly strict: boolean;
+    }
+  /** Trials that are worse at a step than the median of the others were there. */
+  | { readonly kind: 'median'; readonly first: number };
+
+/** A part of a sweep whose tasks are made one by one, when GPUs are free. */
+export interface Search {
+  /** The name of its phase. */
+  readonly name: string;
+  readonly location: SourceLocation;
+  readonly method: SearchMethod;
+  /** Each comes after the one that its condition names. */
+  readonly parameters: readonly SearchParameter[];
+  /** null: the method needs none. */
+  readonly metric: Metric | null;
+  /** null: no end. */
+  readonly trials: number | null;
+  readonly earlyStopping: EarlyStopping | null;
+  /** Makes the task of a trial from a value per parameter, by their names; those whose condition isn't met have none. */
+  taskOf(values: ReadonlyMap<string, Value>): TaskSpec;
+}
+
+/** The part that tasks over a space have in common. */
+export interface SpaceTemplate {
+  readonly phase: string;
+  readonly location: SourceLocation;
+  readonly parameters: readonly SearchParameter[];
+  readonly outputDirectory: string;
+  command(values: Values): TaskCommand;
+}
+
+/** The content of a file with a space: its tasks are a grid, or found by a search. */
+export interface SpaceSweep extends Omit<Search, 'method' | 'taskOf'> {
+  readonly method: SearchMethod | 'grid';
+  readonly template: SpaceTemplate;
+}
+
+/** @throws for an output directory that can't be one */
+export function taskMaker(template: SpaceTemplate): Search['taskOf'] {
+  const { phase, parameters, location } = template;
+  const directory = outputDirectory(template.outputDirectory, (why) => mistake(location, why));
+  return (chosen) => {
+    const values: Record<string, Value> = {};
+    for (const { name } of parameters) {
+      const value = chosen.get(name);
+      if (value !== undefined) values[name] = value;
+    }
+    return { phase, outputDirectory: directory, parameters: values, command: template.command(values) };
+  };
+}
+
+/** Values as a configuration with nested maps has them. */
+export function nest(parameters: readonly SearchParameter[], values: Values): Values {
+  const all: Record<string, Value> = {};
+  for (const { path, name } of parameters) {
+    if (!Object.hasOwn(values, name)) continue;
+    let map = all;
+    for (const key of path.slice(0, -1)) {
+      // A map that is the value of a condition, as NNI's choices are, is extended.
+      map[key] = { ...(map[key] as Values | undefined) };
+      map = map[key] as Record<string, Value>;
+    }
+    map[path.at(-1) as string] = values[name] as Value;
+  }
+  return all;
+}
+
+/** More values of one parameter are no grid that anybody means. */
+const MAX_GRID_VALUES = 1_000_000;
+
+/**
+ * All combinations, the last parameter varying fastest.
+ * @throws for a parameter with values that can't be counted
+ */
+export function gridPhaseOf(template: SpaceTemplate, limit: number | null): Phase {
+  const { parameters, location } = template;
+  const taskOf = taskMaker(template);
+  const axes = parameters.map((parameter) => ({
+    ...parameter,
+    values: gridValues(parameter.distribution, (why) =>
+      mistake(location, `parameter '${parameter.name}': ${why}`),
+    ),
+  }));
+  /** How many combinations a parameter and those under its choices make. */
+  const count = ({ name, values }: (typeof axes)[0]): number =>
+    values.reduce<number>(
+      (sum, _, choice) =>
+        sum +
+        axes
+          .filter(({ condition }) => condition?.name === name && condition.choice === choice)
+          .reduce((product, axis) => product * count(axis), 1),
+      0,
+    );
+  const all = axes
+    .filter(({ condition }) => condition === null)
+    .reduce((product, axis) => product * count(axis), 1);
+  const size = Math.min(all, limit ?? all);
+
+  const choices = new Map<string, number>();
+  function* combinations(at: number): Generator<void> {
+    const axis = axes[at];
+    if (axis === undefined) return yield;
+    const { condition, name, values } = axis;
+    if (condition !== null && choices.get(condition.name) !== condition.choice) {
+      return yield* combinations(at + 1);
+    }
+    for (let choice = 0; choice < values.length; choice++) {
+      choices.set(name, choice);
+      yield* combinations(at + 1);
+    }
+    choices.delete(name);
+  }
+  return {
+    name: template.phase,
+    size,
+    factors: axes
+      .filter(({ values }) => values.length > 1)
+      .map(({ name, values }) => ({ name, count: values.length })),
+    *tasks() {
+      let left = size;
+      choices.clear();
+      for (const _ of combinations(0)) {
+        if (left-- === 0) return;
+        yield taskOf(
+          new Map(
+            axes.flatMap(({ name, values }) => {
+              const choice = choices.get(name);
+              return choice === undefined ? [] : [[name, values[choice] as Value] as const];
+            }),
+          ),
+        );
+      }
+    },
+  };
+}
+
+function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwnerError): readonly Value[] {
+  if (distribution.kind === 'choice') {
+    if (distribution.weights !== null) throw refuse('a grid has no probabilities; remove them');
+    return distribution.values;
+  }
+  const { kind, rounding } = distribution;
+  const step = rounding === 'integer' ? 1 : rounding;
+  if (kind === 'normal' || distribution.log || step === null) {
+    throw refuse(
+      "a grid needs values that can be counted; give it 'values', or whole numbers as 'min' and 'max', or use method: random",
+    );
+  }
+  const { min, max } = distribution;
+  // W&B's grids of multiples begin at min, and leave out max.
+  const size =
+    rounding === 'integer' ? Math.floor(max) - Math.ceil(min) + 1 : Math.ceil((max - min) / step - 1e-9);
+  if (size > MAX_GRID_VALUES) throw refuse(`it has ${size.toLocaleString('en')} values; a grid has fewer`);
+  return Array.from({ length: size }, (_, i) => decimal(min + i * step));
+}
+
+/** A multiple of a decimal fraction as people write it: 0.3, not 0.30000000000000004. */
+export function decimal(number: number): number {
+  return Number(number.toPrecision(12));
+}

@@ -1,0 +1,491 @@
+// Sweep files of Weights & Biases: https://docs.wandb.ai/guides/sweeps/sweep-config-keys
+
+import { accessSync, constants } from 'node:fs';
+import { delimiter, join } from 'node:path';
+import { closest, listWords, shellWords, showValue, warn } from '../../platform/index.ts';
+import {
+  formatValue,
+  Literal,
+  numberInString,
+  stringifyValue,
+  type TaskCommand,
+  type Value,
+  type Values,
+} from '../task/index.ts';
+import { type CommandTemplate, checkPlaceholder, mistake } from './command.ts';
+import { phaseOfFile } from './commands-phase.ts';
+import { checkParameterName, DEFAULT_OUTPUT } from './phase.ts';
+import {
+  type Distribution,
+  type EarlyStopping,
+  type Metric,
+  nest,
+  type Rounding,
+  type SearchMethod,
+  type SearchParameter,
+  type SpaceSweep,
+} from './search-space.ts';
+import { type MapNode, type Node, toValue } from './yaml-tree.ts';
+
+type Fail = (line: number, text: string) => Error;
+
+/** Keys for W&B's server and its pages. */
+const IGNORED = ['project', 'entity', 'name', 'description', 'controller', 'apiVersion', 'kind', 'version'];
+const KEYS = ['program', 'command', 'method', 'parameters', 'metric', 'early_terminate', 'run_cap'];
+/** W&B's bayes is a Gaussian process; TPE needs less, and doesn't slow down. */
+const METHODS: Readonly<Record<string, SearchMethod | 'grid'>> = {
+  grid: 'grid',
+  random: 'random',
+  bayes: 'tpe',
+};
+const DEFAULT_COMMAND = ['${env}', '${interpreter}', '${program}', '${args}'];
+
+export function isWandb(tree: MapNode): boolean {
+  return (
+    tree.entries.get('parameters')?.node.kind === 'map' &&
+    ['method', 'program', 'metric'].some((key) => tree.entries.has(key)) &&
+    !Array.from(tree.entries.values()).some(
+      ({ node }) => node.kind === 'map' && node.entries.has('combinations'),
+    )
+  );
+}
+
+/**
+ * @param override the command line behind `--`, instead of what the file says
+ * @throws ERR_CONFIGURATION, with file and line
+ */
+export function parseWandb(tree: MapNode, path: string, override: CommandTemplate | null): SpaceSweep {
+  const fail: Fail = (line, text) => mistake({ file: path, line }, text);
+  for (const [key, { line }] of tree.entries) {
+    if (KEYS.includes(key) || IGNORED.includes(key)) continue;
+    if (key === 'job' || key === 'image_uri' || key === 'scheduler') {
+      throw fail(line, `${key}: jobs of W&B Launch can't be started here; write 'program: train.py' instead`);
+    }
+    if (key === 'metrics') throw fail(line, "metrics: one metric can be searched for; write 'metric'");
+    const meant = closest(key, [...KEYS, ...IGNORED]);
+    throw fail(
+      line,
+      `there is no key ${showValue(key)} in a sweep file of W&B; ${meant ? `did you mean '${meant}'?` : 'remove it'}`,
+    );
+  }
+  const ignored = IGNORED.filter((key) => tree.entries.has(key));
+  if (ignored.length > 0)
+    warn(`${path}: ${listWords(ignored)} ${ignored.length > 1 ? 'have' : 'has'} no meaning here`);
+
+  const parameters = parseParameters(tree, fail);
+  const name = phaseOfFile(path);
+  const location = { file: path, line: tree.line };
+  const names = parameters.map((parameter) => parameter.name);
+  for (const each of override?.names ?? []) {
+    checkPlaceholder(each, [...names, 'phase'], (why) =>
+      mistake((override as CommandTemplate).location, `the command: ${why}`),
+    );
+  }
+  const command = override
+    ? (values: Values) =>
+        override.fill((each) => (each === 'phase' ? name : formatValue(values[each] as Value)))
+    : ownCommand(tree, parameters, fail);
+  return {
+    name,
+    location,
+    method: parseMethod(tree, fail),
+    parameters,
+    metric: parseMetric(tree, fail),
+    trials: parseCap(tree, fail),
+    earlyStopping: parseEarlyStopping(tree, fail),
+    template: {
+      phase: name,
+      location,
+      parameters,
+      outputDirectory: DEFAULT_OUTPUT.replace('{phase}', name),
+      command,
+    },
+  };
+}
+
+function parseMethod(tree: MapNode, fail: Fail): SpaceSweep['method'] {
+  const entry = tree.entries.get('method');
+  if (entry === undefined) throw fail(tree.line, "there is no 'method'; add one: grid, random or bayes");
+  const word = scalarOf(entry.node);
+  const method = typeof word === 'string' && Object.hasOwn(METHODS, word) ? METHODS[word] : undefined;
+  if (method !== undefined) return method;
+  throw fail(entry.line, `method: ${shown(entry.node)} isn't supported; use grid, random or bayes`);
+}
+
+function parseMetric(tree: MapNode, fail: Fail): Metric | null {
+  const entry = tree.entries.get('metric');
+  if (entry === undefined) return null;
+  const map = mapOf(entry.node, () =>
+    fail(entry.line, "metric: it must be a map such as '{name: loss, goal: minimize}'"),
+  );
+  const name = scalarOf(map.entries.get('name')?.node);
+  if (typeof name !== 'string' || name === '') throw fail(entry.line, "metric: it needs a 'name'");
+  const goal = scalarOf(map.entries.get('goal')?.node) ?? 'minimize';
+  if (goal !== 'minimize' && goal !== 'maximize') {
+    throw fail(entry.line, "metric: its goal must be 'minimize' or 'maximize'");
+  }
+  const target = map.entries.get('target');
+  return {
+    name,
+    goal,
+    target: target ? numberOf(target.node, () => fail(target.line, 'metric: target must be a number')) : null,
+  };
+}
+
+function parseCap(tree: MapNode, fail: Fail): number | null {
+  const entry = tree.entries.get('run_cap');
+  if (entry === undefined) return null;
+  const refuse = () => fail(entry.line, 'run_cap: it must be a whole number from 1');
+  const cap = numberOf(entry.node, refuse);
+  if (!Number.isSafeInteger(cap) || cap < 1) throw refuse();
+  return cap;
+}
+
+const MAX_RUNG = 1e9;
+
+/** As W&B's hyperband_stopping.py. */
+function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
+  const entry = tree.entries.get('early_terminate');
+  if (entry === undefined) return null;
+  const refuse = (why: string) => fail(entry.line, `early_terminate: ${why}`);
+  const map = mapOf(entry.node, () => refuse("it must be a map such as '{type: hyperband, min_iter: 3}'"));
+  const type = scalarOf(map.entries.get('type')?.node);
+  if (type !== 'hyperband') throw refuse("its type must be 'hyperband'");
+  const number = (key: string): number | null => {
+    const each = map.entries.get(key);
+    return each
+      ? numberOf(each.node, () => fail(each.line, `early_terminate: ${key} must be a number`))
+      : null;
+  };
+  const eta = number('eta') ?? 3;
+  if (!(eta > 1)) throw refuse('eta must be larger than 1');
+  const first = number('min_iter');
+  const last = number('max_iter');
+  const steps = number('s');
+  let rungs: number[] = [];
+  if (last !== null) {
+    if (steps === null) throw refuse("max_iter needs 's', the number of times at which runs are stopped");
+    for (let rung = last / eta, i = 0; rung >= 1 && i < steps; rung /= eta, i++)
+      rungs.unshift(Math.floor(rung));
+  } else if (first !== null) {
+    if (first < 1) throw refuse('min_iter must be at least 1');
+    for (let rung = first; rung <= MAX_RUNG; rung *= eta) rungs.push(Math.floor(rung));
+  } else throw refuse("it needs 'min_iter', or 'max_iter' and 's'");
+  rungs = Array.from(new Set(rungs));
+  if (rungs.length === 0) throw refuse('nothing would ever be stopped; use a larger max_iter or s');
+  return { kind: 'hyperband', rungs, eta, strict: truth(map.entries.get('strict')?.node) === true };
+}
+
+function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
+  const found = new Map<string, SearchParameter>();
+  const visit = (node: Node, line: number, above: readonly string[]) => {
+    const refuse = (why: string) => fail(line, `parameters: ${why}`);
+    const map = mapOf(node, () => refuse("it must be a map such as '{lr: {values: [0.1, 0.01]}}'"));
+    for (const [key, entry] of map.entries) {
+      const path = [...above, key];
+      const name = path.join('.');
+      const refuseIt = (why: string) => fail(entry.line, `parameter ${showValue(name)}: ${why}`);
+      checkParameterName(name, refuseIt);
+      const inner = mapOf(entry.node, () =>
+        refuseIt(`it must be a map such as '{value: ${shown(entry.node).replace(/^'|'$/g, '')}}'`),
+      );
+      const nested = inner.entries.get('parameters');
+      if (nested !== undefined && inner.entries.size === 1) visit(nested.node, nested.line, path);
+      else if (found.has(name)) throw refuseIt('it is given twice; remove one');
+      else found.set(name, { path, name, distribution: parseDistribution(inner, refuseIt), condition: null });
+    }
+  };
+  const entry = tree.entries.get('parameters');
+  if (entry !== undefined) visit(entry.node, entry.line, []);
+  if (found.size === 0) throw fail(entry?.line ?? tree.line, 'parameters: there are none; add one');
+  return [...found.values()];
+}
+
+/** The keys that a distribution has, and what makes one of them. */
+const RANGE_KEYS = ['min', 'max'];
+const NORMAL_KEYS = ['mu', 'sigma'];
+const DISTRIBUTIONS: Readonly<Record<string, readonly string[]>> = {
+  constant: ['value'],
+  categorical: ['values'],
+  categorical_w_probabilities: ['values', 'probabilities'],
+  int_uniform: RANGE_KEYS,
+  uniform: RANGE_KEYS,
+  q_uniform: [...RANGE_KEYS, 'q'],
+  log_uniform: RANGE_KEYS,
+  log_uniform_values: RANGE_KEYS,
+  q_log_uniform: [...RANGE_KEYS, 'q'],
+  q_log_uniform_values: [...RANGE_KEYS, 'q'],
+  inv_log_uniform: RANGE_KEYS,
+  inv_log_uniform_values: RANGE_KEYS,
+  normal: NORMAL_KEYS,
+  q_normal: [...NORMAL_KEYS, 'q'],
+  log_normal: NORMAL_KEYS,
+  q_log_normal: [...NORMAL_KEYS, 'q'],
+};
+
+function parseDistribution(map: MapNode, refuse: (why: string) => Error): Distribution {
+  const node = (key: string) => map.entries.get(key)?.node;
+  const named = scalarOf(node('distribution'));
+  const kind = typeof named === 'string' ? named : inferred(map, refuse);
+  const keys = Object.hasOwn(DISTRIBUTIONS, kind) ? DISTRIBUTIONS[kind] : undefined;
+  if (keys === undefined) {
+    const meant = closest(kind, Object.keys(DISTRIBUTIONS));
+    const remedy = meant
+      ? `did you mean '${meant}'?`
+      : `use one of ${listWords(Object.keys(DISTRIBUTIONS), 'or')}`;
+    throw refuse(`the distribution ${showValue(kind)} isn't supported; ${remedy}`);
+  }
+  const odd = Array.from(map.entries.keys()).find((key) => key !== 'distribution' && !keys.includes(key));
+  if (odd !== undefined)
+    throw refuse(`${showValue(odd)} has no meaning for the distribution ${kind}; remove it`);
+  const list = (key: string): readonly Node[] => {
+    const each = node(key);
+    if (each?.kind === 'list' && each.items.length > 0) return each.items;
+    throw refuse(`${key} must be a list with something in it, such as '[0.1, 0.01]'`);
+  };
+  const number = (key: string, fallback?: number): number => {
+    const each = node(key);
+    if (each === undefined && fallback !== undefined) return fallback;
+    return numberOf(each, () => refuse(`the distribution ${kind} needs a number as ${key}`));
+  };
+  if (kind === 'constant') {
+    const value = node('value');
+    if (value === undefined) throw refuse("the distribution constant needs 'value'");
+    return { kind: 'choice', values: [toValue(value)], weights: null };
+  }
+  if (kind.startsWith('categorical')) {
+    const values = list('values').map(toValue);
+    const weights = keys.includes('probabilities')
+      ? list('probabilities').map((each) => numberOf(each, () => refuse('probabilities must be numbers')))
+      : null;
+    if (weights !== null) {
+      if (weights.length !== values.length)
+        throw refuse(
+          `it has ${values.length} values and ${weights.length} probabilities; one each is needed`,
+        );
+      if (weights.some((each) => !(each >= 0)) || !weights.some((each) => each > 0))
+        throw refuse('probabilities must not be negative, and one must be positive');
+    }
+    return { kind: 'choice', values, weights };
+  }
+  const q = keys.includes('q') ? number('q', 1) : null;
+  if (q !== null && !(q > 0)) throw refuse('q must be larger than 0');
+  const rounding: Rounding = kind === 'int_uniform' ? 'integer' : q;
+  const log = kind.includes('log_');
+  if (keys.includes('mu')) {
+    const deviation = number('sigma', 1);
+    if (deviation < 0) throw refuse('sigma must not be negative');
+    return { kind: 'normal', mean: number('mu', 0), deviation, log, rounding };
+  }
+  let [min, max] = [number('min'), number('max')];
+  if (min > max) throw refuse(`min, ${min}, is larger than max, ${max}; exchange them`);
+  if (kind === 'int_uniform' && !(Number.isInteger(min) && Number.isInteger(max)))
+    throw refuse('int_uniform needs whole numbers as min and max');
+  if (log && !kind.endsWith('_values')) {
+    // The exponents are given; log(1/x) of an inverse one.
+    [min, max] = kind.startsWith('inv_') ? [Math.exp(-max), Math.exp(-min)] : [Math.exp(min), Math.exp(max)];
+    if (!Number.isFinite(max) || min === 0)
+      throw refuse(`min and max of ${kind} are exponents of e; for the values themselves use ${kind}_values`);
+  }
+  if (log && !(min > 0)) throw refuse(`min must be larger than 0 for the distribution ${kind}`);
+  return { kind: 'uniform', min, max, log, rounding };
+}
+
+/** The distribution that W&B takes where none is named. */
+function inferred(map: MapNode, refuse: (why: string) => Error): string {
+  const has = (...keys: string[]) => keys.some((key) => map.entries.has(key));
+  if (has('value')) return 'constant';
+  if (has('values')) return has('probabilities') ? 'categorical_w_probabilities' : 'categorical';
+  if (has('min', 'max')) {
+    const isWhole = RANGE_KEYS.every((key) =>
+      /^[-+]?\d+$/.test(formatValue(scalarOf(map.entries.get(key)?.node) ?? '')),
+    );
+    return isWhole && !has('q') ? 'int_uniform' : has('q') ? 'q_uniform' : 'uniform';
+  }
+  if (has('mu', 'sigma')) return 'normal';
+  throw refuse("it has neither 'value', 'values', nor 'min' and 'max'; add one of them");
+}
+
+/** A task as W&B's agent would start it. */
+function ownCommand(
+  tree: MapNode,
+  parameters: readonly SearchParameter[],
+  fail: Fail,
+): (values: Values) => TaskCommand {
+  const entry = tree.entries.get('command');
+  const program = tree.entries.get('program');
+  const text = (node: Node | undefined, line: number, what: string): string => {
+    const value = scalarOf(node);
+    if (value === undefined || value === null || value === '') throw fail(line, `${what} must be a text`);
+    return formatValue(value);
+  };
+  let words = DEFAULT_COMMAND;
+  if (entry !== undefined) {
+    const { node, line } = entry;
+    if (node.kind !== 'list' || node.items.length === 0)
+      throw fail(
+        line,
+        "command: it must be a list of words such as '[${env}, python3, ${program}, ${args}]'",
+      );
+    words = node.items.map((item) => text(item, item.line, 'command: a word'));
+  }
+  words = words.map(withVariables);
+  const line = entry?.line ?? tree.line;
+  const isMacro = (word: string) => /^\$\{.*\}$/s.test(word);
+  const unknown = words.find((word) => isMacro(word) && !Object.hasOwn(MACROS, word.slice(2, -1)));
+  if (unknown !== undefined) {
+    const meant = closest(unknown.slice(2, -1), Object.keys(MACROS));
+    throw fail(
+      line,
+      `command: there is no macro ${showValue(unknown)}; ${
+        meant
+          ? `did you mean \${${meant}}?`
+          : `use one of ${listWords(
+              Object.keys(MACROS).map((each) => `\${${each}}`),
+              'or',
+            )}`
+      }`,
+    );
+  }
+  if (program === undefined && words.includes('${program}')) {
+    throw fail(
+      tree.line,
+      "there is no 'program' to run; add one such as 'program: train.py', or put a command at the end, such as -- python train.py --lr {lr}",
+    );
+  }
+  const programName = program === undefined ? '' : text(program.node, program.line, 'program: it');
+  const hasArguments = words.includes('${args_json_file}');
+  return (values) => {
+    const config = nest(parameters, values);
+    const made = words.flatMap((word) => {
+      if (!isMacro(word)) return [shellWords([word])];
+      const filled = (MACROS[word.slice(2, -1)] as Macro)(config, programName);
+      return typeof filled === 'string' ? [filled] : filled.map((each) => shellWords([each]));
+    });
+    return { shell: withFiles(config, made.join(' '), hasArguments) };
+  };
+}
+
+/** A macro as text for a shell, or as words. */
+type Macro = (config: Values, program: string) => string | string[];
+
+const flags = (config: Values, make: (name: string, text: string, value: Value) => string[]): string[] =>
+  Object.entries(config).flatMap(([name, value]) => make(name, pythonText(value), value));
+
+/** As W&B's launch/sweeps/utils.py and wandb_agent.py fill them in. */
+const MACROS: Readonly<Record<string, Macro>> = {
+  env: () => ['/usr/bin/env'],
+  interpreter: () => [interpreter()],
+  program: (_, program) => [program],
+  args: (config) => flags(config, (name, text) => [`--${name}=${text}`]),
+  args_no_equals: (config) => flags(config, (name, text) => [`--${name}`, text]),
+  args_no_hyphens: (config) => flags(config, (name, text) => [`${name}=${text}`]),
+  args_no_boolean_flags: (config) =>
+    flags(config, (name, text) =>
+      text === 'False' ? [] : [text === 'True' ? `--${name}` : `--${name}=${text}`],
+    ),
+  args_append_hydra: (config) => flags(config, (name, text) => [`+${name}=${text}`]),
+  args_override_hydra: (config) => flags(config, (name, text) => [`++${name}=${text}`]),
+  args_json: (config) => [stringifyValue(config)],
+  args_json_file: () => '"$FILES/args.json"',
+};
+
+/** Where a program that calls wandb.init() finds its configuration: beside the file with the task. */
+const FILES = 'FILES=${GPU_OWNER_TASK%/*}; export WANDB_SWEEP_PARAM_PATH="$FILES/wandb.json"';
+
+function withFiles(config: Values, line: string, hasArguments: boolean): string {
+  const write = (value: Values, name: string) =>
+    `; printf %s ${shellWords([stringifyValue(value)])} >"$FILES/${name}"`;
+  const entries = Object.entries(config).map(([key, value]) => [key, { value: forPyYAML(value) }] as const);
+  return `${FILES}${write(Object.fromEntries(entries), 'wandb.json')}${hasArguments ? write(config, 'args.json') : ''}; exec ${line}`;
+}
+
+/** `${envvar:NAME}`, also inside of a word; W&B leaves the name of a variable that isn't set. */
+function withVariables(word: string): string {
+  return word.replace(/\$\{envvar:([A-Z0-9_]*)\}/g, (_, name: string) => process.env[name] ?? name);
+}
+
+/** `python`, as in W&B; `python3` where there is no other. */
+function interpreter(): string {
+  const directories = (process.env.PATH ?? '').split(delimiter);
+  const exists = (name: string) =>
+    directories.some((directory) => {
+      try {
+        accessSync(join(directory, name), constants.X_OK);
+        return true;
+      } catch {
+        return false;
+      }
+    });
+  return !exists('python') && exists('python3') ? 'python3' : 'python';
+}
+
+/** Numbers with an exponent have a dot and a sign there, or they were texts. */
+function forPyYAML(value: Value): Value {
+  const data = value instanceof Literal ? value.data : value;
+  if (typeof data === 'number') {
+    const text = /^(-?\d+)(\.\d+)?e([-+]?)(\d+)$/i.exec(String(data));
+    if (text === null) return data;
+    const [, whole, fraction = '.0', sign, exponent] = text;
+    return new Literal(data, `${whole}${fraction}e${sign || '+'}${exponent}`);
+  }
+  if (data === null || typeof data !== 'object') return data;
+  if (Array.isArray(data)) return data.map(forPyYAML);
+  return Object.fromEntries(Object.entries(data as Values).map(([key, each]) => [key, forPyYAML(each)]));
+}
+
+const DECIMAL = /^-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?$/;
+
+/** A value as Python's str() shows it. */
+function pythonText(value: Value): string {
+  return typeof value === 'string' ? value : pythonRepr(value);
+}
+
+function pythonRepr(value: Value): string {
+  if (value instanceof Literal) return DECIMAL.test(value.text) ? value.text : pythonRepr(value.data);
+  if (value === null) return 'None';
+  if (typeof value === 'boolean') return value ? 'True' : 'False';
+  if (typeof value === 'number') return String(value);
+  if (typeof value === 'string') return quoted(value);
+  if (Array.isArray(value)) return `[${value.map(pythonRepr).join(', ')}]`;
+  const entries = Object.entries(value as Values);
+  return `{${entries.map(([key, each]) => `${quoted(key)}: ${pythonRepr(each)}`).join(', ')}}`;
+}
+
+/** In single quotes where there are none in it, as in Python. */
+function quoted(text: string): string {
+  const quote = text.includes("'") && !text.includes('"') ? '"' : "'";
+  const escaped = text
+    .replace(/[\\]/g, '\\\\')
+    .replace(/\n/g, '\\n')
+    .replace(/\t/g, '\\t')
+    .replace(/\r/g, '\\r');
+  return `${quote}${quote === "'" ? escaped.replaceAll("'", "\\'") : escaped}${quote}`;
+}
+
+function scalarOf(node: Node | undefined): Exclude<Value, readonly Value[] | Values> | undefined {
+  return node?.kind === 'scalar' ? (node.value as Exclude<Value, readonly Value[] | Values>) : undefined;
+}
+
+function mapOf(node: Node, refuse: () => Error): MapNode {
+  if (node.kind !== 'map') throw refuse();
+  return node;
+}
+
+/** Also from texts such as 1e-3, which only PyYAML takes for one. */
+function numberOf(node: Node | undefined, refuse: () => Error): number {
+  const value = scalarOf(node);
+  const data =
+    value instanceof Literal ? value.data : typeof value === 'string' ? numberInString(value) : value;
+  if (typeof data !== 'number' || !Number.isFinite(data)) throw refuse();
+  return data;
+}
+
+function truth(node: Node | undefined): unknown {
+  const value = scalarOf(node);
+  return value instanceof Literal ? value.data : value;
+}
+
+function shown(node: Node): string {
+  return node.kind === 'scalar' ? showValue(formatValue(node.value)) : `a ${node.kind}`;
+}
