@@ -21,6 +21,8 @@ const DEFAULTS = {
   progress: 5_000,
   /** Until the self-test calls a driver one that never forgets killed processes, and not a slow one. */
   forgetting: 10_000,
+  /** Until readings of a GPU that computes have risen: they are means over a second, at most. */
+  readings: 5_000,
   /** For which the self-test compares the energy counter with the power. */
   energy: 2_500,
 };

@@ -30,7 +30,9 @@ export const CHECKS = {
   'keeper-killed': 120_000,
   'placeholder-memory': 150_000,
   'all-gpus': 80_000,
+  'pytorch-computes': 170_000,
   'full-gpu': 130_000,
+  'full-load': 60_000,
   'full-killed': 100_000,
   mig: 150_000,
 } as const satisfies Record<string, number>;
@@ -53,7 +55,9 @@ const CUDA_CHECKS: ReadonlySet<CheckName> = new Set<CheckName>([
   'keeper-killed',
   'placeholder-memory',
   'all-gpus',
+  'pytorch-computes',
   'full-gpu',
+  'full-load',
   'full-killed',
   'mig',
 ]);

@@ -1,8 +1,9 @@
 import { type ClaimOptions, type GPUStatus, getGPUs } from '../claims/index.ts';
-import { Subprocess } from '../diagnose/index.ts';
+import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, label } from '../gpus/index.ts';
+import { now } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
-import { type Context, lookAt } from './context.ts';
+import { type Context, lookAt, milliseconds } from './context.ts';
 import { listingOf } from './cuda-program.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
@@ -79,4 +80,18 @@ function kindOf({ state, health, processes, memory }: GPUStatus): string {
 /** Whether each GPU has a process that it hadn't before. */
 export function areAllNew(before: readonly GPU[], after: readonly GPU[]): boolean {
   return listingOf(-1, before, after) !== null;
+}
+
+/** A second claim of a claimed GPU is refused. @param what the finding so far, without a full stop @returns it, and this */
+export async function checkRefusal(claims: Claims, gpu: GPU, what: string): Promise<string> {
+  const began = now();
+  const { code } = await runProgram(
+    [...claims.words('run', undefined, [gpu]), '--', 'true'],
+    CLAIM_TIMEOUT_MS,
+  );
+  const took = now() - began;
+  if (code === 0)
+    fail(`${what}, and a second claim gets the GPU as well.`, 'Run `gpu-owner doctor`: locks do not work.');
+  if (code !== 75) fail(`${what}, and a second claim fails with exit code ${code} instead of 75.`);
+  return `${what}; a second claim is refused, in ${milliseconds(took)}`;
 }

@@ -1,6 +1,7 @@
 import { driverLibraries } from '../config/index.ts';
 import { type GPU, snapshotSync } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
+import { now } from '../platform/index.ts';
 import type { RunCheck } from './check.ts';
 
 /** Facts that all checks of a part need. */
@@ -35,10 +36,13 @@ export function cudaObstacle(): string | null {
 
 /**
  * The words that start our small CUDA program: it has a context and so much memory on each GPU until its standard input is closed.
+ * With `compute` it prints a second line, and runs kernels.
  */
-export function cudaProgram(gpus: readonly GPU[], bytes?: number): string[] {
+export function cudaProgram(gpus: readonly GPU[], bytes?: number, compute = false): string[] {
   const memory = bytes === undefined ? [] : ['--bytes', String(bytes)];
-  return [...smallProgram(), '--seconds', '0', ...memory, ...gpus.flatMap(({ uuid }) => ['--uuid', uuid])];
+  const kernels = compute ? ['--compute'] : [];
+  const uuids = gpus.flatMap(({ uuid }) => ['--uuid', uuid]);
+  return [...smallProgram(), '--seconds', '0', ...memory, ...kernels, ...uuids];
 }
 
 /** The words that start it to print the UUIDs of the GPUs that CUDA shows to it. */
@@ -64,4 +68,15 @@ export function digitsOf(uuid: string): string {
 export function milliseconds(time: number): string {
   if (time >= 1_000) return `${(time / 1_000).toFixed(1)} s`;
   return `${time >= 10 ? Math.round(time) : time.toPrecision(2)} ms`;
+}
+
+const POLL_MS = 5;
+
+/** @returns whether it came true in time */
+export async function until(isTrue: () => boolean, timeoutMs: number): Promise<boolean> {
+  for (const end = now() + timeoutMs; ; ) {
+    if (isTrue()) return true;
+    if (now() >= end) return false;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
 }

@@ -149,7 +149,7 @@ function checkMemory(before: readonly GPU[], after: readonly GPU[]): string {
 const MAX_COMPARISONS = 5;
 
 /** nvidia-smi lists the same compute processes. */
-async function checkNvidiaSmi(look: () => GPU[], pid: number): Promise<string> {
+export async function checkNvidiaSmi(look: () => GPU[], pid: number): Promise<string> {
   const inOrder = (pids: readonly number[] = []) => [...pids].sort((a, b) => a - b).join(', ');
   let wholes: GPU[] = [];
   let listed: Awaited<ReturnType<typeof queryProcesses>> = new Map();

@@ -17,6 +17,7 @@ import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
 import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
+import { checkPyTorch } from './pytorch.ts';
 import { checkRecording } from './recording.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
@@ -266,35 +267,6 @@ async function checkCudaDevices(gpus: readonly GPU[]): Promise<string> {
     );
   }
   return `A command sees GPU ${listWords(gpus.map(label))} and no other.`;
-}
-
-const PYTORCH = `
-try:
-    import torch
-except ImportError:
-    raise SystemExit(3)
-print(torch.__version__, torch.cuda.device_count())`;
-
-async function checkPyTorch(gpus: readonly GPU[]): Promise<string> {
-  const pythons = ['python3', 'python'];
-  let found = false;
-  for (const python of pythons) {
-    const { code, stdout, stderr } = await runProgram([python, '-c', PYTORCH], 80_000);
-    if (code === 127) continue;
-    found = true;
-    if (code === 3) continue;
-    const [version = '', count] = stdout.trim().split(' ');
-    if (code !== 0 || count === undefined)
-      fail(`PyTorch fails: ${stderr.trim().split('\n').at(-1) ?? ''}`, 'Repair its installation.');
-    if (Number(count) !== gpus.length) {
-      fail(
-        `PyTorch ${version} counts ${count} GPUs where ${gpus.length} ${gpus.length === 1 ? 'is' : 'are'} claimed.`,
-        'A PyTorch for another CUDA version, or for processors only, counts none: see https://pytorch.org/get-started.',
-      );
-    }
-    return `PyTorch ${version} counts ${count}.`;
-  }
-  skip(found ? 'no Python in PATH has PyTorch' : 'no Python in PATH');
 }
 
 /** A claim inside of a job gets GPUs of the job, and no other claim gets these meanwhile. */

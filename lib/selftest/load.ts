@@ -2,13 +2,13 @@ import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, type RunCheck, skip } from './check.ts';
-import { areAllNew, CLAIM_TIMEOUT_MS, type Claims } from './claims.ts';
-import { cudaProgram, milliseconds } from './context.ts';
+import { areAllNew, CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
+import { cudaProgram, milliseconds, until } from './context.ts';
 import { isBackTo, newPids, SLACK_BYTES } from './cuda-program.ts';
+import { checkReadings } from './readings.ts';
 
 const MiB = 2 ** 20;
 const GiB = 2 ** 30;
-const POLL_MS = 5;
 /** How long a driver may take to list a process, or to count its memory, once CUDA has it. */
 const MAX_LISTING_MS = 2_000;
 /** A placeholder looks for its command four times a second. */
@@ -106,12 +106,13 @@ export async function checkAllGPUs(claims: Claims): Promise<string> {
 const MAX_FILL_BYTES = 60 * GiB;
 const FILL_SHARE = 0.75;
 
-/** Makes the checks of a GPU whose memory a job has filled: its readings, who else gets it, and what kill -9 leaves. */
+/** Makes the checks of a GPU on which a job computes, with its memory filled: readings, who else gets it, what kill -9 leaves. */
 export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<void> {
   const gpu = claims.gpus[0] as GPU;
   const look = () => claims.look([gpu])[0] as GPU;
   const before = look();
   const job: { program: Subprocess | null; pid: number | null } = { program: null, pid: null };
+  let kernels: string | null = null;
   try {
     await runCheck('full-gpu', async () => {
       const { totalBytes, usedBytes, freeBytes } = before.memory;
@@ -122,7 +123,7 @@ export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<
       );
       if (bytes < SPARE_BYTES) skip(`too little memory is free (${formatBytes(freeBytes)})`);
       // The shell tells the PID that the program will have.
-      const words = ['sh', '-c', 'echo $$; exec "$@"', 'sh', ...cudaProgram([gpu], bytes)];
+      const words = ['sh', '-c', 'echo $$; exec "$@"', 'sh', ...cudaProgram([gpu], bytes, true)];
       const options = ['--no-wait', '--placeholder=none', '--until-input-closes'];
       const program = new Subprocess([...claims.words('run', options, [gpu]), '--', ...words]);
       job.program = program;
@@ -132,12 +133,20 @@ export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<
       const line = await program.line(CLAIM_TIMEOUT_MS);
       if (!line?.startsWith('ready'))
         fail(`A job that takes ${formatBytes(bytes)} fails: ${line ?? 'no answer'}.`, SEE_KERNEL);
+      const tookMs = now() - began;
+      kernels = await program.line(CLAIM_TIMEOUT_MS);
       job.pid = Number(pid);
-      return checkFilled(claims, { before, look, pid: job.pid, bytes, tookMs: now() - began });
+      return checkFilled(claims, { before, look, pid: job.pid, bytes, tookMs });
+    });
+    const whileItRuns = (pid: number | null) => pid ?? skip('no job has filled the memory (see full-gpu)');
+    await runCheck('full-load', () => {
+      const pid = whileItRuns(job.pid);
+      if (kernels !== 'computing') skip(`CUDA can't run a kernel: ${kernels ?? 'no answer'}`);
+      return checkReadings(claims, look, pid, 'A job that has filled the memory computes');
     });
     await runCheck('full-killed', () => {
-      if (job.pid === null) skip('no job has filled the memory (see full-gpu)');
-      return checkFullKilled(claims, before, look, job.pid);
+      const pid = whileItRuns(job.pid);
+      return checkFullKilled(claims, before, look, { pid, computes: kernels === 'computing' });
     });
   } finally {
     await job.program?.stop();
@@ -163,20 +172,16 @@ async function checkFilled(claims: Claims, { before, look, pid, bytes, tookMs }:
     fail(`${text}, but the driver lists ${formatBytes(entry.usedBytes)} as the memory of its process.`);
   const [state] = await claims.states([before]);
   if (state?.state !== 'leased') fail(`${text}, but \`gpu-owner status\` calls the GPU ${state?.state}.`);
-  const began = now();
-  const { code } = await runProgram(
-    [...claims.words('run', undefined, [before]), '--', 'true'],
-    CLAIM_TIMEOUT_MS,
-  );
-  const took = now() - began;
-  if (code === 0)
-    fail(`${text}, and a second claim gets the GPU as well.`, 'Run `gpu-owner doctor`: locks do not work.');
-  if (code !== 75) fail(`${text}, and a second claim fails with exit code ${code} instead of 75.`);
-  return `${text}; ${formatBytes(rise())} more are in use, and a second claim is refused, in ${milliseconds(took)}.`;
+  return `${await checkRefusal(claims, before, `${text}; ${formatBytes(rise())} more are in use`)}.`;
 }
 
 /** Remains of a process with much memory are gone before the next claim gets its GPU. */
-async function checkFullKilled(claims: Claims, before: GPU, look: () => GPU, pid: number): Promise<string> {
+async function checkFullKilled(
+  claims: Claims,
+  before: GPU,
+  look: () => GPU,
+  { pid, computes }: { pid: number; computes: boolean },
+): Promise<string> {
   const seconds = Math.ceil(TIMEOUTS.forgetting / 1_000);
   const began = now();
   process.kill(pid, 'SIGKILL');
@@ -195,7 +200,7 @@ async function checkFullKilled(claims: Claims, before: GPU, look: () => GPU, pid
   const { code, tookMs, left } = await next;
   const at = (time: number | null) =>
     time === null ? `not within ${milliseconds(TIMEOUTS.forgetting)}` : `after ${milliseconds(time)}`;
-  const text = `After kill -9 of a job that has filled the memory, the driver stops listing it ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
+  const text = `After kill -9 of a job that has filled the memory${computes ? ', and computes' : ''}, the driver stops listing it ${at(listedMs)}, and its memory is free ${at(memoryMs)}`;
   if (code === 75) {
     await claims.explainRefusal(`${text}; the next claim is refused for ${seconds} s`, AFTER_CRASHES, [
       before,
@@ -208,13 +213,4 @@ async function checkFullKilled(claims: Claims, before: GPU, look: () => GPU, pid
       `${text}; the next claim gets the GPU while ${formatBytes(left.memory.usedBytes)} are still in use.`,
     );
   return `${text}; the next command has run ${milliseconds(tookMs)} later.`;
-}
-
-/** @returns whether it came true in time */
-async function until(isTrue: () => boolean, timeoutMs: number): Promise<boolean> {
-  for (const end = now() + timeoutMs; ; ) {
-    if (isTrue()) return true;
-    if (now() >= end) return false;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
 }

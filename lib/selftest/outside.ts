@@ -7,6 +7,7 @@ import { areAllNew, CLAIM_TIMEOUT_MS, Claims } from './claims.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { cudaDevices } from './cuda-program.ts';
 import { checkAllGPUs, checkFullGPU, checkPlaceholderMemory } from './load.ts';
+import { checkPyTorchComputes } from './pytorch.ts';
 
 /** A hand-over takes as long as CUDA's start; longer than this, something waits for a timeout. */
 const MAX_HAND_OVER_MS = 10_000;
@@ -29,6 +30,7 @@ export async function checkOutside(context: Context, options: ClaimOptions): Pro
   await runCheck('keeper-killed', () => checkKeeperKilled(claims));
   await runCheck('placeholder-memory', () => checkPlaceholderMemory(claims));
   await runCheck('all-gpus', () => checkAllGPUs(claims));
+  await runCheck('pytorch-computes', () => checkPyTorchComputes(claims));
   await checkFullGPU(claims, runCheck);
   await runCheck('mig', () => checkInstance(claims));
 }

@@ -36,6 +36,10 @@ bool Library::load(const std::string& path) {
   need(pop_, "cuCtxPopCurrent_v2", "cuCtxPopCurrent");
   need(allocate_, "cuMemAlloc_v2", "cuMemAlloc");
   need(free_, "cuMemFree_v2", "cuMemFree");
+  dl::resolve(opened_.handle, "cuModuleLoadData", load_module_);
+  dl::resolve(opened_.handle, "cuModuleGetFunction", get_function_);
+  dl::resolve(opened_.handle, "cuLaunchKernel", launch_);
+  dl::resolve(opened_.handle, "cuCtxSynchronize", synchronize_);
   return missing_.empty();
 }
 
@@ -64,23 +68,46 @@ Code Library::uuid(Device device, std::string& text) const {
 Code Library::retain_primary(Device device, Context& context) const { return call(retain_, &context, device); }
 Code Library::release_primary(Device device) const { return call(release_, device); }
 
-// The context is current for the call only: whatever the caller's thread had current stays so.
-Code Library::allocate(Context context, size_t bytes, Pointer& pointer) const {
+template <typename Use>
+Code Library::with_current(Context context, Use use) const {
   const Code pushed = call(push_, context);
   if (pushed != SUCCESS) return pushed;
-  const Code code = call(allocate_, &pointer, bytes);
+  const Code code = use();
   Context popped = nullptr;
   call(pop_, &popped);
   return code;
 }
 
+Code Library::allocate(Context context, size_t bytes, Pointer& pointer) const {
+  return with_current(context, [&] { return call(allocate_, &pointer, bytes); });
+}
+
 Code Library::free(Context context, Pointer pointer) const {
-  const Code pushed = call(push_, context);
-  if (pushed != SUCCESS) return pushed;
-  const Code code = call(free_, pointer);
-  Context popped = nullptr;
-  call(pop_, &popped);
-  return code;
+  return with_current(context, [&] { return call(free_, pointer); });
+}
+
+Code Library::load_function(Context context, const char* ptx, const char* name, Function& function,
+                            const char*& stage) const {
+  return with_current(context, [&] {
+    Module module = nullptr;
+    stage = "cuModuleLoadData";
+    const Code code = call(load_module_, &module, static_cast<const void*>(ptx));
+    if (code != SUCCESS) return code;
+    stage = "cuModuleGetFunction";
+    return call(get_function_, &function, module, name);
+  });
+}
+
+Code Library::launch(Context context, Function function, unsigned blocks, unsigned threads, void** arguments) const {
+  void* const default_stream = nullptr;
+  void** const extra = nullptr;
+  return with_current(context, [&] {
+    return call(launch_, function, blocks, 1u, 1u, threads, 1u, 1u, 0u, default_stream, arguments, extra);
+  });
+}
+
+Code Library::synchronize(Context context) const {
+  return with_current(context, [&] { return call(synchronize_); });
 }
 
 State state(const std::string& path) {

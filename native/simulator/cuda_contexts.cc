@@ -239,11 +239,3 @@ CUDA_EXPORT cuCtxGetDevice(CUdevice* out) {
   *out = context->device;
   return CUDA_SUCCESS;
 }
-
-CUDA_EXPORT cuCtxSynchronize() {
-  if (!initialized_driver()) return CUDA_ERROR_NOT_INITIALIZED;
-  const Context* context = current_context();
-  if (!context) return CUDA_ERROR_INVALID_CONTEXT;
-  Guard guard;
-  return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
-}

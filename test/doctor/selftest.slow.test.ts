@@ -15,7 +15,11 @@ const [INSIDE, OUTSIDE] = [['--only=inside'], ['--only=outside']];
 let machine: Machine;
 beforeEach(() => {
   machine = new Machine(2);
-  const timeouts = { energy: timeoutMs('energy', 300), forgetting: timeoutMs('forgetting', 2_500) };
+  const timeouts = {
+    energy: timeoutMs('energy', 300),
+    forgetting: timeoutMs('forgetting', 2_500),
+    readings: timeoutMs('readings', 1_500),
+  };
   vi.stubEnv('GPU_OWNER_TIMEOUTS', withTimeouts(timeouts).GPU_OWNER_TIMEOUTS);
 });
 afterEach(() => {
@@ -73,11 +77,17 @@ function withNvidiaSmi(): Record<string, string> {
   return env;
 }
 
-/** A Python that has a PyTorch which counts so many GPUs. */
-function withPyTorch(count: number): Record<string, string> {
+/** A Python that has a PyTorch which counts so many GPUs, and multiplies. */
+function withPyTorch(count: number, product = 'right'): Record<string, string> {
   const { directory, env } = programs();
-  writeFileSync(join(directory, 'python3'), `#!/bin/sh\necho 2.9.0+cu130 ${count}\n`, { mode: 0o755 });
-  return env;
+  const program = [
+    '#!/bin/sh',
+    `case "$2" in *randn*) ;; *) echo 2.9.0+cu130 ${count}; exit ;; esac`,
+    `echo $$ 2.9.0+cu130; echo ${product}`,
+    `exec ${join(binaries(), 'gpu-owner-placeholder')} --seconds 0 --compute --cuda "$SIMULATED_CUDA" --uuid "$CUDA_VISIBLE_DEVICES"`,
+  ];
+  writeFileSync(join(directory, 'python3'), `${program.join('\n')}\n`, { mode: 0o755 });
+  return { ...env, SIMULATED_CUDA: join(binaries(), 'simulator/libcuda.so.1') };
 }
 
 describe('the self-test beside other programs', () => {
@@ -89,6 +99,30 @@ describe('the self-test beside other programs', () => {
     expect(said('nvidia-smi-processes')).toMatch(/^passed: nvidia-smi lists the same PIDs\./);
     expect(said('snapshot')).toMatch(/nvidia-smi takes [\d.]+ m?s/);
     expect(said('pytorch-devices')).toMatch(/^passed: PyTorch 2\.9\.0\+cu130 counts 2\./);
+    const load =
+      / on GPU 0: utilization 100 %, 560 W \(idle: 60 W\), 66 °C\. 13 fields of a GPU are what nvidia-smi says\. nvidia-smi lists the same PIDs\. -> null$/;
+    expect(said('full-load')).toMatch(load);
+    expect(said('pytorch-computes')).toMatch(/multiplies rightly; a second claim is refused, in /);
+    expect(said('pytorch-computes')).toMatch(load);
+  });
+
+  test('finds readings that do not tell that a GPU computes, and wrong products', async () => {
+    machine.set('gpu=0', 'utilization=0');
+    const { code, failed, said } = await selftest(['-n', '1', ...OUTSIDE], { env: withPyTorch(1) });
+    expect({ code, failed }).toEqual({ code: 1, failed: ['pytorch-computes', 'full-load'] });
+    for (const name of ['pytorch-computes', 'full-load'] as const)
+      expect(said(name)).toMatch(
+        /GPU 0: utilization 0 %, 60 W \(idle: 60 W\), 30 °C: a reading has not risen .* -> Do not rely on idle/,
+      );
+    const wrong = await selftest(['-n', '1', ...OUTSIDE], { env: withPyTorch(1, 'wrong') });
+    expect(wrong.said('pytorch-computes')).toMatch(/^failed: PyTorch 2\.9\.0\+cu130 multiplies wrongly/);
+  });
+
+  test('finds a GPU that nvidia-smi tells otherwise only while it computes', async () => {
+    const env = { ...withNvidiaSmi(), WRONG: 'temperature.gpu' };
+    const { code, failed, said } = await selftest(['-n', '1', ...OUTSIDE], { env });
+    expect({ code, failed }).toEqual({ code: 1, failed: ['full-load'] });
+    expect(said('full-load')).toMatch(/temperature\.gpu is 90 in nvidia-smi, 66 here/);
   });
 
   test('finds what differs from nvidia-smi, and a PyTorch that sees too much', async () => {
@@ -220,9 +254,7 @@ describe('the self-test of a driver that differs', () => {
     writeFileSync(join(directory, 'sh'), shell, { mode: 0o755 });
     const { failed, said } = await selftest(['-n', '1', ...OUTSIDE], { env });
     expect({ failed }).toEqual({ failed: ['full-killed'] });
-    expect(said('full-gpu')).toMatch(
-      /^passed: A job fills 60 GiB of GPU 0 in .* and a second claim is refused/,
-    );
+    expect(said('full-gpu')).toMatch(/^passed: A job fills 60 GiB of GPU 0 in .*; a second claim is refused/);
     expect(said('full-killed')).toMatch(
       /stops listing it not within 2\.5 s, and its memory is free not within 2\.5 s; the next claim is refused for 3 s: GPU 0 is busy .* -> Claim with `--wait`/,
     );

@@ -1,0 +1,89 @@
+import { simulatedMachine } from '../config/index.ts';
+import { runProgram, Subprocess } from '../diagnose/index.ts';
+import type { GPU } from '../gpus/index.ts';
+import { TIMEOUTS } from '../platform/index.ts';
+import { fail, skip } from './check.ts';
+import { CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
+import { until } from './context.ts';
+import { isBackTo } from './cuda-program.ts';
+import { checkReadings } from './readings.ts';
+
+/** A Python program with PyTorch exits with this where there is no PyTorch. */
+const NO_PYTORCH = 3;
+
+const COUNT = `
+try:
+    import torch
+except ImportError:
+    raise SystemExit(${NO_PYTORCH})
+print(torch.__version__, torch.cuda.device_count())`;
+
+/** Prints its PID, and whether a product is right; multiplies without a pause then. */
+const MULTIPLY = `
+import os, torch
+print(os.getpid(), torch.__version__, flush=True)
+a = torch.randn(4096, 4096, device="cuda")
+small = a[:64].double().cpu() @ a.double().cpu()
+print("right" if torch.allclose((a[:64] @ a).double().cpu(), small, atol=1) else "wrong", flush=True)
+while True:
+    a @ a
+    torch.cuda.synchronize()`;
+
+/** The first Python in PATH that has PyTorch, and what it counts. */
+async function findPyTorch(): Promise<{ python: string; version: string; count: string }> {
+  let found = false;
+  for (const python of ['python3', 'python']) {
+    const { code, stdout, stderr } = await runProgram([python, '-c', COUNT], 80_000);
+    if (code === 127) continue;
+    found = true;
+    if (code === NO_PYTORCH) continue;
+    const [version = '', count] = stdout.trim().split(' ');
+    if (code !== 0 || count === undefined)
+      fail(`PyTorch fails: ${stderr.trim().split('\n').at(-1) ?? ''}`, 'Repair its installation.');
+    return { python, version, count };
+  }
+  return skip(found ? 'no Python in PATH has PyTorch' : 'no Python in PATH');
+}
+
+export async function checkPyTorch(gpus: readonly GPU[]): Promise<string> {
+  const { version, count } = await findPyTorch();
+  if (Number(count) !== gpus.length) {
+    fail(
+      `PyTorch ${version} counts ${count} GPUs where ${gpus.length} ${gpus.length === 1 ? 'is' : 'are'} claimed.`,
+      'A PyTorch for another CUDA version, or for processors only, counts none: see https://pytorch.org/get-started.',
+    );
+  }
+  return `PyTorch ${version} counts ${count}.`;
+}
+
+/** PyTorch computes under a claim: the product is right, readings tell the load, and a second claim is refused. */
+export async function checkPyTorchComputes(claims: Claims): Promise<string> {
+  const { python, version } = await findPyTorch();
+  const gpu = claims.gpus[0] as GPU;
+  const look = () => claims.look([gpu])[0] as GPU;
+  const before = look();
+  const program = new Subprocess([
+    ...claims.words('run', ['--no-wait', '--placeholder=none', '--until-input-closes'], [gpu]),
+    ...['--', python, '-c', MULTIPLY],
+  ]);
+  try {
+    const first = await program.line(CLAIM_TIMEOUT_MS);
+    if (first === null && program.errors.includes('"code":"ERR_'))
+      return await claims.explainRefusal('A claim is refused', undefined, [gpu]);
+    const product = first === null ? null : await program.line(CLAIM_TIMEOUT_MS);
+    if (product === null) {
+      if (simulatedMachine() !== null) skip(`PyTorch ${version} can't compute on a simulated driver`);
+      fail(
+        `PyTorch ${version} can't multiply on a claimed GPU: ${program.errors.trim().split('\n').at(-1) || 'no answer'}.`,
+        'A PyTorch for another CUDA version, or for processors only, fails: see https://pytorch.org/get-started.',
+      );
+    }
+    if (product !== 'right')
+      fail(`PyTorch ${version} multiplies wrongly on a claimed GPU.`, 'Test the GPU: `dcgmi diag -r 3`.');
+    const text = await checkRefusal(claims, gpu, `PyTorch ${version} multiplies rightly`);
+    return await checkReadings(claims, look, Number(first?.split(' ')[0]), text);
+  } finally {
+    await program.stop();
+    await until(() => isBackTo(before, look()), TIMEOUTS.forgetting);
+  }
+}

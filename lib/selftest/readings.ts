@@ -1,0 +1,55 @@
+import { type GPU, label } from '../gpus/index.ts';
+import { TIMEOUTS } from '../platform/index.ts';
+import { fail, REPORT_IT, skip } from './check.ts';
+import type { Claims } from './claims.ts';
+import { milliseconds, until } from './context.ts';
+import { checkNvidiaSmi } from './cuda-program.ts';
+import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
+
+/** A kernel that never pauses keeps a GPU busier than this, in percent. */
+const MIN_UTILIZATION = 50;
+/** Computing takes more power than this share of idle power. */
+const MIN_POWER = 1.1;
+
+/**
+ * The readings of a GPU on which one process computes without a pause tell that, and are what nvidia-smi says.
+ *
+ * @param what the finding so far, without a full stop
+ */
+export async function checkReadings(
+  claims: Claims,
+  look: () => GPU,
+  pid: number,
+  what: string,
+): Promise<string> {
+  const idle = claims.gpus[0] as GPU;
+  const isComputing = (idle.utilizationPercent ?? 0) >= MIN_UTILIZATION / 2;
+  if (isComputing) skip('other programs computed on the GPU before');
+  const isBusy = ({ utilizationPercent: percent }: GPU) => percent === null || percent >= MIN_UTILIZATION;
+  const isHot = ({ powerWatts: watts }: GPU) =>
+    watts === null || idle.powerWatts === null || watts > idle.powerWatts * MIN_POWER;
+  const hasRisen = await until(() => [look()].every((gpu) => isBusy(gpu) && isHot(gpu)), TIMEOUTS.readings);
+  const gpu = look();
+  const readings = [
+    ...(gpu.utilizationPercent === null ? [] : [`utilization ${gpu.utilizationPercent} %`]),
+    ...(gpu.powerWatts === null ? [] : [`${inWatts(gpu)} W (idle: ${inWatts(idle)} W)`]),
+    ...(gpu.temperatureCelsius === null ? [] : [`${gpu.temperatureCelsius} °C`]),
+  ];
+  if (readings.length === 0) skip('the driver tells neither utilization nor power nor temperature');
+  const text = `${what} on GPU ${label(gpu)}: ${readings.join(', ')}`;
+  if (!hasRisen) {
+    fail(
+      `${text}: a reading has not risen within ${milliseconds(TIMEOUTS.readings)}.`,
+      `Do not rely on idle times of this GPU. ${REPORT_IT}`,
+    );
+  }
+  if (gpu.instance !== null) return `${text}.`;
+  if ((await timeOfNvidiaSmi()) === null) return `${text}. There is no nvidia-smi to compare with.`;
+  const fields = await checkFields([gpu]);
+  const processes = await checkNvidiaSmi(() => [look()], pid);
+  return `${text}. ${fields} ${processes}`;
+}
+
+function inWatts({ powerWatts }: GPU): string {
+  return powerWatts === null ? 'unknown' : powerWatts.toFixed(0);
+}
