@@ -1,6 +1,7 @@
 import { cancelJob, JobStore, resolveJob } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { byHost } from './job-address.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
@@ -25,8 +26,19 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
   const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
   if (grace > MAX_GRACE_MS)
     throw usage(`--grace: ${showValue(values.grace)} is more than an hour; use 1h or less`);
+  const { here, elsewhere } = byHost(positionals);
+  const words = ['cancel', ...(values.grace === undefined ? [] : [`--grace=${values.grace}`])];
+  const others =
+    elsewhere.size === 0
+      ? null
+      : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, words, Math.ceil(grace));
+  if (here.length > 0) await cancelHere(here, grace);
+  await others;
+}
+
+async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
   const store = JobStore.open();
-  const ids = positionals.map((word) => resolveJob(store, word));
+  const ids = here.map(({ word }) => resolveJob(store, word));
   const outcomes = await Promise.all(
     ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })),
   );
@@ -43,7 +55,7 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
 
 export const COMMAND: Command = {
   usage: 'JOB... [--grace DURATION]',
-  about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name. Returns when the jobs have ended.`,
+  about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name, HOST:JOB one of another machine. Returns when the jobs have ended.`,
   groups: GROUPS,
   notes: "Exit code: 0 if none of the jobs is alive any longer, 1 if something can't be ended.",
   operands: 'jobs',

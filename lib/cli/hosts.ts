@@ -69,8 +69,9 @@ export async function askFleet<Kind extends keyof Records>(
   }
 }
 
-function jsonOf<Kind extends keyof Records>(kind: Kind, { version, records, error }: HostAnswer<Kind>) {
-  if (error === null) return { version, [kind]: records };
+function jsonOf<Kind extends keyof Records>(kind: Kind, { host, version, records, error }: HostAnswer<Kind>) {
+  if (error === null)
+    return { version, [kind]: kind === 'jobs' ? records.map((job) => ({ ...job, host })) : records };
   return version === null ? { error } : { version, error };
 }
 

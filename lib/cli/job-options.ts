@@ -1,5 +1,6 @@
 // Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
-import type { JobOptions, JobProcess } from '../jobs/index.ts';
+import type { JobElsewhere, JobOptions, JobProcess } from '../jobs/index.ts';
+import { addressOf, type JobAddress } from './job-address.ts';
 import type { InferValues, OptionTable } from './options.ts';
 import { print, say } from './output.ts';
 
@@ -15,7 +16,7 @@ export const JOB = {
   after: {
     value: 'JOB',
     isRepeatable: true,
-    help: 'start when that job has ended, however it did',
+    help: 'start when that job (a number, a name, or HOST:JOB) has ended, however it did',
     candidates: 'job',
   },
   'after-ok': {
@@ -33,9 +34,29 @@ export const JOB = {
   'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 } satisfies OptionTable;
 
-export function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): JobOptions {
-  const { name, note, after = [], 'after-ok': afterOk = [], output, notify = false } = values;
-  return { name, note, after, afterOk, output, notify };
+/** @throws ERR_INVALID_ARGUMENT. Ends this process if a host of another job doesn't answer */
+export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): Promise<JobOptions> {
+  const { name, note, output, notify = false } = values;
+  const after = splitWords(values.after);
+  const afterOk = splitWords(values['after-ok']);
+  const elsewhere = [
+    ...after.elsewhere.map((address) => ({ ...address, isOk: false })),
+    ...afterOk.elsewhere.map((address) => ({ ...address, isOk: true })),
+  ];
+  const found: JobElsewhere[] =
+    elsewhere.length === 0 ? [] : await (await import('./jobs-elsewhere.ts')).livingElsewhere(elsewhere);
+  return { name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, output, notify };
+}
+
+function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere: JobAddress[] } {
+  const here: string[] = [];
+  const elsewhere: JobAddress[] = [];
+  for (const word of lists.flatMap((list) => list.split(',')).map((each) => each.trim())) {
+    const address = addressOf(word);
+    if (address === null) here.push(word);
+    else elsewhere.push(address);
+  }
+  return { here, elsewhere };
 }
 
 /**
@@ -52,7 +73,9 @@ export function announce(id: number, giveUp: () => void): void {
 /** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */
 export async function followOthers(job: JobProcess): Promise<void> {
   await job.followed();
-  const { obstacle } = job;
+  let { obstacle } = job;
+  if (obstacle === null && job.elsewhere.length > 0)
+    obstacle = await (await import('./jobs-elsewhere.ts')).followElsewhere(job);
   if (obstacle === null) return;
   job.fail(CANCELLED, obstacle);
   say(`cancelled: ${obstacle}`);

@@ -3,9 +3,11 @@ import { type Job, type JobDetails, JobStore, jobDetails, listJobs, resolveJob }
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { askEach, askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
+import { addressOf } from './job-address.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
-import { pageWidth, print } from './output.ts';
+import { isTerminal, pageWidth, print, say } from './output.ts';
+import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 
 const GROUPS = [
   {
@@ -15,6 +17,7 @@ const GROUPS = [
       json: {
         help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, progress }',
       },
+      ...WATCH,
       ...HOSTS,
       verbose: { short: 'v', help: 'print long reasons whole' },
       environment: { help: 'with JOB: list the names of its environment variables' },
@@ -28,50 +31,97 @@ const GROUPS = [
 
 async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
-  if (positionals.length > 0) return showEach(parsed);
+  const interval = watchInterval(values);
+  if (interval !== null && values.words) throw usage('--watch and --words contradict each other');
+  if (positionals.length > 0) return showEach(parsed, interval);
   if (values.environment) throw usage('--environment needs a job: gpu-owner jobs 17 --environment');
   const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
-  if (isForHosts(values)) {
-    const shown = (jobs: readonly Job[]) =>
-      jobs.length === 0 ? 'No jobs.' : table(jobs, pageWidth(), values.verbose === true);
-    return askFleet('jobs', parsed, 'jobs', ({ host, records }) => `${host}:\n${shown(records)}\n`);
-  }
-  const listed = listJobs({
-    user,
-    all: values.all === true,
-    lockDirectory: values['lock-dir'],
-  });
+  if (isForHosts(values)) return jobsOfHosts(parsed, interval);
+  const list = () => listJobs({ user, all: values.all === true, lockDirectory: values['lock-dir'] });
   if (values.words) {
-    const words = listed.flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
+    const words = list().flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
     return print([...new Set(words.filter(Boolean))].join('\n'));
   }
-  if (values.json) return print(JSON.stringify(listed, null, 2));
-  if (listed.length > 0) return print(table(listed, pageWidth(), values.verbose === true));
-  print(
-    user === null
-      ? `No jobs.${values.all ? '' : ' `gpu-owner jobs --all` lists old ones, too.'}`
-      : 'No jobs.',
+  const none =
+    user !== null || values.all ? 'No jobs.' : 'No jobs. `gpu-owner jobs --all` lists old ones, too.';
+  await show(list, values.json === true, interval, (listed) =>
+    listed.length === 0 ? none : table(listed, pageWidth(), values.verbose === true),
   );
 }
 
+/** Prints jobs once, or again and again. @param interval in ms; null: once */
+async function show<Listed>(
+  list: () => readonly Listed[],
+  isJSON: boolean,
+  interval: number | null,
+  text: (listed: readonly Listed[]) => string,
+): Promise<void> {
+  const isPainted = interval !== null && isTerminal(1) && !isJSON;
+  for (;;) {
+    const listed = list();
+    const shown = isJSON ? JSON.stringify(listed, null, interval === null ? 2 : 0) : text(listed);
+    print(isPainted ? `${CLEAR}gpu-owner jobs  ${new Date().toLocaleTimeString()}\n${shown}` : shown);
+    if (interval === null) return;
+    await untilNext(interval);
+  }
+}
+
+/** One table with the jobs of all hosts, under their addresses. */
+async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | null): Promise<void> {
+  const { json, verbose } = parsed.values;
+  if (interval !== null) {
+    const shown = ({ host, records }: { host: string; records: readonly Job[] }) =>
+      `${host}:\n${records.length === 0 ? 'No jobs.' : table(records, pageWidth(), verbose === true)}\n`;
+    return watchFleet('jobs', parsed, 'jobs', shown, interval);
+  }
+  if (json) return askFleet('jobs', parsed, 'jobs', () => '');
+  const answers = await askEach('jobs', parsed, 'jobs', ({ host, error }) => {
+    if (error !== null) say(`${host}: ${error.message}`);
+  });
+  const all = answers.flatMap(({ host, records }) => (records ?? []).map((job) => ({ ...job, host })));
+  if (answers.every(({ error }) => error !== null)) return;
+  print(all.length === 0 ? 'No jobs.' : table(all, pageWidth(), verbose === true));
+}
+
 /** Shows jobs one by one, with all that is known of them. */
-function showEach({ values, positionals }: Parsed<typeof GROUPS>): void {
+async function showEach(
+  { values, positionals }: Parsed<typeof GROUPS>,
+  interval: number | null,
+): Promise<void> {
   for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
     if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
-  const store = JobStore.open();
+  const addresses = positionals.map(addressOf);
   const lockDirectory = values['lock-dir'];
-  const shown = positionals.map((word) => jobDetails(store, resolveJob(store, word), lockDirectory));
-  const wanted = values.environment ? shown : shown.map(({ environment: _, ...job }) => job);
-  if (values.json) print(JSON.stringify(wanted, null, 2));
-  else print(wanted.map((job) => details(job)).join('\n\n'));
+  const elsewhere = addresses.filter((address) => address !== null);
+  if (elsewhere.length > 0) {
+    if (elsewhere.length < addresses.length || interval !== null)
+      throw usage('show jobs of other machines by themselves, and without --watch');
+    const { jobsElsewhere } = await import('./jobs-elsewhere.ts');
+    const found = await jobsElsewhere(elsewhere, values.environment === true);
+    if (found === null) return;
+    return show(
+      () => found,
+      values.json === true,
+      null,
+      (jobs) => jobs.map(details).join('\n\n'),
+    );
+  }
+  const store = JobStore.open();
+  const ids = positionals.map((word) => resolveJob(store, word));
+  const list = () =>
+    ids.map((id) => {
+      const { environment, ...job } = jobDetails(store, id, lockDirectory);
+      return values.environment ? { ...job, environment } : job;
+    });
+  await show(list, values.json === true, interval, (jobs) => jobs.map(details).join('\n\n'));
 }
 
 /** A line for each thing that is known. */
-function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails>): string {
+function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string }): string {
   const time = (moment: string | null) => formatSince(moment) ?? '';
   const lines: [string, string][] = [
-    ['job', `${job.id}${job.name === null ? '' : ` ${job.name}`}`],
+    ['job', `${numberOf(job)}${job.name === null ? '' : ` ${job.name}`}`],
     [
       'state',
       [job.state, job.exitCode === null ? '' : `exit code ${job.exitCode}`].filter(Boolean).join(', '),
@@ -101,8 +151,17 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails>): st
     .join('\n');
 }
 
+/** A job, `host`: on another machine. */
+type ListedJob = Job & { host?: string };
+
+/** The number or address of a job. */
+function numberOf({ id, host }: ListedJob): string {
+  const number = id === null ? 'run' : String(id);
+  return host === undefined ? number : `${host}:${number}`;
+}
+
 const COLUMNS = [
-  { title: 'ID', width: 5, right: true, of: ({ id }: Job) => (id === null ? 'run' : String(id)) },
+  { title: 'ID', width: 5, right: true, of: numberOf },
   { title: 'NAME', width: 12, right: false, of: ({ name }: Job) => name ?? '' },
   { title: 'STATE', width: 9, right: false, of: ({ state }: Job) => state },
   { title: 'GPU', width: 7, right: false, of: gpusOf },
@@ -110,12 +169,16 @@ const COLUMNS = [
 ] as const;
 
 /** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
-export function table(jobs: readonly Job[], width: number, isWhole: boolean): string {
-  const rest = Math.max(width, 60) - COLUMNS.reduce((sum, { width: each }) => sum + each + 1, 0);
+export function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): string {
+  const longest = Math.max(...jobs.map((job) => numberOf(job).length));
+  // Addresses are longer than numbers, and must stay whole: they are typed.
+  const widths = COLUMNS.map((column, i) => (i === 0 ? Math.max(column.width, longest) : column.width));
+  const rest = Math.max(Math.max(width, 60) - widths.reduce((sum, each) => sum + each + 1, 0), 10);
   const line = (cells: readonly string[], last: string) =>
     [
       ...cells.map((cell, i) => {
-        const { width: columns = 0, right } = COLUMNS[i] ?? {};
+        const columns = widths[i] ?? 0;
+        const right = COLUMNS[i]?.right;
         const fitted = fitColumns(cell, columns);
         return right ? fitted.padStart(columns) : fitted.padEnd(columns);
       }),
@@ -193,7 +256,7 @@ function remarks({
 
 export const COMMAND: Command = {
   usage: '[OPTIONS] [JOB...]',
-  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs: shows all that is known of each, and where its output is.`,
+  about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs, or HOST:JOB for one of another machine: shows all that is known of each, and where its output is.`,
   groups: GROUPS,
   operands: 'jobs',
   run: jobs,

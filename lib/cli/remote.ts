@@ -43,15 +43,15 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   await choose(hosts, isAny, parsed.values, exitCodes, start);
 }
 
-/** Submits a job on another machine, and prints the host and the number. */
+/** Submits a job on another machine, and prints its address. */
 export async function submitOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
   const { hosts, isAny, directory } = check(list, parsed);
-  const words = wordsFor('submit', parsed, isAny);
-  const timeoutMs = words.includes('--no-wait') ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
+  const timeoutMs = isAny || parsed.values['no-wait'] ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
   await choose(hosts, isAny, parsed.values, exitCodes, async (host) => {
+    const words = wordsFor('submit', parsed, isAny, host.name);
     const answer = await submitOnHost(host, words, directory, timeoutMs);
     if (answer.error !== null) return answer;
-    print(`${host.name} ${answer.id}`);
+    print(`${host.name}:${answer.id}`);
     return null;
   });
 }
@@ -72,9 +72,18 @@ function check(list: string, parsed: RunArguments) {
   return { hosts, isAny, directory };
 }
 
-/** The arguments there. */
-function wordsFor(name: string, { values, command }: RunArguments, isAny: boolean): string[] {
-  const options = toArguments(values, (option) => option !== 'on' && option !== 'no-wait');
+/** The arguments there. @param host has its own jobs without an address; null: not known */
+function wordsFor(
+  name: string,
+  { values, command }: RunArguments,
+  isAny: boolean,
+  host: string | null = null,
+): string[] {
+  const options = toArguments(values, (option) => option !== 'on' && option !== 'no-wait').map((option) =>
+    /^--after(?:-ok)?=/.test(option)
+      ? option.replace(/[^=,\s]+:(?=[^:,]+(?:,|$))/g, (each) => (each === `${host}:` ? '' : each))
+      : option,
+  );
   const wait = values['no-wait'] || isAny ? ['--no-wait'] : [];
   return [name, ...wait, ...options, '--', ...command];
 }

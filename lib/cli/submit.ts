@@ -37,7 +37,7 @@ async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { settings, limit, exitCodes } = request;
   const waits = waitOption(values, true) !== null;
   const waiting = submitter ?? becomeSubmitter();
-  const asked = jobOptions(values);
+  const asked = await jobOptions(values);
   let job: JobProcess;
   try {
     job = await submitCommand(settings, command, asked, { limit, waits }, waiting, announce);

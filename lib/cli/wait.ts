@@ -1,7 +1,8 @@
 import { GPUOwnerError } from '../errors.ts';
-import { JobStore, resolveJob, waitForJobs } from '../jobs/index.ts';
-import { parseDuration } from '../platform/index.ts';
+import { exitCodeOfEnd, type Job, JobStore, resolveJob, waitForJobs } from '../jobs/index.ts';
+import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
+import { byHost } from './job-address.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { say } from './output.ts';
 
@@ -21,28 +22,48 @@ async function wait({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   if (positionals.length === 0)
     throw usage('for which job? Give its number or name; `gpu-owner jobs` lists them');
   const timeout = values.timeout === undefined ? null : parseDuration(values.timeout, '--timeout');
-  const store = JobStore.open();
-  const ids = positionals.map((word) => resolveJob(store, word));
-  const ends = await waitForJobs(store, ids, timeout);
-  if (ends === null) {
+  const { here, elsewhere } = byHost(positionals);
+  const others = new AbortController();
+  const away =
+    elsewhere.size === 0 ? [] : (await import('./jobs-elsewhere.ts')).waitElsewhere(elsewhere, others.signal);
+  const timer =
+    elsewhere.size > 0 && timeout !== null ? setTimeout(() => others.abort(), timerMs(timeout)) : null;
+  const [own, foreign] = await Promise.all([waitHere(here, timeout), away]);
+  if (timer !== null) clearTimeout(timer);
+  if (own === null || foreign === null) {
     throw new GPUOwnerError(
       'ERR_TIMEOUT',
       `timed out after ${values.timeout}: not all of these jobs have ended.`,
     );
   }
-  for (const { id, state, reason } of ends) {
-    if (state === 'lost') say(`job ${id} was lost: nobody knows its exit code`);
-    else if (state === 'cancelled') say(`job ${id} was cancelled${reason ? `: ${reason}` : ''}`);
-    else if (reason) say(`job ${id}: ${reason}`);
+  const ends = [...own, ...foreign].sort((a, b) => a.at - b.at);
+  for (const { job, address } of ends) {
+    const { state, reason } = job;
+    if (state === 'lost') say(`job ${address} was lost: nobody knows its exit code`);
+    else if (state === 'cancelled') say(`job ${address} was cancelled${reason ? `: ${reason}` : ''}`);
+    else if (reason) say(`job ${address}: ${reason}`);
   }
-  process.exitCode = ends.find(({ exitCode }) => exitCode !== 0)?.exitCode ?? 0;
+  const codes = ends.map(({ job }) => exitCodeOfEnd(job));
+  process.exit(codes.find((code) => code !== 0) ?? 0);
+}
+
+/** @returns null: the time is up */
+async function waitHere(
+  here: readonly { word: string; at: number }[],
+  timeout: number | null,
+): Promise<{ at: number; job: Job; address: string }[] | null> {
+  if (here.length === 0) return [];
+  const store = JobStore.open();
+  const ids = here.map(({ word }) => resolveJob(store, word));
+  const ends = await waitForJobs(store, ids, timeout);
+  return ends?.map((job, i) => ({ at: here[i]?.at ?? 0, job, address: String(job.id) })) ?? null;
 }
 
 export const COMMAND: Command = {
   usage: 'JOB... [--timeout DURATION]',
-  about: `Waits until jobs have ended. JOB is a number or a name.`,
+  about: `Waits until jobs have ended. JOB is a number or a name, HOST:JOB one of another machine. A connection that is lost ends nothing: it is made anew.`,
   groups: GROUPS,
-  notes: `Exit code: the job's own, as \`gpu-owner run\` would have returned it; of several, the first that isn't 0; 143 for a job that was cancelled before it started, 137 for a lost one, 75 if the time is up.`,
+  notes: `Exit code: the job's own, as \`gpu-owner run\` would have returned it; of several, the first that isn't 0; 143 for a job that was cancelled before it started, 137 for a lost one, 75 if the time is up, 69 if a host doesn't answer at first.`,
   operands: 'jobs',
   run: wait,
 };

@@ -104,6 +104,9 @@ class Logins {
   }
 }
 
+/** The arguments of gpu-owner on a host; a function is asked anew for each connection. */
+export type Words = readonly string[] | (() => readonly string[]);
+
 /** Between two connections to a host that has failed, in ms: each time twice as long. */
 const MIN_RETRY_MS = 1_000;
 const MAX_RETRY_MS = 60_000;
@@ -117,7 +120,7 @@ const MAX_RETRY_MS = 60_000;
 export async function watchHosts<Kind extends keyof Records>(
   hosts: readonly Host[],
   kind: Kind,
-  words: readonly string[],
+  words: Words,
   quietMs: number,
   onAnswer: (answer: HostAnswer<Kind>) => void,
   signal: AbortSignal,
@@ -130,7 +133,14 @@ export async function watchHosts<Kind extends keyof Records>(
         end();
         onAnswer(answer);
       };
-      const { last, hasAnswered } = await stream(host, kind, words, quietMs, tell, signal);
+      const { last, hasAnswered } = await stream(
+        host,
+        kind,
+        typeof words === 'function' ? words() : words,
+        quietMs,
+        tell,
+        signal,
+      );
       end();
       if (signal.aborted) return;
       onAnswer(last);
@@ -253,10 +263,34 @@ export async function submitOnHost(
   return { id: null, error, isCertain: false };
 }
 
-/** `unasked`: the output of a host that ran something else instead. `isCertain`: gpu-owner has done nothing there, or has failed. */
+/**
+ * Runs a command of gpu-owner on a host, once.
+ * @param words its arguments
+ * @returns what it has printed, `notes` on standard error. `exitCode` null: it did not come to an end, or that is unknown
+ */
+export async function commandOnHost(
+  host: Host,
+  words: readonly string[],
+  timeoutMs: number,
+): Promise<{ output: string; notes: string; error: null } | { error: HostFailure; exitCode: number | null }> {
+  const answer = await question(host, words, timeoutMs);
+  if (answer.error !== null) return { error: answer.error, exitCode: answer.exitCode };
+  return { output: answer.output, notes: answer.errors, error: null };
+}
+
+/**
+ * `errors`: its standard error. `unasked`: the output of a host that ran something else instead. `exitCode`: that of gpu-owner there, if
+ * it failed. `isCertain`: gpu-owner has done nothing there, or has failed.
+ */
 type RawResult =
-  | { version: string | null; output: string; error: null }
-  | { version: string | null; unasked: string | null; error: HostFailure; isCertain: boolean };
+  | { version: string | null; output: string; errors: string; error: null }
+  | {
+      version: string | null;
+      unasked: string | null;
+      error: HostFailure;
+      exitCode: number | null;
+      isCertain: boolean;
+    };
 
 function failure(code: HostErrorCode | string, message: string): HostFailure {
   return { code: sanitize(code, 40), message: sanitize(message, MAX_MESSAGE_LENGTH) };
@@ -300,6 +334,7 @@ function interpret(
     version,
     unasked: null,
     error: failure(code, message),
+    exitCode: raw !== null && typeof raw === 'object' ? raw.exitCode : null,
     isCertain,
   });
   if (result.cut === 'no-ssh') {
@@ -346,5 +381,5 @@ function interpret(
     const which = version === null ? 'gpu-owner' : `gpu-owner ${version}`;
     return failed('ERR_HOST_VERSION', `${which} there is too old: ${unknown}. Upgrade it`, version);
   }
-  return { version, output: raw.output, error: null };
+  return { version, output: raw.output, errors: raw.errors, error: null };
 }

@@ -1,8 +1,9 @@
 // Other machines, asked over ssh by a person who may log in there. ssh's own configuration decides on users, ports and jumps; no key
 // and no password passes through here.
 
-export { askHosts, chooseHosts, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
+export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostErrorCode, HostFailure } from './host-failure.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
-export type { Records, RemoteSnapshot } from './records.ts';
+export type { OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
+export { isLiving, showOutput, waitOnHost } from './remote-jobs.ts';

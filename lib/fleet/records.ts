@@ -148,6 +148,21 @@ const JOB = {
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 
+/** Fields that only a job that is asked for by its number has. */
+const DETAILS: Fields = {
+  directory: optional(text),
+  limit: optional(or(number)),
+  environment: optional(someOf(text)),
+};
+
+const OUTPUT = {
+  id,
+  at: id,
+  bytes: matching(/^[A-Za-z0-9+/]*={0,2}$/),
+  dropped: id,
+  isOver: flag,
+} satisfies Record<keyof OutputPiece, Check>;
+
 const labels: Check = (value, path) => {
   const given = Object.entries(record({})(value, path) as object);
   const isRight = ([name, each]: [string, unknown]) =>
@@ -249,8 +264,23 @@ function snapshotOf(gpus: object[]): object {
   return { time: isoTime(), gpus, queue: [], waiting: 0, intruders: [], problem: null };
 }
 
+/** A piece of a job's output, as `logs --over-ssh` prints it. */
+export interface OutputPiece {
+  /** The job's number. */
+  id: number;
+  /** Where the next piece begins. */
+  at: number;
+  /** In base64. */
+  bytes: string;
+  /** So many bytes before were not kept. */
+  dropped: number;
+  /** Whether the job has ended, and this is the last piece. */
+  isOver: boolean;
+}
+
 /** Records by what a host was asked for. */
 export interface Records {
+  output: OutputPiece;
   gpus: GPUStatus;
   queue: QueueEntry;
   jobs: Job;
@@ -261,7 +291,8 @@ export interface Records {
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
   gpus: listOf(record(GPU)),
   queue: listOf(record(QUEUE), MAX_RECORDS),
-  jobs: listOf(record(JOB), MAX_RECORDS),
+  jobs: listOf(record({ ...JOB, ...DETAILS }), MAX_RECORDS),
+  output: listOf(record(OUTPUT), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };

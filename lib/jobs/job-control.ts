@@ -95,13 +95,13 @@ const LOST_EXIT_CODE = 137;
 /**
  * Waits until all these jobs have ended.
  * @param timeout ms; null: without limit
- * @returns null: the time is up. Otherwise how they ended, in the same order, each with an exit code
+ * @returns null: the time is up. Otherwise how they ended, in the same order
  */
 export async function waitForJobs(
   store: JobStore,
   ids: readonly number[],
   timeout: number | null,
-): Promise<(Job & { id: number; exitCode: number })[] | null> {
+): Promise<(Job & { id: number })[] | null> {
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
   for (const id of ids) {
     for (let job = store.read(id); job !== null && isAlive(job); job = store.read(id)) {
@@ -109,11 +109,12 @@ export async function waitForJobs(
       await nextLook(job, end);
     }
   }
-  return ids.map((id) => {
-    const job = jobAt(store, id);
-    const exitCode = job.exitCode ?? (job.state === 'lost' ? LOST_EXIT_CODE : CANCELLED_EXIT_CODE);
-    return { ...job, id, exitCode };
-  });
+  return ids.map((id) => ({ ...jobAt(store, id), id }));
+}
+
+/** The exit code of a job that has ended, also where it has none. */
+export function exitCodeOfEnd({ exitCode, state }: Job): number {
+  return exitCode ?? (state === 'lost' ? LOST_EXIT_CODE : CANCELLED_EXIT_CODE);
 }
 
 /** Resolves when the job's byte is unlocked, or it is time to look again. */

@@ -11,10 +11,11 @@ const NEWLINE = 0x0a;
 /** Reads a job's output from its beginning, or from its last lines on, to the end that it has now, as often as it is asked. */
 export class JobOutput {
   readonly #file: number;
-  #at = 0;
+  #at: number;
 
-  /** @throws ERR_INVALID_ARGUMENT: it can't be read */
-  constructor(path: string, id: number) {
+  /** @param at where to begin @throws ERR_INVALID_ARGUMENT: it can't be read */
+  constructor(path: string, id: number, at = 0) {
+    this.#at = at;
     try {
       this.#file = openOutput(path);
     } catch (error) {
@@ -28,6 +29,11 @@ export class JobOutput {
     throw unreadable(
       `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
     );
+  }
+
+  /** Where the next bytes are read. */
+  get at(): number {
+    return this.#at;
   }
 
   skipToLast(lines: number): void {

@@ -16,7 +16,14 @@ import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
-import { isAlive, type JobProgress, type JobRequest, readJob, writeBlock } from './job-record.ts';
+import {
+  isAlive,
+  type JobElsewhere,
+  type JobProgress,
+  type JobRequest,
+  readJob,
+  writeBlock,
+} from './job-record.ts';
 import { describeDependencies, openOutput, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
@@ -206,15 +213,15 @@ export class JobProcess implements BackgroundJob {
    * this one anew. @throws what prevents the start
    */
   start(): void {
-    const { after, id } = this.request;
+    const { id } = this.request;
     if (this.#submitter === null) return;
     this.#output = openOutput(this.request, this.store.directoryOf(id));
     const scope = this.#isPlaced ? [] : scopeWords(id);
     const { words, descriptors } = this.#waitForOthers();
-    this.#tell({ reason: after.length === 0 ? 'starting' : describeDependencies(after) });
+    this.#tell({ reason: this.#isFree ? 'starting' : describeDependencies(this.request) });
     if (!this.#needsGPUsFirst) {
       // Jobs are served in the order of their numbers, however long each takes to start.
-      if (after.length === 0) this.#slot = takeSlot(this.request);
+      if (this.#isFree) this.#slot = takeSlot(this.request);
       this.#order = this.#slot?.kept.order;
       this.#leaveSubmitter();
     }
@@ -224,8 +231,25 @@ export class JobProcess implements BackgroundJob {
 
   /** Whether its number is told once it has them: it doesn't wait for any, and follows no job whose end isn't known. */
   get #needsGPUsFirst(): boolean {
-    const { wanted, count, after } = this.request;
-    return wanted == null && count > 0 && after.length === 0;
+    const { wanted, count } = this.request;
+    return wanted == null && count > 0 && this.#isFree;
+  }
+
+  /** Whether it follows no other job. */
+  get #isFree(): boolean {
+    const { after, elsewhere = [] } = this.request;
+    return after.length === 0 && elsewhere.length === 0;
+  }
+
+  /** Jobs of other machines that it is to follow. */
+  get elsewhere(): readonly JobElsewhere[] {
+    return this.request.elsewhere ?? [];
+  }
+
+  /** Notes why it waits for them. @param reason a line; null: they are what it waits for */
+  waitsElsewhere(reason: string | null): void {
+    const others = describeDependencies(this.request);
+    this.#tell({ reason: reason === null ? others : `${others} (${reason})` });
   }
 
   /** @param giveBack releases what is held, if the job can't be told */

@@ -4,6 +4,13 @@ import { errno, native, OFD, SHARED } from '../native.ts';
 import { schema, statusBehind } from '../platform/index.ts';
 import { CLASSES, type RequestClass } from '../policy/index.ts';
 
+/** A job of another machine that must have ended before. */
+export interface JobElsewhere {
+  host: string;
+  id: number;
+  isOk: boolean;
+}
+
 /** The request, written once. */
 export interface JobRequest {
   id: number;
@@ -32,6 +39,8 @@ export interface JobRequest {
   submitted: number;
   /** The jobs that must have ended before; `isOk`: with exit code 0. */
   after: readonly { id: number; isOk: boolean }[];
+  /** The same of other machines. */
+  elsewhere?: readonly JobElsewhere[];
   /** How long the command may run, in ms. */
   limitMs: number | null;
   /** Whether its user is told of its start and end. */
@@ -231,6 +240,7 @@ const REQUEST = record({
   outputPattern: nullable(text),
   submitted: epochMs,
   after: listOf(record({ id: whole(), isOk: flag })),
+  elsewhere: optional(listOf(record({ host: text, id: whole(), isOk: flag }))),
   limitMs: or(schema.amount(), null),
   notify: or(flag, false),
   resubmits: nullable(whole()),

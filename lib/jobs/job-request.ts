@@ -2,7 +2,7 @@
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { invalidArgument, privately, sanitize, schema, showValue, systemError } from '../platform/index.ts';
-import type { JobRequest } from './job-record.ts';
+import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
 import { ERRORS, SUBMITTER } from './submitter.ts';
@@ -16,6 +16,8 @@ export interface JobOptions {
   after: readonly string[];
   /** Jobs that must have ended with exit code 0. */
   afterOk: readonly string[];
+  /** The same of other machines. */
+  elsewhere: readonly JobElsewhere[];
   /** Where the output goes: %j is the number, %n the name. */
   output: string | undefined;
   /** Whether to tell of its start and end. */
@@ -73,9 +75,16 @@ export function openOutput({ output }: JobRequest, directory: string): number {
 
 const MAX_NAMED_JOBS = 10;
 
-export function describeDependencies(after: JobRequest['after']): string {
-  const named = after.slice(0, MAX_NAMED_JOBS).map(({ id }) => `job ${id}`);
-  const more = after.length - named.length;
+export function describeDependencies({
+  after,
+  elsewhere = [],
+}: Pick<JobRequest, 'after' | 'elsewhere'>): string {
+  const all = [
+    ...after.map(({ id }) => `job ${id}`),
+    ...elsewhere.map(({ host, id }) => `job ${host}:${id}`),
+  ];
+  const named = all.slice(0, MAX_NAMED_JOBS);
+  const more = all.length - named.length;
   return `after ${[...named, ...(more > 0 ? [`${more} more`] : [])].join(', ')}`;
 }
 

@@ -111,6 +111,7 @@ export async function submitJob(
       outputPattern,
       submitted: Date.now(),
       after,
+      ...(options.elsewhere.length === 0 ? {} : { elsewhere: options.elsewhere }),
       limitMs: limit?.ms ?? null,
       notify: options.notify,
       resubmits: null,

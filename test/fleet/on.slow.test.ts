@@ -255,7 +255,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       env,
       cwd: place,
     });
-    expect(submitted).toMatchObject({ code: 0, stdout: expect.stringMatching(/^b \d+\n$/) });
+    expect(submitted).toMatchObject({ code: 0, stdout: expect.stringMatching(/^b:\d+\n$/) });
     expect(await run(['--on', 'silent,b', '--', ...says('exit 3')])).toMatchObject({ code: 3, stderr: '' });
     expect(performance.now() - start).toBeLessThan(20_000); // each of the two would wait for it for 10 s
     silent.close();
@@ -275,7 +275,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     hosts.add('next', { program: slowToFind(tried) });
     expect(await submit('overtaken,next', '--', 'true')).toMatchObject({
       code: 0,
-      stdout: 'next 1\n',
+      stdout: 'next:1\n',
       stderr: '',
     });
     expect(await submit('overtaken,down', '--', 'true')).toMatchObject({
@@ -334,7 +334,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     });
   });
 
-  test('submit prints host and number; the job goes on without the connection', async () => {
+  test('submit prints the address; the job goes on without the connection', async () => {
     const submit = (args: string[]) => hosts.viewer.run([launcher, 'submit', ...args], { env, cwd: place });
     const { code, stdout, stderr } = await submit([
       '--on',
@@ -344,13 +344,13 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       '--',
       ...says('pwd; exit 5'),
     ]);
-    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'a 1\n', stderr: '' });
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'a:1\n', stderr: '' });
     await until(async () =>
       /"state": "failed"/.test((await a.runCommand(['jobs', '--all', '--json'])).stdout),
     );
     expect((await a.runCommand(['logs', 'far'])).stdout).toBe(`${place}\n`);
     const any = await submit(['--on', 'down,a', '--', 'true']);
-    expect(any).toMatchObject({ code: 0, stdout: 'a 2\n', stderr: '' });
+    expect(any).toMatchObject({ code: 0, stdout: 'a:2\n', stderr: '' });
     const impossible = await submit(['--on', 'a', '-n', '9', '--', 'true']);
     expect(impossible).toMatchObject({
       code: 64,
@@ -414,7 +414,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     const { stderr } = await hosts.viewer.run([String(env.GPU_OWNER_SSH), '-O', 'check', 'shared'], { env });
     sendSignal(Number(/pid=(\d+)/.exec(stderr)?.[1]), 'SIGKILL');
     writeFileSync(go, '');
-    expect(await end).toMatchObject({ code: 0, stdout: 'shared 1\n' });
+    expect(await end).toMatchObject({ code: 0, stdout: 'shared:1\n' });
   });
 
   test('a host that grants nothing after it was chosen is given up, and the command may be running', async () => {

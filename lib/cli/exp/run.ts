@@ -111,7 +111,7 @@ async function detach(
     configuredDirectory,
   };
   const check = () => checkPossible(request);
-  const job = await submitJob(submission, jobOptions(values), check, submitter, announce);
+  const job = await submitJob(submission, await jobOptions(values), check, submitter, announce);
   await becomeJob(job, submission.start.length);
 }
 

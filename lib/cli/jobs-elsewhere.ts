@@ -1,0 +1,165 @@
+// Commands about jobs of other machines.
+import type { Host } from '../config/index.ts';
+import {
+  askHosts,
+  chooseHosts,
+  commandOnHost,
+  type HostFailure,
+  isLiving,
+  showOutput,
+  waitOnHost,
+} from '../fleet/index.ts';
+import type { Job, JobElsewhere, JobProcess } from '../jobs/index.ts';
+import { sanitize } from '../platform/index.ts';
+import { EXIT_CODES } from './exit-codes.ts';
+import type { JobAddress } from './job-address.ts';
+import { usage } from './options.ts';
+import { print, say, write } from './output.ts';
+
+/** How long a host has to answer, in ms. */
+const TIMEOUT_MS = 15_000;
+
+/** @throws ERR_INVALID_ARGUMENT */
+export function hostOf(name: string): Host {
+  return chooseHosts(name, 'HOST:JOB', '')[0] as Host;
+}
+
+/** Says why a host didn't do it. @returns the exit code for that */
+function tell(host: string, error: HostFailure, exitCode: number | null = null): number {
+  say(`${host}: ${error.message}`);
+  const own = Object.entries(EXIT_CODES).find(([code]) => code === error.code)?.[1];
+  return own ?? exitCode ?? EXIT_CODES.ERR_NO_DRIVER;
+}
+
+const tellLost = (host: string) => (reason: string) => say(`${host}: ${reason}; trying again`);
+
+/** Prints the output of a job, and ends this process. */
+export async function showLogs(
+  { host: name, job }: JobAddress,
+  wanted: { lines: number | null; follow: boolean },
+): Promise<void> {
+  const error = await showOutput(
+    hostOf(name),
+    job,
+    wanted,
+    (bytes) => write(1, bytes),
+    (dropped) => say(`${dropped} bytes of output were not kept there`),
+    tellLost(name),
+  );
+  process.exit(error === null ? 0 : tell(name, error));
+}
+
+/** Jobs with all that is known of them, in the order of the addresses; null: a host didn't answer, and that was said. */
+export async function jobsElsewhere(
+  addresses: readonly JobAddress[],
+  withEnvironment: boolean,
+  // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
+): Promise<any[] | null> {
+  const found = await Promise.all(
+    addresses.map(async ({ host, job }) => {
+      const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
+      const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
+      const error = answer?.error ?? null;
+      if (error !== null) process.exitCode = tell(host, error);
+      return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
+    }),
+  );
+  return found.every((job) => job !== null) ? found : null;
+}
+
+/** Jobs of a host by their numbers or names; `at`: their place among all that a command is about. */
+type Asked = readonly { job: string; at: number }[];
+
+/** Waits for jobs of hosts. @returns how each has ended, by its place; null: the signal came. Ends this process for what can't be waited for */
+export async function waitElsewhere(
+  elsewhere: ReadonlyMap<string, Asked>,
+  signal: AbortSignal,
+): Promise<{ at: number; job: Job; address: string }[] | null> {
+  const ends = await Promise.all(
+    [...elsewhere].map(async ([name, asked]) => {
+      const jobs = asked.map(({ job }) => job);
+      const found = await waitOnHost(hostOf(name), jobs, tellLost(name), signal);
+      if (found.error !== null) process.exit(tell(name, found.error));
+      return (
+        found.jobs?.map((job, i) => ({ at: asked[i]?.at ?? 0, job, address: `${name}:${job.id}` })) ?? null
+      );
+    }),
+  );
+  return ends.some((each) => each === null) ? null : ends.flatMap((each) => each ?? []);
+}
+
+/**
+ * Runs a command about jobs on their hosts, prints what these say, and sets the exit code: the first that isn't 0.
+ * @param words the command and its options
+ * @param graceMs how long a host may take besides
+ * @param onLine called with each line of output
+ */
+export async function commandElsewhere(
+  elsewhere: ReadonlyMap<string, Asked>,
+  words: readonly string[],
+  graceMs: number,
+  onLine: (host: string, line: string) => void = (_, line) => print(line),
+): Promise<void> {
+  await Promise.all(
+    [...elsewhere].map(async ([name, asked]) => {
+      const all = [...words, ...asked.map(({ job }) => job)];
+      const answer = await commandOnHost(hostOf(name), all, TIMEOUT_MS + graceMs);
+      if (answer.error !== null) {
+        process.exitCode ||= tell(name, answer.error, answer.exitCode);
+        return;
+      }
+      for (const line of lines(answer.output)) onLine(name, line);
+      for (const line of lines(answer.notes)) say(`${name}: ${line.replace(/^gpu-owner: /, '')}`);
+    }),
+  );
+}
+
+/** Jobs of hosts that a new one is to follow, by their numbers. Jobs that have ended as wanted are left out. */
+export async function livingElsewhere(
+  wanted: readonly (JobAddress & { isOk: boolean })[],
+): Promise<JobElsewhere[]> {
+  const found = await jobsElsewhere(wanted, false);
+  if (found === null) process.exit();
+  return wanted.flatMap(({ host, job, isOk }, i) => {
+    const { id, state, exitCode } = found[i] as Job;
+    if (id === null) throw usage(`${host}:${job} is not a job of \`submit\``);
+    if (isLiving(state)) return [{ host, id, isOk }];
+    const why = isOk ? whyNotOk({ state, exitCode }) : null;
+    if (why !== null)
+      throw usage(`--after-ok ${host}:${job}: the job ${why}, so the new job would never start`);
+    return [];
+  });
+}
+
+/** Waits for the jobs of other machines that a job is to follow. @returns why it can't start; null: it can */
+export async function followElsewhere(job: JobProcess): Promise<string | null> {
+  job.waitsElsewhere(null);
+  const names = [...new Set(job.elsewhere.map(({ host }) => host))];
+  const obstacles = await Promise.all(
+    names.map(async (name) => {
+      const wanted = job.elsewhere.filter(({ host }) => host === name);
+      const ids = wanted.map(({ id }) => String(id));
+      const onLost = (reason: string) => job.waitsElsewhere(`${name}: ${reason}`);
+      const { jobs, error } = await waitOnHost(hostOf(name), ids, onLost, undefined, true);
+      return wanted.map(({ id, isOk }, i) => {
+        const ended = jobs?.[i];
+        const why = ended === undefined ? `can't be asked for: ${error?.message}` : whyNotOk(ended);
+        return isOk && why !== null ? `it was to follow job ${name}:${id}, which ${why}` : null;
+      });
+    }),
+  );
+  return obstacles.flat().find((why) => why !== null) ?? null;
+}
+
+function whyNotOk({ state, exitCode }: Pick<Job, 'state' | 'exitCode'>): string | null {
+  if (state === 'completed') return null;
+  if (state === 'failed') return `failed with exit code ${exitCode ?? 'unknown'}`;
+  return state === 'lost' ? 'was lost' : 'was cancelled';
+}
+
+function lines(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => sanitize(line, 500))
+    .filter(Boolean);
+}

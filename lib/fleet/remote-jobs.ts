@@ -1,0 +1,154 @@
+// Background jobs of other machines, followed over one connection each. A connection that is lost is neither an end nor a failure of a
+// job: it is made anew.
+import type { Host } from '../config/index.ts';
+import type { Job } from '../jobs/index.ts';
+import { watchHosts } from './fleet.ts';
+import type { HostFailure } from './host-failure.ts';
+
+/** A host that says nothing for so long has failed, for now, in ms. */
+const QUIET_MS = 15_000;
+/** Whether a job in this state hasn't ended. */
+export function isLiving(state: Job['state']): boolean {
+  return state === 'waiting' || state === 'running';
+}
+
+/** Whether a host that has answered before may do so again: it hasn't said itself that there is no such job. */
+function isPassing({ code }: HostFailure): boolean {
+  return code !== 'ERR_INVALID_ARGUMENT';
+}
+
+/**
+ * Tells a lost connection from a failure: the host has to answer once, and what it says itself is final.
+ * @param onLost called with each new reason
+ */
+class Connection {
+  failure: HostFailure | null = null;
+  readonly #end = new AbortController();
+  readonly #onLost: (reason: string) => void;
+  #hasAnswered: boolean;
+  #reason: string | null = null;
+
+  /** @param isKnown whether the host has answered before */
+  constructor(onLost: (reason: string) => void, outer?: AbortSignal, isKnown = false) {
+    this.#onLost = onLost;
+    this.#hasAnswered = isKnown;
+    outer?.addEventListener('abort', () => this.end(), { once: true });
+    if (outer?.aborted) this.end();
+  }
+
+  get signal(): AbortSignal {
+    return this.#end.signal;
+  }
+
+  answered(): void {
+    this.#hasAnswered = true;
+    this.#reason = null;
+  }
+
+  failed(error: HostFailure): void {
+    if (this.#hasAnswered && isPassing(error)) {
+      if (this.#reason !== error.message) this.#onLost(error.message);
+      this.#reason = error.message;
+      return;
+    }
+    this.failure = error;
+    this.end();
+  }
+
+  end(): void {
+    this.#end.abort();
+  }
+}
+
+/**
+ * Waits until jobs of a host have ended.
+ * @param jobs numbers or names
+ * @param onLost called with each new reason why the host doesn't answer
+ * @param isKnown whether the host has answered before: if not, its first failure is final
+ * @returns the jobs as they have ended; null: the signal came. Otherwise why they can't be waited for
+ */
+export async function waitOnHost(
+  host: Host,
+  jobs: readonly string[],
+  onLost: (reason: string) => void,
+  signal?: AbortSignal,
+  isKnown = false,
+): Promise<{ jobs: Job[] | null; error: HostFailure | null }> {
+  const connection = new Connection(onLost, signal, isKnown);
+  // A name may be that of another job later.
+  let named = jobs;
+  let found: Job[] | null = null;
+  const words = () => ['jobs', '--json', '--watch=1s', ...named];
+  await watchHosts(
+    [host],
+    'jobs',
+    words,
+    QUIET_MS,
+    ({ records, error }) => {
+      if (error !== null) return connection.failed(error);
+      if (records.length !== jobs.length || records.some(({ id }) => id === null)) {
+        const message = `it shows ${records.length} jobs instead of ${jobs.length}`;
+        return connection.failed({ code: 'ERR_HOST_ANSWER', message });
+      }
+      connection.answered();
+      named = records.map(({ id }) => String(id));
+      if (records.some(({ state }) => isLiving(state))) return;
+      found = records;
+      connection.end();
+    },
+    connection.signal,
+  );
+  return { jobs: found, error: connection.failure };
+}
+
+/** The part of a job's output that is wanted. `lines`: its last ones; null: all. */
+interface WantedOutput {
+  lines: number | null;
+  follow: boolean;
+}
+
+/**
+ * Shows the output of a job on a host, each byte once.
+ * @param job its number or name
+ * @param onDropped so many bytes were not kept there
+ * @param onLost called with each new reason why the host doesn't answer
+ * @returns why it can't be shown; null: the job has ended, or all is shown
+ */
+export async function showOutput(
+  host: Host,
+  job: string,
+  { lines, follow }: WantedOutput,
+  onBytes: (bytes: Uint8Array) => void,
+  onDropped: (bytes: number) => void,
+  onLost: (reason: string) => void,
+): Promise<HostFailure | null> {
+  const connection = new Connection(onLost);
+  let named = job;
+  let at: number | null = null;
+  const words = () => [
+    'logs',
+    named,
+    ...(follow ? ['--follow'] : []),
+    ...(at === null && lines !== null ? [`--lines=${lines}`] : []),
+    at === null ? '--over-ssh' : `--over-ssh=${at}`,
+  ];
+  await watchHosts(
+    [host],
+    'output',
+    words,
+    QUIET_MS,
+    ({ records, error }) => {
+      if (error !== null) return connection.failed(error);
+      connection.answered();
+      for (const piece of records) {
+        named = String(piece.id);
+        at = piece.at;
+        if (piece.dropped > 0) onDropped(piece.dropped);
+        if (piece.bytes !== '') onBytes(Buffer.from(piece.bytes, 'base64'));
+        if (piece.isOver) connection.end();
+      }
+    },
+    connection.signal,
+  );
+  return connection.failure;
+}
