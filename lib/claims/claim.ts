@@ -10,6 +10,7 @@ import { type GPU, isPossible, select } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
+import { applyBookings } from './bookings.ts';
 import { type Effectful, reached, takeSnapshot } from './effects.ts';
 import {
   applyProblem,
@@ -260,16 +261,17 @@ function inRecord({ index, instance, uuid, parent, name }: GPU) {
   return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
 }
 
-/** Without the free GPUs that waiters ahead could use, or that would be more than the user may have. */
+/** Without the free GPUs that are booked, that waiters ahead could use, or that would be more than the user may have. */
 function available(
-  candidates: readonly Candidate[],
+  candidates: Candidate[],
   { directory, job }: EvaluationContext,
   position: QueuePosition | null,
-  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs'>,
+  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs' | 'class'>,
 ): Candidate[] {
   const ahead = () => waitersAhead(directory, position);
-  const left = reserveForWaiters(candidates, scopeOf(job), ahead());
-  return job === null ? applyLimit(backfill(left, request, ahead), request, directory) : left;
+  if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
+  const left = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
+  return applyLimit(backfill(left, request, ahead), request, directory);
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {

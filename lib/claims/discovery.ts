@@ -10,6 +10,7 @@ import {
   type Verdict,
 } from '../gpus/index.ts';
 import { idleText } from '../platform/index.ts';
+import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
@@ -46,6 +47,8 @@ export interface GPUStatus extends GPU {
    * doesn't).
    */
   idle: Idle | null;
+  /** The present booking of the GPU, else the next one; null: none. */
+  booking: BookingInfo | null;
 }
 
 export interface DiscoveryOptions extends Criteria {
@@ -125,8 +128,8 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
     directory,
     candidates.map(({ gpu }) => gpu),
   );
-  const gpus = candidates.map((candidate) =>
-    withIdle(statusOf(candidate), idle.get(candidate.gpu.uuid) ?? null),
+  const gpus = statusesOf(candidates, directory, perspective).map((status) =>
+    withIdle(status, idle.get(status.uuid) ?? null),
   );
   const found = findIntruders(gpus);
   // A lease of a GPU on which others compute says so.
@@ -138,8 +141,8 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
-  const { candidates } = yield* explainedSurvey(request, perspective);
-  return candidates.map(statusOf);
+  const { candidates, directory } = yield* explainedSurvey(request, perspective);
+  return statusesOf(candidates, directory, perspective);
 }
 
 /** The GPUs that a claim would take now. */
@@ -164,7 +167,7 @@ export function* findForClaim(
 ): Effectful<Found | NotFound> {
   const { count } = request;
   const { candidates, directory, job } = yield* explainedSurvey(request, 'claimant', position);
-  const gpus = candidates.map(statusOf);
+  const gpus = statusesOf(candidates, directory, 'claimant');
   const chosen = select(
     gpus.filter(({ state }) => state === 'free'),
     count,
@@ -202,8 +205,9 @@ function* explainedSurvey(
   };
   const found = yield* survey(request, find, perspective);
   const all = yield* explainLocks(found.candidates, found.context);
-  const left = reserveForWaiters(all, scopeOf(found.context.job), ahead);
   const isLimited = perspective === 'claimant' && found.job === null;
+  const open = isLimited ? applyBookings(all, request, found.directory) : all;
+  const left = reserveForWaiters(open, scopeOf(found.context.job), ahead);
   const candidates = isLimited ? applyLimit(left, request, found.directory) : left;
   return { ...found, candidates };
 }
@@ -214,8 +218,26 @@ function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
   return { ...status, idle, reason: text === null ? status.reason : `${status.reason}, ${text}` };
 }
 
-function statusOf({ gpu, verdict: { state, reason }, lease }: Candidate): GPUStatus {
-  return { ...gpu, state, reason, lease, idle: null };
+function statusesOf(
+  candidates: readonly Candidate[],
+  directory: LockDirectory | null,
+  perspective: Perspective,
+): GPUStatus[] {
+  const bookings = readBookings(directory);
+  return candidates.map(({ gpu, verdict: { state, reason }, lease }) => {
+    const status = { ...gpu, state, reason, lease, idle: null, booking: bookingInfo(gpu, bookings) };
+    return perspective === 'machine' ? withBooking(status) : status;
+  });
+}
+
+/** A GPU that is booked now says so, also where another user's job still runs on it. */
+function withBooking(status: GPUStatus): GPUStatus {
+  const { booking, state, reason, lease } = status;
+  if (booking === null || Date.parse(booking.from) > Date.now()) return status;
+  const text = describeBooking(booking);
+  if (state === 'free') return { ...status, state: 'leased', reason: text };
+  if (lease === null || lease.user === booking.user) return status;
+  return { ...status, reason: `${reason}; ${text}` };
 }
 
 /** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */
@@ -248,5 +270,6 @@ export function gpuJSON(gpu: GPUStatus) {
     processes: gpu.processes,
     lease: gpu.lease,
     idle: gpu.idle,
+    booking: gpu.booking,
   };
 }

@@ -1,5 +1,13 @@
 export { DECISION_EPOCHS } from './acquisition-lock.ts';
 export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
+export { type BookingWish, bookGPUs, cancelBooking } from './book.ts';
+export {
+  type BookingInfo,
+  describeBooking,
+  readBookingFiles,
+  readBookings,
+  type StoredBooking,
+} from './bookings.ts';
 export type { Claim } from './claim.ts';
 export {
   type DiscoveryOptions,

@@ -28,7 +28,7 @@ export const PREFERRED = '/run/lock/gpu-owner';
 const STANDARD = '/var/tmp/gpu-owner';
 
 /** For everybody, and sticky: users can't remove the files of others. */
-const MODE = 0o1777;
+export const LOCK_DIRECTORY_MODE = 0o1777;
 
 const OVERLAYFS = 0x794c7630;
 
@@ -69,7 +69,7 @@ export class LockDirectory {
     configuration: { lockDirectory?: string | undefined },
   ): LockDirectory {
     const { path, others } = chooseLockDirectory(explicit, configuration);
-    const directory = Directory.open(path, MODE);
+    const directory = Directory.open(path, LOCK_DIRECTORY_MODE);
     if (typeof directory === 'number') throw cannotMake(path, -directory);
     const identity = identityOf(path, directory.status);
     if (checked !== identity) {

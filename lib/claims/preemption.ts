@@ -32,7 +32,10 @@ export function leasesToPreempt(
   if (own === 'preemptible' || scope !== null || isAboveLimit) return [];
   const wanted = new Set(uuids);
   const isOurs = ({ gpu, verdict }: Candidate) =>
-    wanted.has(gpu.uuid) && verdict.state === 'leased' && verdict.keptFor === undefined;
+    wanted.has(gpu.uuid) &&
+    verdict.state === 'leased' &&
+    verdict.keptFor === undefined &&
+    verdict.bookedUntil === undefined;
   const leased = candidates.filter(isOurs);
   const leases = readPreemptible(directory, leased);
   if (leases.length === 0) return [];

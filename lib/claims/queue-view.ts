@@ -1,13 +1,14 @@
 import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
 import type { GPUReason } from '../errors.ts';
-import type { LeaseInfo } from '../gpus/index.ts';
+import { type LeaseInfo, label } from '../gpus/index.ts';
 import { backfillLimit, latestStart, type RequestClass, reservedFor, whyHere } from '../policy/index.ts';
+import { describeBooking } from './bookings.ts';
 import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
 import { type Holdings, holdingsWhenAsked } from './holdings.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import type { DiscoveryRequest } from './survey.ts';
-import { activeWaiters, readWaiters, type Waiter, WaitQueue } from './wait-queue.ts';
+import { activeWaiters, readWaiters, type Waiter, WaitQueue, withoutGPUs } from './wait-queue.ts';
 
 /** A request in the wait queue. */
 export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
@@ -64,26 +65,37 @@ function describeQueue(
   holdings: () => Holdings,
 ): QueueEntry[] {
   const held = (uid: number | null) => Math.round((holdings().get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
+  // GPUs that are booked by others don't count for what is foretold: the booking may not be over by then.
+  const unbooked = waiters.map((waiter) => {
+    const others = gpus.filter(({ booking }) => booking !== null && booking.user !== waiter.info.user);
+    return withoutGPUs(
+      waiter,
+      others.map(({ uuid }) => uuid),
+    );
+  });
   return waiters.map((waiter, i) => {
     const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
     const waitingFor = gpus
       .filter(({ uuid }) => waiter.uuids.includes(uuid))
-      .map(({ index, instance, uuid, reason }) => {
+      .map(({ index, instance, uuid, reason, booking }) => {
         const before = reserved.get(uuid);
         const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
+        const text =
+          reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free');
+        const booked = booking === null ? '' : describeBooking(booking);
         return {
           index,
           ...(instance === null ? {} : { instance }),
           uuid,
-          reason:
-            reason ??
-            (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free'),
+          reason: text.includes(booked) ? text : `${text}; ${booked}`,
         };
       });
     const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
     const { count, isSuspended: stopped } = waiter;
     const { waitUntil } = waiter;
-    const latest = stopped ? Number.NaN : latestStart(waiter, waiters.slice(0, i), gpus, Date.now());
+    const latest = stopped
+      ? Number.NaN
+      : latestStart(unbooked[i] ?? waiter, unbooked.slice(0, i), gpus, Date.now());
     // A display of less than this must not promise more.
     const start = new Date(
       latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
@@ -109,10 +121,23 @@ function describeQueue(
         : sentences(
             whyHere(i, waiters, holdings()),
             i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
+            bookedText(waiter, gpus),
           ),
       waitingFor,
     };
   });
+}
+
+/** The GPUs that a request can't use now, as they are booked by others; null: none. */
+function bookedText({ booked }: Waiter, gpus: readonly GPUStatus[]): string | null {
+  const found = gpus.filter(({ uuid }) => booked.includes(uuid));
+  const texts = new Map<string, string[]>();
+  for (const gpu of found) {
+    const text = gpu.booking === null ? 'booked by others' : describeBooking(gpu.booking);
+    texts.set(text, [...(texts.get(text) ?? []), label(gpu)]);
+  }
+  const parts = [...texts].map(([text, labels]) => `GPU ${labels.join(',')} is ${text}`);
+  return parts.length === 0 ? null : parts.join(', ');
 }
 
 function sentences(...texts: (string | null)[]): string | null {

@@ -2,6 +2,7 @@ import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
 import { findBlockers, type JoiningRequest } from '../policy/index.ts';
+import { applyBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import { backfill, type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
@@ -15,7 +16,7 @@ import { type KeptSlot, Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
 import { survey } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
-import { activeWaiters, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
+import { activeWaiters, type QueuePosition, readWaiters, WaitQueue, withoutGPUs } from './wait-queue.ts';
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {
@@ -155,7 +156,7 @@ export class QueuedWaiter {
         const ahead = queue.ahead(slot.number);
         this.#report(options, ahead.length + 1);
         const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
-        const blockers = findBlockers(this.#notGranted.gpuRequest, nearestFirst);
+        const blockers = findBlockers(this.#usable, nearestFirst);
         if (blockers.length === 0 || this.#mayBackfill || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
@@ -199,6 +200,16 @@ export class QueuedWaiter {
     }
     for (const descriptor of opened.flat()) native().fileClose(descriptor);
     return HANDOVER_RETRY_MS;
+  }
+
+  /** The request, for the GPUs that aren't booked by others now. */
+  get #usable(): JoiningRequest {
+    const { gpuRequest, candidates } = this.#notGranted;
+    const booked = candidates.filter(({ verdict }) => verdict.bookedUntil !== undefined);
+    return withoutGPUs(
+      gpuRequest,
+      booked.map(({ gpu }) => gpu.uuid),
+    );
   }
 
   /** Resolves when one of the blockers leaves or is to be skipped, or time is up. @param longest in ms */
@@ -292,8 +303,10 @@ export class QueuedWaiter {
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;
-    const { candidates } = await runAsync(survey(this.#request, LockDirectory.open), options.signal);
+    const found = await runAsync(survey(this.#request, LockDirectory.open), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
+    const candidates =
+      job === null ? applyBookings(found.candidates, this.#request, directory) : found.candidates;
     this.#observe(candidates);
     const kept = reserveForWaiters(
       candidates,
@@ -301,6 +314,9 @@ export class QueuedWaiter {
       activeWaiters(queue.waiters(ahead), this.#skipped),
     );
     this.#notGranted = { ...this.#notGranted, candidates: kept };
+    // Bookings may have begun or ended since the wait began.
+    const active = [...activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped)];
+    if (findBlockers(this.#usable, active).length === 0) return true;
     if (job === null) {
       const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
       this.#mayBackfill = backfill(kept, this.#request, active) !== kept;

@@ -21,7 +21,7 @@ export function requestClass(
   );
 }
 
-function whoMay({ users, groups }: UrgentUsers = { users: [], groups: [] }): string {
+export function whoMay({ users, groups }: UrgentUsers = { users: [], groups: [] }): string {
   const named = [...users, ...groups.map((group) => `the members of the group ${group}`)];
   return named.length === 0 ? 'only root' : listWords(named);
 }

@@ -29,6 +29,7 @@ export type DiscoveryRequest = Pick<
   | 'count'
   | 'class'
   | 'most'
+  | 'limitMs'
   | 'order'
   | 'bound'
 >;

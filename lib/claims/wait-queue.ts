@@ -2,6 +2,7 @@ import type { LeaseInfo } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { bootId, readBlock, schema, warnOnce } from '../platform/index.ts';
 import {
+  bookingInTheWay,
   type GpuRequest,
   inOrder,
   isAboveLimit,
@@ -10,6 +11,7 @@ import {
   sizeOfTag,
   type Tag,
 } from '../policy/index.ts';
+import { bookedRequest, bookingsWhenAsked } from './bookings.ts';
 import { holdingsWhenAsked } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
@@ -43,6 +45,8 @@ export interface Waiter extends GpuRequest {
   most: number | null;
   /** Waits for its user's own GPUs: it holds up no other request. */
   isAboveLimit: boolean;
+  /** The GPUs that it can't use now, as they are booked by others. */
+  booked: readonly string[];
 }
 
 interface KnownAhead {
@@ -102,9 +106,13 @@ export class WaitQueue {
   }
 
   /** The waiters in these slots, read one after the other as far as the caller goes. */
-  *waiters(slots: readonly number[], holdings = holdingsWhenAsked(this.#directory)): Generator<Waiter> {
+  *waiters(
+    slots: readonly number[],
+    holdings = holdingsWhenAsked(this.#directory),
+    bookings = bookingsWhenAsked(this.#directory),
+  ): Generator<Waiter> {
     for (const slot of slots) {
-      const waiter = this.waiter(slot, holdings);
+      const waiter = this.waiter(slot, holdings, bookings);
       if (waiter !== null) yield waiter;
     }
   }
@@ -159,7 +167,11 @@ export class WaitQueue {
   }
 
   /** The waiter in a slot; null: there is no readable record, so no claim can stand back for it. */
-  waiter(slot: number, holdings = holdingsWhenAsked(this.#directory)): Waiter | null {
+  waiter(
+    slot: number,
+    holdings = holdingsWhenAsked(this.#directory),
+    bookings = bookingsWhenAsked(this.#directory),
+  ): Waiter | null {
     const block = Buffer.alloc(RECORD_SIZE);
     readBlock(this.#descriptor, block, blockOffset(slot));
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
@@ -167,13 +179,17 @@ export class WaitQueue {
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
     const { count, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
     const tag = order === null ? null : parseTag(order);
+    const info = leaseInfo(record);
+    const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
+    const at = Date.now();
+    const isBooked = (uuid: string) => bookingInTheWay(uuid, user, bookings(), at) !== null;
     const isLimited = most !== null && tag !== null && tag.uid !== null;
     return {
       slot,
       count,
       uuids,
       scope,
-      info: leaseInfo(record),
+      info,
       limitMs,
       waitUntil,
       tag,
@@ -181,6 +197,7 @@ export class WaitQueue {
       preempts,
       isAboveLimit:
         isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + sizeOfTag(tag), most),
+      booked: scope === null && bookings().length > 0 ? uuids.filter(isBooked) : [],
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),
     };
@@ -221,8 +238,21 @@ export function* waitersAhead(
   yield* activeWaiters(readWaiters(directory, position?.slot), position?.skipped);
 }
 
-/** Waiters without those that are suspended, skipped, or wait for their user's own GPUs, as far as the caller goes. */
+/**
+ * Waiters without those that are suspended, skipped, or wait for their user's own GPUs, as far as the caller goes. Each with the
+ * GPUs that it could use now.
+ */
 export function* activeWaiters(waiters: Iterable<Waiter>, skipped?: ReadonlySet<number>): Generator<Waiter> {
   for (const waiter of waiters)
-    if (!waiter.isSuspended && !waiter.isAboveLimit && skipped?.has(waiter.slot) !== true) yield waiter;
+    if (!waiter.isSuspended && !waiter.isAboveLimit && skipped?.has(waiter.slot) !== true)
+      yield withoutGPUs(waiter, waiter.booked);
+}
+
+/** A request without some of the GPUs that would do. */
+export function withoutGPUs<Request extends Pick<GpuRequest, 'uuids'>>(
+  request: Request,
+  uuids: readonly string[],
+): Request {
+  if (uuids.length === 0) return request;
+  return { ...request, uuids: request.uuids.filter((uuid) => !uuids.includes(uuid)) };
 }

@@ -7,7 +7,7 @@ import { type JoiningRequest, reservedFor } from '../policy/index.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
-import { leaseKey, reasonsOf } from './evaluate.ts';
+import { type Candidate, leaseKey, reasonsOf } from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
 import { type EpochLock, findEpochLock } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
@@ -89,6 +89,7 @@ export async function claimWhenFree(
       if (early > 0) longest = Math.min(longest, early);
       else if (isCurrent) handOverAtFront(result, waiter, handover, end);
     }
+    longest = Math.min(longest, untilBookingsEnd(result.candidates));
     const change = { isCurrent, longest, pause, signal: options.signal };
     pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     return null;
@@ -140,7 +141,8 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
       position: null,
       count: gpuRequest.count,
     });
-    const seen = await waitForChange(found, { isCurrent: true, longest: end - now(), pause, signal });
+    const longest = Math.min(end - now(), untilBookingsEnd(candidates));
+    const seen = await waitForChange(found, { isCurrent: true, longest, pause, signal });
     pause = seen ? 0 : longerPause(pause);
   }
 }
@@ -299,12 +301,13 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
   // Others took the GPUs first, so there is nothing to wait for.
   let isComplete = candidates.filter(({ verdict }) => verdict.state === 'free').length < gpuRequest.count;
   for (const { gpu, verdict } of candidates) {
-    if (verdict.state === 'busy' || verdict.silent) isPolled = true;
+    if ((verdict.state === 'busy' && verdict.bookedUntil === undefined) || verdict.silent) isPolled = true;
     if (verdict.keptFor !== undefined) {
       ahead.add(verdict.keptFor);
       continue;
     }
-    if (verdict.state !== 'leased') continue;
+    // The end of the booking is waited for, not that of a lease.
+    if (verdict.state !== 'leased' || verdict.bookedUntil !== undefined) continue;
     const key = leaseKey(gpu, job?.epoch ?? null);
     const epochLock = directory === null ? null : findEpochLock(directory, key);
     if (epochLock === null) isComplete = false;
@@ -324,10 +327,16 @@ function handOverAtFront(
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
     const { directory } = notGranted;
-    const until = Math.min(end, now() + MAX_WAIT_MS);
+    const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, untilBookingsEnd(notGranted.candidates)));
     handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
+}
+
+/** The time until the first of the bookings ends that are in the way, in ms; Infinity: there is none. */
+export function untilBookingsEnd(candidates: readonly Candidate[]): number {
+  const ends = candidates.map(({ verdict }) => verdict.bookedUntil ?? Number.POSITIVE_INFINITY);
+  return Math.max(0, Math.min(...ends) - Date.now());
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */

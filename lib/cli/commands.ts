@@ -58,6 +58,14 @@ export const COMMANDS: Commands = {
     summary: 'show who waits for GPUs, and for which',
     load: async () => (await import('./queue.ts')).COMMAND,
   },
+  book: {
+    summary: 'book GPUs for a time',
+    load: async () => (await import('./book.ts')).COMMAND,
+  },
+  bookings: {
+    summary: 'show which GPUs are booked, and cancel bookings',
+    load: async () => (await import('./bookings.ts')).COMMAND,
+  },
   metrics: {
     summary: 'print or serve metrics for Prometheus',
     load: async () => (await import('./metrics.ts')).COMMAND,

@@ -1,4 +1,4 @@
-import { checkOptions, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
+import { checkOptions, describeBooking, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
 import { isInstance, label } from '../gpus/index.ts';
 import { sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
@@ -94,6 +94,8 @@ const REPAIR_WARNING =
 function reasonLines(gpu: GPUStatus, width: number): string[] {
   const columns = Math.max(width, 40) - INDENT.length;
   const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
+  const booked = gpu.booking === null || isInstance(gpu) ? '' : describeBooking(gpu.booking);
+  if (booked !== '' && !gpu.reason?.includes(booked)) warning.unshift(...wrapText(booked, columns));
   if (gpu.reason === null) return warning.map((line) => INDENT + line);
   // The reason's first words repeat the state, and paths can be longer than a line.
   const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');

@@ -15,8 +15,9 @@ import {
   schema,
   showValue,
 } from '../platform/index.ts';
+import { parseBookings } from './bookings.ts';
 import { CHECKS, type Entries, type Kind, MACHINE_ONLY, USER_ONLY } from './configuration-keys.ts';
-import { parseLimits } from './limits.ts';
+import { type Refuse as NodeRefuse, parseLimits } from './limits.ts';
 import { parseUrgent } from './urgent.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
 
@@ -126,6 +127,15 @@ function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: 
   throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
 }
 
+/** Keys whose values have keys and values. */
+const MAPPINGS: Readonly<
+  Record<string, (yaml: typeof YAML, node: unknown, refuse: NodeRefuse, kind: Kind) => object>
+> = {
+  limits: (yaml, node, refuse, kind) => parseLimits(yaml, node, kind === 'machine', refuse),
+  urgent: parseUrgent,
+  bookings: parseBookings,
+};
+
 function parseFile(text: string, path: string, kind: Kind): Entries {
   // The Debian package brings such a file, and loading the parser takes 10 ms of each start.
   if (/^(?:[ ]*(?:#[\x20-\x7e]*)?\n)*$/.test(text)) return {};
@@ -166,11 +176,8 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
     if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is given twice; remove one`);
     const refuse = (node: unknown, why: string) => problem(path, lineAt(rangeOf(node)) ?? line, why);
     const value =
-      key === 'limits'
-        ? parseLimits(yaml, valueNode, kind === 'machine', refuse)
-        : key === 'urgent'
-          ? parseUrgent(yaml, valueNode, refuse)
-          : plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
+      MAPPINGS[key]?.(yaml, valueNode, refuse, kind) ??
+      plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
     try {
       entries[key] = CHECKS[key]?.(value, key);
     } catch (error) {

@@ -47,6 +47,7 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   preemptionGrace: durationOf,
   limits: (value) => value,
   urgent: (value) => value,
+  bookings: (value) => value,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -62,6 +63,7 @@ export const MACHINE_ONLY: Record<string, string> = {
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
   order: "all users wait in the same queue. Set it in the machine's file",
   preemptionGrace: "others wait for it. Set it in the machine's file",
+  bookings: "nobody permits this to himself. Set it in the machine's file",
   urgent: "nobody permits this to himself. Set it in the machine's file",
 };
 

@@ -1,5 +1,6 @@
 // The configuration of machine and user, as claims use it.
 import { sanitize } from '../platform/index.ts';
+import type { BookingRules } from './bookings.ts';
 import { loadFile, loadFiles, MACHINE_FILE } from './configuration-file.ts';
 import type { Entries, ORDERS, PLACEHOLDERS, VISIBLE_DEVICES } from './configuration-keys.ts';
 import type { ConventionChoice } from './convention-choice.ts';
@@ -27,7 +28,7 @@ const SETTINGS = [
 const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
-const BANS = ['devices', 'exclude', 'excludeNames', 'limits', 'urgent'] as const;
+const BANS = ['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
 export interface Configuration {
@@ -55,6 +56,8 @@ export interface Configuration {
   ownLimits?: Limits;
   /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
   urgent?: UrgentUsers;
+  /** Only a machine's file sets it. Missing: only root may book GPUs. */
+  bookings?: BookingRules;
   /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
   preemptionGrace?: number;
   /** How many background jobs that have ended are kept, and for how long in ms. */
@@ -108,6 +111,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     ...where('ownLimits', user?.limits as Limits | undefined),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
     ...where('urgent', (replaced ? bans : machine)?.urgent as UrgentUsers | undefined),
+    ...where('bookings', (replaced ? bans : machine)?.bookings as BookingRules | undefined),
   };
 }
 

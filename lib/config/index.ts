@@ -1,3 +1,4 @@
+export type { BookingRules } from './bookings.ts';
 export {
   type Configuration,
   loadConfiguration,

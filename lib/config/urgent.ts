@@ -15,12 +15,24 @@ export function parseUrgent(yaml: typeof YAML, node: unknown, refuse: Refuse): U
   const example = '{ users: [alice], groups: [staff] }';
   for (const { key, at, value } of pairsOf(yaml, node, 'urgent', example, refuse)) {
     if (key !== 'users' && key !== 'groups') throw unknownKey(key, 'urgent', KEYS, at, refuse);
-    const names = yaml.isSeq(value) ? value.items : [null];
-    named[key] = names.map((name) => {
-      const text = yaml.isScalar(name) ? String(name.value ?? '') : '';
-      if (text !== '') return text;
-      throw refuse(value ?? at, `urgent.${key}: it must be a list of names, such as ${example}`);
-    });
+    named[key] = parseNames(yaml, value, at, `urgent.${key}`, example, refuse);
   }
   return named;
+}
+
+/** A list of users or groups. @param at the node of its key @throws ERR_CONFIGURATION */
+export function parseNames(
+  yaml: typeof YAML,
+  node: unknown,
+  at: unknown,
+  name: string,
+  example: string,
+  refuse: Refuse,
+): string[] {
+  const names: readonly unknown[] = yaml.isSeq(node) ? node.items : [null];
+  return names.map((each) => {
+    const text = yaml.isScalar(each) ? String(each.value ?? '') : '';
+    if (text !== '') return text;
+    throw refuse(node ?? at, `${name}: it must be a list of names, such as ${example}`);
+  });
 }

@@ -70,6 +70,7 @@ export const CATALOGUE = {
   'lock-directory-private': ['lock-directory', 'problem'],
   'lock-directory-in-container': ['lock-directory', 'warning'],
   'lock-directory-leftovers': ['lock-directory', 'note'],
+  'booking-without-effect': ['lock-directory', 'note'],
   'lock-file-unusable': ['lock-directory', 'problem'],
   'lock-file-linked': ['lock-directory', 'warning'],
   'foreign-lock': ['lock-directory', 'problem'],

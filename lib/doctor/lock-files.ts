@@ -5,6 +5,8 @@ import {
   leaseInfo,
   mayBeSomebodysOwn,
   namesCommand,
+  readBookingFiles,
+  readBookings,
   readRecord,
 } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
@@ -24,7 +26,7 @@ import { namesIn, statOf } from './system.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
 /** A file that a claim leaves behind if it is killed at the wrong moment, on file systems that have no files without a name. */
-const LEFTOVER = /\.(lease|lock)\.[A-Za-z0-9]{6}$/;
+const LEFTOVER = /(\.(lease|lock)|^booking-\d+)\.[A-Za-z0-9]{6}$/;
 /** The byte of a lease file that is the lease. */
 const LEASE = 0;
 const EVERYTHING = 0;
@@ -37,6 +39,7 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   if (directory.problem === null) reportUnusable(report, directory, names);
   reportLeases(report, directory, reportRemoved(report, directory));
   reportLeftovers(report, directory.path, names);
+  reportBookings(report, directory);
   reportForeignLocks(report, directory);
   reportStuck(report, directory.path);
   reportDamagedQueue(report, directory);
@@ -155,6 +158,21 @@ function reportLeftovers(report: Report, path: string, names: readonly string[])
     'lock-directory-leftovers',
     `${listWords([...found.slice(0, 4), ...more])}: left behind by a claim that was killed while it made a file. Harmless.`,
     'You may remove them. Never remove files that end in .lease or .lock while claims are held.',
+  );
+}
+
+function reportBookings(report: Report, directory: LockDirectory): void {
+  const now = Date.now();
+  const files = readBookingFiles(directory).filter(({ until }) => until > now);
+  const counting = files.length === 0 ? [] : readBookings(directory, now).map(({ id }) => id);
+  const found = files.filter(({ id }) => !counting.includes(id));
+  if (found.length === 0) return;
+  const what = found.slice(0, 4).map(({ id, maker }) => `booking ${id} of ${userName(maker)}`);
+  const more = found.length > 4 ? [`${found.length - 4} more`] : [];
+  report.add(
+    'booking-without-effect',
+    `${listWords([...what, ...more])}: without effect, as the user may not book (\`bookings\` in the machine's configuration), has booked too much, or the GPUs were booked before.`,
+    `The user or root may cancel it: \`gpu-owner bookings cancel ${found[0]?.id}\`.`,
   );
 }
 

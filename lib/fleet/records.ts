@@ -66,6 +66,7 @@ function harmless(value: unknown, path: string, depth = 0): unknown {
 }
 
 const IDLE = or(record({ since: or(time), looks: id }));
+const BOOKING = or(record({ id, user: text, group: or(text), from: time, until: time, note: or(text) }));
 
 /** Fields for which {@link harmless} is enough; `SNAPSHOT` checks some of them. */
 type Unchecked =
@@ -101,6 +102,7 @@ const GPU = {
   temperatureCelsius: or(number),
   memoryRepairPending: or(flag),
   idle: IDLE,
+  booking: BOOKING,
 } satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;
 
 const QUEUE = {

@@ -112,6 +112,8 @@ export interface Verdict {
   silent?: true;
   /** The slot of the waiter ahead to whom the GPU is left, though it is free. */
   keptFor?: number;
+  /** The GPU is booked by others, until then, so that this claimant can't have it. In ms since 1970. */
+  bookedUntil?: number;
   /** The GPU is free, but the user holds too many: these. */
   ownLeases?: readonly string[];
   /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */

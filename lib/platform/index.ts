@@ -48,11 +48,14 @@ export {
   parseLocks,
   readLocks,
 } from './kernel-locks.ts';
+export { formatMoment, parseMoment } from './moments.ts';
 export {
   descendsFrom,
   describeProcess,
+  findGid,
   findUid,
   groupNames,
+  groupsOf,
   isInForeground,
   isRunnable,
   killGroup,

@@ -202,13 +202,32 @@ export function findUid(user: string): number | null {
 
 /** Which of these groups this process is in, each by name or by number. Directory services are asked for names that /etc/group doesn't have. */
 export function groupNames(wanted: readonly string[]): string[] {
-  const own = new Set([process.getegid?.() ?? -1, ...(process.getgroups?.() ?? [])].map(String));
+  const own = groupsOf(process.geteuid?.() ?? 0);
+  return wanted.filter((group) => own.has(findGid(group) ?? -1));
+}
+
+/** The number of a group by its name, or its number; null: there is no such group here. Directory services are asked. */
+export function findGid(group: string): number | null {
   const local = (readSmallFile('/etc/group') ?? '').split('\n').map((line) => line.split(':', 3));
-  return wanted.filter((group) => {
-    const known = local.find(([name]) => name === group);
-    const number = known === undefined ? (/^\d{1,10}$/.test(group) ? group : askForGroup(group)) : known[2];
-    return number !== undefined && own.has(number);
-  });
+  const known = local.find(([name]) => name === group);
+  const number = known === undefined ? (/^\d{1,10}$/.test(group) ? group : askForGroup(group)) : known[2];
+  return number === undefined ? null : Number(number);
+}
+
+const groupsByUid = new Map<number, ReadonlySet<number>>();
+
+/** The groups of a user, by number. For another user, directory services are asked, once. */
+export function groupsOf(uid: number): ReadonlySet<number> {
+  if (uid === process.geteuid?.())
+    return new Set([process.getegid?.() ?? -1, ...(process.getgroups?.() ?? [])]);
+  let groups = groupsByUid.get(uid);
+  if (groups === undefined) {
+    const { spawnSync } = process.getBuiltinModule('node:child_process');
+    const { stdout } = spawnSync('id', ['-G', '--', userName(uid)], { encoding: 'utf8' });
+    groups = new Set((stdout ?? '').split(/\s+/).flatMap((each) => (each === '' ? [] : Number(each))));
+    groupsByUid.set(uid, groups);
+  }
+  return groups;
 }
 
 /** Numbers of groups by their names: each is asked for once, as that starts a program, and a claim needs them several times. */

@@ -1,4 +1,12 @@
 export { backfillLimit, mayBackfill } from './backfill.ts';
+export {
+  type BookedRequest,
+  type Booking,
+  type BookingLimit,
+  bookingInTheWay,
+  bookingsInForce,
+  isBookedFor,
+} from './bookings.ts';
 export { type GPUUse, latestStart } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {

@@ -33,6 +33,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['cancel', 'long'], /^$/],
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
+  [['bookings'], /^Nothing is booked\.$/m],
   [['top'], /^ 1 .* free$/m],
   [['metrics'], /^gpu_owner_gpu_state{gpu="1",.*,state="free"} 1$/m],
   [['doctor'], /\[simulated\]/],
@@ -70,6 +71,13 @@ test('gpu-owner exp manager and exp worker work', async () => {
   expect(other.rows('results')).toContain('grid_1,0.2');
 });
 
+test('gpu-owner book works', async () => {
+  const { code, stdout, stderr } = await gpuOwner('book', '--from', '+1h', '--for', '1h');
+  expect({ code, stdout }, stderr).toEqual({ code: 0, stdout: '1\n' });
+  expect(stderr).toMatch(/^gpu-owner: booking 1: GPU 0 for /);
+  expect(await gpuOwner('bookings', 'cancel', '1')).toMatchObject({ code: 0, stdout: '' });
+});
+
 test('gpu-owner mcp works', async () => {
   const initialize = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":';
   const about = '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}';
@@ -96,7 +104,14 @@ test('every command of the help is run here', async () => {
     return [...commands.matchAll(/^ {2}(\w+)/gm)].map(([, name]) => [...group, name].join(' '));
   };
   const all = [...(await listed()), ...(await listed('exp'))].filter((name) => name !== 'exp');
-  const paths = [...PATHS.map(([words]) => words), ['web'], ['mcp'], ['exp', 'manager'], ['exp', 'worker']];
+  const paths = [
+    ...PATHS.map(([words]) => words),
+    ['web'],
+    ['mcp'],
+    ['book'],
+    ['exp', 'manager'],
+    ['exp', 'worker'],
+  ];
   const walked = paths.map(([command, name]) => (command === 'exp' ? `exp ${name}` : command));
   expect(new Set(walked)).toEqual(new Set(all));
 });

@@ -100,6 +100,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       processes: expect.toSatisfy((value) => value === null || Array.isArray(value)),
       lease: null,
       idle: null,
+      booking: null,
     });
     if (name === 'wsl') expect(gpu).toMatchObject({ processes: null, utilizationPercent: null });
     if (name === 'a100x4-mig') expect(gpu).toMatchObject({ migEnabled: true, utilizationPercent: null });

@@ -55,6 +55,28 @@ describe('urgent', () => {
   });
 });
 
+describe('bookings', () => {
+  it('names who may book, in the file of the machine only', () => {
+    write(machine, 'bookings: { gpus: 4, ahead: 2d, users: [alice], groups: [1003] }');
+    expect(load().bookings).toBeUndefined();
+    env.GPU_OWNER_SIMULATE = '1';
+    expect(load().bookings).toEqual({ gpus: 4, aheadMs: 172_800_000, users: ['alice'], groups: ['1003'] });
+    write(user, 'bookings: { users: [bob] }');
+    expect(failure()).toContain("bookings is for the machine's file only");
+  });
+
+  it.each([
+    ['bookings: 4', 1, 'bookings: it must have keys and values'],
+    ['bookings:\n  gpu: 4', 2, "bookings: there is no key 'gpu'; did you mean 'gpus'?"],
+    ['bookings:\n  gpus: 0', 2, 'bookings.gpus: 0 is not a number of GPUs'],
+    ['bookings:\n  ahead: 14', 2, "bookings.ahead: '14' is not a duration without its unit"],
+    ['bookings:\n  users: alice', 2, 'bookings.users: it must be a list of names'],
+  ])('is refused with its line: %j', (text, line, why) => {
+    write(machine, text);
+    expect(failure()).toContain(`machine.yaml:${line}: ${why}`);
+  });
+});
+
 describe('limits', () => {
   it('are for everybody, users and groups; 0 is none', () => {
     write(

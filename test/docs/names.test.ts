@@ -64,6 +64,7 @@ const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
 const PAGES_OF_COMMANDS = [
   ...['claims', 'status', 'jobs', 'fleet', 'simulator', 'metrics', 'top', 'web', 'doctor', 'reference'],
   'first-steps',
+  'bookings',
 ];
 const PAGES_OF_EXPERIMENTS = ['experiments-reference', 'sweeps', 'manager', 'claims', 'simulator', 'jobs'];
 
@@ -80,6 +81,8 @@ beforeAll(() => {
     'metrics',
     'top',
     'web',
+    'book',
+    'bookings',
     ...JOBS,
     ...EXPERIMENTS,
   ];
@@ -92,7 +95,7 @@ const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]
 test('options in commands exist in the help of the command', () => {
   const lines = [
     ...everything.matchAll(
-      /\bgpu-owner (run|hold|status|find|top|web|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+      /\bgpu-owner (run|hold|status|find|top|web|book|bookings|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
     ),
   ];
   expect(lines.length).toBeGreaterThan(20);
@@ -127,6 +130,7 @@ test('options in the text exist in some help', () => {
 test('every option of the commands is explained in the pages of commands', () => {
   const page = PAGES_OF_COMMANDS.map((name) => texts.get(`docs/${name}.md`)).join('');
   const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'web', 'doctor', 'selftest', 'metrics'];
+  commands.push('book', 'bookings');
   for (const name of commands) {
     const options = optionsIn(helps.get(name) ?? '');
     expect(options.size, name).toBeGreaterThan(0);

@@ -216,6 +216,18 @@ describe('a directory that works is told of', () => {
   });
 });
 
+test.skipIf(whyNotNobody() !== null)('the doctor finds a booking of a user who may not book', async () => {
+  await makeLeaseFiles();
+  const file = join(directory, 'booking-3');
+  const booking = { id: 3, uuids: [uuidOf(0)], from: Date.now(), until: Date.now() + 3_600_000 };
+  writeFileSync(file, JSON.stringify(booking));
+  expect(await examine()).toMatchObject({ code: 0, ids: [] });
+  chownSync(file, NOBODY, NOBODY);
+  const diagnosis = await examine();
+  expect(diagnosis).toMatchObject({ code: 0, ids: ['booking-without-effect'] });
+  expect(said(diagnosis, 'booking-without-effect')).toMatch(/booking 3 of nobody: without effect/);
+});
+
 describe('the doctor finds lock files', () => {
   test.each<[string, (file: string) => void, RegExp]>([
     [

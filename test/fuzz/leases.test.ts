@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import { BOOKING_FILE, describeBooking } from '../../lib/claims/bookings.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -9,6 +10,7 @@ import {
   type RecordContents,
 } from '../../lib/claims/record.ts';
 import { StallDetector } from '../../lib/claims/stall-detector.ts';
+import { readAs } from '../../lib/platform/schema.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import { findBlockers, type GpuRequest, latestStart, reservedFor } from '../../lib/policy/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
@@ -61,6 +63,33 @@ fuzz(
 fuzz('the bytes of a lease file may be anything', fc.uint8Array({ maxLength: 300 }), (bytes) => {
   expectPrintable(Object.values(leaseInfo(decodeRecord(bytes))).join(' '));
 });
+
+const booking = {
+  id: 3,
+  uid: 1,
+  gid: 2,
+  group: 'staff',
+  uuids: ['GPU-0'],
+  from: 1e12,
+  until: 2e12,
+  note: 'demo',
+};
+
+fuzz(
+  'the file of a booking is harmless to print, whatever it says',
+  fc.oneof(
+    mutated(fc.constant(JSON.stringify(booking)), Object.keys(booking)),
+    fc
+      .dictionary(fc.constantFrom(...Object.keys(booking)), jsonValue)
+      .map((members) => JSON.stringify({ ...booking, ...members })),
+  ),
+  (written) => {
+    const found = readAs(BOOKING_FILE, written);
+    if (found === null) return;
+    expectPrintable(describeBooking({ ...found, user: 'alice' }));
+    expect(new Date(found.until).toISOString()).toMatch(/^\d{4}-/);
+  },
+);
 
 const gpus = fc.array(fc.record({ index: fc.nat(64), uuid: fc.string({ maxLength: 60 }), name: text() }), {
   maxLength: 80,

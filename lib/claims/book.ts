@@ -1,0 +1,223 @@
+// Makes and cancels bookings.
+import { closeSync } from 'node:fs';
+import { GPUOwnerError } from '../errors.ts';
+import { byPlace, type GPU, isDivided, isInstance, label } from '../gpus/index.ts';
+import { native } from '../native.ts';
+import {
+  bootId,
+  Directory,
+  formatDuration,
+  formatSince,
+  invalidArgument,
+  systemError,
+  userName,
+} from '../platform/index.ts';
+import { type Booking, bookingsInForce } from '../policy/index.ts';
+import { AcquisitionLock } from './acquisition-lock.ts';
+import {
+  bookingLimit,
+  bookingName,
+  bookingRules,
+  describeBooking,
+  readBookingFiles,
+  readBookings,
+  type StoredBooking,
+} from './bookings.ts';
+import { runAsync } from './effects.ts';
+import { type Candidate, listReasons } from './evaluate.ts';
+import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
+import type { ClaimRequest } from './options.ts';
+import { ownRecord } from './record.ts';
+import { whoMay } from './request-class.ts';
+import { survey } from './survey.ts';
+
+const TMPFS = 0x01021994;
+
+/** A booking as its user wants it. */
+export interface BookingWish {
+  /** In ms since 1970. */
+  from: number;
+  until: number;
+  /** The user for whom they are; only root books for others. */
+  uid: number;
+  group: { gid: number; name: string } | null;
+  note: string | null;
+}
+
+export interface MadeBooking {
+  booking: StoredBooking;
+  gpus: GPU[];
+  /** The GPUs that may still be in use when it begins, with the reasons. */
+  inUse: Candidate[];
+  /** Whether the file is gone after a reboot. */
+  isVolatile: boolean;
+}
+
+/**
+ * Books GPUs: those that will be free first.
+ * @throws ERR_NOT_PERMITTED, ERR_INVALID_ARGUMENT, ERR_GPU_UNAVAILABLE where too many are booked already, ERR_LOCK_DIRECTORY
+ */
+export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promise<MadeBooking> {
+  const maker = process.geteuid?.() ?? 0;
+  const limit = bookingLimit(maker);
+  if (limit === null)
+    throw new GPUOwnerError(
+      'ERR_NOT_PERMITTED',
+      `${userName(maker)} may book no GPUs on this machine; ${whoMay(bookingRules())} may (\`bookings\` in the machine's configuration). Ask the administrator.`,
+    );
+  const { count } = request;
+  if (count > limit.gpus)
+    throw invalidArgument(
+      `${count} GPUs asked for, and ${userName(maker)} may book ${limit.gpus} at a time here (bookings.gpus in the configuration). Book fewer.`,
+    );
+  if (wish.until > Date.now() + limit.aheadMs)
+    throw invalidArgument(
+      `the booking ends ${formatSince(wish.until)}, and ${userName(maker)} may book for the next ${formatDuration(limit.aheadMs)} (bookings.ahead in the configuration). Book an earlier time.`,
+    );
+  return runAsync(
+    (function* () {
+      const { candidates, directory } = yield* survey(request, LockDirectory.open, 'machine');
+      const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, ownRecord(bootId()));
+      try {
+        return book(candidates, count, directory, { ...wish, maker });
+      } finally {
+        lock.release();
+      }
+    })(),
+  );
+}
+
+function book(
+  candidates: readonly Candidate[],
+  count: number,
+  directory: LockDirectory,
+  { maker, uid, group, from, until, note }: BookingWish & { maker: number },
+): MadeBooking {
+  const now = Date.now();
+  const files = readBookingFiles(directory);
+  for (const old of files) if (old.until <= now && old.maker === maker) removeFile(old, directory);
+  const inForce = readBookings(directory, now);
+  const overlapping = inForce.filter((other) => other.from < until && from < other.until);
+  const usable = candidates.filter(isBookable);
+  const open = usable.filter(({ gpu }) => !overlapping.some(({ uuids }) => uuids.includes(gpu.uuid)));
+  const isInUse = ({ lease, verdict }: Candidate) =>
+    lease === null ? verdict.state === 'busy' : !(Date.parse(lease.until ?? '') <= from);
+  const chosen = open
+    .sort((a, b) => Number(isInUse(a)) - Number(isInUse(b)) || byPlace(a.gpu, b.gpu))
+    .slice(0, count)
+    .sort((a, b) => byPlace(a.gpu, b.gpu));
+  if (chosen.length < count) throw notEnough(count, open.length, candidates, overlapping);
+  const ids = new Set(readNames(directory));
+  const { directory: target, isVolatile } = writableDirectory(directory);
+  const stored = {
+    ...(uid === maker ? {} : { uid }),
+    ...(group === null ? {} : { gid: group.gid, group: group.name }),
+    uuids: chosen.map(({ gpu }) => gpu.uuid),
+    from,
+    until,
+    ...(note === null ? {} : { note }),
+  };
+  for (let id = 1; ; id++) {
+    if (ids.has(bookingName(id))) continue;
+    const booking: Booking = { ...stored, id, maker, uid, gid: group?.gid ?? null, madeAt: now };
+    const limitOf = (each: number) => bookingLimit(each);
+    if (!bookingsInForce([...files, booking], limitOf, now).includes(booking))
+      throw new GPUOwnerError(
+        'ERR_GPU_UNAVAILABLE',
+        `${userName(maker)} has booked other GPUs at that time, and may book ${limitOf(maker)?.gpus} at a time here (bookings.gpus in the configuration). \`gpu-owner bookings\` lists them.`,
+      );
+    const made = target.create(bookingName(id), Buffer.from(`${JSON.stringify({ id, ...stored })}\n`));
+    if (made === -EEXIST) continue;
+    if (made < 0)
+      throw new GPUOwnerError(
+        'ERR_LOCK_DIRECTORY',
+        `the booking can't be written to ${target.path}: ${systemError(-made)}. Run \`gpu-owner doctor\`.`,
+      );
+    closeSync(made);
+    const shown = { user: userName(uid), group: group?.name ?? null, note, path: target.path };
+    return {
+      booking: { ...booking, ...shown },
+      gpus: chosen.map(({ gpu }) => gpu),
+      inUse: chosen.filter(isInUse),
+      isVolatile,
+    };
+  }
+}
+
+const EEXIST = 17;
+
+/** Whole GPUs are booked, with all their instances. */
+function isBookable({ gpu, verdict }: Candidate): boolean {
+  if (isInstance(gpu) || gpu.uuid === '' || verdict.state === 'excluded') return false;
+  return verdict.state !== 'unavailable' || (isDivided(gpu) && gpu.migInstances.length > 0);
+}
+
+function notEnough(
+  count: number,
+  open: number,
+  candidates: readonly Candidate[],
+  overlapping: readonly StoredBooking[],
+): GPUOwnerError {
+  const reasons = candidates
+    .filter(({ gpu }) => !isInstance(gpu))
+    .map((candidate) => {
+      const { gpu, verdict } = candidate;
+      const other = overlapping.find(({ uuids }) => uuids.includes(gpu.uuid));
+      const reason =
+        other !== undefined ? describeBooking(other) : isBookable(candidate) ? 'can be booked' : '';
+      return { index: gpu.index, uuid: gpu.uuid, reason: reason || (verdict.reason ?? "can't be booked") };
+    });
+  const have = open === 0 ? 'none' : `only ${open}`;
+  return new GPUOwnerError(
+    'ERR_GPU_UNAVAILABLE',
+    `${count === 1 ? 'a GPU' : `${count} GPUs`} asked for, and ${have} can be booked at that time${listReasons(reasons)}`,
+    { gpus: reasons },
+  );
+}
+
+/** Every name in the directories, since files of others needn't be bookings. */
+function readNames(directory: LockDirectory): string[] {
+  return directory.all.flatMap((path) => directory.namesIn(path));
+}
+
+/** The directory for the file: of the two standard places the one that survives a reboot. */
+function writableDirectory(directory: LockDirectory): { directory: Directory; isVolatile: boolean } {
+  const isVolatile = (path: string) => native().fileSystemType(path) === TMPFS;
+  const paths = [directory.path, ...directory.others];
+  const opened = paths.map((path) => Directory.open(path, LOCK_DIRECTORY_MODE));
+  const usable = opened.filter((each) => typeof each !== 'number');
+  const lasting = usable.find(({ path }) => !isVolatile(path));
+  const chosen = lasting ?? usable[0];
+  if (chosen === undefined)
+    throw new GPUOwnerError(
+      'ERR_LOCK_DIRECTORY',
+      `${directory.path} can't be opened. Run \`gpu-owner doctor\`.`,
+    );
+  return { directory: chosen, isVolatile: lasting === undefined };
+}
+
+function removeFile({ id, path }: StoredBooking, directory: LockDirectory): void {
+  for (const descriptor of directory.filesNamed(bookingName(id), [path]))
+    directory.remove(bookingName(id), descriptor, path);
+}
+
+/** Cancels a booking of this user; root cancels any. @throws ERR_INVALID_ARGUMENT, ERR_NOT_PERMITTED */
+export function cancelBooking(directory: LockDirectory | null, id: number): void {
+  const found = readBookingFiles(directory).filter((each) => each.id === id);
+  const [first] = found;
+  if (directory === null || first === undefined)
+    throw invalidArgument(`there is no booking ${id}; \`gpu-owner bookings\` lists them`);
+  const maker = process.geteuid?.() ?? 0;
+  const own = found.filter((each) => maker === 0 || each.maker === maker);
+  if (own.length === 0)
+    throw new GPUOwnerError(
+      'ERR_NOT_PERMITTED',
+      `booking ${id} is ${userName(first.maker)}'s: only ${userName(first.maker)} and root can cancel it.`,
+    );
+  for (const each of own) removeFile(each, directory);
+}
+
+/** A GPU's label, for a list. */
+export function labelsOf(gpus: readonly GPU[]): string {
+  return gpus.map(label).join(',');
+}

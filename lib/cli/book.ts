@@ -1,0 +1,105 @@
+import { bookGPUs, checkOptions } from '../claims/index.ts';
+import { label } from '../gpus/index.ts';
+import {
+  findGid,
+  findUid,
+  formatDuration,
+  formatMoment,
+  groupsOf,
+  parseDuration,
+  parseMoment,
+  sanitize,
+  userName,
+} from '../platform/index.ts';
+import { claimOptions, countOption, LOCKS, NAMES } from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { print, say } from './output.ts';
+
+/** A booking may begin so long ago: it takes time to type. */
+const LATE_MS = 60_000;
+const MAX_NOTE_LENGTH = 200;
+
+const GROUPS = [
+  {
+    options: {
+      ...countOption('book'),
+      from: {
+        value: 'TIME',
+        help: "begin at TIME (default now): 'tomorrow 9:00', 'friday 14:30', '2026-01-31 9:00', '+2h'",
+        candidates: ['now', '+1h', 'tomorrow 9:00'],
+      },
+      for: { value: 'DURATION', help: 'end after DURATION', candidates: ['1h', '4h', '8h'] },
+      devices: {
+        value: 'LIST',
+        isRepeatable: true,
+        help: 'book only these GPUs: indices, ranges, UUIDs, names',
+      },
+      group: { value: 'GROUP', help: 'keep the GPUs for the members of this group, too' },
+      user: { value: 'USER', help: 'keep the GPUs for this user; for root' },
+      note: { value: 'TEXT', help: 'show others this remark' },
+      'lock-dir': LOCKS['lock-dir'],
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function book(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
+  const { values } = parsed;
+  const now = Date.now();
+  if (values.for === undefined) throw usage('for how long? Give it with --for; for example: --for 8h');
+  const from = parseMoment(values.from ?? 'now', '--from', now);
+  if (from < now - LATE_MS) throw usage(`--from: ${formatMoment(from)} is over; use a time to come`);
+  const duration = parseDuration(values.for, '--for');
+  if (duration === 0) throw usage('--for: the booking must last; for example: --for 8h');
+  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { booking, gpus, inUse, isVolatile } = await bookGPUs(request, {
+    from,
+    until: from + duration,
+    uid: forUser(values.user),
+    group: forGroup(values.group),
+    note: values.note === undefined ? null : sanitize(values.note, MAX_NOTE_LENGTH) || null,
+  });
+  print(String(booking.id));
+  const whom = booking.group === null ? booking.user : `${booking.user} and the group ${booking.group}`;
+  say(
+    `booking ${booking.id}: GPU ${gpus.map(label).join(',')} for ${whom}, from ${formatMoment(from)} to ${formatMoment(booking.until)}`,
+  );
+  for (const { gpu, verdict } of inUse)
+    say(
+      `GPU ${label(gpu)} may still be in use then: ${verdict.reason}. Only a preemptible job is ended for you.`,
+    );
+  if (isVolatile)
+    say(
+      `the lock directory ${booking.path} is in memory: a reboot within ${formatDuration(booking.until - now)} loses this booking`,
+    );
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function forUser(user: string | undefined): number {
+  const own = process.geteuid?.() ?? 0;
+  if (user === undefined) return own;
+  const uid = findUid(user);
+  if (uid === null) throw usage(`--user: there is no user ${sanitize(user, 60)} here`);
+  if (own !== 0 && uid !== own) throw usage('--user: only root books for other users; use --group');
+  return uid;
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function forGroup(group: string | undefined): { gid: number; name: string } | null {
+  if (group === undefined) return null;
+  const gid = findGid(group);
+  if (gid === null) throw usage(`--group: there is no group ${sanitize(group, 60)} here`);
+  const own = process.geteuid?.() ?? 0;
+  if (own !== 0 && !groupsOf(own).has(gid))
+    throw usage(`--group: ${userName(own)} is no member of ${sanitize(group, 60)}; use a group of yours`);
+  return { gid, name: sanitize(group, 60) };
+}
+
+export const COMMAND: Command = {
+  usage: '[-n N] [--from TIME] --for DURATION [OPTIONS]',
+  about: `Books GPUs for a time: they are kept for you, and others use them before only if their job ends in time (\`--for\`). Prints the booking's number. Users may book whom \`bookings\` in the machine's configuration names, and root.`,
+  groups: GROUPS,
+  notes: 'Exit code: 0 if the GPUs are booked, 75 if too many are booked already, 77 if you may not book.',
+  run: book,
+};

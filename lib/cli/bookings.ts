@@ -1,0 +1,103 @@
+import {
+  cancelBooking,
+  checkOptions,
+  discover,
+  type GPUStatus,
+  LockDirectory,
+  readBookings,
+  type StoredBooking,
+} from '../claims/index.ts';
+import { loadConfiguration } from '../config/index.ts';
+import { label } from '../gpus/index.ts';
+import { formatMoment } from '../platform/index.ts';
+import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { print } from './output.ts';
+
+const GROUPS = [
+  {
+    options: {
+      json: {
+        help: 'print an array of { id, user, group, gpus, devices: [{ index, uuid }], from, until, note }',
+      },
+      ...LOCKS,
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  const { values, positionals } = parsed;
+  const options = claimOptions(values);
+  const { request } = checkOptions(options, [], NAMES);
+  const directory = LockDirectory.find(request.lockDirectory, loadConfiguration());
+  if (positionals[0] === 'cancel') {
+    const [, ...words] = positionals;
+    if (words.length === 0) throw usage('cancel: which booking? `gpu-owner bookings` lists them');
+    const ids = words.map((word) => {
+      if (/^\d{1,9}$/.test(word)) return Number(word);
+      throw usage(
+        `cancel: '${word.slice(0, 60)}' is not the number of a booking; \`gpu-owner bookings\` lists them`,
+      );
+    });
+    for (const id of ids) cancelBooking(directory, id);
+    return;
+  }
+  rejectOperands(parsed);
+  const found = readBookings(directory).sort((a, b) => a.from - b.from || a.id - b.id);
+  const gpus = found.length === 0 ? [] : await discover(request, 'machine');
+  if (values.json)
+    print(
+      JSON.stringify(
+        found.map((booking) => bookingJSON(booking, gpus)),
+        null,
+        2,
+      ),
+    );
+  else
+    print(found.length === 0 ? 'Nothing is booked.' : found.map((each) => paragraph(each, gpus)).join('\n'));
+}
+
+function gpusOf({ uuids }: StoredBooking, gpus: readonly GPUStatus[]): GPUStatus[] {
+  return gpus.filter(({ uuid }) => uuids.includes(uuid));
+}
+
+function bookingJSON(booking: StoredBooking, gpus: readonly GPUStatus[]) {
+  const { id, user, group, uuids, from, until, note } = booking;
+  const index = (uuid: string) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? null;
+  return {
+    id,
+    user,
+    group,
+    gpus: uuids.length,
+    devices: uuids.map((uuid) => ({ index: index(uuid), uuid })),
+    from: new Date(from).toISOString(),
+    until: new Date(until).toISOString(),
+    note,
+  };
+}
+
+/** With what is in the way of a booking that has begun. */
+function paragraph(booking: StoredBooking, gpus: readonly GPUStatus[]): string {
+  const { id, user, group, uuids, from, until, note } = booking;
+  const own = gpusOf(booking, gpus);
+  const labels =
+    own.length < uuids.length ? `${own.map(label).join(',')} (of ${uuids.length})` : own.map(label).join(',');
+  const lines = [
+    `${String(id).padStart(3)}. GPU ${labels} for ${group === null ? user : `${user} and the group ${group}`}, from ${formatMoment(from)} to ${formatMoment(until)}`,
+  ];
+  if (note !== null) lines.push(`     note: ${note}`);
+  if (from <= Date.now())
+    for (const gpu of own)
+      if (gpu.state !== 'free' && (gpu.lease === null ? gpu.state === 'busy' : gpu.lease.user !== user))
+        lines.push(`     GPU ${label(gpu)} is still in use: ${gpu.reason?.replace(/; booked for .*/s, '')}`);
+  return lines.join('\n');
+}
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS] | cancel NUMBER...',
+  about: `Shows which GPUs are booked, for whom and when, and what still runs on them. With cancel, it cancels bookings: those that you have made; root cancels any.`,
+  groups: GROUPS,
+  operands: { first: ['cancel'] },
+  run: bookings,
+};

@@ -1,0 +1,225 @@
+// Bookings, in whole processes of two users.
+import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { alice, bob, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
+import { Machine, NOBODY, output, type Starting, uuidOf, whyNotNobody } from '../support/machine.ts';
+import { Random } from '../support/random.ts';
+import { Waiters } from './waiters.ts';
+
+const GPUS = 3;
+const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 24;
+const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 2);
+const HOUR_MS = 3_600_000;
+const noSecondUser = whyNotNobody();
+const NO_WAIT = ['--no-wait', ...UNTIL_CLOSED];
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(GPUS);
+});
+afterEach(() => machine.close());
+
+async function book(options: string[], starting: Starting = {}): Promise<number> {
+  const { code, stdout, stderr } = await machine.runCommand(['book', ...options], starting);
+  if (code !== 0) throw new Error(stderr);
+  return Number(stdout);
+}
+
+const bookings = async () => JSON.parse((await machine.runCommand(['bookings', '--json'])).stdout);
+
+describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}`, () => {
+  test('only root may book by default, and whom the configuration names within its limits', async () => {
+    const refused = await machine.runCommand(['book', '--for', '1h'], alice);
+    expect(refused.code).toBe(77);
+    expect(refused.stderr).toContain('only root may');
+    machine.configure(`bookings: { gpus: 2, ahead: 1d, users: ['${alice.uid}'] }\n`);
+    expect((await machine.runCommand(['book', '--for', '1h'], bob)).code).toBe(77);
+    expect(await book(['-n', '2', '--for', '1h', '--note', 'demo'], alice)).toBe(1);
+    const most = await machine.runCommand(['book', '--for', '1h'], alice);
+    expect(most.code).toBe(75);
+    expect(most.stderr).toContain('may book 2 at a time');
+    const far = await machine.runCommand(['book', '--from', '+23h', '--for', '2h'], alice);
+    expect(far.code).toBe(64);
+    expect(far.stderr).toContain('bookings.ahead');
+    expect(await book(['-n', '2', '--from', '+1h', '--for', '2h'], alice)).toBe(2);
+    const taken = await machine.runCommand(['book', '-n', '2', '--for', '30m']);
+    expect(taken.code).toBe(75);
+    expect(taken.stderr).toMatch(
+      /only 1 can be booked.*GPU 0: booked for nobody until .*\(booking 1: demo\)/s,
+    );
+    expect(await bookings()).toEqual([
+      expect.objectContaining({ id: 1, user: 'nobody', gpus: 2, note: 'demo' }),
+      expect.objectContaining({ id: 2, user: 'nobody', gpus: 2, note: null }),
+    ]);
+    expect((await machine.runCommand(['bookings', 'cancel', '1'], bob)).code).toBe(77);
+    expect((await machine.runCommand(['bookings', 'cancel', '1'], alice)).code).toBe(0);
+    expect((await machine.runCommand(['bookings', 'cancel', '2'])).code).toBe(0);
+    expect(await bookings()).toEqual([]);
+  });
+
+  test('root books for another user', async () => {
+    await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
+    await endHolder(await startHolder(machine, ['-n', '2', '--no-wait'], alice));
+    const { code, stderr } = await machine.runCommand([...RUN, '--no-wait', '--', 'true']);
+    expect(code).toBe(75);
+    expect(stderr).toContain('GPU 0: free, but booked for nobody until');
+    expect((await machine.runCommand(['book', '--for', '1h', '--user', 'root'], alice)).code).toBe(64);
+  });
+
+  test('forged files change nothing', async () => {
+    await book(['--for', '1h', '--devices', '2']);
+    const content = (id: number, more: object) =>
+      JSON.stringify({
+        id,
+        uuids: [uuidOf(0)],
+        from: Date.now() - HOUR_MS,
+        until: Date.now() + HOUR_MS,
+        ...more,
+      });
+    const at = (name: string) => join(machine.lockDirectory, name);
+    const write = `printf '%s' "$1" > "$0"`;
+    await machine.run(['sh', '-c', write, at('booking-7'), content(7, { uid: 0 })], bob);
+    await machine.run(['sh', '-c', write, at('booking-8'), content(8, { uid: alice.uid })], alice);
+    writeFileSync(at('booking-9'), content(9, {}));
+    chmodSync(at('booking-9'), 0o666); // anybody may have written it
+    writeFileSync(at('booking-10'), content(11, {}));
+    writeFileSync(at('booking-12'), 'nonsense');
+    mkdirSync(at('booking-13'));
+    expect((await bookings()).map(({ id }: { id: number }) => id)).toEqual([1]);
+    const holder = await startHolder(machine, ['-n', '2', '--no-wait'], alice);
+    await endHolder(holder);
+    expect(await book(['--for', '1h'])).toBe(2);
+  });
+
+  test('a request waits until the booking of another user is over, and is told so', async () => {
+    machine = new Machine(1);
+    await book(['--for', '4s']);
+    const child = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
+    const waiters = new Waiters(machine);
+    await waiters.untilWaiting(1);
+    const [entry] = await waiters.queue();
+    expect(entry.reason).toMatch(/GPU 0 is booked for root until .* \(booking 1\)/);
+    expect(entry.waitingFor[0].reason).toContain('booked for root until');
+    await output(child, /^started/m);
+    expect(await bookings()).toEqual([]);
+    await endHolder(child);
+  });
+
+  test('a user with a booking isn’t behind a request that can’t use its GPUs', async () => {
+    machine = new Machine(1);
+    const waiters = new Waiters(machine);
+    const holder = await startHolder(machine, [], bob);
+    const first = machine.startCommand([...RUN, '--name', 'first', ...UNTIL_CLOSED], alice);
+    await waiters.untilWaiting(1);
+    await book(['--for', '1h']);
+    const second = machine.startCommand([...RUN, '--name', 'second', ...UNTIL_CLOSED]);
+    await waiters.untilWaiting(2);
+    const started = output(second, /^started/m);
+    await endHolder(holder);
+    await started;
+    expect((await waiters.queue()).map(({ name }: { name: string }) => name)).toEqual(['first']);
+    first.kill();
+    await endHolder(second);
+  });
+
+  test('what runs when a booking begins is shown to both, and ends only if it is preemptible', async () => {
+    const holder = await startHolder(machine, ['--devices', '0'], alice);
+    const filler = await startHolder(machine, ['--devices', '1', '--preemptible'], alice);
+    const { stderr } = await machine.runCommand(['book', '-n', '2', '--devices', '0,1', '--for', '1h']);
+    expect(stderr).toMatch(/GPU 0 may still be in use then: leased by nobody .*preemptible job is ended/);
+    const shown = await machine.runCommand(['bookings']);
+    expect(shown.stdout).toMatch(/GPU 0 is still in use: leased by nobody/);
+    const [gpu] = await machine.status();
+    expect(gpu.reason).toMatch(/leased by nobody .*; booked for root until .* \(booking 1\)/);
+    expect(gpu.booking).toEqual(expect.objectContaining({ id: 1, user: 'root', note: null }));
+    const own = await startHolder(machine, ['-n', '2']);
+    expect(filler.exitCode ?? (await new Promise((resolve) => filler.once('exit', resolve)))).toBe(143);
+    expect(holder.exitCode).toBeNull();
+    await endHolder(own);
+    // Booked GPUs that are idle are there for preemptible jobs.
+    await endHolder(await startHolder(machine, ['--devices', '1', '--preemptible', '--no-wait'], alice));
+    const { code } = await machine.runCommand([...RUN, '--devices', '1', ...NO_WAIT], alice);
+    expect(code).toBe(75);
+    await endHolder(holder);
+  });
+
+  test(`jobs start beside bookings as a calendar has them, in ${STEPS} steps (GPU_OWNER_TEST_SEED=${SEED})`, {
+    timeout: STEPS * 20_000,
+  }, async () => {
+    machine.configure(`bookings: { users: ['${NOBODY}'] }\n`);
+    const random = new Random(SEED);
+    const users: Record<string, Starting> = { root: {}, nobody: alice };
+    /** In hours from now: the steps take seconds. */
+    let calendar: { id: number; user: string; gpus: number[]; from: number; until: number }[] = [];
+    const jobs = new Map<number, { child: Awaited<ReturnType<typeof startHolder>>; user: string }>();
+    const seen = { booked: 0, refused: 0, started: 0, kept: 0 };
+    for (let step = 0; step < STEPS; step++) {
+      const user = random.integer(2) === 0 ? 'root' : 'nobody';
+      const starting = users[user] ?? {};
+      const action = random.pick(['book', 'book', 'cancel', 'end', 'end', 'begin', 'begin', 'begin']);
+      if (action === 'book') {
+        const from = random.integer(6);
+        const until = from + 1 + random.integer(4);
+        const device = random.integer(GPUS);
+        const isTaken = calendar.some(
+          (other) => other.gpus.includes(device) && other.from < until && from < other.until,
+        );
+        const words = ['book', '--devices', String(device), '--from', `+${from * 60 + 30}m`];
+        // Half an hour less, so that the seconds between two steps don't matter.
+        const given = from === 0 ? ['book', '--devices', String(device), '--from', 'now'] : words;
+        const minutes = (until - from) * 60 - (from === 0 ? 0 : 30);
+        const result = await machine.runCommand([...given, '--for', `${minutes}m`], starting);
+        expect(result.code, result.stderr).toBe(isTaken ? 75 : 0);
+        if (isTaken) continue;
+        calendar.push({ id: Number(result.stdout), user, gpus: [device], from, until });
+        seen.booked++;
+      } else if (action === 'cancel' && calendar.length > 0) {
+        const { id, user: own } = random.pick(calendar) as (typeof calendar)[number];
+        const result = await machine.runCommand(['bookings', 'cancel', String(id)], starting);
+        const isAllowed = user === 'root' || own === user;
+        expect(result.code).toBe(isAllowed ? 0 : 77);
+        if (isAllowed) calendar = calendar.filter((each) => each.id !== id);
+      } else if (action === 'end' && jobs.size > 0) {
+        const gpu = random.pick([...jobs.keys()]) as number;
+        await endHolder((jobs.get(gpu) as { child: Awaited<ReturnType<typeof startHolder>> }).child);
+        jobs.delete(gpu);
+      } else {
+        const hours = random.pick([null, 1, 2, 4]) ?? null;
+        const usable = Array.from({ length: GPUS }, (_, gpu) => gpu).filter(
+          (gpu) =>
+            !jobs.has(gpu) &&
+            !calendar.some((other) => {
+              // Bookings of later hours begin half past.
+              const begins = other.from === 0 ? 0 : other.from + 0.5;
+              return other.gpus.includes(gpu) && other.user !== user && begins < (hours ?? 1e9);
+            }),
+        );
+        const limit = hours === null ? [] : ['--for', `${hours * 60}m`];
+        const child = machine.startCommand([...RUN, ...limit, ...NO_WAIT], starting);
+        const isStarted = await Promise.race([
+          output(child, /^started/m).then(() => true),
+          new Promise<boolean>((resolve) => child.once('exit', () => resolve(false))),
+        ]).catch(() => false);
+        expect(isStarted, `step ${step}: ${JSON.stringify({ user, hours, calendar })}`).toBe(
+          usable.length > 0,
+        );
+        if (!isStarted) {
+          if (jobs.size < GPUS) seen.kept++;
+          seen.refused++;
+          continue;
+        }
+        const states = await machine.status();
+        const gpu = states.findIndex((each) => each.lease?.pid !== undefined && !jobs.has(each.index));
+        expect(usable).toContain(gpu);
+        jobs.set(gpu, { child, user });
+        seen.started++;
+      }
+    }
+    const found = (await bookings()).map(({ id }: { id: number }) => id).sort();
+    expect(found).toEqual(calendar.map(({ id }) => id).sort());
+    for (const { child } of jobs.values()) await endHolder(child);
+    if (process.env.GPU_OWNER_TEST_SEED === undefined)
+      expect(Math.min(...Object.values(seen)), JSON.stringify(seen)).toBeGreaterThan(0);
+  });
+});
