@@ -350,9 +350,7 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
     if (path.endsWith('/foreign.ts'))
       for (const [, page = ''] of code.matchAll(/'([a-z-]+#[a-z-]+)'/g)) named.add(page);
   }
-  expect([...named]).toEqual(
-    expect.arrayContaining(['jobs#get-notified', 'recipes#one-gpu-per-hydra-job', 'mcp']),
-  );
+  expect([...named]).toEqual(expect.arrayContaining(['jobs#get-notified', 'recipes#ray', 'mcp']));
   for (const page of named) {
     const [first = ''] = run(['docs', page]).split('\n');
     const level = page.includes('#') ? /^##+ / : /^# /;

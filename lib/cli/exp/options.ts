@@ -101,6 +101,10 @@ export const SWEEP_GROUP = {
       isRepeatable: true,
       help: 'add an axis of an inline grid: width=1,2 seed=42..44',
     },
+    hydra: {
+      value: 'COMMAND',
+      help: "run a program of Hydra with the overrides behind it, as -m does: --hydra 'python train.py' lr=0.1,0.01",
+    },
     commands: {
       value: 'FILE',
       help: 'run the commands of a file, one per line ("-": of standard input)',
@@ -134,10 +138,10 @@ export function sweepSource(
   },
   project: string,
 ): SweepSource {
-  const { grid = [], commands, phase, shell, yes } = values;
+  const { grid = [], commands, phase, shell, yes, hydra } = values;
   const outputDirectory = values['output-dir'];
   // A file with = in its name can be written ./a=b.yaml.
-  const isAxis = (word: string) => /^[^/]*=/.test(word);
+  const isAxis = (word: string) => hydra === undefined && /^[^/]*=/.test(word);
   const axes = positionals.filter(isAxis);
   if (axes.length > 0 && values.grid === undefined) {
     throw new GPUOwnerError(
@@ -149,11 +153,12 @@ export function sweepSource(
   const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   return {
     project,
-    files: positionals.filter((word) => !isAxis(word)),
+    files: hydra === undefined ? positionals.filter((word) => !isAxis(word)) : [],
     grid: [...grid, ...axes],
     shell: shell === true,
     yes: yes === true,
     ...given('commands', commands),
+    ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
     ...given('rerun', values.rerun === undefined ? undefined : oneOf(values.rerun, RERUNS, '--rerun')),

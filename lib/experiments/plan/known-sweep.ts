@@ -1,7 +1,7 @@
 // A sweep whose phase and seeds are those of tasks that the queue has from before.
 import { batchesOf, type Queue } from '../queue/index.ts';
 import { columnOf, columnsOfTable, NAME_COLUMN } from '../results/index.ts';
-import type { Sweep } from '../sweep/index.ts';
+import { placeOf, type Sweep } from '../sweep/index.ts';
 import { type TaskSpec, taskId } from '../task/index.ts';
 
 /** The sweep as a project knows it: with the phase of its grid, and the seeds that its tasks have there. */
@@ -10,7 +10,7 @@ export async function asKnown(
   queue: Pick<Queue, 'lookUp' | 'counts' | 'tasks'> | null,
   project: string,
 ): Promise<Sweep> {
-  return withKnownSeeds(await inOwnPhase(sweep, queue, project), queue);
+  return withKnownSeeds(await inKnownPlaces(await inOwnPhase(sweep, queue, project), queue), queue);
 }
 
 const GRID_PHASE = /^grid(?:-\d+)?$/;
@@ -53,6 +53,22 @@ async function inOwnPhase(sweep: Sweep, queue: Pick<Queue, 'tasks'> | null, proj
 /** Whether a table has rows of ours, of a grid with other parameters. */
 function isOfOthers(columns: readonly string[], parameters: readonly string[]): boolean {
   return columns.includes(NAME_COLUMN) && parameters.some((name) => !columns.includes(columnOf(name)));
+}
+
+/** Runs of Hydra that the queue has stay where they are, and new ones come beside them. */
+async function inKnownPlaces(sweep: Sweep, queue: Pick<Queue, 'lookUp'> | null): Promise<Sweep> {
+  if (sweep.placed === undefined || queue === null) return sweep;
+  const numbers = new Map<string, number>();
+  let directory: string | null = null;
+  for (const batch of batchesOf(sweep.tasks())) {
+    for (const row of await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)))) {
+      const place = row && placeOf(row.task.command);
+      if (!place) continue;
+      directory ??= place.directory;
+      numbers.set(row.task.id, place.number);
+    }
+  }
+  return directory === null ? sweep : sweep.placed({ directory, numbers });
 }
 
 /**

@@ -51,7 +51,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ['a pipeline of DVC', OWN, ({ has, matches }) => has('stages') && matches(/^\s+(?:-\s+)?cmd:/m)],
   [
     'a configuration of Hydra',
-    'recipes#one-gpu-per-hydra-job',
+    'sweeps#a-command-line-of-hydra',
     ({ has, matches }) =>
       has('hydra') ||
       matches(/^defaults:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*\s*- /m) ||

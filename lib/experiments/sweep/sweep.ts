@@ -7,6 +7,7 @@ import type { Rerun, TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
+import { type HydraLine, type HydraPlaces, type HydraSweep, readHydra } from './hydra.ts';
 import { checkPhaseName, compilePhase, DEFAULT_OUTPUT, type Phase, type PhaseSource } from './phase.ts';
 import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
@@ -22,6 +23,8 @@ export interface SweepSource {
   files?: readonly string[];
   /** `width=1,2`, `seed=42..44`: the axes of an inline grid. */
   grid?: readonly string[];
+  /** A command line of Hydra, whose overrides are the axes. */
+  hydra?: HydraLine;
   /** A file with a command per line; '-' is standard input. */
   commands?: string;
   /** The name of the phase of grid or commands: by default `grid` (see `Sweep.unnamedGrid`), or after the file. */
@@ -56,6 +59,8 @@ export interface Sweep {
     directoryOf(phase: string): string | null;
     named(phase: string): Promise<Sweep>;
   } | null;
+  /** The same sweep with its runs in the places of {@link placeOf} where the queue has them. Absent: its tasks have no places. */
+  readonly placed?: (known: HydraPlaces) => Sweep;
   /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
 }
@@ -65,9 +70,10 @@ export interface Sweep {
  * @throws ERR_INVALID_ARGUMENT for options, ERR_CONFIGURATION for what is in files
  */
 export async function openSweep(source: SweepSource): Promise<Sweep> {
-  const { project, grid = [], commands, command, shell = false } = source;
-  const inline = grid.length > 0 || commands !== undefined;
+  const { project, grid = [], commands, command, shell = false, hydra } = source;
+  const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
   checkInline(source, inline);
+  if (hydra !== undefined) return hydraSweep(source, readHydra(hydra, project), null);
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
@@ -112,7 +118,11 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
  * @returns null: none is asked for, and the project has no sweep files
  */
 export async function openSweepIfAny(source: SweepSource): Promise<Sweep | null> {
-  const asked = source.files?.length || source.grid?.length || source.commands !== undefined;
+  const asked =
+    source.files?.length ||
+    source.grid?.length ||
+    source.commands !== undefined ||
+    source.hydra !== undefined;
   if (!asked && source.command === undefined && !hasSweepFiles(source.project)) return null;
   return openSweep({ ...source, withoutCommand: true });
 }
@@ -131,7 +141,19 @@ export function noSweep(project: string): GPUOwnerError {
 }
 
 function checkInline(source: SweepSource, inline: boolean): void {
-  const { phase, outputDirectory } = source;
+  const { phase, outputDirectory, hydra } = source;
+  const other = [
+    source.files?.length ? showValue(source.files[0]) : null,
+    source.grid?.length ? '--grid' : null,
+    source.commands === undefined ? null : '--commands',
+    source.command === undefined ? null : 'the command behind --',
+  ].find((each) => each !== null);
+  if (hydra !== undefined && other) {
+    throw mistake(
+      { option: '--hydra' },
+      `it has the whole sweep, and ${other} is given, too; write --hydra 'python train.py' lr=0.1,0.01`,
+    );
+  }
   if (!inline && (phase !== undefined || outputDirectory !== undefined)) {
     throw mistake(
       { option: phase === undefined ? '--output-dir' : '--phase' },
@@ -161,6 +183,34 @@ function gridPhase(
   const fixed =
     outputDirectory === undefined ? [] : [['output_dir', { value: outputDirectory, location }] as const];
   return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
+}
+
+function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces | null): Sweep {
+  const { phase: given, outputDirectory, rerun } = source;
+  const directoryOf = (phase: string) => outputDirectory ?? DEFAULT_OUTPUT.replace('{phase}', phase);
+  const named = (name: string, places: HydraPlaces | null): Sweep => {
+    const phase = hydra.phase(name, directoryOf(name), places);
+    if (phase.size > MAX_TASKS_UNASKED && !source.yes) throw tooMany([phase], phase.size);
+    return {
+      files: [],
+      phases: [phase],
+      size: phase.size,
+      commandless: null,
+      unnamedGrid:
+        given === undefined
+          ? {
+              parameters: hydra.parameters.toSorted(),
+              directoryOf: (each) => (outputDirectory === undefined ? directoryOf(each) : null),
+              named: async (each) => named(each, places),
+            }
+          : null,
+      placed: (found) => named(name, found),
+      *tasks() {
+        for (const task of phase.tasks()) yield rerun === undefined ? task : { ...task, rerun };
+      },
+    };
+  };
+  return named(given ?? 'grid', known);
 }
 
 function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {

@@ -1,0 +1,136 @@
+// Command lines of Hydra, after its documentation. hydra-real.slow.test.ts compares them with Hydra itself.
+import { chmodSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { placeOf, type Sweep } from '../../../lib/experiments/sweep/index.ts';
+import { taskId } from '../../../lib/experiments/task/index.ts';
+import { open, project, refusal } from './sweeps.ts';
+
+const hydra = (overrides: string[], command = 'train') => open({ hydra: { command, overrides } });
+const isPlace = (word: string) => /^hydra\.(?:run\.dir|sweep\.dir|job\.num|job\.id)=/.test(word);
+const wordsOf = (sweep: Sweep, keep: (word: string) => boolean) =>
+  Array.from(sweep.tasks(), ({ command }) => ('words' in command ? command.words : []).filter(keep));
+const lines = async (overrides: string[], command?: string) =>
+  wordsOf(await hydra(overrides, command), (word) => !isPlace(word)).map((words) => words.join(' '));
+
+describe('a command line of Hydra', () => {
+  test('is a grid of its overrides, whose runs lie where Hydra puts them', async () => {
+    const sweep = await hydra(['lr=0.1,0.01', 'model=a,b', 'seed=1'], 'python3 train.py');
+    const [first, , , last] = Array.from(sweep.tasks());
+    expect(sweep.size).toBe(4);
+    expect(first).toMatchObject({ phase: 'grid', parameters: { lr: 0.1, model: 'a', seed: 1 } });
+    expect(last?.command).toEqual({
+      words: [
+        ...['python3', 'train.py', 'lr=0.01', 'model=b', 'seed=1'],
+        expect.stringMatching(/^hydra\.sweep\.dir=multirun\/\d{4}-\d\d-\d\d\/\d\d-\d\d-\d\d$/),
+        'hydra.run.dir=${hydra.sweep.dir}/${hydra.sweep.subdir}',
+        ...['hydra.job.num=3', 'hydra.job.id=3'],
+      ],
+    });
+  });
+
+  test('keeps the places of runs that the queue knows, and gives new ones others', async () => {
+    const before = await hydra(['lr=1,2']);
+    const known = Array.from(
+      before.tasks(),
+      ({ parameters, command }) => [taskId(parameters), placeOf(command)] as const,
+    );
+    const directory = 'multirun/then';
+    const numbers = new Map(known.map(([id, place]) => [id, place?.number as number]));
+    const sweep = (await hydra(['lr=0,1,2'])).placed?.({ directory, numbers }) as Sweep;
+    expect(Array.from(sweep.tasks(), ({ command }) => placeOf(command))).toEqual([
+      { directory, number: 2 },
+      { directory, number: 0 },
+      { directory, number: 1 },
+    ]);
+  });
+
+  test.each([
+    [['lr=1e-3,5'], ['lr=0.001', 'lr=5']],
+    [['x=range(1,10,4)'], ['x=1', 'x=5', 'x=9']],
+    [['x=range(2)'], ['x=0', 'x=1']],
+    [['x=range(start=1,stop=3)'], ['x=1', 'x=2']],
+    [['x=float(range(1,3))'], ['x=1.0', 'x=2.0']],
+    [['x=range(1,2,0.5)'], ['x=1.0', 'x=1.5']],
+    [['x=choice(a, b)'], ['x=a', 'x=b']],
+    [['x=[1,2],[3]'], ['x=[1,2]', 'x=[3]']],
+    [['x={a:1,b:2},{a:3}'], ['x={a:1,b:2}', 'x={a:3}']],
+    [["x='a,b',c"], ["x='a,b'", 'x=c']],
+    [['x=a\\,b,c'], ['x=a\\,b', 'x=c']],
+    [['x=sort(3,1,2,reverse=true)'], ['x=3', 'x=2', 'x=1']],
+    [['x=tag(t,choice(a,b))'], ['x=a', 'x=b']],
+    [['x=true,null'], ['x=True', 'x=null']],
+    [
+      ['+y=1', '++z=a', '~w', 'db@pkg=x,y'],
+      ['+y=1 ++z=a ~w db@pkg=x', '+y=1 ++z=a ~w db@pkg=y'],
+    ],
+    [
+      ['x=1', 'x=2,3'],
+      ['x=2', 'x=3'],
+    ],
+    [['x='], ['x=']],
+  ])('has the runs of %j', async (overrides, expected) => {
+    expect((await lines(overrides)).map((line) => line.replace('train ', ''))).toEqual(expected);
+  });
+
+  test.each([
+    ['python3 train.py -m lr=1,2', ['python3 train.py lr=1', 'python3 train.py lr=2']],
+    ['python3 -m pkg.train --multirun lr=1,2', ['python3 -m pkg.train lr=1', 'python3 -m pkg.train lr=2']],
+    ["train --config-name 'a b' lr=1", ['train --config-name a b lr=1']],
+    ['train lr=1 hydra/launcher=joblib', ['train lr=1']],
+    ['train lr=1 hydra.job.chdir=true', ['train lr=1 hydra.job.chdir=True']],
+  ])('may be one text: %s', async (command, expected) => {
+    expect(await lines([], command)).toEqual(expected);
+  });
+
+  test('its own hydra.sweep.dir stays', async () => {
+    const [words] = wordsOf(await hydra(['hydra.sweep.dir=out', 'x=1']), isPlace);
+    expect(words?.filter((word) => word.startsWith('hydra.sweep.dir'))).toEqual(['hydra.sweep.dir=out']);
+  });
+
+  test('asks a program of Hydra where runs go, and what groups have', async () => {
+    const directory = project({
+      'train.py': '# import hydra',
+      run: '#!/bin/sh\nfor word; do template=$word; done\necho "asked without $CUDA_VISIBLE_DEVICES" >&2\necho "gpu-owner asks:logs/now"; echo "model: a, b, big"\n',
+    });
+    chmodSync(join(directory, 'run'), 0o755);
+    const source = { project: directory };
+    const globbed = await open({
+      ...source,
+      hydra: { command: './run train.py', overrides: ['model=glob(*,exclude=a)'] },
+    });
+    expect(wordsOf(globbed, (word) => /^(model|hydra.sweep.dir)=/.test(word))).toEqual([
+      ['model=b', 'hydra.sweep.dir=logs/now'],
+      ['model=big', 'hydra.sweep.dir=logs/now'],
+    ]);
+    expect(
+      await refusal(open({ ...source, hydra: { command: './run train.py', overrides: ['model=glob(z*)'] } })),
+    ).toContain("none of a, b, big in 'model' matches");
+    writeFileSync(join(directory, 'run'), '#!/bin/sh\necho started >started; exit 1\n');
+    writeFileSync(join(directory, 'train.py'), 'print(1)');
+    const plain = await open({ ...source, hydra: { command: './run train.py', overrides: ['x=1,2'] } });
+    expect(plain.size).toBe(2); // another program isn't started: it would train
+  });
+
+  test.each([
+    [['train.py', 'lr=1'], "'train.py' is no override"],
+    [['x=1,'], 'a value is missing'],
+    [['x=rnage(1,2)'], "there is no function 'rnage'"],
+    [["x='a"], "the quote ' isn't closed"],
+    [['x=[1'], "[ isn't closed"],
+    [['x=range(3,1)'], 'range: it is empty'],
+    [['x=range(1,2,0)'], 'its step is 0'],
+    [['x=a(b)c'], 'put a text in quotes'],
+    [['x=choice(choice(1,2),3)'], 'a sweep in a sweep'],
+    [['x=interval(0,1)'], 'values that can be counted'],
+    [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
+  ])('is refused with a remedy: %j', async (overrides, why) => {
+    expect(await refusal(hydra(overrides))).toContain(why);
+  });
+
+  test('is no sweep beside another one', async () => {
+    expect(await refusal(open({ hydra: { command: 'train', overrides: [] }, grid: ['a=1'] }))).toContain(
+      '--grid is given, too',
+    );
+  });
+});
