@@ -1072,7 +1072,9 @@ class Claim(_SequenceOfGPUs):
 
     def __enter__(self) -> "Claim":
         if self._holding.holder.owner == os.getpid() and not self.held:
-            raise GPUUnavailableError("this claim has ended: it was released, or its `gpu-owner hold` was killed. Claim again")
+            raise GPUUnavailableError(
+                "this claim has ended: it was released, its time is over (`limits.for`), or its `gpu-owner hold` was killed. Claim again"
+            )
         inside = contextlib.ExitStack()
         try:
             wide = self._holding.wide

@@ -29,6 +29,7 @@ const Holder = z.object({
   note: othersText,
   since: time,
   until: time.describe('ISO 8601: when its time limit ends it; null: nobody knows'),
+  preemptible: z.boolean().describe('whether it ends when another request needs the GPU'),
 });
 
 export const GPU = z.object({
@@ -114,6 +115,7 @@ export function gpuOf(gpu: Fields): z.infer<typeof GPU> {
       note: words(lease.note),
       since: words(lease.since),
       until: words(lease.until),
+      preemptible: lease.preemptible === true,
     },
   };
 }

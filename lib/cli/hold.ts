@@ -1,5 +1,5 @@
 import { checkOptions } from '../claims/index.ts';
-import { becomeHolder, claimUntilInputCloses } from '../jobs/index.ts';
+import { becomeHolder, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import {
   CRITERIA_GROUP,
@@ -36,8 +36,10 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, args } = parsed;
   rejectOperands(parsed);
   refuseThrowAway();
+  const limit = parseTimeLimit(undefined, undefined);
   const settings = checkOptions(claimOptions(values), [], NAMES, {
     command: values.as || shellWords(['gpu-owner', 'hold', ...args]),
+    ...(limit === null ? {} : { limitMs: limit.ms }),
   });
   const limits = waitLimits(values, false);
   const claim = await claimUntilInputCloses(settings, limits).finally(() => limits?.end());
@@ -47,7 +49,8 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
     uuid,
     name,
   }));
-  becomeHolder(claim, JSON.stringify({ devices, visibleDevices: claim.variables.CUDA_VISIBLE_DEVICES }));
+  const answer = JSON.stringify({ devices, visibleDevices: claim.variables.CUDA_VISIBLE_DEVICES });
+  becomeHolder(claim, answer, limit);
 }
 
 export const COMMAND: Command = {

@@ -161,7 +161,7 @@ export function becomeKeeper(
     KEEPER,
     'run',
     ...placeholderOptions(placeholder),
-    ...keeperOptions(claim, inheritable, [], limit === null ? {} : { until: Date.now() + limit.ms }),
+    ...keeperOptions(claim, inheritable, [], untilOf(limit)),
     ...commandOptions(claim, inherited),
     ...limitOptions(limit),
     ...jobOptions(job),
@@ -220,10 +220,23 @@ export function environmentOf({ jobFile }: KeptClaim): Record<string, string> {
  * Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return.
  *
  * @param answer the line for standard output. The keeper writes it: its reader may send a signal at once
+ * @param limit null: it may hold them for ever
  */
-export function becomeHolder({ claim, placeholder }: JobClaim, answer: string): never {
-  const options = [...placeholderOptions(placeholder), ...keeperOptions(claim, inheritable)];
+export function becomeHolder(
+  { claim, placeholder }: JobClaim,
+  answer: string,
+  limit: TimeLimit | null,
+): never {
+  const options = [
+    ...placeholderOptions(placeholder),
+    ...keeperOptions(claim, inheritable, [], untilOf(limit)),
+    ...limitOptions(limit),
+  ];
   return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);
+}
+
+function untilOf(limit: TimeLimit | null): { until?: number } {
+  return limit === null ? {} : { until: Date.now() + limit.ms };
 }
 
 function limitOptions(limit: TimeLimit | null): string[] {

@@ -30,7 +30,7 @@ constexpr char kHelp[] =
     "Options of run, task and hold:\n"
     "         --leases FD,...  --shared FD,...  --inherited FD,...  --held FD,...  --record JSON\n"
     "         --placeholder FD  --placeholder-pid PID  --ignore-signals HEX  --nofile N  --gpus TEXT  --recheck MS\n"
-    "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run: when the command ends, and what it gets so long before)\n"
+    "         --time-limit MS:TEXT  --notice SIGNAL:MS  (run, hold: when it ends; run: what it gets so long before)\n"
     "         --deadline MS:GRACE  (task: when the command ends unless the worker says {\"deadline\":MS}; ms since "
     "boot)\n"
     "         --job FD  (run: the file of a job in the background)  --cancel all|command  (who gets its SIGTERM)\n"
@@ -294,7 +294,7 @@ constexpr struct {
     {"--control", kTask, PARSE(parse_descriptor(option, value, &options->control))},
     {"--directory", kTask, TEXT(directory)},
     {"--deadline", kTask, PARSE(parse_deadline(option, value, &options->deadline))},
-    {"--time-limit", kRun, PARSE(parse_time_limit(option, value, &options->time_limit))},
+    {"--time-limit", kRun | kHold, PARSE(parse_time_limit(option, value, &options->time_limit))},
     {"--notice", kRun, PARSE(parse_notice(option, value, &options->time_limit))},
     {"--job", kRun, parse_job},
     {"--log", kRun, parse_log},

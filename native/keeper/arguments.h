@@ -99,7 +99,7 @@ struct Options {
   int signals = -1;                 // open_signals(), for each process of this program: who reads gets its own
   const char* directory = nullptr;  // where the command starts (task); default: here
   const char* answer = nullptr;     // the line that tells that all is held (hold)
-  TimeLimit time_limit;             // the command's limit (run)
+  TimeLimit time_limit;             // the command's limit, or that of a hold
   Deadline deadline;                // the command's deadline (task)
   int job = -1;                     // the file of a job in the background (run)
   int log = -1;                     // the output of that job (run)

@@ -8,6 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "keeper/arguments.h"
 #include "keeper/clock.h"
 #include "keeper/descendants.h"
@@ -85,6 +87,8 @@ int answer(const Options& options, int signals) {
 }
 
 int wait_for_end(const Options& options, int signals) {
+  const TimeLimit& limit = options.time_limit;
+  const int64_t limit_at = limit.duration ? boot_time_ms() + limit.duration : -1;
   int64_t recheck_at = now_ms() + options.recheck;
   int64_t input_at = 0;
   bool removal_reported = false;
@@ -92,13 +96,21 @@ int wait_for_end(const Options& options, int signals) {
     const int64_t now = now_ms();
     const bool reads = now >= input_at;
     const int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
+    int64_t pause = next > now ? next - now : 0;
+    if (limit_at >= 0) pause = std::min(pause, std::max<int64_t>(0, limit_at - boot_time_ms()));
     pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}};
-    poll(ready, 2, next > now ? static_cast<int>(next - now) : 0);
+    poll(ready, 2, static_cast<int>(pause));
     if (const int signal = ending_signal(signals, options.ignored_signals)) return kExitSignalBase + signal;
     if (ready[1].revents) {
       const Input input = read_input(ready[1].revents);
       if (input == Input::ended) return 0;
       if (input == Input::in_background) input_at = now_ms() + kBackgroundPauseMs;
+    }
+    if (limit_at >= 0 && boot_time_ms() >= limit_at) {
+      say("the time limit of %s is over (limits.for in the configuration): %s are released. A program that computes on "
+          "them has no claim from now on",
+          limit.text, options.gpus);
+      return kExitTimeLimit;
     }
     if (now_ms() < recheck_at) continue;
     recheck_at = now_ms() + options.recheck;

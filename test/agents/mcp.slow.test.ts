@@ -153,7 +153,13 @@ describe('an agent', () => {
     const { gpus } = await agent.call('gpu_status');
     expect(gpus[1]).toMatchObject({
       state: 'leased',
-      holder: { job: 1, name: 'train', note: 'for the paper', until: expect.stringMatching(/^20/) },
+      holder: {
+        job: 1,
+        name: 'train',
+        note: 'for the paper',
+        until: expect.stringMatching(/^20/),
+        preemptible: false,
+      },
     });
     const next = await submitWaiting(agent, { command: ['sleep', '1000'], name: 'second' });
     expect(next).toMatchObject({
@@ -227,6 +233,17 @@ describe('an agent', () => {
     expect(await agent.refusal('submit_job', { ...request, urgent: true, preemptible: true })).toContain(
       '--urgent and --preemptible contradict each other',
     );
+  });
+
+  test('is told which holder gives way', async () => {
+    const agent = await Agent.start();
+    await agent.call('submit_job', { command: ['sleep', '1000'], preemptible: true });
+    const holders = async () =>
+      (await agent.call('gpu_status')).gpus.map(
+        (gpu: { holder: { preemptible: boolean } | null }) => gpu.holder?.preemptible,
+      );
+    await until(async () => (await holders()).includes(true));
+    expect(await holders()).toContain(undefined);
   });
 
   test('reads what others wrote in fields only, and is told that it is data', async () => {

@@ -1,6 +1,6 @@
 // Limits of users, in whole processes. The holder of a lease is proved by files, not by records.
 import { type ChildProcess, execFileSync } from 'node:child_process';
-import { chmodSync, readdirSync } from 'node:fs';
+import { chmodSync, chownSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { alice, bob, endHolder, RUN, startHolder } from '../support/holders.ts';
@@ -60,6 +60,36 @@ describe.skipIf(noSecondUser !== null)(`limits: ${noSecondUser ?? 'two users'}`,
     machine.configure('limits: { for: 1s }\n');
     const { code } = await machine.runCommand([...RUN, '--', 'sleep', '600'], alice);
     expect(code).toBe(124);
+  });
+
+  test('hold ends at the limit, says so, and its record tells when', async () => {
+    machine.configure('limits: { for: 2s }\n');
+    const began = Date.now();
+    const holder = machine.startCommand(['hold', '--placeholder', 'none'], alice);
+    const ended = finished(holder);
+    await output(holder, /visibleDevices/);
+    const [{ lease }] = JSON.parse((await machine.runCommand(['status', '--json'])).stdout);
+    expect(Date.parse(lease.until) - began).toBeGreaterThan(1_000);
+    const { code, stderr } = await ended;
+    expect(code).toBe(124);
+    expect(stderr).toMatch(
+      /time limit of 2 s is over \(limits\.for in the configuration\): the GPUs are released/,
+    );
+    expect(Date.now() - began).toBeGreaterThanOrEqual(2_000);
+    expect(await machine.states()).toEqual(['free', 'free', 'free', 'free']);
+  });
+
+  test('a command of a sweep ends at the limit: its task has failed, and is not tried again', async () => {
+    machine.configure('limits: { for: 1s }\n');
+    const directory = join(machine.directory, 'sweep');
+    mkdirSync(directory);
+    chownSync(directory, NOBODY, NOBODY);
+    const words = ['exp', 'run', '--gpus', '1', '--grid', 'lr=1', '--', 'sleep', '600'];
+    const { code, stdout, stderr } = await machine.runCommand(words, { ...alice, cwd: directory });
+    expect({ code, failed: stdout + stderr }).toEqual({
+      code: 1,
+      failed: expect.stringMatching(/the time limit of 1 s is over \(limits\.for in the configuration\)/),
+    });
   });
 
   test('a request that waits for GPUs of its own user holds nobody up, and says so', async () => {

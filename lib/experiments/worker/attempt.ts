@@ -3,8 +3,18 @@ import { open, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
+import { allowedTime } from '../../claims/index.ts';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
-import { hostName, sanitize, shellWords, systemError, timestamp } from '../../platform/index.ts';
+import {
+  bootMilliseconds,
+  formatDuration,
+  hostName,
+  sanitize,
+  shellWords,
+  systemError,
+  TIMEOUTS,
+  timestamp,
+} from '../../platform/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
 import { type Attempt, notStartedError } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
@@ -142,6 +152,9 @@ export class AttemptRun {
       port,
     });
     const started = performance.now();
+    const limitMs = allowedTime(null);
+    const limitAt = limitMs === null ? Number.POSITIVE_INFINITY : bootMilliseconds() + limitMs;
+    const limit = limitMs === null ? null : { at: limitAt, grace: TIMEOUTS.grace };
     // The attempt may have been interrupted meanwhile.
     if (!this.#interrupted && !this.#givesWay) {
       this.#supervised = claim.run({
@@ -152,10 +165,11 @@ export class AttemptRun {
         descriptors: [...attempt.descriptors, files.descriptor],
         title: `${task.name}: ${describeCommand(task.command)}`,
         grace,
-        deadline: attempt.deadline,
+        deadline: attempt.deadline === null || attempt.deadline.at > limitAt ? limit : attempt.deadline,
       });
       const supervised = this.#supervised;
-      if (attempt.deadline !== null) attempt.deadline.onMoved = (at) => supervised.moveDeadline(at);
+      if (attempt.deadline !== null)
+        attempt.deadline.onMoved = (at) => supervised.moveDeadline(Math.min(at, limitAt));
     }
     this.#context.onLog({ path: log.path, from: log.from, to: null });
     const outcome = (await this.#supervised?.ended) ?? {
@@ -171,6 +185,10 @@ export class AttemptRun {
     const isDone = outcome.kind === 'exited' && outcome.code === 0;
     if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
     if (this.#supervised?.hasExpired()) {
+      if (limitMs !== null && bootMilliseconds() >= limitAt) {
+        const error = `the time limit of ${formatDuration(limitMs)} is over (limits.for in the configuration)`;
+        return { kind: 'failed', error, retry: false };
+      }
       const why = 'the worker did not renew its lock in time, and the task may be given to others';
       return { kind: 'environment', why, gpuFault: false };
     }
