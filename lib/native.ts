@@ -133,6 +133,8 @@ export interface Native {
   fileStatus(file: string | number, follow: boolean, numbers: Float64Array): number;
   fileText(path: string): string | null;
   fileLink(path: string): string | null;
+  /** The offset at which the bytes stand now, or -errno. */
+  fileAppend(descriptor: number, bytes: Uint8Array): number;
   fileWriteBlock(descriptor: number, bytes: Uint8Array, offset?: number): number;
   queueJoin(descriptor: number): number;
   /** null: too many to be those of waiters. */

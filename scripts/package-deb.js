@@ -35,8 +35,12 @@ Description: exclusive use of N NVIDIA GPUs on a shared machine
 /** /run is empty after each boot; where there is no systemd, the first claim makes /var/tmp/gpu-owner. */
 const POSTINST = `#!/bin/sh
 set -e
-if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
-  systemd-tmpfiles --create gpu-owner.conf || true
+if [ "$1" = configure ]; then
+  install -d -m 755 /var/lib/gpu-owner
+  install -d -m 1777 /var/lib/gpu-owner/usage
+  if [ -d /run/systemd/system ]; then
+    systemd-tmpfiles --create gpu-owner.conf || true
+  fi
 fi
 `;
 
@@ -45,6 +49,8 @@ const POSTRM = `#!/bin/sh
 set -e
 if [ "$1" = purge ]; then
   rmdir --ignore-fail-on-non-empty /etc/gpu-owner 2>/dev/null || true
+  rm -rf /var/lib/gpu-owner/usage
+  rmdir --ignore-fail-on-non-empty /var/lib/gpu-owner 2>/dev/null || true
 fi
 `;
 

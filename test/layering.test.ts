@@ -12,7 +12,7 @@ const FLOORS = [
   ['fleet'],
   ['jobs'],
   ['claims'],
-  ['conventions', 'policy'],
+  ['conventions', 'policy', 'usage'],
   ['gpus'],
   ['config', 'prometheus'],
   ['platform'],

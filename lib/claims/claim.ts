@@ -53,12 +53,14 @@ export interface Claim {
   directory: LockDirectory;
   /** The job whose GPUs these are, in which this process runs; null: they were taken from the machine. */
   job: ParentJob | null;
+  /** When the leases were taken, in ms since 1970. */
+  leasedAt: number;
   /** When the GPUs were last looked at, on the monotonic clock. */
   seenAt: number;
   /** All GPUs of the machine as last seen. */
   all: GPU[];
-  /** Whether the claim was in the wait queue. */
-  hasWaited?: boolean;
+  /** How long the claim was in the wait queue, in ms; missing: it wasn't. */
+  waitedMs?: number;
 }
 
 /** Nothing is held. The obstacles, for a caller that wants to wait for their end. */
@@ -134,10 +136,10 @@ export function* claim(
     }
     reached('unlocked');
     if (outcome.leases !== null) {
-      const { gpus, leases, marks, jobFile, all, seenAt } = outcome;
+      const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
       if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
-      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, seenAt, all };
+      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > timeout) {
@@ -171,7 +173,7 @@ function* notGranted(
 }
 
 type Decision =
-  | { leases: Lease[]; marks: Mark[]; jobFile: Mark | null; gpus: GPU[]; all: GPU[]; seenAt: number }
+  | Pick<Claim, 'leases' | 'marks' | 'jobFile' | 'gpus' | 'all' | 'leasedAt' | 'seenAt'>
   | {
       leases: null;
       candidates: Candidate[];
@@ -216,6 +218,7 @@ function* decide(
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     reached('leased');
+    const leasedAt = Date.now();
     const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
     let seen: GPU[];
     let seenAt: number;
@@ -239,7 +242,7 @@ function* decide(
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const verdicts = after.map((gpu) => evaluateOne(gpu, context, null));
     if (verdicts.every(({ state }) => state === 'free'))
-      return { ...holding, gpus: after, all: seen, seenAt };
+      return { ...holding, gpus: after, all: seen, leasedAt, seenAt };
     releaseClaim(holding);
     return {
       leases: null,

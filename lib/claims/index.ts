@@ -57,5 +57,6 @@ export { leaseInfo } from './record.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
+export { ledgerOf } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';

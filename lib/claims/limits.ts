@@ -40,7 +40,7 @@ function ownName(): string {
 }
 
 /** How much of a GPU each is: 1, or an instance's part of its GPU's memory. */
-function partOf(gpu: GPU, all: readonly GPU[]): number | undefined {
+export function partOf(gpu: GPU, all: readonly GPU[]): number | undefined {
   if (!isInstance(gpu)) return 1;
   const whole = all.find(({ uuid }) => uuid === gpu.parent)?.memory.totalBytes ?? 0;
   const part = (gpu.memory.totalBytes ?? 0) / whole;

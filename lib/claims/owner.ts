@@ -78,6 +78,7 @@ export class GPUOwner {
       pciBusId,
       totalMemoryBytes: memory.totalBytes,
     }));
+    shown.usage?.keep();
     living.set(this, new Date());
     watch();
   }

@@ -13,6 +13,7 @@ import {
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import { now, sleeping, type Waiting } from '../platform/index.ts';
+import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { countClaim } from './counts.ts';
 import {
@@ -28,6 +29,7 @@ import { listReasons, scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
+import { beginUsage } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
@@ -62,6 +64,8 @@ export class ShownClaim<Holder extends ContextHolder> {
   readonly settings: Settings;
   /** May be ended and replaced while the GPUs are held. */
   placeholder: Holder | null = null;
+  /** The line of these leases in the ledger of usage; null: there is none. */
+  usage: UsageLine | null = null;
   #variables: VisibleDevicesVariables = { CUDA_VISIBLE_DEVICES: '' };
   readonly #share: ShownGPUs;
 
@@ -105,7 +109,12 @@ export class ShownClaim<Holder extends ContextHolder> {
           if (conflict === null) {
             reached('claimed');
             if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
-            countClaim(claim.directory, 'granted', ...(claim.hasWaited ? (['handedOver'] as const) : []));
+            countClaim(
+              claim.directory,
+              'granted',
+              ...(claim.waitedMs === undefined ? [] : (['handedOver'] as const)),
+            );
+            shown.usage = beginUsage(claim);
             isKept = true;
             return shown;
           }
@@ -134,6 +143,7 @@ export class ShownClaim<Holder extends ContextHolder> {
     this.placeholder?.end();
     this.placeholder = null;
     restoreEnvironment(this.#share);
+    this.usage?.end();
     releaseClaim(this.claim);
   }
 

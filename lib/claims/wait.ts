@@ -59,13 +59,17 @@ export async function claimWhenFree(
   let slot = received === null ? null : Slot.resume(received.slot);
   let waiter = null as QueuedWaiter | null;
   let pause = 0;
+  const began = received === null ? Date.now() : Date.parse(received.slot.since);
   /** Waits for a change after a failed attempt. */
   const claimOrWait = async (known: NotGranted | undefined): Promise<Claim | null> => {
     const own = slot === null ? null : { slot: slot.number, skipped: new Set<number>() };
     const position: QueuePosition | null = waiter?.position ?? own;
     const attempt = () => claim(request, position);
     const result = known ?? (await runAsync(attempt(), options.signal));
-    if (result.granted) return { ...result, hasWaited: waiter !== null || received?.rest != null };
+    if (result.granted) {
+      const hasWaited = waiter !== null || received?.rest != null;
+      return hasWaited ? { ...result, waitedMs: Math.max(0, Date.now() - began) } : result;
+    }
     if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
     if (!result.possible)
       throw driverError(result.candidates.map(({ gpu }) => gpu)) ?? impossibleError(result);

@@ -54,6 +54,10 @@ export const COMMANDS: Commands = {
     summary: 'print what CUDA_VISIBLE_DEVICES would be, without claiming',
     load: async () => (await import('./find.ts')).COMMAND,
   },
+  report: {
+    summary: 'show who used how many GPU hours, and waited for how long',
+    load: async () => (await import('./report.ts')).COMMAND,
+  },
   queue: {
     summary: 'show who waits for GPUs, and for which',
     load: async () => (await import('./queue.ts')).COMMAND,

@@ -39,7 +39,7 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   restart: ['resubmit'],
   retry: ['resubmit'],
   rm: ['cancel'],
-  sacct: ['jobs'],
+  sacct: ['jobs', 'report'],
   salloc: ['run', 'hold'],
   sbatch: ['submit'],
   scancel: ['cancel'],
@@ -48,11 +48,13 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
   show: ['jobs', 'status'],
   sinfo: ['status'],
   squeue: ['queue'],
+  sreport: ['report'],
   srun: ['run'],
   start: ['run', 'submit'],
   stop: ['cancel'],
   tail: ['logs'],
   unlock: ['cancel'],
+  usage: ['report'],
   watch: ['top'],
 };
 

@@ -15,6 +15,9 @@ export const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 
 export const VISIBLE_DEVICES = ['uuid', 'index'] as const;
 
+/** The users whose jobs a report names to a user. */
+export const USAGE_COMMANDS = ['own', 'everybody'] as const;
+
 export const ORDERS = ['fair', 'fifo'] as const;
 
 /** How many characters the URL of a webhook may have. */
@@ -48,6 +51,8 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   limits: (value) => value,
   urgent: (value) => value,
   bookings: (value) => value,
+  usageKept: durationOf,
+  usageCommands: (value, option) => oneOf(value, USAGE_COMMANDS, option),
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -64,6 +69,8 @@ export const MACHINE_ONLY: Record<string, string> = {
   order: "all users wait in the same queue. Set it in the machine's file",
   preemptionGrace: "others wait for it. Set it in the machine's file",
   bookings: "nobody permits this to himself. Set it in the machine's file",
+  usageKept: "all users' leases are in one ledger. Set it in the machine's file",
+  usageCommands: "others decide whether you see their commands. Set it in the machine's file",
   urgent: "nobody permits this to himself. Set it in the machine's file",
 };
 

@@ -2,7 +2,7 @@
 import { sanitize } from '../platform/index.ts';
 import type { BookingRules } from './bookings.ts';
 import { loadFile, loadFiles, MACHINE_FILE } from './configuration-file.ts';
-import type { Entries, ORDERS, PLACEHOLDERS, VISIBLE_DEVICES } from './configuration-keys.ts';
+import type { Entries, ORDERS, PLACEHOLDERS, USAGE_COMMANDS, VISIBLE_DEVICES } from './configuration-keys.ts';
 import type { ConventionChoice } from './convention-choice.ts';
 import {
   type Criteria,
@@ -21,14 +21,17 @@ import type { UrgentUsers } from './urgent.ts';
 
 const SETTINGS = [
   ...['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order', 'hosts'],
-  'preemptionGrace',
+  ...['preemptionGrace', 'usageKept'],
 ];
 
 /** Keys for background jobs. */
 const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
-const BANS = ['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const;
+const BANS = [
+  ...(['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const),
+  'usageCommands',
+] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
 export interface Configuration {
@@ -60,6 +63,9 @@ export interface Configuration {
   bookings?: BookingRules;
   /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
   preemptionGrace?: number;
+  /** How long lines of the ledger of usage are kept, in ms, and whose commands users see there; only a machine's file sets them. */
+  usageKept?: number;
+  usageCommands?: (typeof USAGE_COMMANDS)[number];
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -110,6 +116,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     ...where('limits', (bans?.limits ?? machine?.limits) as Limits | undefined),
     ...where('ownLimits', user?.limits as Limits | undefined),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
+    ...where('usageCommands', (replaced ? bans : machine)?.usageCommands as Configuration['usageCommands']),
     ...where('urgent', (replaced ? bans : machine)?.urgent as UrgentUsers | undefined),
     ...where('bookings', (replaced ? bans : machine)?.bookings as BookingRules | undefined),
   };

@@ -4,6 +4,7 @@ import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
+import { KINDS, type Report, type Sum } from '../usage/index.ts';
 
 const { Mismatch, amount, flag, matching, shownText, whole } = schema;
 type Check<T = unknown> = schema.Check<T>;
@@ -256,6 +257,26 @@ export interface RemoteSnapshot {
   problem: string | null;
 }
 
+const SUM = {
+  key: text,
+  leases: id,
+  gpuHours: number,
+  share: or(number),
+  waitedSeconds: record({ p50: number, p90: number }),
+} satisfies Record<keyof Sum, Check>;
+
+const REPORT = {
+  since: time,
+  until: time,
+  by: schema.among(KINDS),
+  gpus: or(index),
+  rows: listOf(record(SUM), MAX_RECORDS),
+  longest: listOf(
+    record({ user: text, job: text, gpus: listOf(index), gpuHours: number, since: time, exit: or(id) }),
+  ),
+  skipped: id,
+} satisfies Record<keyof Report, Check>;
+
 /** Whether it is what `status --json` prints: a key may run nothing else. */
 function isOfGPUs(value: unknown): value is object[] {
   const [first] = Array.isArray(value) ? value : [];
@@ -288,6 +309,8 @@ export interface Records {
   jobs: Job;
   metrics: Family;
   machines: RemoteSnapshot;
+  /** One. */
+  report: Report;
 }
 
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
@@ -296,6 +319,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   jobs: listOf(record({ ...JOB, ...DETAILS }), MAX_RECORDS),
   output: listOf(record(OUTPUT), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
+  report: (value, path) => [record(REPORT)(value, path)],
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };
 

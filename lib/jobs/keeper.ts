@@ -137,7 +137,7 @@ type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
  * @throws ERR_INTERNAL when the keeper can't be started
  */
 export function becomeKeeper(
-  { claim, placeholder, settings }: JobClaim,
+  { claim, placeholder, settings, usage }: JobClaim,
   words: number,
   limit: TimeLimit | null,
   job: BackgroundJob | null = null,
@@ -163,6 +163,7 @@ export function becomeKeeper(
     ...placeholderOptions(placeholder),
     ...keeperOptions(claim, inheritable, [], untilOf(limit)),
     ...commandOptions(claim, inherited),
+    ...(usage?.keeperOptions(inheritable) ?? []),
     ...limitOptions(limit),
     ...jobOptions(job),
     ...giveWay,
@@ -223,13 +224,14 @@ export function environmentOf({ jobFile }: KeptClaim): Record<string, string> {
  * @param limit null: it may hold them for ever
  */
 export function becomeHolder(
-  { claim, placeholder }: JobClaim,
+  { claim, placeholder, usage }: JobClaim,
   answer: string,
   limit: TimeLimit | null,
 ): never {
   const options = [
     ...placeholderOptions(placeholder),
     ...keeperOptions(claim, inheritable, [], untilOf(limit)),
+    ...(usage?.keeperOptions(inheritable) ?? []),
     ...limitOptions(limit),
   ];
   return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);

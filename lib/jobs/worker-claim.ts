@@ -33,9 +33,9 @@ export class WorkerClaim {
   static async claim({ request, ...settings }: Settings, wait: WaitOptions): Promise<WorkerClaim> {
     keepPrograms(KEEPER, PLACEHOLDER);
     const forJobs = { ...settings, request: { ...request, isJob: true } };
-    return new WorkerClaim(
-      await claimForCommands(forJobs, wait, { ownEnvironment: false, startPlaceholder }),
-    );
+    const shown = await claimForCommands(forJobs, wait, { ownEnvironment: false, startPlaceholder });
+    shown.usage?.keep();
+    return new WorkerClaim(shown);
   }
 
   get gpus(): readonly GPU[] {

@@ -54,6 +54,7 @@ export {
   describeProcess,
   findGid,
   findUid,
+  groupName,
   groupNames,
   groupsOf,
   isInForeground,

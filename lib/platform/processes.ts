@@ -176,7 +176,12 @@ export function userName(uid: number): string {
   return name;
 }
 
-/** From the text of /etc/passwd, which can be long; the first of several names for a uid counts, as for the system. */
+/** The name of a group, from /etc/group or 'gid 1234'. Directory services aren't asked. */
+export function groupName(gid: number): string {
+  return nameIn(readSmallFile('/etc/group') ?? '', gid) ?? `gid ${gid}`;
+}
+
+/** From the text of /etc/passwd or /etc/group, which can be long; the first of several names for a uid counts, as for the system. */
 export function nameIn(text: string, uid: number): string | null {
   const field = `:${uid}:`;
   for (let at = text.indexOf(field); at >= 0; at = text.indexOf(field, at + 1)) {

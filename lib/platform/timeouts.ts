@@ -25,6 +25,8 @@ const DEFAULTS = {
   readings: 5_000,
   /** For which the self-test compares the energy counter with the power. */
   energy: 2_500,
+  /** Between two notes in the ledger of usage that a lease lasts. */
+  usage: 60_000,
 };
 
 export type Timeout = keyof typeof DEFAULTS;

@@ -195,6 +195,14 @@ Napi::Value write_block(const Napi::CallbackInfo& info) {
                                          info[2].IsNumber() ? long_integer(info[2]) : 0));
 }
 
+// fileAppend(descriptor, bytes) -> the offset at which they stand, or -errno
+Napi::Value append(const Napi::CallbackInfo& info) {
+  const auto bytes = info[1].As<Napi::Uint8Array>();
+  const int64_t offset = locks::append(integer(info[0]), reinterpret_cast<const char*>(bytes.Data()),
+                                       static_cast<int64_t>(bytes.ByteLength()));
+  return number(info, static_cast<double>(offset));
+}
+
 // fileNextData(descriptor, offset) -> the offset of the first byte from there on that is not in a hole, or -errno
 Napi::Value next_data(const Napi::CallbackInfo& info) {
   const off_t offset = lseek(integer(info[0]), static_cast<off_t>(long_integer(info[1])), SEEK_DATA);
@@ -215,6 +223,7 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("fileIsNamed", Napi::Function::New<is_named>(env));
   exports.Set("fileNextData", Napi::Function::New<next_data>(env));
   exports.Set("fileSystemType", Napi::Function::New<system_type>(env));
+  exports.Set("fileAppend", Napi::Function::New<append>(env));
   exports.Set("fileWriteBlock", Napi::Function::New<write_block>(env));
 }
 

@@ -39,6 +39,9 @@ constexpr char kHelp[] =
     "         --give-way MS:SIGNAL  --queue-path PATH  --notice-path PATH  (run: to requests that need the GPUs)\n"
     "         --requeue N  --requeue-environment NAME[=VALUE]  --requeued TIMES:MS  --kept FD  (run: then the command\n"
     "                  is started anew; it begins N words behind --)\n"
+    "         --usage FD:OFFSET:SINCE:MS  (run, hold: the end of the lease's line in the ledger of usage, and how "
+    "often\n"
+    "                  to write there that the lease lasts; since boot)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
@@ -237,6 +240,19 @@ int parse_requeued(const char* option, const char* value, Requeue* requeue) {
   return complain_value(option, value, "TIMES:MS");
 }
 
+int parse_usage(const char* option, const char* value, Usage* usage) {
+  char fd[16] = "", offset[24] = "", since[24] = "";
+  const char* rest = split(value, fd, sizeof fd);
+  if (rest) rest = split(rest, offset, sizeof offset);
+  if (rest) rest = split(rest, since, sizeof since);
+  if (!rest || !parse_number(offset, LONG_MAX / 2, &usage->offset) ||
+      !parse_number(since, LONG_MAX / 2, &usage->since) || !parse_number(rest, INT_MAX, &usage->interval) ||
+      usage->interval == 0) {
+    return complain_value(option, value, "FD:OFFSET:SINCE:INTERVAL");
+  }
+  return parse_descriptor(option, fd, &usage->fd);
+}
+
 int parse_either(const char* option, const char* value, const char* first, const char* second, bool* is_second) {
   *is_second = !strcmp(value, second);
   if (*is_second || !strcmp(value, first)) return 0;
@@ -305,6 +321,7 @@ constexpr struct {
     {"--requeue-environment", kRun, PARSE(parse_then(option, value, &options->requeue.environment))},
     {"--requeued", kRun, PARSE(parse_requeued(option, value, &options->requeue))},
     {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
+    {"--usage", kRun | kHold, PARSE(parse_usage(option, value, &options->usage))},
     {"--cancel", kRun, PARSE(parse_either(option, value, "all", "command", &options->cancels_command))},
     {"--answer", kHold, TEXT(answer)},
     {"--lock", kWait,

@@ -79,6 +79,14 @@ struct Requeue {
   long ran = 0;              // ms that it ran in all before
 };
 
+// The end of the lease's line in the ledger of usage, in an open file.
+struct Usage {
+  int fd = -1;        // -1: there is none
+  long offset = 0;    // where the end is in the file
+  long since = 0;     // when the lease began, in ms since boot
+  long interval = 0;  // ms between two notes that it lasts
+};
+
 enum class Mode { run, hold, task, wait, submit, help };
 
 struct Options {
@@ -107,6 +115,7 @@ struct Options {
   WordList then;                    // the program that is started when all GPUs are released (run)
   GiveWay give_way;                 // (run)
   Requeue requeue;                  // (run)
+  Usage usage;                      // (run, hold)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

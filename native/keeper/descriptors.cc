@@ -51,6 +51,7 @@ void mark_close_on_exec(const Options& options) {
   if (options.control >= 0) set_close_on_exec(options.control);
   if (options.job >= 0) set_close_on_exec(options.job);
   if (options.log >= 0) set_close_on_exec(options.log);
+  if (options.usage.fd >= 0) set_close_on_exec(options.usage.fd);
 }
 
 void redirect_to_null(int first, int last) {
@@ -76,8 +77,8 @@ void close_others(const Options& options, Keep keep, int also, int also2) {
     if (keep != Keep::nothing && fd <= STDERR_FILENO) continue;
     if (keep == Keep::leases || keep == Keep::leases_and_placeholder) {
       if (options.leases.contains(fd) || options.shared.contains(fd)) continue;
-      if (options.inherited.contains(fd) || options.held.contains(fd) || fd == options.job || fd == options.log)
-        continue;
+      if (options.inherited.contains(fd) || options.held.contains(fd)) continue;
+      if (fd == options.job || fd == options.log || fd == options.usage.fd) continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

@@ -20,6 +20,7 @@
 #include "keeper/messages.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
+#include "keeper/usage.h"
 
 namespace keeper {
 
@@ -86,7 +87,7 @@ int answer(const Options& options, int signals) {
   return -1;
 }
 
-int wait_for_end(const Options& options, int signals) {
+int wait_for_end(const Options& options, int signals, UsageLine* usage) {
   const TimeLimit& limit = options.time_limit;
   const int64_t limit_at = limit.duration ? boot_time_ms() + limit.duration : -1;
   int64_t recheck_at = now_ms() + options.recheck;
@@ -95,7 +96,8 @@ int wait_for_end(const Options& options, int signals) {
   while (true) {
     const int64_t now = now_ms();
     const bool reads = now >= input_at;
-    const int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
+    int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
+    next = std::min(next, usage->next_note());
     int64_t pause = next > now ? next - now : 0;
     if (limit_at >= 0) pause = std::min(pause, std::max<int64_t>(0, limit_at - boot_time_ms()));
     pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}};
@@ -112,6 +114,7 @@ int wait_for_end(const Options& options, int signals) {
           limit.text, options.gpus);
       return kExitTimeLimit;
     }
+    usage->react();
     if (now_ms() < recheck_at) continue;
     recheck_at = now_ms() + options.recheck;
     if (removal_reported || !lease_file_removed(options)) continue;
@@ -130,10 +133,12 @@ int hold(const Options& options) {
   sign_markers(options);
   collect_children();  // children that have ended before signals were taken
   int code = answer(options, signals);
-  if (code < 0) code = wait_for_end(options, signals);
+  UsageLine usage(options);
+  if (code < 0) code = wait_for_end(options, signals, &usage);
   int placeholder = options.placeholder;
   close_descriptor(&placeholder);
   write_record(options, {getpid(), getpid(), 0, boot_time_ms()});
+  usage.end(-1, false);
   unlock(options);
   end_child(options.placeholder_pid);
   return code;

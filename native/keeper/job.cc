@@ -32,7 +32,12 @@ constexpr int64_t kLeftoverGraceMs = 2000;
 }  // namespace
 
 Job::Job(const Options& options, Events events)
-    : options_(options), events_(events), output_(options), preemption_(options), started_at_(boot_time_ms()) {
+    : options_(options),
+      events_(events),
+      output_(options),
+      preemption_(options),
+      usage_(options),
+      started_at_(boot_time_ms()) {
   const TimeLimit& limit = options.time_limit;
   if (limit.duration == 0) return;
   limit_at_ = boot_time_ms() + limit.duration;
@@ -106,6 +111,7 @@ void Job::react() {
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
   if (phase_ == Phase::surviving) report_survivors();
   output_.react();
+  usage_.react();
   if (now >= recheck_at_) look_after_files();
 }
 
@@ -115,6 +121,7 @@ int Job::timeout() const {
   if (kill_at_ >= 0 && kill_at_ < next) next = kill_at_;
   if (output_.next_look() < next) next = output_.next_look();
   if (preemption_.next_look() < next) next = preemption_.next_look();
+  if (usage_.next_note() < next) next = usage_.next_note();
   int64_t left = next - now_ms();
   const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
   // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
@@ -327,6 +334,7 @@ void Job::release() {
   } else {
     if (options_.placeholder >= 0) close(options_.placeholder);
     if (state_->time_limit && state_->exit_code < 0) state_->exit_code = kExitTimeLimit;
+    usage_.end(state_->exit_code, state_->preempted);
     const bool is_requeued =
         state_->preempted && !state_->cancelled && options_.requeue.program && adopts_descendants();
     if (is_requeued) {

@@ -7,6 +7,7 @@
 #include "keeper/descendants.h"
 #include "keeper/job_file.h"
 #include "keeper/preemption.h"
+#include "keeper/usage.h"
 
 namespace keeper {
 
@@ -93,6 +94,7 @@ class Job {
   pid_t* shared_command_ = nullptr;
   OutputWatch output_;
   PreemptionWatch preemption_;
+  UsageLine usage_;
   JobState own_state_;
   JobState* state_ = &own_state_;
   pid_t command_ = 0;

@@ -41,4 +41,15 @@ int write_block(int descriptor, const char* data, int64_t size, int64_t offset) 
   return written < 0 ? -errno : -ENOSPC;
 }
 
+int64_t append(int descriptor, const char* data, int64_t size) {
+  const int flags = fcntl(descriptor, F_GETFL);
+  if (flags < 0 || fcntl(descriptor, F_SETFL, flags | O_APPEND) != 0) return -errno;
+  const ssize_t written = write(descriptor, data, static_cast<size_t>(size));
+  const int error = errno;
+  const off_t end = lseek(descriptor, 0, SEEK_CUR);
+  fcntl(descriptor, F_SETFL, flags);
+  if (written == size) return end - size;
+  return written < 0 ? -error : -ENOSPC;
+}
+
 }  // namespace gpu_owner::locks

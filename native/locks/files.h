@@ -24,4 +24,7 @@ int64_t file_system_type(const char* path);
 // Writes a block of a file, in one call. 0 or -errno; -EMLINK: it has other names, and may be another user's file.
 int write_block(int descriptor, const char* data, int64_t size, int64_t offset = 0);
 
+// Appends to a file that other processes append to as well, in one call. The offset at which the data stand, or -errno.
+int64_t append(int descriptor, const char* data, int64_t size);
+
 }  // namespace gpu_owner::locks

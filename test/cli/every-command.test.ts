@@ -34,6 +34,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
   [['bookings'], /^Nothing is booked\.$/m],
+  [['report', '--by', 'job'], /^root:1 job +1 /m],
   [['top'], /^ 1 .* free$/m],
   [['metrics'], /^gpu_owner_gpu_state{gpu="1",.*,state="free"} 1$/m],
   [['doctor'], /\[simulated\]/],

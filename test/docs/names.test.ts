@@ -79,6 +79,7 @@ beforeAll(() => {
     'selftest',
     'simulate',
     'metrics',
+    'report',
     'top',
     'web',
     'book',

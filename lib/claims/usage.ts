@@ -1,0 +1,48 @@
+import { loadConfiguration, simulatedMachine } from '../config/index.ts';
+import { ledgerDirectory, UsageLine } from '../usage/index.ts';
+import type { Claim } from './claim.ts';
+import { partOf } from './limits.ts';
+import { chooseLockDirectory } from './lock-directory.ts';
+
+const DEFAULT_USAGE_KEPT_MS = 400 * 24 * 3_600_000;
+
+/** Begins the line of a claim's leases in the ledger of usage; null: it has none. Inside a job, the job's line has its GPUs. */
+export function beginUsage({
+  directory,
+  job,
+  gpus,
+  all,
+  leases,
+  leasedAt,
+  waitedMs = 0,
+}: Claim): UsageLine | null {
+  const record = leases[0]?.record;
+  const path = ledgerDirectory(directory.path, simulatedMachine() !== null);
+  if (record === undefined || job !== null || path === null) return null;
+  const { command, name, job: number } = record;
+  const lease = {
+    since: leasedAt,
+    waitedMs,
+    gpus: gpus.map((gpu) => {
+      const { index, instance, uuid } = gpu;
+      return instance === null ? { index, uuid } : { index, instance, uuid, part: partOf(gpu, all) ?? 1 };
+    }),
+    program: programOf(command),
+    name,
+    job: number,
+  };
+  return UsageLine.begin(path, lease, () => loadConfiguration().usageKept ?? DEFAULT_USAGE_KEPT_MS);
+}
+
+/** Where the ledger of the machine is; null: it has none. @throws ERR_CONFIGURATION, ERR_LOCK_DIRECTORY */
+export function ledgerOf(lockDirectory: string | undefined): string | null {
+  return ledgerDirectory(
+    chooseLockDirectory(lockDirectory, loadConfiguration()).path,
+    simulatedMachine() !== null,
+  );
+}
+
+/** The name of the program alone: everybody reads the ledger. */
+function programOf(command: string): string {
+  return (command.split(' ', 1)[0] ?? '').split('/').at(-1)?.slice(0, 64) ?? '';
+}

@@ -1,0 +1,134 @@
+// The ledger as it is found. Files are their owners': a line counts for the owner of its file, whatever stands in it.
+import { readSync } from 'node:fs';
+import { native, OFD, SHARED } from '../native.ts';
+import {
+  Directory,
+  MAX_USER_NAME_LENGTH,
+  sanitize,
+  schema,
+  statusBehind,
+  userName,
+} from '../platform/index.ts';
+import { LEDGER_NAME } from './directory.ts';
+import { END_BYTES } from './line.ts';
+
+/** A lease as the ledger has it. */
+export interface Use {
+  uid: number;
+  user: string;
+  gid: number | null;
+  gpus: { index: number; instance: number | null; uuid: string; part: number }[];
+  /** ms since 1970 */
+  since: number;
+  heldMs: number;
+  waitedMs: number;
+  program: string;
+  name: string | null;
+  job: number | null;
+  exit: number | null;
+  preempted: boolean;
+  /** lost: the end isn't noted, and the lease is known to have lasted for `heldMs`. */
+  state: 'running' | 'ended' | 'lost';
+}
+
+export interface Ledger {
+  uses: Use[];
+  /** Lines that make no sense, and files that aren't those of their user. */
+  skipped: number;
+}
+
+/** A file, and all files of a user, are read up to here, in bytes: some 100,000 leases and more. */
+const MAX_FILE_BYTES = 64 * 1024 ** 2;
+const MAX_USER_BYTES = 256 * 1024 ** 2;
+const CHUNK_BYTES = 1024 ** 2;
+const MAX_LINE_BYTES = 256 * 1024;
+/** The line begins with it, also behind a part of a line that a full disk has cut. */
+const BEGINNING = '{"since":';
+
+const count = schema.whole(2 ** 40);
+const LINE = schema.record({
+  since: schema.amount(8.64e15),
+  waited: schema.or(schema.amount(), 0),
+  gid: schema.or(schema.whole(2 ** 32), null),
+  gpus: schema.listOf(
+    schema.record({
+      index: schema.whole(9_999),
+      instance: schema.or(schema.whole(9_999), null),
+      uuid: schema.shownText(96),
+      part: schema.or(schema.amount(1), 1),
+    }),
+    1024,
+  ),
+  program: schema.or(schema.shownText(64), ''),
+  name: schema.or(schema.shownText(64), null),
+  job: schema.or(schema.whole(2 ** 31), null),
+  held: count,
+  ended: schema.flag,
+  preempted: schema.or(schema.flag, false),
+  exit: schema.or(schema.whole(255), null),
+});
+
+/** Reads what was used since a moment. @param since, now in ms since 1970 */
+export function readLedger(path: string, since: number, now = Date.now()): Ledger {
+  const ledger: Ledger = { uses: [], skipped: 0 };
+  const directory = Directory.at(path);
+  const bytesOf = new Map<number, number>();
+  for (const name of directory?.names().sort() ?? []) {
+    const uid = Number(LEDGER_NAME.exec(name)?.[1] ?? Number.NaN);
+    if (Number.isNaN(uid)) continue;
+    const descriptor = directory?.openForProbe(name) ?? -1;
+    const status = descriptor < 0 ? null : statusBehind(descriptor);
+    const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
+    const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;
+    if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) ledger.skipped++;
+    else if (status.changedAt >= since) {
+      bytesOf.set(uid, bytes);
+      readFile(descriptor, uid, since, now, ledger);
+    }
+    if (descriptor >= 0) native().fileClose(descriptor);
+  }
+  return ledger;
+}
+
+function readFile(descriptor: number, uid: number, since: number, now: number, ledger: Ledger): void {
+  const user = sanitize(userName(uid), MAX_USER_NAME_LENGTH);
+  for (const { line, end } of linesOf(descriptor)) {
+    if (line.trim() === '') continue;
+    const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
+    if (read === null || read.since > now + 60_000) {
+      ledger.skipped++;
+      continue;
+    }
+    const { held, waited, ended, ...rest } = read;
+    // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
+    const isRunning =
+      !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
+    const heldMs = Math.min(
+      isRunning ? Math.max(held, now - read.since) : held,
+      Math.max(0, now - read.since),
+    );
+    if (read.since + heldMs < since) continue;
+    const state = isRunning ? 'running' : ended ? 'ended' : 'lost';
+    ledger.uses.push({ uid, user, heldMs, waitedMs: waited, state, ...rest });
+  }
+}
+
+function* linesOf(descriptor: number): Generator<{ line: string; end: number }> {
+  const chunk = Buffer.alloc(CHUNK_BYTES);
+  let rest: Buffer = Buffer.alloc(0);
+  for (let position = 0; position <= MAX_FILE_BYTES; ) {
+    const length = readSync(descriptor, chunk, 0, chunk.length, position);
+    if (length === 0) break;
+    position += length;
+    const bytes = Buffer.concat([rest, chunk.subarray(0, length)]);
+    let begin = 0;
+    for (let newline = bytes.indexOf(10); newline >= 0; newline = bytes.indexOf(10, begin)) {
+      const end = position - bytes.length + newline + 1;
+      yield { line: newline - begin > MAX_LINE_BYTES ? '?' : bytes.toString('utf8', begin, newline), end };
+      begin = newline + 1;
+    }
+    // The rest of a line that is too long makes no sense either.
+    rest = bytes.length - begin > MAX_LINE_BYTES ? Buffer.from('?') : Buffer.from(bytes.subarray(begin));
+  }
+  if (rest.length > 0) yield { line: rest.toString('utf8'), end: 0 };
+}
