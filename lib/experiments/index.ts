@@ -4,6 +4,7 @@ export {
   describeStops,
   type ExperimentLocation,
   giveUpTasks,
+  type HostRequest,
   joinExperiment,
   ManagerController,
   RETRIED_STATES,
@@ -14,6 +15,7 @@ export {
   resolveTask,
   retryTasks,
   runWorkers,
+  runWorkersOfManager,
   settingsFor,
   TaskLogs,
   type WorkerLine,
@@ -38,6 +40,7 @@ export {
 } from './protocol/index.ts';
 export {
   type AttemptInfo,
+  isOnServer,
   type Needs,
   QUEUE_URLS,
   withoutPassword,

@@ -1,6 +1,7 @@
 // Other machines, asked over ssh by a person who may log in there. ssh's own configuration decides on users, ports and jumps; no key
 // and no password passes through here.
 
+export { type Channel, openChannel } from './channel.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostErrorCode, HostFailure } from './host-failure.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';

@@ -138,12 +138,10 @@ export class RemoteStart extends MarkedScript {
       this.#isQuiet ? `--over-ssh=${this.mark} granted` : '--over-ssh',
       ...rest,
     ]);
-    // The parent of gpu-owner is sshd then, which ends with the connection.
-    const isSimple = command === null || !/[;&|<>()`'"\\#]/.test(command);
     return encode([
       ...this.prologue(host, directory),
       ...(this.#isQuiet ? [] : [this.print('begin')]),
-      isSimple ? `exec env ${command ?? 'gpu-owner'} ${all}` : `${command} ${all}`,
+      startOf(command, all),
     ]);
   }
 
@@ -177,6 +175,29 @@ export class RemoteStart extends MarkedScript {
   get missing(): 'missing' | 'directory' | null {
     return this.#found === 'missing' || this.#found === 'directory' ? this.#found : null;
   }
+}
+
+/** A gpu-owner that speaks with this process, line by line, after the mark `begin`. */
+export class RemoteProgram extends MarkedScript {
+  commandLine({ name, command }: Host, words: readonly string[], directory: string): string {
+    return encode([
+      'GPU_OWNER_ERRORS=json; export GPU_OWNER_ERRORS',
+      ...this.prologue({ name, command }, directory),
+      this.print('begin'),
+      startOf(command, shellWords(words)),
+    ]);
+  }
+
+  /** The word of a line that is a mark; null: it is none. */
+  wordIn(line: string): string | null {
+    return line.startsWith(`${this.mark} `) ? line.slice(this.mark.length + 1).trimEnd() : null;
+  }
+}
+
+/** Starts gpu-owner in place of the shell: the parent of gpu-owner is sshd then, which ends with the connection. */
+function startOf(command: string | null, words: string): string {
+  const isSimple = command === null || !/[;&|<>()`'"\\#]/.test(command);
+  return isSimple ? `exec env ${command ?? 'gpu-owner'} ${words}` : `${command} ${words}`;
 }
 
 const MAX_BEFORE = 1024 * 1024;

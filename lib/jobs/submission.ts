@@ -78,7 +78,7 @@ export async function submitCommand(
 export async function submitJob(
   submission: Submission,
   options: JobOptions,
-  check: () => ReturnType<typeof checkPossible>,
+  check: () => Promise<Pick<Awaited<ReturnType<typeof checkPossible>>, 'uuids'>>,
   submitter: Submitter,
   announce: Announce,
 ): Promise<JobProcess> {

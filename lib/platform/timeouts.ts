@@ -19,6 +19,10 @@ const DEFAULTS = {
   stalledViewer: 15_000,
   /** Until an agent that waits for a job is told how it goes, again and again. */
   progress: 5_000,
+  /** For which the workers of a sweep and its manager on another machine keep tasks without a word of each other. */
+  silence: 62_000,
+  /** For which a command may take to end after that. */
+  silenceGrace: 10_000,
   /** Until the self-test calls a driver one that never forgets killed processes, and not a slow one. */
   forgetting: 10_000,
   /** Until readings of a GPU that computes have risen: they are means over a second, at most. */

@@ -1,13 +1,18 @@
-import { checkPossible, type Settings } from '../../claims/index.ts';
+import { checkPossible } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   checkPrograms,
+  type ExperimentLocation,
+  type HostRequest,
+  isOnServer,
   openSweepIfAny,
   type Reporter,
   RunController,
   settingsFor,
+  type WorkerRequest,
   withExperiment,
 } from '../../experiments/index.ts';
+import { chooseHosts } from '../../fleet/index.ts';
 import {
   becomeKeeperWithoutGPUs,
   becomeSubmitter,
@@ -20,6 +25,7 @@ import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
+import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
@@ -40,7 +46,11 @@ import { exitCode, summary } from './summary.ts';
 const GROUPS = [
   {
     options: {
-      ...workerOptions('use N GPUs in all (no default)'),
+      ...workerOptions('use N GPUs in all, or on each host (no default)'),
+      on: {
+        value: 'HOSTS|any',
+        help: 'run the tasks on other machines, over ssh: names as in `ssh NAME` (a,b:/DIR; DIR is the project there), or any: all that the configuration lists',
+      },
       detach: { help: 'run the sweep as a job in the background, and print its number' },
       ...ABOUT,
       ...JOB,
@@ -70,12 +80,13 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   // Before anything is read: this program is started anew.
   const submitter = detaches ? (found ?? becomeSubmitter()) : null;
   const location = locationOf(values);
-  const workers = workerRequest(values, null);
-  await settingsFor(workers, []); // before anything is changed
+  const request = workerRequest(values, null);
+  const hosts = values.on === undefined ? null : hostRequest(values.on, values, location);
+  if (hosts === null) await settingsFor(request, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
-  if (sweep !== null) checkPrograms(sweep, location.directory);
-  if (submitter !== null) return detach(parsed, workers.settings, submitter);
+  if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
+  if (submitter !== null) return detach(parsed, request, hosts !== null, submitter);
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
@@ -85,7 +96,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
       background,
     );
     try {
-      const controller = new RunController({ ...experiment, ...workers, metrics, reporter });
+      const controller = new RunController({ ...experiment, request, hosts, metrics, reporter });
       process.exitCode = exitCode(await controller.run(sweep, values['replace-commands'] === true));
     } finally {
       screen.end();
@@ -93,10 +104,45 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   });
 }
 
+type Values = Parsed<typeof GROUPS>['values'];
+
+/** Options that concern this process, and not the workers on other machines. */
+const OWN = [
+  'on',
+  'detach',
+  'replace-commands',
+  ...Object.keys({ ...ABOUT, ...JOB, ...METRICS, ...QUEUE, ...SWEEP_GROUP.options }),
+];
+
+/**
+ * The workers on other machines.
+ * @param list hosts, each with the project's directory there if that is another one
+ * @throws ERR_INVALID_ARGUMENT
+ */
+function hostRequest(list: string, values: Values, { directory, url }: ExperimentLocation): HostRequest {
+  if (values.gpus === undefined) throw usage('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
+  if (url !== null && isOnServer(url))
+    throw usage('--on: workers of a task list on a server are started there: gpu-owner exp worker');
+  const directories = new Map<string, string>();
+  const names = list.split(',').map((entry) => {
+    const at = entry.indexOf(':/');
+    if (at === -1) return entry;
+    directories.set(entry.slice(0, at).trim(), entry.slice(at + 1));
+    return entry.slice(0, at);
+  });
+  const hosts = chooseHosts(names.join(','), '--on', list.trim() === 'all' ? 'all' : 'any');
+  const options = toArguments(values, (name) => !OWN.includes(name));
+  return {
+    hosts: hosts.map((host) => ({ host, directory: directories.get(host.name) ?? directory })),
+    words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
+  };
+}
+
 /** Runs the sweep as a job in the background. */
 async function detach(
   { values, args }: Parsed<typeof GROUPS>,
-  { request }: Settings,
+  { settings: { request } }: WorkerRequest,
+  isElsewhere: boolean,
   submitter: Submitter,
 ): Promise<void> {
   const { lockDirectory, configuredDirectory } = request;
@@ -110,7 +156,7 @@ async function detach(
     lockDirectory,
     configuredDirectory,
   };
-  const check = () => checkPossible(request);
+  const check = async () => (isElsewhere ? { uuids: [] } : checkPossible(request));
   const job = await submitJob(submission, await jobOptions(values), check, submitter, announce);
   await becomeJob(job, submission.start.length);
 }

@@ -1,4 +1,10 @@
-import { isOver, joinExperiment, runWorkers, settingsFor } from '../../experiments/index.ts';
+import {
+  isOver,
+  joinExperiment,
+  runWorkers,
+  runWorkersOfManager,
+  settingsFor,
+} from '../../experiments/index.ts';
 import { onWarning, parseDuration } from '../../platform/index.ts';
 import { CRITERIA_GROUP, DURATIONS, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
@@ -21,6 +27,11 @@ const GROUPS = [
         help: `wait DURATION for a task list that doesn't exist yet (default ${DEFAULT_WAIT}; 0: don't wait)`,
         candidates: DURATIONS,
       },
+      'over-ssh': {
+        value: 'NAME',
+        help: 'ask the manager on standard input and output for tasks, as the host NAME; for exp run --on',
+        isHidden: true,
+      },
       ...METRICS,
       ...QUEUE,
       ...LOCKS,
@@ -36,6 +47,8 @@ async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const location = locationOf(values);
   const waitMs = parseDuration(values['wait-for-tasks'] ?? DEFAULT_WAIT, '--wait-for-tasks');
   const settings = workerRequest(values, 1);
+  const name = values['over-ssh'];
+  if (name !== undefined) return runWorkersOfManager(settings, location.directory, name);
   await settingsFor(settings, []); // what can't be here can't be after a wait either
   const metrics = await metricsEndpoint(values);
   const tell = (text: string) => plainScreen().line(text);

@@ -72,7 +72,7 @@ function refuseOtherRuntimes(): void {
 }
 
 /** Whatever the umask takes from others: the owner of new files can use them, or the experiment could never go on. */
-function leaveToOwner(): void {
+export function leaveToOwner(): void {
   process.umask(process.umask() & 0o077);
 }
 
@@ -346,7 +346,7 @@ type Signal = (typeof SIGNALS)[number];
  * Ends a run in three steps: the first signal drains the workers, the second stops them, the third ends the process. Signals that
  * were ignored when the process was started (`nohup`, a job in the background of a script) stay ignored.
  */
-class ShutdownSignals {
+export class ShutdownSignals {
   readonly #drain = new AbortController();
   readonly #stop = new AbortController();
   readonly #handlers: [Signal, () => void][];

@@ -2,11 +2,17 @@ import { hostName } from '../../platform/index.ts';
 import { Eta, isOver, Manager, type RunProgress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import type { WorkerEnd } from '../worker/index.ts';
+import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { type ControllerOptions, concludeRun, type RunEnd, type RunView } from './experiment.ts';
-import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
+import { type HostRequest, HostWorkers } from './host-workers.ts';
+import { announce, type Pool, settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
-type RunOptions = ControllerOptions & WorkerRequest;
+type RunOptions = ControllerOptions & {
+  /** Workers of this process. */
+  request: WorkerRequest;
+  /** Workers on other machines; null: there are none, but those of this process. */
+  hosts: HostRequest | null;
+};
 
 const MAX_FAILURES = 10;
 
@@ -17,7 +23,7 @@ export class RunController {
   readonly #manager: Manager;
   readonly #failures: { name: string; error: string }[] = [];
   readonly #collector = new MetricsCollector();
-  #pool: WorkerPool | null = null;
+  #pool: Pool | null = null;
   #now: RunProgress | null = null;
   #eta: Eta | null = null;
   #paused = '';
@@ -45,7 +51,7 @@ export class RunController {
     const metrics = await openMetrics(this.#options.metrics, families, (text) => reporter.line(text));
     try {
       await this.#manager.begin();
-      const { needs } = this.#options;
+      const { needs } = this.#options.request;
       const adding = { replaceCommands, needs, requireCommands: true, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (!signals.drain.aborted) await this.#manager.firstSync();
@@ -67,27 +73,14 @@ export class RunController {
   }
 
   async #work(): Promise<{ workers: readonly WorkerEnd[]; tablesComplete: boolean }> {
-    const { queue, project, reporter, signals } = this.#options;
+    const { reporter, signals } = this.#options;
     const now = await this.#manager.readProgress();
     this.#eta = new Eta(Date.now(), now.asked.ended);
     const over = new AbortController();
     if (isOver(now)) {
       return { workers: [], tablesComplete: await this.#manager.finish(signals.drain) };
     }
-    const { workers, ...settings } = await settingsFor(this.#options, await queue.needs());
-    const pool = new WorkerPool({
-      ...settings,
-      queue,
-      project,
-      host: this.#host,
-      workers: Math.min(workers, Math.max(1, now.counts.pending + now.counts.active)),
-      logEvent: (text) => this.#manager.logEvent(text),
-      onFailure: (name, error) => {
-        this.#failures.unshift({ name, error });
-        this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
-      },
-      collector: this.#collector,
-    });
+    const pool = await this.#makePool(now);
     this.#pool = pool;
     signals.forwardTo(pool, (text) => reporter.line(text));
     reporter.show(() => this.#view());
@@ -101,6 +94,27 @@ export class RunController {
     this.#pool = null; // the end reports what became of its workers
     await managing;
     return { workers: ends, tablesComplete: await this.#manager.finish(signals.drain) };
+  }
+
+  async #makePool({ counts }: RunProgress): Promise<Pool> {
+    const { queue, project, request, hosts } = this.#options;
+    const logEvent = (text: string) => this.#manager.logEvent(text);
+    const onFailure = (name: string, error: string) => {
+      this.#failures.unshift({ name, error });
+      this.#failures.length = Math.min(this.#failures.length, MAX_FAILURES);
+    };
+    const listeners = { collector: this.#collector, logEvent, onFailure };
+    if (hosts !== null) {
+      // The manager logs attempts of other processes itself.
+      const report = (event: WorkerEvent) => announce(event, { ...listeners, logEvent: () => {} });
+      const tell = (text: string) => this.#manager.tell(text);
+      return new HostWorkers({ ...hosts, queue, report, tell, logEvent });
+    }
+    const report = (event: WorkerEvent) => announce(event, listeners);
+    const { workers, ...settings } = await settingsFor(request, await queue.needs());
+    const wanted = Math.max(1, counts.pending + counts.active);
+    const host = this.#host;
+    return new WorkerPool({ ...settings, queue, project, host, workers: Math.min(workers, wanted), report });
   }
 
   /** All workers have stopped for failures, and no others run anything. */
@@ -136,7 +150,7 @@ export class RunController {
     const now = this.#now as RunProgress;
     const own = this.#pool?.lines ?? [];
     const others = now.running
-      .filter(({ worker }) => worker.pid !== process.pid || worker.host !== this.#host)
+      .filter(({ worker }) => this.#pool?.owns(worker) !== true)
       .map(({ worker, taskName, since }) => ({
         worker: worker.host === this.#host ? worker.name : `${worker.host} ${worker.name}`,
         doing: taskName,

@@ -11,7 +11,7 @@ import { type Endpoint, hostName, listWords, showValue } from '../../platform/in
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
-import type { Needs, Queue } from '../queue/index.ts';
+import type { Needs, WorkerInfo, WorkerQueue } from '../queue/index.ts';
 import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
 import type { Experiment, WorkerLine } from './experiment.ts';
 
@@ -130,16 +130,39 @@ function usage(message: string): GPUOwnerError {
   return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
-interface WorkerPoolOptions extends WorkerSettings {
-  queue: Queue;
-  project: Project;
-  host: string;
+/** Receivers of workers' events. */
+interface Listeners {
   /** Writes a line to the log. */
   logEvent: (text: string) => void;
   /** Called when a task has failed. */
   onFailure?: (name: string, error: string) => void;
   /** Counts what the workers do. */
   collector: MetricsCollector;
+}
+
+/** Tells all receivers of an event. */
+export function announce(event: WorkerEvent, { collector, logEvent, onFailure }: Listeners): void {
+  collector.event(event);
+  const text = describeEvent(event);
+  if (text !== null) logEvent(text);
+  if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
+}
+
+/** Workers that a controller has started. */
+export interface Pool {
+  readonly lines: WorkerLine[];
+  /** Whether a worker, as the queue knows it, is one of these. */
+  owns(worker: WorkerInfo): boolean;
+  run(): Promise<readonly WorkerEnd[]>;
+  drain(): void;
+  stop(): void;
+}
+
+interface WorkerPoolOptions extends WorkerSettings {
+  queue: WorkerQueue;
+  project: Project;
+  host: string;
+  report: (event: WorkerEvent) => void;
 }
 
 const DOING: Record<string, string> = {
@@ -149,10 +172,12 @@ const DOING: Record<string, string> = {
 };
 
 /** The workers of a process. */
-export class WorkerPool {
+export class WorkerPool implements Pool {
   readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
+  readonly #host: string;
 
-  constructor({ workers, logEvent, onFailure, collector, ...options }: WorkerPoolOptions) {
+  constructor({ workers, report, ...options }: WorkerPoolOptions) {
+    this.#host = options.host;
     for (let number = 1; number <= workers; number++) {
       const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
@@ -160,11 +185,8 @@ export class WorkerPool {
         worker: new Worker({
           ...options,
           report: (event) => {
-            collector.event(event);
             slot.line = lineAfter(event, slot.line, unnamed);
-            const text = describeEvent(event);
-            if (text !== null) logEvent(text);
-            if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
+            report(event);
           },
         }),
       };
@@ -174,6 +196,10 @@ export class WorkerPool {
 
   get lines(): WorkerLine[] {
     return this.#workers.map(({ line }) => line);
+  }
+
+  owns({ pid, host }: WorkerInfo): boolean {
+    return pid === process.pid && host === this.#host;
   }
 
   run(): Promise<WorkerEnd[]> {
@@ -279,7 +305,8 @@ export async function runWorkers({
   const collector = new MetricsCollector();
   const server = await openMetrics(metrics, async () => collector.families(), tell);
   const settings = await settingsFor(request, await queue.needs());
-  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), logEvent: tell, collector });
+  const report = (event: WorkerEvent) => announce(event, { collector, logEvent: tell });
+  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), report });
   signals.forwardTo(pool, tell);
   try {
     const workers = await pool.run();

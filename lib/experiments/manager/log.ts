@@ -114,22 +114,24 @@ export function describeEvent(event: WorkerEvent): string | null {
 }
 
 /** The line of the log about an attempt of another process: that it began, or how it ended. */
-function describeAttempt(attempt: AttemptInfo): string {
-  const { taskName, worker, outcome, error } = attempt;
+function describeAttempt(attempt: AttemptInfo, self: string): string {
+  const { taskName, outcome, error } = attempt;
+  const { name, host } = attempt.worker;
+  const worker = host === self ? name : `${name} on ${host}`;
   const why = error === null ? '' : `: ${firstLine(error)}`;
   switch (outcome) {
     case null:
-      return `Assigned task ${taskName} to ${worker.name}`;
+      return `Assigned task ${taskName} to ${worker}`;
     case 'completed':
-      return `Task ${taskName} completed by ${worker.name}${lacksResult(attempt) ? ' without a result' : ''}`;
+      return `Task ${taskName} completed by ${worker}${lacksResult(attempt) ? ' without a result' : ''}`;
     case 'failed':
-      return `Task ${taskName} failed on ${worker.name}${why}`;
+      return `Task ${taskName} failed on ${worker}${why}`;
     case 'given-back':
-      return `Task ${taskName} requeued by ${worker.name}${why}`;
+      return `Task ${taskName} requeued by ${worker}${why}`;
     case 'cancelled':
-      return `Task ${taskName} cancelled on ${worker.name}`;
+      return `Task ${taskName} cancelled on ${worker}`;
     case 'lost':
-      return `Task ${taskName} lost by ${worker.name}${why}`;
+      return `Task ${taskName} lost by ${worker}${why}`;
   }
 }
 
@@ -193,7 +195,7 @@ export class AttemptEvents {
       if (!this.#living.delete(token)) return;
       if (outcome === 'completed') this.#completed.add(taskId);
     }
-    this.#report(describeAttempt(attempt));
+    this.#report(describeAttempt(attempt, this.#self.host));
   }
 
   /** Logs the news in the queue. */
@@ -204,7 +206,7 @@ export class AttemptEvents {
     for (const attempt of living) {
       if (this.#isOwn(attempt) || this.#living.has(attempt.token) || this.#ended.has(attempt.token)) continue;
       this.#living.set(attempt.token, attempt);
-      this.#report(describeAttempt({ ...attempt, outcome: null }));
+      this.#report(describeAttempt({ ...attempt, outcome: null }, this.#self.host));
     }
     for (const [token, { taskId }] of this.#living) {
       if (tokens.has(token)) continue;
@@ -213,7 +215,7 @@ export class AttemptEvents {
       if (!this.#living.has(token) || ended?.outcome === null) continue;
       this.#living.delete(token);
       if (ended?.outcome) {
-        this.#report(describeAttempt(ended));
+        this.#report(describeAttempt(ended, this.#self.host));
         if (ended.outcome === 'completed') this.#completed.add(taskId);
       }
     }
@@ -232,7 +234,7 @@ export class AttemptEvents {
         const last = attempts.findLast(({ outcome }) => outcome === 'completed');
         if (last === undefined || this.#isOwn(last)) continue;
         this.#living.delete(last.token);
-        this.#report(describeAttempt(last));
+        this.#report(describeAttempt(last, this.#self.host));
       }
     }
   }

@@ -5,6 +5,7 @@ import { findProject, openProject } from '../project/index.ts';
 import type { Queue } from './queue.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
 
+export { ChangeNotifier } from './change-notifier.ts';
 export {
   type Attempt,
   type AttemptInfo,
@@ -28,6 +29,8 @@ export {
   type TaskFailure,
   type TaskRow,
   type WithoutResult,
+  type WorkerInfo,
+  type WorkerQueue,
 } from './queue.ts';
 export {
   areDifferent,

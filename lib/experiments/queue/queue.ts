@@ -212,9 +212,16 @@ export interface Queue {
    * Gives out the next task, and counts a start; null: none can be had at the moment. Lost attempts are ended first.
    * @param lifetime for workers without a heartbeat: after so many ms the task may be given out again. Undefined: it is the attempt's while
    *   this process or any process with the descriptors lives.
+   * @param outlives for commands on other machines, for which this process answers: for so many ms after the death of this process the task
+   *   isn't given out. Only queues that aren't on a server have this, see `prolong`.
    * @param offer tasks that need more are left to others. Undefined: it isn't known what the worker has, and it gets any task.
    */
-  take(worker: WorkerInfo, options?: { lifetime?: number; offer?: Needs }): Promise<Attempt | null>;
+  take(
+    worker: WorkerInfo,
+    options?: { lifetime?: number; outlives?: number; offer?: Needs },
+  ): Promise<Attempt | null>;
+  /** Counts `outlives` of attempts from now on. Absent: workers of other machines use the queue themselves. */
+  prolong?(tokens: readonly string[], outlives: number): Promise<void>;
   /**
    * Ends lost attempts as `take` does: those whose processes have ended silently, or whose lifetime is over. Costs little if there are none.
    */
@@ -304,6 +311,22 @@ export interface Queue {
 }
 
 export type { Destination, Task, TaskCommand, TaskSpec };
+
+/** The methods of a queue that workers need. */
+export type WorkerQueue = Pick<
+  Queue,
+  | 'take'
+  | 'setLog'
+  | 'complete'
+  | 'fail'
+  | 'requeue'
+  | 'counts'
+  | 'paused'
+  | 'nextTime'
+  | 'needs'
+  | 'changed'
+  | 'changeCount'
+> & { attempts(which: 'living'): Promise<{ readonly length: number }> };
 
 /** Thrown when the queue was removed from where it was opened, or only a copy is there. */
 export class QueueRemovedError extends GPUOwnerError {

@@ -117,7 +117,7 @@ export class AttemptRun {
     try {
       this.#files = AttemptFiles.make(project.state, attempt, name);
       [log, port] = await Promise.all([
-        AttemptLog.open(path, project.directory, header(attempt, name)),
+        AttemptLog.open(path, project.directory, header(attempt, name, project)),
         freePort(),
       ]);
     } catch (error) {
@@ -276,9 +276,9 @@ function withTail(words: string, lines: readonly string[]): string {
   return `${words}: ${last}${before}`;
 }
 
-function header({ task, start }: Attempt, worker: string): string {
+function header({ task, start }: Attempt, worker: string, project: Project): string {
   const again = start > 1 ? ` (start ${start})` : '';
-  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker} (${hostName()}): ${describeCommand(task.command)}`;
+  return `==> ${timestamp()} ${sanitize(task.name)}${again} on ${worker} (${project.host ?? hostName()}): ${describeCommand(task.command)}`;
 }
 
 function footer({ task }: Attempt, words: string, seconds: number, left: AttemptRun['leftBehind']): string {

@@ -1,6 +1,6 @@
 import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
 import { pause, sanitize } from '../../platform/index.ts';
-import { MAX_DELAY_MS, type Queue, QueueRemovedError } from '../queue/index.ts';
+import { MAX_DELAY_MS, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 import type { Shutdown } from './shutdown.ts';
 
 /** Errors of claims that may be over in a moment: a killed placeholder, a busy driver, a full disk. */
@@ -82,10 +82,10 @@ async function retry<T>(
 /** The first delay before a task that isn't to blame is started again. */
 const FIRST_DELAY_MS = 1_000;
 
-const counters = new WeakMap<Queue, Map<string, number>>();
+const counters = new WeakMap<WorkerQueue, Map<string, number>>();
 
 /** The delay before a task that wasn't to blame is started again, in ms: longer each time, for all workers of this process. */
-export function delayOf(queue: Queue, taskId: string): number {
+export function delayOf(queue: WorkerQueue, taskId: string): number {
   const counts = counters.get(queue) ?? new Map<string, number>();
   counters.set(queue, counts);
   const count = counts.get(taskId) ?? 0;
@@ -94,6 +94,6 @@ export function delayOf(queue: Queue, taskId: string): number {
 }
 
 /** Starts the delays of a task anew: it has been run. */
-export function forgetDelay(queue: Queue, taskId: string): void {
+export function forgetDelay(queue: WorkerQueue, taskId: string): void {
   counters.get(queue)?.delete(taskId);
 }

@@ -6,10 +6,10 @@ import type { Project } from '../project/index.ts';
 import {
   type Attempt,
   type Needs,
-  type Queue,
   QueueRemovedError,
   type State,
   type TaskFailure,
+  type WorkerQueue,
 } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
@@ -19,7 +19,7 @@ import { delayOf, forgetDelay, retryClaim, retryQueue } from './retry.ts';
 import { Shutdown } from './shutdown.ts';
 
 export interface WorkerOptions {
-  queue: Queue;
+  queue: WorkerQueue;
   project: Project;
   /** Which GPUs, and how many for each task. */
   settings: Settings;
@@ -371,13 +371,13 @@ const ENQUEUE_RECHECK_MS = 500;
 
 /** Tells a worker whether there is work, and when to look again. */
 class WorkStatus {
-  readonly #queue: Queue;
+  readonly #queue: WorkerQueue;
   readonly #expecting: () => boolean;
   readonly #offer: Needs;
   /** The queue's change count before the last look. */
   #seen: number | undefined;
 
-  constructor(queue: Queue, expecting: () => boolean, offer: Needs) {
+  constructor(queue: WorkerQueue, expecting: () => boolean, offer: Needs) {
     this.#queue = queue;
     this.#expecting = expecting;
     this.#offer = offer;

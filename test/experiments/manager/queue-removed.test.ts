@@ -132,12 +132,11 @@ describe('`exp run`, whose queue can’t be used any longer when every task has 
     const controller = new RunController({
       queue: mortal,
       project: { directory: project, state: project },
-      settings: null as never,
-      gpus: '1',
-      byDefault: null,
-      needs: {},
-      grace: null,
-      watched: false,
+      request: {
+        settings: null as never,
+        ...{ gpus: '1', byDefault: null, needs: {}, grace: null, watched: false },
+      },
+      hosts: null,
       metrics: null,
       reporter: {
         line: (text) => {

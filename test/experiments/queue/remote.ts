@@ -65,7 +65,7 @@ export class Remote {
     });
   }
 
-  take(options: { lifetime?: number } = {}): Promise<RemoteAttempt | null> {
+  take(options: { lifetime?: number; outlives?: number } = {}): Promise<RemoteAttempt | null> {
     return this.ask('take', options);
   }
 

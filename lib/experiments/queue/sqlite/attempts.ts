@@ -37,15 +37,15 @@ export function attemptMethods(
   database: Database,
   locks: LockFile,
   open: OpenAttempts,
-): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
+): Pick<Queue, 'take' | 'prolong' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     open.remove(token);
     return answer;
   };
   return {
-    async take(worker, { lifetime, offer } = {}) {
-      const taken = await take(database, locks, worker, lifetime, offer);
+    async take(worker, { lifetime, outlives, offer } = {}) {
+      const taken = await take(database, locks, worker, { lifetime, outlives }, offer);
       if (taken === null) return null;
       const { token, task, start, lock } = taken;
       const signal = open.add(token, lock);
@@ -59,6 +59,14 @@ export function attemptMethods(
         deadline: null,
         isOnce: task.once === 1,
       };
+    },
+
+    prolong(tokens, outlives) {
+      return database.write(() => {
+        const deadline = Date.now() + Math.ceil(outlives);
+        for (const token of tokens)
+          database.run('UPDATE attempt SET deadline = :deadline WHERE token = :token', { token, deadline });
+      });
     },
 
     async endLost() {
@@ -97,7 +105,7 @@ export function attemptMethods(
 
     async fail(token, { error, retry }) {
       const state = await database.write(() => {
-        const attempt = findAttempt(database, token);
+        const attempt = findEnded(database, token);
         if (attempt === undefined || attempt.outcome !== null) return null;
         endAttempt(database, attempt.number, 'failed', error);
         return failTask(database, attempt.task, error, retry);
@@ -108,7 +116,7 @@ export function attemptMethods(
     async requeue(token, why, delay = 0) {
       const due = delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MAX_DELAY_MS) : null;
       const isOwn = await database.write(() => {
-        const attempt = findAttempt(database, token);
+        const attempt = findEnded(database, token);
         if (attempt === undefined || attempt.outcome !== null) return false;
         endAttempt(database, attempt.number, 'given-back', why);
         requeueTask(database, attempt.task, why, due);
@@ -132,9 +140,10 @@ async function take(
   database: Database,
   locks: LockFile,
   worker: WorkerInfo,
-  lifetime: number | undefined,
+  { lifetime, outlives }: { lifetime: number | undefined; outlives: number | undefined },
   offer: Needs | undefined,
 ): Promise<Taken | null> {
+  const left = lifetime ?? outlives;
   let held: HeldLock | null = null;
   const unlock = () => {
     if (held !== null) closeSync(held.descriptor);
@@ -169,7 +178,7 @@ async function take(
           boot: bootId(),
           inode: held?.inode ?? '',
           now,
-          deadline: lifetime === undefined ? null : now + Math.ceil(lifetime),
+          deadline: left === undefined ? null : now + Math.ceil(left),
         },
       );
       const changed = database.run(
@@ -230,7 +239,7 @@ export function nextTask(database: Database, offer = UNKNOWN_OFFER): TaskRecord 
 }
 
 function complete(database: Database, token: string, given: string | null): boolean {
-  const attempt = findAttempt(database, token);
+  const attempt = findEnded(database, token);
   if (attempt === undefined) return false;
   if (attempt.outcome === 'completed') return isRepeated(database, attempt, given);
   if (!mayComplete(database, attempt)) return false;
@@ -300,12 +309,21 @@ export function findAttempt(database: Database, token: string): AttemptRecord | 
   return database.get<AttemptRecord>('SELECT * FROM attempt WHERE token = :token', { token });
 }
 
+/** The attempt of which nothing lives by now, as its process says: from here on, its lock alone decides. Inside of a transaction. */
+function findEnded(database: Database, token: string): AttemptRecord | undefined {
+  const attempt = findAttempt(database, token);
+  if (attempt !== undefined && attempt.deadline !== null && attempt.inode !== '')
+    database.run('UPDATE attempt SET deadline = NULL WHERE number = :number', { number: attempt.number });
+  return attempt;
+}
+
 /** Why nothing of an attempt lives any longer; null: something does, or may. Takes no lock. */
 export function whyEnded(
   attempt: AttemptRecord,
   locks: LockFile,
 ): 'rebooted' | 'unlocked' | 'overdue' | null {
-  if (attempt.deadline !== null) return attempt.deadline <= Date.now() ? 'overdue' : null;
+  if (attempt.deadline !== null && attempt.deadline > Date.now()) return null;
+  if (attempt.inode === '' && attempt.deadline !== null) return 'overdue';
   // Boot ids differ between boots. Where they can't be read, the lock decides.
   if (attempt.boot !== bootId()) return 'rebooted';
   return locks.isTaken(attempt.number, attempt.inode) ? null : 'unlocked';
@@ -349,7 +367,7 @@ export function endAttempt(
 ): void {
   // Without a lock, nothing shows whether something of it lives.
   database.run(
-    `UPDATE attempt SET outcome = :outcome, ended = :now, error = :error, gone = deadline IS NOT NULL
+    `UPDATE attempt SET outcome = :outcome, ended = :now, error = :error, gone = deadline IS NOT NULL AND inode = ''
      WHERE number = :number`,
     { number, outcome, error: error === null ? null : withoutNUL(error), now: Date.now() },
   );

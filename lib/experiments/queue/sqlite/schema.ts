@@ -14,6 +14,7 @@ const APPLICATION = 0x67707551;
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
+ *   Attempts on other machines have both, and live until their lock and this time are gone.
  * - `task.gpus` and `memory`: see `Needs`. `once`: it isn't started again by itself.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */

@@ -1,0 +1,225 @@
+import type { Host } from '../../config/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
+import { formatDuration, pause, sanitize, schema, TIMEOUTS } from '../../platform/index.ts';
+import { type Patience, WorkerSession } from '../protocol/index.ts';
+import type { Queue, WorkerInfo } from '../queue/index.ts';
+import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
+import type { WorkerLine } from './experiment.ts';
+import type { Pool } from './worker-pool.ts';
+
+export interface HostRequest {
+  hosts: readonly { host: Host; directory: string }[];
+  /** The arguments of gpu-owner there, for a host. */
+  words: (host: string) => readonly string[];
+}
+
+interface HostWorkersOptions extends HostRequest {
+  queue: Queue;
+  report: (event: WorkerEvent) => void;
+  /** Tells people. */
+  tell: (text: string) => void;
+  logEvent: (text: string) => void;
+}
+
+/** Between two connections to a host, in ms: each time twice as long. */
+const MIN_RETRY_MS = 1_000;
+const MAX_RETRY_MS = 60_000;
+/** How long hosts may take to stop their tasks before the connection is closed, in ms. */
+const STOP_TIMEOUT_MS = 15_000;
+/** Failures that may pass. The others don't without a person. */
+const PASSING = ['ERR_HOST_UNREACHABLE', 'ERR_HOST_TIMEOUT'];
+
+/** The failure of a host whose workers have ended without a word: for them, the connection was over. */
+const UNHEARD = {
+  code: 'ERR_HOST_UNREACHABLE',
+  message: 'its workers ended, as they had heard nothing of this manager for too long',
+};
+
+/** The state of a host: asked for the first time, has workers, not reached and asked again, asked no more. */
+type HostState = 'first' | 'working' | 'away' | 'ended';
+
+interface WorkingHost {
+  name: string;
+  host: Host;
+  directory: string;
+  state: HostState;
+  hasWorked: boolean;
+  lines: WorkerLine[];
+  connection: { channel: Channel; session: WorkerSession | null } | null;
+}
+
+const { amount, listOf, nullable, optional, record, shownText, among } = schema;
+const LINES = listOf(
+  record({ worker: shownText(60), doing: shownText(200), forMs: nullable(amount()) }),
+  1_000,
+);
+const ENDS = listOf(
+  record({
+    why: among(['finished', 'drained', 'stopped', 'failures', 'environment', 'error']),
+    message: nullable(shownText(2_000)),
+  }),
+  1_000,
+);
+const WORDS = record({
+  say: optional(shownText(2_000)),
+  lines: optional(LINES),
+  ended: optional(ENDS),
+});
+
+/**
+ * Workers on other machines, one ssh each, which ask this process for tasks. A connection that breaks is made anew. A host that can't be
+ * used is named, and the others work.
+ */
+export class HostWorkers implements Pool {
+  readonly #options: HostWorkersOptions;
+  readonly #hosts: WorkingHost[];
+  readonly #patience: Patience = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace };
+  /** Aborted when no host is to be asked again. */
+  readonly #over = new AbortController();
+  #drains = false;
+
+  constructor(options: HostWorkersOptions) {
+    this.#options = options;
+    this.#hosts = options.hosts.map(({ host, directory }) => ({
+      ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
+      lines: [lineOf('worker', 'connects')],
+    }));
+  }
+
+  get lines(): WorkerLine[] {
+    return this.#hosts.flatMap(({ name, lines }) =>
+      lines.map((line) => ({ ...line, worker: `${name} ${line.worker}` })),
+    );
+  }
+
+  owns({ host }: WorkerInfo): boolean {
+    return this.#hosts.some(({ name }) => name === host);
+  }
+
+  async run(): Promise<readonly WorkerEnd[]> {
+    const ends = await Promise.all(this.#hosts.map((each) => this.#work(each)));
+    return ends.flat();
+  }
+
+  drain(): void {
+    this.#drains = true;
+    this.#over.abort();
+    for (const { connection } of this.#hosts) {
+      if (connection?.session) connection.session.drain();
+      else connection?.channel.close(); // nothing runs there
+    }
+  }
+
+  stop(): void {
+    this.drain();
+    for (const { connection } of this.#hosts) connection?.session?.stop();
+    const close = () => {
+      for (const { connection } of this.#hosts) connection?.channel.close();
+    };
+    setTimeout(close, STOP_TIMEOUT_MS).unref();
+  }
+
+  async #work(host: WorkingHost): Promise<readonly WorkerEnd[]> {
+    for (let retry = MIN_RETRY_MS; ; ) {
+      const { ends, failure } = await this.#connect(host);
+      if (ends === null && host.state === 'working') retry = MIN_RETRY_MS;
+      host.state = 'away';
+      if (ends !== null || this.#drains) return this.#end(host, ends ?? []);
+      const { code, message } = failure ?? UNHEARD;
+      if (!PASSING.includes(code)) return this.#end(host, [failedEnd(host, message, code)]);
+      const isHopeless = this.#isHopeless();
+      const ms = retry * (0.75 + Math.random() / 2);
+      host.lines = [lineOf('worker', message)];
+      this.#options.tell(
+        `${host.name}: ${message}${isHopeless ? '' : `. Trying again in ${formatDuration(ms)}`}`,
+      );
+      if (isHopeless) this.#over.abort();
+      await pause(ms, this.#over.signal);
+      if (this.#over.signal.aborted)
+        return this.#end(host, this.#drains ? [] : [failedEnd(host, message, code)]);
+      retry = Math.min(2 * retry, MAX_RETRY_MS);
+    }
+  }
+
+  /** Whether no host works, or will: those that can't be reached have never been. */
+  #isHopeless(): boolean {
+    return this.#hosts.every(({ state, hasWorked }) => state === 'ended' || (state === 'away' && !hasWorked));
+  }
+
+  async #end(host: WorkingHost, ends: readonly WorkerEnd[]): Promise<readonly WorkerEnd[]> {
+    host.state = 'ended';
+    host.lines = [lineOf('worker', ends[0]?.message ?? 'ended')];
+    const { active, pending } = await this.#options.queue.counts().catch(() => ({ active: 1, pending: 1 }));
+    if (active + pending === 0 || this.#isHopeless()) this.#over.abort();
+    return ends;
+  }
+
+  /** One connection, from its beginning to its end. @returns `ends` if the workers there have said how they ended */
+  async #connect(
+    host: WorkingHost,
+  ): Promise<{ ends: readonly WorkerEnd[] | null; failure: HostFailure | null }> {
+    const { words, queue, report } = this.#options;
+    let ends: readonly WorkerEnd[] | null = null;
+    const channel = openChannel(host.host, {
+      words: words(host.name),
+      directory: host.directory,
+      quietMs: this.#patience.silence,
+      onBegin: () => {
+        connection.session = new WorkerSession({
+          ...{ queue, host: host.name, patience: this.#patience, report },
+          send: (line) => channel.send(line),
+          hear: (message) => {
+            ends = this.#hear(host, message) ?? ends;
+          },
+        });
+        if (this.#drains) connection.session.drain();
+      },
+      onLine: (line) => {
+        if (host.state !== 'working') this.#begin(host);
+        connection.session?.receive(line);
+      },
+    });
+    const connection: NonNullable<WorkingHost['connection']> = { channel, session: null };
+    host.connection = connection;
+    const failure = await channel.ended;
+    host.connection = null;
+    connection.session?.close();
+    return { ends, failure };
+  }
+
+  #begin(host: WorkingHost): void {
+    if (host.hasWorked) this.#options.tell(`${host.name}: connected again`);
+    host.state = 'working';
+    host.hasWorked = true;
+  }
+
+  /** @returns how the workers ended; null: they go on */
+  #hear(host: WorkingHost, message: Readonly<Record<string, unknown>>): readonly WorkerEnd[] | null {
+    const { say, lines, ended } = WORDS(message, 'message');
+    if (say !== undefined) this.#options.logEvent(`${host.name}: ${say}`);
+    if (lines !== undefined) {
+      host.lines = lines.map(({ worker, doing, forMs }) => ({
+        ...{ worker, doing, since: forMs === null ? null : Date.now() - forMs },
+      }));
+    }
+    if (ended === undefined) return null;
+    return ended.map(({ why, message: text }) =>
+      why === 'error' ? failedEnd(host, text ?? 'unknown error') : { why, message: text, error: null },
+    );
+  }
+}
+
+function lineOf(worker: string, doing: string): WorkerLine {
+  return { worker, doing, since: Date.now() };
+}
+
+/** The end of a host without workers. */
+function failedEnd({ name }: WorkingHost, message: string, code = ''): WorkerEnd {
+  const text = sanitize(`${name}: ${message}`, 1_000);
+  const kind =
+    code === 'ERR_HOST_DIRECTORY' || code === 'ERR_INVALID_ARGUMENT'
+      ? 'ERR_INVALID_ARGUMENT'
+      : 'ERR_NO_DRIVER';
+  return { why: 'error', message: text, error: new GPUOwnerError(kind, text) };
+}

@@ -1,0 +1,257 @@
+import { GPUOwnerError } from '../../errors.ts';
+import { now, pause, sanitize, schema } from '../../platform/index.ts';
+import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
+import { Literal, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
+import type { WorkerEvent } from '../worker/index.ts';
+import type { Patience } from './remote-queue.ts';
+
+/** Between the end of a command without a manager and the time when its task is given out again, in ms. */
+const SLACK_MS = 1_000;
+/** How long a wait for changes of the queue takes at most, in ms. */
+const CHANGED_MS = 5_000;
+
+export interface WorkerSessionOptions {
+  queue: Queue;
+  /** The name by which the host was asked: it can't say another. */
+  host: string;
+  patience: Patience;
+  send: (line: string) => void;
+  report: (event: WorkerEvent) => void;
+  /** Gets words of the host that aren't questions, unchecked. */
+  hear: (message: Readonly<Record<string, unknown>>) => void;
+}
+
+const { amount, flag, nullable, object, optional, or, record, text, whole } = schema;
+const MESSAGE = record({ id: whole(), call: text, args: schema.listOf((value) => value, 4) });
+const WORKER = record({
+  name: schema.shownText(200),
+  pid: whole(),
+  gpus: schema.listOf(schema.shownText(200), 1_000),
+});
+const OFFER = record({ gpus: optional(whole()), memory: optional(whole()) });
+const LOG = record({ path: text, from: whole(), to: nullable(whole()) });
+const FAILURE = record({ error: or(schema.shownText(8_000), ''), retry: flag });
+
+/** Questions of the workers on one host over one connection, and the attempts that they have: see `RemoteQueue`. */
+export class WorkerSession {
+  readonly #options: WorkerSessionOptions;
+  readonly #given = new Map<string, { attempt: Attempt; worker: string; since: number }>();
+  readonly #closed = new AbortController();
+  #heard = now();
+  #prolonged = Number.NEGATIVE_INFINITY;
+
+  constructor(options: WorkerSessionOptions) {
+    this.#options = options;
+    const { silence, grace } = options.patience;
+    this.#send({ begin: { silence, grace } });
+    void this.#tellChanges();
+  }
+
+  /** How many tasks the workers have. */
+  get tasks(): number {
+    return this.#given.size;
+  }
+
+  drain(): void {
+    this.#send({ drain: true });
+  }
+
+  stop(): void {
+    this.#send({ stop: true });
+  }
+
+  /** Takes a line of the host. @throws Error for one that makes no sense */
+  receive(line: string): void {
+    const message = parseValue(line);
+    const source = object(message, 'message');
+    if (source.call === undefined) {
+      this.#options.hear(source);
+      return;
+    }
+    const { id, call, args } = MESSAGE(message, 'message');
+    void this.#answer(call, args).then(
+      (answer) => this.#send({ id, answer }),
+      (error: Error) => {
+        const code = error instanceof GPUOwnerError ? error.code : 'ERR_QUEUE';
+        const isRemoved = error instanceof QueueRemovedError;
+        this.#send({ id, error: { code, text: error.message, isRemoved } });
+      },
+    );
+  }
+
+  /** Ends with the connection. Tasks that the workers have are given out again once nothing of them can live there. */
+  close(): void {
+    this.#closed.abort();
+    if (this.#given.size === 0) return;
+    const { patience, host } = this.#options;
+    const left = this.#heard + patience.silence + patience.grace + SLACK_MS - now();
+    const giveBack = async () => {
+      for (const { attempt } of this.#given.values()) {
+        const why = `the connection to ${host} broke`;
+        await (attempt.isOnce
+          ? this.#fail(attempt.token, { error: `${why}; it is not started again by itself`, retry: false })
+          : this.#requeue(attempt.token, why, 0)
+        ).catch(() => {}); // the queue has a deadline of its own
+      }
+    };
+    setTimeout(() => void giveBack(), Math.max(0, left)).unref();
+  }
+
+  async #answer(call: string, args: readonly unknown[]): Promise<Value> {
+    const { queue } = this.#options;
+    const [first, second, third] = args;
+    switch (call) {
+      case 'heartbeat':
+        return this.#prolong();
+      case 'take':
+        return this.#take(WORKER(first, 'worker'), offerOf(second));
+      case 'setLog': {
+        const { path, from, to } = LOG(second, 'log');
+        await queue.setLog(this.#own(first), { path, from, to });
+        return null;
+      }
+      case 'complete':
+        return this.#complete(this.#own(first), valuesOf(second));
+      case 'fail':
+        return this.#fail(this.#own(first), FAILURE(second, 'failure'));
+      case 'requeue':
+        return this.#requeue(
+          this.#own(first),
+          sanitize(text(second, 'why'), 1_000),
+          amount()(third, 'delay'),
+        );
+      case 'counts':
+        return { ...(await queue.counts(offerOf(first))) };
+      case 'nextTime':
+        return queue.nextTime(offerOf(first));
+      case 'paused': {
+        const pause = await queue.paused();
+        return pause === null ? null : { ...pause };
+      }
+      case 'needs':
+        return (await queue.needs()).map((each) => ({ ...each }));
+      case 'living':
+        return (await queue.attempts('living')).length;
+      default:
+        throw new Error(`there is no question ${sanitize(call, 40)}`);
+    }
+  }
+
+  /** How often the queue is told that the attempts live, in ms. */
+  get #period(): number {
+    return this.#options.patience.silence / 6;
+  }
+
+  /** How long attempts may outlive this process since the queue was told of them. */
+  get #outlives(): number {
+    const { silence, grace } = this.#options.patience;
+    return silence + grace + SLACK_MS + this.#period;
+  }
+
+  /** Before the answer: from its question on, the worker counts on its tasks. */
+  async #prolong(): Promise<null> {
+    const heard = now();
+    if (this.#given.size > 0 && heard - this.#prolonged >= this.#period / 2) {
+      await this.#options.queue.prolong?.([...this.#given.keys()], this.#outlives);
+      this.#prolonged = heard;
+    }
+    this.#heard = heard;
+    return null;
+  }
+
+  async #take(worker: schema.Checked<typeof WORKER>, offer: Needs | undefined): Promise<Value> {
+    const { queue, host, report } = this.#options;
+    const options = { outlives: this.#outlives, ...(offer === undefined ? {} : { offer }) };
+    const attempt = await queue.take({ ...worker, host }, options);
+    if (attempt === null) return null;
+    const { token, task, start, isOnce, signal } = attempt;
+    if (this.#closed.signal.aborted) {
+      await queue.requeue(token, `the connection to ${host} broke`);
+      return null;
+    }
+    const name = `${host} ${worker.name}`;
+    this.#given.set(token, { attempt, worker: name, since: now() });
+    report({ type: 'assigned', worker: name, task, start, log: '' });
+    signal.addEventListener('abort', () => {
+      this.#send({ revoked: token, why: (signal.reason as Error).message });
+    });
+    const { id, parameters, command, destinations } = task;
+    return {
+      token,
+      start,
+      isOnce,
+      task: {
+        id,
+        name: task.name,
+        parameters,
+        command: { ...command },
+        destinations: destinations.map((each) => ({ ...each })),
+      },
+    };
+  }
+
+  /** The token of an attempt that the host has: others are none of its business. */
+  #own(token: unknown): string {
+    if (typeof token === 'string' && this.#given.has(token)) return token;
+    throw new Error('the host has no such task');
+  }
+
+  async #complete(token: string, result: Values | null): Promise<boolean> {
+    const isOwn = await this.#options.queue.complete(token, result);
+    this.#end(token, (seconds, worker, { task }) =>
+      isOwn
+        ? { type: 'completed', worker, task, result: result ?? {}, seconds }
+        : { type: 'revoked', worker, task, why: 'its end came too late' },
+    );
+    return isOwn;
+  }
+
+  async #fail(token: string, failure: TaskFailure): ReturnType<Queue['fail']> {
+    const state = await this.#options.queue.fail(token, failure);
+    this.#end(token, (seconds, worker, { task }) =>
+      state === null
+        ? { type: 'revoked', worker, task, why: 'its end came too late' }
+        : { type: 'failed', worker, task, error: failure.error, state, seconds },
+    );
+    return state;
+  }
+
+  async #requeue(token: string, why: string, delay: number): Promise<boolean> {
+    const isOwn = await this.#options.queue.requeue(token, why, delay);
+    this.#end(token, (_, worker, { task }) =>
+      isOwn ? { type: 'given-back', worker, task, why, delay } : { type: 'revoked', worker, task, why },
+    );
+    return isOwn;
+  }
+
+  #end(token: string, event: (seconds: number, worker: string, attempt: Attempt) => WorkerEvent): void {
+    const given = this.#given.get(token);
+    if (given === undefined) return;
+    this.#given.delete(token);
+    this.#options.report(event((now() - given.since) / 1000, given.worker, given.attempt));
+  }
+
+  async #tellChanges(): Promise<void> {
+    const { queue } = this.#options;
+    const { signal } = this.#closed;
+    for (let seen = queue.changeCount; !signal.aborted; seen = queue.changeCount) {
+      await queue.changed(CHANGED_MS, signal, seen).catch(() => pause(CHANGED_MS, signal));
+      if (queue.changeCount !== seen) this.#send({ changed: true });
+    }
+  }
+
+  #send(message: Values): void {
+    if (!this.#closed.signal.aborted) this.#options.send(stringifyValue(message));
+  }
+}
+
+function offerOf(value: unknown): Needs | undefined {
+  const { gpus, memory } = OFFER(value, 'offer');
+  return gpus === undefined ? undefined : { gpus, memory: memory ?? 0 };
+}
+
+function valuesOf(value: unknown): Values | null {
+  if (value === null) return null;
+  if (value instanceof Literal) throw new Error('a result is an object');
+  return object(value, 'result') as Values;
+}

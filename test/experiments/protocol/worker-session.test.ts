@@ -1,0 +1,171 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { RemoteQueue, WorkerSession } from '../../../lib/experiments/protocol/index.ts';
+import { openQueue } from '../../../lib/experiments/queue/index.ts';
+import type { Attempt, Queue } from '../../../lib/experiments/queue/queue.ts';
+import { Literal } from '../../../lib/experiments/task/index.ts';
+import type { WorkerEvent } from '../../../lib/experiments/worker/index.ts';
+import { until } from '../../support/machine.ts';
+import { rowOf, worker } from '../queue/conformance.ts';
+import { spec } from '../queue/fixtures/tasks.ts';
+
+let directory: string;
+let queue: Queue;
+let session: WorkerSession;
+let remote: RemoteQueue;
+/** From the manager to the worker. */
+let input: PassThrough;
+let sent: string[];
+let events: WorkerEvent['type'][];
+let heard: unknown[];
+const asked: string[] = [];
+
+const patience = { silence: 1_000, grace: 100 };
+
+beforeEach(async () => {
+  directory = mkdtempSync(join(tmpdir(), 'gpu-owner-session-'));
+  queue = await openQueue(null, directory);
+  await queue.enqueue([spec({ n: new Literal(1, '1.0') }), spec({ n: 2 })]);
+  await connect();
+});
+afterEach(async () => {
+  session.close();
+  input.end();
+  await queue.close();
+  rmSync(directory, { recursive: true });
+});
+
+async function connect(): Promise<void> {
+  [sent, events, heard] = [[], [], []];
+  asked.length = 0;
+  input = new PassThrough();
+  const output = new PassThrough();
+  const drained = { drain: () => asked.push('drain'), stop: () => asked.push('stop') };
+  const opened = RemoteQueue.open(input, output, drained);
+  session = new WorkerSession({
+    ...{ queue, host: 'gpu1', patience },
+    send: (line) => {
+      sent.push(line);
+      input.write(`${line}\n`);
+    },
+    report: ({ type }) => events.push(type),
+    hear: (message) => heard.push(message),
+  });
+  output.on('data', (lines: Buffer) => {
+    for (const line of lines.toString().split('\n').slice(0, -1)) session.receive(line);
+  });
+  remote = await opened;
+}
+
+const take = async () =>
+  (await remote.take({ ...worker, host: 'elsewhere' }, { offer: { gpus: 1, memory: 0 } })) as Attempt;
+const stateOf = async (name: string) => (await rowOf(queue, name)).state;
+
+test('a task, its end and its result keep their spelling; the host is the one that was asked', async () => {
+  const { token, task, start, isOnce } = await take();
+  expect({ start, isOnce, name: task.name }).toEqual({ start: 1, isOnce: false, name: 'exp1_0' });
+  expect(task.parameters.n).toEqual(new Literal(1, '1.0'));
+  await remote.setLog(token, { path: 'a/log', from: 3, to: null });
+  const [attempt] = await queue.attempts('living');
+  expect(attempt).toMatchObject({ worker: { name: 'gpu0', host: 'gpu1' }, log: { path: 'a/log', from: 3 } });
+  expect(await remote.complete(token, { y: new Literal(2.5, '2.50') })).toBe(true);
+  const [completion] = await queue.completions(0, 1);
+  expect(completion?.result).toEqual({ y: new Literal(2.5, '2.50') });
+  expect(events).toEqual(['assigned', 'completed']);
+  expect(await remote.counts()).toMatchObject({ completed: 1, pending: 1 });
+  expect(await remote.needs()).toEqual([{ gpus: 1, memory: 0 }]);
+  expect([await remote.paused(), await remote.nextTime()]).toEqual([null, null]);
+});
+
+test('a failure counts; a task that is given back doesn’t', async () => {
+  const first = await take();
+  expect(await remote.requeue(first.token, 'the worker ends')).toBe(true);
+  const second = await take();
+  expect([second.task.name, second.start]).toEqual(['exp1_0', 1]);
+  expect(await remote.fail(second.token, { error: 'exit code 1', retry: true })).toBe('pending');
+  expect(await rowOf(queue, 'exp1_0')).toMatchObject({ starts: 1, error: 'exit code 1' });
+});
+
+test('a task that is cancelled is taken from the worker, which hears of changes', async () => {
+  const { token, signal } = await take();
+  const seen = remote.changeCount;
+  await queue.cancel('all');
+  await remote.changed(10_000, undefined, seen);
+  await until(() => signal.aborted);
+  expect(await remote.requeue(token, 'it was cancelled')).toBe(false);
+  expect(events).toEqual(['assigned', 'revoked']);
+});
+
+test('the manager’s words reach the worker, and the worker’s the manager', async () => {
+  session.drain();
+  session.stop();
+  await until(() => asked.length === 2);
+  expect(asked).toEqual(['drain', 'stop']);
+  remote.tell({ say: 'hello' });
+  await until(() => heard.length === 1);
+  expect(heard).toEqual([{ say: 'hello' }]);
+});
+
+test('each heartbeat that is answered moves the deadline of the command', async () => {
+  const { deadline } = await take();
+  const before = deadline?.at as number;
+  const moved: number[] = [];
+  (deadline as { onMoved: unknown }).onMoved = (at: number) => moved.push(at);
+  await until(() => moved.length > 2);
+  expect(deadline?.at).toBeGreaterThan(before);
+  expect(deadline?.grace).toBe(patience.grace);
+});
+
+test('when the connection ends, the worker’s tasks end, and are given out again once they have', async () => {
+  await queue.enqueue([spec({ n: 2 })]);
+  const { signal } = await take();
+  session.close();
+  input.end();
+  await until(() => signal.aborted);
+  await expect(take()).rejects.toThrow('the connection to the manager ended');
+  await expect(remote.changed(10_000)).rejects.toThrow('the connection');
+  expect(await stateOf('exp1_0')).toBe('active');
+  await until(async () => (await stateOf('exp1_0')) === 'pending');
+  expect(await rowOf(queue, 'exp1_0')).toMatchObject({ starts: 0, error: 'the connection to gpu1 broke' });
+});
+
+test('a manager that is silent is lost', async () => {
+  const { signal } = await take();
+  input.removeAllListeners('data'); // nothing arrives any more
+  input.pause();
+  await until(() => signal.aborted);
+  expect((signal.reason as Error).message).toMatch(/nothing was heard of the manager for 1 s/);
+});
+
+test('a task that is never run twice has failed when its connection breaks', async () => {
+  await queue.cancel('all');
+  await queue.enqueue([{ ...spec({ n: 3 }), rerun: 'never' }]);
+  expect((await take()).isOnce).toBe(true);
+  session.close();
+  await until(async () => (await stateOf('exp1_2')) === 'failed');
+  expect((await rowOf(queue, 'exp1_2')).error).toMatch(
+    /the connection to gpu1 broke; it is not started again/,
+  );
+});
+
+test('a host that lies reaches no task of others, and what makes no sense ends its connection', async () => {
+  const other = await queue.take(worker);
+  const ask = async (call: string, ...args: unknown[]) => {
+    session.receive(JSON.stringify({ id: 7_000, call, args }));
+    await until(() => sent.some((line) => line.includes('7000')));
+    return sent.splice(0).find((line) => line.includes('7000'));
+  };
+  for (const call of ['complete', 'requeue', 'setLog', 'fail'])
+    expect(await ask(call, other?.token, {}, 0)).toMatch(/"error"/);
+  expect(await ask('take', { name: 'x', pid: -1, gpus: [] }, {})).toMatch(/"error"/);
+  expect(await ask('take', { name: '\u001b[2Jx', pid: 1, gpus: [] }, {})).toMatch(/"token"/);
+  const [, lied] = await queue.attempts('living');
+  expect(lied?.worker).toMatchObject({ host: 'gpu1', name: expect.not.stringContaining('\u001b') });
+  expect(await ask('close')).toMatch(/no question/);
+  for (const line of ['', 'x', '[]', '3', '{"call":{}}', '{"id":-1,"call":"take","args":[]}'])
+    expect(() => session.receive(line), line).toThrow();
+  expect(await stateOf('exp1_0')).toBe('active');
+});
