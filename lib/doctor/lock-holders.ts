@@ -177,13 +177,13 @@ export function reportUnending(report: Report, directory: LockDirectory): void {
   }
 }
 
-/** By PID, the lock files that they have open. Files of jobs are left out: no claim waits for these. */
+/** By PID, the lock files that they have open. Files of jobs and the ledger of usage are left out: no claim waits for these. */
 function unending(directory: LockDirectory): Map<number, string[]> {
   const found = new Map<number, string[]>();
   const names = new Map<number, string>();
   for (const path of directory.all) {
     for (const name of namesIn(path))
-      if (!name.startsWith('job-')) names.set(statOf(join(path, name))?.ino ?? 0, name);
+      if (!/^job-|^usage$/.test(name)) names.set(statOf(join(path, name))?.ino ?? 0, name);
   }
   for (const pid of processIds()) {
     if (!/^[ZD]$/.test(readProcessStat(pid)?.state ?? '')) continue;

@@ -256,6 +256,7 @@ test('the commands accept the values that are offered', () => {
   const exp = ['gpus-per-task', 'grace', 'rerun'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
+    if (name === 'since' || name === 'by') return [command, 'report', `--${name}=${value}`];
     if (name === 'sort') return [command, 'top', `--sort=${value}`];
     return [
       ...[command, ...(exp.includes(name) ? ['exp'] : []), 'run', `--${name}=${value}`],

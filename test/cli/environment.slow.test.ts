@@ -193,7 +193,7 @@ describe('gpu-owner itself gets along', () => {
       expect((await run('', [launcher, 'status', '--json'], env)).code).toBe(0);
       expect(await run('', [launcher, 'hold', '-n', '2'], env)).toMatchObject({ code: 0, stderr: '' });
       expect(
-        readdirSync(machine.lockDirectory).filter((name) => !/\.(count|lease|lock|look)$/.test(name)),
+        readdirSync(machine.lockDirectory).filter((name) => !/\.(count|lease|lock|look)$|^usage$/.test(name)),
       ).toEqual([]);
       for (const name of readdirSync(machine.lockDirectory)) {
         expect(statSync(join(machine.lockDirectory, name)).mode & 0o777).toBe(0o666);
