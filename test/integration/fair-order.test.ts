@@ -14,7 +14,7 @@ const GPUS = 4;
 const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 80;
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
 const HOUR_MS = 3_600_000;
-const USERS: Record<string, number> = { root: 0, nobody: NOBODY };
+const USERS: Record<string, number> = { root: 0, nobody: NOBODY, alice: NOBODY, bob: NOBODY - 1, carol: 0 };
 const noSecondUser = whyNotNobody();
 
 let machine: Machine;
@@ -26,7 +26,7 @@ class Lab {
   readonly started = new Set<string>();
 
   begin(id: string, user: string, ...options: string[]): void {
-    const uid = USERS[user];
+    const uid = USERS[user.replace(/\d+$/, '')];
     const child = machine.startCommand(
       [...RUN, '--name', id, ...options, ...UNTIL_CLOSED],
       uid === undefined || uid === 0 ? {} : { uid, umask: '077' },
@@ -91,7 +91,7 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
         let told = '';
         const isIdle = running === undefined || (act < 6 && waiting === undefined);
         if (act < 4 || isIdle) {
-          const user = random.pick(Object.keys(USERS)) as string;
+          const user = random.pick(['root', 'nobody']) as string;
           const most = limits[user] ?? GPUS;
           const count = random.integer(3) === 0 ? 1 + random.integer(most) : 1;
           const id = `${step}-${user}`;
@@ -117,14 +117,53 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
           model.finish(running, at);
           told = `${running} ends`;
         }
-        const wanted = () => [[...model.running.keys()].sort(), model.queue.map(({ id }) => id)];
-        const found = () => [[...lab.started].sort(), lab.queue().map(({ name }) => name)];
-        await until(
-          () => JSON.stringify(found()) === JSON.stringify(wanted()),
-          () => `${told}: ${JSON.stringify(wanted())}, not ${JSON.stringify(found())}`,
-        );
+        await untilAsIn(model, lab, told);
       }
       for (const child of lab.children.values()) child.kill('SIGKILL');
     },
   );
+
+  // The example of docs/fairness.md. Two hours have passed when all jobs that ran are ended.
+  const [gpus, jobs, expected] = process.env.GPU_OWNER_SOAK
+    ? [8, 100, { fair: { bob: 6, carol: 10, alice: 28 }, fifo: { bob: 24, carol: 26, alice: 24 } }]
+    : [3, 13, { fair: { bob: 6, carol: 10, alice: 12 }, fifo: { bob: 8, carol: 10, alice: 8 } }];
+  test.each(['fair', 'fifo'] as const)(
+    'Alice’s many jobs, Bob’s one and Carol’s for all GPUs start at the hours of docs/fairness.md, with order: %s',
+    { timeout: 300_000 },
+    async (order) => {
+      machine = new Machine(gpus);
+      machine.configure(`order: ${order}\n`);
+      const lab = new Lab();
+      const model = new FairModel(gpus, order);
+      const now = () => bootMilliseconds() / HOUR_MS;
+      const starts = new Map<string, number>();
+      const join = async (id: string, count = 1) => {
+        lab.begin(id, id, '-n', String(count), '--for', '2h');
+        model.join(id, id.replace(/\d+$/, ''), count, now(), 2);
+        await untilAsIn(model, lab, `${id} asks for ${count}`);
+      };
+      for (let i = 1; i <= jobs; i++) await join(`alice${i}`);
+      for (let hour = 0; lab.children.size > 0; hour += 2) {
+        for (const id of lab.started) starts.set(id.replace(/\d+$/, ''), hour);
+        if (hour === 4) await join('bob');
+        if (hour === 6) await join('carol', gpus);
+        for (const id of [...lab.started]) {
+          await lab.end(id);
+          model.finish(id, now());
+          await untilAsIn(model, lab, `${id} ends`);
+        }
+      }
+      expect(Object.fromEntries(starts)).toEqual(expected[order]);
+    },
+  );
 });
+
+/** Waits until the same jobs run, and the same wait in the same order. */
+async function untilAsIn(model: FairModel, lab: Lab, told: string): Promise<void> {
+  const wanted = () => [[...model.running.keys()].sort(), model.queue.map(({ id }) => id)];
+  const found = () => [[...lab.started].sort(), lab.queue().map(({ name }) => name)];
+  await until(
+    () => JSON.stringify(found()) === JSON.stringify(wanted()),
+    () => `${told}: ${JSON.stringify(wanted())}, not ${JSON.stringify(found())}`,
+  );
+}
