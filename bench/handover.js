@@ -2,7 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { environment, Partner, pause, summarize } from './measure.js';
+import { built, environment, Partner, pause, summarize } from './measure.js';
 import { openWitness } from './witness.js';
 
 const root = dirname(import.meta.dirname);
@@ -10,12 +10,17 @@ const CROWDS = [1, 10, 100, 1000];
 const ROUNDS = { 1: 60, 10: 60, 100: 60, 1000: 25 };
 /** Time to join the wait queue and fall asleep, in ms. */
 const REST = 30;
+/** Rounds of one checkout before the other's. */
+const TURN = 5;
 /** At most, in the median, in us. */
 const LIMIT = 2000;
 
 const BARE = 'C, two processes and one lock';
 const LINE = 'C, waiters in the queue';
 const OWNER = 'gpu-owner';
+const OTHER = 'gpu-owner of --against';
+/** The most that the median may be of the other checkout's. */
+const MAX_RATIO = 1.15;
 
 export const handover = {
   title: 'Hand-over',
@@ -25,8 +30,16 @@ export const handover = {
     const env = environment({ GPU_OWNER_SIMULATE: '1', GPU_OWNER_SIMULATE_DIR: directory });
     const native = compile(directory);
     const witness = openWitness(directory);
-    const claimants = [0, 1].map(() => new Claimant(env, witness.path));
-    const machine = { directory, native, claimants, bench };
+    // Both have this checkout's simulated driver: another release's may not know this machine's state.
+    const driver = {
+      GPU_OWNER_NVML_LIBRARY: join(built, 'simulator/libnvidia-ml.so.1'),
+      GPU_OWNER_CUDA_LIBRARY: join(built, 'simulator/libcuda.so.1'),
+    };
+    const claimantsOf = (checkout) =>
+      [0, 1].map(() => new Claimant(checkout, { ...env, ...driver }, witness.path));
+    const claimants = claimantsOf(root);
+    const others = bench.against === undefined ? null : claimantsOf(bench.against);
+    const machine = { directory, native, claimants, others, bench };
     try {
       const released = [];
       const killed = [];
@@ -43,7 +56,7 @@ export const handover = {
         table('after-kill', 'From kill -9 of a small owner to the next lease', note, killed),
       ];
     } finally {
-      for (const claimant of claimants) claimant.end();
+      for (const claimant of [...claimants, ...(others ?? [])]) claimant.end();
     }
   },
 };
@@ -73,8 +86,15 @@ function table(name, title, note, rows) {
         limit: 1.5,
         met: last / first <= 1.5,
       },
+      ...rows.filter(({ series }) => OTHER in series).map(targetBesideOther),
     ],
   };
+}
+
+function targetBesideOther({ label, series }) {
+  const value = series[OWNER].median / series[OTHER].median;
+  const text = `with ${label}, at most ${MAX_RATIO} times as long as the other checkout`;
+  return { text, value, limit: MAX_RATIO, met: value <= MAX_RATIO };
 }
 
 const roundsOf = (crowd, { quick }) => (quick ? 10 : ROUNDS[crowd]);
@@ -88,7 +108,7 @@ async function afterRelease(machine, crowd) {
   return {
     [BARE]: summarize(numbers(native, 'bare', join(directory, 'bare'), String(rounds))),
     ...(line === null ? {} : { [LINE]: summarize(line) }),
-    [OWNER]: summarize(await pingPong(machine, crowd, rounds)),
+    ...(await besideOther(machine, rounds, (claimants, some) => pingPong(machine, claimants, crowd, some))),
   };
 }
 
@@ -97,13 +117,26 @@ async function afterKill(machine, crowd) {
   const rounds = roundsOf(crowd, bench);
   return {
     [BARE]: summarize(numbers(native, 'killed', join(directory, 'killed'), String(rounds))),
-    [OWNER]: summarize(await killing(machine, crowd, rounds)),
+    ...(await besideOther(machine, rounds, (claimants, some) => killing(machine, claimants, crowd, some))),
   };
+}
+
+/** Some rounds at a time in turn, so that whatever else the machine does befalls both. */
+async function besideOther({ claimants, others }, rounds, measure) {
+  if (others === null) return { [OWNER]: summarize(await measure(claimants, rounds)) };
+  const times = [[], []];
+  for (let left = rounds; left > 0; left -= TURN) {
+    for (const [i, some] of [claimants, others].entries())
+      times[i].push(...(await measure(some, Math.min(TURN, left))));
+  }
+  return { [OWNER]: summarize(times[0]), [OTHER]: summarize(times[1]) };
 }
 
 function compile(directory) {
   const program = join(directory, 'handover');
-  const sources = ['locks.cc', 'wait_queue.cc'].map((name) => join(root, 'native/locks', name));
+  const sources = ['locks.cc', 'wait_queue.cc', 'heartbeat_file.cc', 'files.cc'].map((name) =>
+    join(root, 'native/locks', name),
+  );
   const baseline = join(import.meta.dirname, 'baselines/handover.cc');
   execFileSync('c++', ['-std=c++17', '-O2', '-I', join(root, 'native'), '-o', program, baseline, ...sources]);
   return program;
@@ -114,8 +147,8 @@ function numbers(program, ...args) {
 }
 
 class Claimant extends Partner {
-  constructor(env, witness) {
-    const path = join(import.meta.dirname, 'waiter.js');
+  constructor(checkout, env, witness) {
+    const path = join(checkout, 'bench/waiter.js');
     super(spawn(process.execPath, [path, witness], { env, stdio: ['pipe', 'pipe', 'inherit'] }));
   }
 
@@ -139,9 +172,9 @@ class Claimant extends Partner {
 }
 
 /** Two claimants in turn, with other waiters behind the one that waits. */
-async function pingPong(machine, crowd, rounds) {
+async function pingPong(machine, claimants, crowd, rounds) {
   const times = [];
-  let [holder, waiter] = machine.claimants;
+  let [holder, waiter] = claimants;
   await holder.take();
   for (let i = 0; i < rounds; i++) {
     waiter.tell('take');
@@ -158,8 +191,8 @@ async function pingPong(machine, crowd, rounds) {
 }
 
 /** An owner that is a small C program is killed, so that what is measured is not the end of a big process. */
-async function killing(machine, crowd, rounds) {
-  const { native, claimants } = machine;
+async function killing(machine, claimants, crowd, rounds) {
+  const { native } = machine;
   const [claimant] = claimants;
   const locks = lockDirectory(machine);
   const lease = join(
@@ -185,11 +218,17 @@ async function killing(machine, crowd, rounds) {
   return times;
 }
 
-/** More waiters, without a process each. */
+/** More waiters of another user, without a process each. */
 async function crowdIn(machine, count) {
   if (count === 0) return null;
-  const file = join(lockDirectory(machine), 'line.lock');
-  const crowd = spawn(machine.native, ['crowd', file, String(count)], { stdio: ['pipe', 'pipe', 'inherit'] });
+  const locks = lockDirectory(machine);
+  const file = join(locks, 'line.lock');
+  const uuid = readdirSync(locks)
+    .find((name) => name.endsWith('.lease'))
+    .replace('.lease', '');
+  const crowd = spawn(machine.native, ['crowd', file, String(count), uuid], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
   await new Promise((resolve) => crowd.stdout.once('data', resolve));
   return crowd;
 }

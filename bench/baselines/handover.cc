@@ -2,7 +2,8 @@
 //   handover bare FILE ROUNDS           two processes hand an OFD lock to each other, waiting in the kernel: the limit
 //   handover line FILE LEASE WAITERS    so many waiters in a queue, each of which takes the lease when it is first
 //   handover killed FILE ROUNDS         a process waits in the kernel for a lock whose holder is killed
-//   handover crowd FILE WAITERS         joins the queue so many times until its input is closed; prints "there"
+//   handover crowd FILE WAITERS UUID    joins the queue so many times, for this GPU, until its input is closed; prints
+//                                       "there"
 //   handover small FILE GENERATION      holds a lease until it is killed; prints "there"
 // The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the
 // lock was had.
@@ -20,6 +21,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "locks/heartbeat_file.h"
 #include "locks/locks.h"
 #include "locks/wait_queue.h"
 
@@ -40,6 +42,15 @@ int opened(const char* path) {
     exit(1);
   }
   return file;
+}
+
+const char* boot_id() {
+  static char id[64];
+  const int file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  const ssize_t size = read(file, id, sizeof id - 1);
+  close(file);
+  id[size > 0 && id[size - 1] == '\n' ? size - 1 : 0] = '\0';
+  return id;
 }
 
 struct Times {
@@ -172,15 +183,40 @@ int killed(const char* path, int rounds) {
   return 0;
 }
 
-int crowd(const char* path, int waiters) {
+// A request as claims write it, with a tag. Behind all that wait already.
+bool write_request(int file, int64_t slot, const char* uuid) {
+  char block[kBlockSize - kHeartbeatSize];
+  memset(block, ' ', sizeof block);
+  const int64_t start = 1'000'000'000 + slot * 1'000'000;
+  timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const int length =
+      snprintf(block, sizeof block,
+               "{\"order\":\"1 %016lld %016lld %016lld 0000065534\",\"user\":\"crowd\",\"pid\":1,\"place\":%lld,"
+               "\"count\":1,\"uuids\":[\"%s\"],\"scope\":null,\"boot\":\"%s\"}",
+               static_cast<long long>(start), static_cast<long long>(start + 1'000'000),
+               static_cast<long long>(now.tv_sec) * 1000, static_cast<long long>(slot), uuid, boot_id());
+  block[length] = ' ';
+  return pwrite(file, block, sizeof block, block_offset(slot)) == static_cast<ssize_t>(sizeof block) &&
+         write_heartbeat(file, heartbeat_offset(slot)) == 0;
+}
+
+int crowd(const char* path, int waiters, const char* uuid) {
   int64_t slot = -1;
+  int last = -1;
   for (int i = 0; i < waiters; i++) {
     const int file = opened(path);
     // Directly behind the last one: to ask for the end of the queue each time takes longer than all that is measured.
     const bool next = slot >= 0 && try_lock(file, Kind::ofd, Mode::exclusive, {slot + 1, 1}) == 0;
     slot = next ? slot + 1 : join_queue(file);
-    if (slot < 0) return 1;
+    if (slot < 0 || !write_request(file, slot, uuid)) return 1;
+    last = file;
   }
+  // As newcomers do: waiters look at the order again.
+  char stamp[32];
+  memset(stamp, ' ', sizeof stamp);
+  snprintf(stamp, sizeof stamp, "%d %lld", getpid(), static_cast<long long>(nanoseconds()));
+  if (pwrite(last, stamp, sizeof stamp, kBlocks * kBlockSize) < 0) return 1;
   puts("there");
   fflush(stdout);
   while (getchar() != EOF) {
@@ -209,7 +245,7 @@ int main(int count, char** arguments) {
   if (count == 4 && strcmp(arguments[1], "bare") == 0) return bare(arguments[2], atoi(arguments[3]));
   if (count == 4 && strcmp(arguments[1], "killed") == 0) return killed(arguments[2], atoi(arguments[3]));
   if (count == 5 && strcmp(arguments[1], "line") == 0) return line(arguments[2], arguments[3], atoi(arguments[4]));
-  if (count == 4 && strcmp(arguments[1], "crowd") == 0) return crowd(arguments[2], atoi(arguments[3]));
+  if (count == 5 && strcmp(arguments[1], "crowd") == 0) return crowd(arguments[2], atoi(arguments[3]), arguments[4]);
   if (count == 4 && strcmp(arguments[1], "small") == 0) return small(arguments[2], atoll(arguments[3]));
   return 64;
 }
