@@ -91,6 +91,7 @@ __all__ = [
     "get_lock_path",
     "get_total_num_gpus",
     "is_gpu_locked",
+    "limit_memory",
     "lock_gpu",
     "pytorch_placeholder",
     "release_gpus",
@@ -242,6 +243,7 @@ _OPTIONS = (
     "placeholder",
     "visible_devices",
     "lock_timeout",
+    "memory",
     "urgent",
     "preemptible",
     "wait",
@@ -927,6 +929,8 @@ class _Holding:
         self.visible_devices = str(answer["visibleDevices"])
         self.entries = self.visible_devices.split(",")
         self.by_index = self.entries[0].isdigit()
+        # The share of each GPU, in bytes; None: all of it.
+        self.memory = cast(Optional[int], answer.get("memory"))
         self.devices = [_Device(int(one["index"]), str(one["uuid"]), str(one["name"]), one.get("instance")) for one in answer["devices"]]
         self.ordinals = list(range(len(self.devices)))
         # Whether CUDA_VISIBLE_DEVICES stays as it is without the claim, and whether CUDA's numbers mean the same GPUs in children then.
@@ -1005,7 +1009,7 @@ class Claim(_SequenceOfGPUs):
     GPUs that this process holds: a sequence of `GPU`, and a context manager. The claim lasts until `release()`, the end of the
     `with` block, or the end of the process; not until nothing refers to it any more.
 
-    visible_devices: what CUDA_VISIBLE_DEVICES calls them.
+    visible_devices: what CUDA_VISIBLE_DEVICES calls them. memory: the share of each GPU's memory, in bytes; None: all of it.
     """
 
     # Whether it may be made when CUDA runs already and shows other GPUs, too. Then it is one of these.
@@ -1030,6 +1034,10 @@ class Claim(_SequenceOfGPUs):
     @property
     def visible_devices(self) -> str:
         return self._holding.visible_devices
+
+    @property
+    def memory(self) -> Optional[int]:
+        return self._holding.memory
 
     def release(self) -> None:
         """
@@ -1116,6 +1124,7 @@ def claim(
     count: int = 1,
     *,
     wait: Union[None, bool, float, str] = True,
+    memory: Optional[Size] = None,
     min_free_memory: Optional[Size] = None,
     max_used_memory: Optional[Size] = None,
     allow_processes: bool = False,
@@ -1146,6 +1155,7 @@ def claim(
 
     count: how many; all or none.
     wait: True (default) until they are free; a number of seconds, or '10m': for at most that long; False: not at all.
+    memory: '20GiB', '25%', or bytes: only so much of each GPU; others may have the rest. See limit_memory().
     min_free_memory, max_used_memory: '20GiB', or bytes (from 1 MiB on); max_used_memory="any": however much is in use.
     allow_processes: share with programs that run on the GPU without a claim.
     max_power: watts. max_utilization: percent. max_temperature: degrees Celsius. allow_unknown: accept those that the driver
@@ -1175,6 +1185,8 @@ def claim(
     count = _count(count)
     args = [f"--gpus={count}", _wait_option(wait)]
     args += _criteria_among(locals())
+    if memory is not None:
+        args.append(f"--memory={memory}")
     if placeholder is not None:
         args.append(f"--placeholder={placeholder}")
     if urgent:
@@ -1222,6 +1234,33 @@ def claim(
         except BaseException:
             holder.end()
             raise
+
+
+def limit_memory() -> Optional[int]:
+    """
+    Has PyTorch take no more of each GPU than this process's share of its memory: by `claim(memory=...)`, or by that of the job
+    in which it runs (GPU_OWNER_MEMORY). More raises torch.OutOfMemoryError. The context of CUDA comes on top.
+
+    Returns the bytes of a share; None, and limits nothing: this process has whole GPUs. Raises UsageError without PyTorch.
+    """
+    with _state:
+        shares = {ordinal: one.memory for one in _living for ordinal in _ordinals(one)}
+    text = os.environ.get("GPU_OWNER_MEMORY", "")
+    job = int(text) if text.isdigit() else None
+    if not any(shares.values()) and (shares or job is None):
+        return None
+    torch = _import_torch()
+    if torch is None:
+        raise UsageError("limit_memory: PyTorch can't be imported, and there is nothing else whose memory it could limit")
+    limits = []
+    for ordinal in range(torch.cuda.device_count()):
+        share = shares.get(ordinal) if shares else job
+        if share is None:
+            continue
+        total = torch.cuda.get_device_properties(ordinal).total_memory
+        torch.cuda.set_per_process_memory_fraction(min(1.0, share / total), ordinal)
+        limits.append(share)
+    return min(limits, default=None)
 
 
 def _can_be_wide(holding: _Holding, machine: Callable[[], List["GPUStatus"]]) -> bool:
@@ -1447,7 +1486,8 @@ class GPUStatus(int, _MappingOfValues):
     A GPU of the machine. As a number it is its index in nvidia-smi, not an ordinal of CUDA's.
 
     instance: of a MIG instance, which of its GPU's it is; else None. Then `int` and `index` are those of the GPU.
-    state: 'free', 'leased', 'busy' or 'unavailable'; reason: why it isn't free. Memory is in bytes, power in watts.
+    state: 'free', 'leased', 'shared', 'busy' or 'unavailable'; reason: why it isn't free. shares: the parts of its memory that are
+    leased, as in `gpu-owner status --json`. Memory is in bytes, power in watts.
     Values that the driver can't tell are None. raw: the object of `gpu-owner status --json`.
 
     As a mapping it is what GPU Scheduler tells: gpu["gpu_id"], and the other keys of `get_gpu_info`.
@@ -1554,6 +1594,10 @@ class GPUStatus(int, _MappingOfValues):
     def lease(self) -> Optional[Lease]:
         lease = self.raw["lease"]
         return None if lease is None else Lease(*(lease.get(field, Lease._field_defaults.get(field)) for field in Lease._fields))
+
+    @property
+    def shares(self) -> List[Dict[str, Any]]:
+        return list(self.raw.get("shares", []))
 
     def __repr__(self) -> str:
         number = self.index if self.instance is None else f"{self.index}:{self.instance}"
@@ -1760,7 +1804,7 @@ def get_total_num_gpus(**options: Any) -> int:
 
 def is_gpu_locked(gpu_id: Union[int, str], **options: Any) -> bool:
     """Whether the GPU is held, here or with another tool whose locks count."""
-    return any(gpu.state == "leased" for gpu in _machine(lambda: status(**options)) if str(gpu.index) == str(gpu_id))
+    return any(gpu.state in ("leased", "shared") for gpu in _machine(lambda: status(**options)) if str(gpu.index) == str(gpu_id))
 
 
 def get_lock_path(gpu_id: int) -> str:
@@ -1855,6 +1899,7 @@ def submit(
     cwd: Optional[Path] = None,
     env: Optional[Mapping[str, str]] = None,
     wait: Union[None, bool, float, str] = True,
+    memory: Optional[Size] = None,
     min_free_memory: Optional[Size] = None,
     max_used_memory: Optional[Size] = None,
     allow_processes: bool = False,
@@ -1913,7 +1958,7 @@ def submit(
     if grace is not None:
         args.append(f"--grace={_duration(grace, 'grace')}")
     args += _criteria_among(locals())
-    for option, value in (("placeholder", placeholder), ("visible-devices", visible_devices)):
+    for option, value in (("memory", memory), ("placeholder", placeholder), ("visible-devices", visible_devices)):
         if value is not None:
             args.append(f"--{option}={value}")
     if lock_timeout is not None:

@@ -6,7 +6,7 @@ import {
   removeMark,
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isPossible, select } from '../gpus/index.ts';
+import { type GPU, isPossible, SHARE_UNIT_BYTES } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
@@ -16,6 +16,7 @@ import {
   applyProblem,
   backfill,
   type Candidate,
+  chooseFree,
   type EvaluationContext,
   evaluateAll,
   evaluateOne,
@@ -28,13 +29,14 @@ import {
   scopeOf,
   unavailable,
 } from './evaluate.ts';
-import { Lease } from './lease.ts';
+import { Lease, type ShareDemand } from './lease.ts';
 import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { wakeThoseBehind } from './own-requests.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
+import { demandOf, sharingOf } from './shares.ts';
 import { claimantOf, survey } from './survey.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 
@@ -109,7 +111,7 @@ export function* claim(
   const { command, limitMs, about, class: own } = request;
   const record: RecordContents = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
   if (own === 'preemptible' && job === null) record.preemptible = true;
-  const claimant = claimantOf(directory, record, request.lockTimeout);
+  const claimant = claimantOf(directory, record, request);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
   const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
 
@@ -205,10 +207,10 @@ function* decide(
   const evaluate = (all: readonly GPU[]) => available(evaluateAll(all, context), context, position, request);
   let candidates = evaluate(gpus);
   for (;;) {
-    const chosen = select(freeOf(candidates), count);
+    const chosen = chooseFree(candidates, count);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
     reached('chosen');
-    const taken = takeLeases(chosen, deciding);
+    const taken = takeLeases(chosen, candidates, deciding);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
       candidates = candidates.map((each) =>
@@ -240,7 +242,9 @@ function* decide(
     }
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
-    const verdicts = after.map((gpu) => evaluateOne(gpu, context, null));
+    const own = taken.leases.map(({ id }) => id);
+    const sharingNow = (gpu: GPU) => sharingOf(deciding.directory, gpu, context, own);
+    const verdicts = after.map((gpu) => evaluateOne(gpu, context, null, sharingNow(gpu)));
     if (verdicts.every(({ state }) => state === 'free'))
       return { ...holding, gpus: after, all: seen, leasedAt, seenAt };
     releaseClaim(holding);
@@ -260,8 +264,9 @@ function vanished(gpu: GPU): GPU {
 }
 
 /** Short: there may be many. */
-function inRecord({ index, instance, uuid, parent, name }: GPU) {
-  return parent === null ? { index, uuid, name } : { index, instance, uuid, parent };
+function inRecord({ index, instance, uuid, parent, name }: GPU, share: ShareDemand | null) {
+  const bytes = share === null ? {} : { bytes: share.units * SHARE_UNIT_BYTES };
+  return parent === null ? { index, uuid, name, ...bytes } : { index, instance, uuid, parent, ...bytes };
 }
 
 /** Without the free GPUs that are booked, that waiters ahead could use, or that would be more than the user may have. */
@@ -269,12 +274,12 @@ function available(
   candidates: Candidate[],
   { directory, job }: EvaluationContext,
   position: QueuePosition | null,
-  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs' | 'class'>,
+  request: Pick<ClaimRequest, 'count' | 'most' | 'limitMs' | 'class' | 'memory'>,
 ): Candidate[] {
   const ahead = () => waitersAhead(directory, position);
   if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
   const left = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
-  return applyLimit(backfill(left, request, ahead), request, directory);
+  return applyLimit(request.memory === undefined ? backfill(left, request, ahead) : left, request, directory);
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {
@@ -287,9 +292,15 @@ function obstacleOf(candidates: readonly Candidate[], count: number): 'remains' 
   return freeOf(candidates).length + transient >= count ? 'remains' : 'use';
 }
 
+function demandFor(candidate: Candidate | undefined): ShareDemand | null {
+  const { sharing, verdict } = candidate ?? {};
+  return sharing === undefined || verdict?.room === undefined ? null : demandOf(sharing, verdict.room.limit);
+}
+
 /** All or none, in the order of UUIDs: two claimants without the acquisition lock then can't both end with a part. */
 function takeLeases(
   chosen: readonly GPU[],
+  candidates: readonly Candidate[],
   { directory, context, record: claimant, secret }: DecisionContext,
 ):
   | { leases: Lease[]; jobFile: Mark | null; error?: never }
@@ -297,13 +308,17 @@ function takeLeases(
   const leases: Lease[] = [];
   // Made before a lease, whose number everybody can see: no other process can have made a file of that name.
   const jobFile = secret === null ? null : makeJobFile(directory, secret, claimant.preemptible === true);
-  const record = nameGPUs(claimant, chosen.map(inRecord));
+  const shareOf = ({ uuid }: GPU) => demandFor(candidates.find(({ gpu }) => gpu.uuid === uuid));
+  const record = nameGPUs(
+    claimant,
+    chosen.map((gpu) => inRecord(gpu, shareOf(gpu))),
+  );
   const inOrder = [...chosen].sort((a, b) => (a.uuid < b.uuid ? -1 : 1));
   for (const gpu of inOrder) {
     let lease: Lease | null = null;
     let failure: unknown;
     try {
-      lease = Lease.tryTake(directory, leaseKey(gpu, context.job), record);
+      lease = Lease.tryTake(directory, leaseKey(gpu, context.job), record, shareOf(gpu));
       if (lease !== null) reached('lease');
     } catch (error) {
       failure = error;

@@ -3,11 +3,11 @@ import { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
   type GPU,
+  type GPUState,
   isInstance,
   isPossible,
   type LeaseInfo,
-  select,
-  type Verdict,
+  type Share,
 } from '../gpus/index.ts';
 import { idleText } from '../platform/index.ts';
 import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
@@ -15,6 +15,7 @@ import type { NotGranted } from './claim.ts';
 import { type Effectful, runAsync, runSync } from './effects.ts';
 import {
   type Candidate,
+  chooseFree,
   explainLocks,
   gpuRequestOf,
   listReasons,
@@ -35,13 +36,16 @@ import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {
   /**
-   * free: it could be claimed now; leased: a claim or another tool holds it; busy: it is used without a lease; unavailable: it
-   * can't be had as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES, criteria).
+   * free: it could be claimed now; leased: a claim or another tool holds it; shared: claims hold parts of its memory; busy: it is
+   * used without a lease; unavailable: it can't be had as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES,
+   * criteria).
    */
-  state: Verdict['state'];
+  state: GPUState;
   /** Words a person can act on; null when free. */
   reason: string | null;
   lease: LeaseInfo | null;
+  /** The parts of its memory that are leased. */
+  shares: readonly Share[];
   /**
    * Whether it does nothing, as far as looks tell; null: it works, it isn't known, or it wasn't asked for (the library
    * doesn't).
@@ -168,10 +172,7 @@ export function* findForClaim(
   const { count } = request;
   const { candidates, directory, job } = yield* explainedSurvey(request, 'claimant', position);
   const gpus = statusesOf(candidates, directory, 'claimant');
-  const chosen = select(
-    gpus.filter(({ state }) => state === 'free'),
-    count,
-  );
+  const chosen = chooseFree(candidates, count);
   const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job?.epoch ?? null));
   if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
   const reasons = reasonsOf(candidates);
@@ -224,8 +225,17 @@ function statusesOf(
   perspective: Perspective,
 ): GPUStatus[] {
   const bookings = readBookings(directory);
-  return candidates.map(({ gpu, verdict: { state, reason }, lease }) => {
-    const status = { ...gpu, state, reason, lease, idle: null, booking: bookingInfo(gpu, bookings) };
+  return candidates.map(({ gpu, verdict, lease, sharing }) => {
+    const isShared = verdict.state === 'leased' && lease === null && (sharing?.taken ?? 0) > 0;
+    const status: GPUStatus = {
+      ...gpu,
+      state: isShared ? 'shared' : verdict.state,
+      reason: verdict.reason,
+      lease,
+      shares: sharing?.shares ?? [],
+      idle: null,
+      booking: bookingInfo(gpu, bookings),
+    };
     return perspective === 'machine' ? withBooking(status) : status;
   });
 }
@@ -269,6 +279,7 @@ export function gpuJSON(gpu: GPUStatus) {
     migInstances: gpu.migInstances,
     processes: gpu.processes,
     lease: gpu.lease,
+    shares: gpu.shares,
     idle: gpu.idle,
     booking: gpu.booking,
   };

@@ -2,8 +2,10 @@ import { driverLibraries, type NormalizedCriteria } from '../config/index.ts';
 import type { Holders } from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
+  byPlace,
   describeListedProcess,
   type GPU,
+  type GPUState,
   isDivided,
   isWSL,
   type JudgeContext,
@@ -11,6 +13,8 @@ import {
   type LeaseInfo,
   label,
   mayBecomeFree,
+  type Sharing,
+  select,
   separateKinds,
   type Verdict,
 } from '../gpus/index.ts';
@@ -25,18 +29,22 @@ import {
   type Waiting,
 } from '../platform/index.ts';
 import {
+  bestFit,
+  type DividedGPU,
   type GPUUse,
   type JoiningRequest,
+  keepRoom,
   mayBackfill,
   type RequestClass,
   reservedFor,
+  type ShareSize,
 } from '../policy/index.ts';
 import {
-  depthFor,
   endedWithin,
   findUnexplained,
   type LeaseKey,
   type LockOwners,
+  levelOf,
   mayHaveRemains,
   probeLease,
   probeWhole,
@@ -48,6 +56,7 @@ import type { Binding } from './options.ts';
 import { ownLeaseNote } from './own-lease.ts';
 import type { ParentJob } from './parent-job.ts';
 import { leaseInfo } from './record.ts';
+import { formatShare, sharingOf } from './shares.ts';
 import type { Waiter } from './wait-queue.ts';
 
 /** How long a placeholder may take to end, in ms. */
@@ -57,6 +66,8 @@ export interface Candidate {
   gpu: GPU;
   verdict: Verdict;
   lease: LeaseInfo | null;
+  /** Missing: there are no shares, and none is asked for. */
+  sharing?: Sharing;
   /** Why the lease file can't be used: that spoils this GPU, not the others. */
   problem: GPUOwnerError | null;
 }
@@ -69,6 +80,8 @@ export interface EvaluationContext {
   directory: LockDirectory | null;
   /** The lease epoch of the job inside of which the claim is made, from the GPUs that it holds; null: from the machine's. */
   job: number | null;
+  /** The share that is wanted of each; missing: whole GPUs are. */
+  memory?: ShareSize;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
   /** Holders of GPUs by the locks of other programs; default: none. */
@@ -87,13 +100,18 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
   const candidates = gpus.map((gpu): Candidate => {
     const leasable = directory !== null && gpu.uuid !== '';
     const key = leaseKey(gpu, job);
-    if (job !== null && leasable && depthFor(directory, key) === null) {
+    if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
+    const sharing = leasable ? sharingOf(directory, gpu, context) : undefined;
+    const isShared = sharing !== undefined && sharing.taken > 0;
     const lease =
-      (leasable ? whoHolds(directory, gpu, key) : null) ?? context.foreignHolders?.get(gpu.uuid) ?? null;
+      (leasable && !isShared ? whoHolds(directory, gpu, key) : null) ??
+      context.foreignHolders?.get(gpu.uuid) ??
+      null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
-    return applyProblem({ gpu, verdict: evaluateOne(gpu, context, lease), lease, problem });
+    const verdict = evaluateOne(gpu, context, lease, sharing);
+    return applyProblem({ gpu, verdict, lease, problem, ...(sharing === undefined ? {} : { sharing }) });
   });
   return separateKinds(candidates, context.count ?? 1);
 }
@@ -113,7 +131,9 @@ export function* explainLocks(candidates: Candidate[], context: EvaluationContex
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
     const lease = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
-    return lease === null ? candidate : { ...candidate, lease, verdict: evaluateOne(gpu, context, lease) };
+    return lease === null
+      ? candidate
+      : { ...candidate, lease, verdict: evaluateOne(gpu, context, lease, candidate.sharing) };
   };
   let present = candidates.map(again);
   const isNew = (candidate: Candidate) =>
@@ -184,12 +204,57 @@ export function scopeOf(job: number | null): string | null {
   return job === null ? null : String(job);
 }
 
+/** Chooses among the GPUs that are free, or have room for the share that is asked for; null: there aren't so many. */
+export function chooseFree(candidates: readonly Candidate[], count: number): GPU[] | null {
+  const free = candidates.filter(({ verdict }) => verdict.state === 'free');
+  const rooms = free.flatMap(({ gpu, verdict: { room } }) =>
+    room === undefined ? [] : [{ gpu, room: room.room }],
+  );
+  if (rooms.length === 0) {
+    return select(
+      free.map(({ gpu }) => gpu),
+      count,
+    );
+  }
+  rooms.sort((a, b) => Number(a.gpu.displayActive === true) - Number(b.gpu.displayActive === true));
+  return (
+    bestFit(rooms, count)
+      ?.map(({ gpu }) => gpu)
+      .sort(byPlace) ?? null
+  );
+}
+
+/** Keeps memory of GPUs for the waiters ahead that need more than there is. */
+function keepRoomForWaiters(
+  candidates: readonly Candidate[],
+  scope: string | null,
+  ahead: Iterable<Waiter>,
+): Candidate[] {
+  const divided = candidates.flatMap(({ gpu: { uuid }, sharing, verdict: { state, room } }): DividedGPU[] =>
+    room === undefined || sharing === undefined || state === 'busy'
+      ? []
+      : [{ uuid, capacity: room.limit, taken: sharing.taken }],
+  );
+  const kept = keepRoom(divided, scope, ahead);
+  return candidates.map((candidate) => {
+    const { gpu, verdict, sharing } = candidate;
+    const { room } = verdict;
+    const units = kept.get(gpu.uuid);
+    if (units === undefined || room === undefined || verdict.state !== 'free') return candidate;
+    if (room.room - units.units >= (sharing?.wanted ?? 0)) return candidate;
+    const reason = `there is room, but ${describeWaiter(units.by)}`;
+    return { ...candidate, verdict: { ...verdict, state: 'leased', reason, keptFor: units.by.slot } };
+  });
+}
+
 /** Reserves free GPUs for the waiters ahead that could use them. */
 export function reserveForWaiters(
   candidates: readonly Candidate[],
   scope: string | null,
   ahead: Iterable<Waiter>,
 ): Candidate[] {
+  if (candidates.some(({ sharing }) => (sharing?.wanted ?? null) !== null))
+    return keepRoomForWaiters(candidates, scope, ahead);
   const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
   const reserved = reservedFor(free, scope, ahead);
   return candidates.map((candidate) => {
@@ -228,29 +293,36 @@ interface DiscoveryDemand {
   class?: RequestClass;
   most?: number;
   order?: string;
+  memory?: ShareSize;
 }
 
 /** The request of a waiter: all GPUs that might become free for it. */
 export function gpuRequestOf(
   candidates: readonly Candidate[],
-  { count, class: own = 'normal', most, order }: DiscoveryDemand,
+  { count, class: own = 'normal', most, order, memory }: DiscoveryDemand,
   scope: string | null,
 ): JoiningRequest {
   const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
   const limit = most === undefined || scope !== null ? {} : { most };
   const place = order === undefined ? {} : { order };
-  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place };
+  const share = memory === undefined ? {} : { memory };
+  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place, ...share };
 }
 
-function describeWaiter({ info, count }: Waiter): string {
+function describeWaiter({ info, count, memory }: Waiter): string {
   const command = sanitize(info.command, 80);
   const since = formatSince(info.since);
   const who = `${info.user}${info.pid ? ` (pid ${info.pid}${command ? `: ${command}` : ''})` : ''}`;
-  return `${who} is ahead in the wait queue, for ${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
+  return `${who} is ahead in the wait queue, for ${memory === undefined ? '' : `${formatShare(memory)} of `}${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
 }
 
 /** @param lease who holds it; null also for a GPU whose lease is ours */
-export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseInfo | null): Verdict {
+export function evaluateOne(
+  gpu: GPU,
+  context: EvaluationContext,
+  lease: LeaseInfo | null,
+  sharing?: Sharing,
+): Verdict {
   const { criteria, visible, directory, job } = context;
   const circumstances: JudgeContext = {
     lease,
@@ -260,8 +332,9 @@ export function evaluateOne(gpu: GPU, context: EvaluationContext, lease: LeaseIn
     ofOwnJob: job !== null,
     describe: describeListedProcess,
     ownPids: ownPidsOn(gpu),
+    sharing,
     wsl: isWSL(),
-    hostname: lease === null ? undefined : hostName(),
+    hostname: lease === null && sharing === undefined ? undefined : hostName(),
   };
   const verdict = judge(gpu, circumstances);
   if (directory === null || verdict.state !== 'busy') return verdict;
@@ -304,7 +377,7 @@ export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
 /** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
 export function refuseImpossible(
   count: number,
-  verdicts: readonly Pick<Verdict, 'state'>[],
+  verdicts: readonly { state: GPUState }[],
   reasons: () => readonly GPUReason[],
   bound?: Binding,
   job: ParentJob | null = null,

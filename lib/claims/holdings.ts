@@ -6,6 +6,7 @@ import { FIRST_EPOCH, isLocked, leaseNames } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { jobName, PREEMPTIBLE_MODE } from './parent-job.ts';
 import { MAX_EPOCHS } from './record.ts';
+import { FIRST_UNIT, gpuOfShare, readSize } from './share-file.ts';
 
 /** So many epochs of one file are looked at: other programs may have locked such bytes, too. */
 const MAX_LOCKED_EPOCHS = 64;
@@ -24,10 +25,13 @@ export function readHoldings(
   const owners = new Map<number, number | null>();
   for (const name of leaseNames(directory)) {
     const uuid = name.replace(/\.lease$/, '');
-    const part = partOf(uuid) ?? (uuid.startsWith('MIG-') ? INSTANCE_PART : 1);
+    const gpu = gpuOfShare(uuid) ?? uuid;
+    const whole = partOf(gpu) ?? (gpu.startsWith('MIG-') ? INSTANCE_PART : 1);
     for (const descriptor of directory.filesNamed(name)) {
-      // Holders of instances have epochs in the file of the GPU as well, but not the lease.
+      // Holders of instances and shares have epochs in the file of the GPU as well, but not the lease.
       if (!isLocked(descriptor, SHARED)) continue;
+      const size = gpu === uuid ? null : readSize(descriptor);
+      const part = size === null ? whole : (whole * size.units) / size.capacity;
       const users = new Set<number>();
       for (const epoch of lockedEpochs(descriptor)) {
         if (!owners.has(epoch)) owners.set(epoch, ownerOfJob(directory, epoch));
@@ -52,7 +56,7 @@ export function holdingsWhenAsked(directory: LockDirectory | null): () => Holdin
 function* lockedEpochs(descriptor: number): Generator<number> {
   let from = FIRST_EPOCH;
   for (let i = 0; i < MAX_LOCKED_EPOCHS; i++) {
-    const byte = native().lockProbe(descriptor, OFD, SHARED, from, 0);
+    const byte = native().lockProbe(descriptor, OFD, SHARED, from, FIRST_UNIT - from);
     if (byte < from || byte >= FIRST_EPOCH + MAX_EPOCHS) return;
     yield byte - FIRST_EPOCH;
     from = byte + 1;

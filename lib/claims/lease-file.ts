@@ -13,6 +13,7 @@ import {
 } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
+import { FIRST_UNIT, isNestedShare, readSize, type ShareParts, shareId, takenUnits } from './share-file.ts';
 
 // Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: a process that wants
 // to know when the lease ends waits there, and so is never in the way of the next claimant.
@@ -38,19 +39,19 @@ export function leaseName(given: string, depth = 0): string {
   return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
 }
 
-/** The lease files of whole GPUs and MIG instances, here and in the other directories where leases may be held. */
+/** The lease files of whole GPUs, MIG instances and shares, here and in the other directories where leases may be held. */
 export function leaseNames(directory: LockDirectory): string[] {
   const names = directory.all.flatMap((path) =>
     directory
       .namesIn(path)
-      .filter((name) => name.endsWith('.lease'))
+      .filter((name) => name.endsWith('.lease') && !isNestedShare(name))
       .sort(),
   );
   return [...new Set(names)];
 }
 
 function isLeaseName(uuid: string): boolean {
-  return /^[A-Za-z0-9-]{1,96}$/.test(uuid);
+  return /^[A-Za-z0-9-]{1,200}$/.test(uuid);
 }
 
 interface LeaseFile {
@@ -102,7 +103,9 @@ function isOnlyEpoch(descriptor: number, epoch: number): boolean {
   const isFree = (start: number, length: number) =>
     native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;
   return (
-    isEpochLocked(descriptor, epoch) && (epoch === 0 || isFree(FIRST_EPOCH, epoch)) && isFree(byte + 1, 0)
+    isEpochLocked(descriptor, epoch) &&
+    (epoch === 0 || isFree(FIRST_EPOCH, epoch)) &&
+    isFree(byte + 1, FIRST_UNIT - byte - 1)
   );
 }
 
@@ -131,8 +134,9 @@ const REMAINS_MS = 5_000;
 export function probeLease(directory: LockDirectory, key: LeaseKey): LeaseInfo | null {
   const { uuid, parent = null, job = null } = key;
   const holders: LeaseInfo[] = [];
-  for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
-    const holder = holderOf(directory, uuid, file);
+  const level = levelOf(directory, key) ?? { uuid, depth: 0 };
+  for (const file of leaseFiles(directory, level.uuid, level.depth)) {
+    const holder = holderOf(directory, level.uuid, file);
     if (holder !== null) holders.push(holder);
   }
   if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
@@ -173,8 +177,9 @@ export interface LockOwners {
 
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
 export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOwners | null {
-  const { uuid, parent = null, job = null } = key;
-  for (const file of leaseFiles(directory, uuid, depthFor(directory, key) ?? 0)) {
+  const { parent = null, job = null } = key;
+  const { uuid, depth: from } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  for (const file of leaseFiles(directory, uuid, from)) {
     if (holderOf(directory, uuid, file)?.stranger === true) return unexplained(file);
   }
   if (parent === null || job !== null) return null;
@@ -195,7 +200,8 @@ function unexplained({ descriptor }: LeaseFile): LockOwners {
 
 /** As {@link probeLease}, for those who don't care who it is. */
 export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
-  return isHeldFrom(directory, key.uuid, depthFor(directory, key) ?? 0);
+  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  return isHeldFrom(directory, uuid, depth);
 }
 
 export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number): boolean {
@@ -203,29 +209,99 @@ export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number
   return false;
 }
 
-/** The level on which the GPU is leased within a job, or on the machine; null: the job doesn't hold it. */
-export function depthFor(directory: LockDirectory, { uuid, job = null }: LeaseKey): number | null {
-  if (job === null) return 0;
+/** Where a lease is taken: the file, and the files of what it is a part of. */
+export interface Level {
+  /** The GPU's, or the name of the share of it that the surrounding job has. */
+  uuid: string;
+  depth: number;
+  enclosing: readonly string[];
+}
+
+/** On the machine, or within a job; null: the job doesn't hold the GPU. */
+export function levelOf(
+  directory: LockDirectory,
+  { uuid, parent = null, job = null }: LeaseKey,
+): Level | null {
+  if (job === null) return { uuid, depth: 0, enclosing: parent === null ? [] : [leaseName(parent)] };
   const held = findHeld(directory, uuid, job);
-  return held === null || held.depth === MAX_DEPTH ? null : held.depth + 1;
+  if (held === null || held.depth === MAX_DEPTH) return null;
+  return { uuid: held.uuid, depth: held.depth + 1, enclosing: held.enclosing };
 }
 
 /**
- * On which level an epoch of the GPU's lease lasts, and what its holder wrote; null: it doesn't. Not certain: another process
- * has locked such a byte, too, and the epoch may be that one's.
+ * On which level an epoch of the GPU's lease lasts, or of a share of it, and what its holder wrote; null: it doesn't. Not certain: another
+ * process has locked such a byte, too, and the epoch may be that one's.
  */
 export function findHeld(
   directory: LockDirectory,
   uuid: string,
   epoch: number,
-): { depth: number; isCertain: boolean; record: Record<string, unknown> | null } | null {
+): (Level & { isCertain: boolean; record: Record<string, unknown> | null }) | null {
   for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    if (!isEpochLocked(descriptor, epoch)) continue;
+    if (isLocked(descriptor, SHARED)) {
+      const isCertain = isOnlyEpoch(descriptor, epoch);
+      return { uuid, depth, enclosing: [], isCertain, record: readRecord(descriptor) };
+    }
     // The holder of a MIG instance has an epoch in its GPU's file as well, but not the lease.
-    if (isEpochLocked(descriptor, epoch) && isLocked(descriptor, SHARED)) {
-      return { depth, isCertain: isOnlyEpoch(descriptor, epoch), record: readRecord(descriptor) };
+    for (const { first } of takenUnits(descriptor)) {
+      const held = findHeld(directory, shareId(uuid, depth, first), epoch);
+      if (held !== null) return { ...held, enclosing: [leaseName(uuid, depth), ...held.enclosing] };
     }
   }
   return null;
+}
+
+/** A share that is held. */
+export interface HeldShare extends ShareParts {
+  /** In place of the UUID in the names of its files. */
+  id: string;
+  /** null: its holder has written none. */
+  record: Record<string, unknown> | null;
+}
+
+/** The units of a GPU's memory that are taken, and the shares that have them. */
+export interface Division {
+  taken: number;
+  shares: readonly HeldShare[];
+}
+
+const UNDIVIDED: Division = { taken: 0, shares: [] };
+
+/** The shares of a GPU, or of what the job has of it. */
+export function readDivision(directory: LockDirectory, key: LeaseKey): Division {
+  const level = levelOf(directory, key);
+  if (level === null) return UNDIVIDED;
+  const { uuid, depth } = level;
+  let taken = 0;
+  const shares: HeldShare[] = [];
+  for (const path of directory.all) {
+    for (const descriptor of directory.filesNamed(leaseName(uuid, depth), [path])) {
+      for (const { first, units } of takenUnits(descriptor)) {
+        taken += units;
+        const id = shareId(uuid, depth, first);
+        for (const own of directory.filesNamed(leaseName(id), [path])) {
+          const size = isLocked(own, SHARED) ? readSize(own) : null;
+          if (size !== null) shares.push({ id, ...size, record: readHolder(own) });
+        }
+      }
+    }
+  }
+  return taken === 0 ? UNDIVIDED : { taken, shares };
+}
+
+/** The units of what a job has of a GPU, if that is a share; null: it has all of it. */
+export function capacityOf(directory: LockDirectory, key: LeaseKey): number | null {
+  const level = levelOf(directory, key);
+  if (level === null || level.uuid === key.uuid) return null;
+  for (const descriptor of directory.filesNamed(leaseName(level.uuid)))
+    return readSize(descriptor)?.units ?? null;
+  return null;
+}
+
+/** Whether instances of a GPU are leased. */
+export function hasLeasedInstance(directory: LockDirectory, uuid: string): boolean {
+  return recordOfInstance(directory, uuid) !== null;
 }
 
 /**
@@ -244,7 +320,8 @@ export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: numbe
 
 /** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
 export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
-  const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
+  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const name = leaseName(uuid, depth);
   return directory.all
     .map((path) => directory.openForProbe(name, path))
     .filter((descriptor) => descriptor >= 0);
@@ -268,8 +345,9 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
 /** Why this process can't take the lease, even if it isn't held; null: nothing keeps it from that. */
 export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerError | null {
   const { parent = null, job = null } = key;
+  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
   return (
-    directory.whyUnusable(leaseName(key.uuid, depthFor(directory, key) ?? 0)) ??
+    directory.whyUnusable(leaseName(uuid, depth)) ??
     (parent === null || job !== null ? null : directory.whyUnusable(leaseName(parent)))
   );
 }
@@ -290,7 +368,8 @@ export function endedWithin(directory: LockDirectory, key: LeaseKey, millisecond
 /** How many ms ago the last epochs since the machine's start ended; null: no end is noted. */
 function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
   const ends: (number | null)[] = [];
-  const name = leaseName(key.uuid, depthFor(directory, key) ?? 0);
+  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const name = leaseName(uuid, depth);
   for (const descriptor of directory.filesNamed(name)) {
     const record = readRecord(descriptor);
     if (record?.boot !== bootId()) continue;
@@ -307,9 +386,9 @@ export interface EpochLock {
 
 /** The lock to wait on for the end of a lease; null: there is none. The caller closes the descriptor. */
 export function findEpochLock(directory: LockDirectory, key: LeaseKey): EpochLock | null {
-  const { uuid, parent = null, job = null } = key;
-  const from = depthFor(directory, key);
-  const epochLock = from === null ? null : epochLockFrom(directory, uuid, from);
+  const { parent = null, job = null } = key;
+  const level = levelOf(directory, key);
+  const epochLock = level === null ? null : epochLockFrom(directory, level.uuid, level.depth);
   if (epochLock !== null || parent === null || job !== null) return epochLock;
   // Holders of other instances of the GPU have epochs there as well, which are not in the way.
   return probeWhole(directory, parent) === null ? null : epochLockFrom(directory, parent, 0);
@@ -324,10 +403,11 @@ function epochLockFrom(directory: LockDirectory, uuid: string, from: number): Ep
       if (descriptor < 0) continue;
       exists = true;
       // The kernel tells which byte is locked: nothing hangs on what the file says.
-      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_EPOCH, 0);
+      const byte = native().lockProbe(descriptor, OFD, SHARED, FIRST_EPOCH, FIRST_UNIT - FIRST_EPOCH);
       // More than one is locked: other programs are among them, and which one ends with the lease can't be told.
       const isAmbiguous =
-        byte >= FIRST_EPOCH && native().lockProbe(descriptor, OFD, SHARED, byte + 1, 0) >= 0;
+        byte >= FIRST_EPOCH &&
+        native().lockProbe(descriptor, OFD, SHARED, byte + 1, FIRST_UNIT - byte - 1) >= 0;
       if (byte >= FIRST_EPOCH && !isAmbiguous) return { descriptor, byte };
       native().fileClose(descriptor);
     }

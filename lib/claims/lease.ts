@@ -1,18 +1,23 @@
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
+import { SHARE_UNIT_BYTES } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, FLOCK, native, OFD, SHARED } from '../native.ts';
 import { bootMilliseconds, pathIn, systemError } from '../platform/index.ts';
 import {
-  depthFor,
   FIRST_EPOCH,
+  hasLeasedInstance,
   isHeldFrom,
   isLocked,
   LEASE,
   type LeaseKey,
+  type Level,
   leaseName,
+  levelOf,
+  readDivision,
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
+import { lockSize, type ShareParts, shareId, takeUnits } from './share-file.ts';
 
 const MAX_REPLACEMENTS = 16;
 
@@ -22,82 +27,92 @@ interface Part {
   descriptor: number;
 }
 
+/** A share to be taken. */
+export interface ShareDemand extends ShareParts {
+  /** So many units all shares of the GPU may have: programs without a claim use the others. */
+  limit: number;
+}
+
 /**
- * A lease of one GPU, held by this process until it is released or the process ends, however that comes about.
+ * A lease of one GPU or of a share of it, held by this process until it is released or the process ends, however that comes about.
  *
  * That of a MIG instance holds, besides its own file, a part of its GPU's: a read lock on the byte that is the GPU's lease. So
  * the GPU as a whole and its instances exclude each other, whatever MIG is switched to meanwhile; its instances don't. Inside
- * a job there is nothing to exclude: the job has the part already.
+ * a job there is nothing to exclude: the job has the part already. A share holds such a part, too, and in that file its units.
  */
 export class Lease {
   readonly uuid: string;
   readonly directory: LockDirectory;
   readonly record: RecordContents;
+  /** In place of the UUID in the name of its file: a share has another one. */
+  readonly id: string;
+  /** The size of a share; null: the GPU as a whole. */
+  readonly share: ShareParts | null;
   readonly #own: Part;
-  readonly #parent: Part | null;
+  readonly #enclosing: readonly Part[];
 
   private constructor(
     directory: LockDirectory,
-    uuid: string,
+    { uuid }: LeaseKey,
     record: RecordContents,
-    [own, parent]: [Part, Part | null],
+    { id, own, enclosing }: Locked,
+    share: ShareParts | null,
   ) {
     this.directory = directory;
     this.uuid = uuid;
     this.record = record;
+    this.id = id;
+    this.share = share;
     this.#own = own;
-    this.#parent = parent;
+    this.#enclosing = enclosing;
   }
 
   /**
-   * Takes the lease of a GPU, or returns null where it is held.
+   * Takes the lease of a GPU, or of a share; null where it is held, or not enough is left.
    * @throws ERR_LOCK_DIRECTORY
    */
-  static tryTake(directory: LockDirectory, key: LeaseKey, holder: RecordContents): Lease | null {
-    const { uuid, parent = null, job = null } = key;
-    const depth = depthFor(directory, key);
-    if (depth === null) return null;
-    const own = lockFile(directory, leaseName(uuid, depth), holder, EXCLUSIVE);
-    if (own === null) return null;
+  static tryTake(
+    directory: LockDirectory,
+    key: LeaseKey,
+    holder: RecordContents,
+    share: ShareDemand | null = null,
+  ): Lease | null {
+    const parts: Part[] = [];
     let lease: Lease | null = null;
-    let part: Part | null = null;
     try {
-      // A claim inside a job that ends, and the next claim of its GPU, each lock first and then look at the other's level.
-      if (isHeldFrom(directory, uuid, depth + 1) || depthFor(directory, key) !== depth) return null;
-      if (parent !== null && job === null) {
-        part = lockFile(directory, leaseName(parent), holder, SHARED);
-        if (part === null || isHeldFrom(directory, parent, 1)) return null;
-      }
-      lease = new Lease(directory, uuid, holder, [own, part]);
+      const locked = lockAll(directory, key, holder, share, parts);
+      if (locked === null) return null;
+      lease = new Lease(directory, key, holder, locked, share);
       lease.#write({ ...holder, ended: null });
       return lease;
     } finally {
-      if (lease === null) {
-        closeSync(own.descriptor);
-        if (part !== null) closeSync(part.descriptor);
-      }
+      if (lease === null) for (const { descriptor } of parts) closeSync(descriptor);
     }
+  }
+
+  get shareBytes(): number | null {
+    return this.share === null ? null : this.share.units * SHARE_UNIT_BYTES;
   }
 
   get descriptor(): number {
     return this.#own.descriptor;
   }
 
-  /** The names under which others look for the files: its own, and that of its GPU for a MIG instance. */
-  get paths(): { own: string; parent: string | null } {
+  /** The names under which others look for the files: its own, and those of what it is a part of. */
+  get paths(): { own: string; enclosing: string[] } {
     const pathOf = ({ name }: Part) => pathIn(this.directory.path, name);
-    return { own: pathOf(this.#own), parent: this.#parent === null ? null : pathOf(this.#parent) };
+    return { own: pathOf(this.#own), enclosing: this.#enclosing.map(pathOf) };
   }
 
-  /** The file of a MIG instance's GPU, in which others may hold a part as well. Nothing is written there. */
-  get parentDescriptor(): number | null {
-    return this.#parent?.descriptor ?? null;
+  /** The files of what it is a part of, in which others may hold a part as well. Nothing is written there. */
+  get enclosingDescriptors(): number[] {
+    return this.#enclosing.map(({ descriptor }) => descriptor);
   }
 
   /** Whether the files are still where others look for them. If they aren't, this lease protects nothing any longer. */
   isIntact(): boolean {
-    return [this.#own, this.#parent].every(
-      (part) => part === null || this.directory.isNamed(part.descriptor, part.name),
+    return [this.#own, ...this.#enclosing].every(({ descriptor, name }) =>
+      this.directory.isNamed(descriptor, name),
     );
   }
 
@@ -114,14 +129,65 @@ export class Lease {
 
   /** Lets go of this process's hold only: a process that has inherited the descriptor keeps the lease. */
   abandon(): void {
-    closeSync(this.#own.descriptor);
-    if (this.#parent !== null) closeSync(this.#parent.descriptor);
+    for (const { descriptor } of [this.#own, ...this.#enclosing]) closeSync(descriptor);
   }
 
   /** The block was reserved when the file was made; should writing fail, people see an older record, and that is all. */
   #write(record: object): void {
     native().fileWriteBlock(this.#own.descriptor, encodeRecord(record));
   }
+}
+
+interface Locked {
+  id: string;
+  own: Part;
+  enclosing: readonly Part[];
+}
+
+/** Locks the files of a lease; null where one is held. @param parts gets those that are locked, also if others can't be */
+function lockAll(
+  directory: LockDirectory,
+  key: LeaseKey,
+  holder: RecordContents,
+  share: ShareDemand | null,
+  parts: Part[],
+): Locked | null {
+  const level = levelOf(directory, key);
+  if (level === null) return null;
+  const lockPart = (name: string, mode: number) => {
+    const part = lockFile(directory, name, holder, mode);
+    if (part !== null) parts.push(part);
+    return part;
+  };
+  const { uuid, depth } = level;
+  const whole = lockPart(leaseName(uuid, depth), share === null ? EXCLUSIVE : SHARED);
+  if (whole === null) return null;
+  // A claim inside a job that ends, and the next claim of its GPU, each lock first and then look at the other's level.
+  if (isHeldFrom(directory, uuid, depth + 1) || !isSameLevel(levelOf(directory, key), level)) return null;
+  for (const name of level.enclosing) {
+    if (lockPart(name, SHARED) === null) return null;
+  }
+  const { parent = null, job = null } = key;
+  // Instances, and shares of the whole, can only meet if MIG is switched while they are leased.
+  if (parent !== null && job === null) {
+    if (isHeldFrom(directory, parent, 1) || readDivision(directory, { uuid: parent }).taken > 0) return null;
+  }
+  const [, ...enclosing] = parts;
+  if (share === null) return { id: uuid, own: whole, enclosing };
+  if (depth === 0 && hasLeasedInstance(directory, uuid)) return null;
+  const first = takeUnits(whole.descriptor, share);
+  // Claims without the decision lock each take their units first, and then see those of the others.
+  if (first === null || readDivision(directory, key).taken > share.limit) return null;
+  const id = shareId(uuid, depth, first);
+  const own = lockPart(leaseName(id), EXCLUSIVE);
+  if (own === null || isHeldFrom(directory, id, 1)) return null;
+  const error = lockSize(own.descriptor, share);
+  if (error !== 0) throw lockedByOtherProgram(directory, own.name);
+  return { id, own, enclosing: [whole, ...enclosing] };
+}
+
+function isSameLevel(found: Level | null, { uuid, depth }: Level): boolean {
+  return found !== null && found.uuid === uuid && found.depth === depth;
 }
 
 /**

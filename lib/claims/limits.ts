@@ -1,7 +1,7 @@
 // The limits of this process's user, by the configuration files. Nothing stops programs that don't claim.
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isInstance, type Verdict } from '../gpus/index.ts';
+import { type GPU, isInstance, type Sharing, type Verdict } from '../gpus/index.ts';
 import { formatDuration, groupNames, userName } from '../platform/index.ts';
 import { isAboveLimit, limitOf, type UserLimit } from '../policy/index.ts';
 import { readHoldings } from './holdings.ts';
@@ -10,6 +10,7 @@ import type { LockDirectory } from './lock-directory.ts';
 interface Judged {
   gpu: GPU;
   verdict: Verdict;
+  sharing?: Sharing;
 }
 
 const NO_LIMIT: UserLimit = { gpus: Number.POSITIVE_INFINITY, ms: Number.POSITIVE_INFINITY };
@@ -47,12 +48,16 @@ export function partOf(gpu: GPU, all: readonly GPU[]): number | undefined {
   return part > 0 && part <= 1 ? part : undefined;
 }
 
+function wantedPart({ wanted, capacity }: Partial<Sharing> = {}): number {
+  return wanted == null || !capacity ? 1 : Math.min(1, wanted / capacity);
+}
+
 /** How many GPUs a request for so many of these takes at least. */
 export function sizeOf(candidates: readonly Judged[], count: number): number {
   const all = candidates.map(({ gpu }) => gpu);
   const parts = candidates
     .filter(({ verdict }) => verdict.state !== 'excluded')
-    .map(({ gpu }) => partOf(gpu, all) ?? 1)
+    .map(({ gpu, sharing }) => (partOf(gpu, all) ?? 1) * wantedPart(sharing))
     .sort((a, b) => a - b);
   return parts.length < count ? count : parts.slice(0, count).reduce((sum, part) => sum + part, 0);
 }

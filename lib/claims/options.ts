@@ -10,8 +10,15 @@ import {
   parseBoolean,
   parseConventions,
 } from '../config/index.ts';
-import { invalidValue, oneOf, parseAbsolutePath, parseDuration } from '../platform/index.ts';
-import type { RequestClass } from '../policy/index.ts';
+import {
+  invalidValue,
+  oneOf,
+  parseAbsolutePath,
+  parseDuration,
+  parsePercent,
+  parseSize,
+} from '../platform/index.ts';
+import type { RequestClass, ShareSize } from '../policy/index.ts';
 import { ownLimit } from './limits.ts';
 import { requestClass } from './request-class.ts';
 
@@ -19,6 +26,11 @@ import { requestClass } from './request-class.ts';
 export interface ClaimOptions extends Criteria {
   /** How many GPUs. Default 1. */
   count?: number | undefined;
+  /**
+   * So much of each GPU's memory, as a text such as '20GiB' or '25%', or in bytes; others may have the rest. Default: whole GPUs.
+   * Nothing keeps the program from using more.
+   */
+  memory?: number | string | undefined;
   /**
    * 'keep' (default): a CUDA context with a tiny allocation (1 MiB) on each GPU, so that tools that only look at the driver see
    * it as taken. The context binds this process to these GPUs: CUDA reads CUDA_VISIBLE_DEVICES once. 'none': the lease alone.
@@ -49,6 +61,7 @@ export interface AcquireOptions extends ClaimOptions {
 
 const CLAIM_KEYS = [
   'count',
+  'memory',
   'placeholder',
   'visibleDevices',
   'lockDirectory',
@@ -93,6 +106,8 @@ export interface ClaimPurpose {
 /** A claim, checked, with its defaults, and frozen. */
 export interface ClaimRequest extends ClaimPurpose {
   readonly count: number;
+  /** The share of each GPU; missing: whole GPUs. */
+  readonly memory?: ShareSize;
   readonly criteria: NormalizedCriteria;
   /** The caller's own choice. */
   readonly lockDirectory: string | undefined;
@@ -138,6 +153,7 @@ export function checkOptions(
           configuration,
         ),
       count: checkCount(given(options.count, DEFAULTS.count), name('count')),
+      ...(options.memory === undefined ? {} : { memory: checkMemory(options.memory, name('memory')) }),
       criteria,
       lockDirectory: checkDirectory(options.lockDirectory, name('lockDirectory')),
       configuredDirectory: configuration.lockDirectory,
@@ -189,6 +205,14 @@ const MAX_GPUS = 1024;
 function checkCount(value: unknown, name: string): number {
   if (Number.isSafeInteger(value) && Number(value) >= 1 && Number(value) <= MAX_GPUS) return Number(value);
   throw invalidValue(name, value, 'a number of GPUs', 'use 1, 2, …');
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function checkMemory(value: unknown, name: string): ShareSize {
+  const isPercent = typeof value === 'string' && value.trim().endsWith('%');
+  const size = isPercent ? { percent: parsePercent(value, name) } : { bytes: parseSize(value, name) };
+  if (Math.max(...Object.values(size)) > 0) return size;
+  throw invalidValue(name, value, 'a share of a GPU', "use '20GiB' or '25%'");
 }
 
 export function checkDirectory(value: unknown, name: string): string | undefined {

@@ -29,6 +29,8 @@ export interface Device {
   name: string;
   pciBusId: string | null;
   totalMemoryBytes: number | null;
+  /** The share of its memory that was claimed. null: all of it. */
+  shareBytes: number | null;
 }
 
 /** How often long-lived owners look whether their lease files were removed, in ms. */
@@ -77,6 +79,7 @@ export class GPUOwner {
       name,
       pciBusId,
       totalMemoryBytes: memory.totalBytes,
+      shareBytes: shown.claim.leases.find((lease) => lease.uuid === uuid)?.shareBytes ?? null,
     }));
     shown.usage?.keep();
     living.set(this, new Date());

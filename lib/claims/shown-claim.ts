@@ -12,7 +12,7 @@ import {
   type ShownGPUs,
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
-import { now, sleeping, type Waiting } from '../platform/index.ts';
+import { formatBytes, now, sleeping, type Waiting } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { countClaim } from './counts.ts';
@@ -29,6 +29,7 @@ import { listReasons, scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
+import { sharingOf } from './shares.ts';
 import { beginUsage } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
@@ -133,6 +134,12 @@ export class ShownClaim<Holder extends ContextHolder> {
     return this.claim.gpus;
   }
 
+  /** The share of each GPU's memory, of several the smallest; null: all of it. */
+  get shareBytes(): number | null {
+    const bytes = Math.min(...this.claim.leases.map((lease) => lease.shareBytes ?? Number.POSITIVE_INFINITY));
+    return Number.isFinite(bytes) ? bytes : null;
+  }
+
   /** Variables that show the GPUs to CUDA. */
   get variables(): VisibleDevicesVariables {
     return this.#variables;
@@ -235,11 +242,14 @@ export class ShownClaim<Holder extends ContextHolder> {
     );
   }
 
+  /** @throws ERR_INVALID_ARGUMENT for a share in which a CUDA context has no room */
   *#findNewProcesses(): Effectful<GPUOwnerError | null> {
-    if (!this.#excludesProcesses) return null;
+    if (!this.#excludesProcesses && !this.#mayBeTooSmall) return null;
     // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
     if (this.placeholder === null && now() - this.claim.seenAt < FRESH_SNAPSHOT_MS) return null;
     const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
+    for (const gpu of seen) this.#refuseTooSmall(gpu);
+    if (!this.#excludesProcesses) return null;
     const reasons = this.gpus.flatMap((gpu) => {
       const after = seen.find(({ uuid }) => uuid === gpu.uuid);
       const [unclaimed] = after === undefined ? [] : this.#unclaimedProcessesOn(after, gpu);
@@ -252,6 +262,23 @@ export class ShownClaim<Holder extends ContextHolder> {
       : conflictError('programs without a claim started on these GPUs during the claim', reasons);
   }
 
+  /** Whether the claim is a share in which a placeholder shows what a context takes. */
+  get #mayBeTooSmall(): boolean {
+    return this.settings.request.memory !== undefined && this.placeholder !== null;
+  }
+
+  #refuseTooSmall(gpu: GPU): void {
+    const { placeholder } = this;
+    const bytes = this.claim.leases.find(({ uuid }) => uuid === gpu.uuid)?.shareBytes ?? null;
+    if (bytes === null || placeholder === null) return;
+    const context = gpu.processes?.find(({ pid }) => pid === placeholder.pid)?.usedBytes ?? 0;
+    if (context <= bytes) return;
+    throw new GPUOwnerError(
+      'ERR_INVALID_ARGUMENT',
+      `${this.settings.request.criteria.names.memory ?? 'memory'}: ${formatBytes(bytes)} is less than a CUDA context alone takes on GPU ${label(gpu)}, which is ${formatBytes(context)}. Ask for more.`,
+    );
+  }
+
   /**
    * Compute processes on a GPU that neither were there before nor are the placeholder. In a container the driver may call that by
    * another number: then one new process that isn't known here is taken for it.
@@ -259,7 +286,11 @@ export class ShownClaim<Holder extends ContextHolder> {
   #unclaimedProcessesOn(gpu: GPU, before: GPU): number[] {
     const { placeholder } = this;
     const expected = placeholder?.isOn(before) ? [placeholder.pid] : [];
-    const known = new Set([...expected, ...computePids(before)]);
+    const { directory, job } = this.claim;
+    const { memory } = this.settings.request;
+    const sharing =
+      memory === undefined ? undefined : sharingOf(directory, gpu, { job: job?.epoch ?? null, memory });
+    const known = new Set([...expected, ...computePids(before), ...(sharing?.pids ?? [])]);
     const present = computePids(gpu);
     // Our own placeholder may have made the MPS control daemon start a server.
     const unclaimed = present.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));

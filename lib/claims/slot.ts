@@ -118,7 +118,7 @@ export class Slot {
 
   #write(
     by: RecordContents,
-    { count, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
+    { count, memory, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
     preempts: readonly number[] = [],
   ): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
@@ -128,6 +128,7 @@ export class Slot {
       ...this.#record,
       place: this.number,
       count,
+      ...(memory === undefined ? {} : { memory }),
       scope,
       ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
       ...(preempts.length === 0 ? {} : { preempts }),

@@ -27,6 +27,7 @@ export type DiscoveryRequest = Pick<
   | 'configuredDirectory'
   | 'conventions'
   | 'count'
+  | 'memory'
   | 'class'
   | 'most'
   | 'limitMs'
@@ -61,7 +62,7 @@ export function* survey<Directory extends LockDirectory | null>(
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
 ): Effectful<Survey<Directory>> {
-  const { criteria, count, bound } = request;
+  const { criteria, count, bound, memory } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
   const gpus = yield* awaitDriverStartup(count);
@@ -74,7 +75,8 @@ export function* survey<Directory extends LockDirectory | null>(
   // The job's own marks would be in the way inside of it.
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
-  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreignHolders };
+  const share = memory === undefined ? {} : { memory };
+  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreignHolders, ...share };
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
@@ -129,16 +131,21 @@ function leasesIn(directory: LockDirectory | null): Leases {
 }
 
 /** A claim, as other conventions see it. @param timeoutMs how long to wait for a suspended process, in ms */
-export function claimantOf(directory: LockDirectory, record: RecordContents, timeoutMs: number): Claimant {
+export function claimantOf(
+  directory: LockDirectory,
+  record: RecordContents,
+  { lockTimeout, memory }: Pick<ClaimRequest, 'lockTimeout' | 'memory'>,
+): Claimant {
   return {
     user: record.user,
+    isShare: memory !== undefined,
     epoch: record.generation,
     ...leasesIn(directory),
     note: {
       read: () => readNote(directory),
       write: (text) => writeNote(directory, noteBlock(text)),
     },
-    timeoutMs,
+    timeoutMs: lockTimeout,
   };
 }
 

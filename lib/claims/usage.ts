@@ -25,7 +25,10 @@ export function beginUsage({
     waitedMs,
     gpus: gpus.map((gpu) => {
       const { index, instance, uuid } = gpu;
-      return instance === null ? { index, uuid } : { index, instance, uuid, part: partOf(gpu, all) ?? 1 };
+      const share = leases.find((lease) => lease.uuid === uuid)?.share ?? null;
+      const part = share === null ? 1 : share.units / share.capacity;
+      if (instance === null) return { index, uuid, ...(share === null ? {} : { part }) };
+      return { index, instance, uuid, part: part * (partOf(gpu, all) ?? 1) };
     }),
     program: programOf(command),
     name,

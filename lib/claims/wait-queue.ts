@@ -8,6 +8,7 @@ import {
   isAboveLimit,
   type Place,
   parseTag,
+  type ShareSize,
   sizeOfTag,
   type Tag,
 } from '../policy/index.ts';
@@ -75,11 +76,19 @@ export function placesBefore(slot: number, places: readonly Place[]): Place[] {
   return (own < 0 ? order : order.slice(0, own)).flatMap((each) => bySlot.get(each) ?? []);
 }
 
+const SHARE_SIZE: schema.Check<ShareSize> = (value, path) => {
+  const { bytes, percent } = schema.record({
+    bytes: schema.or(schema.amount(), null),
+    percent: schema.or(schema.amount(100), null),
+  })(value, path);
+  return bytes === null ? { percent: percent ?? 100 } : { bytes };
+};
 const TIME = schema.or(schema.amount(8.64e15, Number.MIN_VALUE), null);
 const REQUEST = schema.record({
   place: schema.whole(),
   boot: schema.text,
   count: schema.whole(Number.MAX_SAFE_INTEGER, 1),
+  memory: schema.or(SHARE_SIZE, undefined),
   uuids: schema.validOf(schema.text),
   scope: schema.or(schema.text, null),
   limitMs: TIME,
@@ -177,7 +186,7 @@ export class WaitQueue {
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
+    const { count, memory, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
     const tag = order === null ? null : parseTag(order);
     const info = leaseInfo(record);
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
@@ -187,6 +196,7 @@ export class WaitQueue {
     return {
       slot,
       count,
+      ...(memory === undefined ? {} : { memory }),
       uuids,
       scope,
       info,

@@ -67,6 +67,14 @@ export function countOption(verb: string) {
   } satisfies OptionTable;
 }
 
+export const MEMORY = {
+  memory: {
+    value: 'SIZE|PERCENT',
+    help: 'share: take only so much memory of each GPU (20GiB, 25%), and leave the rest to others',
+    candidates: [...SIZES, '25%', '50%'],
+  },
+} satisfies OptionTable;
+
 /** @param byDefault whether the command waits unless it is told not to */
 export function waitOptions(byDefault: boolean) {
   const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];
@@ -110,9 +118,15 @@ export function claimingOptions(placeholder: string) {
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
   ...Object.fromEntries(
-    [...Object.keys(CRITERIA), 'urgent', 'conventions', 'placeholder', 'visible-devices', 'lock-timeout'].map(
-      (name) => [name, camelCase(name)],
-    ),
+    [
+      ...Object.keys(CRITERIA),
+      'memory',
+      'urgent',
+      'conventions',
+      'placeholder',
+      'visible-devices',
+      'lock-timeout',
+    ].map((name) => [name, camelCase(name)]),
   ),
   gpus: 'count',
   'lock-dir': 'lockDirectory',

@@ -5,6 +5,7 @@ import {
   claimOptions,
   countOption,
   LOCKS,
+  MEMORY,
   NAMES,
   VISIBLE_DEVICES,
   waitOption,
@@ -20,6 +21,7 @@ const GROUPS = [
   {
     options: {
       ...countOption('look for'),
+      ...MEMORY,
       ...waitOptions(false),
       ...VISIBLE_DEVICES,
       json: { help: 'print an array of the GPUs instead, as in `status --json`' },

@@ -7,6 +7,7 @@ import {
   claimOptions,
   countOption,
   LOCKS,
+  MEMORY,
   NAMES,
   URGENT,
   waitOptions,
@@ -20,6 +21,7 @@ const GROUPS = [
   {
     options: {
       ...countOption('claim'),
+      ...MEMORY,
       ...waitOptions(false),
       ...URGENT,
       ...claimingOptions(
@@ -49,13 +51,15 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
     uuid,
     name,
   }));
-  const answer = JSON.stringify({ devices, visibleDevices: claim.variables.CUDA_VISIBLE_DEVICES });
-  becomeHolder(claim, answer, limit);
+  const { shareBytes } = claim;
+  const share = shareBytes === null ? {} : { memory: shareBytes };
+  const visibleDevices = claim.variables.CUDA_VISIBLE_DEVICES;
+  becomeHolder(claim, JSON.stringify({ devices, visibleDevices, ...share }), limit);
 }
 
 export const COMMAND: Command = {
   usage: '[OPTIONS]',
-  about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" }, and holds the GPUs until standard input is closed or a signal comes. Programs in any language can claim GPUs with it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
+  about: `Claims GPUs, prints one line of JSON, { "devices": [{ "index", "uuid", "name" }], "visibleDevices": "…" } (with --memory also "memory", in bytes), and holds the GPUs until standard input is closed or a signal comes. Programs in any language can claim GPUs with it: start it with a pipe as standard input, read the line, set CUDA_VISIBLE_DEVICES, and keep the pipe open.`,
   groups: GROUPS,
   run: hold,
 };

@@ -14,6 +14,7 @@ import {
   claimOptions,
   countOption,
   LOCKS,
+  MEMORY,
   NAMES,
   URGENT,
   waitOptions,
@@ -34,6 +35,7 @@ export const RUN_GROUPS = [
   {
     options: {
       ...countOption('claim'),
+      ...MEMORY,
       ...waitOptions(true),
       ...URGENT,
       for: {
@@ -107,6 +109,8 @@ export function checkRun(
   checkJobOptions(asked);
   const isPreemptible = values.preemptible === true;
   if (isPreemptible && values.urgent) throw usage('--urgent and --preemptible contradict each other');
+  if (isPreemptible && values.memory !== undefined)
+    throw usage('--memory and --preemptible contradict each other: a share does not give way');
   if (!isPreemptible && values.grace !== undefined)
     throw usage('--grace needs --preemptible: it is the time that such a command has to end');
   const isForPreemption = isPreemptible && values.signal?.includes('@') === false;

@@ -1,6 +1,6 @@
 import { checkOptions, describeBooking, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
-import { isInstance, label } from '../gpus/index.ts';
-import { sanitize, wrapText } from '../platform/index.ts';
+import { describeShare, isInstance, label } from '../gpus/index.ts';
+import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
@@ -14,6 +14,7 @@ const INDENT = '     ';
 const COLOURS: Record<string, string> = {
   free: '32',
   leased: '36',
+  shared: '36',
   busy: '33',
   unavailable: '31',
   excluded: '2',
@@ -96,6 +97,12 @@ function reasonLines(gpu: GPUStatus, width: number): string[] {
   const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
   const booked = gpu.booking === null || isInstance(gpu) ? '' : describeBooking(gpu.booking);
   if (booked !== '' && !gpu.reason?.includes(booked)) warning.unshift(...wrapText(booked, columns));
+  if (gpu.state === 'shared') {
+    const [all = ''] = (gpu.reason ?? '').split(': ', 1);
+    const each = gpu.shares.map((share) => describeShare(share, { hostname: hostName() }));
+    const lines = [`${all}:`, ...each].flatMap((text) => wrapText(text, columns));
+    return [...lines, ...warning].map((line) => INDENT + line);
+  }
   if (gpu.reason === null) return warning.map((line) => INDENT + line);
   // The reason's first words repeat the state, and paths can be longer than a line.
   const reason = gpu.reason.replace(/^busy: /, '').replace(new RegExp(`\\S{${columns}}(?=\\S)`, 'gu'), '$& ');

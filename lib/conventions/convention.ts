@@ -1,6 +1,7 @@
 import { closeSync, readSync } from 'node:fs';
 import type { ConventionName } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
+import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
 import type { Directory, Waiting } from '../platform/index.ts';
 import type { machinePath } from './paths.ts';
 
@@ -15,6 +16,8 @@ export interface Leases {
 /** A claim, as the conventions see it. */
 export interface Claimant extends Leases {
   user: string;
+  /** Whether it is a claim of shares: other claims may have shares of the same GPUs. */
+  isShare: boolean;
   /** The number of the lease epoch that this claim begins; no other one has it. */
   epoch: number;
   /** A line of text that all claimants of the machine share; '' where there is none yet. */
@@ -83,6 +86,11 @@ export interface Mark {
   descriptor: number;
   token: string;
   /**
+   * Several shares of the GPU keep it, each with a lock on the byte of a PID of its own. The last one removes it. As
+   * native/keeper/markers.cc does it.
+   */
+  isShared?: boolean;
+  /**
    * Until when a program that had looked before it was made may still replace it, on the clock of `now()`, in ms. Absent: such
    * programs take no longer than a claim does.
    */
@@ -96,8 +104,8 @@ export function isIntact(mark: Mark): boolean {
   return mark.directory.isNamed(mark.descriptor, mark.name) && saysOurs(mark);
 }
 
-function saysOurs({ kind, descriptor, token }: Mark): boolean {
-  if (kind === 'lock') return true;
+function saysOurs({ kind, descriptor, token, isShared = false }: Mark): boolean {
+  if (kind === 'lock' || (kind === 'pid' && isShared)) return true;
   const content = contentOf(descriptor);
   return kind === 'pid' ? content.trim() === token : content.includes(token);
 }
@@ -105,13 +113,60 @@ function saysOurs({ kind, descriptor, token }: Mark): boolean {
 /** Takes it away if it is still ours. To be called before the lease ends. */
 export function removeMark(mark: Mark): void {
   hideMark(mark);
-  closeSync(mark.descriptor);
+  if (mark.isShared !== true) closeSync(mark.descriptor);
 }
 
-/** Removes the file, if there is one of ours; the descriptor stays open. */
+/** Removes the file, if there is one of ours; the descriptor stays open, unless others keep the mark, too. */
 export function hideMark(mark: Mark): void {
+  if (mark.isShared === true) leaveMark(mark);
   // If another user has removed it, or taken our right to, the mark is stale, as our lease isn't held.
-  if (mark.kind !== 'lock' && saysOurs(mark)) mark.directory.remove(mark.name, mark.descriptor);
+  else if (mark.kind !== 'lock' && saysOurs(mark)) mark.directory.remove(mark.name, mark.descriptor);
+}
+
+/** PIDs are less. */
+const MAX_PID = 2 ** 22;
+
+/** The PID of a share's process that keeps a mark; null: it isn't one that shares keep, or none is left. */
+export function keeperOf(directory: Directory, name: string): number | null {
+  const descriptor = directory.openForProbe(name);
+  if (descriptor < 0) return null;
+  try {
+    return keeperBehind(descriptor);
+  } finally {
+    native().fileClose(descriptor);
+  }
+}
+
+function keeperBehind(descriptor: number): number | null {
+  const pid = native().lockProbe(descriptor, OFD, EXCLUSIVE, 1, MAX_PID);
+  return pid > 0 ? pid : null;
+}
+
+/** Has this process keep a mark with others. @returns whether it is still the one that others see */
+export function keepMark(directory: Directory, name: string, descriptor: number): boolean {
+  const error = native().lockTry(descriptor, OFD, SHARED, process.pid, 1);
+  return error === 0 && directory.isNamed(descriptor, name);
+}
+
+function leaveMark({ kind, directory, name, descriptor, token }: Mark): void {
+  const left = directory.openForProbe(name);
+  closeSync(descriptor);
+  if (left < 0) return;
+  try {
+    const other = keeperBehind(left);
+    if (other === null) directory.remove(name, left);
+    else if (kind === 'pid') passOn(directory, name, token, other);
+  } finally {
+    native().fileClose(left);
+  }
+}
+
+/** Has a file name another process that keeps it, if it names this one. */
+function passOn(directory: Directory, name: string, token: string, pid: number): void {
+  const descriptor = directory.openShared(name, 0, 0o644);
+  if (descriptor < 0) return;
+  if (contentOf(descriptor).trim() === token) native().fileWriteBlock(descriptor, Buffer.from(pidText(pid)));
+  closeSync(descriptor);
 }
 
 /** A number of any length takes the same room, so that one write replaces another as a whole. */

@@ -114,12 +114,12 @@ interface HolderFacts {
 }
 
 /**
- * The holders of flocks, by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
+ * The holders of exclusive flocks (only shares of ours share them), by `inode`, as far as this PID namespace knows. Looking at /proc/locks takes nothing, where an attempt to
  * take the lock would for a moment stand in the way of its owners.
  */
 export function flockHolders(): { file: string; pid: number }[] {
   return (readLocks() ?? [])
-    .filter(({ kind }) => kind === 'FLOCK')
+    .filter(({ kind, exclusive }) => kind === 'FLOCK' && exclusive)
     .map(({ device, inode, pid }) => ({ file: `${device}:${inode}`, pid: pid ?? 0 }));
 }
 

@@ -3,7 +3,7 @@ import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, schema, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { type Mark, removeMark } from './convention.ts';
+import { keeperOf, keepMark, type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { ensureDirectory, machinePath } from './paths.ts';
 
@@ -25,7 +25,7 @@ const SIGHTING_MAX_AGE_MS = 7 * 24 * 3_600_000;
 type Lock =
   | { state: 'free' | 'strange' | 'stale' }
   /** A claim of ours wrote it; its lease is held, or no longer. */
-  | { state: 'ours' | 'left behind' }
+  | { state: 'ours' | 'left behind'; kept?: string | null }
   | { state: 'held'; by: LeaseInfo };
 
 /**
@@ -55,7 +55,6 @@ export class GPULock implements Convention {
     return null;
   }
 
-  // biome-ignore lint/correctness/useYield: nothing is waited for
   *holders(gpus: readonly GPU[], leases: Leases, tidy: boolean): Waiting<Holders> {
     const holders: Holders = new Map();
     for (const directory of this.#existing()) {
@@ -63,7 +62,7 @@ export class GPULock implements Convention {
       for (const gpu of gpus) {
         const name = nameFor(gpu);
         const file = readForeign(directory, name);
-        const lock = read(file, leases);
+        const lock = read(file, leases, () => keeperOf(directory, name));
         if (lock.state === 'held') holders.set(gpu.uuid, lock.by);
         seen ||= lock.state === 'held' || lock.state === 'stale';
         // gpu_lock itself never would remove it: it finds our owner alive.
@@ -81,7 +80,7 @@ export class GPULock implements Convention {
       const name = nameFor(gpu);
       const made = make(directory, gpu, claimant);
       if (typeof made === 'number') {
-        const token = String(claimant.epoch);
+        const token = claimant.isShare ? KEPT : String(claimant.epoch);
         const contestedUntil = wasSighted(directory) ? now() + WRITE_WINDOW_MS : 0;
         marks.push({
           kind: 'text',
@@ -91,6 +90,7 @@ export class GPULock implements Convention {
           descriptor: made,
           token,
           contestedUntil,
+          isShared: claimant.isShare,
         });
       } else if (made !== null) {
         for (const mark of marks) removeMark(mark);
@@ -126,7 +126,11 @@ function noteSighting(directory: Directory): void {
   if (descriptor >= 0) closeSync(descriptor);
 }
 
-function read(file: ForeignFile, { isHeld }: Leases): Lock {
+/** In a file that shares of a GPU keep together. */
+const KEPT = 'kept-by-shares';
+
+/** @param keeper tells whether shares keep the file */
+function read(file: ForeignFile, { isHeld }: Leases, keeper: () => number | null): Lock {
   switch (file.state) {
     case 'missing':
       return { state: 'free' };
@@ -143,7 +147,8 @@ function read(file: ForeignFile, { isHeld }: Leases): Lock {
   }
   const ours = contents['gpu-owner'];
   if (ours !== null) {
-    const { uuid, generation: epoch } = ours;
+    const { uuid, generation: epoch, kept } = ours;
+    if (kept === KEPT) return keeper() === null ? { state: 'left behind' } : { state: 'ours', kept: uuid };
     const held = uuid !== null && epoch !== null && isHeld(uuid, epoch);
     return { state: held ? 'ours' : 'left behind' };
   }
@@ -167,7 +172,11 @@ const CONTENTS = schema.jsonOf(
     user: (value) => value,
     time: schema.or(schema.amount(), null),
     'gpu-owner': schema.or(
-      schema.record({ uuid: schema.or(schema.text, null), generation: schema.or(schema.amount(), null) }),
+      schema.record({
+        uuid: schema.or(schema.text, null),
+        generation: schema.or(schema.amount(), null),
+        kept: schema.or(schema.text, null),
+      }),
       null,
     ),
   }),
@@ -184,15 +193,24 @@ function make(directory: Directory, gpu: GPU, claimant: Claimant): number | Leas
   const name = nameFor(gpu);
   for (let i = 0; i < MAX_TRIES; i++) {
     const file = readForeign(directory, name);
-    const lock = read(file, claimant);
+    const lock = read(file, claimant, () => keeperOf(directory, name));
     if (lock.state === 'held') return lock.by;
+    if (lock.state === 'ours' && lock.kept === gpu.uuid && claimant.isShare) {
+      const joined = directory.openForProbe(name);
+      if (joined >= 0 && keepMark(directory, name, joined)) return joined;
+      if (joined >= 0) closeSync(joined);
+      continue; // the last one that kept it is just removing it
+    }
     // Another GPU's, under the same number: as in a container that sees only some.
     if (lock.state === 'ours') return null;
     const isStale = lock.state === 'stale' || lock.state === 'left behind';
     if (isStale && file.state === 'file' && !removeStale(directory, name, file)) continue;
     const descriptor =
       lock.state === 'strange' ? -errno.EEXIST : directory.create(name, contents(gpu, claimant));
-    if (descriptor >= 0) return descriptor;
+    if (descriptor >= 0) {
+      if (claimant.isShare) keepMark(directory, name, descriptor);
+      return descriptor;
+    }
     if (descriptor !== -errno.EEXIST || lock.state === 'strange') break;
   }
   warnOnce(
@@ -201,7 +219,7 @@ function make(directory: Directory, gpu: GPU, claimant: Claimant): number | Leas
   return null;
 }
 
-function contents(gpu: GPU, { user, epoch }: Claimant): Uint8Array {
+function contents(gpu: GPU, { user, epoch, isShare }: Claimant): Uint8Array {
   const lock = {
     user: `${user} (gpu-owner)`,
     time: Math.floor(Date.now() / 1000),
@@ -209,7 +227,7 @@ function contents(gpu: GPU, { user, epoch }: Claimant): Uint8Array {
     id: gpu.index,
     owner: 0,
     version: 'gpu-owner',
-    'gpu-owner': { uuid: gpu.uuid, generation: epoch, pid: process.pid },
+    'gpu-owner': { uuid: gpu.uuid, generation: epoch, pid: process.pid, ...(isShare ? { kept: KEPT } : {}) },
   };
   return Buffer.from(`${JSON.stringify(lock, null, 4)}\n`);
 }

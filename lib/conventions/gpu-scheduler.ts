@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import { type GPU, isBusOrder, type LeaseInfo } from '../gpus/index.ts';
-import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { EXCLUSIVE, errno, FLOCK, native, SHARED } from '../native.ts';
 import {
   Directory,
   type FileStatus,
@@ -32,7 +32,8 @@ const seen = new Map<string, { pid: number; since: number; looks: number }>();
 
 /**
  * GPU Scheduler: an exclusive flock on `gpu_{id}.lock`, in `~/.gpu_locks` or, newer, in /tmp/gpu_locks. The number is CUDA's.
- * The tool takes a lock for a moment to find out whether a GPU is locked, so a lock counts only when it lasts.
+ * The tool takes a lock for a moment to find out whether a GPU is locked, so a lock counts only when it lasts. Shares of one GPU
+ * share the lock, which keeps the tool out as long as one of them is held.
  */
 export class GPUScheduler implements Convention {
   readonly name = 'gpu-scheduler';
@@ -98,7 +99,7 @@ export class GPUScheduler implements Convention {
     }
   }
 
-  *mark(gpu: GPU, all: readonly GPU[], _claimant: Claimant): Waiting<Mark[] | LeaseInfo> {
+  *mark(gpu: GPU, all: readonly GPU[], { isShare }: Claimant): Waiting<Mark[] | LeaseInfo> {
     const marks: Mark[] = [];
     const directories = this.#existing();
     const isWanted = directories.length > 0 && (isBusOrder(all) || directories.some(isUsed));
@@ -107,7 +108,7 @@ export class GPUScheduler implements Convention {
     try {
       const name = nameFor(id);
       for (const directory of directories) {
-        const taken = yield* take(directory, name);
+        const taken = yield* take(directory, name, isShare ? SHARED : EXCLUSIVE);
         if (taken === 'unusable') {
           const path = directory.pathOf(name);
           warnOnce(`${path} can't be locked: GPU Scheduler doesn't see claims of GPU ${gpu.index}.`);
@@ -185,13 +186,13 @@ function note(descriptor: number): void {
 }
 
 /** A descriptor that holds the lock of the file which has this name, or who holds it. The file is never emptied. */
-function* take(directory: Directory, name: string): Waiting<number | LeaseInfo | 'unusable'> {
+function* take(directory: Directory, name: string, mode: number): Waiting<number | LeaseInfo | 'unusable'> {
   const started = now();
   let looks = 0;
   for (let tries = 0; tries < MAX_TRIES; ) {
     const descriptor = open(directory, name);
     if (descriptor < 0) return 'unusable';
-    const error = native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0);
+    const error = native().lockTry(descriptor, FLOCK, mode, 0, 0);
     // The last holder may have removed the file meanwhile: a lock on a file without a name excludes no other.
     if (error === 0 && directory.isNamed(descriptor, name)) return descriptor;
     closeSync(descriptor);

@@ -1,6 +1,6 @@
 import { closeSync, fstatSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
-import { EXCLUSIVE, errno, FLOCK, native } from '../native.ts';
+import { EXCLUSIVE, errno, FLOCK, native, SHARED } from '../native.ts';
 import {
   type Directory,
   FOR_READING,
@@ -11,7 +11,7 @@ import {
   warnOnce,
 } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { type Mark, pidText } from './convention.ts';
+import { keeperOf, keepMark, type Mark, pidText } from './convention.ts';
 import {
   asPid,
   type ForeignFile,
@@ -69,6 +69,8 @@ export class PidFiles implements Convention {
     if (directory === null) return holders;
     for (const [uuid, id] of cudaOrdinals(gpus)) {
       const holder = holderOf(readForeign(directory, nameFor(id)), sharesItsFiles(directory));
+      // Shares of the GPU keep it: their leases tell who has it.
+      if (holder !== null && keeperOf(directory, nameFor(id)) !== null) continue;
       if (holder !== null && !isInJob(holder.pid, gpus, leases)) holders.set(uuid, holder);
     }
     return holders;
@@ -81,7 +83,10 @@ export class PidFiles implements Convention {
     const id = cudaOrdinals(all).get(gpu.uuid);
     if (id === undefined) return [];
     const name = nameFor(id);
-    const made = sharesItsFiles(directory) ? writeInto(directory, name) : make(directory, name);
+    const { isShare } = claimant;
+    const made =
+      (isShare ? join(directory, name) : null) ??
+      (sharesItsFiles(directory) ? writeInto(directory, name, isShare) : make(directory, name, isShare));
     if (made === null || (typeof made !== 'number' && isInJob(made.pid, all, claimant))) {
       warnOnce(
         `${directory.pathOf(name)} can't be made or replaced: programs that lock by PID files don't see claims of GPU ${gpu.index}.`,
@@ -89,7 +94,8 @@ export class PidFiles implements Convention {
       return [];
     }
     if (typeof made !== 'number') return made;
-    return [{ kind: 'pid', uuid: gpu.uuid, directory, name, descriptor: made, token: String(process.pid) }];
+    const token = String(process.pid);
+    return [{ kind: 'pid', uuid: gpu.uuid, directory, name, descriptor: made, token, isShared: isShare }];
   }
 
   #existing(): Directory | null {
@@ -132,8 +138,25 @@ function holderOf(file: ForeignFile, shared: boolean): LeaseInfo | null {
 
 const MAX_TRIES = 3;
 
+/** Keeps the file of other shares of the GPU with them; null: there is none. */
+function join(directory: Directory, name: string): number | null {
+  if (keeperOf(directory, name) === null) return null;
+  const descriptor = directory.openShared(name, 0, FOR_READING);
+  if (descriptor < 0) return null;
+  const isShared = !sharesItsFiles(directory) || native().lockTry(descriptor, FLOCK, SHARED, 0, 0) === 0;
+  if (isShared && keepMark(directory, name, descriptor)) {
+    const file = readForeign(directory, name);
+    // The process that it names was killed.
+    if (holderOf(file, false) === null)
+      native().fileWriteBlock(descriptor, Buffer.from(pidText(process.pid)));
+    return descriptor;
+  }
+  closeSync(descriptor);
+  return null;
+}
+
 /** A descriptor of our file, who was quicker, or null where none can be made. */
-function make(directory: Directory, name: string): number | LeaseInfo | null {
+function make(directory: Directory, name: string, isShare: boolean): number | LeaseInfo | null {
   for (let i = 0; i < MAX_TRIES; i++) {
     const file = readForeign(directory, name);
     const holder = holderOf(file, false);
@@ -141,20 +164,23 @@ function make(directory: Directory, name: string): number | LeaseInfo | null {
     if (file.state === 'strange') return null;
     if (file.state === 'file' && !removeStale(directory, name, file)) continue;
     const descriptor = directory.create(name, Buffer.from(pidText(process.pid)));
-    if (descriptor >= 0) return descriptor;
+    if (descriptor >= 0) {
+      if (isShare) keepMark(directory, name, descriptor);
+      return descriptor;
+    }
     if (descriptor !== -errno.EEXIST) return null;
   }
   return null;
 }
 
 /** As `make`, in a file on which there may be others' locks, or ours. Only under such a lock it may be removed in the end. */
-function writeInto(directory: Directory, name: string): number | LeaseInfo | null {
+function writeInto(directory: Directory, name: string, isShare: boolean): number | LeaseInfo | null {
   const file = readForeign(directory, name);
   const holder = holderOf(file, true);
   if (holder !== null) return holder;
   const descriptor = directory.openShared(name, 0, FOR_READING);
   if (descriptor < 0) return null;
-  if (native().lockTry(descriptor, FLOCK, EXCLUSIVE, 0, 0) !== 0) {
+  if (native().lockTry(descriptor, FLOCK, isShare ? SHARED : EXCLUSIVE, 0, 0) !== 0) {
     const { dev: device, ino: inode } = fstatSync(descriptor);
     const inLocks = nameInLocks({ device, inode });
     const pid = flockHolders().find((lock) => lock.file === inLocks)?.pid;
@@ -165,7 +191,10 @@ function writeInto(directory: Directory, name: string): number | LeaseInfo | nul
   }
   const before = file.state === 'file' ? file.text.length : 0;
   const text = Buffer.from(pidText(process.pid).padEnd(before));
-  if (native().fileWriteBlock(descriptor, text) === 0) return descriptor;
+  if (native().fileWriteBlock(descriptor, text) === 0) {
+    if (isShare) keepMark(directory, name, descriptor);
+    return descriptor;
+  }
   closeSync(descriptor);
   return null;
 }

@@ -102,6 +102,8 @@ const GPU = {
   utilizationPercent: or(number),
   temperatureCelsius: or(number),
   memoryRepairPending: or(flag),
+  // Missing in those of releases before shares.
+  shares: (value) => (Array.isArray(value) ? value : []),
   idle: IDLE,
   booking: BOOKING,
 } satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;

@@ -15,7 +15,7 @@ export {
   openDriver,
   triedLibraries,
 } from './driver.ts';
-export { describeHidden, type JudgeContext, judge } from './judge.ts';
+export { describeHidden, describeShare, type JudgeContext, judge, SHARE_UNIT_BYTES } from './judge.ts';
 export { computePids, describeListedProcess, isMPSServer } from './listed-processes.ts';
 export {
   byPlace,
@@ -32,7 +32,18 @@ export {
   separateKinds,
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
-export type { GPU, GPUProcess, LeaseInfo, Measured, MIGInstance, Verdict } from './types.ts';
+export type {
+  GPU,
+  GPUProcess,
+  GPUState,
+  LeaseInfo,
+  Measured,
+  MIGInstance,
+  Room,
+  Share,
+  Sharing,
+  Verdict,
+} from './types.ts';
 export {
   applyEnvironment,
   cudaOrder,

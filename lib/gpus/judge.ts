@@ -7,8 +7,8 @@ import {
   sanitize,
 } from '../platform/index.ts';
 import { computePids, isIdleMPSServer, isMPSServer } from './listed-processes.ts';
-import { isDivided, matchesName, selects } from './selection.ts';
-import type { GPU, GPUProcess, LeaseInfo, Verdict } from './types.ts';
+import { isDivided, isInstance, matchesName, selects } from './selection.ts';
+import type { GPU, GPUProcess, LeaseInfo, Room, Share, Sharing, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
@@ -17,6 +17,9 @@ const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
 
 const GIB = 1024 ** 3;
+
+/** The memory of a GPU is divided into units of this size. */
+export const SHARE_UNIT_BYTES = 256 * 1024 ** 2;
 
 const MAX_PID = 2 ** 22;
 
@@ -32,6 +35,8 @@ export interface JudgeContext {
   ownPids?: ReadonlySet<number> | undefined;
   /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
   ofOwnJob?: boolean | undefined;
+  /** The shares of the GPU, and the one that is asked for; missing: there are none, and a whole GPU is. */
+  sharing?: Sharing | undefined;
   /** The GPUs are lent by Windows, which draws on them without being seen. */
   wsl?: boolean | undefined;
   /** The name of this machine; a lease's host is only told where it is another one. */
@@ -50,11 +55,83 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
     return { state: 'unavailable', reason: unavailable, transient: false, ...silent };
   }
   if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
+  const { sharing } = context;
+  if (sharing === undefined) return judgeFree(gpu, context);
+  if (sharing.wanted === null)
+    return { state: 'leased', reason: describeShares(gpu, context), transient: false };
+  return judgeRoom(gpu, context, sharing, sharing.wanted);
+}
+
+/** Whether a GPU without a lease is free. */
+function judgeFree(gpu: GPU, context: JudgeContext): Verdict {
+  const { criteria } = context;
   if (!criteria.force) return judgeUse(gpu, context);
   // A process keeps all others off a GPU whose compute mode is exclusive, whatever is skipped.
   const accepting = { ...context, criteria: { ...criteria, allowProcesses: true } };
   const occupied = context.ofOwnJob ? null : judgeProcesses(gpu, measureUse(gpu, context), accepting);
   return occupied ?? { state: 'free', reason: null, transient: false };
+}
+
+/** Whether a GPU has room for another share. */
+function judgeRoom(gpu: GPU, context: JudgeContext, sharing: Sharing, wanted: number): Verdict {
+  const { capacity, taken } = sharing;
+  const unavailable = (reason: string): Verdict => ({ state: 'unavailable', reason, transient: false });
+  const option = context.criteria.names.memory ?? 'memory';
+  if (capacity === null)
+    return unavailable(`the driver doesn't tell how much memory it has: leave out ${option}`);
+  if (wanted > capacity) {
+    return unavailable(`has only ${formatUnits(capacity)} of memory (${option}: ${formatUnits(wanted)})`);
+  }
+  const use = measureUse(gpu, context);
+  if (!use.mps && gpu.computeMode?.startsWith('exclusive') === true) {
+    return unavailable(
+      `its compute mode '${gpu.computeMode}' admits one process only, so it can't be shared (an administrator can change it: nvidia-smi --compute-mode=DEFAULT)`,
+    );
+  }
+  const limit = Math.max(0, capacity - unitsOfOthers(use, sharing));
+  const room: Room = { room: Math.max(0, limit - taken), limit };
+  const verdict = judgeFree(gpu, context);
+  if (verdict.state !== 'free') return { ...verdict, room };
+  if (room.room >= wanted) return { ...verdict, room };
+  const left = `${formatUnits(room.room)} of ${formatUnits(capacity)} ${room.room === 0 ? 'is' : 'are'} left (${option}: ${formatUnits(wanted)})`;
+  const others = limit < capacity ? `; ${formatUnits(capacity - limit)} are used beyond what is leased` : '';
+  const holders = sharing.shares.length === 0 ? '' : `; ${describeShares(gpu, context)}`;
+  return { state: 'leased', reason: left + others + holders, transient: false, room };
+}
+
+function formatUnits(units: number): string {
+  return formatBytes(units * SHARE_UNIT_BYTES);
+}
+
+/** The units that are no longer to be had, though no share has them: of strangers, and what shares use beyond their size. */
+function unitsOfOthers(use: Use, { shares }: Sharing): number {
+  const listed = [...use.compute, ...use.graphics].map(({ usedBytes }) => usedBytes ?? 0);
+  const beyond = shares.map(({ bytes, usedBytes }) => Math.max(0, (usedBytes ?? 0) - bytes));
+  const unexplained = Math.max(
+    0,
+    (use.unexplained ?? 0) - sum(use.compute.map(({ usedBytes }) => usedBytes ?? 0)),
+  );
+  const nobodys = unexplained > MAX_UNEXPLAINED_BYTES ? unexplained : 0;
+  return Math.ceil((sum(listed) + sum(beyond) + nobodys) / SHARE_UNIT_BYTES);
+}
+
+/** So many holders of shares are named. */
+const MAX_SHARES_SHOWN = 4;
+
+function describeShares(gpu: GPU, context: JudgeContext): string {
+  const { shares = [], taken = 0, capacity = null } = context.sharing ?? {};
+  const each = shares.slice(0, MAX_SHARES_SHOWN).map((share) => describeShare(share, context));
+  if (shares.length > each.length) each.push(`${shares.length - each.length} more`);
+  const all = `${formatUnits(taken)}${capacity === null ? '' : ` of ${formatUnits(capacity)}`} ${isInstance(gpu) ? 'of the MIG instance ' : ''}leased in shares`;
+  return each.length === 0 ? all : `${all}: ${each.join('; ')}`;
+}
+
+/** '25 GiB for ann since 09:12, uses 24.1 GiB (pid 26166: python train.py)' */
+export function describeShare(share: Share, context: Pick<JudgeContext, 'now' | 'hostname'>): string {
+  const { bytes, usedBytes } = share;
+  const use = usedBytes === null ? '' : `, uses ${formatBytes(usedBytes)}`;
+  const { who, what } = leaseText(share, context);
+  return `${formatBytes(bytes)} for ${who}${use}${what}`;
 }
 
 function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | null {
@@ -120,8 +197,13 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
   return null;
 }
 
-function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): string {
+function describeLease(lease: LeaseInfo, context: JudgeContext): string {
   if (lease.stranger === true) return 'leased by a process that has written no record';
+  const { who, what } = leaseText(lease, context);
+  return `leased by ${who}${what}`;
+}
+
+function leaseText(lease: LeaseInfo, { now, hostname }: Pick<JudgeContext, 'now' | 'hostname'>) {
   const since = formatSince(lease.since, now);
   const until = formatSince(lease.until, now);
   const host = sanitize(lease.host, 64);
@@ -141,7 +223,10 @@ function describeLease(lease: LeaseInfo, { now, hostname }: JudgeContext): strin
   if (survivors > 0) {
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
-  return `leased by ${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`;
+  return {
+    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}`,
+    what: `${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`,
+  };
 }
 
 function isPID(pid: unknown): boolean {
@@ -196,22 +281,25 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
 }
 
 /** The result of {@link measureUse} where no process is listed, as on most GPUs that are claimed. */
-function unused(usedBytes: number | null): Use {
+function unused(usedBytes: number | null, heldBytes: number): Use {
+  const unexplained = usedBytes === null ? null : Math.max(0, usedBytes - heldBytes);
   return {
     compute: [],
     living: false,
     graphics: [],
     mps: false,
-    unexplained: usedBytes,
-    remains: usedBytes ?? 0,
+    unexplained,
+    remains: unexplained ?? 0,
   };
 }
 
-function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext): Use {
+function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: JudgeContext): Use {
   const processes = gpu.processes ?? [];
-  if (processes.length === 0) return unused(gpu.memory.usedBytes);
+  // Shares may use what they have, whether or not their processes are listed.
+  const heldBytes = (sharing?.taken ?? 0) * SHARE_UNIT_BYTES;
+  if (processes.length === 0) return unused(gpu.memory.usedBytes, heldBytes);
   const computing = new Set(computePids(gpu));
-  const isOwn = (pid: number) => ownPids?.has(pid) === true;
+  const isOwn = (pid: number) => ownPids?.has(pid) === true || sharing?.pids.has(pid) === true;
   const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));
   const others = [...computing]
     .filter((pid) => !isOwn(pid))
@@ -233,7 +321,8 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl }: JudgeContext
   );
   const own = [...computing].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
   const { usedBytes } = gpu.memory;
-  const explained = sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + sum(own);
+  const explained =
+    sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + Math.max(sum(own), heldBytes);
   const beyond = usedBytes === null ? null : Math.max(0, usedBytes - explained);
   const byCompute = sum(compute.map((process) => process.usedBytes ?? 0));
   const acceptsCompute = criteria.allowProcesses && criteria.maxUsedMemory === null;

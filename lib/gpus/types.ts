@@ -102,6 +102,35 @@ export interface LeaseInfo {
   nested?: LeaseInfo;
 }
 
+/** A part of a GPU's memory that is leased. The order of members is that in JSON. */
+export interface Share extends LeaseInfo {
+  bytes: number;
+  /** Used by the processes of its job; null: the driver doesn't tell, or the processes can't be told apart. */
+  usedBytes: number | null;
+}
+
+/** The memory of a GPU as shares divide it, and what a request wants of it. In units of 256 MiB. */
+export interface Sharing {
+  shares: readonly Share[];
+  taken: number;
+  /** The memory that can be shared; null: the driver doesn't tell. */
+  capacity: number | null;
+  /** The processes of the shares' jobs. */
+  pids: ReadonlySet<number>;
+  /** The share that is asked for; null: the GPU as a whole. */
+  wanted: number | null;
+}
+
+/** The units of a GPU that are left for shares. */
+export interface Room {
+  room: number;
+  /** So many units all shares may have: programs without a claim use the rest of the memory. */
+  limit: number;
+}
+
+/** shared: shares of it are leased. */
+export type GPUState = Verdict['state'] | 'shared';
+
 /** The judgement of whether a GPU is free. */
 export interface Verdict {
   /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */
@@ -110,6 +139,8 @@ export interface Verdict {
   reason: string | null;
   /** The driver doesn't answer for it at present; it may yet. */
   silent?: true;
+  /** The room for the share that is asked for, also where it isn't enough. */
+  room?: Room;
   /** The slot of the waiter ahead to whom the GPU is left, though it is free. */
   keptFor?: number;
   /** The GPU is booked by others, until then, so that this claimant can't have it. In ms since 1970. */

@@ -59,8 +59,7 @@ export function claimForJob(
     wait === null || continued === undefined ? wait : withHandover(wait, continued, keep, restart);
   return claimForCommands(settings, patient, {
     ownEnvironment: true,
-    startPlaceholder: async ({ gpus }) =>
-      PlaceholderProcess.start(gpus, settings.placeholder, lookout(settings, gpus)),
+    startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings, lookout(settings, gpus)),
   });
 }
 
@@ -213,8 +212,25 @@ function jobOptions(job: BackgroundJob | null): string[] {
 }
 
 /** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */
-export function environmentOf({ jobFile }: KeptClaim): Record<string, string> {
-  return jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token, ...pythonPath() };
+export function environmentOf({ gpus, leases, jobFile }: KeptClaim): Record<string, string> {
+  const inside = jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token, ...pythonPath() };
+  return { ...inside, ...memoryVariables(gpus, leases) };
+}
+
+/** Tells the command, and frameworks that document a variable for it, how much memory is its own; of several GPUs the least. */
+function memoryVariables(gpus: KeptClaim['gpus'], leases: KeptClaim['leases']): Record<string, string> {
+  const bytes = Math.min(...leases.map(({ shareBytes }) => shareBytes ?? Number.POSITIVE_INFINITY));
+  if (!Number.isFinite(bytes)) return {};
+  const total = Math.max(...gpus.map(({ memory }) => memory.totalBytes ?? 0));
+  const { XLA_PYTHON_CLIENT_MEM_FRACTION: xla, TF_FORCE_GPU_ALLOW_GROWTH: tensorflow } = process.env;
+  // The value of a job around this one is not the user's own.
+  const isOurs = process.env.GPU_OWNER_MEMORY !== undefined;
+  const fraction = (Math.floor((bytes / total) * 1_000) / 1_000).toString();
+  return {
+    GPU_OWNER_MEMORY: String(bytes),
+    ...(total > 0 && (xla === undefined || isOurs) ? { XLA_PYTHON_CLIENT_MEM_FRACTION: fraction } : {}),
+    ...(tensorflow === undefined ? { TF_FORCE_GPU_ALLOW_GROWTH: 'true' } : {}),
+  };
 }
 
 /**
@@ -282,10 +298,10 @@ function keeperOptions(
     ),
     ...list(
       '--shared',
-      leases.flatMap(({ parentDescriptor }) => parentDescriptor ?? []),
+      leases.flatMap(({ enclosingDescriptors }) => enclosingDescriptors),
     ),
     ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
-    ...leases.flatMap(({ paths: { parent } }) => (parent === null ? [] : ['--lease-file', parent])),
+    ...leases.flatMap(({ paths: { enclosing } }) => enclosing.flatMap((path) => ['--lease-file', path])),
     '--record',
     JSON.stringify({ ...record, ...changes }),
     // The command has the proof of the job for as long as it has the lease.
@@ -297,11 +313,12 @@ function keeperOptions(
 /** Options for the marks that the keeper holds, and removes, for users of other conventions. */
 function markOptions(marks: readonly Mark[], place: (descriptor: number) => number): string[] {
   const directories = new Map<Mark['directory'], number>();
-  return marks.flatMap(({ kind, directory, descriptor, token, name }) => {
+  return marks.flatMap(({ kind, directory, descriptor, token, name, isShared = false }) => {
     if (kind === 'lock') return ['--held', String(place(descriptor))];
     const within = directories.get(directory) ?? place(directory.descriptor);
     directories.set(directory, within);
-    return [kind === 'pid' ? '--pid-marker' : '--marker', `${place(descriptor)}:${token}:${within}:${name}`];
+    const option = kind === 'pid' ? 'pid-marker' : 'marker';
+    return [`--${isShared ? 'shared-' : ''}${option}`, `${place(descriptor)}:${token}:${within}:${name}`];
   });
 }
 

@@ -38,12 +38,12 @@ export class PlaceholderProcess {
    */
   static start(
     gpus: readonly GPU[],
-    until: Settings['placeholder'],
+    settings: Settings,
     lookout: readonly string[] = [],
   ): PlaceholderProcess | null {
     const started = PlaceholderProcess.#spawn(
       gpus,
-      until,
+      settings,
       lookout.flatMap((word) => ['--lookout', word]),
     );
     if (started === null) return null;
@@ -65,10 +65,10 @@ export class PlaceholderProcess {
    */
   static async startIdle(
     gpus: readonly GPU[],
-    until: Settings['placeholder'],
+    settings: Settings,
     variables: Readonly<Record<string, string | undefined>>,
   ): Promise<PlaceholderProcess | null> {
-    const started = PlaceholderProcess.#spawn(gpus, until, ['--idle'], {
+    const started = PlaceholderProcess.#spawn(gpus, settings, ['--idle'], {
       ...process.env,
       ...variables,
     });
@@ -85,15 +85,16 @@ export class PlaceholderProcess {
 
   static #spawn(
     gpus: readonly GPU[],
-    until: Settings['placeholder'],
+    { placeholder: until, request: { memory } }: Settings,
     options: readonly string[],
     env?: NodeJS.ProcessEnv,
   ) {
-    const shared = gpus.filter(admitsPlaceholder);
-    if (until === 'none' || shared.length === 0) return null;
-    const uuids = shared.flatMap(({ uuid }) => ['--uuid', uuid]);
-    const { pid, input, output } = spawn([...argumentsFor(until), ...uuids, ...options], env);
-    return { placeholder: new PlaceholderProcess(pid, input, shared), output };
+    const admitting = gpus.filter(admitsPlaceholder);
+    if (until === 'none' || admitting.length === 0) return null;
+    const uuids = admitting.flatMap(({ uuid }) => ['--uuid', uuid]);
+    const shared = memory === undefined ? [] : ['--shared'];
+    const { pid, input, output } = spawn([...argumentsFor(until), ...shared, ...uuids, ...options], env);
+    return { placeholder: new PlaceholderProcess(pid, input, admitting), output };
   }
 
   isOn(gpu: GPU): boolean {

@@ -108,5 +108,5 @@ export class WorkerClaim {
 }
 
 function startPlaceholder(shown: ShownClaim<PlaceholderProcess>): Promise<PlaceholderProcess | null> {
-  return PlaceholderProcess.startIdle(shown.gpus, shown.settings.placeholder, { ...shown.variables });
+  return PlaceholderProcess.startIdle(shown.gpus, shown.settings, { ...shown.variables });
 }

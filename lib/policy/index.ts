@@ -26,5 +26,6 @@ export {
 } from './order.ts';
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';
+export { bestFit, type DividedGPU, type Kept, keepRoom, type ShareSize, unitsOf } from './shares.ts';
 export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
 export { mayBeUrgent } from './urgent.ts';

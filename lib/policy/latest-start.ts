@@ -1,4 +1,4 @@
-import type { LeaseInfo, Verdict } from '../gpus/index.ts';
+import type { GPUState, LeaseInfo } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import type { GpuRequest } from './turn.ts';
 
@@ -8,7 +8,7 @@ export type LimitedRequest = GpuRequest & { limitMs: number | null };
 /** A GPU and its present use. */
 export interface GPUUse {
   uuid: string;
-  state: Verdict['state'];
+  state: GPUState;
   lease: LeaseInfo | null;
   /** In place of what the lease says, in ms since 1970. */
   leasedUntil?: number;

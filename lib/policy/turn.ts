@@ -1,10 +1,13 @@
 import type { RequestClass } from './order.ts';
+import type { ShareSize } from './shares.ts';
 
 /** The GPUs that a waiter waits for. */
 export interface GpuRequest {
   /** The waiter's number in the queue. */
   slot: number;
   count: number;
+  /** The share of each GPU; missing: whole GPUs. */
+  memory?: ShareSize;
   /** The GPUs that would do, as far as is known when they aren't free. */
   uuids: readonly string[];
   /** The job within whose GPUs this is; wishes of different scopes don't concern each other. null: the machine. */

@@ -8,6 +8,7 @@ import type { Family, MetricSample } from '../prometheus/index.ts';
 const STATES: readonly GPUStatus['state'][] = Object.keys({
   free: 0,
   leased: 0,
+  shared: 0,
   busy: 0,
   unavailable: 0,
   excluded: 0,

@@ -1,10 +1,13 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <vector>
+
 #include "bindings/bindings.h"
 #include "locks/files.h"
 #include "locks/held.h"
 #include "locks/locks.h"
+#include "locks/units.h"
 #include "locks/wait.h"
 #include "process/futex.h"
 #include "process/interrupt.h"
@@ -162,6 +165,30 @@ class Wait : public Napi::ObjectWrap<Wait> {
   int error_ = 0;
 };
 
+// unitsTake(descriptor, start, length, wanted) -> the lowest of the units that it has now, or -errno; -EAGAIN: there
+// aren't so many
+Napi::Value take_units(const Napi::CallbackInfo& info) {
+  const int descriptor = integer(info[0]);
+  const int64_t lowest =
+      locks::take_units(descriptor, {long_integer(info[1]), long_integer(info[2])}, long_integer(info[3]));
+  taken(descriptor, lowest < 0 ? static_cast<int>(-lowest) : 0);
+  return number(info, static_cast<double>(lowest));
+}
+
+// unitsTaken(descriptor, start, length) -> start and length of each lock there, in their order; null: too many
+Napi::Value taken_units(const Napi::CallbackInfo& info) {
+  std::vector<Range> ranges;
+  if (locks::taken_units(integer(info[0]), {long_integer(info[1]), long_integer(info[2])}, ranges) != 0)
+    return info.Env().Null();
+  auto list = Napi::Array::New(info.Env(), 2 * ranges.size());
+  uint32_t at = 0;
+  for (const Range& each : ranges) {
+    list.Set(at++, number(info, static_cast<double>(each.start)));
+    list.Set(at++, number(info, static_cast<double>(each.length)));
+  }
+  return list;
+}
+
 // lockAbandonAll(): closes all descriptors of locks that this process holds. Does nothing in a worker thread: they
 // aren't its own.
 void abandon_all(const Napi::CallbackInfo&) {
@@ -216,6 +243,8 @@ void add_locks(Napi::Env env, Napi::Object exports) {
   exports.Set("lockProbe", Napi::Function::New<probe>(env));
   exports.Set("lockHolder", Napi::Function::New<holder>(env));
   exports.Set("lockWaitSync", Napi::Function::New<wait_sync>(env));
+  exports.Set("unitsTake", Napi::Function::New<take_units>(env));
+  exports.Set("unitsTaken", Napi::Function::New<taken_units>(env));
   exports.Set("lockAbandonAll", Napi::Function::New<abandon_all>(env));
   exports.Set("Wait", Wait::define(env));
   exports.Set("fileOpenForProbe", Napi::Function::New<open_for_probe>(env));

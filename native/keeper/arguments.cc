@@ -44,6 +44,7 @@ constexpr char kHelp[] =
     "                  to write there that the lease lasts; since boot)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
+    "         --shared-marker, --shared-pid-marker (the same, of shares)\n"
     "         --lease-file PATH  (of each of --leases, then of each of --shared)\n"
     "\n"
     "To cancel a job, its user sends SIGRTMAX-1 to its keeper or its front by sigqueue(), with a grace period in ms.\n"
@@ -107,7 +108,7 @@ const char* split(const char* value, char* part, size_t size) {
   return colon + 1;
 }
 
-int parse_marker(const char* option, const char* value, bool is_pid, Options* options) {
+int parse_marker(const char* option, const char* value, bool is_pid, bool is_shared, Options* options) {
   MarkerList& list = options->markers;
   if (list.count == MarkerList::kCapacity || options->held.count + 2 > DescriptorList::kCapacity) {
     say("keeper: there are more than %d markers and locks", MarkerList::kCapacity);
@@ -123,6 +124,7 @@ int parse_marker(const char* option, const char* value, bool is_pid, Options* op
   if (int code = parse_descriptor(option, directory, &marker.directory)) return code;
   marker.name = rest;
   marker.is_pid = is_pid;
+  marker.is_shared = is_shared;
   ++list.count;
   DescriptorList& held = options->held;
   held.fds[held.count++] = marker.fd;
@@ -297,8 +299,10 @@ constexpr struct {
     {"--lease-file", kKeep, PARSE(parse_path(option, value, &options->lease_files))},
     {"--inherited", kKeep, PARSE(parse_descriptors(option, value, &options->inherited))},
     {"--held", kKeep, PARSE(parse_descriptors(option, value, &options->held))},
-    {"--marker", kKeep, PARSE(parse_marker(option, value, false, options))},
-    {"--pid-marker", kKeep, PARSE(parse_marker(option, value, true, options))},
+    {"--marker", kKeep, PARSE(parse_marker(option, value, false, false, options))},
+    {"--pid-marker", kKeep, PARSE(parse_marker(option, value, true, false, options))},
+    {"--shared-marker", kKeep, PARSE(parse_marker(option, value, false, true, options))},
+    {"--shared-pid-marker", kKeep, PARSE(parse_marker(option, value, true, true, options))},
     {"--record", kKeep, TEXT(record)},
     {"--placeholder", kKeep, PARSE(parse_descriptor(option, value, &options->placeholder))},
     {"--placeholder-pid", kKeep, PARSE(parse_pid(option, value, &options->placeholder_pid))},

@@ -22,7 +22,9 @@ struct Marker {
   int directory;
   const char* name;
   char token[24];
-  bool is_pid;  // the token is a PID, and all that is in the file: it is to be that of who keeps the lease
+  bool
+      is_shared;  // other leases keep it, too: each has a lock on the byte of a PID of its own, and the last removes it
+  bool is_pid;    // the token is a PID, and all that is in the file: it is to be that of who keeps the lease
 };
 
 struct MarkerList {

@@ -2,7 +2,8 @@
 //
 // `gpu-owner run` starts it after the claim, with CUDA_VISIBLE_DEVICES set. The placeholder ends when its standard
 // input is closed, when the command's own processes show on the GPU, when memory in use rises, or when the time is
-// up. A placeholder holds no lease: should the driver hang in it, no lock hangs with it. For workers, which start one
+// up. On a GPU that is shared (--shared), only descendants of the parent process are the command's. A placeholder holds
+// no lease: should the driver hang in it, no lock hangs with it. For workers, which start one
 // command after the other, it waits with
 // --idle until one has got under way.
 #include <errno.h>
@@ -46,6 +47,7 @@ struct Options {
   int64_t seconds = 60;              // 0 = until standard input is closed
   bool idle = false;                 // no command is under way as yet
   bool compute = false;              // keep the GPUs busy, until standard input is closed
+  bool shared = false;               // other jobs have shares of the GPUs
   bool list = false;                 // instead: print the UUIDs of CUDA's devices in CUDA's order
   std::vector<std::string> lookout;  // a program and its arguments
 };
@@ -68,6 +70,10 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
     }
     if (name == "--idle") {
       options.idle = true;
+      continue;
+    }
+    if (name == "--shared") {
+      options.shared = true;
       continue;
     }
     if (i + 1 == words.size()) {
@@ -134,10 +140,29 @@ int compute(const cuda::Library& library, const std::vector<cuda::Context>& cont
   return kUnavailable;
 }
 
+// Whether a process descends from another one, as far as /proc shows.
+bool descends_from(unsigned pid, pid_t ancestor) {
+  constexpr int kMaxAncestors = 100;
+  for (int i = 0; i < kMaxAncestors && pid > 1; i++) {
+    if (static_cast<pid_t>(pid) == ancestor) return true;
+    char text[512];
+    const int file = open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);
+    const ssize_t length = file < 0 ? 0 : read(file, text, sizeof text - 1);
+    if (file >= 0) close(file);
+    if (length <= 0) return false;
+    text[length] = '\0';
+    // A name may have parentheses in it.
+    const char* end = strrchr(text, ')');
+    if (end == nullptr || sscanf(end + 1, " %*c %u", &pid) != 1) return false;
+  }
+  return false;
+}
+
 // The claimed GPUs through NVML, to notice when the command has arrived on them.
 class Watch {
  public:
   bool open(const Options& options) {
+    is_shared_ = options.shared;
     if (!library_.load(options.nvml) || library_.init() != nvml::SUCCESS) return false;
     for (const std::string& uuid : options.uuids) {
       nvml::Device device = nullptr;
@@ -153,7 +178,7 @@ class Watch {
   bool all_taken() {
     bool all = true;
     for (One& one : devices_) {
-      if (!one.taken) one.taken = new_process(one) || used(one.device) > one.baseline + kRise;
+      if (!one.taken) one.taken = new_process(one) || (!is_shared_ && used(one.device) > one.baseline + kRise);
       all = all && one.taken;
     }
     return all;
@@ -183,11 +208,12 @@ class Watch {
     for (const nvml::Process& process : list_) {
       bool known = false;
       for (const nvml::Process& old : one.known) known = known || old.pid == process.pid;
-      if (!known) return true;
+      if (!known && (!is_shared_ || descends_from(process.pid, getppid()))) return true;
     }
     return false;
   }
 
+  bool is_shared_ = false;
   nvml::Library library_;
   std::vector<One> devices_;
   std::vector<nvml::Process> list_;

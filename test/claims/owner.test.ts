@@ -32,7 +32,7 @@ describe('an owner', () => {
         console.log(JSON.stringify(owner.devices[0]));
         console.log(owner.visibleDevices, process.env.CUDA_VISIBLE_DEVICES);`),
     ).toEqual([
-      `{"index":0,"instance":null,"uuid":"${uuidOf(0)}","name":"Simulated GPU","pciBusId":"00000000:01:00.0","totalMemoryBytes":85899345920}`,
+      `{"index":0,"instance":null,"uuid":"${uuidOf(0)}","name":"Simulated GPU","pciBusId":"00000000:01:00.0","totalMemoryBytes":85899345920,"shareBytes":null}`,
       `${uuidOf(0)} ${uuidOf(0)}`,
     ]);
   });

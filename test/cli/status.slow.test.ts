@@ -99,6 +99,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       migInstances: expect.any(Array),
       processes: expect.toSatisfy((value) => value === null || Array.isArray(value)),
       lease: null,
+      shares: [],
       idle: null,
       booking: null,
     });

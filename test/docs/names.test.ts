@@ -116,7 +116,7 @@ test('options in the text exist in some help', () => {
     ...['--joblog', '--resume-failed', '--halt', '--signal', '--requeue'],
     ...['--device', '--nv', '--no-capture-output'],
     ...['--nproc-per-node', '--standalone', '--docker', '--gpu_ids', '--main_process_port', '--multi_gpu'],
-    ...['--num_processes'],
+    ...['--num_processes', '--gpu-memory-utilization'],
     ...['--num-gpus', '--memory-threshold-gb', '--power-threshold-w', '--utilization-threshold-percent'],
     ...['--poll-interval', '--max-wait-time', '--ignore-scripts'],
     ...['--nb-gpus', '--backend', '--permission', '--allow-addons'],

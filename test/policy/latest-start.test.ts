@@ -11,7 +11,14 @@ const GRACE = TIMEOUTS.grace;
 /** GPUs a, b, …: leased for so many hours, for ever (null), free or busy. */
 function gpus(...uses: (number | null | 'free' | 'busy')[]): GPUStatus[] {
   return uses.map((use, i) => {
-    const gpu = { ...makeGPU(), uuid: 'abcdef'[i] as string, reason: null, idle: null, booking: null };
+    const gpu = {
+      ...makeGPU(),
+      uuid: 'abcdef'[i] as string,
+      reason: null,
+      shares: [],
+      idle: null,
+      booking: null,
+    };
     if (typeof use === 'string') return { ...gpu, state: use, lease: null };
     const until = use === null ? {} : { until: new Date(NOW + use * HOUR).toISOString() };
     return { ...gpu, state: 'leased', lease: makeLease(until) };

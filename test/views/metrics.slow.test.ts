@@ -62,7 +62,7 @@ test('metrics show a lease, a program without a claim, and a wait', async () => 
   expect(values('gpu_info', 'gpu', 'uuid', 'name')).toMatchObject({ [`2 ${uuidOf(2)} Simulated GPU`]: 1 });
   expect(values('gpu_up', 'gpu')).toEqual({ 0: 1, 1: 1, 2: 1 });
   const states = values('gpu_state', 'gpu', 'state');
-  expect(Object.keys(states)).toHaveLength(15);
+  expect(Object.keys(states)).toHaveLength(18);
   expect(states).toMatchObject({ '0 leased': 1, '0 free': 0, '1 busy': 1, '2 free': 1, '2 excluded': 0 });
   expect(values('gpu_memory_total_bytes', 'gpu')).toEqual({ 0: 80 * GiB, 1: 80 * GiB, 2: 80 * GiB });
   expect(values('gpu_memory_used_bytes', 'gpu')).toMatchObject({ 1: 416 * 2 ** 20, 2: 0 });

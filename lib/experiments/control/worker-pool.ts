@@ -65,7 +65,7 @@ export async function settingsFor(
 }
 
 function countClaimable(gpus: readonly GPUStatus[]): number {
-  return gpus.filter(({ state }) => ['free', 'leased', 'busy'].includes(state)).length;
+  return gpus.filter(({ state }) => ['free', 'leased', 'shared', 'busy'].includes(state)).length;
 }
 
 /**

@@ -1,0 +1,223 @@
+// Several jobs on one GPU, in whole processes.
+import type { ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, expect, test } from 'vitest';
+import { alice, endHolder, RUN, startHolder } from '../support/holders.ts';
+import {
+  command,
+  finished,
+  Machine,
+  NOBODY,
+  output,
+  pause,
+  uuidOf,
+  whyNotNobody,
+} from '../support/machine.ts';
+import { directoryOf, fileOf, here, holdAs, NAMES, tryAs } from '../support/other-tools.ts';
+
+const IS_SOAK = process.env.GPU_OWNER_SOAK !== undefined;
+const GIB = 1024 ** 3;
+const claimant = join(import.meta.dirname, 'fixtures/share-claimant.mjs');
+const twoUsers = whyNotNobody() === null;
+
+let machine: Machine;
+afterEach(() => machine.close());
+
+const share = (memory: string, ...options: string[]) =>
+  startHolder(machine, ['--memory', memory, ...options]);
+
+test('three shares fit on a GPU; a fourth and a whole claim are refused with the reason, and served afterwards', async () => {
+  machine = new Machine(1);
+  const holders = [await share('25GiB', '--name', 'first'), await share('25GiB'), await share('25GiB')];
+  const [gpu] = await machine.status();
+  expect(gpu).toMatchObject({ state: 'shared', lease: null });
+  expect(gpu.shares.map(({ bytes }: { bytes: number }) => bytes)).toEqual([25, 25, 25].map((n) => n * GIB));
+  expect(gpu.shares[0]).toMatchObject({ name: 'first', uid: process.getuid?.(), convention: 'gpu-owner' });
+  const fourth = await machine.runCommand([...RUN, '--no-wait', '--memory', '25GiB', '--', 'true']);
+  expect(fourth.code).toBe(75);
+  expect(fourth.stderr).toMatch(/GPU 0: 4\.5 GiB of 79\.5 GiB are left \(--memory: 25 GiB\); .*first, pid/);
+  const whole = await machine.runCommand([...RUN, '--no-wait', '--', 'true']);
+  expect(whole.code).toBe(75);
+  expect(whole.stderr).toMatch(/GPU 0: 75 GiB of 79\.5 GiB leased in shares: 25 GiB for \S+ since/);
+  // The rest can be had.
+  expect((await machine.runCommand([...RUN, '--no-wait', '--memory', '4GiB', '--', 'true'])).code).toBe(0);
+  const waiting = finished(machine.startCommand([...RUN, '--', 'true']));
+  for (const holder of holders) await endHolder(holder);
+  expect((await waiting).code).toBe(0);
+  expect(await machine.states()).toEqual(['free']);
+});
+
+test('a share goes where it fits best, and a whole GPU excludes shares', async () => {
+  machine = new Machine(3);
+  await share('10GiB', '--devices', '0');
+  await share('60GiB', '--devices', '2');
+  await share('15GiB');
+  const sizes = async () =>
+    (await machine.status()).map(({ shares }) => shares.map(({ bytes }: { bytes: number }) => bytes / GIB));
+  expect(await sizes()).toEqual([[10], [], [60, 15]]);
+  await share('30%', '-n', '2');
+  expect(await sizes()).toEqual([[10, 23.75], [23.75], [60, 15]]);
+  const whole = await machine.runCommand([...RUN, '--no-wait', '--', 'true']);
+  expect(whole.code).toBe(75);
+  expect(whole.stderr).toContain('1 GPU asked for, none is free');
+});
+
+test('the command is told how much memory it has', async () => {
+  machine = new Machine(1);
+  const shown = await machine.runCommand([...RUN, '--memory', '20GiB', '--', 'sh', '-c', 'env | sort']);
+  expect(shown.stdout).toContain(`GPU_OWNER_MEMORY=${20 * GIB}\n`);
+  expect(shown.stdout).toContain('XLA_PYTHON_CLIENT_MEM_FRACTION=0.25\n');
+  expect(shown.stdout).toContain(`CUDA_VISIBLE_DEVICES=${uuidOf(0)}\n`);
+  const own = { env: { XLA_PYTHON_CLIENT_MEM_FRACTION: '.1' } };
+  const kept = await machine.runCommand([...RUN, '--memory', '20GiB', '--', 'env'], own);
+  expect(kept.stdout).toContain('XLA_PYTHON_CLIENT_MEM_FRACTION=.1\n');
+});
+
+test('a share that is larger than a GPU, or no size, is refused', async () => {
+  machine = new Machine(1);
+  const refused = await machine.runCommand([...RUN, '--memory', '100GiB', '--', 'true']);
+  expect(refused).toMatchObject({ code: 75 });
+  expect(refused.stderr).toContain('has only 79.5 GiB of memory (--memory: 100 GiB)');
+  for (const size of ['0', '0%', '120%', '20', 'much']) {
+    const { code, stderr } = await machine.runCommand([...RUN, '--memory', size, '--', 'true']);
+    expect({ size, code, stderr }).toMatchObject({ code: 64, stderr: expect.stringContaining('--memory') });
+  }
+});
+
+test('a job gives shares of its GPU to its steps, and a share’s job has its share, or parts of it', async () => {
+  machine = new Machine(2);
+  const inner = (...words: string[]) => [process.execPath, command, ...RUN, ...words];
+  const tell = ['sh', '-c', 'echo $GPU_OWNER_MEMORY $CUDA_VISIBLE_DEVICES'];
+  const step = (...options: string[]) => inner('--no-wait', ...options, '--', ...tell);
+  const quoted = (words: string[]) => words.map((word) => `'${word}'`).join(' ');
+  // While a step holds 60 %, another gets the rest, and no more. The machine's other GPU isn't theirs.
+  const script = (rest: string, more: string) =>
+    `${quoted(inner('--memory', '60%', '--', 'sh', '-c', 'echo ready; exec cat'))} < fifo > ready & exec 3> fifo; read _ < ready;
+     ${quoted(step('--memory', rest))}; ${quoted(step('--memory', more))}; ${quoted(step())}; exec 3>&-; wait; ${quoted(step())}`;
+  const job = async (options: string[], rest: string, more: string) => {
+    const words = ['sh', '-c', `rm -f fifo ready; mkfifo fifo ready; ${script(rest, more)}`];
+    const { stdout, stderr } = await machine.runCommand([...RUN, ...options, '--', ...words], here(machine));
+    return { stdout, refused: stderr.match(/1 GPU asked for, none is free/g)?.length };
+  };
+  expect(await job([], '31GiB', '33GiB')).toEqual({
+    stdout: `${31 * GIB} ${uuidOf(0)}\n${uuidOf(0)}\n`,
+    refused: 2,
+  });
+  const whole = `${30 * GIB} ${uuidOf(0)}\n`;
+  expect(await job(['--memory', '30GiB'], '12GiB', '13GiB')).toEqual({
+    stdout: `${12 * GIB} ${uuidOf(0)}\n${whole}`,
+    refused: 2,
+  });
+});
+
+test.each(NAMES)('%s: as long as one share is held, the tool sees the GPU as taken', async (name) => {
+  machine = new Machine(1);
+  directoryOf(machine, name);
+  // PID files are in the working directory, which is one user's.
+  const users =
+    twoUsers && name !== 'pid-files' ? [here(machine), { ...here(machine), ...alice }] : [here(machine)];
+  const start = (i: number) => startHolder(machine, ['--memory', '10GiB'], users[i % users.length]);
+  let last = await start(0);
+  let isOver = false;
+  const seen: string[] = [];
+  const probing = (async () => {
+    while (!isOver) seen.push(await tryAs(machine, name, 0, here(machine)));
+  })();
+  for (let i = 1; i <= 4; i++) {
+    const next = await start(i);
+    expect((await machine.runCommand(['status', '--json'], here(machine))).stdout).toContain('"shared"');
+    await endHolder(last);
+    last = next;
+  }
+  isOver = true;
+  await probing;
+  expect(new Set(seen.map((text) => text.trim()))).toEqual(new Set(['refused']));
+  await endHolder(last);
+  const holder = await holdAs(machine, name, here(machine));
+  const refused = await machine.runCommand(
+    [...RUN, '--no-wait', '--memory', '10GiB', '--', 'true'],
+    here(machine),
+  );
+  expect(refused.stderr).toContain(`(${name}, pid ${holder.pid}`);
+});
+
+test.each(['gpu_lock', 'pid-files'] as const)(
+  '%s: the file of shares that were killed is no longer in the way, and the next ones make it anew',
+  async (name) => {
+    machine = new Machine(1);
+    directoryOf(machine, name);
+    const script = machine.script(
+      `const owner = new GPUOwner({ memory: '10GiB', placeholder: 'none' }); console.log('started'); setTimeout(() => {}, 60_000)`,
+    );
+    for (let i = 0; i < 2; i++) {
+      const owners = [0, 1].map(() =>
+        machine.start([process.execPath, '--input-type=module', '-e', script], here(machine)),
+      );
+      for (const owner of owners) await output(owner, /started/);
+      expect((await tryAs(machine, name, 0, here(machine))).trim()).toBe('refused');
+      for (const owner of owners) owner.kill('SIGKILL');
+      for (const owner of owners) await finished(owner, 'exit');
+      expect(existsSync(fileOf(machine, name))).toBe(true);
+    }
+    const whole = await machine.runCommand([...RUN, '--', 'true'], here(machine));
+    expect(whole).toMatchObject({ code: 0, stderr: '' });
+    expect(existsSync(fileOf(machine, name))).toBe(false);
+  },
+);
+
+const SECONDS = 6;
+/** Between two kills or stops. */
+const TROUBLE_MS = 500;
+const CLAIMANTS = 8;
+
+test(`shares and whole GPUs are claimed at once${twoUsers ? ' by two users' : ''}, with kills and stops: no GPU gives more than it has`, {
+  timeout: IS_SOAK ? 3_600_000 : 120_000,
+}, async () => {
+  machine = new Machine('a100x4-mig');
+  const name = randomBytes(8).toString('hex');
+  const children: ChildProcess[] = [];
+  const violations: string[] = [];
+  const errors: string[] = [];
+  let claims = 0;
+  let isOver = false;
+  const end = performance.now() + SECONDS * 1000;
+  const isEnough = () => (IS_SOAK ? claims >= 200_000 : performance.now() > end);
+  const runner = async (i: number) => {
+    while (!isOver) {
+      const child = machine.start([process.execPath, claimant, name, '3600'], {
+        umask: i % 3 === 0 ? '077' : '022',
+        ...(twoUsers && i % 2 === 1 ? { uid: NOBODY } : {}),
+      });
+      children[i] = child;
+      child.stdout?.setEncoding('utf8').on('data', (text: string) => {
+        claims += 10 * (text.match(/^\+10$/gm)?.length ?? 0);
+        violations.push(...(text.match(/violation: .*/g) ?? []));
+      });
+      const { signal, stderr } = await finished(child);
+      if (signal !== 'SIGKILL') errors.push(stderr);
+    }
+  };
+  const runners = Array.from({ length: CLAIMANTS }, (_, i) => runner(i));
+  while (!isEnough()) {
+    await pause(TROUBLE_MS);
+    const child = children[Math.floor(Math.random() * CLAIMANTS)];
+    if (Math.random() < 0.5) child?.kill('SIGKILL');
+    else {
+      child?.kill('SIGSTOP');
+      setTimeout(() => child?.kill('SIGCONT'), 1_000);
+    }
+  }
+  isOver = true;
+  for (const child of children) child.kill('SIGKILL');
+  await Promise.all(runners);
+  console.log(`${claims} claims`);
+  expect(violations).toEqual([]);
+  expect(errors).toEqual([]);
+  expect(claims).toBeGreaterThan(SECONDS);
+  // Killed processes hold no share any more.
+  const isLeft = async () =>
+    (await machine.status()).some(({ state, migEnabled }) => migEnabled !== true && state !== 'free');
+  await expect.poll(isLeft, { timeout: 20_000 }).toBe(false);
+});
