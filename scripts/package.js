@@ -138,9 +138,9 @@ function copy(from, to, filter = () => true) {
   cpSync(from, to, { recursive: true, filter, verbatimSymlinks: true });
 }
 
-/** The module, and what makes it stand in for others in jobs. */
+/** The module, the helper of searches, and what makes the module stand in for others in jobs. */
 function copyPython(directory) {
-  for (const path of ['python/gpu_owner.py', 'python/job/sitecustomize.py']) {
+  for (const path of ['python/gpu_owner.py', 'python/search_helper.py', 'python/job/sitecustomize.py']) {
     copy(join(root, path), join(directory, path));
   }
 }

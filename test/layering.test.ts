@@ -25,6 +25,7 @@ const INNER_FLOORS = [
   ['manager'],
   ['plan', 'worker'],
   ['results'],
+  ['search'],
   ['queue', 'sweep'],
   ['project', 'task'],
 ].map((rooms) => rooms.map((name) => `experiments/${name}`));

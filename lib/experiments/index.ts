@@ -46,6 +46,13 @@ export {
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';
-export { openSweepIfAny, type Sweep, type SweepSource } from './sweep/index.ts';
+export { describeTrial } from './search/index.ts';
+export {
+  openSweepIfAny,
+  type SearchMethod,
+  type SearchOptions,
+  type Sweep,
+  type SweepSource,
+} from './sweep/index.ts';
 export { formatValue, type Rerun, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

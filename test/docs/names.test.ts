@@ -66,7 +66,15 @@ const PAGES_OF_COMMANDS = [
   'first-steps',
   'bookings',
 ];
-const PAGES_OF_EXPERIMENTS = ['experiments-reference', 'sweeps', 'manager', 'claims', 'simulator', 'jobs'];
+const PAGES_OF_EXPERIMENTS = [
+  'experiments-reference',
+  'sweeps',
+  'search',
+  'manager',
+  'claims',
+  'simulator',
+  'jobs',
+];
 
 const helps = new Map<string, string>();
 beforeAll(() => {

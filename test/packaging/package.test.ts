@@ -152,6 +152,7 @@ describe('the npm package', () => {
         'dist/library.cjs',
         'python/gpu_owner.py',
         'python/job/sitecustomize.py',
+        'python/search_helper.py',
         ...documents,
       ]),
     );

@@ -9,6 +9,8 @@ import {
   parseNetworks,
   QUEUE_URLS,
   type Rerun,
+  type SearchMethod,
+  type SearchOptions,
   type SweepSource,
   type WorkerRequest,
   withoutPassword,
@@ -91,6 +93,8 @@ export const REPLACE_COMMANDS = {
 
 const RERUNS: readonly Rerun[] = ['auto', 'never'];
 
+const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
+
 /** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
 export const SWEEP_GROUP = {
   title: "What to run (default: the project's configs/config_exp*.yaml):",
@@ -116,6 +120,19 @@ export const SWEEP_GROUP = {
       value: 'WHEN',
       help: 'start tasks again by themselves: auto (default), never',
       candidates: RERUNS,
+    },
+    method: {
+      value: 'METHOD',
+      help: `search instead of trying all combinations: ${METHODS.join(', ')}`,
+      candidates: METHODS,
+    },
+    trials: { value: 'N', help: 'try so many combinations' },
+    metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
+    minimize: { help: 'smaller values of the metric are better (default)' },
+    maximize: { help: 'larger values of the metric are better' },
+    'search-seed': {
+      value: 'N',
+      help: 'choose other trials: the same number gives the same ones (default 0)',
     },
     shell: { help: 'treat commands as lines for sh' },
     yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
@@ -163,7 +180,28 @@ export function sweepSource(
     ...given('outputDirectory', outputDirectory),
     ...given('rerun', values.rerun === undefined ? undefined : oneOf(values.rerun, RERUNS, '--rerun')),
     ...given('command', command.length > 0 ? command : undefined),
+    ...given('search', searchOptions(values)),
   };
+}
+
+/** undefined: the command line says nothing about a search. */
+function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchOptions | undefined {
+  const { method, trials, metric, minimize, maximize, 'search-seed': seed } = values;
+  if (minimize && maximize) throw usage('--minimize and --maximize contradict each other');
+  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
+  const number = (text: string | undefined, option: string, least: number) => {
+    if (text === undefined) return undefined;
+    if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);
+    throw usage(`${option}: ${showValue(text)} is not a whole number from ${least} on`);
+  };
+  const options: SearchOptions = {
+    ...given('method', method === undefined ? undefined : oneOf(method, METHODS, '--method')),
+    ...given('trials', number(trials, '--trials', 1)),
+    ...given('metric', metric),
+    ...given('goal', maximize ? 'maximize' : minimize ? 'minimize' : undefined),
+    ...given('seed', number(seed, '--search-seed', 0)),
+  };
+  return Object.keys(options).length === 0 ? undefined : options;
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

@@ -105,7 +105,9 @@ function numbers(size: number, { new: fresh, pending, active, completed, failed 
 }
 
 function details({ phase, factors, reasons, next }: PhasePlan): string[] {
-  const size = factors.map(({ name, count }) => `${name} ${count.toLocaleString('en')}`).join(' x ');
+  const size = factors
+    .map(({ name, count }) => (count === null ? name : `${name} ${count.toLocaleString('en')}`))
+    .join(' x ');
   const lines = reasons.slice(0, MAX_REASONS).map(({ state, why, count }) => {
     const what = `${count.toLocaleString('en').padStart(9)} ${STATES[state]}`;
     return sanitizeEnd(`${what}${why === null ? '' : `: ${why}`}`);

@@ -1,4 +1,5 @@
 import {
+  describeTrial,
   formatProgress,
   formatRate,
   type Progress,
@@ -24,7 +25,11 @@ export function render(view: RunView, now: number, style: DisplayStyle): string 
   const columns = Math.max(style.columns, MIN_COLUMNS) - 1;
   const clip = (text: string) => fitColumns(text, columns);
   const paint = (text: string, code: string) => (style.colour ? `\u001b[${code}m${text}\u001b[0m` : text);
-  const head = [...progressLines(view, now, columns, style), clip(counts(view.progress))];
+  const head = [
+    ...progressLines(view, now, columns, style),
+    clip(counts(view.progress)),
+    ...bestLines(view.best).map(clip),
+  ];
   const notes = view.notes.map((note) => paint(clip(sanitize(note, 500)), '33'));
   const failures = view.failures
     .slice(0, MAX_FAILURES)
@@ -74,6 +79,11 @@ export function counts({ counts }: Pick<Progress, 'counts'>): string {
     `${pending} waiting`,
   ];
   return parts.join(', ');
+}
+
+/** "best loss=0.1 grid_3 lr=0.01" */
+export function bestLines(best: RunView['best']): string[] {
+  return best === null ? [] : best.trials.map((trial) => `best ${describeTrial(best.metric, trial)}`);
 }
 
 function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {

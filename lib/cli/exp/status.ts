@@ -5,15 +5,17 @@ import {
   type Progress,
   readStatus,
   type Status,
+  strictJSON,
   withQueue,
 } from '../../experiments/index.ts';
-import { fitColumns, formatSince, hostName, sanitize, shellWords } from '../../platform/index.ts';
+import { fitColumns, formatSince, hostName, sanitize, shellWords, showValue } from '../../platform/index.ts';
+import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, usage } from '../options.ts';
 import { isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { locationOf, QUEUE, sameQueue } from './options.ts';
-import { counts, seconds } from './render.ts';
+import { bestLines, counts, seconds } from './render.ts';
 
 /** The most that the page has; --json has more. */
 const MAX_FAILURES_SHOWN = 5;
@@ -23,8 +25,9 @@ const GROUPS = [
   {
     options: {
       json: {
-        help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult }; times are ISO 8601, null is unknown or none',
+        help: 'print { project, queue, total, counts, progress, manager, pause, nextTime, running, failures, withoutResult, search }; times are ISO 8601, null is unknown or none',
       },
+      best: { value: 'N', help: 'show the best N trials of a search (default 1)', candidates: COUNTS },
       ...WATCH,
       ...QUEUE,
     },
@@ -35,11 +38,13 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { values } = parsed;
   const interval = watchInterval(values);
+  const best = values.best === undefined ? 1 : Number(/^\d{1,6}$/.exec(values.best)?.[0] ?? 0);
+  if (best < 1) throw usage(`--best: ${showValue(values.best)} is not a number of trials; use 1, 2, …`);
   await withQueue(
     locationOf(values),
     async (queue) => {
       for (;;) {
-        const now = await readStatus(queue);
+        const now = await readStatus(queue, best);
         if (values.json) {
           const json = experimentJSON(locationOf(values).directory, queue.url, now);
           print(JSON.stringify(json, null, interval === null ? 2 : 0));
@@ -68,9 +73,10 @@ export interface PageOptions {
 export function statusPage(status: Status, { width, now, options }: PageOptions): string {
   const clip = (line: string) => fitColumns(line, Math.max(width, 40));
   const command = (name: string) => shellWords(['gpu-owner', 'exp', name, ...options]);
-  const { completed, total, counts: all, running, failures, withoutResult } = status;
+  const { completed, total, counts: all, running, failures, withoutResult, search } = status;
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
   const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...stateLines(status, command)];
+  lines.push(...bestLines(search?.best ?? null).map(clip));
   const known = running.filter(({ silentSince }) => silentSince === undefined);
   const unknown = running.filter(({ silentSince }) => silentSince !== undefined);
   if (known.length > 0) lines.push('Running:', ...table(known, now).map(clip));
@@ -153,7 +159,7 @@ function brief(error: string | null): string {
 function experimentJSON(
   project: string,
   queue: string,
-  { counts, total, completed, running, manager, pause, nextTime, failures, withoutResult }: Status,
+  { counts, total, completed, running, manager, pause, nextTime, failures, withoutResult, search }: Status,
 ) {
   return {
     project,
@@ -184,6 +190,19 @@ function experimentJSON(
       ended: iso(ended),
     })),
     withoutResult,
+    search: search && {
+      phase: search.phase,
+      trials: search.trials,
+      metric: search.metric?.name ?? null,
+      goal: search.metric?.goal ?? null,
+      isOver: search.isOver,
+      best: (search.best?.trials ?? []).map(({ task, value }) => ({
+        id: task.id,
+        name: task.name,
+        value,
+        parameters: JSON.parse(strictJSON(task.parameters)),
+      })),
+    },
   };
 }
 

@@ -11,14 +11,14 @@ import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
 import type { InferValues } from '../options.ts';
 import { type QUEUE, sameQueue } from './options.ts';
-import { counts } from './render.ts';
+import { bestLines, counts } from './render.ts';
 
 const MAX_FAILURES = 3;
 const MAX_TABLES = 3;
 
 /** Says how a run ended, and what to do next, in lines. @param lifts whether starting it again ends a pause after failures */
 export function summary(
-  { progress: now, others, workers, tables, failures }: RunEnd,
+  { progress: now, others, best, workers, tables, failures }: RunEnd,
   values: InferValues<typeof QUEUE>,
   lifts: boolean,
 ): string[] {
@@ -43,6 +43,7 @@ export function summary(
     if (all.failed > MAX_FAILURES) lines.push(`and ${all.failed - MAX_FAILURES} more failed`);
     lines.push(`their output: ${command('logs')} NAME; start them again: ${command('retry')} failed`);
   }
+  lines.push(...bestLines(best));
   if (tables !== null && now.completed > 0) {
     const more = tables.length > MAX_TABLES ? [`${tables.length - MAX_TABLES} more`] : [];
     lines.push(`results: ${listWords([...tables.slice(0, MAX_TABLES), ...more])}`);

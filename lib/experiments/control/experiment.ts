@@ -12,6 +12,7 @@ import {
 } from '../manager/index.ts';
 import { openProject, type Project } from '../project/index.ts';
 import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
+import type { Best } from '../search/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 
@@ -180,7 +181,7 @@ async function queueWithTasks(
  */
 export function checkPrograms(sweep: Sweep, directory: string): void {
   const missing = new Map<string, string>();
-  for (const { command } of sweep.tasks()) {
+  for (const { command } of sweep.samples()) {
     if ('shell' in command) return;
     const [program] = command.words;
     if (program === undefined) return;
@@ -277,6 +278,8 @@ export interface RunView {
   /** The state of the tasks that were asked for. */
   progress: Progress;
   eta: Eta;
+  /** The best trial of the search; null: there is none, or it compares nothing. */
+  best: Best | null;
   workers: readonly WorkerLine[];
   /** The last ones, newest first. */
   failures: readonly { name: string; error: string }[];
@@ -290,6 +293,7 @@ export interface RunEnd {
   progress: Progress;
   /** Other tasks that the queue has. */
   others: Tally;
+  best: Best | null;
   workers: readonly WorkerEnd[];
   /** Whether the tables have all rows, as far as that is this process's business. */
   tablesComplete: boolean;
@@ -331,10 +335,19 @@ export async function concludeRun(
   { workers, tablesComplete }: Pick<RunEnd, 'workers' | 'tablesComplete'>,
 ): Promise<RunEnd> {
   const { exitCode: interrupted } = signals;
-  const { asked, others, ...all } = await manager.conclude();
+  const { asked, others, best, ...all } = await manager.conclude();
   const progress = { ...all, ...asked };
   const failures = await readFailures(queue, asked, (id) => manager.asked.includes(id)).catch(() => []);
-  const end = { progress, others, workers, tablesComplete, interrupted, tables: manager.tables, failures };
+  const end = {
+    progress,
+    others,
+    best,
+    workers,
+    tablesComplete,
+    interrupted,
+    tables: manager.tables,
+    failures,
+  };
   reporter.conclude(end);
   return end;
 }

@@ -50,6 +50,7 @@ export class ManagerController {
       ...protocol,
       queue,
       rowsOf: (taskId) => this.#manager.rowsOf(taskId),
+      awaitTrial: () => this.#manager.awaitTrial(this.#options.signals.drain),
       report: (attempt) => this.#report(attempt),
       tell: (message) => this.#manager.tell(message),
     });
@@ -89,7 +90,7 @@ export class ManagerController {
         `'${PHASE_MEMBER}' can't be a parameter of tasks for workers over TCP: they get the phase under this name. Rename the parameter, or use --no-listen and exp worker, or exp run.`,
       );
     };
-    if (sweep !== null) for (const { parameters } of sweep.tasks()) refuse(parameters);
+    if (sweep !== null) for (const { parameters } of sweep.samples()) refuse(parameters);
     else
       for await (const { task } of this.#options.queue.tasks({ state: 'pending' })) refuse(task.parameters);
   }

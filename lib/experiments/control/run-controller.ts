@@ -37,6 +37,11 @@ export class RunController {
       host: this.#host,
       pid: process.pid,
       tell: (text, kind) => reporter.line(text, kind),
+      workers: () => {
+        const pool = this.#pool;
+        if (!(pool instanceof WorkerPool)) return null;
+        return { count: pool.size, isOwn: (worker) => pool.owns(worker) };
+      },
       onProgress: (now) => this.#noteProgress(now),
     });
   }
@@ -163,6 +168,7 @@ export class RunController {
     return {
       progress: { ...now, ...now.asked },
       eta: this.#eta as Eta,
+      best: now.best,
       workers: [...own, ...others],
       failures: this.#pool === null ? [] : this.#failures,
       notes,

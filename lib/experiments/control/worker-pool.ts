@@ -194,6 +194,10 @@ export class WorkerPool implements Pool {
     }
   }
 
+  get size(): number {
+    return this.#workers.length;
+  }
+
   get lines(): WorkerLine[] {
     return this.#workers.map(({ line }) => line);
   }

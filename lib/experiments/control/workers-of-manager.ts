@@ -37,9 +37,11 @@ export async function runWorkersOfManager(
   // Commands are no part of this conversation.
   delete process.env.GPU_OWNER_ERRORS;
   const { pending, active } = await queue.counts();
+  const search = await queue.search();
+  const tasks = pending + active + (search === null || search.isOver ? 0 : search.trials);
   pool = new WorkerPool({
     ...settings,
-    ...{ queue, project, host: name, workers: Math.min(workers, Math.max(1, pending + active)) },
+    ...{ queue, project, host: name, workers: Math.min(workers, Math.max(1, tasks)) },
     report: (event) => {
       const text = KNOWN.includes(event.type) ? null : describeEvent(event);
       if (text !== null) queue.tell({ say: text });

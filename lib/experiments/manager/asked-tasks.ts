@@ -7,6 +7,7 @@ import { type Tally, tallyOf } from './progress.ts';
 const MAX_TASKS = 1_000_000;
 
 type Part = Pick<Queue, 'tasks' | 'lookUp'>;
+type Trials = Pick<ReadonlySet<string>, 'has' | 'size'>;
 
 /**
  * The tasks of the queue that a call asked for. The others are followed, since they are few or have ended: from an earlier sweep, or of
@@ -14,6 +15,7 @@ type Part = Pick<Queue, 'tasks' | 'lookUp'>;
  */
 export class AskedTasks {
   readonly #ids: ReadonlySet<string> | null;
+  readonly #trials: Trials | null;
   /** The directories whose tables get their rows; null: those of all tasks. */
   readonly outputDirectories: ReadonlySet<string> | null;
   /** How many tasks the queue had when the others were read. */
@@ -22,8 +24,9 @@ export class AskedTasks {
   #ended = noCounts();
   #living = new Map<string, State>();
 
-  /** @param sweep its tasks were asked for; null: all are */
-  constructor(sweep: Sweep | null) {
+  /** @param sweep its tasks were asked for; null: all are @param trials those of its search that are tasks by now */
+  constructor(sweep: Sweep | null, trials: Trials | null = null) {
+    this.#trials = trials;
     if (sweep === null || sweep.size > MAX_TASKS) {
       this.#ids = null;
       this.outputDirectories = null;
@@ -31,32 +34,31 @@ export class AskedTasks {
     }
     const ids = new Set<string>();
     const outputDirectories = new Set<string>();
-    for (const { parameters, outputDirectory } of sweep.tasks()) {
-      ids.add(taskId(parameters));
-      outputDirectories.add(outputDirectory);
-    }
+    for (const { parameters } of sweep.tasks()) ids.add(taskId(parameters));
+    for (const { outputDirectory } of sweep.samples()) outputDirectories.add(outputDirectory);
     this.#ids = ids;
     this.outputDirectories = outputDirectories;
   }
 
   includes(id: string): boolean {
-    return this.#ids?.has(id) ?? true;
+    return this.#ids === null || this.#ids.has(id) || this.#trials?.has(id) === true;
   }
 
   /** Tells the tasks that were asked for from the others. @param counts all tasks of the queue */
   async split(queue: Part, counts: Counts): Promise<{ asked: Tally; others: Tally }> {
     const all = tallyOf(counts);
-    const hasOthers = this.#ids !== null && this.#ids.size !== all.total;
+    const asked = (this.#ids?.size ?? 0) + (this.#trials?.size ?? 0);
+    const hasOthers = this.#ids !== null && asked !== all.total;
     if (!hasOthers) return { asked: all, others: tallyOf(noCounts()) };
     if (all.total === this.#known) await this.#follow(queue);
     else await this.#read(queue);
     this.#known = all.total;
     const others = { ...this.#ended };
     for (const state of this.#living.values()) others[state]++;
-    const asked = noCounts();
+    const meant = noCounts();
     // Tasks may change between two questions.
-    for (const state of STATES) asked[state] = Math.max(0, counts[state] - others[state]);
-    return { asked: tallyOf(asked), others: tallyOf(others) };
+    for (const state of STATES) meant[state] = Math.max(0, counts[state] - others[state]);
+    return { asked: tallyOf(meant), others: tallyOf(others) };
   }
 
   async #read(queue: Part): Promise<void> {

@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
-import { pause } from '../../platform/index.ts';
+import { listWords, pause, sanitize } from '../../platform/index.ts';
 import { asKnown } from '../plan/index.ts';
 import type { Project } from '../project/index.ts';
 import {
@@ -8,6 +8,7 @@ import {
   areDifferent,
   batchesOf,
   CommandConflictError,
+  type Counts,
   commandText,
   type Enqueued,
   hasStarted,
@@ -29,11 +30,12 @@ import {
   tablePath,
   type UnusableTable,
 } from '../results/index.ts';
-import type { Sweep } from '../sweep/index.ts';
+import { BestTrials, noteSearch, pythonOf, SearchRun, type WorkersHere } from '../search/index.ts';
+import { isKnownAhead, type SeededSearch, type Sweep } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
-import { formatProgress, isOver, type RunProgress, readProgress } from './progress.ts';
+import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 
 interface ManagerOptions {
   queue: Queue;
@@ -43,6 +45,8 @@ interface ManagerOptions {
   pid: number;
   /** Tells people what happens. `event`: to one task, `message`: to the experiment. */
   tell: (text: string, kind: 'event' | 'message') => void;
+  /** The workers of this process; absent, null: other processes have them all. */
+  workers?: () => WorkersHere | null;
   /** Gets the state of the experiment after each look. */
   onProgress: (progress: RunProgress) => void;
 }
@@ -61,6 +65,8 @@ const MAX_LOOK_INTERVAL_MS = 5_000;
 const MIN_LOOK_INTERVAL_MS = 300;
 /** How often a table that can't be written is tried again. */
 const RETRY_MS = 5_000;
+/** How many names of values a message has. */
+const MAX_NAMES = 10;
 /** The inaccuracy of times that the queue tells. */
 const JITTER_MS = 50;
 
@@ -77,12 +83,17 @@ export class Manager {
   #tables: ResultTables | null = null;
   #last: RunProgress | null = null;
   #asked = new AskedTasks(null);
+  /** Adds trials that aren't known ahead. */
+  #search: SearchRun | null = null;
+  /** null: a sweep without a search was asked for. */
+  #best: BestTrials | null;
   #leadership: Management | null = null;
   /** The other manager that was told of. */
   #told: string | null = null;
   /** The error of the queue that was told. */
   #trouble: string | null = null;
   #queueRemoved: QueueRemovedError | null = null;
+  #toldMissingValue = false;
   /** Whether all tasks had ended and all rows were in the tables when the queue was last read. */
   #isComplete = false;
   /** Whether the queue could not be read at the end. */
@@ -93,6 +104,7 @@ export class Manager {
 
   constructor(options: ManagerOptions) {
     this.#options = options;
+    this.#best = new BestTrials(options.queue);
     const { directory, state, host } = options.project;
     this.#log = new ManagerLog(join(directory, LOG), (message) =>
       options.tell(`warning: ${message}`, 'message'),
@@ -150,14 +162,19 @@ export class Manager {
   async enqueue(asked: Sweep, options: Adding & { requireCommands: boolean }): Promise<void> {
     const { queue, project } = this.#options;
     const sweep = await asKnown(asked, queue, project.directory);
-    if (options.requireCommands) await refuseCommandless(sweep, queue, project.directory);
-    await refuseUnusable(sweep, queue, project.directory);
-    this.#directories?.name(sweep);
+    const sampled = { ...sweep, tasks: () => sweep.samples() };
+    if (options.requireCommands) await refuseCommandless(sampled, queue, project.directory);
+    await refuseUnusable(sampled, queue, project.directory);
+    this.#directories?.name(sampled);
+    if (sweep.search !== null && !isKnownAhead(sweep.search))
+      return this.#beginSearch(sweep, sweep.search, options);
     const enqueued = await this.#add(sweep, options).catch((error) => {
       if (!options.signal.aborted) throw error;
     });
     if (enqueued === undefined) return;
     this.#asked = new AskedTasks(sweep);
+    if (sweep.search === null) this.#best = null;
+    else await noteSearch(queue, sweep.search, true);
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
@@ -168,6 +185,42 @@ export class Manager {
       const moreRows = placed > 0 ? `, of which ${placed} get one more row` : '';
       this.tell(`${added} of them are new, ${known} are known already${moreRows}`);
     }
+  }
+
+  /** Adds trials from now on. @throws ERR_INVALID_ARGUMENT if it can't */
+  async #beginSearch(sweep: Sweep, search: SeededSearch, options: Adding): Promise<void> {
+    const { queue, project, workers = () => null } = this.#options;
+    const [sample] = sweep.samples();
+    const run = new SearchRun({
+      queue,
+      search,
+      python: pythonOf((sample as TaskSpec).command),
+      directory: project.directory,
+      manages: () => this.manages,
+      add: async (task) => {
+        await queue.enqueue([task], options);
+      },
+      workers,
+      tell: (text) => this.tell(text),
+    });
+    await run.begin();
+    await noteSearch(queue, search, run.remaining === 0);
+    this.#search = run;
+    this.#asked = new AskedTasks(sweep, run.trials);
+    const known = run.trials.size === 0 ? '' : `, of which ${run.trials.size} are known already`;
+    this.tell(`Searching with ${search.trials} trials (${search.method})${known}`);
+  }
+
+  /** Waits for a trial that a worker can have. @returns false: none comes, or other tasks are there that it can't have now */
+  async awaitTrial(signal: AbortSignal): Promise<boolean> {
+    const { queue } = this.#options;
+    while (!signal.aborted && (await queue.paused()) === null) {
+      const seen = queue.changeCount;
+      if ((await queue.counts()).pending > 0) return (await queue.nextTime()) === null;
+      if (this.#search === null || this.#search.remaining === 0) return false;
+      await queue.changed(MAX_LOOK_INTERVAL_MS, signal, seen);
+    }
+    return false;
   }
 
   /**
@@ -193,6 +246,7 @@ export class Manager {
    */
   async firstSync(): Promise<void> {
     await this.#retryUnstarted();
+    await this.#endSearchOfOthers();
     if (this.#tables === null) return;
     await this.#sync();
     await this.#refuseUnusableTables(this.#tables.tableState);
@@ -203,6 +257,16 @@ export class Manager {
       this.tell(
         `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run`,
       );
+  }
+
+  /** Workers needn't wait for trials of a search that no process goes on with. */
+  async #endSearchOfOthers(): Promise<void> {
+    const { queue } = this.#options;
+    if (this.#search !== null || !this.manages) return;
+    const search = await queue.search();
+    if (search === null || search.isOver) return;
+    await queue.setSearch({ ...search, isOver: true });
+    this.tell(`the search ${search.phase} isn't continued: to do so, repeat its command line`);
   }
 
   /** The program that wasn't found may be there now. */
@@ -266,6 +330,19 @@ export class Manager {
    * @throws QueueRemovedError after that
    */
   async run(signal: AbortSignal, restoreTimeoutMs = Number.POSITIVE_INFINITY): Promise<void> {
+    const ending = new AbortController();
+    const searching = this.#search?.run(AbortSignal.any([signal, ending.signal]));
+    try {
+      await this.#look(signal, restoreTimeoutMs);
+    } finally {
+      ending.abort();
+      await searching;
+    }
+    await this.#round();
+  }
+
+  /** @throws QueueRemovedError */
+  async #look(signal: AbortSignal, restoreTimeoutMs: number): Promise<void> {
     const { queue } = this.#options;
     let since: number | null = null;
     while (!signal.aborted) {
@@ -290,15 +367,20 @@ export class Manager {
       );
       if (this.#trouble === null) await change;
     }
-    await this.#round();
   }
 
   /**
    * Tries until the tables are current.
    * @returns false: the signal came first
-   * @throws QueueRemovedError; ERR_CONFIGURATION if a person has to correct a table first
+   * @throws QueueRemovedError; ERR_CONFIGURATION if a person has to correct a table first; what has ended a search
    */
   async finish(signal: AbortSignal): Promise<boolean> {
+    const isCurrent = await this.#finish(signal);
+    if (this.#search?.error) throw this.#search.error;
+    return isCurrent;
+  }
+
+  async #finish(signal: AbortSignal): Promise<boolean> {
     // Other processes may have added some. Only at the very end is it worth looking at every task for that.
     if (this.#last !== null && isOver(this.#last)) this.#tables?.destinationsChanged();
     for (let tries = 0; !(await this.#round()); tries++) {
@@ -336,7 +418,7 @@ export class Manager {
     const since = performance.now();
     let first: number | null = null;
     for (let told = false; !signal.aborted; ) {
-      if (this.manages) return this.finish(signal);
+      if (this.manages) return this.#finish(signal);
       const who = await queue.manager().catch(() => undefined);
       if (who === null) {
         await this.#round();
@@ -390,12 +472,33 @@ export class Manager {
 
   async readProgress(): Promise<RunProgress> {
     const { queue } = this.#options;
-    const progress = await readProgress(queue);
-    const now = { ...progress, ...(await this.#asked.split(queue, progress.counts)) };
+    const { counts, ...progress } = await readProgress(queue);
+    const { asked, others } = await this.#asked.split(queue, counts);
+    // Trials to come are waiting, too.
+    const more = this.#search?.remaining ?? 0;
+    const withMore = (known: Counts) => tallyOf({ ...known, pending: known.pending + more });
+    await this.#best?.update();
+    this.#tellMissingValue();
+    const best = this.#best?.best(1) ?? null;
+    const now = { ...progress, ...withMore(counts), asked: withMore(asked.counts), others, best };
     this.#last = now;
     this.#options.onProgress(now);
     this.#tellUnknown(progress.running);
     return now;
+  }
+
+  /** Tells once that trials have no value by which they could be compared. */
+  #tellMissingValue(): void {
+    const trial = this.#best?.withoutValue;
+    const metric = this.#best?.search?.metric?.name;
+    if (!trial || metric === undefined || this.#toldMissingValue) return;
+    this.#toldMissingValue = true;
+    const names = Object.keys(trial.result);
+    const has = names.length === 0 ? 'it has none' : `it has ${listWords(names.slice(0, MAX_NAMES))}`;
+    this.tell(
+      `warning: ${trial.task.name} counts as failed in the search: its result has no number ${sanitize(metric, 100)} (${sanitize(has, 300)}). ` +
+        'The program writes it to the file in GPU_OWNER_RESULT; another value: --metric NAME',
+    );
   }
 
   /** Tells which tasks wait for a person, each once. */

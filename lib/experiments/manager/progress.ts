@@ -1,4 +1,13 @@
-import type { AttemptInfo, Counts, Pause, Queue, TaskRow, WithoutResult } from '../queue/index.ts';
+import type {
+  AttemptInfo,
+  Counts,
+  Pause,
+  Queue,
+  SearchRecord,
+  TaskRow,
+  WithoutResult,
+} from '../queue/index.ts';
+import { type Best, BestTrials, isTrial } from '../search/index.ts';
 
 /** Tasks by their states, and how many there are. */
 export interface Tally {
@@ -43,6 +52,8 @@ export async function readProgress(queue: Queue): Promise<Progress> {
 export interface RunProgress extends Progress {
   asked: Tally;
   others: Tally;
+  /** The best trial of the search; null: none is asked for, or it compares nothing. */
+  best: Best | null;
 }
 
 /** Whether all tasks have ended. */
@@ -56,12 +67,34 @@ export interface Status extends Progress {
   failures: readonly TaskRow[];
   /** Workers that completed tasks without a result. */
   withoutResult: readonly WithoutResult[];
+  /** The last search, and its best trials; null: there was none. */
+  search: (SearchRecord & { best: Best | null }) | null;
 }
 
-export async function readStatus(queue: Queue): Promise<Status> {
-  const progress = await readProgress(queue);
-  const failures = await readFailures(queue, progress);
-  return { ...progress, failures, withoutResult: await queue.withoutResult() };
+/** @param best how many of the best trials are wanted */
+export async function readStatus(queue: Queue, best: number): Promise<Status> {
+  const trials = new BestTrials(queue);
+  await trials.update();
+  const { search } = trials;
+  const { counts, ...progress } = await readProgress(queue);
+  // Trials to come are waiting, too.
+  const more =
+    search === null || search.isOver ? 0 : Math.max(0, search.trials - (await countTrials(queue, search)));
+  const tally = tallyOf({ ...counts, pending: counts.pending + more });
+  const failures = await readFailures(queue, tally);
+  return {
+    ...progress,
+    ...tally,
+    failures,
+    withoutResult: await queue.withoutResult(),
+    search: search && { ...search, best: trials.best(best) },
+  };
+}
+
+async function countTrials(queue: Queue, search: SearchRecord): Promise<number> {
+  let count = 0;
+  for await (const { task } of queue.tasks()) if (isTrial(search, task)) count++;
+  return count;
 }
 
 const MAX_FAILURES = 20;

@@ -237,7 +237,7 @@ function note(phase: PhasePlan, task: PlannedTask): void {
   }
 }
 
-function emptyPhase(phase: string, factors: readonly { name: string; count: number }[]): PhasePlan {
+function emptyPhase(phase: string, factors: readonly PhasePlan['factors'][0][]): PhasePlan {
   return {
     phase,
     size: 0,

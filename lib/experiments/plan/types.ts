@@ -25,8 +25,8 @@ export interface PhasePlan {
   phase: string;
   /** Equal tasks counted each time. */
   size: number;
-  /** The parameters that have several values, and how many. */
-  factors: { name: string; count: number }[];
+  /** The parameters that have several values, and how many; null: too many to count. */
+  factors: { name: string; count: number | null }[];
   /** The first few. */
   outputDirectories: string[];
   counts: PlanCounts;

@@ -2,7 +2,13 @@ import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
 import { bootMilliseconds } from '../../platform/index.ts';
-import { ChangeNotifier, type Deadline, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
+import {
+  ChangeNotifier,
+  type Deadline,
+  NO_PID,
+  QueueRemovedError,
+  type WorkerQueue,
+} from '../queue/index.ts';
 import { parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 
 /** How often workers on another machine tell that they live, in ms, unless they have little time for that. */
@@ -130,6 +136,15 @@ export class RemoteQueue implements WorkerQueue {
 
   needs(): ReturnType<WorkerQueue['needs']> {
     return this.#ask('needs');
+  }
+
+  search(): ReturnType<WorkerQueue['search']> {
+    return this.#ask('search');
+  }
+
+  /** The process that answers. */
+  async manager(): ReturnType<WorkerQueue['manager']> {
+    return { host: '', pid: NO_PID };
   }
 
   async attempts(): Promise<{ length: number }> {

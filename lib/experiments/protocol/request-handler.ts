@@ -15,6 +15,8 @@ export interface RequestHandlerOptions {
   unique: boolean;
   /** Reads rows of a table that may be the task's; null: the tables aren't known here. */
   rowsOf: OwnRowsOptions['rowsOf'];
+  /** Waits for a task that a search makes; false: none comes. Absent: there is no search. */
+  awaitTrial?: () => Promise<boolean>;
   /** Gets attempts as they begin and end. */
   report: (attempt: AttemptInfo) => void;
   /** Tells a person something. */
@@ -127,14 +129,15 @@ export class RequestHandler {
     from: string,
     done: { earlier: boolean },
   ): Promise<RequestAnswer> {
-    const { queue, lifetime, unique, report, tell } = this.#options;
+    const { queue, lifetime, unique, awaitTrial, report, tell } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
     // Not a task that this request itself got before its answer was lost.
     if (unique && !done.earlier) await this.#endEarlier(worker);
     done.earlier = true;
     if (await this.#isRefused(worker)) return NO_TASK;
     const asker = { name: worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
-    const attempt = await queue.take(asker, { lifetime });
+    let attempt = await queue.take(asker, { lifetime });
+    while (attempt === null && (await awaitTrial?.())) attempt = await queue.take(asker, { lifetime });
     if (attempt === null) {
       this.#expected.delete(worker);
       await this.#tellOfPause(worker);

@@ -130,6 +130,10 @@ export class WorkerSession {
       }
       case 'needs':
         return (await queue.needs()).map((each) => ({ ...each }));
+      case 'search': {
+        const search = await queue.search();
+        return search === null ? null : { ...search };
+      }
       case 'living':
         return (await queue.attempts('living')).length;
       default:

@@ -24,6 +24,7 @@ export {
   type Pause,
   type Queue,
   QueueRemovedError,
+  type SearchRecord,
   STATES,
   type State,
   type TaskFailure,

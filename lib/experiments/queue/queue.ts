@@ -161,6 +161,17 @@ export interface Enqueued {
   placed: number;
 }
 
+/** A search over the tasks of a phase, for those who show or stop them. */
+export interface SearchRecord {
+  phase: string;
+  /** How many tasks there will be. */
+  trials: number;
+  /** null: results aren't compared. */
+  metric: { name: string; goal: 'minimize' | 'maximize' } | null;
+  /** Whether all its trials are tasks. */
+  isOver: boolean;
+}
+
 /** Selects tasks by id or name, or by state. */
 export type Selection = { ids: readonly string[] } | { state: State };
 
@@ -263,6 +274,11 @@ export interface Queue {
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;
 
+  /** Keeps what a search is, instead of the one before. */
+  setSearch(search: SearchRecord): Promise<void>;
+  /** Reads the last search; null: there was none. */
+  search(): Promise<SearchRecord | null>;
+
   /** @param offer leaves out pending tasks that need more */
   counts(offer?: Needs): Promise<Counts>;
   /**
@@ -324,6 +340,8 @@ export type WorkerQueue = Pick<
   | 'paused'
   | 'nextTime'
   | 'needs'
+  | 'search'
+  | 'manager'
   | 'changed'
   | 'changeCount'
 > & { attempts(which: 'living'): Promise<{ readonly length: number }> };

@@ -15,6 +15,7 @@ import {
   type Completed,
   type Completion,
   type Pause,
+  type SearchRecord,
   STATES,
   type TaskRow,
 } from './queue.ts';
@@ -24,6 +25,7 @@ import {
 
 const {
   among,
+  flag,
   jsonOf,
   listOf,
   Mismatch,
@@ -265,6 +267,18 @@ const PAUSE = record({
 export function readPause(stored: string): Pause {
   const pause = PAUSE(readRecord(stored), '');
   return { ...pause, since: pause.since ?? Date.now() };
+}
+
+const SEARCH = record({
+  phase: text,
+  trials: whole(),
+  metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']) })),
+  isOver: flag,
+});
+
+/** Reads what a search is. A damaged record is none. */
+export function readSearch(stored: string | null): SearchRecord | null {
+  return schema.readAs(jsonOf(SEARCH), stored);
 }
 
 const MAX_DAMAGED = 5;

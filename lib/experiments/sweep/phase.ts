@@ -10,6 +10,7 @@ import {
   mistake,
   type SourceLocation,
 } from './command.ts';
+import type { Distribution } from './distribution.ts';
 
 /** A phase as it was written. */
 export interface PhaseSource {
@@ -30,8 +31,8 @@ export interface PhaseSource {
 export interface Phase {
   readonly name: string;
   readonly size: number;
-  /** The factors of the size. */
-  readonly factors: readonly { readonly name: string; readonly count: number }[];
+  /** The parameters that vary, and how many values each has; null: too many to count. In a grid, they are the factors of the size. */
+  readonly factors: readonly { readonly name: string; readonly count: number | null }[];
   /** Lines of a file of commands that are there already: they make no tasks. Absent: none. */
   readonly repeatedLines?: number;
   tasks(): Iterable<TaskSpec>;
@@ -106,9 +107,35 @@ function compileValues(source: PhaseSource): CompiledValues {
  * @throws for placeholders that name nothing or refer to each other
  */
 export function compilePhase(source: PhaseSource): Phase {
+  const { name, axes } = source;
+  for (const { key, location, distribution } of axes) {
+    if (distribution === undefined) continue;
+    throw mistake(
+      location,
+      `only a search can choose from these values of ${showValue(key)}: add --method random, or another method. Ranges of a grid must have whole decimal numbers, such as 42..44 or 0..10..2`,
+    );
+  }
+  const { make, steps } = taskMakerOf(source);
+  const counts = axes.map(countOf);
+  const makeAt = (indices: readonly number[]) =>
+    make((axis) => (steps[axis] as (typeof steps)[0])(indices[axis] as number));
+  const size = counts.reduce((all, count) => all * count, 1);
+  if (size > MAX_TRIED) makeAt(axes.map(() => 0));
+  else for (const indices of product(counts)) makeAt(indices);
+  return {
+    name,
+    size,
+    factors: axes.map(({ key }, i) => ({ name: key, count: counts[i] as number })),
+    *tasks() {
+      for (const indices of product(counts)) yield makeAt(indices);
+    },
+  };
+}
+
+/** Makes tasks from a choice for each axis. @throws for placeholders that name nothing or refer to each other */
+export function taskMakerOf(source: PhaseSource) {
   const { name, axes, command } = source;
   const { keys, fixed, steps, order, locations } = compileValues(source);
-  const counts = axes.map(countOf);
   const directories = new Map<string, string>();
   const directory = (value: Value): string => {
     const path = formatValue(value);
@@ -131,7 +158,7 @@ export function compilePhase(source: PhaseSource): Phase {
     else shape[key] = each.value;
   }
 
-  const make = (indices: readonly number[]): TaskSpec => {
+  const make = (choose: (axis: number) => Choice): TaskSpec => {
     const parameters = { ...shape };
     let place = onlyDirectory;
     const set = (key: string, value: Value) => {
@@ -141,7 +168,7 @@ export function compilePhase(source: PhaseSource): Phase {
     const fills = new Map(always);
     for (let i = 0; i < axes.length; i++) {
       const { key } = axes[i] as Axis;
-      const choice = (steps[i] as (typeof steps)[0])(indices[i] as number);
+      const choice = choose(i);
       if ('value' in choice) set(key, choice.value);
       else fills.set(key, choice.fill);
     }
@@ -164,18 +191,7 @@ export function compilePhase(source: PhaseSource): Phase {
     };
     return source.hasDefaultSeed ? { ...spec, hasDefaultSeed: true } : spec;
   };
-
-  const size = counts.reduce((all, count) => all * count, 1);
-  if (size > MAX_TRIED) make(axes.map(() => 0));
-  else for (const indices of product(counts)) make(indices);
-  return {
-    name,
-    size,
-    factors: axes.map(({ key }, i) => ({ name: key, count: counts[i] as number })),
-    *tasks() {
-      for (const indices of product(counts)) yield make(indices);
-    },
-  };
+  return { make, steps };
 }
 
 /** A value of a parameter, and where it was written. */
@@ -196,6 +212,8 @@ export interface Axis {
   readonly key: string;
   readonly location: SourceLocation;
   readonly segments: readonly (Given | Range)[];
+  /** Values for searches, instead of the segments. */
+  readonly distribution?: Distribution;
 }
 
 /** How to make a value. */

@@ -3,35 +3,10 @@
 import type { GPUOwnerError } from '../../errors.ts';
 import type { TaskCommand, TaskSpec, Value, Values } from '../task/index.ts';
 import { mistake, type SourceLocation } from './command.ts';
+import type { Distribution } from './distribution.ts';
 import { outputDirectory, type Phase } from './phase.ts';
 
-/** The values that a parameter can have, and how likely they are. */
-export type Distribution =
-  /** A single value is a fixed one. Without weights, all are equally likely; weights needn't have the sum 1. */
-  | {
-      readonly kind: 'choice';
-      readonly values: readonly Value[];
-      readonly weights: readonly number[] | null;
-    }
-  /** Between both ends, which are included. `log`: the logarithm of the value is uniform; min is positive then. */
-  | {
-      readonly kind: 'uniform';
-      readonly min: number;
-      readonly max: number;
-      readonly log: boolean;
-      readonly rounding: Rounding;
-    }
-  /** `log`: mean and deviation are those of the value's logarithm. */
-  | {
-      readonly kind: 'normal';
-      readonly mean: number;
-      readonly deviation: number;
-      readonly log: boolean;
-      readonly rounding: Rounding;
-    };
-
-/** `integer`: all whole numbers are equally likely. A number: rounded to the nearest multiple. null: as it is. */
-export type Rounding = 'integer' | number | null;
+export type { Distribution, Rounding } from './distribution.ts';
 
 export interface SearchParameter {
   /** The keys that lead to it in a nested configuration; a single one where it isn't nested. */

@@ -10,7 +10,7 @@ import {
   type PhaseSource,
   type Range,
 } from './phase.ts';
-import type { SpaceSweep } from './search-space.ts';
+import type { Distribution, SpaceSweep } from './search-space.ts';
 import { isWandb, parseWandb } from './wandb.ts';
 import {
   type MapEntry,
@@ -186,6 +186,15 @@ function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: str
         throw refuse(`${showValue(key)} can't be a parameter`);
       checkParameterName(key, refuse);
       if (axes.has(key)) throw refuse(`${showValue(key)} is given twice; put all its values into one list`);
+      if (node.kind === 'map' && node.entries.has('min')) {
+        axes.set(key, {
+          key,
+          location: { file, line },
+          segments: [],
+          distribution: distributionOf(node, refuse),
+        });
+        continue;
+      }
       if (node.kind !== 'list') {
         const shown = node.kind === 'scalar' ? `[${formatValue(node.value)}]` : '[...]';
         throw refuse(`${showValue(key)} needs a list of values, such as ${showValue(`${key}: ${shown}`)}`);
@@ -205,6 +214,43 @@ function parseCombinations(phase: string, entry: MapEntry, fail: Fail, file: str
     }
   }
   return Array.from(axes.values());
+}
+
+const DISTRIBUTION_KEYS = ['min', 'max', 'log', 'step'];
+const WHOLE = /^[-+]?\d+$/;
+
+/** `{min: 1, max: 64}`, with `log: true` or `step: 8`: values for searches. */
+function distributionOf({ entries }: MapNode, refuse: (why: string) => Error): Distribution {
+  const right = `use a map such as '{min: 0.001, max: 0.1, log: true}'; its keys are ${listWords(DISTRIBUTION_KEYS)}`;
+  const other = Array.from(entries.keys()).find((key) => !DISTRIBUTION_KEYS.includes(key));
+  if (other !== undefined) throw refuse(`${showValue(other)} has no meaning here; ${right}`);
+  const text = (key: string) => {
+    const node = entries.get(key)?.node;
+    return node?.kind === 'scalar' ? formatValue(node.value) : '';
+  };
+  const log = text('log');
+  if (!['', 'true', 'false'].includes(log)) throw refuse(right);
+  return uniform(text('min'), text('max'), log === 'true', text('step'), refuse);
+}
+
+/** Values between both ends: whole numbers where both are written as such. @param step '': none */
+function uniform(
+  first: string,
+  last: string,
+  log: boolean,
+  step: string,
+  refuse: (why: string) => Error,
+): Distribution {
+  const [min, max] = [Number(first), Number(last)];
+  if (first === '' || last === '' || !Number.isFinite(max - min) || min >= max)
+    throw refuse(
+      `it needs a number as min, and a larger one as max, not ${showValue(first)} and ${showValue(last)}`,
+    );
+  if (log && min <= 0) throw refuse(`with log, min must be larger than 0, not ${first}`);
+  if (step !== '' && (log || !(Number(step) > 0))) throw refuse('step must be a number above 0, without log');
+  const isWhole = WHOLE.test(first) && WHOLE.test(last);
+  if (step !== '') return { kind: 'uniform', min, max, log, rounding: Number(step) };
+  return { kind: 'uniform', min, max, log, rounding: isWhole ? 'integer' : null };
 }
 
 function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): CommandTemplate | null {
@@ -283,10 +329,25 @@ export function parseGrid(words: readonly string[]): Axis[] {
     checkParameterName(key, (why) => mistake(location, why));
     if (axes.has(key))
       throw mistake(location, `${showValue(key)} is given twice; put all its values into one list`);
+    const distribution = continuous(word.slice(sign + 1), (why) => mistake(location, why));
+    if (distribution !== null) {
+      axes.set(key, { key, location, segments: [], distribution });
+      continue;
+    }
     const segments = splitValues(word.slice(sign + 1), location).map((text) => segment(key, text, location));
     axes.set(key, { key, location, segments });
   }
   return Array.from(axes.values());
+}
+
+const CONTINUOUS = /^(log:)?([-+]?[.\d][\d.eE+-]*?)\.\.([-+]?[.\d][\d.eE+-]*)$/;
+
+/** `0.0..0.5` and `log:1e-5..0.1`: values for searches. null: a list, or a range of whole numbers. */
+function continuous(text: string, refuse: (why: string) => Error): Distribution | null {
+  const [, log, first = '', last = ''] = CONTINUOUS.exec(text) ?? [];
+  if (Number.isNaN(Number(first)) || Number.isNaN(Number(last))) return null;
+  if (log === undefined && (first === '' || (WHOLE.test(first) && WHOLE.test(last)))) return null;
+  return uniform(first, last, log !== undefined, '', refuse);
 }
 
 function splitValues(text: string, location: SourceLocation): string[] {

@@ -3,12 +3,20 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
-import type { Rerun, TaskSpec } from '../task/index.ts';
+import { type Rerun, type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
 import { type HydraLine, type HydraPlaces, type HydraSweep, readHydra } from './hydra.ts';
 import { checkPhaseName, compilePhase, DEFAULT_OUTPUT, type Phase, type PhaseSource } from './phase.ts';
+import {
+  drawTrials,
+  isKnownAhead,
+  type SearchOptions,
+  type SeededSearch,
+  searchOf,
+  searchPhase,
+} from './search.ts';
 import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
 import { parseGrid, parseSweepFile } from './sources.ts';
 
@@ -37,6 +45,8 @@ export interface SweepSource {
   rerun?: Rerun;
   /** Commands are lines for `sh -c`. */
   shell?: boolean;
+  /** A search instead of a grid, or changes of the search that the file describes. */
+  search?: SearchOptions;
   /** More than {@link MAX_TASKS_UNASKED} tasks are meant. */
   yes?: boolean;
   /** Whether a sweep without a command will do: its tasks have no words then. */
@@ -52,6 +62,8 @@ export interface Sweep {
   readonly size: number;
   /** The error where all tasks need a command: a phase has none. null: all have one. */
   readonly commandless: GPUOwnerError | null;
+  /** The search, whose phase is the only one; null: there is none. */
+  readonly search: SeededSearch | null;
   /** An inline grid without a name: its parameters, and the same sweep with a name for it. null: there is none. */
   readonly unnamedGrid: {
     readonly parameters: readonly string[];
@@ -61,8 +73,10 @@ export interface Sweep {
   } | null;
   /** The same sweep with its runs in the places of {@link placeOf} where the queue has them. Absent: its tasks have no places. */
   readonly placed?: (known: HydraPlaces) => Sweep;
-  /** The tasks, made one by one. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
+  /** The tasks, made one by one; of a search, those that are known ahead. Can be called again. @throws ERR_CONFIGURATION for an impossible output directory in a very large phase */
   tasks(): Iterable<TaskSpec>;
+  /** {@link tasks}, or one trial of a search: commands and directories of all others are like these. */
+  samples(): Iterable<TaskSpec>;
 }
 
 /**
@@ -73,16 +87,19 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   const { project, grid = [], commands, command, shell = false, hydra } = source;
   const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
   checkInline(source, inline);
-  if (hydra !== undefined) return hydraSweep(source, readHydra(hydra, project), null);
+  const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
+  if (ofHydra !== null && source.search === undefined) return hydraSweep(source, ofHydra, null);
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
     command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
   const parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
   if (grid.length > 0) parts.push(gridPhase(source, template));
+  if (ofHydra !== null) parts.push(spaceOf(source, ofHydra));
   const commandless = withoutCommand(parts);
   if (commandless !== null && !source.withoutCommand) throw commandless;
-  const phases = parts.map(phaseOf);
+  const search = searchOf(parts, source);
+  const phases = search === null ? parts.map(phaseOf) : [searchPhase(search)];
   if (commands !== undefined) {
     const text = await readCommands(commands);
     phases.push(
@@ -98,18 +115,21 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
   // Standard input can't be read twice.
   const isUnnamed = grid.length > 0 && source.phase === undefined && commands === undefined;
+  function* tasks(): Generator<TaskSpec> {
+    for (const phase of phases) {
+      if (source.rerun === undefined) yield* phase.tasks();
+      else for (const task of phase.tasks()) yield { ...task, rerun: source.rerun };
+    }
+  }
   return {
     files,
     phases,
     size,
     commandless,
+    search,
     unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
-    *tasks() {
-      for (const phase of phases) {
-        if (source.rerun === undefined) yield* phase.tasks();
-        else for (const task of phase.tasks()) yield { ...task, rerun: source.rerun };
-      }
-    },
+    tasks,
+    samples: () => (search === null || isKnownAhead(search) ? tasks() : drawTrials(search)),
   };
 }
 
@@ -185,17 +205,33 @@ function gridPhase(
   return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
 }
 
+/** The space of a command line of Hydra. Each trial has a directory of its own: Hydra would name two of the same second alike. */
+function spaceOf({ phase = 'grid', outputDirectory }: SweepSource, hydra: HydraSweep): SpaceSweep {
+  const space = hydra.space(phase, outputDirectory ?? DEFAULT_OUTPUT.replace('{phase}', phase));
+  const { template } = space;
+  const command = (values: Values): TaskCommand => {
+    const { words } = template.command(values) as { words: readonly string[] };
+    const directory = `${template.outputDirectory}/runs/${taskId(values).slice(0, 14)}`;
+    return { words: [...words, `hydra.run.dir='${directory.replaceAll("'", "\\'")}'`] };
+  };
+  return { ...space, template: { ...template, command } };
+}
+
 function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces | null): Sweep {
   const { phase: given, outputDirectory, rerun } = source;
   const directoryOf = (phase: string) => outputDirectory ?? DEFAULT_OUTPUT.replace('{phase}', phase);
   const named = (name: string, places: HydraPlaces | null): Sweep => {
     const phase = hydra.phase(name, directoryOf(name), places);
     if (phase.size > MAX_TASKS_UNASKED && !source.yes) throw tooMany([phase], phase.size);
+    function* tasks(): Generator<TaskSpec> {
+      for (const task of phase.tasks()) yield rerun === undefined ? task : { ...task, rerun };
+    }
     return {
       files: [],
       phases: [phase],
       size: phase.size,
       commandless: null,
+      search: null,
       unnamedGrid:
         given === undefined
           ? {
@@ -205,9 +241,8 @@ function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces |
             }
           : null,
       placed: (found) => named(name, found),
-      *tasks() {
-        for (const task of phase.tasks()) yield rerun === undefined ? task : { ...task, rerun };
-      },
+      tasks,
+      samples: tasks,
     };
   };
   return named(given ?? 'grid', known);
@@ -235,13 +270,7 @@ function withoutCommand(parts: readonly (PhaseSource | SpaceSweep)[]): GPUOwnerE
 
 /** @throws as {@link openSweep} */
 export function phaseOf(part: PhaseSource | SpaceSweep): Phase {
-  if ('axes' in part) return compilePhase(part);
-  const { method, template, trials, location } = part;
-  if (method === 'grid') return gridPhaseOf(template, trials);
-  throw mistake(
-    location,
-    `a search (method ${method}) can't run yet; use method: grid, with values for each parameter`,
-  );
+  return 'axes' in part ? compilePhase(part) : gridPhaseOf(part.template, part.trials);
 }
 
 /** A file that is named twice is read once. */
@@ -255,7 +284,10 @@ function tooMany(phases: readonly Phase[], size: number): GPUOwnerError {
     .slice(0, 5)
     .map(({ name, factors, size: each }) => {
       const product = factors
-        .map((factor) => `${showValue(factor.name).slice(1, -1)} ${formatCount(factor.count)}`)
+        .map(
+          ({ name, count }) =>
+            `${showValue(name).slice(1, -1)}${count === null ? '' : ` ${formatCount(count)}`}`,
+        )
         .join(' x ');
       return `${name}: ${product || '1'}${factors.length > 1 ? ` = ${formatCount(each)}` : ''}`;
     });

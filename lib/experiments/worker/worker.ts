@@ -369,6 +369,9 @@ const MIN_WAIT_MS = 10;
 /** The end of an enqueueing is no change of the queue, so it is polled. */
 const ENQUEUE_RECHECK_MS = 500;
 
+/** How long workers wait for the manager of a search. */
+const MANAGER_RESTART_TIMEOUT_MS = 60_000;
+
 /** Tells a worker whether there is work, and when to look again. */
 class WorkStatus {
   readonly #queue: WorkerQueue;
@@ -376,6 +379,8 @@ class WorkStatus {
   readonly #offer: Needs;
   /** The queue's change count before the last look. */
   #seen: number | undefined;
+  /** When a search was first found without a manager; null: it has one. */
+  #withoutManager: number | null = null;
 
   constructor(queue: WorkerQueue, expecting: () => boolean, offer: Needs) {
     this.#queue = queue;
@@ -389,7 +394,7 @@ class WorkStatus {
     const { pending, active } = await this.#queue.counts(this.#offer);
     if (pending === 0) {
       if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
-      return active === 0 && !expecting
+      return active === 0 && !expecting && !(await this.#moreTrialsCome())
         ? { state: 'done', left: await this.#describeLeft() }
         : { state: 'wait', why: 'active', maxWait: expecting ? ENQUEUE_RECHECK_MS : RECHECK_MS };
     }
@@ -398,6 +403,18 @@ class WorkStatus {
     const delay = time === null ? 0 : time - Date.now();
     if (delay <= 0) return { state: 'work' };
     return { state: 'wait', why: 'delayed', maxWait: Math.min(delay, RECHECK_MS) };
+  }
+
+  /** Whether a search makes more tasks. If its manager is gone, another may be started. */
+  async #moreTrialsCome(): Promise<boolean> {
+    const search = await this.#queue.search();
+    if (search === null || search.isOver) return false;
+    if ((await this.#queue.manager()) !== null) {
+      this.#withoutManager = null;
+      return true;
+    }
+    this.#withoutManager ??= performance.now();
+    return performance.now() - this.#withoutManager < MANAGER_RESTART_TIMEOUT_MS;
   }
 
   /** Which tasks need more than the worker has; null: none. */

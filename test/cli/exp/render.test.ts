@@ -19,6 +19,7 @@ function view(workers: number, changes: Partial<RunView> = {}): RunView {
       nextTime: null,
     },
     eta,
+    best: null,
     workers: Array.from({ length: workers }, (_, i) => ({
       worker: `gpu${i}`,
       doing: `exp1_${i}_42`,

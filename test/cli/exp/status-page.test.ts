@@ -28,6 +28,7 @@ function page(active: number, running: AttemptInfo[], withoutResult: WithoutResu
     nextTime: null,
     failures: [],
     withoutResult,
+    search: null,
   };
   return statusPage(status, { width: 80, now: 1_000, options: [] });
 }

@@ -32,9 +32,9 @@ describe.each(readdirSync(fixtures).filter((name) => name.endsWith('.yaml')))('%
     const found = open({ files: [join(fixtures, name)] });
     const [, why] = /^# refused: (.*)/.exec(first) ?? [];
     if (why !== undefined) return expect(await refusal(found)).toContain(why);
-    const [, size, words] = /^# (\d+) tasks: (.*)/.exec(first) ?? [];
-    const all = Array.from((await found).tasks());
-    expect(all).toHaveLength(Number(size));
+    const [, size, kind, words] = /^# (\d+) (tasks|trials): (.*)/.exec(first) ?? [];
+    const all = Array.from((await found).samples());
+    if (kind === 'tasks') expect(all).toHaveLength(Number(size));
     expect((await found).size).toBe(Number(size));
     expect(wordsOf((all[0] as (typeof all)[0]).command).join(' ')).toContain(words);
   });

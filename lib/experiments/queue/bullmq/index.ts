@@ -11,6 +11,7 @@ import { checkFormat, RedisConnection, unusable } from './connection.ts';
 import { Leadership, LockRenewal } from './lock-renewal.ts';
 import { pauseMethods } from './pause.ts';
 import { queryMethods } from './queries.ts';
+import { searchMethods } from './search.ts';
 import { JobStore } from './store.ts';
 
 /**
@@ -71,6 +72,7 @@ function assemble(connection: RedisConnection): Queue {
     ...attemptMethods(store, renewal),
     ...bulkMethods(store),
     ...pauseMethods(store),
+    ...searchMethods(store),
     changed: (milliseconds, signal, since) => renewal.changed(milliseconds, signal, since),
     get changeCount() {
       return renewal.changeCount;

@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { ChangeNotifier } from '../change-notifier.ts';
 import { type Pause, type Queue, QueueRemovedError } from '../queue.ts';
-import { readCount, readPause, readRecord, readText } from '../records.ts';
+import { readCount, readPause, readRecord, readSearch, readText } from '../records.ts';
 import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
@@ -40,6 +40,8 @@ function assemble(database: Database, locks: LockFile): Queue {
     ...attemptMethods(database, locks, watch),
     ...bulkMethods(database),
     ...pauseMethods(database),
+    setSearch: (search) => database.write(() => database.set('search', JSON.stringify(search))),
+    search: () => database.read(() => readSearch(database.setting('search'))),
     changed: (milliseconds, signal, since) => watch.changed(milliseconds, signal, since),
     get changeCount() {
       return watch.changeCount;

@@ -1,0 +1,19 @@
+import type { Queue } from '../queue.ts';
+import { readSearch } from '../records.ts';
+import type { JobStore } from './store.ts';
+
+/** The methods of a queue about its search. */
+export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'search'> {
+  const { redis } = store.connection;
+  const settings = store.connection.key('settings');
+  return {
+    async setSearch(search) {
+      await store.check();
+      await redis.hset(settings, 'search', JSON.stringify(search));
+    },
+    async search() {
+      await store.check();
+      return readSearch(await redis.hget(settings, 'search'));
+    },
+  };
+}

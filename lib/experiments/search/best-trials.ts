@@ -1,0 +1,119 @@
+import { sanitize } from '../../platform/index.ts';
+import type { Completed, Completion, Queue, SearchRecord } from '../queue/index.ts';
+import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
+
+/** A trial with a value of the metric. */
+export interface Trial {
+  /** The place in the order of completion, from 1. */
+  sequence: number;
+  task: Task;
+  value: number;
+}
+
+/** The best trials of a search, for people. */
+export interface Best {
+  metric: string;
+  /** The best first. */
+  trials: readonly Trial[];
+}
+
+/** Describes a trial: `loss=0.1 grid_3 lr=0.01`. */
+export function describeTrial(metric: string, { task, value }: Trial): string {
+  const parameters = Object.entries(task.parameters).map(([name, each]) => `${name}=${shownValue(each)}`);
+  return sanitize(`${metric}=${shownValue(value)} ${task.name} ${parameters.join(' ')}`, 300);
+}
+
+/** In few digits: tables have all of them. */
+function shownValue(value: Value): string {
+  return typeof value === 'number' ? String(Number(value.toPrecision(5))) : formatValue(value);
+}
+
+/** Completions per question to a queue. */
+const PAGE = 500;
+
+/** The trials of a search that have ended with a value, as they come. */
+export class BestTrials {
+  readonly #queue: Pick<Queue, 'completions' | 'counts' | 'search'>;
+  #search: SearchRecord | null = null;
+  #cursor = 0;
+  #seen = 0;
+  #trials: Trial[] = [];
+  #without: Pick<Completion, 'task' | 'result'> | null = null;
+
+  constructor(queue: Pick<Queue, 'completions' | 'counts' | 'search'>) {
+    this.#queue = queue;
+  }
+
+  get search(): SearchRecord | null {
+    return this.#search;
+  }
+
+  /** Reads what has ended since the last call. */
+  async update(): Promise<void> {
+    const search = await this.#queue.search();
+    const { completed } = await this.#queue.counts();
+    // Another search, or results that were taken back.
+    if (JSON.stringify(search) !== JSON.stringify(this.#search) || completed < this.#seen) {
+      this.#search = search;
+      this.#trials = [];
+      this.#cursor = 0;
+      this.#seen = 0;
+    }
+    const metric = search?.metric;
+    if (search === null || !metric) return;
+    for (;;) {
+      const page = await this.#queue.completions(this.#cursor, PAGE);
+      for (const { sequence, task, result } of page) {
+        const value = isTrial(search, task) ? metricOf(result, metric.name) : null;
+        if (value !== null) this.#trials.push({ sequence, task, value });
+        else if (isTrial(search, task)) this.#without ??= { task, result };
+      }
+      this.#seen += page.length;
+      const last = page.at(-1);
+      if (last === undefined) return;
+      this.#cursor = last.sequence;
+    }
+  }
+
+  /** The first one that has ended without a value of the metric. null: all have one. */
+  get withoutValue(): Pick<Completion, 'task' | 'result'> | null {
+    return this.#without;
+  }
+
+  /** The best ones, the best first; of equal ones, the first. null: the search compares nothing. */
+  best(count: number): Best | null {
+    const metric = this.#search?.metric;
+    if (!metric) return null;
+    const sign = metric.goal === 'maximize' ? -1 : 1;
+    const trials = this.#trials.toSorted((a, b) => sign * (a.value - b.value)).slice(0, count);
+    return { metric: metric.name, trials };
+  }
+}
+
+/** Whether a task is a trial of a search. */
+export function isTrial(
+  { phase }: Pick<SearchRecord, 'phase'>,
+  { destinations }: Completed['task'],
+): boolean {
+  return destinations.some((each) => each.phase === phase);
+}
+
+/** The value of a metric: a number of the result, or of a map in it (`valid.loss`). null: there is none, or no finite one. */
+export function metricOf(result: Values, name: string): number | null {
+  const number = numberOf(Object.hasOwn(result, name) ? result[name] : memberOf(result, name.split('.')));
+  return number !== null && Number.isFinite(number) ? number : null;
+}
+
+function memberOf(values: Values, path: readonly string[]): Value | undefined {
+  let value: Value | undefined = values;
+  for (const key of path) {
+    const isMap: boolean = typeof value === 'object' && value !== null && !(value instanceof Literal);
+    value = isMap && Object.hasOwn(value as Values, key) ? (value as Values)[key] : undefined;
+  }
+  return value;
+}
+
+function numberOf(value: Value | undefined): number | null {
+  const data = value instanceof Literal ? value.data : value;
+  return typeof data === 'number' ? data : null;
+}

@@ -1,0 +1,207 @@
+// The search of a sweep: what options and files make of it, and trials that need no results.
+
+import { createHash } from 'node:crypto';
+import { listWords, showValue } from '../../platform/index.ts';
+import { type Rerun, type TaskSpec, taskId, type Value } from '../task/index.ts';
+import { mistake } from './command.ts';
+import { choiceOf, isFixed, valueAt } from './distribution.ts';
+import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
+import { type Metric, type Search, type SearchMethod, type SpaceSweep, taskMaker } from './search-space.ts';
+
+/** Changes of a search. Absent: as the file says. */
+export interface SearchOptions {
+  method?: SearchMethod;
+  trials?: number;
+  metric?: string;
+  goal?: Metric['goal'];
+  seed?: number;
+}
+
+/** Methods that need no results. */
+const KNOWN_AHEAD: readonly SearchMethod[] = ['random', 'quasirandom'];
+
+/** A search, complete. */
+export interface SeededSearch extends Search {
+  readonly trials: number;
+  /** The same seed gives the same trials. */
+  readonly seed: number;
+}
+
+/** The part of a sweep's source that concerns its search. */
+interface SearchedSource {
+  search?: SearchOptions;
+  commands?: string;
+  rerun?: Rerun;
+}
+
+/** More trials aren't counted before they run. */
+const MAX_COUNTED = 100_000;
+const DEFAULT_TRIALS = 100;
+const DEFAULT_SEED = 0;
+
+/** The search of a sweep, with the changes that options make. null: there is none. */
+export function searchOf(
+  parts: readonly (PhaseSource | SpaceSweep)[],
+  { search: options = {}, commands, rerun }: SearchedSource,
+): SeededSearch | null {
+  const option = { option: `--${Object.keys(options)[0] ?? 'method'}`.replace('goal', 'minimize') };
+  const searched = parts.find((part) => 'method' in part && part.method !== 'grid') ?? parts[0];
+  const ofFile = searched !== undefined && 'method' in searched ? searched : null;
+  const method = options.method ?? ofFile?.method ?? 'grid';
+  if (searched === undefined || method === 'grid') {
+    if (Object.keys(options).length === 0) return null;
+    throw mistake(
+      option,
+      'there is no search; add --method random, or another method, and a grid or a sweep file',
+    );
+  }
+  if (parts.length > 1 || commands !== undefined) {
+    const others = parts.filter((part) => part !== searched).map(({ name }) => showValue(name));
+    throw mistake(
+      options.method === undefined ? searched.location : option,
+      `a search is a sweep of its own; start it without ${listWords([...others, ...(commands === undefined ? [] : ['--commands'])])}`,
+    );
+  }
+  const metric =
+    options.metric === undefined ? (ofFile?.metric ?? null) : { name: options.metric, target: null };
+  if (metric === null && !KNOWN_AHEAD.includes(method)) {
+    throw mistake(option, `the method ${method} needs a metric: add --metric NAME, a value of the results`);
+  }
+  if (metric === null && options.goal !== undefined)
+    throw mistake({ option: `--${options.goal}` }, 'which value? Add --metric NAME, a value of the results');
+  const goal = options.goal ?? ofFile?.metric?.goal ?? 'minimize';
+  const request = {
+    method,
+    metric: metric && { ...metric, goal },
+    trials: options.trials ?? ofFile?.trials ?? DEFAULT_TRIALS,
+    seed: options.seed ?? DEFAULT_SEED,
+    earlyStopping: ofFile?.earlyStopping ?? null,
+  };
+  const search =
+    'axes' in searched
+      ? compileSearch(searched, request)
+      : { ...searched, ...request, taskOf: taskMaker(searched.template) };
+  const { taskOf } = search;
+  if (rerun === undefined) return { ...search, ...request };
+  return { ...search, ...request, taskOf: (values) => ({ ...taskOf(values), rerun }) };
+}
+
+/** The phase of a search, with the tasks that are known ahead. */
+export function searchPhase(search: SeededSearch): Phase {
+  const { name, trials } = search;
+  const tasks = () => (isKnownAhead(search) ? drawTrials(search) : []);
+  const isCounted = isKnownAhead(search) && trials <= MAX_COUNTED;
+  const size = isCounted ? Array.from(tasks()).length : trials;
+  return { name, size, factors: factorsOf(search), tasks };
+}
+
+/** Whether the trials of a search are known before any has ended. */
+export function isKnownAhead({ method, metric }: Search): boolean {
+  return KNOWN_AHEAD.includes(method) && (metric?.target ?? null) === null;
+}
+
+/** The part of a search that isn't in its phase. */
+type SearchRequest = Pick<Search, 'method' | 'metric' | 'trials' | 'earlyStopping'>;
+
+/** The search over the axes of a phase. @throws for placeholders that name nothing or refer to each other */
+function compileSearch(source: PhaseSource, request: SearchRequest): Search {
+  const { name, location, axes } = source;
+  const { make, steps } = taskMakerOf(source);
+  const values = axes.map((axis) => (axis.distribution === undefined ? valuesOf(axis) : []));
+  const parameters = axes.map(({ key, distribution }, axis) => ({
+    path: [key],
+    name: key,
+    distribution: distribution ?? { kind: 'choice' as const, values: values[axis] as Value[], weights: null },
+    condition: null,
+  }));
+  const taskOf = (chosen: ReadonlyMap<string, Value>) =>
+    make((axis) => {
+      const { key, distribution } = axes[axis] as Axis;
+      const value = chosen.get(key) as Value;
+      if (distribution !== undefined) return { value };
+      return (steps[axis] as (typeof steps)[0])(choiceOf(values[axis] as Value[], value));
+    });
+  return { name, location, ...request, parameters, taskOf };
+}
+
+/** The values of an axis, placeholders unfilled. */
+function valuesOf({ segments }: Axis): Value[] {
+  return segments.flatMap((each) =>
+    'step' in each ? Array.from({ length: each.count }, (_, i) => each.first + i * each.step) : [each.value],
+  );
+}
+
+/** Draws per trial before the space counts as exhausted: equal parameters are an equal task. */
+const MAX_DRAWS = 100;
+
+/** The trials of a search that need no results: the same ones for the same seed, and fewer where the space has no more. */
+export function* drawTrials(search: SeededSearch): Generator<TaskSpec> {
+  const { trials, seed } = search;
+  const seen = new Set<string>();
+  for (let number = 0; seen.size < trials && number < trials * MAX_DRAWS; number++) {
+    const task = search.taskOf(drawTrial(search, number, seed));
+    const id = taskId(task.parameters);
+    if (seen.has(id)) continue;
+    seen.add(id);
+    yield task;
+  }
+}
+
+/** The parameters that vary, as a phase names them. */
+function factorsOf({ parameters }: Pick<Search, 'parameters'>): Phase['factors'] {
+  return parameters
+    .filter((each) => !isFixed(each.distribution))
+    .map(({ name, distribution }) => ({
+      name,
+      count: distribution.kind === 'choice' ? distribution.values.length : null,
+    }));
+}
+
+/** The values of a trial, by its number. */
+function drawTrial(
+  { method, parameters }: Pick<Search, 'method' | 'parameters'>,
+  number: number,
+  seed: number,
+): Map<string, Value> {
+  const values = new Map<string, Value>();
+  const varied = parameters.filter((each) => !isFixed(each.distribution));
+  const ratio = harmonious(varied.length);
+  for (const { name, distribution, condition } of parameters) {
+    if (condition !== null && !isMet(condition, parameters, values)) continue;
+    const at = varied.findIndex((each) => each.name === name);
+    // An additive recurrence in as many dimensions as there are parameters (Roberts 2018), from a random start.
+    const share =
+      method === 'quasirandom' && at >= 0
+        ? (uniform(seed, 'start', name) + (number + 1) * ratio ** -(at + 1)) % 1
+        : uniform(seed, number, name);
+    values.set(name, valueAt(distribution, share));
+  }
+  return values;
+}
+
+/** Whether the parameter that a condition names has the value that it names. */
+function isMet(
+  condition: { readonly name: string; readonly choice: number },
+  parameters: Search['parameters'],
+  values: ReadonlyMap<string, Value>,
+): boolean {
+  const chosen = values.get(condition.name);
+  const distribution = parameters.find(({ name }) => name === condition.name)?.distribution;
+  if (chosen === undefined || distribution?.kind !== 'choice') return false;
+  return choiceOf(distribution.values, chosen) === condition.choice;
+}
+
+/** The positive solution of x^(d+1) = x + 1. */
+function harmonious(dimensions: number): number {
+  let x = 2;
+  for (let i = 0; i < 60; i++) x = (1 + x) ** (1 / (dimensions + 1));
+  return x;
+}
+
+/** A random number between 0 and 1, neither included. */
+function uniform(seed: number, number: number | string, name: string): number {
+  const hash = createHash('sha256')
+    .update(JSON.stringify([seed, number, name]))
+    .digest();
+  return (hash.readUIntBE(0, 6) + 0.5) / 2 ** 48;
+}

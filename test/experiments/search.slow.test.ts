@@ -1,0 +1,169 @@
+// Sweeps that search, from outside. A stand-in for Optuna chooses: what it is told is in a file.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, type TestContext, test } from 'vitest';
+import { Experiment } from '../support/experiment.ts';
+import { finished, output, python, until } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+
+const BRANIN = join(import.meta.dirname, 'fixtures/branin.py');
+const SPACE = ['--grid', 'x=-5.0..10', 'y=0.0..15', '--metric', 'loss'];
+
+function newExperiment({ onTestFinished }: TestContext, gpus = 4): Experiment {
+  const fixtures = join(import.meta.dirname, 'fixtures');
+  const experiment = new Experiment(gpus, { PYTHONPATH: fixtures });
+  experiment.env.OPTUNA_LOG = join(experiment.project, 'told.txt');
+  onTestFinished(() => experiment.close());
+  return experiment;
+}
+
+const branin = (...options: string[]) => ['--', python, BRANIN, ...options];
+const search = (method: string, trials: number, ...options: string[]) => [
+  'run',
+  '--gpus',
+  'all',
+  ...SPACE,
+  '--method',
+  method,
+  '--trials',
+  String(trials),
+  ...branin(...options),
+];
+
+/** The ends that the stand-in was told, by line: `3 COMPLETE 0.5 None {'x': …}`. */
+const told = (experiment: Experiment): string[] => {
+  const path = experiment.env.OPTUNA_LOG as string;
+  return existsSync(path) ? readFileSync(path, 'utf8').trim().split('\n') : [];
+};
+
+/** The values of a column of the only table. */
+function column(experiment: Experiment, name: string): string[] {
+  const path = join(experiment.project, 'results_grid/final_results.csv');
+  const [header = '', ...rows] = readFileSync(path, 'utf8').trim().split('\n');
+  const at = header.split(',').indexOf(name);
+  return rows.map((row) => row.split(',')[at] as string);
+}
+
+/** The processes of helpers that this project's runs have started. */
+function helpers(experiment: Experiment): number[] {
+  const { stdout } = spawnSync('pgrep', ['-f', 'search_helper.py'], { encoding: 'utf8' });
+  return stdout
+    .split('\n')
+    .map(Number)
+    .filter((pid) => pid > 0 && environmentOf(pid).includes(`OPTUNA_LOG=${experiment.env.OPTUNA_LOG}\0`));
+}
+
+function environmentOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/environ`, 'utf8');
+  } catch {
+    return '';
+  }
+}
+
+test.concurrent('a random search has its trials in one table, and shows the best ones', async (context) => {
+  const experiment = newExperiment(context);
+  const { code, stdout } = await experiment.run(search('random', 12, '--fail-above', '1e9'));
+  expect(code).toBe(0);
+  const losses = column(experiment, 'loss')
+    .map(Number)
+    .sort((a, b) => a - b);
+  expect(losses).toHaveLength(12);
+  expect(stdout).toMatch(new RegExp(`best loss=${Number(losses[0]?.toPrecision(5))} grid_\\d+ x=.* y=`));
+  const { stdout: page } = await experiment.run(['status', '--best', '3']);
+  expect(page.match(/best loss=[-\d.]+/g)).toEqual(
+    losses.slice(0, 3).map((loss) => `best loss=${Number(loss.toPrecision(5))}`),
+  );
+  const { search: json } = await experiment.status();
+  expect(json).toMatchObject({ phase: 'grid', trials: 12, metric: 'loss', goal: 'minimize', isOver: true });
+  expect(json.best[0].value).toBe(losses[0]);
+});
+
+test.concurrent('without Optuna, a search names the line that installs it, and adds nothing', async (context) => {
+  const experiment = newExperiment(context);
+  const bin = join(experiment.project, 'bin');
+  mkdirSync(bin);
+  writeFileSync(join(bin, 'python3'), `#!/bin/sh\nexec '${python}' -I -S "$@"\n`);
+  chmodSync(join(bin, 'python3'), 0o755);
+  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'tpe', '--', 'bin/python3', BRANIN];
+  const { code, stderr } = await experiment.run(words);
+  expect(code).toBe(64);
+  expect(stderr).toContain(
+    "bin/python3 doesn't find optuna: pip install optuna. Without it: --method random",
+  );
+  expect((await experiment.status()).total).toBe(0);
+});
+
+test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {
+  const experiment = newExperiment(context);
+  const words = search('tpe', 24, '--seconds', '0.2', '--fail-above', '8');
+  const first = experiment.start(words);
+  await experiment.untilStarted(6);
+  first.kill('SIGKILL');
+  await finished(first, 'exit');
+  await until(() => helpers(experiment).length === 0);
+  expect((await experiment.run(['status'])).stdout).toMatch(/\d+\/24 /);
+
+  writeFileSync(experiment.env.OPTUNA_LOG as string, '');
+  const second = experiment.start(words);
+  const end = finished(second);
+  const count = experiment.starts().length;
+  await experiment.untilStarted(count + 4);
+  for (const pid of helpers(experiment)) sendSignal(pid, 'SIGKILL');
+  writeFileSync(experiment.env.OPTUNA_LOG as string, '');
+  const { code, stdout } = await end;
+
+  const names = column(experiment, 'task_id');
+  expect(new Set(names).size).toBe(names.length);
+  const { counts, total } = await experiment.status();
+  expect(total).toBe(24);
+  expect(counts.completed).toBe(names.length);
+  expect(counts.failed).toBe(24 - names.length);
+  expect(code).toBe(counts.failed > 0 ? 1 : 0);
+  expect(stdout).toMatch(/Searching with 24 trials \(tpe\), of which \d+ are known already/);
+  // Each trial but the last ones, whose ends nothing is chosen after.
+  const ends = told(experiment).map((line) => line.split(' '));
+  expect(new Set(ends.map(([number]) => number)).size).toBe(ends.length);
+  expect(ends.length).toBeGreaterThanOrEqual(20);
+  for (const [, state, value] of ends) expect(state === 'FAIL').toBe(value === 'None');
+  expect(ends.filter(([, state]) => state === 'FAIL').length).toBeLessThanOrEqual(counts.failed);
+});
+
+test.concurrent('the same seed and the same order of ends make the same trials, also after SIGKILL', async (context) => {
+  const [whole, killed, other] = [
+    newExperiment(context, 1),
+    newExperiment(context, 1),
+    newExperiment(context, 1),
+  ];
+  const words = search('tpe', 10, '--seconds', '0.1');
+  const options = words.slice(0, words.indexOf('--'));
+  const command = words.slice(words.indexOf('--'));
+  const running = [whole.run(words), other.run([...options, '--search-seed', '7', ...command])];
+  const child = killed.start(words);
+  await killed.untilStarted(4);
+  child.kill('SIGKILL');
+  await finished(child, 'exit');
+  // Until then, the GPU has no other use than the next trial.
+  await until(async () => (await killed.status()).running.length === 0);
+  expect((await killed.run(words)).code).toBe(0);
+  for (const { code } of await Promise.all(running)) expect(code).toBe(0);
+  expect(column(killed, 'x')).toEqual(column(whole, 'x'));
+  expect(column(killed, 'y')).toEqual(column(whole, 'y'));
+  expect(column(other, 'x')).not.toEqual(column(whole, 'x'));
+});
+
+test.concurrent('workers of other processes get trials, and wait for a manager that is killed', async (context) => {
+  const experiment = newExperiment(context);
+  const manage = ['manager', '--no-listen', ...search('tpe', 12, '--seconds', '0.3').slice(3)];
+  const manager = experiment.start(manage);
+  await output(manager, /Marked 0 tasks/);
+  const workers = [1, 2].map(() => experiment.run(['worker', '--gpus', '1']));
+  await experiment.untilStarted(4);
+  manager.kill('SIGKILL');
+  await finished(manager, 'exit');
+  const { code } = await experiment.run(manage);
+  expect(code).toBe(0);
+  for (const worker of await Promise.all(workers)) expect(worker.code).toBe(0);
+  expect(column(experiment, 'task_id')).toHaveLength(12);
+});
