@@ -43,6 +43,7 @@ export {
   isOnServer,
   type Needs,
   QUEUE_URLS,
+  serverForOthers,
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';

@@ -8,6 +8,7 @@ import {
   openSweepIfAny,
   type Reporter,
   RunController,
+  serverForOthers,
   settingsFor,
   type WorkerRequest,
   withExperiment,
@@ -81,7 +82,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const submitter = detaches ? (found ?? becomeSubmitter()) : null;
   const location = locationOf(values);
   const request = workerRequest(values, null);
-  const hosts = values.on === undefined ? null : hostRequest(values.on, values, location);
+  const hosts = values.on === undefined ? null : await hostRequest(values.on, values, location);
   if (hosts === null) await settingsFor(request, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
@@ -119,10 +120,12 @@ const OWN = [
  * @param list hosts, each with the project's directory there if that is another one
  * @throws ERR_INVALID_ARGUMENT
  */
-function hostRequest(list: string, values: Values, { directory, url }: ExperimentLocation): HostRequest {
+async function hostRequest(
+  list: string,
+  values: Values,
+  { directory, url }: ExperimentLocation,
+): Promise<HostRequest> {
   if (values.gpus === undefined) throw usage('--on: how many GPUs of each host? Use --gpus all, or --gpus N');
-  if (url !== null && isOnServer(url))
-    throw usage('--on: workers of a task list on a server are started there: gpu-owner exp worker');
   const directories = new Map<string, string>();
   const names = list.split(',').map((entry) => {
     const at = entry.indexOf(':/');
@@ -135,6 +138,7 @@ function hostRequest(list: string, values: Values, { directory, url }: Experimen
   return {
     hosts: hosts.map((host) => ({ host, directory: directories.get(host.name) ?? directory })),
     words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
+    server: url !== null && isOnServer(url) ? await serverForOthers(url, directory) : null,
   };
 }
 

@@ -2,7 +2,7 @@ import type { Host } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { type Channel, type HostFailure, openChannel } from '../../fleet/index.ts';
 import { formatDuration, pause, sanitize, schema, TIMEOUTS } from '../../platform/index.ts';
-import { type Patience, WorkerSession } from '../protocol/index.ts';
+import { type Begin, WorkerSession } from '../protocol/index.ts';
 import type { Queue, WorkerInfo } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import type { WorkerLine } from './experiment.ts';
@@ -12,6 +12,8 @@ export interface HostRequest {
   hosts: readonly { host: Host; directory: string }[];
   /** The arguments of gpu-owner there, for a host. */
   words: (host: string) => readonly string[];
+  /** The task list, where all machines use one on a server; null: this process gives them tasks. */
+  server: Begin['server'];
 }
 
 interface HostWorkersOptions extends HostRequest {
@@ -74,13 +76,14 @@ const WORDS = record({
 export class HostWorkers implements Pool {
   readonly #options: HostWorkersOptions;
   readonly #hosts: WorkingHost[];
-  readonly #patience: Patience = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace };
+  readonly #begin: Begin;
   /** Aborted when no host is to be asked again. */
   readonly #over = new AbortController();
   #drains = false;
 
   constructor(options: HostWorkersOptions) {
     this.#options = options;
+    this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, server: options.server };
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
       lines: [lineOf('worker', 'connects')],
@@ -125,7 +128,8 @@ export class HostWorkers implements Pool {
       const { ends, failure } = await this.#connect(host);
       if (ends === null && host.state === 'working') retry = MIN_RETRY_MS;
       host.state = 'away';
-      if (ends !== null || this.#drains) return this.#end(host, ends ?? []);
+      if (ends !== null || this.#drains || (failure === null && this.#over.signal.aborted))
+        return this.#end(host, ends ?? []);
       const { code, message } = failure ?? UNHEARD;
       if (!PASSING.includes(code)) return this.#end(host, [failedEnd(host, message, code)]);
       const isHopeless = this.#isHopeless();
@@ -150,9 +154,22 @@ export class HostWorkers implements Pool {
   async #end(host: WorkingHost, ends: readonly WorkerEnd[]): Promise<readonly WorkerEnd[]> {
     host.state = 'ended';
     host.lines = [lineOf('worker', ends[0]?.message ?? 'ended')];
-    const { active, pending } = await this.#options.queue.counts().catch(() => ({ active: 1, pending: 1 }));
-    if (active + pending === 0 || this.#isHopeless()) this.#over.abort();
+    if (!(await this.#isDone()) && !this.#isHopeless()) return ends;
+    this.#over.abort();
+    for (const { state, connection } of this.#hosts) if (state !== 'working') connection?.channel.close();
     return ends;
+  }
+
+  /** Whether no task is left, or will come. */
+  async #isDone(): Promise<boolean> {
+    const { queue } = this.#options;
+    try {
+      const search = await queue.search();
+      const { active, pending } = await queue.counts();
+      return active + pending === 0 && (search === null || search.isOver);
+    } catch {
+      return false; // the workers find out
+    }
   }
 
   /** One connection, from its beginning to its end. @returns `ends` if the workers there have said how they ended */
@@ -164,10 +181,10 @@ export class HostWorkers implements Pool {
     const channel = openChannel(host.host, {
       words: words(host.name),
       directory: host.directory,
-      quietMs: this.#patience.silence,
+      quietMs: this.#begin.silence,
       onBegin: () => {
         connection.session = new WorkerSession({
-          ...{ queue, host: host.name, patience: this.#patience, report },
+          ...{ queue, host: host.name, begin: this.#begin, report },
           send: (line) => channel.send(line),
           hear: (message) => {
             ends = this.#hear(host, message) ?? ends;
@@ -176,7 +193,7 @@ export class HostWorkers implements Pool {
         if (this.#drains) connection.session.drain();
       },
       onLine: (line) => {
-        if (host.state !== 'working') this.#begin(host);
+        if (host.state !== 'working') this.#noteWorking(host);
         connection.session?.receive(line);
       },
     });
@@ -188,7 +205,7 @@ export class HostWorkers implements Pool {
     return { ends, failure };
   }
 
-  #begin(host: WorkingHost): void {
+  #noteWorking(host: WorkingHost): void {
     if (host.hasWorked) this.#options.tell(`${host.name}: connected again`);
     host.state = 'working';
     host.hasWorked = true;

@@ -1,8 +1,11 @@
-import { sanitize } from '../../platform/index.ts';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { GPUOwnerError } from '../../errors.ts';
+import { onWarning, sanitize } from '../../platform/index.ts';
 import { describeEvent, firstLine } from '../manager/index.ts';
 import { openProject } from '../project/index.ts';
-import { RemoteQueue } from '../protocol/index.ts';
-import type { WorkerEvent } from '../worker/index.ts';
+import { type Begin, ManagerConnection, RemoteQueue } from '../protocol/index.ts';
+import { openQueue, type Queue } from '../queue/index.ts';
+import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
 import { leaveToOwner, ShutdownSignals } from './experiment.ts';
 import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
@@ -12,7 +15,8 @@ const LINES_MS = 1_000;
 const KNOWN: readonly WorkerEvent['type'][] = ['assigned', 'completed', 'failed', 'given-back', 'revoked'];
 
 /**
- * Runs workers for a manager on another machine, which speaks on standard input and listens on standard output: see {@link RemoteQueue}.
+ * Runs workers for a manager on another machine, which speaks on standard input and listens on standard output. Workers that ask the
+ * manager for tasks end with the connection. Workers of a task list on a server go on without it.
  * @param name of this machine, as the manager calls it
  */
 export async function runWorkersOfManager(
@@ -23,56 +27,111 @@ export async function runWorkersOfManager(
   leaveToOwner();
   const project = { ...openProject(directory, { isOnServer: true }), host: name };
   const signals = new ShutdownSignals();
+  const connection = await ManagerConnection.open(process.stdin, process.stdout);
+  onWarning((message) => connection.tell({ say: `warning: ${message}` }));
+  const { server } = connection.begin;
+  const earlier = server === null ? [] : workersBefore(name, project.directory);
+  signalAll(earlier);
   let pool: WorkerPool | null = null;
   let ending: 'drain' | 'stop' | null = null;
   const end = (how: 'drain' | 'stop') => () => {
     ending = how;
     pool?.[how]();
+    if (how === 'stop') signalAll(earlier);
   };
-  const queue = await RemoteQueue.open(process.stdin, process.stdout, {
-    drain: end('drain'),
-    stop: end('stop'),
-  });
-  const { workers, ...settings } = await settingsFor(request, await queue.needs());
-  // Commands are no part of this conversation.
-  delete process.env.GPU_OWNER_ERRORS;
-  const { pending, active } = await queue.counts();
-  const search = await queue.search();
-  const tasks = pending + active + (search === null || search.isOver ? 0 : search.trials);
-  pool = new WorkerPool({
-    ...settings,
-    ...{ queue, project, host: name, workers: Math.min(workers, Math.max(1, tasks)) },
-    report: (event) => {
-      const text = KNOWN.includes(event.type) ? null : describeEvent(event);
-      if (text !== null) queue.tell({ say: text });
-    },
-  });
-  signals.forwardTo(pool, (text) => queue.tell({ say: text }));
-  if (ending !== null) pool[ending as 'drain' | 'stop']();
-  const timer = setInterval(() => tellLines(queue, pool as WorkerPool), LINES_MS);
-  const ends = await pool.run();
-  clearInterval(timer);
-  queue.tell({
-    ended: ends.map(({ why, message, error }) => ({
-      why,
-      message: message ?? (error === null ? null : sanitize(firstLine(error.message), 1_000)),
-    })),
-  });
-  process.stdin.destroy();
-  signals.close();
+  connection.listen({ drain: end('drain'), stop: end('stop') });
+  const onServer = server === null ? null : await openServer(server, directory);
+  const queue = onServer ?? new RemoteQueue(connection);
+  try {
+    const { workers, ...settings } = await settingsFor(request, await queue.needs());
+    // Commands are no part of this conversation.
+    delete process.env.GPU_OWNER_ERRORS;
+    const { pending, active } = await queue.counts();
+    const search = await queue.search();
+    const tasks = pending + active + (search === null || search.isOver ? 0 : search.trials);
+    pool = new WorkerPool({
+      ...settings,
+      ...{ queue, project, host: name, workers: Math.min(workers, Math.max(1, tasks)) },
+      report: (event) => {
+        const text = KNOWN.includes(event.type) ? null : describeEvent(event);
+        if (text !== null) connection.tell({ say: text });
+      },
+    });
+    signals.forwardTo(pool, (text) => connection.tell({ say: text }));
+    if (ending !== null) pool[ending as 'drain' | 'stop']();
+    const ends = await tellingLines(connection, pool, connection.begin.silence / 5);
+    connection.tell({ ended: ends.map(endOf) });
+  } finally {
+    await onServer?.close();
+    signals.close();
+    process.stdin.destroy();
+  }
 }
 
-const told = new WeakMap<RemoteQueue, string>();
+async function openServer(
+  { url, password }: NonNullable<Begin['server']>,
+  directory: string,
+): Promise<Queue> {
+  if (password !== null) process.env.GPU_OWNER_QUEUE_PASSWORD = password;
+  const queue = await openQueue(url, directory, { create: false, takesPart: true });
+  if (queue === null)
+    throw new GPUOwnerError(
+      'ERR_QUEUE',
+      'the task list on the server has another name here. Use the same login name, or ?share=yes',
+    );
+  return queue;
+}
 
-function tellLines(queue: RemoteQueue, { lines }: WorkerPool): void {
-  const text = JSON.stringify(lines);
-  if (told.get(queue) === text) return;
-  told.set(queue, text);
-  // The clocks of two machines differ.
-  const now = Date.now();
-  queue.tell({
-    lines: lines.map(({ worker, doing, since }) => ({
-      ...{ worker, doing, forMs: since === null ? null : now - since },
-    })),
+function endOf({ why, message, error }: WorkerEnd) {
+  return { why, message: message ?? (error === null ? null : sanitize(firstLine(error.message), 1_000)) };
+}
+
+/** Runs the pool, and tells the manager what the workers do: when that changes, and as a sign of life. */
+async function tellingLines(
+  connection: ManagerConnection,
+  pool: WorkerPool,
+  quietMs: number,
+): Promise<readonly WorkerEnd[]> {
+  let told = '';
+  let at = 0;
+  const tell = () => {
+    const { lines } = pool;
+    const text = JSON.stringify(lines);
+    const now = Date.now();
+    if (text === told && now - at < quietMs) return;
+    [told, at] = [text, now];
+    // The clocks of two machines differ.
+    const forMs = (since: number | null) => (since === null ? null : Math.max(0, now - since));
+    connection.tell({ lines: lines.map(({ since, ...line }) => ({ ...line, forMs: forMs(since) })) });
+  };
+  const timer = setInterval(tell, Math.min(LINES_MS, quietMs));
+  try {
+    return await pool.run();
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** Processes that an earlier connection of this user's has left with workers in the same project: they give way to these. */
+function workersBefore(name: string, directory: string): number[] {
+  return readdirSync('/proc').flatMap((entry) => {
+    const pid = Number(entry);
+    if (!Number.isInteger(pid) || pid === process.pid) return [];
+    try {
+      const words = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+      const isSame = words.includes(`--over-ssh=${name}`) && words.includes('worker');
+      return isSame && readlinkSync(`/proc/${pid}/cwd`) === directory ? [pid] : [];
+    } catch {
+      return []; // another user's, or it has ended
+    }
   });
+}
+
+/** The first signal drains workers, the second stops them. */
+function signalAll(pids: readonly number[]): void {
+  for (const pid of pids) {
+    try {
+      process.kill(pid, 'SIGTERM');
+    } catch {} // the process has ended
+  }
 }

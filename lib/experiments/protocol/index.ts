@@ -2,7 +2,8 @@ export {
   Authentication,
   parseNetworks,
 } from './access.ts';
+export { type Begin, ManagerConnection } from './manager-connection.ts';
 export { PHASE_MEMBER } from './messages.ts';
-export { type ManagerEvents, type Patience, RemoteQueue } from './remote-queue.ts';
+export { RemoteQueue } from './remote-queue.ts';
 export { ProtocolService, type ProtocolSettings } from './server.ts';
 export { WorkerSession } from './worker-session.ts';

@@ -1,5 +1,3 @@
-import { createInterface } from 'node:readline';
-import type { Readable, Writable } from 'node:stream';
 import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
 import { bootMilliseconds } from '../../platform/index.ts';
 import {
@@ -9,24 +7,11 @@ import {
   QueueRemovedError,
   type WorkerQueue,
 } from '../queue/index.ts';
-import { parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
+import type { Value, Values } from '../task/index.ts';
+import type { ManagerConnection } from './manager-connection.ts';
 
 /** How often workers on another machine tell that they live, in ms, unless they have little time for that. */
 const HEARTBEAT_MS = 2_000;
-
-/** Times on which the manager and its workers on other machines agree, in ms. */
-export interface Patience {
-  /** How long workers without an answer keep their tasks. */
-  silence: number;
-  /** How long their commands may take to end then. */
-  grace: number;
-}
-
-/** The manager's words that aren't answers. */
-export interface ManagerEvents {
-  drain: () => void;
-  stop: () => void;
-}
 
 interface OpenAttempt {
   controller: AbortController;
@@ -38,53 +23,25 @@ interface OpenAttempt {
  * when the connection does, or when the manager is silent for too long.
  */
 export class RemoteQueue implements WorkerQueue {
-  readonly #output: Writable;
+  readonly #connection: ManagerConnection;
   readonly #calls = new Map<number, { resolve: (value: never) => void; reject: (error: Error) => void }>();
   readonly #attempts = new Map<string, OpenAttempt>();
   readonly #notifier: ChangeNotifier;
-  readonly #patience: Patience;
-  readonly #events: ManagerEvents;
   #last = 0;
   /** When the last heartbeat that was answered was sent, in ms since boot. */
   #heard = bootMilliseconds();
   #lost: QueueRemovedError | null = null;
 
-  private constructor(output: Writable, patience: Patience, events: ManagerEvents) {
-    this.#output = output;
-    this.#patience = patience;
-    this.#events = events;
-    const period = Math.min(HEARTBEAT_MS, patience.silence / 5);
+  constructor(connection: ManagerConnection) {
+    this.#connection = connection;
+    const period = Math.min(HEARTBEAT_MS, connection.begin.silence / 5);
     this.#notifier = new ChangeNotifier(
       period,
       () => void this.#beat(),
       () => true,
     );
     this.#notifier.adjust();
-  }
-
-  /** Waits for the manager's first line. @throws ERR_QUEUE if it doesn't come */
-  static open(input: Readable, output: Writable, events: ManagerEvents): Promise<RemoteQueue> {
-    return new Promise((resolve, reject) => {
-      let queue: RemoteQueue | null = null;
-      const lose = (why: string) => {
-        if (queue !== null) queue.#lose(why);
-        reject(new GPUOwnerError('ERR_QUEUE', 'no manager speaks on standard input: use exp run --on.'));
-      };
-      const lines = createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
-      lines.on('line', (line) => {
-        const message = parseValue(line) as Record<string, never>;
-        if (queue !== null) return queue.#receive(message);
-        queue = new RemoteQueue(output, message.begin as unknown as Patience, events);
-        resolve(queue);
-      });
-      lines.on('close', () => lose('the connection to the manager ended'));
-      output.on('error', () => lose('the connection to the manager broke'));
-    });
-  }
-
-  /** Tells the manager what isn't a question. */
-  tell(message: Values): void {
-    if (this.#lost === null) this.#output.write(`${stringifyValue(message)}\n`);
+    connection.listen({ hear: (message) => this.#receive(message), lose: (why) => this.#lose(why) });
   }
 
   async take(
@@ -99,7 +56,7 @@ export class RemoteQueue implements WorkerQueue {
       { ...offer },
     );
     if (given === null) return null;
-    const { silence, grace } = this.#patience;
+    const { silence, grace } = this.#connection.begin;
     const controller = new AbortController();
     const deadline = { at: asked + silence, grace, onMoved: null };
     this.#attempts.set(given.token, { controller, deadline });
@@ -171,14 +128,12 @@ export class RemoteQueue implements WorkerQueue {
     const id = ++this.#last;
     return new Promise((resolve, reject) => {
       this.#calls.set(id, { resolve: resolve as never, reject });
-      this.tell({ id, call, args });
+      this.#connection.tell({ id, call, args });
     });
   }
 
-  #receive(message: Record<string, Value>): void {
+  #receive(message: Readonly<Record<string, Value>>): void {
     const { id, revoked, error } = message;
-    if (message.drain === true) this.#events.drain();
-    if (message.stop === true) this.#events.stop();
     if (message.changed === true) this.#notifier.notify();
     if (typeof revoked === 'string')
       this.#attempts.get(revoked)?.controller.abort(new Error(String(message.why)));
@@ -195,7 +150,7 @@ export class RemoteQueue implements WorkerQueue {
 
   async #beat(): Promise<void> {
     const sent = bootMilliseconds();
-    if (sent - this.#heard >= this.#patience.silence) {
+    if (sent - this.#heard >= this.#connection.begin.silence) {
       this.#lose(`nothing was heard of the manager for ${Math.round((sent - this.#heard) / 1000)} s`);
     }
     try {
@@ -205,7 +160,7 @@ export class RemoteQueue implements WorkerQueue {
     }
     this.#heard = Math.max(this.#heard, sent);
     for (const { deadline } of this.#attempts.values()) {
-      deadline.at = Math.max(deadline.at, sent + this.#patience.silence);
+      deadline.at = Math.max(deadline.at, sent + this.#connection.begin.silence);
       deadline.onMoved?.(deadline.at);
     }
   }

@@ -3,7 +3,7 @@ import { now, pause, sanitize, schema } from '../../platform/index.ts';
 import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
 import { Literal, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
-import type { Patience } from './remote-queue.ts';
+import type { Begin } from './manager-connection.ts';
 
 /** Between the end of a command without a manager and the time when its task is given out again, in ms. */
 const SLACK_MS = 1_000;
@@ -14,7 +14,7 @@ export interface WorkerSessionOptions {
   queue: Queue;
   /** The name by which the host was asked: it can't say another. */
   host: string;
-  patience: Patience;
+  begin: Begin;
   send: (line: string) => void;
   report: (event: WorkerEvent) => void;
   /** Gets words of the host that aren't questions, unchecked. */
@@ -42,9 +42,9 @@ export class WorkerSession {
 
   constructor(options: WorkerSessionOptions) {
     this.#options = options;
-    const { silence, grace } = options.patience;
-    this.#send({ begin: { silence, grace } });
-    void this.#tellChanges();
+    const { silence, grace, server } = options.begin;
+    this.#send({ begin: { silence, grace, server } });
+    if (server === null) void this.#tellChanges();
   }
 
   /** How many tasks the workers have. */
@@ -83,8 +83,8 @@ export class WorkerSession {
   close(): void {
     this.#closed.abort();
     if (this.#given.size === 0) return;
-    const { patience, host } = this.#options;
-    const left = this.#heard + patience.silence + patience.grace + SLACK_MS - now();
+    const { begin, host } = this.#options;
+    const left = this.#heard + begin.silence + begin.grace + SLACK_MS - now();
     const giveBack = async () => {
       for (const { attempt } of this.#given.values()) {
         const why = `the connection to ${host} broke`;
@@ -143,12 +143,12 @@ export class WorkerSession {
 
   /** How often the queue is told that the attempts live, in ms. */
   get #period(): number {
-    return this.#options.patience.silence / 6;
+    return this.#options.begin.silence / 6;
   }
 
   /** How long attempts may outlive this process since the queue was told of them. */
   get #outlives(): number {
-    const { silence, grace } = this.#options.patience;
+    const { silence, grace } = this.#options.begin;
     return silence + grace + SLACK_MS + this.#period;
   }
 

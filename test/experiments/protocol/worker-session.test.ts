@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { RemoteQueue, WorkerSession } from '../../../lib/experiments/protocol/index.ts';
+import { ManagerConnection, RemoteQueue, WorkerSession } from '../../../lib/experiments/protocol/index.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Attempt, Queue } from '../../../lib/experiments/queue/queue.ts';
 import { Literal } from '../../../lib/experiments/task/index.ts';
@@ -15,6 +15,7 @@ import { spec } from '../queue/fixtures/tasks.ts';
 let directory: string;
 let queue: Queue;
 let session: WorkerSession;
+let connection: ManagerConnection;
 let remote: RemoteQueue;
 /** From the manager to the worker. */
 let input: PassThrough;
@@ -23,7 +24,7 @@ let events: WorkerEvent['type'][];
 let heard: unknown[];
 const asked: string[] = [];
 
-const patience = { silence: 1_000, grace: 100 };
+const begin = { silence: 1_000, grace: 100, server: null };
 
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'gpu-owner-session-'));
@@ -44,9 +45,9 @@ async function connect(): Promise<void> {
   input = new PassThrough();
   const output = new PassThrough();
   const drained = { drain: () => asked.push('drain'), stop: () => asked.push('stop') };
-  const opened = RemoteQueue.open(input, output, drained);
+  const opened = ManagerConnection.open(input, output);
   session = new WorkerSession({
-    ...{ queue, host: 'gpu1', patience },
+    ...{ queue, host: 'gpu1', begin },
     send: (line) => {
       sent.push(line);
       input.write(`${line}\n`);
@@ -57,7 +58,9 @@ async function connect(): Promise<void> {
   output.on('data', (lines: Buffer) => {
     for (const line of lines.toString().split('\n').slice(0, -1)) session.receive(line);
   });
-  remote = await opened;
+  connection = await opened;
+  connection.listen(drained);
+  remote = new RemoteQueue(connection);
 }
 
 const take = async () =>
@@ -104,7 +107,7 @@ test('the manager’s words reach the worker, and the worker’s the manager', a
   session.stop();
   await until(() => asked.length === 2);
   expect(asked).toEqual(['drain', 'stop']);
-  remote.tell({ say: 'hello' });
+  connection.tell({ say: 'hello' });
   await until(() => heard.length === 1);
   expect(heard).toEqual([{ say: 'hello' }]);
 });
@@ -116,7 +119,7 @@ test('each heartbeat that is answered moves the deadline of the command', async 
   (deadline as { onMoved: unknown }).onMoved = (at: number) => moved.push(at);
   await until(() => moved.length > 2);
   expect(deadline?.at).toBeGreaterThan(before);
-  expect(deadline?.grace).toBe(patience.grace);
+  expect(deadline?.grace).toBe(begin.grace);
 });
 
 test('when the connection ends, the worker’s tasks end, and are given out again once they have', async () => {
