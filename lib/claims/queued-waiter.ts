@@ -183,8 +183,13 @@ export class QueuedWaiter {
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
+    // A GPU that has come free since the last look may do for this request: the look comes first.
+    const { candidates, gpuRequest } = this.#notGranted;
+    const wasLeased = (uuid: string | undefined) =>
+      candidates.some(({ gpu, verdict }) => gpu.uuid === uuid && verdict.state === 'leased');
+    const isOutdated = leases.some((files, i) => files.length === 0 && wasLeased(gpuRequest.uuids[i]));
     const { kept } = this;
-    if (kept !== null && !(isBlind && isSuspicious)) {
+    if (kept !== null && !isOutdated && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
       const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
       const { directory } = this.#notGranted;

@@ -51,15 +51,16 @@ class Lab {
   }
 
   /** The names of those that wait, in order, with their tags. */
-  queue(): { name: string; tag: Tag | null; count: number }[] {
+  queue(): { name: string; tag: Tag | null; count: number; isStopped: boolean }[] {
     const directory = LockDirectory.find(machine.lockDirectory, { lockDirectory: undefined });
     const queue = directory === null ? null : WaitQueue.open(directory);
     if (queue === null) return [];
     try {
-      return [...queue.waiters(queue.order())].map(({ info, tag, count }) => ({
+      return [...queue.waiters(queue.order())].map(({ info, tag, count, isSuspended }) => ({
         name: info.name ?? '?',
         tag,
         count,
+        isStopped: isSuspended,
       }));
     } finally {
       queue.close();
@@ -110,6 +111,9 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
         } else if (act === 5 && waiting !== undefined) {
           const { isSuspended } = model.waiting.find(({ id }) => id === waiting) ?? {};
           lab.child(waiting).kill(isSuspended ? 'SIGCONT' : 'SIGSTOP');
+          // Before the others notice, any of those behind may be let in before it.
+          const isStopped = () => lab.queue().find(({ name }) => name === waiting)?.isStopped ?? false;
+          if (hasTimes) await until(() => isStopped() !== isSuspended);
           model.suspend(waiting, !isSuspended, at);
           told = `${waiting} is ${isSuspended ? 'resumed' : 'suspended'}`;
         } else if (running !== undefined) {
