@@ -220,6 +220,10 @@ export interface Native {
     signal: number,
     value: number,
   ): number;
+  /** A descriptor that means this process, and no later one of its number; -errno: -ESRCH where there is none. */
+  processHold(pid: number): number;
+  /** Signals the process behind such a descriptor; signal 0 only tells whether there is one. @returns 0 or -errno */
+  processSignalHeld(descriptor: number, signal: number): number;
   processCollect(pid: number): boolean;
   processAdopt(): boolean;
   processReadLine(descriptor: number, milliseconds: number): string;

@@ -8,7 +8,7 @@ const FLOORS = [
   ['cli'],
   ['agents'],
   ['doctor', 'experiments', 'selftest', 'simulate', 'views'],
-  ['diagnose'],
+  ['diagnose', 'enforce'],
   ['fleet'],
   ['jobs'],
   ['claims'],

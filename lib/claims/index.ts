@@ -26,6 +26,7 @@ export {
   findDamagedQueue,
   findRecordedLocks,
   findUnexplainedLocks,
+  leaseOwners,
   type UnexplainedLock,
 } from './inspection.ts';
 export { whereJobComputes } from './intruders.ts';

@@ -1,3 +1,4 @@
+import type { GPU } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
 import { findUnexplainedDecision } from './acquisition-lock.ts';
@@ -7,6 +8,7 @@ import {
   isLocked,
   LEASE,
   type LockOwners,
+  leaseName,
   leaseNames,
   readHolder,
 } from './lease-file.ts';
@@ -74,6 +76,23 @@ export function* findRecordedLocks(
   } finally {
     queue.close();
   }
+}
+
+/**
+ * The processes that have leased a GPU, by the kernel's locks, whatever records say; none where that can't be told, or it isn't
+ * leased. @param files as for `ownersOf`
+ */
+export function leaseOwners(
+  directory: LockDirectory,
+  { uuid, parent }: Pick<GPU, 'uuid' | 'parent'>,
+  files: Parameters<typeof ownersOf>[2],
+): LockOwner[] {
+  const owners: LockOwner[] = [];
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (isLocked(descriptor)) owners.push(...ownersOf(descriptor, LEASE, files));
+  }
+  if (owners.length > 0 || parent === null) return owners;
+  return leaseOwners(directory, { uuid: parent, parent: null }, files);
 }
 
 /** The wait queue's file, if other programs have locked so much of it that no waiter can join it. */

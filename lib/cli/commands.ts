@@ -70,6 +70,10 @@ export const COMMANDS: Commands = {
     summary: 'show which GPUs are booked, and cancel bookings',
     load: async () => (await import('./bookings.ts')).COMMAND,
   },
+  enforce: {
+    summary: 'end programs on GPUs that others have leased, after a warning',
+    load: async () => (await import('./enforce.ts')).COMMAND,
+  },
   metrics: {
     summary: 'print or serve metrics for Prometheus',
     load: async () => (await import('./metrics.ts')).COMMAND,

@@ -17,6 +17,7 @@ import {
 } from '../platform/index.ts';
 import { parseBookings } from './bookings.ts';
 import { CHECKS, type Entries, type Kind, MACHINE_ONLY, USER_ONLY } from './configuration-keys.ts';
+import { parseEnforce } from './enforce.ts';
 import { type Refuse as NodeRefuse, parseLimits } from './limits.ts';
 import { parseUrgent } from './urgent.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
@@ -134,6 +135,7 @@ const MAPPINGS: Readonly<
   limits: (yaml, node, refuse, kind) => parseLimits(yaml, node, kind === 'machine', refuse),
   urgent: parseUrgent,
   bookings: parseBookings,
+  enforce: parseEnforce,
 };
 
 function parseFile(text: string, path: string, kind: Kind): Entries {

@@ -53,6 +53,7 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   bookings: (value) => value,
   usageKept: durationOf,
   usageCommands: (value, option) => oneOf(value, USAGE_COMMANDS, option),
+  enforce: (value) => value,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
@@ -68,6 +69,7 @@ export const MACHINE_ONLY: Record<string, string> = {
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
   order: "all users wait in the same queue. Set it in the machine's file",
   preemptionGrace: "others wait for it. Set it in the machine's file",
+  enforce: "it is for root's `gpu-owner enforce`. Set it in the machine's file",
   bookings: "nobody permits this to himself. Set it in the machine's file",
   usageKept: "all users' leases are in one ledger. Set it in the machine's file",
   usageCommands: "others decide whether you see their commands. Set it in the machine's file",

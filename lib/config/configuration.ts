@@ -14,6 +14,7 @@ import {
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
+import type { EnforceRules } from './enforce.ts';
 import type { Host } from './hosts.ts';
 import type { Limits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
@@ -30,7 +31,7 @@ const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = [
   ...(['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const),
-  'usageCommands',
+  ...(['enforce', 'usageCommands'] as const),
 ] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
@@ -61,6 +62,8 @@ export interface Configuration {
   urgent?: UrgentUsers;
   /** Only a machine's file sets it. Missing: only root may book GPUs. */
   bookings?: BookingRules;
+  /** Only a machine's file sets it. Missing: `gpu-owner enforce` only tells what it would do. */
+  enforce?: EnforceRules;
   /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
   preemptionGrace?: number;
   /** How long lines of the ledger of usage are kept, in ms, and whose commands users see there; only a machine's file sets them. */
@@ -118,6 +121,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
     ...where('usageCommands', (replaced ? bans : machine)?.usageCommands as Configuration['usageCommands']),
     ...where('urgent', (replaced ? bans : machine)?.urgent as UrgentUsers | undefined),
+    ...where('enforce', (replaced ? bans : machine)?.enforce as EnforceRules | undefined),
     ...where('bookings', (replaced ? bans : machine)?.bookings as BookingRules | undefined),
   };
 }

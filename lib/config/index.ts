@@ -25,6 +25,7 @@ export {
   refuseNoObject,
   type Selector,
 } from './criteria.ts';
+export { DEFAULT_ENFORCE_RULES, type EnforceRules } from './enforce.ts';
 export { checkHostName, type Host } from './hosts.ts';
 export type { Limit, Limits } from './limits.ts';
 export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';

@@ -1,9 +1,10 @@
 import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
 import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
+import { lastLook } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isWSL, matchesName, selects } from '../gpus/index.ts';
-import { formatBytes, isDirectory, listWords, showValue } from '../platform/index.ts';
+import { formatBytes, formatSince, isDirectory, listWords, showValue } from '../platform/index.ts';
 import type { Facts, Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { reportSharers } from './lock-holders.ts';
@@ -33,6 +34,7 @@ export function checkConfiguration(report: Report): void {
       ? `No configuration file (${process.env.GPU_OWNER_MACHINE_CONFIG || '/etc/gpu-owner/config.yaml'}, ~/.config/gpu-owner/config.yaml).`
       : `${listWords(files)} ${files.length === 1 ? 'is' : 'are'} valid.`,
   );
+  reportEnforcement(report, configuration);
   const conditions = Object.entries(thresholds).map(
     ([key, value]) =>
       `${key}: ${BYTES.includes(key) && typeof value === 'number' ? formatBytes(value) : value}`,
@@ -44,6 +46,20 @@ export function checkConfiguration(report: Report): void {
       'If a GPU is called busy unexpectedly, check these conditions first.',
     );
   }
+}
+
+/** So long a look of `gpu-owner enforce` may be past: it looks every 30 s. */
+const MAX_LOOK_AGE_MS = 120_000;
+
+function reportEnforcement(report: Report, { enforce }: Configuration): void {
+  const look = lastLook();
+  if (enforce === undefined || (look !== null && Date.now() - look < MAX_LOOK_AGE_MS)) return;
+  const since = look === null ? 'since the machine was started' : `since ${formatSince(look)}`;
+  report.add(
+    'enforce-not-running',
+    `The configuration has \`enforce\`, and \`gpu-owner enforce\` hasn't looked ${since}: programs on GPUs of others aren't ended.`,
+    'As root: `systemctl enable --now gpu-owner-enforce`. `journalctl -u gpu-owner-enforce` says why it ends.',
+  );
 }
 
 /** Reports which GPUs configuration files and CUDA_VISIBLE_DEVICES take away. */

@@ -102,6 +102,7 @@ export const CATALOGUE = {
   'rule-without-gpu': ['configuration', 'warning'],
   'visible-devices': ['configuration', 'note'],
   'visible-devices-odd': ['configuration', 'warning'],
+  'enforce-not-running': ['configuration', 'warning'],
   'nothing-claimable': ['configuration', 'problem'],
 
   // Findings of any subject.

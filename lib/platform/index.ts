@@ -44,6 +44,7 @@ export {
   type KernelLock,
   type LockOwner,
   lockedFiles,
+  type OpenFile,
   ownersOf,
   parseLocks,
   readLocks,

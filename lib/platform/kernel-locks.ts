@@ -30,7 +30,7 @@ export interface KernelLock {
 }
 
 /** An open file with locks that can stand in a claim's way. */
-interface OpenFile {
+export interface OpenFile {
   pid: number;
   /** The number of its descriptor. */
   number: string;
@@ -77,11 +77,14 @@ export function kernelLocks(): string | null {
   return [...lines].join('\n');
 }
 
-/** The open files of all processes that have locks, as far as this user may look within the time. */
-export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS): OpenFile[] {
+/** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
+export function lockedFiles(
+  timeoutMs = SEARCH_TIMEOUT_MS,
+  pids: readonly number[] = processIds(),
+): OpenFile[] {
   const end = now() + timeoutMs;
   const found: OpenFile[] = [];
-  for (const pid of processIds()) {
+  for (const pid of pids) {
     if (now() > end) break;
     for (const number of namesIn(`/proc/${pid}/fdinfo`)) {
       const text = readSmallFile(`/proc/${pid}/fdinfo/${number}`) ?? '';

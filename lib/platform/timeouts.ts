@@ -27,6 +27,10 @@ const DEFAULTS = {
   forgetting: 10_000,
   /** Until readings of a GPU that computes have risen: they are means over a second, at most. */
   readings: 5_000,
+  /** Between two looks of `gpu-owner enforce`. */
+  enforceLook: 30_000,
+  /** Between SIGTERM and SIGKILL of `gpu-owner enforce`. */
+  enforceKill: 30_000,
   /** For which the self-test compares the energy counter with the power. */
   energy: 2_500,
   /** Between two notes in the ledger of usage that a lease lasts. */

@@ -1,5 +1,6 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
 import { type DiscoveryRequest, type GPUStatus, observeGPUs, readActivity } from '../claims/index.ts';
+import { lastLook, readState } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
@@ -53,6 +54,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     ...gpuFamilies(readings),
     ...leaseFamilies(readings, now),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
+    ...enforceFamilies(),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
       [{}, (performance.now() - started) / 1_000],
     ]),
@@ -253,6 +255,27 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
       'Claims that were given none, at once or in time.',
       counts.refused,
     ),
+  ];
+}
+
+/** None where no `gpu-owner enforce` has run since boot. */
+function enforceFamilies(): Family[] {
+  const look = lastLook();
+  if (look === null) return [];
+  const samples = Object.entries(readState().counters).map(([action, value]) => ({
+    labels: { action },
+    value,
+  }));
+  return [
+    {
+      name: 'gpu_owner_enforce_actions_total',
+      type: 'counter',
+      help: 'What gpu-owner enforce has done since boot: warnings, SIGTERM (terminate), SIGKILL (kill).',
+      samples,
+    },
+    gauge('gpu_owner_enforce_last_look_timestamp_seconds', 'When gpu-owner enforce last looked.', [
+      [{}, look / 1_000],
+    ]),
   ];
 }
 

@@ -126,6 +126,16 @@ Napi::Value signal_holder(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), error);
 }
 
+// processHold(pid) -> a descriptor that means this process and no later one of its number, or -errno
+Napi::Value hold_process(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), process::hold_process(integer(info[0])));
+}
+
+// processSignalHeld(descriptor, signal) -> 0 or -errno
+Napi::Value signal_held(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), process::signal_held(integer(info[0]), integer(info[1])));
+}
+
 // processCollect(pid) -> whether it is gone: it has ended, and is collected by this; or it is no child of this process
 Napi::Value collect(const Napi::CallbackInfo& info) {
   const pid_t pid = integer(info[0]);
@@ -230,6 +240,8 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processRun", Napi::Function::New<run>(env));
   exports.Set("processDetach", Napi::Function::New<detach>(env));
   exports.Set("processSignal", Napi::Function::New<signal_holder>(env));
+  exports.Set("processHold", Napi::Function::New<hold_process>(env));
+  exports.Set("processSignalHeld", Napi::Function::New<signal_held>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processHangUpWithParent", Napi::Function::New<hang_up_with_parent>(env));

@@ -66,6 +66,16 @@ int has_lock(pid_t process, const LockedByte& lock) {
 
 }  // namespace
 
+int hold_process(pid_t process) {
+  const int handle = static_cast<int>(syscall(kPidfdOpen, process, 0));
+  if (handle >= 0) return handle;
+  return errno == EINVAL || errno == ENOENT ? -ESRCH : -errno;
+}
+
+int signal_held(int handle, int signal) {
+  return syscall(kPidfdSendSignal, handle, signal, nullptr, 0) == 0 ? 0 : -errno;
+}
+
 int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) {
   // First of all: a process that ends and leaves its number to another one from here on doesn't get the signal.
   const UniqueFd handle(static_cast<int>(syscall(kPidfdOpen, process, 0)));

@@ -1,4 +1,4 @@
-// Signals for a process that is known by a lock which it holds.
+// Signals for a process that is known by more than its number: by a lock which it holds, or by a descriptor.
 #pragma once
 
 #include <sys/types.h>
@@ -6,6 +6,12 @@
 #include <cstdint>
 
 namespace gpu_owner::process {
+
+// A descriptor that means this process and, when it has ended, no other one of the same number. -ESRCH: there is no
+// such process, -ENOSYS: the kernel is too old.
+int hold_process(pid_t process);
+// Sends a signal to it; 0: none. 0 or -errno, -ESRCH if it has ended.
+int signal_held(int handle, int signal);
 
 // Device and inode are as JavaScript has them, which rounds the largest.
 struct LockedByte {

@@ -79,6 +79,13 @@ test('gpu-owner book works', async () => {
   expect(await gpuOwner('bookings', 'cancel', '1')).toMatchObject({ code: 0, stdout: '' });
 });
 
+test('gpu-owner enforce works', async () => {
+  const enforcer = experiment.machine.start([launcher, 'enforce']);
+  await output(enforcer, /looking every 30 s; this is a dry run/);
+  enforcer.kill();
+  expect((await finished(enforcer)).code).toBe(0);
+});
+
 test('gpu-owner mcp works', async () => {
   const initialize = '{"jsonrpc":"2.0","id":1,"method":"initialize","params":';
   const about = '{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}';
@@ -110,6 +117,7 @@ test('every command of the help is run here', async () => {
     ['web'],
     ['mcp'],
     ['book'],
+    ['enforce'],
     ['exp', 'manager'],
     ['exp', 'worker'],
   ];

@@ -77,6 +77,33 @@ describe('bookings', () => {
   });
 });
 
+describe('enforce', () => {
+  it('has defaults, and is for the file of the machine only', () => {
+    write(machine, 'enforce: {}');
+    expect(load().enforce).toBeUndefined();
+    env.GPU_OWNER_SIMULATE = '1';
+    const none = { users: [], groups: [], programs: [] };
+    expect(load().enforce).toEqual({ claims: 'optional', graceMs: 300_000, containers: false, except: none });
+    write(machine, 'enforce: { claims: required, grace: 10m, containers: true, except: { users: [1003] } }');
+    const except = { ...none, users: ['1003'] };
+    expect(load().enforce).toEqual({ claims: 'required', graceMs: 600_000, containers: true, except });
+    write(user, 'enforce: {}');
+    expect(failure()).toContain("enforce is for the machine's file only");
+  });
+
+  it.each([
+    ['enforce: true', 1, 'enforce: it must have keys and values'],
+    ['enforce:\n  claim: required', 2, "enforce: there is no key 'claim'; did you mean 'claims'?"],
+    ['enforce:\n  claims: always', 2, "enforce.claims: 'always' is not valid; use 'optional' or 'required'"],
+    ['enforce:\n  grace: 5', 2, "enforce.grace: '5' is not a duration without its unit"],
+    ['enforce:\n  containers: maybe', 2, "enforce.containers: 'maybe' is neither true nor false"],
+    ['enforce:\n  except: { user: [a] }', 2, "enforce.except: there is no key 'user'"],
+  ])('is refused with its line: %j', (text, line, why) => {
+    write(machine, text);
+    expect(failure()).toContain(`machine.yaml:${line}: ${why}`);
+  });
+});
+
 describe('limits', () => {
   it('are for everybody, users and groups; 0 is none', () => {
     write(

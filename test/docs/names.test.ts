@@ -65,6 +65,7 @@ const PAGES_OF_COMMANDS = [
   ...['claims', 'status', 'jobs', 'fleet', 'simulator', 'metrics', 'top', 'web', 'doctor', 'reference'],
   'first-steps',
   'bookings',
+  'enforce',
 ];
 const PAGES_OF_EXPERIMENTS = [
   'experiments-reference',
@@ -92,6 +93,7 @@ beforeAll(() => {
     'web',
     'book',
     'bookings',
+    'enforce',
     ...JOBS,
     ...EXPERIMENTS,
   ];
@@ -104,7 +106,7 @@ const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]
 test('options in commands exist in the help of the command', () => {
   const lines = [
     ...everything.matchAll(
-      /\bgpu-owner (run|hold|status|find|top|web|book|bookings|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
+      /\bgpu-owner (run|hold|status|find|top|web|book|bookings|enforce|doctor|selftest|simulate|exp [a-z]+)\b([^\n`|;#]*)/g,
     ),
   ];
   expect(lines.length).toBeGreaterThan(20);
@@ -139,7 +141,7 @@ test('options in the text exist in some help', () => {
 test('every option of the commands is explained in the pages of commands', () => {
   const page = PAGES_OF_COMMANDS.map((name) => texts.get(`docs/${name}.md`)).join('');
   const commands = ['run', ...JOBS, 'hold', 'status', 'find', 'top', 'web', 'doctor', 'selftest', 'metrics'];
-  commands.push('book', 'bookings');
+  commands.push('book', 'bookings', 'enforce');
   for (const name of commands) {
     const options = optionsIn(helps.get(name) ?? '');
     expect(options.size, name).toBeGreaterThan(0);

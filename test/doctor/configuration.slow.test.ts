@@ -31,6 +31,14 @@ describe('configuration files', () => {
     expect(said(diagnosis, 'configuration')).toMatch(/config\.yaml is valid/);
   });
 
+  test('enforcement that is configured and doesn’t run is named', async () => {
+    const diagnosis = await configured('enforce: {}\n');
+    expect(diagnosis.ids).toEqual(['enforce-not-running']);
+    expect(said(diagnosis, 'enforce-not-running')).toMatch(/hasn't looked since the machine was started/);
+    writeFileSync(join(machine.lockDirectory, '../enforce.json'), '{}');
+    expect((await configured('enforce: {}\n')).ids).toEqual([]);
+  });
+
   test.each([
     ['exclude: [0\n', /config\.yaml:\d+: not valid YAML/],
     ['exlcude: 0\n', /config\.yaml:1: there is no key 'exlcude'; did you mean 'exclude'\?/],

@@ -49,7 +49,7 @@ test('the commands that the units start are right', async () => {
   mkdirSync(project);
   for (const name of services) {
     const words = /^ExecStart=\S+ (.*)$/m.exec(textOf(name))?.[1]?.split(' ') ?? [];
-    expect(words[0]).toMatch(/^(?:exp|metrics|web)$/);
+    expect(words[0]).toMatch(/^(?:enforce|exp|metrics|web)$/);
     // Everything but the last is understood.
     const { stderr } = await machine.runCommand([...words, '--nonsense'], { cwd: project });
     expect(stderr).toMatch(/there is no option --nonsense/);

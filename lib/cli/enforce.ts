@@ -1,0 +1,39 @@
+import { loadConfiguration } from '../config/index.ts';
+import { Enforcer } from '../enforce/index.ts';
+import { formatDuration, TIMEOUTS } from '../platform/index.ts';
+import { claimOptions, LOCKS } from './claim-options.ts';
+import type { Command } from './command.ts';
+import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { print, say } from './output.ts';
+
+const GROUPS = [
+  {
+    options: {
+      'dry-run': { help: 'print what would be done; the default until the configuration has `enforce`' },
+      'lock-dir': LOCKS['lock-dir'],
+    },
+  },
+] as const satisfies readonly OptionGroup[];
+
+async function enforce(parsed: Parsed<typeof GROUPS>): Promise<void> {
+  rejectOperands(parsed);
+  const { values } = parsed;
+  const { enforce: rules } = loadConfiguration();
+  const { lockDirectory } = claimOptions(values);
+  const enforcer = new Enforcer(rules, values['dry-run'] === true, { lockDirectory }, print);
+  const controller = new AbortController();
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => controller.abort());
+  const every = `looking every ${formatDuration(TIMEOUTS.enforceLook)}`;
+  if (!enforcer.isDryRun) say(every);
+  else if (rules === undefined)
+    say(`${every}; this is a dry run, as the machine's configuration has no \`enforce\``);
+  else say(`${every}; this is a dry run`);
+  await enforcer.run(controller.signal);
+}
+
+export const COMMAND: Command = {
+  usage: '[OPTIONS]',
+  about: `Deals with programs that compute on a GPU which is leased to another user, or without any claim where \`enforce: { claims: required }\` says so. It looks every 30 s, warns the user on the terminals and by notifyCommand, sends SIGTERM after a grace, and SIGKILL 30 s later. It is for root; a line for each action goes to standard output.`,
+  groups: GROUPS,
+  run: enforce,
+};

@@ -1,0 +1,133 @@
+import { type ClaimOptions, checkOptions, observeGPUs } from '../claims/index.ts';
+import { DEFAULT_ENFORCE_RULES, type EnforceRules } from '../config/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import {
+  bootMilliseconds,
+  formatDuration,
+  pause,
+  sanitize,
+  systemError,
+  TIMEOUTS,
+  userName,
+} from '../platform/index.ts';
+import { type Action, type ActionKind, decideActions } from './cases.ts';
+import { HeldProcess } from './held-process.ts';
+import { type Offence, Watch } from './sightings.ts';
+import { readState, type State, writeState } from './state.ts';
+import { runNotifyCommand, writeToTerminals } from './warning.ts';
+
+const SIGNALS: Partial<Record<ActionKind, [number: number, name: string]>> = {
+  terminate: [15, 'SIGTERM'],
+  kill: [9, 'SIGKILL'],
+};
+const ESRCH = 3;
+
+/** Looks at all GPUs again and again, and deals with programs that compute where they may not. */
+export class Enforcer {
+  readonly #rules: EnforceRules;
+  readonly #isDryRun: boolean;
+  readonly #request: ReturnType<typeof checkOptions>['request'];
+  readonly #log: (line: string) => void;
+  readonly #watch: Watch;
+  #state: State;
+
+  /**
+   * @param rules those of the configuration; undefined: none, which makes it a dry run
+   * @param log takes a line for each action
+   * @throws ERR_NOT_PERMITTED, ERR_SYSTEM
+   */
+  constructor(
+    rules: EnforceRules | undefined,
+    isDryRun: boolean,
+    options: ClaimOptions,
+    log: (line: string) => void,
+  ) {
+    this.#rules = rules ?? DEFAULT_ENFORCE_RULES;
+    this.#isDryRun = isDryRun || rules === undefined;
+    if (!this.#isDryRun && process.geteuid?.() !== 0)
+      throw new GPUOwnerError(
+        'ERR_NOT_PERMITTED',
+        `${userName(process.geteuid?.() ?? 0)} may not end others' processes: only root runs enforce. To see what it would do: \`gpu-owner enforce --dry-run\`.`,
+      );
+    if (!HeldProcess.isSupported)
+      throw new GPUOwnerError(
+        'ERR_SYSTEM',
+        'this kernel has no pidfd_open (Linux 5.3), so a signal could reach the wrong process. Use a newer kernel.',
+      );
+    this.#request = checkOptions(options).request;
+    this.#log = log;
+    this.#watch = new Watch(this.#rules);
+    // A dry run doesn't go on with what was done.
+    this.#state = this.#isDryRun ? { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } } : readState();
+  }
+
+  get isDryRun(): boolean {
+    return this.#isDryRun;
+  }
+
+  /** Returns when the signal comes. */
+  async run(signal: AbortSignal): Promise<void> {
+    let failure = '';
+    while (!signal.aborted) {
+      try {
+        await this.look();
+        failure = '';
+      } catch (error) {
+        if (!(error instanceof GPUOwnerError)) throw error;
+        // The driver may be away for an update.
+        if (failure !== error.message) this.#log(`can't look at the GPUs: ${sanitize(error.message, 500)}`);
+        failure = error.message;
+      }
+      await pause(TIMEOUTS.enforceLook, signal);
+    }
+    this.#watch.release();
+  }
+
+  async look(): Promise<void> {
+    const began = bootMilliseconds();
+    const { gpus, directory } = await observeGPUs(this.#request, 'machine');
+    const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
+    const times = { graceMs: this.#rules.graceMs, killMs: TIMEOUTS.enforceKill };
+    const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
+    const counters = { ...this.#state.counters };
+    for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
+    this.#state = { cases, counters };
+    if (!this.#isDryRun) writeState(this.#state);
+  }
+
+  /** Whether it was done. */
+  #perform({ kind, sighting, leftMs }: Action<Offence>): boolean {
+    const { held, user, name, gpu, holder } = sighting;
+    const process = `${sanitize(name, 32)} (pid ${held.pid}, ${sanitize(user, 256)})`;
+    const why = `computes on GPU ${gpu}, which ${holder === null ? 'it has not claimed' : `is leased by ${sanitize(holder, 256)}`}`;
+    const [number, signalName] = SIGNALS[kind] ?? [];
+    if (number === undefined) {
+      const then = leftMs === 0 ? 'at once' : `in ${formatDuration(leftMs)}`;
+      this.#say('warned', 'would warn', `${process} ${why}: SIGTERM ${then}`);
+      if (!this.#isDryRun)
+        this.#warn(sighting, `${process} ${why}. It will be ended ${then}. Use \`gpu-owner run\`.`);
+      return true;
+    }
+    const error = this.#isDryRun ? 0 : held.signal(number);
+    if (error === -ESRCH) return false; // the process has ended by itself
+    if (error !== 0) this.#log(`can't send ${signalName} to ${process}: ${systemError(-error)}`);
+    else this.#say(`sent ${signalName} to`, `would send ${signalName} to`, `${process}, which ${why}`);
+    return error === 0;
+  }
+
+  #say(done: string, planned: string, what: string): void {
+    this.#log(`${this.#isDryRun ? planned : done} ${what}`);
+  }
+
+  #warn({ uid, gid, user }: Offence, text: string): void {
+    writeToTerminals(uid, `gpu-owner: ${text}`);
+    try {
+      runNotifyCommand({ uid, gid, user }, 'warned', text, (why) =>
+        this.#log(`notifyCommand of the configuration failed for ${user}: ${why}`),
+      );
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      this.#log(error.message);
+    }
+  }
+}

@@ -1,0 +1,244 @@
+// The processes that compute where they may not. Records of leases may be anybody's, so whose a GPU is follows from the kernel's locks.
+import { type GPUStatus, type LockDirectory, leaseOwners } from '../claims/index.ts';
+import type { EnforceRules } from '../config/index.ts';
+import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
+import {
+  findGid,
+  isRoot,
+  lineage,
+  lockedFiles,
+  now,
+  type OpenFile,
+  readLink,
+  readProcessStat,
+  readSmallFile,
+  statusOf,
+  userName,
+} from '../platform/index.ts';
+import type { Cases, Sighting } from './cases.ts';
+import { HeldProcess } from './held-process.ts';
+
+const MAX_ANCESTORS = 100;
+/** The kernel counts starts of processes in hundredths of a second. */
+const TICK_MS = 10;
+/** So long a search for the holders of a lease may take: after one that isn't complete, no process is accused. In ms. */
+const SEARCH_TIMEOUT_MS = 10_000;
+
+/** A process that computes where it may not. */
+export interface Offence extends Sighting {
+  held: HeldProcess;
+  uid: number;
+  gid: number;
+  user: string;
+  name: string;
+  /** How people name the GPU. */
+  gpu: string;
+  /** The user who has leased the GPU; null: it isn't leased. */
+  holder: string | null;
+}
+
+/** A process's own account of who it is, by the kernel. */
+interface Credentials {
+  /** Real, effective, saved and of files. */
+  uids: readonly number[];
+  /** The real one. */
+  gid: number;
+  gids: ReadonlySet<number>;
+}
+
+interface Circumstances {
+  /** The look in which the process was first seen on the GPU. */
+  first: number;
+  directory: LockDirectory | null;
+  began: number;
+  cases: Cases;
+  /** null: they can't be told. */
+  allFiles: () => readonly OpenFile[] | null;
+}
+
+/** A GPU that was leased in all looks since one. */
+interface SeenLease {
+  /** null: the holder wasn't looked for. */
+  holder: string | null;
+  since: number;
+}
+
+/** The watch over the GPUs of a machine, with what it has seen since it began. */
+export class Watch {
+  readonly #rules: EnforceRules;
+  /** The processes of the last look, held since they were first seen. */
+  #held = new Map<number, HeldProcess>();
+  /** The look in which each process was first seen on a GPU. */
+  #firstLooks = new Map<string, number>();
+  readonly #leases = new Map<string, SeenLease>();
+  #look = 0;
+
+  constructor(rules: EnforceRules) {
+    this.#rules = rules;
+  }
+
+  /**
+   * @param gpus as they are now @param began when the look at them began, in ms since boot
+   * @param cases known ones: their processes needn't be seen to come again
+   */
+  look(gpus: readonly GPUStatus[], directory: LockDirectory | null, began: number, cases: Cases): Offence[] {
+    this.#look++;
+    const held = new Map<number, HeldProcess>();
+    const firstLooks = new Map<string, number>();
+    const offences: Offence[] = [];
+    let files: readonly OpenFile[] | null | undefined;
+    const allFiles = () => {
+      if (files === undefined) files = searchLocks();
+      return files;
+    };
+    for (const gpu of gpus) {
+      if (isDivided(gpu) || gpu.uuid === '') continue;
+      if (gpu.lease === null) this.#leases.delete(gpu.uuid);
+      else if (!this.#leases.has(gpu.uuid)) this.#leases.set(gpu.uuid, { holder: null, since: this.#look });
+      for (const pid of new Set(computePids(gpu))) {
+        const process = held.get(pid) ?? this.#hold(pid);
+        if (process === null) continue;
+        held.set(pid, process);
+        const key = `${gpu.uuid} ${process.key}`;
+        const first = this.#firstLooks.get(key) ?? this.#look;
+        firstLooks.set(key, first);
+        const offence = this.#judge(gpu, process, { first, directory, began, cases, allFiles });
+        if (offence !== null) offences.push(offence);
+      }
+    }
+    for (const [pid, process] of this.#held) if (held.get(pid) !== process) process.release();
+    this.#held = held;
+    this.#firstLooks = firstLooks;
+    // A process that ended meanwhile may have left its number to another one, of which this was read.
+    return offences.filter((offence) => offence.held.isAlive);
+  }
+
+  #hold(pid: number): HeldProcess | null {
+    const known = this.#held.get(pid);
+    return known?.isAlive === true ? known : HeldProcess.hold(pid);
+  }
+
+  #judge(
+    gpu: GPUStatus,
+    held: HeldProcess,
+    { first, directory, began, cases, allFiles }: Circumstances,
+  ): Offence | null {
+    const { pid, key, startTicks } = held;
+    // A process that is younger than the driver's list isn't the one that the driver means.
+    if (Number(startTicks) * TICK_MS >= began - TICK_MS) return null;
+    const who = describeListedProcess(pid);
+    const credentials = who.alive === 'alive' && who.name !== null ? credentialsOf(pid) : null;
+    if (credentials === null || this.#isExempt(pid, credentials)) return null;
+    const uid = credentials.uids[0] as number;
+    const offence = {
+      held,
+      process: key,
+      uid,
+      gid: credentials.gid,
+      user: userName(uid),
+      name: who.name ?? 'a process',
+      gpu: label(gpu),
+    };
+    if (gpu.lease === null) {
+      // A GPU that may not be claimed is no matter of claims.
+      const isBusy = gpu.state === 'busy' || gpu.state === 'leased';
+      if (this.#rules.claims !== 'required' || !isBusy) return null;
+      return { ...offence, case: `${uid} ${gpu.uuid} unclaimed`, holder: null };
+    }
+    // Other tools' files don't prove whose a GPU is.
+    if (gpu.lease.convention !== 'gpu-owner' || directory === null) return null;
+    const ancestors = [...lineage(pid, MAX_ANCESTORS)];
+    if (leaseOwners(directory, gpu, lockedFiles(SEARCH_TIMEOUT_MS, ancestors)).length > 0) return null;
+    const everything = allFiles();
+    const owners = everything === null ? [] : leaseOwners(directory, gpu, everything);
+    if (owners.length === 0 || owners.some((owner) => owner.uid === null)) return null;
+    if (owners.some((owner) => credentials.uids.includes(owner.uid as number))) return null;
+    const starts = owners.map((owner) => `${readProcessStat(owner.pid)?.startTicks ?? 0}:${owner.pid}`);
+    const [holder = ''] = starts.sort((a, b) => Number.parseInt(a, 10) - Number.parseInt(b, 10));
+    const name = `${uid} ${gpu.uuid} ${holder}`;
+    const leasedFirst = this.#leasedSince(gpu.uuid, holder);
+    // A holder who has leased a GPU on which others computed, by --allow-processes, has agreed.
+    const wasThere =
+      first < leasedFirst || (first === leasedFirst && Number(startTicks) <= Number.parseInt(holder, 10));
+    if (wasThere && cases[name]?.processes[key] === undefined) return null;
+    return { ...offence, case: name, holder: owners[0]?.user ?? 'another user' };
+  }
+
+  /** The look in which a holder was first seen with its lease. */
+  #leasedSince(uuid: string, holder: string): number {
+    const lease = this.#leases.get(uuid);
+    if (lease?.holder === holder) return lease.since;
+    const since = lease?.holder === null ? lease.since : this.#look;
+    this.#leases.set(uuid, { holder, since });
+    return since;
+  }
+
+  #isExempt(pid: number, { uids, gids }: Credentials): boolean {
+    const { except, containers } = this.#rules;
+    if (uids.includes(0)) return true;
+    if (!containers && !isUserKnown(pid, uids)) return true;
+    if (except.users.some((name) => uids.some((uid) => name === userName(uid) || name === String(uid))))
+      return true;
+    if (except.groups.some((group) => gids.has(findGid(group) ?? -1))) return true;
+    return isProgram(pid, [...except.programs, MPS_SERVER]);
+  }
+
+  release(): void {
+    for (const process of this.#held.values()) process.release();
+    this.#held.clear();
+  }
+}
+
+const MPS_SERVER = 'nvidia-cuda-mps-server';
+
+/** null: it took too long, so holders may be missing. */
+function searchLocks(): readonly OpenFile[] | null {
+  const end = now() + SEARCH_TIMEOUT_MS;
+  const files = lockedFiles(SEARCH_TIMEOUT_MS);
+  return now() < end ? files : null;
+}
+
+function credentialsOf(pid: number): Credentials | null {
+  const status = readSmallFile(`/proc/${pid}/status`) ?? '';
+  const numbers = (name: string) =>
+    (new RegExp(`^${name}:\\t(.*)$`, 'm').exec(status)?.[1] ?? '').split(/\s+/).filter(Boolean).map(Number);
+  const uids = numbers('Uid');
+  const [gid] = numbers('Gid');
+  if (uids.length !== 4 || gid === undefined) return null;
+  return { uids, gid, gids: new Set([...numbers('Gid'), ...numbers('Groups')]) };
+}
+
+/**
+ * Whether a process's user is one of this machine's. A container has numbers of users of its own: its processes count for a
+ * user only if that user has started it, without a daemon in between.
+ */
+function isUserKnown(pid: number, uids: readonly number[]): boolean {
+  const own = spacesOf(1) ?? spacesOf(process.pid);
+  for (const at of lineage(pid, MAX_ANCESTORS)) {
+    const found = spacesOf(at);
+    if (found === null || own === null) return false;
+    if (found === own) return credentialsOf(at)?.uids.includes(uids[0] as number) === true;
+  }
+  return false;
+}
+
+/** In which its numbers and paths are meant; null: that can't be read. */
+function spacesOf(pid: number): string | null {
+  const [numbers, paths] = ['pid', 'mnt'].map((kind) => readLink(`/proc/${pid}/ns/${kind}`));
+  return numbers === null || paths === null ? null : `${numbers} ${paths}`;
+}
+
+/**
+ * Whether the program of a process is one of these, by its path or the last part of it. The kernel tells that: the name of a
+ * process is whatever it likes. Only root's programs count.
+ */
+function isProgram(pid: number, programs: readonly string[]): boolean {
+  const path = readLink(`/proc/${pid}/exe`);
+  if (path === null || !programs.some((name) => name === path || name === path.split('/').at(-1)))
+    return false;
+  const parts = path.split('/').map((_, i, all) => all.slice(0, i + 1).join('/') || '/');
+  return parts.every((part) => {
+    const status = statusOf(part);
+    return status !== null && isRoot(status.uid) && (status.mode & 0o022) === 0;
+  });
+}

@@ -1,0 +1,76 @@
+// The memory of `gpu-owner enforce`, for when it was killed: a file that only root can write.
+import { mkdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { simulatedMachine, simulationDirectory } from '../config/index.ts';
+import { bootId, isRoot, schema } from '../platform/index.ts';
+import type { ActionKind, Cases } from './cases.ts';
+
+/** Empty after each boot, as cases are. */
+const DIRECTORY = '/run/gpu-owner';
+
+/** How often each action was taken since boot. */
+export type Counters = Readonly<Record<ActionKind, number>>;
+
+export interface State {
+  cases: Cases;
+  counters: Counters;
+}
+
+const NOTHING: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
+
+const time = schema.amount();
+const mapOf =
+  <T>(check: schema.Check<T>): schema.Check<Record<string, T>> =>
+  (value, path) =>
+    Object.fromEntries(
+      Object.entries(schema.object(value, path)).map(([key, each]) => [key, check(each, path)]),
+    );
+const STATE = schema.jsonOf(
+  schema.record({
+    boot: schema.text,
+    counters: schema.record({ warn: schema.whole(), terminate: schema.whole(), kill: schema.whole() }),
+    cases: mapOf(
+      schema.record({
+        warnedAt: time,
+        lastSeenAt: time,
+        hasKilled: schema.flag,
+        processes: mapOf(
+          schema.record({
+            seenAt: time,
+            terminatedAt: schema.nullable(time),
+            killedAt: schema.nullable(time),
+          }),
+        ),
+      }),
+    ),
+  }),
+);
+
+export function statePath(): string {
+  const machine = simulatedMachine();
+  return join(machine === null ? DIRECTORY : simulationDirectory(machine), 'enforce.json');
+}
+
+/** The state of this boot; where there is none that can be believed, the users are warned anew. */
+export function readState(path = statePath()): State {
+  try {
+    if (!isRoot(statSync(path).uid)) return NOTHING;
+    const state = schema.readAs(STATE, readFileSync(path, 'utf8'));
+    return state === null || state.boot !== bootId() ? NOTHING : state;
+  } catch {
+    return NOTHING;
+  }
+}
+
+/** Replaces the file in one step. Others may read how often what was done. */
+export function writeState(state: State, path = statePath()): void {
+  mkdirSync(dirname(path), { recursive: true, mode: 0o755 });
+  writeFileSync(`${path}.new`, JSON.stringify({ boot: bootId(), ...state }), { mode: 0o644 });
+  renameSync(`${path}.new`, path);
+}
+
+/** When a `gpu-owner enforce` last looked, in ms since 1970; null: never since boot. */
+export function lastLook(path = statePath()): number | null {
+  const status = statSync(path, { throwIfNoEntry: false });
+  return status !== undefined && isRoot(status.uid) ? status.mtimeMs : null;
+}

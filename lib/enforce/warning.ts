@@ -1,0 +1,79 @@
+// Tells a user of what will happen to a process: on the user's terminals, and by the command of the configuration.
+import { closeSync, constants, fstatSync, openSync, readdirSync, writeSync } from 'node:fs';
+import { loadNotificationTargets } from '../config/index.ts';
+import { hostName, killGroup } from '../platform/index.ts';
+
+const TERMINALS = '/dev/pts';
+const COMMAND_TIMEOUT_MS = 30_000;
+const MAX_TERMINALS = 100;
+
+/** @returns on how many terminals it was written */
+export function writeToTerminals(uid: number, text: string, directory = TERMINALS): number {
+  let count = 0;
+  for (const name of terminalsIn(directory)) {
+    let descriptor: number;
+    try {
+      const flags = constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY | constants.O_NOFOLLOW;
+      descriptor = openSync(`${directory}/${name}`, flags);
+    } catch {
+      continue; // the terminal was closed
+    }
+    try {
+      const status = fstatSync(descriptor);
+      if (!status.isCharacterDevice() || status.uid !== uid) continue;
+      writeSync(descriptor, `\r\n\u0007*** ${text}\r\n`);
+      if (++count >= MAX_TERMINALS) break;
+    } catch {
+      // The user has stopped the output: the terminal takes no more.
+    } finally {
+      closeSync(descriptor);
+    }
+  }
+  return count;
+}
+
+function terminalsIn(directory: string): string[] {
+  try {
+    return readdirSync(directory).filter((name) => /^\d+$/.test(name));
+  } catch {
+    return [];
+  }
+}
+
+/** Runs `notifyCommand` of the configuration as the user, and doesn't wait for it. @param onFailure is told why it failed */
+export function runNotifyCommand(
+  { uid, gid, user }: { uid: number; gid: number; user: string },
+  event: string,
+  text: string,
+  onFailure: (why: string) => void,
+): void {
+  const { command } = loadNotificationTargets();
+  const [program, ...args] = command ?? [];
+  if (program === undefined) return;
+  const { spawn } = process.getBuiltinModule('node:child_process');
+  const env = {
+    PATH: process.env.PATH,
+    USER: user,
+    LOGNAME: user,
+    GPU_OWNER_EVENT: event,
+    GPU_OWNER_TEXT: text,
+  };
+  const child = spawn(program, args, {
+    cwd: '/',
+    env,
+    uid,
+    gid,
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  });
+  child.stdin.on('error', () => {}).end(`${JSON.stringify({ event, text, host: hostName(), user })}\n`);
+  const timer = setTimeout(killGroup, COMMAND_TIMEOUT_MS, child.pid, 'SIGKILL');
+  child.on('error', (error) => {
+    clearTimeout(timer);
+    onFailure(`it can't be started (${(error as NodeJS.ErrnoException).code})`);
+  });
+  child.on('exit', (code, signal) => {
+    clearTimeout(timer);
+    if (code !== 0) onFailure(signal === null ? `exit code ${code}` : `ended by ${signal}`);
+  });
+}

@@ -1,0 +1,232 @@
+// `gpu-owner enforce` in whole processes, with users who don't want to be found.
+import { chownSync, copyFileSync, existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { binaries } from '../support/binaries.ts';
+import { alice, bob, startHolder } from '../support/holders.ts';
+import {
+  command,
+  Machine,
+  NOBODY,
+  output,
+  processState,
+  python,
+  type Starting,
+  UNSHARE,
+  until,
+  uuidOf,
+  whyNoNamespace,
+  whyNotNobody,
+} from '../support/machine.ts';
+import { withTimeouts } from '../support/time.ts';
+
+const ROUNDS = process.env.GPU_OWNER_SOAK ? 10_000 : 20;
+const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
+const CAROL = NOBODY - 2;
+const LIBRARY = join(binaries(), 'simulator/libcuda.so.1');
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const noSecondUser = whyNotNobody() ?? whyNoNamespace();
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(3);
+});
+afterEach(() => machine.close());
+
+/** A process that computes on a GPU without a claim. */
+async function intrude(gpu: number, mode: string, starting: Starting): Promise<number> {
+  const child = machine.start([python, fixture('intruder.py'), LIBRARY, String(gpu), mode], starting);
+  return Number(await output(child, /^ready (\d+)/m));
+}
+
+/** Starts `gpu-owner enforce`, with its lines. */
+function enforce(...options: string[]) {
+  const env = withTimeouts({ enforceLook: 100, enforceKill: 400 });
+  const child = machine.startCommand(['enforce', ...options], { env });
+  const lines: string[] = [];
+  child.stdout?.on('data', (text) => lines.push(...String(text).split('\n').filter(Boolean)));
+  return { child, lines };
+}
+
+const isAlive = (pid: number) => !['Z', null].includes(processState(pid));
+const ended = (...pids: number[]) => until(() => !pids.some(isAlive));
+const looks = (enforcer: { lines: string[] }, pattern: RegExp) =>
+  until(() => enforcer.lines.some((line) => pattern.test(line)));
+
+describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`, () => {
+  test('only root ends processes of others; without `enforce` in the configuration it only tells', async () => {
+    await startHolder(machine, ['--devices', '0'], alice);
+    const pid = await intrude(0, 'plain', bob);
+    const enforcer = enforce();
+    await looks(
+      enforcer,
+      /^would warn .*, uid 65533\) computes on GPU 0, which is leased by nobody: SIGTERM in 5 min$/,
+    );
+    enforcer.child.kill();
+    machine.configure('enforce: { grace: 0s }\n');
+    const refused = await machine.runCommand(['enforce'], bob);
+    expect(refused.code).toBe(77);
+    const dry = enforce('--dry-run');
+    await looks(dry, /^would send SIGTERM to /);
+    expect(isAlive(pid)).toBe(true);
+    expect(existsSync(join(machine.lockDirectory, '../enforce.json'))).toBe(false);
+  });
+
+  test('intruders end, whatever they do, and no process of others does', async () => {
+    machine.configure(`enforce: { grace: 1s, claims: required, except: { users: ['${CAROL}'] } }\n`);
+    const holder = await startHolder(machine, ['--devices', '0'], alice);
+    // All of these are in one cgroup, that of the holder.
+    const innocent = [
+      await intrude(0, 'plain', alice),
+      await intrude(0, 'plain', {}),
+      await intrude(2, 'plain', { uid: CAROL }),
+    ];
+    const job = machine.startCommand(
+      [
+        'run',
+        '--placeholder',
+        'none',
+        '--devices',
+        '1',
+        '--',
+        python,
+        fixture('intruder.py'),
+        LIBRARY,
+        '0',
+        'plain',
+      ],
+      bob,
+    );
+    innocent.push(Number(await output(job, /^ready (\d+)/m)));
+    const guilty = [
+      await intrude(0, 'forks', bob),
+      await intrude(0, 'renamed', bob),
+      await intrude(1, 'stays', alice),
+      await intrude(2, 'plain', bob),
+    ];
+    // Anybody may write into a lease's file: whose the GPU is doesn't follow from that.
+    const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+    const record = JSON.parse(readFileSync(file, 'utf8').trim());
+    const forged = JSON.stringify({ ...record, uid: bob.uid, user: 'bob' }).padEnd(4095);
+    await machine.run(['sh', '-c', 'printf %s "$1" 1<> "$0"', file, forged], bob);
+    const enforcer = enforce();
+    await ended(...guilty);
+    // Processes that were started on SIGTERM end as well.
+    await until(() => machine.processes(0).length === 2);
+    expect(machine.processes(0).sort()).toEqual(innocent.slice(0, 2).sort());
+    expect(innocent.filter(isAlive)).toEqual(innocent);
+    expect(holder.exitCode).toBeNull();
+    for (const pid of innocent) expect(enforcer.lines.join('\n')).not.toContain(`(pid ${pid},`);
+    expect(enforcer.lines.filter((line) => /^sent SIGKILL to .*\(pid \d+, nobody\)/.test(line))).toHaveLength(
+      1,
+    );
+    const { stdout } = await machine.runCommand(['metrics']);
+    const count = (action: string) =>
+      Number(
+        new RegExp(`^gpu_owner_enforce_actions_total{action="${action}"} (\\d+)`, 'm').exec(stdout)?.[1],
+      );
+    const seen = (word: string) => enforcer.lines.filter((line) => line.startsWith(word)).length;
+    await until(() => seen('warned') >= 4);
+    expect([count('warn'), count('terminate'), count('kill')]).toEqual([
+      seen('warned'),
+      seen('sent SIGTERM'),
+      seen('sent SIGKILL'),
+    ]);
+  });
+
+  test('exceptions are for programs of root, not for what is called like them', async () => {
+    const program = realpathSync(python);
+    machine.configure(
+      `enforce: { grace: 0s, claims: required, except: { programs: [${basename(program)}] } }\n`,
+    );
+    const pid = await intrude(0, 'plain', bob);
+    const copy = join(machine.directory, basename(program));
+    copyFileSync(program, copy);
+    chownSync(copy, bob.uid, bob.uid);
+    const child = machine.start([copy, fixture('intruder.py'), LIBRARY, '1', 'plain'], bob);
+    const other = Number(await output(child, /^ready (\d+)/m));
+    enforce();
+    await ended(other);
+    expect(isAlive(pid)).toBe(true);
+  });
+
+  test('a user who was there before a lease that allows it is left alone', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    const pid = await intrude(0, 'plain', bob);
+    const enforcer = enforce();
+    await until(() => existsSync(join(machine.lockDirectory, '../enforce.json')));
+    await startHolder(machine, ['--devices', '0', '--allow-processes', '--max-used-memory', 'any'], alice);
+    const other = await intrude(0, 'plain', bob);
+    await ended(other);
+    expect(isAlive(pid)).toBe(true);
+    expect(enforcer.lines.some((line) => line.includes(`(pid ${pid},`))).toBe(false);
+  });
+
+  test('after kill -9 it goes on where it was, and ends nothing sooner', async () => {
+    machine.configure('enforce: { grace: 3s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const pid = await intrude(0, 'plain', bob);
+    const state = join(machine.lockDirectory, '../enforce.json');
+    const looked = async () => {
+      const before = existsSync(state) ? statSync(state).mtimeMs : 0;
+      await until(() => existsSync(state) && statSync(state).mtimeMs > before);
+    };
+    const first = enforce();
+    await looks(first, /^warned/);
+    const warned = Date.now();
+    await looked();
+    first.child.kill('SIGKILL');
+    const all = [first];
+    for (let i = 0; i < 3; i++) {
+      const again = enforce();
+      await looked();
+      again.child.kill('SIGKILL');
+      all.push(again);
+    }
+    const last = enforce();
+    await ended(pid);
+    expect(Date.now() - warned).toBeGreaterThanOrEqual(2_900);
+    const lines = () => [...all, last].flatMap((enforcer) => enforcer.lines);
+    await until(() => lines().length > 1);
+    expect(lines()).toEqual([expect.stringMatching(/^warned/), expect.stringMatching(/^sent SIGTERM to /)]);
+  });
+
+  test('the user is told on the terminals, and by the command of the configuration', async () => {
+    const told = join(machine.stateDirectory(), '../told');
+    const script = `{ id -u; echo $GPU_OWNER_EVENT; cat; } > ${told}.new && mv ${told}.new ${told}`;
+    machine.configure(`enforce: { grace: 1h }\nnotifyCommand: [sh, -c, '${script}']\n`);
+    await startHolder(machine, ['--devices', '0'], alice);
+    const window = `import os, pty
+m, s = pty.openpty()
+os.chown(os.ttyname(s), ${bob.uid}, -1)
+print("open", flush=True)
+print(os.read(m, 4096).decode(), flush=True)`;
+    const terminal = machine.start([python, '-c', window]);
+    await output(terminal, /^open/m);
+    await intrude(0, 'plain', bob);
+    const message = output(terminal, /\*\*\* gpu-owner: .*/);
+    enforce();
+    expect(await message).toMatch(
+      /computes on GPU 0, which is leased by nobody. It will be ended in (1 h|59 min)/,
+    );
+    await until(() => existsSync(told));
+    const [uid, event, json = ''] = readFileSync(told, 'utf8').split('\n');
+    expect([uid, event]).toEqual([String(bob.uid), 'warned']);
+    expect(JSON.parse(json).text).toContain('computes on GPU 0');
+  });
+
+  test(`no process gets a signal because it has the number of one that was guilty, in ${ROUNDS} rounds`, {
+    timeout: ROUNDS * 5_000,
+  }, async () => {
+    machine.configure('enforce: { grace: 30ms, claims: required }\n');
+    const words = [python, fixture('reuse.py'), LIBRARY, String(ROUNDS), String(SEED)];
+    const { stdout, stderr } = await machine.run(
+      [...UNSHARE, ...words, String(bob.uid), String(alice.uid), process.execPath, command],
+      { env: withTimeouts({ enforceLook: 20, enforceKill: 40 }) },
+    );
+    const counts = JSON.parse(stdout || `"${stderr}"`);
+    expect(counts).toMatchObject({ hurt: 0, left: 0, ended: ROUNDS / 5 });
+    expect(counts.reused).toBeGreaterThan(ROUNDS / 2);
+    expect(counts.warned).toBeGreaterThan(ROUNDS / 5);
+  });
+});
