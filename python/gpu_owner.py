@@ -14,6 +14,7 @@ import atexit
 import codecs
 import collections.abc
 import contextlib
+import functools
 import importlib
 import json
 import logging
@@ -44,6 +45,7 @@ from typing import (
     Optional,
     Sequence,
     Tuple,
+    TypeVar,
     Union,
     cast,
 )
@@ -1120,6 +1122,48 @@ def _import_torch() -> Any:
         return None
 
 
+# Names that others use for options of claim() and submit().
+_MEANT = {
+    "claim": {
+        "the number of GPUs is the first argument: claim(2)": "gpus gpu n num num_gpus ngpus gpu_count n_gpus number",
+        "write wait='10m'": "timeout max_wait wait_timeout",
+        "write wait=False": "no_wait nowait blocking block",
+        "write min_free_memory='20GiB'": "memory mem min_memory vram free_memory gpu_memory",
+        "write devices=…": "device gpu_ids ids device_ids",
+    },
+    "submit": {
+        "write gpus=2": "count gpu n num num_gpus ngpus gpu_count n_gpus",
+        "write time_limit='4h'": "timeout for_ time limit",
+        "write min_free_memory='20GiB'": "memory mem min_memory vram free_memory gpu_memory",
+        "write devices=…": "device gpu_ids ids device_ids",
+        "write cwd=…": "directory chdir workdir",
+    },
+}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def _explains_options(function: _Function) -> _Function:
+    """A TypeError for an option that there isn't says which one is meant."""
+    name = function.__name__
+    known = function.__code__.co_varnames[: function.__code__.co_argcount + function.__code__.co_kwonlyargcount]
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        for option in options:
+            if option in known:
+                continue
+            import difflib
+
+            near = difflib.get_close_matches(option, [each for each in known if not each.startswith("_")], 1)
+            meant = [remedy for remedy, words in _MEANT[name].items() if option in words.split()]
+            hint = meant[0] if meant else f"did you mean {near[0]}?" if near else f"help(gpu_owner.{name}) lists them"
+            raise TypeError(f"{name}() has no option {option}; {hint}")
+        return function(*args, **options)
+
+    return cast(_Function, call)
+
+
+@_explains_options
 def claim(
     count: int = 1,
     *,
@@ -1820,6 +1864,15 @@ def cleanup_stale_locks() -> None:
 # Jobs in the background
 
 
+class _State(str):
+    """A text that may be called: `job.state == "running"` is right, and so is `job.state() == "running"`."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        return str(self)
+
+
 class Job:
     """
     A job in the background: what `submit` returns, or `Job(12)` for one of this user's that exists. The methods ask the
@@ -1870,9 +1923,10 @@ class Job:
                 return dict(one)
         raise UsageError(f"you have no job {self.id} on this machine; `gpu-owner jobs --all` lists those that you have")
 
-    def state(self) -> str:
-        """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'."""
-        return str(self.info()["state"])
+    @property
+    def state(self) -> "_State":
+        """'waiting', 'running', 'completed', 'failed', 'cancelled' or 'lost'. `state()` is the same."""
+        return _State(self.info()["state"])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Job) and (self.id, self._where) == (other.id, other._where)
@@ -1884,6 +1938,7 @@ class Job:
         return f"Job({self.id})"
 
 
+@_explains_options
 def submit(
     words: Sequence[Path],
     *,

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { closest, fitColumns, showValue } from '../platform/index.ts';
+import { closest, fitColumns, listWords, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { packageRoot } from './installation.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
@@ -71,7 +71,14 @@ function textFor(word: string, known: readonly string[]): string {
   const [name = '', part] = pageNamed(word, known).split('#');
   const heading = word.split('#')[1] ?? part;
   const text = readable(textOf(name));
-  return (heading === undefined ? null : partOf(text, heading)) ?? text;
+  if (heading === undefined || heading === '') return text;
+  const found = partOf(text, heading.toLowerCase());
+  if (found !== null) return found;
+  const parts = headingsOf(text).map(({ anchor }) => anchor);
+  const meant = closest(heading, parts);
+  throw usage(
+    `the page ${name} has no part ${showValue(heading)}; ${meant === null ? `it has ${listWords(parts.slice(1))}` : `did you mean '${name}#${meant}'?`}`,
+  );
 }
 
 /** A page's name, with the part that has become of an earlier page. @throws ERR_INVALID_ARGUMENT */
@@ -91,20 +98,30 @@ function textOf(name: string): string {
   return readFileSync(join(DIRECTORY, `${name}.md`), 'utf8');
 }
 
-/** The part of a page below a heading, which is named as in links. null: there is none */
-function partOf(text: string, heading: string): string | null {
+/** The headings of a page, named as in links. */
+function headingsOf(text: string): { index: number; depth: number; anchor: string }[] {
   const isCode = (at: number) => text.slice(0, at).split(/^```/m).length % 2 === 0;
-  const headings = [...text.matchAll(/^(#+) (.*)$/gm)].filter(({ index }) => !isCode(index));
-  const anchor = (title = '') =>
+  const anchorOf = (title: string) =>
     title
       .toLowerCase()
       .replace(/[^\p{L}\p{N}\s_-]/gu, '')
       .replace(/\s/g, '-');
-  const at = headings.findIndex(([, , title]) => anchor(title) === heading);
+  return [...text.matchAll(/^(#+) (.*)$/gm)]
+    .filter(({ index }) => !isCode(index))
+    .map(({ index, 1: marks = '', 2: title = '' }) => ({
+      index,
+      depth: marks.length,
+      anchor: anchorOf(title),
+    }));
+}
+
+/** The part of a page below a heading. null: there is none */
+function partOf(text: string, heading: string): string | null {
+  const headings = headingsOf(text);
+  const at = headings.findIndex(({ anchor }) => anchor === heading);
   const found = headings[at];
   if (found === undefined) return null;
-  const [, depth = ''] = found;
-  const next = headings.slice(at + 1).find(([, each = '']) => each.length <= depth.length);
+  const next = headings.slice(at + 1).find(({ depth }) => depth <= found.depth);
   return text.slice(found.index, next?.index).trimEnd();
 }
 
@@ -126,7 +143,7 @@ function readable(text: string): string {
 export const COMMAND: Command = {
   usage: '[PAGE]',
   about:
-    'Prints a page of the documentation of this version, or a part of it (jobs#states). Without PAGE it lists the pages.',
+    'Prints a page of the documentation of this version, or a part of it (jobs#output). Without PAGE it lists the pages.',
   groups: GROUPS,
   operands: { first: pages() },
   run: docs,

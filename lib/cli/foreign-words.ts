@@ -63,16 +63,44 @@ const OPTIONS: Readonly<Record<string, readonly string[]>> = {
   for: ['--time', '-t', '--timeout', '--walltime', '--time-limit'],
   gpus: ['--n', '--gres', '--gpu', '--ngpus', '--num-gpus', '--gpus-per-node', '--count', '-g', '-G'],
   grid: ['--sweep', '--params', '--parameters'],
+  lines: ['--tail'],
+  listen: ['--port', '-p', '--bind', '--address'],
   'min-free-memory': ['--mem', '--memory', '--vram', '--free-memory'],
   name: ['-J', '--job-name'],
   note: ['--comment', '--message'],
+  notify: ['--mail-type', '--mail-user'],
   on: ['--host', '--node', '--nodelist', '-w'],
-  output: ['-o', '--out', '--log', '--log-file', '-e', '--error'],
+  output: ['-o', '--output', '--out', '--log', '--log-file', '-e', '--error'],
   project: ['-D', '--chdir', '--workdir'],
   'after-ok': ['--dependency', '-d'],
   user: ['-u', '--me'],
   'no-wait': ['--immediate', '-I', '--nowait', '--nonblock'],
 };
+
+/** Options that nothing here corresponds to, and what to do. */
+const REMEDIES: readonly (readonly [given: readonly string[], remedy: string])[] = [
+  [['--detach', '-d', '--background', '--bg', '-b'], 'for a job in the background: gpu-owner submit'],
+  [
+    ['-o', '--output', '--out', '--log', '--log-file', '-e', '--error'],
+    'redirect the output, as of any command: > FILE 2>&1; or write: gpu-owner submit --output FILE',
+  ],
+  [
+    ['--partition', '-p', '--account', '-A', '--qos', '-q', '--queue'],
+    'there is one queue for all: leave it out. --devices and --exclude-names choose GPUs',
+  ],
+  [['-N', '--nodes'], 'a job is on one machine, and -n N is the number of its GPUs'],
+  [
+    ['--ntasks', '--ntasks-per-node', '--cpus-per-task', '-c'],
+    'GPUs alone are shared here, no processors: leave it out. -n N is the number of GPUs',
+  ],
+  [['--wrap'], "the command follows the options: gpu-owner submit -- sh -c 'COMMAND'"],
+  [['--array', '-a'], 'one command with many settings is a sweep: gpu-owner exp run --grid NAME=VALUE,VALUE'],
+];
+
+/** The remedy for an option of another tool that has no counterpart here; null: it is none of these. @param given with its dashes */
+export function remedyForOption(given: string): string | null {
+  return REMEDIES.find(([words]) => words.includes(given))?.[1] ?? null;
+}
 
 /** Commands of ours that do what this one does elsewhere. */
 export function commandsFor(word: string, known: readonly string[]): readonly string[] {

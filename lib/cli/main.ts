@@ -1,5 +1,13 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, listWords, onWarning, sanitize, showValue, systemError } from '../platform/index.ts';
+import {
+  closest,
+  listWords,
+  onWarning,
+  sanitize,
+  shellWords,
+  showValue,
+  systemError,
+} from '../platform/index.ts';
 import { type Command, type Commands, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
@@ -20,14 +28,37 @@ async function main(args: readonly string[]): Promise<void> {
   if (!isNamed) process.exitCode = EXIT_CODES.ERR_INVALID_ARGUMENT;
 }
 
-/** @param called what the user has typed before the name. @throws ERR_INVALID_ARGUMENT, with the name that may have been meant */
-async function findCommand(commands: Commands, name: string, called: string): Promise<Command> {
+/**
+ * @param called what the user has typed before the name @param args what follows
+ * @throws ERR_INVALID_ARGUMENT, with the name that may have been meant
+ */
+async function findCommand(
+  commands: Commands,
+  name: string,
+  called: string,
+  args: readonly string[],
+): Promise<Command> {
   const entry = Object.hasOwn(commands, name) ? commands[name] : undefined;
   if (entry !== undefined) return entry.load();
   const names = Object.keys(commands);
   const near = closest(name, names);
   const ours = commandsFor(name, names);
   const meant = ours.length > 0 || near === null ? ours : [near];
+  if (commands === COMMANDS) {
+    const isOption = name.startsWith('-');
+    const words = [name, ...args];
+    const at = words.findIndex((word) => Object.hasOwn(commands, word));
+    const own = at < 0 ? ['run', ...words] : [words[at] as string, ...words.toSpliced(at, 1)];
+    const isProgram = async () => (await import('../jobs/index.ts')).commandProblem([name]) === null;
+    if (isOption || (meant.length === 0 && (await isProgram()))) {
+      const what = isOption
+        ? 'options follow the name of a command'
+        : `there is no command ${showValue(name)}`;
+      throw usage(
+        `${what}; write: ${sanitize(shellWords(['gpu-owner', ...(isOption ? own : ['run', ...words])]), 200)}`,
+      );
+    }
+  }
   const remedy = listWords(
     meant.map((each) => `'${each}'`),
     'or',
@@ -58,7 +89,7 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     return name !== undefined;
   }
   const [word, words] = isAsked ? [args[0] as string, ['--help']] : [name, args];
-  const command = await findCommand(commands, word, called);
+  const command = await findCommand(commands, word, called, args);
   if ('commands' in command) {
     const group = {
       called: `${called} ${word}`,

@@ -1,6 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, setVariables, showValue } from '../platform/index.ts';
-import { optionFor } from './foreign-words.ts';
+import { optionFor, remedyForOption } from './foreign-words.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
 export type Candidates = readonly string[] | 'file' | 'directory' | 'machine' | 'job';
@@ -93,6 +93,7 @@ export function parse<Table extends OptionTable>(
   for (; at < args.length; at++) {
     const arg = args[at] as string;
     if (arg === '--') break;
+    refuseLongDash(arg);
     if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
     else if (arg.startsWith('-') && arg !== '-') at += readShort(arg, args[at + 1], options, values);
     else if (commandLine === 'word') break;
@@ -102,6 +103,14 @@ export function parse<Table extends OptionTable>(
   const command = commandLine === null ? [] : rest;
   if (commandLine === null) positionals.push(...rest);
   return { values: values as Parsed<[{ options: Table }]>['values'], positionals, command, args };
+}
+
+/** Text editors and web pages put a long dash in place of `--`. @throws ERR_INVALID_ARGUMENT */
+function refuseLongDash(word: string): void {
+  const [, rest] = /^[\u2012-\u2015\u2212]+(.*)$/s.exec(word) ?? [];
+  if (rest === undefined) return;
+  const right = `${rest.length === 1 ? '-' : '--'}${sanitize(rest, 60)}`;
+  throw usage(`${showValue(word)} begins with a long dash, not with hyphens; write ${right}`);
 }
 
 /** Has this process and its children use a simulated machine, if the command line names one. @throws ERR_INVALID_ARGUMENT */
@@ -181,10 +190,10 @@ function valueAt(word: string | undefined, option: string): string {
 function unknown(given: string, options: OptionTable): GPUOwnerError {
   const names = Object.keys(options);
   const refuse = (remedy: string) => usage(`there is no option ${sanitize(given, 60)}; ${remedy}`);
-  if (given === '--array' || given === '-a')
-    return refuse('one command with many settings is a sweep: gpu-owner exp run --grid NAME=VALUE,VALUE');
   const ours = optionFor(given, names);
   if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
+  const remedy = names.includes('placeholder') ? remedyForOption(given) : null;
+  if (remedy !== null) return refuse(remedy);
   const meant = given.startsWith('--') ? closest(given.slice(2), names) : null;
   return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
 }

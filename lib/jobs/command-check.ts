@@ -145,10 +145,15 @@ const BUILTINS = new Set(
   ),
 );
 
+/** They change the shell that runs them, and nothing of programs that it doesn't start. */
+const SHELL_STATE = new Set('. alias cd declare export set shopt source ulimit umask unset'.split(' '));
+
 function remedyFor(command: readonly string[], directory: string): string | null {
   const [program = '', ...rest] = command;
   const [first = '', ...words] = program.trim().split(/\s+/);
-  if (/^\w+=/.test(program)) return `set variables before gpu-owner, or write: ${line(['env', ...command])}`;
+  if (/^\w+=/.test(program)) return remedyForVariables(command);
+  if (SHELL_STATE.has(first) && !/[|&;<>]/.test(command.join(' ')))
+    return `only a shell understands it, and for what follows; write: ${sanitize(command.join(' '), 200)} && gpu-owner run COMMAND`;
   if (BUILTINS.has(first) || (words.length > 0 && /[|&;<>$`]/.test(program))) {
     const script = words.length > 0 ? program : command.join(' ');
     return `only a shell understands it; write: ${line(['bash', '-c', script])}`;
@@ -166,6 +171,17 @@ function remedyFor(command: readonly string[], directory: string): string | null
   }
   const meant = closest(program, searchPath().flatMap(namesIn));
   return meant === null ? null : `did you mean ${showValue(meant)}?`;
+}
+
+/** The remedy for variables before a command. gpu-owner sets its GPUs. */
+function remedyForVariables(command: readonly string[]): string {
+  const own = command.findIndex((word) => !/^\w+=/.test(word));
+  const variables = command.slice(0, own < 0 ? undefined : own);
+  const others = variables.filter((word) => !word.startsWith('CUDA_VISIBLE_DEVICES='));
+  const words = [...(others.length > 0 ? ['env', ...others] : []), ...command.slice(variables.length)];
+  const written = words.length > 0 ? `write: ${line(words)}` : 'write a command behind it';
+  if (others.length === variables.length) return `set variables before gpu-owner, or ${written}`;
+  return `gpu-owner sets CUDA_VISIBLE_DEVICES to the GPUs that it claims (choose among them with --devices); ${written}`;
 }
 
 /** A command line to copy. */

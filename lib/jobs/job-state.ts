@@ -320,13 +320,19 @@ export function resolveJobs(store: JobStore, words: readonly string[]): number[]
       );
     }
     const id = living[0] ?? ids.at(-1);
-    if (id === undefined) throw unknownJob(word);
+    if (id === undefined) throw word === 'all' ? askForNumbers(store) : unknownJob(word);
     return id;
   });
 }
 
 function isLiving(state: Job['state'] | undefined): boolean {
   return state === 'waiting' || state === 'running';
+}
+
+function askForNumbers(store: JobStore): GPUOwnerError {
+  const living = store.ids().filter((id) => isLiving(stateOf(store, id)?.state));
+  const told = living.length === 0 ? 'all jobs have ended' : `write ${living.join(' ')}`;
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', `jobs are named by numbers or names, not 'all'; ${told}`);
 }
 
 export function unknownJob(word: string): GPUOwnerError {

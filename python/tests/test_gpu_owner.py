@@ -1025,6 +1025,35 @@ class Parameters(OnMachine):
         lease = [gpu["lease"] for gpu in self.status() if gpu["lease"]][0]
         self.assertRegex(lease["command"], rf"^python.*\(pid {script.pid}\)$")
 
+    def test_options_that_do_not_exist_are_refused_with_those_that_do(self):
+        lines = self.run_script(
+            """
+            for call in (
+                lambda: gpu_owner.claim(gpus=2),
+                lambda: gpu_owner.claim(timeout=10),
+                lambda: gpu_owner.claim(min_free_memroy="1GiB"),
+                lambda: gpu_owner.claim(xyz=1),
+                lambda: gpu_owner.claim(2, memory="20GiB"),
+                lambda: gpu_owner.submit(["true"], count=2),
+            ):
+                try:
+                    call()
+                except TypeError as error:
+                    print(error)
+            """
+        )
+        self.assertEqual(
+            lines,
+            [
+                "claim() has no option gpus; the number of GPUs is the first argument: claim(2)",
+                "claim() has no option timeout; write wait='10m'",
+                "claim() has no option min_free_memroy; did you mean min_free_memory?",
+                "claim() has no option xyz; help(gpu_owner.claim) lists them",
+                "claim() has no option memory; write min_free_memory='20GiB'",
+                "submit() has no option count; write gpus=2",
+            ],
+        )
+
 
 class AsTheCommand(OnMachine):
     """Criteria and readings are those of the command."""

@@ -60,7 +60,7 @@ class Jobs(OnMachine):
                 except TimeoutError as error:
                     print(type(error).__name__, error.code, error.exit_code)
             job.cancel(grace=5)
-            print(job.state(), job.wait())
+            print(job.state, job.wait())
             """
         )
         self.assertEqual(lines, ["WaitTimeoutError ERR_TIMEOUT 75"] * 3 + ["cancelled 143"])
@@ -81,7 +81,7 @@ class Jobs(OnMachine):
                         except OSError:
                             continue
                     time.sleep(0.05)
-            while job.state() != "running":
+            while job.state != "running":
                 time.sleep(0.02)
             threading.Thread(target=kill).start()
             try:
