@@ -1947,6 +1947,7 @@ def submit(
     note: Optional[str] = None,
     after: Optional[Jobs] = None,
     after_ok: Optional[Jobs] = None,
+    array: Optional[str] = None,
     time_limit: Union[None, float, str] = None,
     signal: Optional[str] = None,
     output: Optional[Path] = None,
@@ -1987,6 +1988,7 @@ def submit(
     name, note: which other users see.
     after: jobs (a Job, a number, a name, or a list of them) that must have ended before; after_ok: those that must have ended with
         exit code 0, otherwise this one is cancelled.
+    array: parts of an array, such as '0-99%4': each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID.
     time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
     notify: notify you when the job starts and ends, as the configuration says.
@@ -1999,8 +2001,10 @@ def submit(
     """
     if isinstance(words, (str, bytes)) or not words:
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
-    args = ["submit", f"--gpus={_count(gpus, 'gpus')}", _wait_option(wait)]
-    for option, text in (("name", name), ("note", note), ("signal", signal), ("output", output)):
+    args = ["submit", f"--gpus={_count(gpus, 'gpus')}"]
+    if array is None or wait is not True:
+        args.append(_wait_option(wait))  # the command refuses it for an array
+    for option, text in (("name", name), ("note", note), ("array", array), ("signal", signal), ("output", output)):
         if text is not None:
             args.append(f"--{option}={os.fspath(text)}")
     for option, jobs in (("after", after), ("after-ok", after_ok)):

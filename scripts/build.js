@@ -47,8 +47,11 @@ const OTHERS = [
 ]
   .map(([, name]) => name)
   .filter((name) => !['run', 'hold', 'submit'].includes(name))
-  .concat('remote')
+  .concat('remote', 'array', 'array-parts')
   .map((name) => `./lib/cli/${name}.ts`);
+
+// Modules that know sweeps.
+const SWEEPS = ['exp', 'array', 'array-parts'].map((name) => `./lib/cli/${name}.ts`);
 
 const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
 
@@ -78,14 +81,14 @@ await Promise.all([
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/command.cjs',
     // lib/cli/start.ts doesn't take this one for them.
-    external: [...common.external, './lib/cli/exp.ts', './lib/agents/index.ts'],
+    external: [...common.external, ...SWEEPS, './lib/agents/index.ts'],
   }),
   build({
     ...common,
     ...bundle,
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/agents.cjs',
-    external: [...common.external, './lib/cli/exp.ts'],
+    external: [...common.external, ...SWEEPS],
     metafile: true,
   }).then(({ metafile }) => writeLicences('agents.licenses.txt', Object.keys(metafile.inputs))),
   build({

@@ -47,6 +47,12 @@ const Wanted = z.strictObject({
     .optional(),
   after: z.array(jobWord).max(20).default([]).describe('start when these jobs have ended'),
   afterOk: z.array(jobWord).max(20).default([]).describe('start when these have ended with exit code 0'),
+  array: text(
+    'submit parts as one job, such as 0-99%4 (at most four at a time); each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID',
+    1_000,
+  )
+    .min(1)
+    .optional(),
   minFreeMemory: text('only GPUs with so much free memory, such as 20GiB', 20).min(1).optional(),
   devices: text('only these GPUs, such as 0,2-3; 0:2 is instance 2 of GPU 0', 1_000).min(1).optional(),
   wait: z
@@ -107,6 +113,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
       ...criteria,
       `--note=${note}`,
       ...(wanted.name === undefined ? [] : [`--name=${wanted.name}`]),
+      ...(wanted.array === undefined ? [] : [`--array=${wanted.array}`]),
       ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
       ...wanted.after.map((job) => `--after=${job}`),
       ...wanted.afterOk.map((job) => `--after-ok=${job}`),

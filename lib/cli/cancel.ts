@@ -1,4 +1,4 @@
-import { cancelJob, JobStore, resolveJob } from '../jobs/index.ts';
+import { cancelJob, JobStore, partOf, resolveJob } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -38,7 +38,13 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
 
 async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
   const store = JobStore.open();
-  const ids = here.map(({ word }) => resolveJob(store, word));
+  const parts = here.map(({ word }) => partOf(store, word));
+  const ids = here.flatMap(({ word }, i) => (parts[i] === null ? [resolveJob(store, word)] : []));
+  for (const part of parts) {
+    if (part === null || (await (await import('./array-parts.ts')).cancelPart(store, part, grace))) continue;
+    say(`job ${part.job}_${part.part} still ends`);
+    process.exitCode = 1;
+  }
   const outcomes = await Promise.all(
     ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })),
   );

@@ -1,5 +1,13 @@
 // Options of commands that start jobs in the background, and what becomes of such a job before its command starts.
-import type { JobElsewhere, JobOptions, JobProcess } from '../jobs/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import {
+  becomeKeeperWithoutGPUs,
+  type JobElsewhere,
+  type JobOptions,
+  type JobProcess,
+  SweepProgress,
+} from '../jobs/index.ts';
+import { EXIT_CODES } from './exit-codes.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
 import type { InferValues, OptionTable } from './options.ts';
 import { print, say } from './output.ts';
@@ -68,6 +76,29 @@ export function announce(id: number, giveUp: () => void): void {
     giveUp();
     say(`job ${id} was not started: its number can't be told`);
   });
+}
+
+/**
+ * Becomes the job of a sweep, which has no GPUs of its own: its controller claims them.
+ * @param words how many words of this process come before those of the user
+ * @param controller the words of this program that are the controller, before those of the user
+ */
+export async function becomeSweepJob(
+  job: JobProcess,
+  words: number,
+  controller: readonly string[],
+): Promise<void> {
+  try {
+    job.start();
+  } catch (error) {
+    if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
+    throw error;
+  }
+  await followOthers(job);
+  job.begin();
+  SweepProgress.announce(job.request.id);
+  const program = [process.execPath, process.argv[1] as string, ...controller];
+  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - words);
 }
 
 /** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */

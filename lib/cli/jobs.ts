@@ -1,5 +1,13 @@
 import { label } from '../gpus/index.ts';
-import { type Job, type JobDetails, JobStore, jobDetails, listJobs, resolveJob } from '../jobs/index.ts';
+import {
+  type Job,
+  type JobDetails,
+  JobStore,
+  jobDetails,
+  listJobs,
+  partOf,
+  resolveJob,
+} from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -15,7 +23,7 @@ const GROUPS = [
       all: { help: 'list all that are remembered, also those that ended before' },
       user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
       json: {
-        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, progress }',
+        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, array, progress }',
       },
       ...WATCH,
       ...HOSTS,
@@ -52,14 +60,14 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
 
 /** Prints jobs once, or again and again. @param interval in ms; null: once */
 async function show<Listed>(
-  list: () => readonly Listed[],
+  list: () => readonly Listed[] | Promise<readonly Listed[]>,
   isJSON: boolean,
   interval: number | null,
   text: (listed: readonly Listed[]) => string,
 ): Promise<void> {
   const isPainted = interval !== null && isTerminal(1) && !isJSON;
   for (;;) {
-    const listed = list();
+    const listed = await list();
     const shown = isJSON ? JSON.stringify(listed, null, interval === null ? 2 : 0) : text(listed);
     print(isPainted ? `${CLEAR}gpu-owner jobs  ${new Date().toLocaleTimeString()}\n${shown}` : shown);
     if (interval === null) return;
@@ -108,17 +116,26 @@ async function showEach(
     );
   }
   const store = JobStore.open();
-  const ids = positionals.map((word) => resolveJob(store, word));
-  const list = () =>
-    ids.map((id) => {
-      const { environment, ...job } = jobDetails(store, id, lockDirectory);
+  const parts = positionals.map((word) => partOf(store, word));
+  const ids = positionals.map((word, i) => parts[i]?.job ?? resolveJob(store, word));
+  const list = async () => {
+    const described = await Promise.all(
+      parts.map(async (part) =>
+        part === null ? [] : (await import('./array-parts.ts')).describeParts(store, [part]),
+      ),
+    );
+    return ids.map((id, i) => {
+      const { environment, ...job } = { ...jobDetails(store, id, lockDirectory), ...described[i]?.[0] };
       return values.environment ? { ...job, environment } : job;
     });
+  };
   await show(list, values.json === true, interval, (jobs) => jobs.map(details).join('\n\n'));
 }
 
 /** A line for each thing that is known. */
-function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string }): string {
+function details(
+  job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string; part?: number },
+): string {
   const time = (moment: string | null) => formatSince(moment) ?? '';
   const lines: [string, string][] = [
     ['job', `${numberOf(job)}${job.name === null ? '' : ` ${job.name}`}`],
@@ -129,7 +146,16 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
     ['reason', job.reason ?? ''],
     ['command', job.command],
     ['directory', job.directory],
-    ['GPUs', job.gpus.length > 0 ? gpusOf(job) : job.count === 0 ? 'none' : `wants ${job.count}`],
+    [
+      'GPUs',
+      job.gpus.length > 0
+        ? gpusOf(job)
+        : job.part !== undefined
+          ? ''
+          : job.count === 0
+            ? 'none'
+            : `wants ${job.count}`,
+    ],
     ['note', job.note ?? ''],
     ['submitted', time(job.submitted)],
     ['started', time(job.started)],
@@ -138,7 +164,11 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
     ['limit', job.limit === null ? '' : formatDuration(job.limit * 1_000)],
     ['until', time(job.until)],
     ['idle', idleText(job.idle, job.started) ?? ''],
-    ['tasks', job.progress === null ? '' : `${job.progress.done}/${job.progress.total}`],
+    ['array', job.array === null || job.part !== undefined ? '' : job.array],
+    [
+      job.array === null ? 'tasks' : 'parts',
+      job.progress === null ? '' : `${job.progress.done}/${job.progress.total}`,
+    ],
     ['after', job.after.join(', ')],
     ['process', job.pid === null ? '' : String(job.pid)],
     ['output', job.output ?? ''],
@@ -151,12 +181,12 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
     .join('\n');
 }
 
-/** A job, `host`: on another machine. */
-type ListedJob = Job & { host?: string };
+/** A job, `host`: on another machine, `part`: a part of it. */
+type ListedJob = Job & { host?: string; part?: number };
 
 /** The number or address of a job. */
-function numberOf({ id, host }: ListedJob): string {
-  const number = id === null ? 'run' : String(id);
+function numberOf({ id, host, part }: ListedJob): string {
+  const number = id === null ? 'run' : part === undefined ? String(id) : `${id}_${part}`;
   return host === undefined ? number : `${host}:${number}`;
 }
 
@@ -233,10 +263,12 @@ function remarks({
   started,
   note,
   after,
+  array,
   progress,
 }: Job): string[] {
   const texts: string[] = [];
-  if (progress !== null) texts.push(`${progress.done}/${progress.total} tasks`);
+  if (progress !== null)
+    texts.push(`${progress.done}/${progress.total} ${array === null ? 'tasks' : 'parts'}`);
   if (reason !== null && reason !== '') texts.push(reason);
   else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
   if (preempted > 0)

@@ -1,5 +1,5 @@
 import type { OutputPiece } from '../fleet/index.ts';
-import { JobOutput, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
+import { JobOutput, JobStore, jobAt, partOf, resolveJob } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { addressOf } from './job-address.ts';
@@ -35,6 +35,13 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
     return showLogs(address, { lines, follow: values.follow === true });
   }
   const store = JobStore.open();
+  const part = partOf(store, word);
+  if (part !== null) {
+    if (lines !== null && values.follow)
+      throw usage('--lines: a part of an array is followed from its beginning');
+    const { partLogs } = await import('./array-parts.ts');
+    return partLogs(store, part, { lines, follow: values.follow === true });
+  }
   const id = resolveJob(store, word);
   const offset = typeof values['over-ssh'] === 'string' ? Number(values['over-ssh']) || 0 : null;
   const printed = values['over-ssh'] === undefined ? new Plain() : new OverSSH(id);

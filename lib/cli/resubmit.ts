@@ -1,4 +1,15 @@
-import { JobStore, LOST, lostJobs, resolveJob, resubmitJob } from '../jobs/index.ts';
+import {
+  arrayOf,
+  FAILED,
+  formatArray,
+  JobStore,
+  jobAt,
+  jobsInState,
+  LOST,
+  partOf,
+  resolveJob,
+  resubmitJob,
+} from '../jobs/index.ts';
 import type { Command } from './command.ts';
 import { refuseThrowAway } from './installation.ts';
 import { byHost } from './job-address.ts';
@@ -9,7 +20,7 @@ const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
 
 async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
-    throw usage('which job? Give its number or name, or `lost` for all that were lost');
+    throw usage('which job? Give its number or name, or `failed` or `lost` for all of these');
   const { here, elsewhere } = byHost(positionals);
   if (elsewhere.size > 0) {
     const { commandElsewhere } = await import('./jobs-elsewhere.ts');
@@ -18,19 +29,48 @@ async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (here.length === 0) return;
   refuseThrowAway();
   const store = JobStore.open();
-  const ids = here.flatMap(({ word }) => (word === LOST ? lostJobs(store) : [resolveJob(store, word)]));
+  const { partsToResubmit, retryPart } = await import('./array-parts.ts');
+  const ids: number[] = [];
+  /** The parts of arrays that are meant. */
+  const arrays = new Map<number, string>();
+  const parts = new Map<number, number[]>();
+  for (const { word } of here) {
+    const part = partOf(store, word);
+    if (word === LOST || word === FAILED) {
+      for (const id of jobsInState(store, word)) {
+        const array = await partsToResubmit(store, id, word);
+        if (array !== null) arrays.set(id, array);
+        ids.push(id);
+      }
+    } else if (part === null) ids.push(resolveJob(store, word));
+    else if (['waiting', 'running'].includes(jobAt(store, part.job).state)) {
+      await retryPart(store, part);
+      print(word);
+    } else parts.set(part.job, [...(parts.get(part.job) ?? []), part.part]);
+  }
+  for (const [id, some] of parts) {
+    const array = arrayOf(store.read(id)?.request ?? {});
+    arrays.set(
+      id,
+      formatArray(
+        some.sort((a, b) => a - b),
+        array?.atOnce ?? null,
+      ),
+    );
+    ids.push(id);
+  }
   const renumbered = new Map<number, number>();
   // In their order: those that others follow come before.
   for (const id of [...new Set(ids)].sort((a, b) => a - b)) {
-    const again = await resubmitJob(store, id, renumbered);
+    const again = await resubmitJob(store, id, renumbered, arrays.get(id));
     if (again.exitCode !== 0) process.exit(again.exitCode);
     renumbered.set(id, again.id);
   }
 }
 
 export const COMMAND: Command = {
-  usage: 'JOB...|lost',
-  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, HOST:JOB one of another machine, where it is submitted again; \`lost\` stands for all jobs that were lost (by a restart of the machine, for example) and weren't resubmitted since.`,
+  usage: 'JOB...|failed|lost',
+  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, HOST:JOB one of another machine, where it is submitted again; \`failed\` stands for all jobs that failed, \`lost\` for all that were lost (by a restart of the machine, for example), and weren't resubmitted since; of an array, the parts that failed, or aren't completed, run again. 17_3 is part 3 of the array 17: it gets a new job, or its turn in the array if that still runs.`,
   groups: GROUPS,
   operands: 'jobs',
   run: resubmit,

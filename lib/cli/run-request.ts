@@ -20,7 +20,7 @@ import {
   waitOptions,
 } from './claim-options.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
-import { ABOUT } from './job-options.ts';
+import { ABOUT, JOB } from './job-options.ts';
 import { durationAfterWait, type OptionGroup, type OptionTable, type Parsed, usage } from './options.ts';
 
 const ON = {
@@ -80,6 +80,24 @@ export const RUN_GROUPS = [
     },
   },
   CRITERIA_GROUP,
+] as const satisfies readonly OptionGroup[];
+
+const [options, ...criteria] = RUN_GROUPS;
+const ARRAY = {
+  array: {
+    value: 'IDS[%N]',
+    help: 'submit parts with these numbers (0-99, 0-99:2, 1,3,7) as one job, at most N at a time; each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID',
+    candidates: ['0-9', '0-99%4'],
+  },
+  'like-slurm': {
+    help: 'with --array: set the variables of job arrays in Slurm, too (SLURM_ARRAY_TASK_ID, …)',
+  },
+} satisfies OptionTable;
+
+/** Options of `submit`. */
+export const SUBMIT_GROUPS = [
+  { options: { ...options.options, ...JOB, ...ARRAY } },
+  ...criteria,
 ] as const satisfies readonly OptionGroup[];
 
 /** A request for `run` or `submit`, checked. */

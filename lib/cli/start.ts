@@ -17,5 +17,13 @@ declare const require: NodeJS.Require;
 
 const [, , name = '', ...words] = process.argv;
 // `run --on` and `submit --on` are about another machine. The user's command may have such a word, too: it costs it some ms.
+const isArray =
+  (name === 'submit' && words.some((word) => /^--array(?:=|$)/.test(word))) ||
+  name === 'resubmit' ||
+  (['jobs', 'logs', 'cancel', 'wait'].includes(name) && words.some((word) => /^\d+_\d+$/.test(word)));
 const isElsewhere = (name === 'run' || name === 'submit') && words.some((word) => /^--on(?:=|$)/.test(word));
-runBundle((isElsewhere ? null : BUNDLES[name]) ?? 'command', import.meta.dirname, require);
+runBundle(
+  isArray ? 'experiments' : ((isElsewhere ? null : BUNDLES[name]) ?? 'command'),
+  import.meta.dirname,
+  require,
+);

@@ -12,19 +12,15 @@ import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { announce, followOthers, JOB, jobOptions } from './job-options.ts';
-import type { OptionGroup, Parsed } from './options.ts';
-import { checkRun, RUN_GROUPS, type RunRequest } from './run-request.ts';
+import { announce, followOthers, jobOptions } from './job-options.ts';
+import { type Parsed, usage } from './options.ts';
+import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
-const [options, ...criteria] = RUN_GROUPS;
-const GROUPS = [
-  { options: { ...options.options, ...JOB } },
-  ...criteria,
-] as const satisfies readonly OptionGroup[];
-
-async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
+async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const { values, command } = parsed;
+  if (values.array !== undefined) return (await import('./array.ts')).submitArray(parsed);
+  if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   const continued = continueWait();
   if (values.on !== undefined)
     return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
@@ -51,7 +47,7 @@ async function submit(parsed: Parsed<typeof GROUPS>): Promise<void> {
 /** The job's own process, in the background. */
 async function runJob(
   job: JobProcess,
-  { values, command }: Parsed<typeof GROUPS>,
+  { values, command }: Parsed<typeof SUBMIT_GROUPS>,
   { settings, limit, preemption, exitCodes }: RunRequest,
   continued: ContinuedWait,
 ) {
@@ -73,7 +69,7 @@ async function runJob(
 export const COMMAND: Command = {
   usage: '[OPTIONS] [--] COMMAND [ARGUMENTS]',
   about: `Runs a command in the background as soon as enough GPUs are free, and prints the number of the job, nothing else. The job goes on after you log out. It keeps the current environment, directory, umask and limits; its standard input is /dev/null, and its output goes to a file that \`gpu-owner logs\` shows. \`gpu-owner jobs\` lists jobs; \`wait\`, \`cancel\` and \`resubmit\` take their numbers or names.`,
-  groups: GROUPS,
+  groups: SUBMIT_GROUPS,
   notes: `Exit code: 0 if the job was submitted; 64 if it can never run here, 69 no driver, 73 it can't be kept, 75 --no-wait and not enough GPUs are free. Its own is that of \`gpu-owner run\`: see \`gpu-owner wait\`.`,
   operands: 'command-line',
   run: submit,

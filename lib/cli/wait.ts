@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { exitCodeOfEnd, type Job, JobStore, resolveJob, waitForJobs } from '../jobs/index.ts';
+import { exitCodeOfEnd, type Job, JobStore, partOf, resolveJob, waitForJobs } from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -54,9 +54,21 @@ async function waitHere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   if (here.length === 0) return [];
   const store = JobStore.open();
-  const ids = here.map(({ word }) => resolveJob(store, word));
-  const ends = await waitForJobs(store, ids, timeout);
-  return ends?.map((job, i) => ({ at: here[i]?.at ?? 0, job, address: String(job.id) })) ?? null;
+  const parts = here.map(({ word }) => partOf(store, word));
+  const ids = here.flatMap(({ word }, i) => (parts[i] === null ? [resolveJob(store, word)] : []));
+  const partEnds = await Promise.all(
+    parts.map(async (part) =>
+      part === null ? null : (await import('./array-parts.ts')).waitForPart(store, part, timeout),
+    ),
+  );
+  const jobEnds = await waitForJobs(store, ids, timeout);
+  if (jobEnds === null || partEnds.some((end, i) => end === null && parts[i] !== null)) return null;
+  return here.map(({ at, word }, i) => {
+    const part = partEnds[i];
+    if (part) return { at, job: part, address: word };
+    const job = jobEnds.shift() as Job;
+    return { at, job, address: String(job.id) };
+  });
 }
 
 export const COMMAND: Command = {

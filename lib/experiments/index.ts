@@ -2,6 +2,7 @@ export {
   cancelTasks,
   checkPrograms,
   describeStops,
+  type Experiment,
   type ExperimentLocation,
   giveUpTasks,
   type HostRequest,
@@ -43,7 +44,9 @@ export {
   isOnServer,
   type Needs,
   QUEUE_URLS,
+  type Queue,
   serverForOthers,
+  type TaskRow,
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';

@@ -150,6 +150,7 @@ const JOB = {
   output: or(text),
   preempted: or(index),
   ran: or(index),
+  array: or(text),
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 

@@ -1,10 +1,11 @@
-export { type CommandProblem, commandProblem, warnOfOwnDevices } from './command-check.ts';
+export { arrayOf, formatArray, type JobPart, parseArray, partOf } from './array.ts';
+export { type CommandProblem, checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
-export { cancelJob, exitCodeOfEnd, lostJobs, waitForJobs } from './job-control.ts';
+export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { JobOutput, JobOutputTail } from './job-output.ts';
 export { JobProcess } from './job-process.ts';
 export type { JobElsewhere } from './job-record.ts';
-export { checkJobOptions, type JobOptions, LOST } from './job-request.ts';
+export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export { type Job, type JobDetails, jobAt, jobDetails, listJobs, resolveJob } from './job-state.ts';
 export { JobStore } from './job-store.ts';
 export {

@@ -144,9 +144,9 @@ async function nextLook({ request: { lock } }: StoredJob, end: number): Promise<
   }).finally(() => descriptor >= 0 && native().fileClose(descriptor));
 }
 
-/** Jobs that were lost, and weren't submitted again since. */
-export function lostJobs(store: JobStore): number[] {
+/** Jobs that were lost, or have failed, and weren't submitted again since. */
+export function jobsInState(store: JobStore, wanted: 'lost' | 'failed'): number[] {
   const found = store.ids().map((id) => ({ id, ...stateOf(store, id) }));
   const again = new Set(found.map(({ job }) => job?.request.resubmits));
-  return found.filter(({ id, state }) => state === 'lost' && !again.has(id)).map(({ id }) => id);
+  return found.filter(({ id, state }) => state === wanted && !again.has(id)).map(({ id }) => id);
 }

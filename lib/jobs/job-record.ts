@@ -47,6 +47,8 @@ export interface JobRequest {
   notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
+  /** The parts of an array, as `--array` has them; null or missing: it is no array. */
+  array?: string | null;
   /** The byte that it has locked, and of which file. */
   lock: { path: string; device: number; inode: number; byte: number };
 }
@@ -244,6 +246,7 @@ const REQUEST = record({
   limitMs: or(schema.amount(), null),
   notify: or(flag, false),
   resubmits: nullable(whole()),
+  array: optional(nullable(text)),
   lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
 });
 

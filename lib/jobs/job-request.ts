@@ -26,6 +26,8 @@ export interface JobOptions {
 
 /** Stands for all lost jobs that were not submitted again. */
 export const LOST = 'lost';
+/** Stands for all failed jobs that were not submitted again. */
+export const FAILED = 'failed';
 const MAX_NAME_LENGTH = 64;
 const MAX_NOTE_LENGTH = 200;
 const POINTER_BYTES = 8;
@@ -49,9 +51,9 @@ export function checkJobOptions({
   if (name !== undefined && /^\d+$/.test(name)) {
     throw invalidArgument(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
   }
-  if (name === LOST)
+  if (name === LOST || name === FAILED)
     throw invalidArgument(
-      `--name: '${LOST}' means all lost jobs in \`gpu-owner resubmit\`; use another word`,
+      `--name: '${name}' means all ${name} jobs in \`gpu-owner resubmit\`; use another word`,
     );
   if (note !== undefined && sanitize(note, MAX_NOTE_LENGTH) !== note)
     throw invalidArgument(`--note: a note is one line of at most ${MAX_NOTE_LENGTH} characters`);

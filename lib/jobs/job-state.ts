@@ -57,7 +57,9 @@ export interface Job {
   preempted: number;
   /** How long it ran before that, in seconds. */
   ran: number;
-  /** How many tasks of a sweep have ended; null: not a sweep. */
+  /** The parts of an array, as `--array` has them; null: it is none. */
+  array: string | null;
+  /** How many tasks of a sweep, or parts of an array, have ended; null: neither. */
   progress: { done: number; total: number } | null;
 }
 
@@ -238,6 +240,7 @@ function describe(
     output: request.output,
     preempted: job.end?.preempted ?? 0,
     ran: Math.round((job.end?.ran ?? 0) / 1_000),
+    array: sanitizeOptional(request.array),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
 }
@@ -272,6 +275,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     output: null,
     preempted: 0,
     ran: 0,
+    array: null,
     progress: null,
   };
 }

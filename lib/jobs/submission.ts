@@ -41,6 +41,8 @@ interface Submission {
   /** Whether it waits for them. */
   waits: boolean;
   limit: TimeLimit | null;
+  /** The parts of an array. Absent: it is none. */
+  array?: string;
   /** As in the claim's settings. */
   lockDirectory: string | undefined;
   configuredDirectory: string | undefined;
@@ -115,6 +117,7 @@ export async function submitJob(
       limitMs: limit?.ms ?? null,
       notify: options.notify,
       resubmits: null,
+      ...(submission.array === undefined ? {} : { array: submission.array }),
     },
     files,
     locks,
@@ -125,6 +128,7 @@ export async function submitJob(
 /**
  * Starts an ended job once more, under a new number, which its first process prints.
  * @param renumbered jobs that were, and their new numbers
+ * @param array the parts of an array that are meant; null: all
  * @returns the number, and the exit code of that process if it could not start the job: it has said why, and nothing is left then
  * @throws as {@link submitCommand}
  */
@@ -132,6 +136,7 @@ export async function resubmitJob(
   store: JobStore,
   id: number,
   renumbered: ReadonlyMap<number, number>,
+  array: string | null = null,
 ): Promise<{ id: number; exitCode: number }> {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
@@ -160,7 +165,11 @@ export async function resubmitJob(
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
   const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
-  const made = store.create({ ...asked, after, submitted: Date.now(), resubmits: id }, files, locks);
+  const made = store.create(
+    { ...asked, after, submitted: Date.now(), resubmits: id, ...(array === null ? {} : { array }) },
+    files,
+    locks,
+  );
   const umask = process.umask(asked.umask);
   try {
     process.chdir(`/proc/self/fd/${place}`);

@@ -9,11 +9,12 @@ const VARIABLE = 'GPU_OWNER_SWEEP_JOB';
 
 /** Notes in its job's file how many tasks of a sweep have ended. */
 export class SweepProgress {
-  readonly #id: number;
+  /** The job's number. */
+  readonly id: number;
   #noted = '';
 
   private constructor(id: number) {
-    this.#id = id;
+    this.id = id;
   }
 
   /** So that the program that this process becomes knows that it is the controller of that job. */
@@ -34,9 +35,9 @@ export class SweepProgress {
     if (noted === this.#noted) return;
     try {
       const store = JobStore.open();
-      const progress = store.read(this.#id)?.progress;
+      const progress = store.read(this.id)?.progress;
       if (progress == null) return;
-      const file = store.openFile(this.#id);
+      const file = store.openFile(this.id);
       if (writeBlock(file, 'progress', { ...progress, done, total } satisfies JobProgress))
         this.#noted = noted;
       closeSync(file);

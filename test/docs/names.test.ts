@@ -66,6 +66,7 @@ const PAGES_OF_COMMANDS = [
   'first-steps',
   'bookings',
   'enforce',
+  'arrays',
 ];
 const PAGES_OF_EXPERIMENTS = [
   'experiments-reference',

@@ -1,34 +1,28 @@
 import { checkPossible } from '../../claims/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
 import {
   checkPrograms,
+  type Experiment,
   type ExperimentLocation,
   type HostRequest,
   isOnServer,
   openSweepIfAny,
   type Reporter,
   RunController,
+  type RunEnd,
+  type Sweep,
   serverForOthers,
   settingsFor,
   type WorkerRequest,
   withExperiment,
 } from '../../experiments/index.ts';
 import { chooseHosts } from '../../fleet/index.ts';
-import {
-  becomeKeeperWithoutGPUs,
-  becomeSubmitter,
-  JobProcess,
-  Submitter,
-  SweepProgress,
-  submitJob,
-} from '../../jobs/index.ts';
+import { becomeSubmitter, JobProcess, Submitter, SweepProgress, submitJob } from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
-import { EXIT_CODES } from '../exit-codes.ts';
 import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { ABOUT, announce, followOthers, JOB, jobOptions } from '../job-options.ts';
+import { ABOUT, announce, becomeSweepJob, JOB, jobOptions } from '../job-options.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import {
   locationOf,
@@ -72,7 +66,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const jobDescriptors = values['as-job'];
   const found = Submitter.find();
   if (typeof jobDescriptors === 'string')
-    return becomeJob(JobProcess.next(jobDescriptors, found, announce), OWN_WORDS);
+    return becomeSweepJob(JobProcess.next(jobDescriptors, found, announce), OWN_WORDS, CONTROLLER);
   const detaches = values.detach === true && background === null;
   if (detaches && values.commands === '-')
     throw usage(
@@ -88,17 +82,36 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
   if (submitter !== null) return detach(parsed, request, hosts !== null, submitter);
+  await runSweep(location, sweep, background, {
+    start: (experiment, reporter) =>
+      new RunController({ ...experiment, request, hosts, metrics, reporter }).run(
+        sweep,
+        values['replace-commands'] === true,
+      ),
+    summary: (end) => summary(end, values, true),
+  });
+}
+
+/** Runs a sweep, and shows it. @param background its job; null: in the foreground */
+export async function runSweep(
+  location: ExperimentLocation,
+  sweep: Sweep | null,
+  background: SweepProgress | null,
+  {
+    start,
+    summary: lines,
+  }: {
+    start: (experiment: Experiment, reporter: Reporter) => Promise<RunEnd>;
+    summary: (end: RunEnd) => string[];
+  },
+): Promise<void> {
   const kind = { create: sweep?.commandless === null, mayBeDone: false, isBackground: background !== null };
   await withExperiment(location, sweep, kind, async (experiment) => {
     const screen = openScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
-    const reporter = reportProgress(
-      screenReporter(screen, (end) => summary(end, values, true)),
-      background,
-    );
     try {
-      const controller = new RunController({ ...experiment, request, hosts, metrics, reporter });
-      process.exitCode = exitCode(await controller.run(sweep, values['replace-commands'] === true));
+      const reporter = reportProgress(screenReporter(screen, lines), background);
+      process.exitCode = exitCode(await start(experiment, reporter));
     } finally {
       screen.end();
     }
@@ -162,26 +175,13 @@ async function detach(
   };
   const check = async () => (isElsewhere ? { uuids: [] } : checkPossible(request));
   const job = await submitJob(submission, await jobOptions(values), check, submitter, announce);
-  await becomeJob(job, submission.start.length);
+  await becomeSweepJob(job, submission.start.length, CONTROLLER);
 }
 
 /** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
 const OWN_WORDS = 4;
-
-/** The job has no GPUs of its own: its controller claims them, as in the foreground. */
-async function becomeJob(job: JobProcess, words: number): Promise<void> {
-  try {
-    job.start();
-  } catch (error) {
-    if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
-    throw error;
-  }
-  await followOthers(job);
-  job.begin();
-  SweepProgress.announce(job.request.id);
-  const program = [process.execPath, process.argv[1] as string, 'exp', 'run', '--detach'];
-  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - words);
-}
+/** The words of the controller before those of the user. */
+const CONTROLLER = ['exp', 'run', '--detach'];
 
 const PROGRESS_MS = 1_000;
 

@@ -1,6 +1,7 @@
 export {
   cancelTasks,
   checkPrograms,
+  type Experiment,
   type ExperimentLocation,
   giveUpTasks,
   joinExperiment,

@@ -21,6 +21,8 @@ export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
   gpus: string | null;
   /** How many workers if nothing is said; null: it must be said. */
   byDefault: number | null;
+  /** No more workers than that. Absent: no limit. */
+  mostWorkers?: number;
   /** Needs of each task, as far as the user has said them. */
   needs: Partial<Needs>;
 }
@@ -35,6 +37,8 @@ export interface WorkerSettings {
   grace: number | null;
   /** Whether a user watches a display. */
   watched: boolean;
+  /** See the options of `Worker`. */
+  areJobs?: boolean;
 }
 
 /**
@@ -43,7 +47,7 @@ export interface WorkerSettings {
  * @throws as {@link countWorkers}
  */
 export async function settingsFor(
-  { gpus, byDefault, needs, ...rest }: WorkerRequest,
+  { gpus, byDefault, needs, mostWorkers = Number.POSITIVE_INFINITY, ...rest }: WorkerRequest,
   tasks: readonly Needs[],
 ): Promise<WorkerSettings> {
   const { request } = rest.settings;
@@ -61,7 +65,7 @@ export async function settingsFor(
     settings = fitting;
     break;
   }
-  return { ...rest, settings, workers: await countWorkers(settings, gpus, byDefault) };
+  return { ...rest, settings, workers: Math.min(mostWorkers, await countWorkers(settings, gpus, byDefault)) };
 }
 
 function countClaimable(gpus: readonly GPUStatus[]): number {

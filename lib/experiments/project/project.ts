@@ -29,6 +29,8 @@ import { isShared, realPath, restrictMode, setSharedOwner, whyReplaceable } from
 export interface Project {
   /** Absolute, symbolic links resolved. */
   directory: string;
+  /** Where commands run instead. Absent: in the directory. */
+  workingDirectory?: string;
   /** Where the queue and the attempts' files are; on a local disk, unless the queue isn't there. */
   state: string;
   /**

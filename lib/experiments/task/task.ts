@@ -34,6 +34,8 @@ export interface TaskSpec extends Destination {
   command: TaskCommand;
   /** Absent: a known task keeps what it has. */
   rerun?: Rerun;
+  /** The name that it gets in a queue of this machine. Absent: one of phase, counter and seed. */
+  name?: string;
   /** Whether the seed is the default one, as the file names none; queues may know the task without it. */
   hasDefaultSeed?: boolean;
 }

@@ -160,7 +160,7 @@ export class AttemptRun {
       this.#supervised = claim.run({
         words: commandWords(task.command),
         env,
-        directory: project.directory,
+        directory: project.workingDirectory ?? project.directory,
         output: log.descriptor,
         descriptors: [...attempt.descriptors, files.descriptor],
         title: `${task.name}: ${describeCommand(task.command)}`,

@@ -35,6 +35,8 @@ export interface WorkerOptions {
   idleLimit?: number;
   /** Whether more tasks may still come into the queue: then an empty one isn't the end. */
   expecting?: () => boolean;
+  /** Whether tasks are jobs of their own: one that fails isn't started again, and many that fail stop nothing. Default: false. */
+  areJobs?: boolean;
   /** Whether a person watches: then the state of a wait for GPUs is reported every few seconds. */
   watched?: boolean;
 }
@@ -268,8 +270,10 @@ export class Worker {
       this.#report({ type: 'completed', worker, task, result, seconds: run.seconds });
       return;
     }
-    const { error, retry } = end;
-    if (await this.#fail(attempt, worker, { error, retry }, run.seconds))
+    const { error } = end;
+    const { areJobs = false } = this.#options;
+    const retry = end.retry && !areJobs;
+    if ((await this.#fail(attempt, worker, { error, retry }, run.seconds)) && !areJobs)
       this.#stopFor('failures', this.#breaker.taskFailed(task.id, error));
   }
 

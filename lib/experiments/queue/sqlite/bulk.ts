@@ -205,7 +205,7 @@ class Batch {
          VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
         {
           id,
-          name: taskName(phase, counter++, seed),
+          name: spec.name ?? taskName(phase, counter++, seed),
           parameters,
           command,
           places,
