@@ -165,7 +165,10 @@ const SILENT_COLUMNS: readonly Column<StreamMachine>[] = [
 const requestColumns = (now: number): readonly Column<Of<Request>>[] => [
   { title: '#', cell: ({ position }) => position },
   { title: 'User', cell: ({ user }) => user, kind: 'heading' },
-  { title: 'GPUs', cell: ({ count }) => count },
+  {
+    title: 'GPUs',
+    cell: ({ count, memory }) => (memory === null ? count : `${count === 1 ? '' : `${count} × `}${memory}`),
+  },
   { title: 'Job', cell: ({ job }) => job },
   { title: 'Name', cell: ({ name }) => name },
   { title: 'Since', cell: ({ since }) => sinceText(since, now) },

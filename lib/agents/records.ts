@@ -43,6 +43,9 @@ export const GPU = z.object({
   memoryUsedBytes: z.number().nullable(),
   utilizationPercent: z.number().nullable(),
   holder: Holder.nullable(),
+  shares: z
+    .array(Holder.extend({ bytes: z.number(), usedBytes: z.number().nullable() }))
+    .describe('who has parts of its memory'),
 });
 
 export const Obstacle = z.object({
@@ -55,6 +58,7 @@ export const Obstacle = z.object({
 export const Request = z.object({
   position: z.number().describe('1 is served first'),
   gpus: z.number(),
+  memory: z.string().nullable().describe('the share of each GPU; null: whole GPUs'),
   user: othersText,
   command: othersText,
   job: z.number().nullable(),
@@ -106,17 +110,26 @@ export function gpuOf(gpu: Fields): z.infer<typeof GPU> {
     memoryTotalBytes: number(memory.totalBytes),
     memoryUsedBytes: number(memory.usedBytes),
     utilizationPercent: number(gpu.utilizationPercent),
-    holder: lease && {
-      user: words(lease.user),
-      pid: number(lease.pid),
-      command: words(lease.command),
-      job: number(lease.job),
-      name: words(lease.name),
-      note: words(lease.note),
-      since: words(lease.since),
-      until: words(lease.until),
-      preemptible: lease.preemptible === true,
-    },
+    holder: lease && holderOf(lease),
+    shares: listOf(gpu.shares).map((share) => ({
+      ...holderOf(share),
+      bytes: Number(share.bytes),
+      usedBytes: number(share.usedBytes),
+    })),
+  };
+}
+
+function holderOf(lease: Fields): z.infer<typeof Holder> {
+  return {
+    user: words(lease.user),
+    pid: number(lease.pid),
+    command: words(lease.command),
+    job: number(lease.job),
+    name: words(lease.name),
+    note: words(lease.note),
+    since: words(lease.since),
+    until: words(lease.until),
+    preemptible: lease.preemptible === true,
   };
 }
 
@@ -124,6 +137,7 @@ export function gpuOf(gpu: Fields): z.infer<typeof GPU> {
 function reasonOf({ state, reason, processes }: Fields, lease: Fields | null): string | null {
   if (lease !== null)
     return typeof lease.until === 'string' ? `leased until ${words(lease.until)}` : 'leased';
+  if (state === 'shared') return 'shared: parts of its memory are leased';
   const pids = listOf(processes).flatMap(({ pid, type }) => (type === 'compute' ? [Number(pid)] : []));
   if (state !== 'busy' || pids.length === 0) return words(reason);
   return `busy: processes without a claim compute on it (pid ${pids.slice(0, 10).join(', ')})`;
@@ -135,12 +149,20 @@ export function quoteOthers(texts: readonly object[]): string {
 }
 
 export const holdersOf = (gpus: readonly z.infer<typeof GPU>[]) =>
-  quoteOthers(gpus.flatMap((gpu) => (gpu.holder === null ? [] : [{ GPU: label(gpu), ...gpu.holder }])));
+  quoteOthers(
+    gpus.flatMap((gpu) =>
+      [...(gpu.holder === null ? [] : [gpu.holder]), ...gpu.shares].map((holder) => ({
+        GPU: label(gpu),
+        ...holder,
+      })),
+    ),
+  );
 
 export function requestOf(entry: Fields, gpus: readonly z.infer<typeof GPU>[]): z.infer<typeof Request> {
   return {
     position: Number(entry.position),
     gpus: Number(entry.count),
+    memory: words(entry.memory),
     user: words(entry.user),
     command: words(entry.command),
     job: number(entry.job),

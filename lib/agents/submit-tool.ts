@@ -53,6 +53,9 @@ const Wanted = z.strictObject({
   )
     .min(1)
     .optional(),
+  memory: text('only so much memory of each GPU, such as 20GiB or 25%; others may have the rest', 20)
+    .min(1)
+    .optional(),
   minFreeMemory: text('only GPUs with so much free memory, such as 20GiB', 20).min(1).optional(),
   devices: text('only these GPUs, such as 0,2-3; 0:2 is instance 2 of GPU 0', 1_000).min(1).optional(),
   wait: z
@@ -101,6 +104,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
     );
   const criteria = [
     `--gpus=${wanted.gpus}`,
+    ...(wanted.memory === undefined ? [] : [`--memory=${wanted.memory}`]),
     ...(wanted.minFreeMemory === undefined ? [] : [`--min-free-memory=${wanted.minFreeMemory}`]),
     ...(wanted.devices === undefined ? [] : [`--devices=${wanted.devices}`]),
   ];

@@ -38,6 +38,7 @@ import {
   type RequestClass,
   reservedFor,
   type ShareSize,
+  unitsOf,
 } from '../policy/index.ts';
 import {
   endedWithin,
@@ -222,6 +223,46 @@ export function chooseFree(candidates: readonly Candidate[], count: number): GPU
       ?.map(({ gpu }) => gpu)
       .sort(byPlace) ?? null
   );
+}
+
+/** GPUs that are free, or would be if none of them was kept for a waiter ahead. */
+export function freeOrKept(candidates: readonly Candidate[]): Candidate[] {
+  return candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.keptFor !== undefined);
+}
+
+/** Whether a waiter could take a GPU that is free for this claim: a share may leave too little of it. */
+function couldTake({ memory }: Pick<Waiter, 'memory'>, { sharing, verdict: { room } }: Candidate): boolean {
+  if (memory === undefined) return (sharing?.taken ?? 0) === 0;
+  return room === undefined || !sharing?.capacity || unitsOf(memory, sharing.capacity) <= room.room;
+}
+
+/** The waiters, each without the GPUs that are free for this claim, but not for that waiter. */
+export function withoutTooSmall<Waiting extends Waiter>(
+  waiters: readonly Waiting[],
+  candidates: readonly Candidate[],
+): Waiting[] {
+  const free = freeOrKept(candidates);
+  return waiters.map((waiter) => {
+    const tooSmall = new Set(free.filter((each) => !couldTake(waiter, each)).map(({ gpu }) => gpu.uuid));
+    return { ...waiter, uuids: waiter.uuids.filter((uuid) => !tooSmall.has(uuid)) };
+  });
+}
+
+/** GPUs of which the waiters ahead keep too much for a share, even if all of it was free. */
+export function sharesAreKept(
+  candidates: readonly Candidate[],
+  { count, scope, uuids }: Pick<JoiningRequest, 'count' | 'scope' | 'uuids'>,
+  ahead: Iterable<Waiter>,
+): boolean {
+  const divided = candidates.flatMap(({ gpu: { uuid }, sharing }): DividedGPU[] =>
+    sharing?.capacity && uuids.includes(uuid) ? [{ uuid, capacity: sharing.capacity, taken: 0 }] : [],
+  );
+  const kept = keepRoom(divided, scope, ahead);
+  const wanted = (uuid: string) => candidates.find(({ gpu }) => gpu.uuid === uuid)?.sharing?.wanted ?? 0;
+  const open = divided.filter(
+    ({ uuid, capacity }) => capacity - (kept.get(uuid)?.units ?? 0) >= wanted(uuid),
+  );
+  return divided.length > 0 && open.length < count;
 }
 
 /** Keeps memory of GPUs for the waiters ahead that need more than there is. */

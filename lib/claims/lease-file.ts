@@ -394,6 +394,17 @@ export function findEpochLock(directory: LockDirectory, key: LeaseKey): EpochLoc
   return probeWhole(directory, parent) === null ? null : epochLockFrom(directory, parent, 0);
 }
 
+/** The locks to wait on for the end of a lease, or of the shares of a GPU; null: one of them has none. The caller closes them. */
+export function findEpochLocks(directory: LockDirectory, key: LeaseKey): EpochLock[] | null {
+  const { shares, taken } = readDivision(directory, key);
+  const found =
+    taken === 0 ? [findEpochLock(directory, key)] : shares.map(({ id }) => epochLockFrom(directory, id, 0));
+  const locks = found.filter((each) => each !== null);
+  if (locks.length === found.length && locks.length > 0) return locks;
+  for (const { descriptor } of locks) native().fileClose(descriptor);
+  return null;
+}
+
 function epochLockFrom(directory: LockDirectory, uuid: string, from: number): EpochLock | null {
   for (let depth = from; depth <= MAX_DEPTH; depth++) {
     const name = leaseName(uuid, depth);

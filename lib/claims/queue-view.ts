@@ -7,6 +7,7 @@ import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
 import { type Holdings, holdingsWhenAsked } from './holdings.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
+import { formatShare } from './shares.ts';
 import type { DiscoveryRequest } from './survey.ts';
 import { activeWaiters, readWaiters, type Waiter, WaitQueue, withoutGPUs } from './wait-queue.ts';
 
@@ -16,6 +17,8 @@ export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'ho
   position: number;
   /** How many GPUs they wait for. */
   count: number;
+  /** The share of each GPU, such as '20 GiB' or '25 %'; null: whole GPUs. */
+  memory: string | null;
   /** Urgent requests are served before all others, preemptible ones after all others. */
   class: RequestClass;
   /** The request's number, if it is a background job; its name and a remark; null: none. */
@@ -91,7 +94,7 @@ function describeQueue(
         };
       });
     const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
-    const { count, isSuspended: stopped } = waiter;
+    const { count, memory, isSuspended: stopped } = waiter;
     const { waitUntil } = waiter;
     const latest = stopped
       ? Number.NaN
@@ -103,6 +106,7 @@ function describeQueue(
     return {
       position: i + 1,
       count,
+      memory: memory === undefined ? null : formatShare(memory),
       class: waiter.tag?.class ?? 'normal',
       user,
       uid,

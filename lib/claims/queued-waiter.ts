@@ -5,7 +5,15 @@ import { findBlockers, type JoiningRequest } from '../policy/index.ts';
 import { applyBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
-import { backfill, type Candidate, reasonsOf, reserveForWaiters } from './evaluate.ts';
+import {
+  backfill,
+  type Candidate,
+  freeOrKept,
+  reasonsOf,
+  reserveForWaiters,
+  sharesAreKept,
+  withoutTooSmall,
+} from './evaluate.ts';
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
@@ -16,7 +24,14 @@ import { type KeptSlot, Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
 import { survey } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
-import { activeWaiters, type QueuePosition, readWaiters, WaitQueue, withoutGPUs } from './wait-queue.ts';
+import {
+  activeWaiters,
+  type QueuePosition,
+  readWaiters,
+  type Waiter,
+  WaitQueue,
+  withoutGPUs,
+} from './wait-queue.ts';
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {
@@ -155,8 +170,7 @@ export class QueuedWaiter {
       try {
         const ahead = queue.ahead(slot.number);
         this.#report(options, ahead.length + 1);
-        const nearestFirst = activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped);
-        const blockers = findBlockers(this.#usable, nearestFirst);
+        const blockers = this.#blockers(queue, ahead);
         if (blockers.length === 0 || this.#mayBackfill || now() >= options.end) return waited;
         this.#interval = Math.ceil((ahead.length + 1) / WAITERS_PER_HEARTBEAT) * HEARTBEAT_MS;
         const slots = blockers.map((blocker) => blocker.slot);
@@ -169,6 +183,14 @@ export class QueuedWaiter {
         queue.close();
       }
     }
+  }
+
+  #blockers(queue: WaitQueue, ahead: readonly number[]): Waiter[] {
+    const { candidates, gpuRequest } = this.#notGranted;
+    const active = (slots: readonly number[]) => activeWaiters(queue.waiters(slots), this.#skipped);
+    // Where a share may fit beside all that is kept for those ahead, GPUs are watched, not the queue.
+    if (gpuRequest.memory !== undefined && !sharesAreKept(candidates, this.#usable, active(ahead))) return [];
+    return findBlockers(this.#usable, active(ahead.toReversed()));
   }
 
   /**
@@ -305,6 +327,7 @@ export class QueuedWaiter {
     // A leased GPU can't be taken by anybody, so no waiter is to blame.
     if (
       !options.watched &&
+      gpuRequest.memory === undefined &&
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;
@@ -320,8 +343,7 @@ export class QueuedWaiter {
     );
     this.#notGranted = { ...this.#notGranted, candidates: kept };
     // Bookings may have begun or ended since the wait began.
-    const active = [...activeWaiters(queue.waiters(ahead.toReversed()), this.#skipped)];
-    if (findBlockers(this.#usable, active).length === 0) return true;
+    if (this.#blockers(queue, ahead).length === 0) return true;
     if (job === null) {
       const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
       this.#mayBackfill = backfill(kept, this.#request, active) !== kept;
@@ -332,12 +354,11 @@ export class QueuedWaiter {
   }
 
   #observe(candidates: readonly Candidate[]): void {
-    const free = candidates.filter(
-      ({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined,
-    );
+    const free = freeOrKept(candidates);
     const { directory, gpuRequest } = this.#notGranted;
     const waiters = free.length === 0 ? [] : readWaiters(directory, this.#slot?.number);
-    const ahead = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
+    const all = [...activeWaiters(waiters)].filter(({ scope }) => scope === gpuRequest.scope);
+    const ahead = withoutTooSmall(all, candidates);
     const at = now();
     // Much may have happened in between. Looks come with a heartbeat, so one may be a heartbeat late, or left out.
     if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();

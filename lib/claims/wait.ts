@@ -3,13 +3,20 @@ import { GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
-import { type JoiningRequest, reservedFor } from '../policy/index.ts';
+import type { JoiningRequest } from '../policy/index.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
-import { type Candidate, leaseKey, reasonsOf } from './evaluate.ts';
+import {
+  type Candidate,
+  freeOrKept,
+  leaseKey,
+  reasonsOf,
+  reserveForWaiters,
+  withoutTooSmall,
+} from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
-import { type EpochLock, findEpochLock } from './lease-file.ts';
+import { type EpochLock, findEpochLock, findEpochLocks } from './lease-file.ts';
 import type { ClaimRequest } from './options.ts';
 import { HEARTBEAT_MS } from './queue-file.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
@@ -38,6 +45,9 @@ const MIN_POLL_MS = 5;
 
 /** A limit for what should not happen: a change without a wake-up. In ms. */
 const MAX_WAIT_MS = 60_000;
+
+/** The ends of so many leases are waited for, each by a thread. */
+const MAX_LOCKS = 64;
 
 /** How often a driver is asked that was there before, and is away: its update, or a reset, takes some seconds. In ms. */
 const DRIVER_POLL_MS = 1_000;
@@ -312,10 +322,13 @@ function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFound): I
     }
     // The end of the booking is waited for, not that of a lease.
     if (verdict.state !== 'leased' || verdict.bookedUntil !== undefined) continue;
-    const key = leaseKey(gpu, job?.epoch ?? null);
-    const epochLock = directory === null ? null : findEpochLock(directory, key);
-    if (epochLock === null) isComplete = false;
-    else epochLocks.push(epochLock);
+    const found = directory === null ? null : findEpochLocks(directory, leaseKey(gpu, job?.epoch ?? null));
+    if (found === null) isComplete = false;
+    else epochLocks.push(...found);
+    if (epochLocks.length > MAX_LOCKS) {
+      for (const { descriptor } of epochLocks.splice(MAX_LOCKS)) closeSync(descriptor);
+      isComplete = false;
+    }
   }
   return { epochLocks, ahead: [...ahead], isPolled, isComplete };
 }
@@ -364,20 +377,19 @@ class UnqueuedStallDetector {
     directory,
     gpuRequest,
   }: Pick<NotFound, 'candidates' | 'directory' | 'gpuRequest'>): boolean {
-    const free = candidates
-      .filter(({ verdict: { state, keptFor } }) => state === 'free' || keptFor !== undefined)
-      .map(({ gpu }) => gpu.uuid);
-    const waiters = [...activeWaiters(readWaiters(directory))].filter(
-      ({ scope }) => scope === gpuRequest.scope,
-    );
+    const free = freeOrKept(candidates);
+    const all = [...activeWaiters(readWaiters(directory))].filter(({ scope }) => scope === gpuRequest.scope);
+    const waiters = withoutTooSmall(all, candidates);
     const at = now();
-    this.#stallDetector.observe(waiters, new Set(free), at);
+    this.#stallDetector.observe(waiters, new Set(free.map(({ gpu }) => gpu.uuid)), at);
     // Waiters, who look only once in a while, come first.
     const ahead =
       waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / WAITERS_PER_HEARTBEAT)) * HEARTBEAT_MS;
     this.position.skipped = this.#stallDetector.stalled(waiters.length, at - ahead);
-    const others = waiters.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
-    return free.length - reservedFor(free, gpuRequest.scope, others).size >= gpuRequest.count;
+    const others = all.filter(({ slot }) => !this.#stallDetector.couldTake(slot));
+    const open = free.map((each): Candidate => ({ ...each, verdict: { ...each.verdict, state: 'free' } }));
+    const left = reserveForWaiters(open, gpuRequest.scope, others);
+    return left.filter(({ verdict }) => verdict.state === 'free').length >= gpuRequest.count;
   }
 }
 

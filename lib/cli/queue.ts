@@ -60,10 +60,10 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
 
 /** @param isWhole a line per GPU rather than one for all */
 function paragraph(entry: QueueEntry, isWhole: boolean): string {
-  const { position, count, user, pid, command, since, job, name, note, stopped, latestStart } = entry;
+  const { position, count, memory, user, pid, command, since, job, name, note, stopped, latestStart } = entry;
   const when = formatSince(since);
   const who = [
-    `${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
+    `${memory === null ? '' : `${memory} of `}${count === 1 ? 'a GPU' : `${count} GPUs`} for ${user}`,
     when === null ? '' : ` since ${when}`,
     pid === null ? '' : ` (pid ${pid}${command === null ? '' : `: ${command}`})`,
     [job === null ? '' : `, job ${job}`, name === null ? '' : `${job === null ? ', ' : ' '}${name}`].join(''),

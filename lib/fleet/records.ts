@@ -111,6 +111,7 @@ const GPU = {
 const QUEUE = {
   position: id,
   count: index,
+  memory: (value, path) => (value === undefined ? null : or(text)(value, path)),
   class: (value, path) => (value === undefined ? 'normal' : word(value, path)),
   user: text,
   uid: or(id),

@@ -1055,6 +1055,72 @@ class Parameters(OnMachine):
         )
 
 
+class Shares(OnMachine):
+    machine = "2"
+
+    def test_several_processes_have_parts_of_one_gpu(self):
+        source = """
+            with gpu_owner.claim(memory="25GiB", placeholder="none", devices=0) as gpus:
+                print(gpus[0].index, gpus.memory == 25 * 2**30)
+                input()
+            """
+        scripts = [self.start(source) for _ in range(3)]
+        self.assertEqual([script.line() for script in scripts], ["0 True"] * 3)
+        lines = self.run_script(
+            """
+            first = gpu_owner.status()[0]
+            print(first.state, sorted(share["bytes"] >> 30 for share in first.shares), gpu_owner.is_gpu_locked(0))
+            for options in (dict(memory="25GiB"), dict()):
+                try:
+                    gpu_owner.claim(wait=False, devices=0, **options)
+                except gpu_owner.GPUUnavailableError as error:
+                    print(str(error).splitlines()[1])
+            try:
+                gpu_owner.claim(memory="lots")
+            except gpu_owner.UsageError as error:
+                print(str(error).split(":")[0])
+            """
+        )
+        self.assertEqual(lines[0], "shared [25, 25, 25] True")
+        self.assertRegex(lines[1], r"^  GPU 0: 4.5 GiB of 79.5 GiB are left \(memory: 25 GiB\); 75 GiB")
+        self.assertRegex(lines[2], "^  GPU 0: 75 GiB of 79.5 GiB leased in shares: 25 GiB for ")
+        self.assertEqual(lines[3], "memory")
+        for script in scripts:
+            script.go()
+            self.assertEqual(script.end()[:2], (0, ""))
+
+    def test_limit_memory(self):
+        torch = """
+            import types
+            torch = sys.modules["torch"] = types.ModuleType("torch")
+            torch.cuda = types.SimpleNamespace(
+                is_initialized=lambda: False,
+                device_count=lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")),
+                get_device_properties=lambda ordinal: types.SimpleNamespace(total_memory=80 * 2**30),
+                set_per_process_memory_fraction=lambda part, ordinal: print(ordinal, part),
+            )
+            """
+        claim = """
+            gpus = gpu_owner.claim(2, memory="20GiB", placeholder="none")
+            print(gpu_owner.limit_memory() == 20 * 2**30)
+            gpus.release()
+            whole = gpu_owner.claim(placeholder="none")
+            print(gpu_owner.limit_memory())
+            """
+        self.assertEqual(self.run_script(torch + claim), ["0 0.25", "1 0.25", "True", "None"])
+        job = {"GPU_OWNER_MEMORY": str(40 * 2**30), "CUDA_VISIBLE_DEVICES": "0"}
+        self.assertEqual(self.run_script(torch + "print(gpu_owner.limit_memory() >> 30)", job), ["0 0.5", "40"])
+        without = """
+            sys.modules["torch"] = None
+            try:
+                gpu_owner.limit_memory()
+            except gpu_owner.UsageError as error:
+                print(error.code)
+            """
+        self.assertEqual(self.run_script(without, job), ["ERR_INVALID_ARGUMENT"])
+        self.assertEqual(self.run_script(without), [])
+
+
 class AsTheCommand(OnMachine):
     """Criteria and readings are those of the command."""
 

@@ -4,7 +4,8 @@ import { randomBytes } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { alice, endHolder, RUN, startHolder } from '../support/holders.ts';
+import { binaries } from '../support/binaries.ts';
+import { alice, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import {
   command,
   finished,
@@ -12,10 +13,12 @@ import {
   NOBODY,
   output,
   pause,
+  python,
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
 import { directoryOf, fileOf, here, holdAs, NAMES, tryAs } from '../support/other-tools.ts';
+import { Waiters } from './waiters.ts';
 
 const IS_SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const GIB = 1024 ** 3;
@@ -64,6 +67,59 @@ test('a share goes where it fits best, and a whole GPU excludes shares', async (
   expect(whole.stderr).toContain('1 GPU asked for, none is free');
 });
 
+test('while a request for a whole GPU is first, no share starts on the GPU that is kept for it, but on others', async () => {
+  machine = new Machine(2);
+  const waiters = new Waiters(machine);
+  const [small, large] = [await share('10GiB'), await share('30GiB', '--devices', '1')];
+  const whole = machine.startCommand([...RUN, ...UNTIL_CLOSED]);
+  const started = output(whole, /^started/m);
+  await waiters.untilWaiting(1);
+  const refused = await machine.runCommand([
+    ...RUN,
+    '--no-wait',
+    '--devices',
+    '0',
+    '--memory',
+    '1GiB',
+    '--',
+    'true',
+  ]);
+  expect(refused.code).toBe(75);
+  expect(refused.stderr).toMatch(
+    /GPU 0: there is room, but \S+ \(pid .*is ahead in the wait queue, for a GPU since/,
+  );
+  // Best fit without the request would be GPU 1 as well, so a share as large as that GPU's room has to wait there.
+  const beside = await share('40GiB');
+  expect((await machine.status()).map(({ shares }) => shares.length)).toEqual([1, 2]);
+  const waiting = machine.startCommand([...RUN, '--memory', '20GiB', ...UNTIL_CLOSED]);
+  const besides = output(waiting, /^started/m);
+  await waiters.untilWaiting(2);
+  expect((await waiters.queue()).map(({ memory }) => memory)).toEqual([null, '20 GiB']);
+  // The share is served where the whole claim isn't, and doesn't wait for that.
+  await endHolder(beside);
+  await besides;
+  await waiters.untilWaiting(1);
+  await endHolder(small);
+  await started;
+  expect(await machine.states()).toEqual(['leased', 'shared']);
+  for (const holder of [large, whole, waiting]) await endHolder(holder);
+});
+
+test('shares count by their part for limits, and for the order of the queue', async () => {
+  machine = new Machine(2);
+  machine.configure(`limits: { users: { ${alice.uid}: { gpus: 0.75 } } }\n`);
+  await startHolder(machine, ['--memory', '50%'], alice);
+  const run = (memory: string) =>
+    machine.runCommand([...RUN, '--no-wait', '--memory', memory, '--', 'true'], alice);
+  expect((await run('20%')).code).toBe(0);
+  const refused = await run('30%');
+  expect(refused.code).toBe(75);
+  expect(refused.stderr).toMatch(
+    /GPU 1: free, but you have 0\.5 of the 0\.75 GPUs that \S+ may have at a time/,
+  );
+  expect((await run('80%')).stderr).toContain('may have 0.75 at a time here');
+});
+
 test('the command is told how much memory it has', async () => {
   machine = new Machine(1);
   const shown = await machine.runCommand([...RUN, '--memory', '20GiB', '--', 'sh', '-c', 'env | sort']);
@@ -84,6 +140,100 @@ test('a share that is larger than a GPU, or no size, is refused', async () => {
     const { code, stderr } = await machine.runCommand([...RUN, '--memory', size, '--', 'true']);
     expect({ size, code, stderr }).toMatchObject({ code: 64, stderr: expect.stringContaining('--memory') });
   }
+});
+
+const CONTEXT = 416 * 1024 ** 2;
+const occupy = (memory: string, gpu = '0') => [
+  join(binaries(), 'gpu-owner-simulator'),
+  'occupy',
+  gpu,
+  '--memory',
+  memory,
+];
+
+test('processes of a share’s job do not make the GPU busy, others do; accepted ones and overuse take room', async () => {
+  machine = new Machine(1);
+  const holder = machine.startCommand([...RUN, '--memory', '20GiB', '--', ...occupy('7GiB')]);
+  await output(holder, /ready/);
+  const [gpu] = await machine.status();
+  expect(gpu.shares).toMatchObject([{ bytes: 20 * GIB, usedBytes: 7 * GIB + CONTEXT }]);
+  const claim = (memory: string, ...options: string[]) =>
+    machine.runCommand([...RUN, '--no-wait', '--memory', memory, ...options, '--', 'true']);
+  expect((await claim('59GiB')).code).toBe(0);
+  const stranger = machine.start(occupy('10GiB'));
+  await output(stranger, /ready/);
+  const refused = await claim('30GiB');
+  expect(refused.code).toBe(75);
+  expect(refused.stderr).toContain(`GPU 0: busy: gpu-owner-simul (pid ${stranger.pid}`);
+  expect((await claim('48GiB', '--allow-processes')).code).toBe(0);
+  const tooMuch = await claim('50GiB', '--allow-processes');
+  expect(tooMuch.stderr).toMatch(
+    /49 GiB of 79\.5 GiB are left .*; 10\.5 GiB are used beyond what is leased; 20 GiB/,
+  );
+  stranger.kill('SIGKILL');
+  await finished(stranger, 'exit');
+  const greedy = machine.startCommand([...RUN, '--memory', '10GiB', '--', ...occupy('25GiB')]);
+  await output(greedy, /ready/);
+  expect((await claim('34GiB')).code).toBe(0);
+  expect((await claim('35GiB')).stderr).toMatch(/34 GiB of 79\.5 GiB are left .*; 15\.5 GiB are used beyond/);
+});
+
+test('where processes are hidden, as in a container, memory decides', async () => {
+  machine = new Machine(1);
+  machine.set('gpu=0', 'hidden-processes=on');
+  const holder = machine.startCommand([...RUN, '--memory', '20GiB', '--', ...occupy('7GiB')]);
+  await output(holder, /ready/);
+  expect((await machine.status())[0].shares).toMatchObject([{ usedBytes: null }]);
+  const claim = () => machine.runCommand([...RUN, '--no-wait', '--memory', '10GiB', '--', 'true']);
+  expect((await claim()).code).toBe(0);
+  const stranger = machine.start(occupy('30GiB'));
+  await output(stranger, /ready/);
+  expect((await claim()).stderr).toMatch(/GPU 0: 17\.8 GiB in use/);
+});
+
+test('a share in which a CUDA context has no room is refused with the number', async () => {
+  machine = new Machine(1);
+  const { code, stderr } = await machine.runCommand(['run', '--memory', '256MiB', '--', 'true']);
+  expect(code).toBe(64);
+  expect(stderr).toContain(
+    '--memory: 256 MiB is less than a CUDA context alone takes on GPU 0, which is 417 MiB',
+  );
+  expect(await machine.states()).toEqual(['free']);
+  expect((await machine.runCommand(['run', '--memory', '512MiB', '--', 'true'])).code).toBe(0);
+});
+
+test('MIG instances are shared in the same way', async () => {
+  machine = new Machine('a100x4-mig');
+  const holder = await share('3GiB', '--devices', '0:3');
+  const whole = await machine.runCommand([...RUN, '--no-wait', '--devices', '0:3', '--', 'true']);
+  expect(whole.stderr).toMatch(/GPU 0:3: 3 GiB of [\d.]+ GiB of the MIG instance leased in shares/);
+  // The instance has the least room of all GPUs and instances.
+  await share('1GiB');
+  const rows = await machine.status();
+  const shared = rows.filter(({ state }) => state === 'shared');
+  expect(shared.map(({ index, instance, shares }) => [index, instance, shares.length])).toEqual([[0, 3, 2]]);
+  // Several shares are of whole GPUs, or of instances.
+  const found = await machine.runCommand(['find', '--memory', '1GiB', '-n', '2', '--json']);
+  expect(JSON.parse(found.stdout).map(({ instance }: { instance: unknown }) => instance)).toEqual([
+    null,
+    null,
+  ]);
+  await endHolder(holder);
+});
+
+test('releases before shares see a shared GPU as leased: a lock on the first byte of its file is refused', async () => {
+  machine = new Machine(1);
+  const holder = await share('1GiB');
+  const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
+  const lock = `import fcntl, struct, sys
+file = open(${JSON.stringify(file)}, 'r+b')
+try:
+    fcntl.fcntl(file, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 1, 0))
+except OSError:
+    sys.exit(3)`;
+  expect((await machine.run([python, '-c', lock])).code).toBe(3);
+  await endHolder(holder);
+  expect((await machine.run([python, '-c', lock])).code).toBe(0);
 });
 
 test('a job gives shares of its GPU to its steps, and a share’s job has its share, or parts of it', async () => {

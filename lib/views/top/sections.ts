@@ -60,6 +60,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
   const {
     position,
     count,
+    memory,
     user,
     job,
     name,
@@ -74,6 +75,8 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
   } = entry;
   const what = [job ?? '', name ?? ''].filter((word) => word !== '').join(' ') || `pid ${entry.pid ?? '?'}`;
   const gpus = waitingFor.map((gpu) => label(gpu)).slice(0, 16);
+  const whole = count === 1 ? 'a GPU' : `${count} GPUs`;
+  const wanted = memory === null ? whole : `${count === 1 ? '' : `${count}×`}${memory}`;
   const rest = [
     ...(stopped ? ['suspended'] : []),
     ...(latestStart === null ? [] : [`starts at ${formatSince(latestStart, now)} at the latest`]),
@@ -87,7 +90,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
     pen.cell(`${position}.`, 4, true),
     ...(host === null ? [] : [pen.cell(host, 8)]),
     pen.cell(user, 8),
-    pen.cell(count === 1 ? 'a GPU' : `${count} GPUs`, 7),
+    pen.cell(wanted, 7),
     pen.cell(what, 12),
     pen.cell(shortTime(since, now), 5),
   ];
