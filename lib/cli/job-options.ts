@@ -5,6 +5,7 @@ import {
   type JobElsewhere,
   type JobOptions,
   type JobProcess,
+  parseMove,
   SweepProgress,
 } from '../jobs/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
@@ -39,6 +40,11 @@ export const JOB = {
     candidates: 'file',
   },
   notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },
+  move: {
+    value: 'KEY',
+    help: 'be one of the places of a job that moves; for gpu-owner itself',
+    isHidden: true,
+  },
   'as-job': { value: 'DESCRIPTORS', help: 'be the job; for gpu-owner itself', isHidden: true },
 } satisfies OptionTable;
 
@@ -53,7 +59,8 @@ export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>)
   ];
   const found: JobElsewhere[] =
     elsewhere.length === 0 ? [] : await (await import('./jobs-elsewhere.ts')).livingElsewhere(elsewhere);
-  return { name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, output, notify };
+  const move = values.move === undefined ? undefined : parseMove(values.move);
+  return { name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, move, output, notify };
 }
 
 function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere: JobAddress[] } {

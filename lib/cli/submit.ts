@@ -61,7 +61,10 @@ async function runJob(
       .finally(() => wait?.end());
     becomeKeeper(claim, command.length, limit, job, preemption, job.again);
   } catch (error) {
-    if (error instanceof GPUOwnerError) job.fail(exitCodes[error.code], error.message, error.code);
+    if (error instanceof GPUOwnerError) {
+      const hasMoved = error.code === 'ERR_ABORTED';
+      job.fail(exitCodes[error.code], error.message, hasMoved ? null : error.code);
+    }
     throw withExitCode(error, exitCodes);
   }
 }

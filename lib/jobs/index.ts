@@ -7,7 +7,7 @@ export { JobProcess } from './job-process.ts';
 export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export { type Job, type JobDetails, jobAt, jobDetails, listJobs, resolveJob } from './job-state.ts';
-export { JobStore } from './job-store.ts';
+export { JobStore, stateDirectory } from './job-store.ts';
 export {
   becomeHolder,
   becomeKeeper,
@@ -15,6 +15,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
+export { type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { resubmitJob, submitCommand, submitJob } from './submission.ts';

@@ -49,7 +49,7 @@ export async function cancelJob(
     }
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
-  notifyOfCancelled(store, id);
+  if (reason === null || found.job.request.move === undefined) notifyOfCancelled(store, id);
   return 'ended';
 }
 

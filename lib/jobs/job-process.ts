@@ -28,6 +28,7 @@ import { describeDependencies, openOutput, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
 import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
 import { afterLogout, inScope } from './login-session.ts';
+import { pruneMoves, startHere } from './move.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import { earlierStarts, type Requeue } from './preemption.ts';
 import { ERRORS, type Submitter } from './submitter.ts';
@@ -341,8 +342,20 @@ export class JobProcess implements BackgroundJob {
       instance === null ? { index, uuid } : { index, instance, uuid },
     );
     if (this.#submitter !== null) this.#leaveSubmitter(() => claim.release());
+    await this.#startHere().catch((error: unknown) => {
+      claim.release();
+      throw error;
+    });
     this.begin({ gpus, until: limit === null ? null : Date.now() + limit.ms });
     return claim;
+  }
+
+  /** @throws ERR_ABORTED if the job has moved to another machine */
+  async #startHere(): Promise<void> {
+    const { move } = this.request;
+    if (move === undefined || this.isRestarted) return;
+    if (move.isHeld) this.#tell({ reason: 'has its GPUs, until its move to this machine is confirmed' });
+    await startHere(this.store, move);
   }
 
   /** Leaves the slot to the claim. */
@@ -361,6 +374,7 @@ export class JobProcess implements BackgroundJob {
     this.#isPruned = true;
     try {
       this.store.prune();
+      pruneMoves(this.store, jobLimits().jobsKeptFor);
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       warn(`old jobs can't be removed: ${error.message}`);
@@ -388,7 +402,8 @@ export class JobProcess implements BackgroundJob {
       isCancelled: code === null,
     };
     this.#tell({ failure: code === null ? failure : { ...failure, code } });
-    this.#notify('ended');
+    // The end of a job that has moved away is that in its last place.
+    if (this.request.move === undefined || code !== null) this.#notify('ended');
   }
 
   #notify(event: JobEvent): void {

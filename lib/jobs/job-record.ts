@@ -43,6 +43,8 @@ export interface JobRequest {
   elsewhere?: readonly JobElsewhere[];
   /** How long the command may run, in ms. */
   limitMs: number | null;
+  /** The key of this place of a job that may move, as in `MoveRequest`; missing: it stays here. */
+  move?: { key: string; isHeld: boolean };
   /** Whether its user is told of its start and end. */
   notify: boolean;
   /** The job that this is once more; null: none. */
@@ -223,7 +225,7 @@ function parse<T>(bytes: Buffer, check: schema.Check<T>): T | null {
   return length === 0 ? null : schema.readAs(schema.jsonOf(check), bytes.toString('utf8', 0, length));
 }
 
-const { epochMs, flag, listOf, nullable, optional, or, record, text, whole } = schema;
+const { epochMs, flag, listOf, matching, nullable, optional, or, record, text, whole } = schema;
 const PID = whole(MAX_PID, 1);
 
 const REQUEST = record({
@@ -244,6 +246,7 @@ const REQUEST = record({
   after: listOf(record({ id: whole(), isOk: flag })),
   elsewhere: optional(listOf(record({ host: text, id: whole(), isOk: flag }))),
   limitMs: or(schema.amount(), null),
+  move: optional(record({ key: matching(/^[0-9a-f]{32}$/), isHeld: flag })),
   notify: or(flag, false),
   resubmits: nullable(whole()),
   array: optional(nullable(text)),

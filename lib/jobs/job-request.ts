@@ -5,6 +5,7 @@ import { invalidArgument, privately, sanitize, schema, showValue, systemError } 
 import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
+import type { MoveRequest } from './move.ts';
 import { ERRORS, SUBMITTER } from './submitter.ts';
 import { WAITING } from './waiter.ts';
 
@@ -18,6 +19,8 @@ export interface JobOptions {
   afterOk: readonly string[];
   /** The same of other machines. */
   elsewhere: readonly JobElsewhere[];
+  /** Its place, if it may move to another machine. */
+  move?: MoveRequest | undefined;
   /** Where the output goes: %j is the number, %n the name. */
   output: string | undefined;
   /** Whether to tell of its start and end. */

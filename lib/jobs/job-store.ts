@@ -264,7 +264,8 @@ function lockByte(descriptor: number): number {
   }
 }
 
-function stateDirectory(): string {
+/** Where this user's programs keep their state. @throws ERR_JOBS */
+export function stateDirectory(): string {
   const { XDG_STATE_HOME: given, HOME: home } = process.env;
   if (schema.isAbsolutePath(given)) return given;
   if (schema.isAbsolutePath(home)) return join(home, '.local/state');

@@ -114,6 +114,7 @@ export async function submitJob(
       submitted: Date.now(),
       after,
       ...(options.elsewhere.length === 0 ? {} : { elsewhere: options.elsewhere }),
+      ...(options.move === undefined ? {} : { move: options.move }),
       limitMs: limit?.ms ?? null,
       notify: options.notify,
       resubmits: null,
@@ -145,6 +146,7 @@ export async function resubmitJob(
   const {
     id: _,
     lock: { path: lockPath },
+    move: __,
     ...asked
   } = found.job.request;
   const read = (name: string) => {

@@ -31,6 +31,8 @@ const DEFAULTS = {
   enforceLook: 30_000,
   /** Between SIGTERM and SIGKILL of `gpu-owner enforce`. */
   enforceKill: 30_000,
+  /** For which a job that moves to another machine holds GPUs there until that is confirmed. */
+  hold: 30_000,
   /** For which the self-test compares the energy counter with the power. */
   energy: 2_500,
   /** Between two notes in the ledger of usage that a lease lasts. */
