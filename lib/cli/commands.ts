@@ -110,6 +110,18 @@ export const INTERNAL: Commands = {
     summary: 'tell of the start or end of a job',
     load: async () => (await import('./notify-job.ts')).COMMAND,
   },
+  'keep-environment': {
+    summary: 'keep variables for the command that comes next over ssh',
+    load: async () => (await import('./keep-environment.ts')).COMMAND,
+  },
+  mover: {
+    summary: 'move waiting jobs between machines',
+    load: async () => (await import('./mover.ts')).COMMAND,
+  },
+  'settle-move': {
+    summary: 'decide where a job that moves starts',
+    load: async () => (await import('./settle-move.ts')).COMMAND,
+  },
   'tell-job': {
     summary: "tell a job that it computes on others' GPUs",
     load: async () => (await import('./tell-job.ts')).COMMAND,

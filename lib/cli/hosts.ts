@@ -1,4 +1,5 @@
 import { askHosts, chooseHosts, type HostAnswer, type Records, watchHosts } from '../fleet/index.ts';
+import type { Job } from '../jobs/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { type AnyValues, type InferValues, type OptionTable, usage } from './options.ts';
@@ -70,9 +71,13 @@ export async function askFleet<Kind extends keyof Records>(
 }
 
 function jsonOf<Kind extends keyof Records>(kind: Kind, { host, version, records, error }: HostAnswer<Kind>) {
-  if (error === null)
-    return { version, [kind]: kind === 'jobs' ? records.map((job) => ({ ...job, host })) : records };
+  if (error === null) return { version, [kind]: kind === 'jobs' ? jobsOf(host, records as Job[]) : records };
   return version === null ? { error } : { version, error };
+}
+
+/** The jobs that a host itself has: others that it lists move between hosts. */
+export function jobsOf(host: string, records: readonly Job[]): (Job & { host: string })[] {
+  return records.filter((job) => !('host' in job)).map((job) => ({ ...job, host }));
 }
 
 /**

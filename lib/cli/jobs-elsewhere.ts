@@ -13,11 +13,21 @@ import type { Job, JobElsewhere, JobProcess } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
+import { ANY, cancelMoving, describe, movingJob, resubmitMoving, settledPlace } from './moving-jobs.ts';
 import { usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 15_000;
+
+/** The place of a job that moves, or its own address. Ends this process where it has no place: it has ended, or isn't submitted yet. */
+async function placeNow(address: JobAddress): Promise<JobAddress> {
+  if (address.host !== ANY) return address;
+  const { id, at, note, step } = movingJob(address.job);
+  if (at?.id != null) return { host: at.host, job: String(at.id) };
+  say(`${ANY}:${id} ${step === 'settled' ? `has ended: ${note}` : 'is being put into a queue'}`);
+  process.exit();
+}
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function hostOf(name: string): Host {
@@ -35,9 +45,12 @@ const tellLost = (host: string) => (reason: string) => say(`${host}: ${reason}; 
 
 /** Prints the output of a job, and ends this process. */
 export async function showLogs(
-  { host: name, job }: JobAddress,
+  address: JobAddress,
   wanted: { lines: number | null; follow: boolean },
 ): Promise<void> {
+  const isMoving = address.host === ANY;
+  const settled = isMoving && wanted.follow ? await settledPlace(address.job) : null;
+  const { host: name, job } = settled ?? (await placeNow(address));
   const error = await showOutput(
     hostOf(name),
     job,
@@ -56,7 +69,12 @@ export async function jobsElsewhere(
   // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
 ): Promise<any[] | null> {
   const found = await Promise.all(
-    addresses.map(async ({ host, job }) => {
+    addresses.map(async (address) => {
+      if (address.host === ANY) {
+        const moving = movingJob(address.job);
+        return { ...describe(moving), directory: moving.directory, limit: null };
+      }
+      const { host, job } = address;
       const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
       const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
       const error = answer?.error ?? null;
@@ -77,12 +95,34 @@ export async function waitElsewhere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   const ends = await Promise.all(
     [...elsewhere].map(async ([name, asked]) => {
+      if (name === ANY) return waitForMoving(asked, signal);
       const jobs = asked.map(({ job }) => job);
       const found = await waitOnHost(hostOf(name), jobs, tellLost(name), signal);
       if (found.error !== null) process.exit(tell(name, found.error));
       return (
         found.jobs?.map((job, i) => ({ at: asked[i]?.at ?? 0, job, address: `${name}:${job.id}` })) ?? null
       );
+    }),
+  );
+  return ends.some((each) => each === null) ? null : ends.flatMap((each) => each ?? []);
+}
+
+/** As {@link waitElsewhere}, for jobs that move: until they stay where they are, and then there. */
+async function waitForMoving(
+  asked: Asked,
+  signal: AbortSignal,
+): Promise<{ at: number; job: Job; address: string }[] | null> {
+  const ends = await Promise.all(
+    asked.map(async ({ job: word, at }) => {
+      const place = await settledPlace(word, signal);
+      if (place === undefined) return null;
+      const address = `${ANY}:${movingJob(word).id}`;
+      if (place === null) {
+        const job = { ...describe(movingJob(word)), state: 'cancelled' as const };
+        return [{ at, job, address }];
+      }
+      const found = await waitElsewhere(new Map([[place.host, [{ job: place.job, at }]]]), signal);
+      return found?.map((each) => ({ ...each, address })) ?? null;
     }),
   );
   return ends.some((each) => each === null) ? null : ends.flatMap((each) => each ?? []);
@@ -102,6 +142,15 @@ export async function commandElsewhere(
 ): Promise<void> {
   await Promise.all(
     [...elsewhere].map(async ([name, asked]) => {
+      if (name === ANY) {
+        const command = words[0] === 'cancel' ? cancelMoving : resubmitMoving;
+        for (const { job } of asked) {
+          const place = await command(movingJob(job), onLine);
+          if (place !== null)
+            await commandElsewhere(new Map([[place.host, [{ job: place.job, at: 0 }]]]), words, graceMs);
+        }
+        return;
+      }
       const all = [...words, ...asked.map(({ job }) => job)];
       const answer = await commandOnHost(hostOf(name), all, TIMEOUT_MS + graceMs);
       if (answer.error !== null) {
@@ -118,6 +167,11 @@ export async function commandElsewhere(
 export async function livingElsewhere(
   wanted: readonly (JobAddress & { isOk: boolean })[],
 ): Promise<JobElsewhere[]> {
+  const moving = wanted.find(({ host }) => host === ANY);
+  if (moving !== undefined)
+    throw usage(
+      `--after ${ANY}:${moving.job}: a job that moves can't be followed yet; give its address once it has started`,
+    );
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {

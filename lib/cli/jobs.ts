@@ -1,3 +1,6 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import {
   type Job,
@@ -7,12 +10,14 @@ import {
   listJobs,
   partOf,
   resolveJob,
+  stateDirectory,
 } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askEach, askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
+import { askEach, askFleet, HOSTS, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf } from './job-address.ts';
+import type { ListedJob } from './moving-jobs.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
@@ -28,6 +33,10 @@ const GROUPS = [
       ...WATCH,
       ...HOSTS,
       verbose: { short: 'v', help: 'print long reasons whole' },
+      from: {
+        value: 'HOST',
+        help: 'with `move ID`: have a waiting job leave a host that is gone for good; if it runs there, it runs twice',
+      },
       environment: { help: 'with JOB: list the names of its environment variables' },
       words: { help: 'print numbers and names; for completion', isHidden: true },
       'lock-dir': LOCKS['lock-dir'],
@@ -41,14 +50,23 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
   const interval = watchInterval(values);
   if (interval !== null && values.words) throw usage('--watch and --words contradict each other');
+  if (positionals[0] === 'move' && values.from !== undefined)
+    return leaveHost(positionals.slice(1), values.from);
+  if (values.from !== undefined)
+    throw usage('--from belongs to `jobs move`: gpu-owner jobs move any:5 --from gpu3');
   if (positionals.length > 0) return showEach(parsed, interval);
   if (values.environment) throw usage('--environment needs a job: gpu-owner jobs 17 --environment');
   const user = values.user ?? null;
   if (user === '') throw usage('--user needs the name or the uid of a user');
   if (isForHosts(values)) return jobsOfHosts(parsed, interval);
-  const list = () => listJobs({ user, all: values.all === true, lockDirectory: values['lock-dir'] });
+  const list = async () => {
+    const others = user === null ? await moving() : [];
+    return [...jobsHere(parsed, user, others.length > 0), ...others];
+  };
   if (values.words) {
-    const words = list().flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
+    const words = (await list())
+      .filter(({ host }) => host === undefined)
+      .flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
     return print([...new Set(words.filter(Boolean))].join('\n'));
   }
   const none =
@@ -56,6 +74,22 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   await show(list, values.json === true, interval, (listed) =>
     listed.length === 0 ? none : table(listed, pageWidth(), values.verbose === true),
   );
+}
+
+/** @param hasOthers whether there is something to list on a machine that can have no jobs */
+function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOthers: boolean): ListedJob[] {
+  try {
+    return listJobs({ user, all: values.all === true, lockDirectory: values['lock-dir'] });
+  } catch (error) {
+    if (hasOthers && error instanceof GPUOwnerError) return [];
+    throw error;
+  }
+}
+
+/** Jobs that move between machines. */
+async function moving(): Promise<ListedJob[]> {
+  if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
+  return (await import('./moving-jobs.ts')).movingJobs();
 }
 
 /** Prints jobs once, or again and again. @param interval in ms; null: once */
@@ -87,7 +121,8 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
   const answers = await askEach('jobs', parsed, 'jobs', ({ host, error }) => {
     if (error !== null) say(`${host}: ${error.message}`);
   });
-  const all = answers.flatMap(({ host, records }) => (records ?? []).map((job) => ({ ...job, host })));
+  const elsewhere = answers.flatMap(({ host, records }) => jobsOf(host, records ?? []));
+  const all: ListedJob[] = [...(await moving()), ...elsewhere];
   if (answers.every(({ error }) => error !== null)) return;
   print(all.length === 0 ? 'No jobs.' : table(all, pageWidth(), verbose === true));
 }
@@ -181,9 +216,6 @@ function details(
     .join('\n');
 }
 
-/** A job, `host`: on another machine, `part`: a part of it. */
-type ListedJob = Job & { host?: string; part?: number };
-
 /** The number or address of a job. */
 function numberOf({ id, host, part }: ListedJob): string {
   const number = id === null ? 'run' : part === undefined ? String(id) : `${id}_${part}`;
@@ -192,8 +224,8 @@ function numberOf({ id, host, part }: ListedJob): string {
 
 const COLUMNS = [
   { title: 'ID', width: 5, right: true, of: numberOf },
-  { title: 'NAME', width: 12, right: false, of: ({ name }: Job) => name ?? '' },
-  { title: 'STATE', width: 9, right: false, of: ({ state }: Job) => state },
+  { title: 'NAME', width: 12, right: false, of: ({ name }: ListedJob) => name ?? '' },
+  { title: 'STATE', width: 9, right: false, of: ({ state }: ListedJob) => state },
   { title: 'GPU', width: 7, right: false, of: gpusOf },
   { title: 'TIME', width: 7, right: true, of: timeOf },
 ] as const;
@@ -235,7 +267,7 @@ export function table(jobs: readonly ListedJob[], width: number, isWhole: boolea
   ].join('\n');
 }
 
-function gpusOf({ gpus, count }: Job): string {
+function gpusOf({ gpus, count }: ListedJob): string {
   if (gpus.length > 0) {
     const named = gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null })).join(',');
     // A record names as many as fit.
@@ -245,9 +277,10 @@ function gpusOf({ gpus, count }: Job): string {
 }
 
 /** How long it has been running or waiting, or ran. */
-function timeOf({ state, submitted, started, ended }: Job): string {
-  const begin = state === 'waiting' ? submitted : started;
-  const end = state === 'waiting' || state === 'running' ? Date.now() : Date.parse(ended ?? '');
+function timeOf({ state, submitted, started, ended }: ListedJob): string {
+  const begin = state === 'waiting' || state === 'moving' ? submitted : started;
+  const end =
+    state === 'waiting' || state === 'moving' || state === 'running' ? Date.now() : Date.parse(ended ?? '');
   const passed = end - Date.parse(begin ?? '');
   return Number.isNaN(passed) ? '' : formatDuration(Math.max(0, passed));
 }
@@ -265,7 +298,7 @@ function remarks({
   after,
   array,
   progress,
-}: Job): string[] {
+}: ListedJob): string[] {
   const texts: string[] = [];
   if (progress !== null)
     texts.push(`${progress.done}/${progress.total} ${array === null ? 'tasks' : 'parts'}`);
@@ -286,8 +319,16 @@ function remarks({
   return [...(remark === '' ? [] : [remark]), ...(note === null ? [] : [`note: ${note}`])];
 }
 
+/** `jobs move ID --from HOST` */
+async function leaveHost(words: readonly string[], from: string | undefined): Promise<void> {
+  const [address, more] = words.map(addressOf);
+  if (from === undefined || from === '' || address?.host !== 'any' || more !== undefined)
+    throw usage('write gpu-owner jobs move any:5 --from gpu3: it leaves a host that is gone for good');
+  await (await import('./moving-jobs.ts')).leaveHost(address.job, from);
+}
+
 export const COMMAND: Command = {
-  usage: '[OPTIONS] [JOB...]',
+  usage: '[OPTIONS] [JOB...] | move ID --from HOST',
   about: `Lists your jobs on this machine: those that wait, with the reason, those that run, with their GPUs and the time that is left, and those that ended within the last day. A \`gpu-owner run\` of yours is shown without a number. With the numbers or names of jobs, or HOST:JOB for one of another machine: shows all that is known of each, and where its output is.`,
   groups: GROUPS,
   operands: 'jobs',

@@ -1,6 +1,19 @@
 // `run` and `submit` on another machine.
-import { chooseHosts, type HostRefusal, runOnHost, startWhereFree, submitOnHost } from '../fleet/index.ts';
-import { shellWords, showValue } from '../platform/index.ts';
+import { resolve } from 'node:path';
+import {
+  askHosts,
+  chooseHosts,
+  commandOnHost,
+  type Environment,
+  expectedWait,
+  type HostFailure,
+  type HostRefusal,
+  loadOf,
+  runOnHost,
+  startWhereFree,
+  submitOnHost,
+} from '../fleet/index.ts';
+import { parseDuration, sanitize, shellWords, showValue } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
@@ -25,12 +38,15 @@ type RunArguments = Parsed<typeof RUN_GROUPS>;
 /** Runs a command on another machine, and ends this process as it ended there. @param parsed checked as for this machine */
 export async function runOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
   const { hosts, isAny, directory } = check(list, parsed);
+  const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
-  const words = wordsFor('run', parsed, isAny);
-  const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
+  const environment = environmentFor(values.env ?? []);
+  const startOn = async (host: Hosts[number], isNow: boolean): Promise<HostRefusal | null> => {
+    const kept = await keepThere(host, environment);
+    if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
     const end = await runOnHost(host, {
-      ...{ words, directory, hasTerminal, isQuiet: isAny },
-      grantTimeoutMs: isAny ? GRANT_TIMEOUT_MS : null,
+      ...{ words: wordsFor('run', parsed, isNow), directory, settings: kept, hasTerminal, isQuiet: isAny },
+      grantTimeoutMs: isNow ? GRANT_TIMEOUT_MS : null,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
     });
@@ -40,19 +56,115 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     process.exitCode = end.exitCode;
     return null;
   };
-  await choose(hosts, isAny, parsed.values, exitCodes, start);
+  const waits = isAny && waitOption(values, true) !== null;
+  const waitSomewhere = async (possible: Hosts) => {
+    const [host] = await inOrder(possible, Number(values.gpus ?? 1));
+    if (host === undefined) return exitCodes.ERR_NO_DRIVER;
+    say(`waits in the queue of ${host.name}`);
+    const refusal = await startOn(host, false);
+    if (refusal === null) return Number(process.exitCode ?? 0);
+    say(`${host.name}: ${refusal.error.message}`);
+    return exitCodeOf([refusal.error.code], true, exitCodes);
+  };
+  await choose(hosts, isAny, values, exitCodes, (host) => startOn(host, isAny), waits ? waitSomewhere : null);
+}
+
+/** Has a host keep variables for the next command. @returns the path of the file; null: there are none. Otherwise why it doesn't */
+async function keepThere(
+  host: Hosts[number],
+  environment: Environment,
+): Promise<string | null | HostFailure> {
+  if (environment.length === 0) return null;
+  const words = ['keep-environment', ...environment.map(([name]) => name)];
+  const answer = await commandOnHost(host, words, TIMEOUT_MS, environment);
+  return answer.error ?? answer.output.trim();
+}
+
+/** Hosts that answer, the one first where a command is expected to start first. Ties are decided by chance. */
+async function inOrder(hosts: Hosts, count: number): Promise<Hosts> {
+  const answers = await askHosts(hosts, 'machines', ['top', '--json'], TIMEOUT_MS, () => {});
+  return answers
+    .flatMap(({ records }, i) => {
+      const [host, machine] = [hosts[i], records?.[0]];
+      if (host === undefined || machine === undefined) return [];
+      return [{ host, wait: expectedWait(loadOf(machine), count, Date.now()), chance: Math.random() }];
+    })
+    .sort((one, other) => one.wait - other.wait || one.chance - other.chance)
+    .map(({ host }) => host);
 }
 
 /** Submits a job on another machine, and prints its address. */
 export async function submitOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
   const { hosts, isAny, directory } = check(list, parsed);
-  const timeoutMs = isAny || parsed.values['no-wait'] ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
-  await choose(hosts, isAny, parsed.values, exitCodes, async (host) => {
+  const { values } = parsed;
+  const wait = waitOption(values, true);
+  const after = ['after', 'after-ok'].find((name) => (values as AnyValues)[name] !== undefined);
+  if (isAny && wait !== null && after !== undefined)
+    throw usage(
+      `--${after} needs a host: a job that waits for another one stands in no queue, so it can't move`,
+    );
+  if (isAny && (values as AnyValues).array !== undefined)
+    throw usage('--array needs one host: all parts of it run there');
+  const environment = environmentFor(values.env ?? []);
+  const timeoutMs = isAny || wait === null ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
+  const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
-    const answer = await submitOnHost(host, words, directory, timeoutMs);
+    const answer = await submitOnHost(host, words, directory, timeoutMs, environment);
     if (answer.error !== null) return answer;
     print(`${host.name}:${answer.id}`);
     return null;
+  };
+  const waitSomewhere = async (possible: Hosts) => {
+    const { ensureMover, submitMoving } = await import('./moving-jobs.ts');
+    ensureMover();
+    const { id, at, note } = await submitMoving({
+      ...{ directory, environment, giveUpAt: giveUpAt(wait) },
+      name: values.name ?? null,
+      command: sanitize(shellWords(parsed.command), 300),
+      count: Number(values.gpus ?? 1),
+      words: wordsFor('submit', parsed, null).slice(1),
+      asked: hosts.map(({ name }) => name),
+      hosts: possible.map(({ name }) => name),
+    });
+    if (at === null) {
+      say(note ?? 'no host can serve it');
+      return exitCodes.ERR_INVALID_ARGUMENT;
+    }
+    print(`any:${id}`);
+    return 0;
+  };
+  await choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function giveUpAt(wait: ReturnType<typeof waitOption>): number | null {
+  return wait?.maxWait == null ? null : Date.now() + parseDuration(wait.maxWait, '--wait');
+}
+
+/** Variables of a login that are those of the host, whatever a pattern says. */
+const LOGIN =
+  /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
+
+/** The variables that `--env` names. @throws ERR_INVALID_ARGUMENT */
+function environmentFor(given: readonly string[]): Environment {
+  return given.flatMap((entry): [string, string][] => {
+    const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
+    if (name !== '') {
+      const found = value ?? process.env[name];
+      if (found === undefined)
+        throw usage(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
+      if (found.includes('\ufffd'))
+        throw usage(`--env ${name}: its value is not UTF-8, and would get lost on the way`);
+      return [[name, found]];
+    }
+    if (!/^[A-Za-z0-9_*?]+$/.test(entry))
+      throw usage(`--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`);
+    const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);
+    return Object.entries(process.env).flatMap(([each, text]): [string, string][] =>
+      /^[A-Za-z_][A-Za-z0-9_]*$/.test(each) && pattern.test(each) && !LOGIN.test(each)
+        ? [[each, text ?? '']]
+        : [],
+    );
   });
 }
 
@@ -60,10 +172,8 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
 function check(list: string, parsed: RunArguments) {
   const { values } = parsed;
   const isAny = list.trim() === 'any' || list.includes(',');
-  if (isAny && waitOption(values, false) !== null)
-    throw usage('--on any does not wait: it takes the first host on which enough GPUs are free now');
   const hosts = chooseHosts(list, '--on', 'any');
-  const directory = process.cwd();
+  const directory = resolve(values.chdir ?? '.');
   const size = Buffer.byteLength(shellWords([directory, ...parsed.args])); // quoted: each ' takes four
   if (size > MAX_WORDS_LENGTH)
     throw usage(`--on: arguments of ${size} bytes are too many for ssh: pass long lists in a file`);
@@ -72,25 +182,36 @@ function check(list: string, parsed: RunArguments) {
   return { hosts, isAny, directory };
 }
 
-/** The arguments there. @param host has its own jobs without an address; null: not known */
+/** Options that the host isn't given as they are. */
+const OWN = ['on', 'env', 'chdir'];
+const WAITING = ['wait', 'no-wait', 'max-wait'];
+
+/**
+ * The arguments there.
+ * @param isNow it doesn't wait; null: that is for the mover to say
+ * @param host has its own jobs without an address; null: not known
+ */
 function wordsFor(
   name: string,
   { values, command }: RunArguments,
-  isAny: boolean,
+  isNow: boolean | null,
   host: string | null = null,
 ): string[] {
-  const options = toArguments(values, (option) => option !== 'on' && option !== 'no-wait').map((option) =>
+  const isOwn = (option: string) =>
+    OWN.includes(option) || (isNow === false ? option === 'no-wait' : WAITING.includes(option));
+  const options = toArguments(values, (option) => !isOwn(option)).map((option) =>
     /^--after(?:-ok)?=/.test(option)
       ? option.replace(/[^=,\s]+:(?=[^:,]+(?:,|$))/g, (each) => (each === `${host}:` ? '' : each))
       : option,
   );
-  const wait = values['no-wait'] || isAny ? ['--no-wait'] : [];
+  const wait = isNow === true || (isNow === false && values['no-wait']) ? ['--no-wait'] : [];
   return [name, ...wait, ...options, '--', ...command];
 }
 
 /**
  * Starts on the host, or on the first that has enough free GPUs and gives them.
  * @param start returns why it doesn't run there; null: it did
+ * @param wait has it wait on these hosts, where none has enough free GPUs now; returns the exit code. null: it doesn't wait
  */
 async function choose(
   hosts: Hosts,
@@ -98,6 +219,7 @@ async function choose(
   values: AnyValues,
   exitCodes: ExitCodes,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
+  wait: ((possible: Hosts) => Promise<number>) | null = null,
 ): Promise<void> {
   const startOnly = async ([host]: [Hosts[number]]) => {
     const refusal = await start(host);
@@ -106,6 +228,12 @@ async function choose(
   const refusals = isAny
     ? await startWhereFree(hosts, criteriaOf(values), TIMEOUT_MS, start)
     : await startOnly(hosts as [Hosts[number]]);
+  const possible = wait === null || refusals === null || !isAny ? [] : hostsToWaitFor(hosts, refusals);
+  if (wait !== null && refusals !== null && possible.length > 0) {
+    for (const { host, error } of refusals)
+      if (!possible.some(({ name }) => name === host)) say(`${host} is left out: ${error.message}`);
+    process.exit(await wait(possible));
+  }
   if (refusals !== null) {
     for (const { host, error } of refusals) say(`${host}: ${error.message}`);
     // A user who is told that no GPU is free tries again, and the command would run twice.
@@ -118,6 +246,15 @@ async function choose(
     );
   }
   process.exit(); // other hosts may still be asked
+}
+
+/** Hosts that may serve it later; none if there is no such host that has answered, or it may run already. */
+function hostsToWaitFor(hosts: Hosts, refusals: readonly (HostRefusal & { host: string })[]): Hosts {
+  const refusalOf = (name: string) => refusals.find(({ host }) => host === name);
+  const isBusy = ({ name }: Hosts[number]) => refusalOf(name)?.error.code === 'ERR_GPU_UNAVAILABLE';
+  if (refusals.some(({ isCertain }) => !isCertain) || !hosts.some(isBusy)) return [];
+  const passing = new Set(['ERR_GPU_UNAVAILABLE', 'ERR_HOST_UNREACHABLE', 'ERR_HOST_TIMEOUT']);
+  return hosts.filter(({ name }) => passing.has(refusalOf(name)?.error.code ?? ''));
 }
 
 function exitCodeOf(codes: readonly string[], isAny: boolean, exitCodes: ExitCodes): number {

@@ -26,8 +26,14 @@ import { durationAfterWait, type OptionGroup, type OptionTable, type Parsed, usa
 const ON = {
   on: {
     value: 'HOST|any',
-    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`; any: the first configured host with enough free GPUs',
+    help: 'run on another machine over ssh, in the same directory: HOST as in `ssh HOST`; any, or a,b: the first with enough free GPUs, or the queue where it starts first',
   },
+  env: {
+    value: 'NAME[=VALUE]',
+    isRepeatable: true,
+    help: "with --on, carry an environment variable over; NAME can be a pattern ('WANDB_*')",
+  },
+  chdir: { value: 'DIR', help: 'with --on, run in DIR there', candidates: 'directory' },
 } satisfies OptionTable;
 
 /** Options of `run`, and of `submit` first. */
@@ -135,6 +141,9 @@ export function checkRun(
   const preemption = isPreemptible
     ? parsePreemption(isForPreemption ? values.signal : undefined, values.grace)
     : null;
+  for (const option of ['env', 'chdir'] as const)
+    if (values.on === undefined && values[option] !== undefined)
+      throw usage(`--${option} belongs to --on: here a command has your environment and directory`);
   // Another machine has its own configuration: it decides who may be urgent, and how long a command may run.
   const isHere = values.on === undefined;
   const limit = parseTimeLimit(values.for, isForPreemption ? undefined : values.signal, isHere);

@@ -19,7 +19,8 @@ import { waitLimits } from './wait-progress.ts';
 
 async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const { values, command } = parsed;
-  if (values.array !== undefined) return (await import('./array.ts')).submitArray(parsed);
+  if (values.array !== undefined && values.on === undefined)
+    return (await import('./array.ts')).submitArray(parsed);
   if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   const continued = continueWait();
   if (values.on !== undefined)

@@ -13,7 +13,7 @@ import {
 } from './failures.ts';
 import type { HostErrorCode, HostFailure } from './host-failure.ts';
 import { parseRecords, type Records } from './records.ts';
-import { RemoteRequest } from './request.ts';
+import { type Environment, RemoteRequest } from './request.ts';
 import { Lines, OWN_CONNECTION, runOverSSH, type SSHResult, WholeOutput } from './ssh.ts';
 import { isBeforeLogin, isLostLate, isTurnedAway } from './ssh-messages.ts';
 
@@ -247,8 +247,9 @@ export async function submitOnHost(
   words: readonly string[],
   directory: string,
   timeoutMs: number,
+  environment: Environment = [],
 ): Promise<{ id: number; error: null } | { id: null; error: HostFailure; isCertain: boolean }> {
-  const answer = await question(host, words, timeoutMs, directory);
+  const answer = await question(host, words, timeoutMs, directory, environment);
   const check = `The job may have been submitted. Check with \`gpu-owner jobs --hosts ${host.name}\``;
   if (answer.error !== null) {
     const { error, isCertain } = answer;
@@ -272,8 +273,9 @@ export async function commandOnHost(
   host: Host,
   words: readonly string[],
   timeoutMs: number,
+  environment: Environment = [],
 ): Promise<{ output: string; notes: string; error: null } | { error: HostFailure; exitCode: number | null }> {
-  const answer = await question(host, words, timeoutMs);
+  const answer = await question(host, words, timeoutMs, undefined, environment);
   if (answer.error !== null) return { error: answer.error, exitCode: answer.exitCode };
   return { output: answer.output, notes: answer.errors, error: null };
 }
@@ -301,15 +303,18 @@ async function question(
   words: readonly string[],
   timeoutMs: number,
   directory?: string,
+  environment: Environment = [],
 ): Promise<RawResult> {
   const end = performance.now() + timeoutMs;
   const options = directory === undefined ? [] : [OWN_CONNECTION];
   for (let tries = 1; ; tries++) {
     const request = new RemoteRequest();
-    const commandLine = request.commandLine(host, words, directory);
+    const hasInput = environment.length > 0;
+    const commandLine = request.commandLine(host, words, directory, hasInput);
+    const input = hasInput ? request.input(environment) : null;
     const left = end - performance.now();
     const answer = new WholeOutput((...tails) => request.isWhole(...tails));
-    const result = await runOverSSH(host.name, commandLine, answer, left, options);
+    const result = await runOverSSH(host.name, commandLine, answer, left, options, undefined, input);
     const rest = LOGIN_PAUSE_MS * 2 ** (tries - 1) * (0.75 + Math.random() / 2);
     if (!isTurnedAway(result) || tries === MAX_LOGINS || performance.now() + rest > end)
       return interpret(host, request, result, timeoutMs, directory);

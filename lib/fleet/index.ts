@@ -2,9 +2,13 @@
 // and no password passes through here.
 
 export { type Channel, openChannel } from './channel.ts';
+export { expectedWait, type Load, loadOf } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostErrorCode, HostFailure } from './host-failure.ts';
+export { Mover } from './mover.ts';
+export { type MovingJob, MovingJobs } from './moving-job.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
 export { isLiving, showOutput, waitOnHost } from './remote-jobs.ts';
+export type { Environment } from './request.ts';

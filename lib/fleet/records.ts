@@ -1,7 +1,7 @@
 // Answers of other machines are foreign text: each record is checked before anything is shown of it. Machines have other
 // versions of gpu-owner, so missing fields are null, and fields that are unknown here stay.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
-import type { Job } from '../jobs/index.ts';
+import type { Job, PlaceState } from '../jobs/index.ts';
 import { isoTime, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
@@ -291,6 +291,14 @@ function snapshotOf(gpus: object[]): object {
   return { time: isoTime(), gpus, queue: [], waiting: 0, intruders: [], problem: null };
 }
 
+const PLACE = {
+  boot: text,
+  id: or(id),
+  state: or(word),
+  decision: or(text),
+  isOver: flag,
+} satisfies Record<keyof PlaceState, Check>;
+
 /** A piece of a job's output, as `logs --over-ssh` prints it. */
 export interface OutputPiece {
   /** The job's number. */
@@ -308,6 +316,7 @@ export interface OutputPiece {
 /** Records by what a host was asked for. */
 export interface Records {
   output: OutputPiece;
+  places: PlaceState;
   gpus: GPUStatus;
   queue: QueueEntry;
   jobs: Job;
@@ -322,6 +331,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   queue: listOf(record(QUEUE), MAX_RECORDS),
   jobs: listOf(record({ ...JOB, ...DETAILS }), MAX_RECORDS),
   output: listOf(record(OUTPUT), 1),
+  places: listOf(record(PLACE), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   report: (value, path) => [record(REPORT)(value, path)],
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),

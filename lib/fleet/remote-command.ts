@@ -33,6 +33,8 @@ export interface RemoteCommand {
   words: readonly string[];
   /** Where it runs: an absolute path. */
   directory: string;
+  /** A file there with settings for its environment, which is removed; null: none. */
+  settings: string | null;
   /** Whether standard input and output are a terminal, which it then has as well. */
   hasTerminal: boolean;
   /** Nothing is shown, and no input read, until it has GPUs. */

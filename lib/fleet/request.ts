@@ -11,6 +11,9 @@ interface RawAnswer {
   errors: string;
 }
 
+/** Variables that a command gets besides those of a login there. */
+export type Environment = readonly (readonly [name: string, value: string])[];
+
 /** Whether a line is a mark, and not for people. */
 export function isMark(line: string): boolean {
   return /^gpu-owner-[0-9a-f]{32} /.test(line);
@@ -68,18 +71,31 @@ export class RemoteRequest extends MarkedScript {
   /**
    * @param words the arguments of gpu-owner
    * @param directory where it runs: an absolute path
+   * @param hasInput whether {@link input} is on its standard input: other users can see command lines
    */
-  commandLine(host: Host, words: readonly string[], directory?: string): string {
+  commandLine(host: Host, words: readonly string[], directory?: string, hasInput = false): string {
     return encode([
+      // Less than all of it would be another environment.
+      ...(hasInput ? ['settings=$(cat)', `case $settings in *"# ${this.mark}") ;; *) exit 0;; esac`] : []),
       'exec </dev/null',
       'GPU_OWNER_ERRORS=json; export GPU_OWNER_ERRORS',
       ...this.prologue(host, directory),
+      ...(hasInput ? ['eval "$settings"', 'unset settings'] : []),
       `ask() { ${host.command ?? 'gpu-owner'} "$@"; }`,
       'ask --version 2>/dev/null',
       `${this.print('begin')}; ${this.print('begin')} >&2`,
       `ask ${shellWords(words)}`,
       `${this.print('"end $?"')}; ${this.print('end')} >&2`,
     ]);
+  }
+
+  /** Environment variables of the command, for its standard input. */
+  input(environment: Environment): string {
+    return [
+      ...environment.map(([name, value]) => `export ${name}=${shellWords([value])}`),
+      `# ${this.mark}`,
+      '',
+    ].join('\n');
   }
 
   /** Whether all of an answer is there, by its last characters. */
@@ -130,8 +146,12 @@ export class RemoteStart extends MarkedScript {
     this.#isQuiet = isQuiet;
   }
 
-  commandLine(host: Host, { words, directory }: { words: readonly string[]; directory: string }): string {
+  commandLine(
+    host: Host,
+    { words, directory, settings }: { words: readonly string[]; directory: string; settings: string | null },
+  ): string {
     const { command } = host;
+    const file = shellWords([settings ?? '']);
     const [name, ...rest] = words;
     const all = shellWords([
       name ?? '',
@@ -140,6 +160,7 @@ export class RemoteStart extends MarkedScript {
     ]);
     return encode([
       ...this.prologue(host, directory),
+      ...(settings === null ? [] : [`eval "$(cat ${file})"; rm -f -- ${file}`]),
       ...(this.#isQuiet ? [] : [this.print('begin')]),
       startOf(command, all),
     ]);

@@ -90,6 +90,7 @@ export interface OutputReader {
  * Runs a command line on a host. Never throws.
  * @param timeoutMs the longest time without an output that keeps it alive
  * @param options of ssh
+ * @param input its standard input; null: none
  */
 export function runOverSSH(
   host: string,
@@ -98,6 +99,7 @@ export function runOverSSH(
   timeoutMs: number,
   options: readonly string[] = [],
   signal?: AbortSignal,
+  input: string | null = null,
 ): Promise<SSHResult> {
   return new Promise((resolve) => {
     const errors = new Collected();
@@ -134,17 +136,18 @@ export function runOverSSH(
       host,
       commandLine,
       {
-        flags: ['-T', '-n'],
+        flags: input === null ? ['-T', '-n'] : ['-T'],
         options: [UNATTENDED, ...options],
         onParentEnd: 'kill -s KILL -- "-$$"',
       },
       {
         // A session of its own: nothing can ask on the terminal, and Ctrl-C reaches it through this process only.
         detached: true,
-        stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+        stdio: [input === null ? 'ignore' : 'pipe', 'pipe', 'pipe', 'pipe'],
         env: { ...process.env, LC_ALL: 'C' },
       },
     );
+    ssh.stdin?.end(input);
     ssh.stdout?.on('data', hear);
     ssh.stderr?.on('data', (chunk: Buffer) => {
       if (isOver) return;

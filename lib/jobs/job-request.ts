@@ -19,7 +19,7 @@ export interface JobOptions {
   afterOk: readonly string[];
   /** The same of other machines. */
   elsewhere: readonly JobElsewhere[];
-  /** Its place, if it may move to another machine. */
+  /** The place that this is, if the job may move to another machine. */
   move?: MoveRequest | undefined;
   /** Where the output goes: %j is the number, %n the name. */
   output: string | undefined;

@@ -1,6 +1,6 @@
 // A job that may move to another machine while it waits. Each of its places has a key, and for each key one word is written once, as a
-// file that is never replaced: what becomes of the job there. So it starts in one place at most, whoever asks, however often and when.
-// docs/decisions/056-moving-jobs.md
+// file that is never replaced: what becomes of the job there. So it starts in one place at most, by whomever, however often and whenever that is asked.
+// docs/decisions/058-moving-jobs.md
 import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
@@ -10,9 +10,9 @@ import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
 
-/** Its command runs there, or has run. */
+/** The command runs there, or has run. */
 export const STARTED = 'started';
-/** It held GPUs there, and nobody confirmed in time. */
+/** The job held GPUs there, and no confirmation came in time. */
 const EXPIRED = 'expired';
 const POLL_MS = 50;
 
@@ -132,7 +132,7 @@ function readDecision(store: JobStore, key: string): string | null {
   }
 }
 
-/** Removes words that nobody asks for any more. @param age in ms */
+/** Removes words that are older. @param age in ms */
 export function pruneMoves(store: JobStore, age: number): void {
   let names: string[] = [];
   try {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Host } from '../../lib/config/index.ts';
 import { chooseHosts, runOnHost } from '../../lib/fleet/index.ts';
 import { finished, type Machine, output, python, root, until } from '../support/machine.ts';
-import { isAlive, processesWith, sendSignal, stat } from '../support/processes.ts';
+import { isAlive, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
@@ -85,7 +85,6 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       [['--on', 'a,b', '-n', '9'], 64, /^gpu-owner: [ab]: .*\ngpu-owner: [ab]: /],
       [['--on=-oProxyCommand=x'], 64, /not a valid host/],
       [['--on', 'any'], 64, /no host is configured/],
-      [['--on', 'a,b', '--wait=5s'], 64, /does not wait/],
     ];
     for (const [words, code, message] of wrong) {
       const ended = await run([...words, '--', 'true']);
@@ -223,13 +222,47 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     expect(missing.stderr).toMatch(/^gpu-owner: b: cannot run 'pyhton': not found in PATH/m);
     const holder = (hosts.machines[2] as Machine).startCommand(['hold', '-n', '1']);
     await output(holder, /visibleDevices/);
-    const busy = await run(['--on', 'a,b,down', '-n', '3', '--', 'true']);
+    const busy = await run(['--on', 'a,b,down', '--no-wait', '-n', '3', '--', 'true']);
     expect(busy.code).toBe(75);
     expect(busy.stderr).toMatch(/^gpu-owner: b: .*GPU 0: leased by/m);
     expect(busy.stderr).toMatch(/^gpu-owner: a: /m);
     expect(busy.stderr).toMatch(/^gpu-owner: down: connection refused/m);
     holder.stdin?.end();
     await finished(holder, 'exit');
+  });
+
+  test('any waits in the queue of a host that can serve it, with variables and another directory', async () => {
+    const c = hosts.machines.find(({ name }) => name === '3') as Machine;
+    const holder = c.startCommand(['hold', '-n', '1']);
+    await output(holder, /visibleDevices/);
+    const script = 'cat; pwd; echo "$SECRET$OTHER"; exit 8';
+    const settings = ['--env', 'SECRET', '--env=OTHER=o', '--chdir', hosts.viewer.directory];
+    const child = hosts.viewer.start(
+      [launcher, 'run', '--on', 'a,b', '-n', '3', ...settings, '--', ...says(script)],
+      { env: { ...env, SECRET: "it's\n" }, cwd: place },
+    );
+    const ended = finished(child);
+    child.stdin?.end('in\n');
+    await until(async () => (await c.runCommand(['queue', '--json'])).stdout.includes('"count": 3'));
+    const ours = [`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`, `HOME=${c.directory}/home`].flatMap(processesWith);
+    const words = ours.flatMap(wordsOf);
+    const decoded = words.map((word) =>
+      Buffer.from(word.slice(word.lastIndexOf(' ') + 1), 'base64').toString(),
+    );
+    // The value is in no command line, on neither machine.
+    expect([...words, ...decoded].join('\n')).toContain('"$SECRET$OTHER"');
+    expect([...words, ...decoded].join('\n')).not.toContain("it's");
+    holder.stdin?.end();
+    expect(await ended).toMatchObject({
+      code: 8,
+      stdout: `in\n${hosts.viewer.directory}\nit's\no\n`,
+      stderr: expect.stringMatching(
+        /^gpu-owner: a is left out: .*\n(?:gpu-owner: b: .*\n)?gpu-owner: waits in the queue of b\n$/,
+      ),
+    });
+    expect(readdirSync(join(c.stateDirectory(), 'gpu-owner/environments'))).toEqual([]);
+    const late = await run(['--on', 'a,b', '-n', '3', '--wait=1ms', '--', 'true']);
+    expect(late.code).toBe(0); // GPUs are free
   });
 
   test('any goes on with the next host where somebody was quicker', async () => {
@@ -239,7 +272,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     hosts.add('slow', { program: slowToFind(tried) });
     const ended = await run(['--on', 'taken,slow', '--', ...says('cat; exit 9')], 'all of it');
     expect(ended).toMatchObject({ code: 9, stdout: 'all of it', stderr: '' });
-    const refused = await run(['--on', 'taken,down', '--', 'true']);
+    const refused = await run(['--on', 'taken,down', '--no-wait', '--', 'true']);
     expect(refused).toMatchObject({
       code: 75,
       stderr: expect.stringMatching(/^gpu-owner: taken: 1 GPU wanted, 0 free$/m),
@@ -262,7 +295,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     await (hosts.machines[2] as Machine).runCommand(['wait', submitted.stdout.trim().slice(2)]);
   });
 
-  test('submit --on any queues nowhere: it goes on where somebody was quicker, and ends with 75 at the end', async () => {
+  test('submit --on any --no-wait queues nowhere: it goes on where somebody was quicker, and ends with 75 at the end', async () => {
     const submit = (...args: string[]) =>
       hosts.viewer.run([launcher, 'submit', '--on', ...args], { env, cwd: place });
     // Another job takes all of its GPUs between the answer and the job.
@@ -278,7 +311,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       stdout: 'next:1\n',
       stderr: '',
     });
-    expect(await submit('overtaken,down', '--', 'true')).toMatchObject({
+    expect(await submit('overtaken,down', '--no-wait', '--', 'true')).toMatchObject({
       code: 75,
       stdout: '',
       stderr: expect.stringMatching(/^gpu-owner: overtaken: .*GPU 0: leased by/m),
@@ -288,10 +321,17 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     expect((await overtaken.runCommand(['jobs', '--all', '--json'])).stdout.trim()).toBe('[]');
   });
 
-  test('as many jobs of submit --on any run at once as there are GPUs, and none waits', async () => {
+  test('as many jobs of submit --on any --no-wait run at once as there are GPUs, and none waits', async () => {
     const [one, two] = ['one', 'two'].map((name) => hosts.add(name, { gpus: 2 })) as [Machine, Machine];
     const go = file('go-all');
-    const words = ['submit', '--on', 'one,two', '--', ...says(`until [ -e "${go}" ]; do sleep 0.05; done`)];
+    const words = [
+      'submit',
+      '--on',
+      'one,two',
+      '--no-wait',
+      '--',
+      ...says(`until [ -e "${go}" ]; do sleep 0.05; done`),
+    ];
     const ends = await Promise.all(
       Array.from({ length: 6 }, () => hosts.viewer.run([launcher, ...words], { env, cwd: place })),
     );
@@ -422,7 +462,10 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     const program = join(hosts.viewer.directory, 'still');
     writeFileSync(program, '#!/bin/sh\nexec sleep 60\n', { mode: 0o755 });
     vi.stubEnv('GPU_OWNER_SSH', program);
-    const command = { words: ['run', '--', 'true'], directory: place, hasTerminal: false, isQuiet: true };
+    const command = {
+      ...{ words: ['run', '--', 'true'], directory: place, settings: null },
+      ...{ hasTerminal: false, isQuiet: true },
+    };
     const [onOutput, onErrors] = [() => {}, () => {}];
     const end = await runOnHost(host as Host, { ...command, grantTimeoutMs: 100, onOutput, onErrors });
     vi.unstubAllEnvs();

@@ -1,0 +1,159 @@
+// Jobs with an address that stays while they move between machines: any:5.
+import { type MovingJob, MovingJobs } from '../fleet/index.ts';
+import type { Job } from '../jobs/index.ts';
+import { isoTime, userName } from '../platform/index.ts';
+import type { JobAddress } from './job-address.ts';
+import { usage } from './options.ts';
+
+/** The note of a job that its user has cancelled. */
+const CANCELLED = 'cancelled';
+
+/** The host of such an address. */
+export const ANY = 'any';
+const POLL_MS = 200;
+/** Node.js needs less memory so. */
+const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=128', '--no-compilation-cache'];
+
+/** @throws ERR_INVALID_ARGUMENT */
+export function movingJob(word: string): MovingJob {
+  const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
+  const job = id === null ? null : new MovingJobs().read(id);
+  if (job !== null) return job;
+  throw usage(
+    `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
+  );
+}
+
+function namedJob(name: string): number | null {
+  const jobs = new MovingJobs();
+  return jobs.ids().findLast((id) => jobs.read(id)?.name === name) ?? null;
+}
+
+/** Starts the process that moves this user's jobs, unless there is one. The mover outlives this process and the login. */
+export function ensureMover(): void {
+  if (new MovingJobs().mover !== null) return;
+  const { spawn } = process.getBuiltinModule('node:child_process');
+  const words = [...process.execArgv, ...NODE_OPTIONS, process.argv[1] as string, 'mover'];
+  spawn(process.execPath, words, { detached: true, stdio: 'ignore', cwd: '/' }).unref();
+}
+
+/** Resolves with a job as soon as that is so; null: the signal came first. */
+export async function untilMoving(
+  id: number,
+  isSo: (job: MovingJob) => boolean,
+  signal?: AbortSignal,
+): Promise<MovingJob | null> {
+  const jobs = new MovingJobs();
+  for (let next = 0; signal?.aborted !== true; ) {
+    const job = jobs.read(id);
+    if (job !== null && isSo(job)) return job;
+    // One that was killed has left the job where it is.
+    if (performance.now() >= next) {
+      ensureMover();
+      next = performance.now() + 5_000;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+  return null;
+}
+
+/** Waits until a job stays where it is. @returns its address there; null: it has ended without a start. Undefined: the signal came first */
+export async function settledPlace(
+  word: string,
+  signal?: AbortSignal,
+): Promise<JobAddress | null | undefined> {
+  const job = await untilMoving(movingJob(word).id, ({ step }) => step === 'settled', signal);
+  if (job === null) return undefined;
+  return job.at?.id == null ? null : { host: job.at.host, job: String(job.at.id) };
+}
+
+/** Cancels a job while it moves. @returns where it has started already; null: it is cancelled */
+export async function cancelMoving({ id }: MovingJob): Promise<JobAddress | null> {
+  const jobs = new MovingJobs();
+  if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
+  const settled = await untilMoving(id, ({ step }) => step === 'settled');
+  return settled?.at?.id == null || settled.note === CANCELLED
+    ? null
+    : { host: settled.at.host, job: String(settled.at.id) };
+}
+
+/** Submits it once more. @returns null: the caller has nothing to do */
+export async function resubmitMoving(
+  job: MovingJob,
+  onLine: (host: string, line: string) => void,
+): Promise<null> {
+  if (job.step !== 'settled') throw usage(`${ANY}:${job.id} has not ended: it waits; cancel it first`);
+  const again = await submitMoving({ ...job, hosts: job.asked, giveUpAt: null });
+  onLine(ANY, String(again.id));
+  return null;
+}
+
+/** Has a job leave a host that is gone for good. */
+export async function leaveHost(word: string, host: string): Promise<void> {
+  const { id, at, next, step } = movingJob(word);
+  if (step === 'settled' || (at?.host !== host && next?.host !== host))
+    throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
+  const jobs = new MovingJobs();
+  jobs.wish(id, 'from', host);
+  await untilMoving(id, () => jobs.wished(id, 'from') === null);
+}
+
+/** The parts of a new job that may move. */
+export type NewMovingJob = Omit<MovingJob, 'id' | 'submitted' | 'step' | 'at' | 'next' | 'left' | 'note'>;
+
+/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, or can't */
+export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
+  const { name, command, count, words, directory, environment, asked, hosts, giveUpAt } = job;
+  const fresh = { step: 'submitting', at: null, next: null, left: [], note: null } as const;
+  const { id } = new MovingJobs().create({
+    ...{ name, command, count, words, directory, environment, asked, hosts, giveUpAt },
+    ...{ ...fresh, left: [], submitted: Date.now() },
+  });
+  const queued = await untilMoving(id, ({ at, step }) => at !== null || step === 'settled');
+  return queued as MovingJob;
+}
+
+/** A job as `jobs` lists it. `host`: of another machine, or one that moves; `part`: a part of it. */
+export type ListedJob = Omit<Job, 'state'> & {
+  state: Job['state'] | 'moving';
+  host?: string;
+  part?: number;
+};
+
+/** Jobs that still may move, as `jobs` lists them. */
+export function movingJobs(): ListedJob[] {
+  return new MovingJobs().unsettled().map(describe);
+}
+
+export function describe({ id, name, command, count, at, step, note, submitted }: MovingJob): ListedJob {
+  const isOver = step === 'settled';
+  const place = at === null ? null : `${at.host}:${at.id}`;
+  const where =
+    place === null ? 'is put into a queue' : isOver ? `it is ${place}` : `waits as ${place}, and may move`;
+  return {
+    host: ANY,
+    id,
+    name,
+    state: isOver ? (at === null ? 'cancelled' : 'running') : 'moving',
+    exitCode: null,
+    reason: [where, note].filter((each) => each !== null).join('; '),
+    position: null,
+    count,
+    gpus: [],
+    command,
+    note: null,
+    user: userName(process.geteuid?.() ?? 0),
+    pid: isOver ? null : new MovingJobs().mover,
+    submitted: isoTime(submitted),
+    started: null,
+    ended: null,
+    until: null,
+    idle: null,
+    after: [],
+    array: null,
+    output: null,
+    preempted: 0,
+    ran: 0,
+    progress: null,
+  };
+}

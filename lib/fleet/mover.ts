@@ -1,0 +1,387 @@
+// Moves jobs between machines while they wait: a process of the user on the machine of the submission. The mover hears from each host
+// over one connection, and asks further ones only to move. Where a job starts is decided on the hosts, by the words of its places, so that
+// neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
+import type { Host } from '../config/index.ts';
+import { type PlaceState, STARTED } from '../jobs/index.ts';
+import { TIMEOUTS } from '../platform/index.ts';
+import { expectedWait, loadOf } from './expected-wait.ts';
+import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
+import type { HostFailure } from './host-failure.ts';
+import type { MovingJob, MovingJobs, Place } from './moving-job.ts';
+import { parseRecords, type RemoteSnapshot } from './records.ts';
+
+const TICK_MS = 300;
+const FEED_INTERVAL_MS = 1_000;
+const FEED = ['top', '--json', `--interval=${FEED_INTERVAL_MS}ms`];
+/** A host that says nothing for so long has failed, for now; what it said is old by then. */
+const QUIET_MS = 10_000;
+const TIMEOUT_MS = 15_000;
+/** Between two tries with a host that has refused, in ms: each time twice as long. */
+const MIN_PAUSE_MS = 2_000;
+const MAX_PAUSE_MS = 60_000;
+/** How long a place that was left without an answer is remembered after the end of the moves, in ms. */
+const LEFT_MS = 86_400_000;
+
+/** Causes for which a host can never serve this job. */
+const NEVER = new Set([
+  ...['ERR_INVALID_ARGUMENT', 'ERR_NOT_PERMITTED'],
+  ...['ERR_HOST_DIRECTORY', 'ERR_HOST_VERSION', 'ERR_HOST_NOT_INSTALLED'],
+]);
+
+class Feed {
+  readonly #abort = new AbortController();
+  #snapshot: RemoteSnapshot | null = null;
+  #at = 0;
+  /** Whether it hasn't even failed to answer yet. */
+  isNew = true;
+  /** GPUs for jobs that are on their way. */
+  reserved = 0;
+
+  constructor(host: Host) {
+    void watchHosts(
+      [host],
+      'machines',
+      FEED,
+      QUIET_MS,
+      ({ records }) => {
+        this.isNew = false;
+        this.#snapshot = records?.at(-1) ?? null;
+        this.#at = performance.now();
+      },
+      this.#abort.signal,
+    );
+  }
+
+  /** The machine as it is; null: it doesn't answer. */
+  get snapshot(): RemoteSnapshot | null {
+    return performance.now() - this.#at < QUIET_MS ? this.#snapshot : null;
+  }
+
+  end(): void {
+    this.#abort.abort();
+  }
+}
+
+function newKey(): string {
+  return process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex');
+}
+
+function placeAt(host: string): Place {
+  return { host, key: newKey(), id: null, boot: null };
+}
+
+export class Mover {
+  readonly #jobs: MovingJobs;
+  readonly #hostOf: (name: string) => Host;
+  readonly #feeds = new Map<string, Feed>();
+  /** Jobs by number: this process alone changes their files. */
+  readonly #known = new Map<number, MovingJob>();
+  #names: ReadonlySet<string> = new Set();
+  readonly #busy = new Set<number>();
+  /** When a host may be asked again, for a job. */
+  readonly #pauses = new Map<string, { until: number; ms: number }>();
+
+  constructor(jobs: MovingJobs, hostOf: (name: string) => Host) {
+    this.#jobs = jobs;
+    this.#hostOf = hostOf;
+  }
+
+  /** Returns when no job is left to move, or another process moves them. */
+  async run(): Promise<void> {
+    for (;;) {
+      if (!this.#jobs.becomeMover()) break;
+      const jobs = this.#unsettled();
+      if (jobs.length === 0 && this.#busy.size === 0) {
+        this.#jobs.retire();
+        // A job may have come meanwhile, whose submitter has seen this process.
+        if (this.#unsettled().length === 0) break;
+        continue;
+      }
+      this.#listen(new Set(jobs.flatMap(({ hosts, at }) => [...hosts, ...(at === null ? [] : [at.host])])));
+      for (const job of jobs) {
+        if (this.#busy.has(job.id)) continue;
+        this.#busy.add(job.id);
+        void this.#advance(job).finally(() => this.#busy.delete(job.id));
+      }
+      await new Promise((resolve) => setTimeout(resolve, TICK_MS));
+    }
+    for (const feed of this.#feeds.values()) feed.end();
+  }
+
+  #unsettled(): MovingJob[] {
+    const names = this.#jobs.names();
+    this.#names = new Set(names);
+    for (const id of this.#jobs.ids(names)) {
+      const job = this.#known.has(id) ? null : this.#jobs.read(id);
+      if (job !== null) this.#known.set(id, job);
+    }
+    return [...this.#known.values()].filter(({ step, left }) => step !== 'settled' || left.length > 0);
+  }
+
+  #wished(job: MovingJob, wish: 'cancel' | 'from'): string | null {
+    return this.#names.has(`${job.id}.${wish}`) ? this.#jobs.wished(job.id, wish) : null;
+  }
+
+  #listen(hosts: ReadonlySet<string>): void {
+    for (const host of hosts) if (!this.#feeds.has(host)) this.#feeds.set(host, new Feed(this.#hostOf(host)));
+    for (const [host, feed] of this.#feeds) {
+      if (hosts.has(host)) continue;
+      feed.end();
+      this.#feeds.delete(host);
+    }
+  }
+
+  async #advance(job: MovingJob): Promise<void> {
+    if (job.left.length > 0) await this.#clearLeft(job);
+    const isCancelled = this.#wished(job, 'cancel') !== null;
+    const from = this.#wished(job, 'from');
+    if (from !== null && job.step !== 'settled') this.#leave(job, from);
+    else if (job.step === 'submitting') await this.#submit(job, isCancelled);
+    else if (job.step === 'queued') await (isCancelled ? this.#giveUp(job, job.at) : this.#look(job));
+    // The answer of the new host has not come: without a confirmation nothing starts there.
+    else if (job.step === 'holding') this.#stay(job);
+    else if (job.step === 'cancelling') await this.#cancel(job);
+    else if (job.step === 'confirming') await this.#confirm(job);
+  }
+
+  #write(job: MovingJob): MovingJob {
+    this.#jobs.write(job);
+    this.#known.set(job.id, job);
+    return job;
+  }
+
+  #note(job: MovingJob, note: string): void {
+    if (job.note !== note) this.#write({ ...job, note });
+  }
+
+  #settle(job: MovingJob, at: Place | null, note: string | null): void {
+    this.#jobs.granted(job.id, 'cancel');
+    this.#jobs.granted(job.id, 'from');
+    this.#write({ ...job, step: 'settled', at, next: null, note });
+  }
+
+  /** Puts it into a queue. */
+  async #submit(job: MovingJob, isCancelled: boolean): Promise<void> {
+    if (job.next !== null) return this.#findSubmitted(job, job.next);
+    if (isCancelled) return this.#settle(job, null, 'cancelled');
+    const host = this.#bestQueue(job);
+    if (host === null) {
+      if (job.hosts.length === 0) this.#settle(job, null, job.note ?? 'no host can serve it');
+      return;
+    }
+    const next = placeAt(host);
+    const moving = this.#write({ ...job, next });
+    const left = job.giveUpAt === null ? null : Math.max(1, job.giveUpAt - Date.now());
+    const answer = await this.#ask(
+      moving,
+      next,
+      left === null ? ['--wait'] : [`--wait=${Math.ceil(left)}ms`],
+    );
+    if (answer.error === null)
+      this.#write({ ...moving, step: 'queued', at: { ...next, id: answer.id }, next: null, note: null });
+    else if (answer.isCertain) this.#refused({ ...moving, next: null }, host, answer.error);
+    else this.#note(moving, `${host}: ${answer.error.message}`);
+  }
+
+  /** The host where it is expected to start first; null: none answers. Ties are decided by chance. */
+  #bestQueue(job: MovingJob): string | null {
+    const open = job.hosts.filter((host) => !this.#isPaused(job, host));
+    if (open.some((host) => this.#feeds.get(host)?.isNew !== false)) return null;
+    const known = open.flatMap((host) => {
+      const snapshot = this.#feeds.get(host)?.snapshot;
+      if (snapshot == null) return [];
+      return [{ host, wait: expectedWait(loadOf(snapshot), job.count, Date.now()), chance: Math.random() }];
+    });
+    known.sort((a, b) => a.wait - b.wait || a.chance - b.chance);
+    return known[0]?.host ?? null;
+  }
+
+  /** Whether a submission that got no answer has arrived. */
+  async #findSubmitted(job: MovingJob, next: Place): Promise<void> {
+    const found = await this.#ask1(next, ['find']);
+    if (found === null) return;
+    if (found.id !== null) {
+      this.#write({
+        ...job,
+        step: 'queued',
+        at: { ...next, id: found.id, boot: found.boot },
+        next: null,
+        note: null,
+      });
+      return;
+    }
+    // The submission may be on its way still.
+    const settled = await this.#ask1(next, ['cancel', newKey()]);
+    if (settled === null) return;
+    if (settled.decision === STARTED) this.#settle(job, { ...next, id: settled.id }, null);
+    else this.#write({ ...job, next: null });
+  }
+
+  /** Looks how it stands in its queue, and for a host that would serve it now. */
+  async #look(job: MovingJob): Promise<void> {
+    const at = job.at as Place;
+    const snapshot = this.#feeds.get(at.host)?.snapshot ?? null;
+    const isWaiting = snapshot?.queue.some(({ job: id }) => id !== null && id === at.id) === true;
+    if (snapshot !== null && (!isWaiting || at.boot === null) && !this.#isPaused(job, at.host)) {
+      const found = await this.#ask1(at, ['find']);
+      this.#pause(job, at.host, true);
+      if (found !== null) return this.#judge(job, at, found);
+    }
+    if (!isWaiting) return;
+    const host = this.#freeHost(job, at.host);
+    if (host !== null) await this.#hold(job, host);
+  }
+
+  #judge(job: MovingJob, at: Place, { id, boot, state, decision, isOver }: PlaceState): void {
+    const isRebooted = at.boot !== null && boot !== at.boot;
+    if (decision === STARTED) this.#settle(job, { ...at, id }, null);
+    else if (isOver || (decision !== null && id !== null)) this.#settle(job, at, `ended on ${at.host}`);
+    else if (state === 'lost' || (id === null && isRebooted)) this.#requeue(job, at);
+    else if (id === null) this.#settle(job, at, `lost: ${at.host} knows no such job any more`);
+    else if (at.boot === null) this.#write({ ...job, at: { ...at, boot } });
+  }
+
+  /** The machine was restarted, or the job's process killed, while it waited. */
+  #requeue(job: MovingJob, at: Place): void {
+    this.#write({
+      ...job,
+      step: 'cancelling',
+      next: placeAt(''),
+      note: `${at.host} has lost it: it joins another queue`,
+    });
+  }
+
+  /** A host with enough free GPUs; null: there is none. */
+  #freeHost(job: MovingJob, present: string): string | null {
+    const mayShare = job.words.some((word) => word.startsWith('--memory='));
+    const isOpen = (state: string) => state === 'free' || (mayShare && state === 'shared');
+    const free = job.hosts.flatMap((host) => {
+      const feed = this.#feeds.get(host);
+      const snapshot = feed?.snapshot ?? null;
+      if (feed === undefined || snapshot === null || host === present || this.#isPaused(job, host)) return [];
+      const left = snapshot.gpus.filter(({ state }) => isOpen(state)).length - feed.reserved;
+      return left >= job.count ? [{ host, left }] : [];
+    });
+    return free.sort((a, b) => b.left - a.left)[0]?.host ?? null;
+  }
+
+  async #hold(job: MovingJob, host: string): Promise<void> {
+    const next = placeAt(host);
+    const holding = this.#write({ ...job, step: 'holding', next });
+    const feed = this.#feeds.get(host);
+    if (feed !== undefined) feed.reserved += job.count;
+    try {
+      const answer = await this.#ask(holding, next, ['--no-wait'], ':held');
+      if (answer.error === null)
+        return await this.#cancel(
+          this.#write({ ...holding, step: 'cancelling', next: { ...next, id: answer.id } }),
+        );
+      if (answer.isCertain) return this.#refused({ ...job, next: null }, host, answer.error);
+      this.#pause(job, host);
+      this.#stay(holding);
+    } finally {
+      if (feed !== undefined) feed.reserved -= job.count;
+    }
+  }
+
+  /** Leaves it where it waits, and gives up the new place. */
+  #stay(job: MovingJob): void {
+    const left = job.next === null || job.next.host === '' ? [] : [job.next];
+    this.#write({ ...job, step: 'queued', next: null, left: [...job.left, ...left], note: null });
+  }
+
+  async #cancel(job: MovingJob): Promise<void> {
+    const [at, next] = [job.at as Place, job.next as Place];
+    const state = await this.#ask1(at, ['cancel', next.key]);
+    if (state === null) return this.#note(job, `${at.host} doesn't answer, so it stays there`);
+    if (state.decision !== `cancelled for ${next.key}`) return this.#stay(job);
+    if (next.host === '') this.#write({ ...job, step: 'submitting', at: null, next: null });
+    else await this.#confirm(this.#write({ ...job, step: 'confirming' }));
+  }
+
+  async #confirm(job: MovingJob): Promise<void> {
+    const next = job.next as Place;
+    if (this.#wished(job, 'cancel') !== null) return this.#giveUp(job, next);
+    const state = await this.#ask1(next, ['confirm']);
+    if (state === null) {
+      return this.#note(
+        job,
+        `lost in the move until ${next.host} answers. If that is gone for good: gpu-owner jobs move any:${job.id} --from ${next.host}`,
+      );
+    }
+    if (state.decision === STARTED) this.#settle(job, { ...next, id: state.id, boot: state.boot }, null);
+    else this.#write({ ...job, step: 'submitting', at: null, next: null });
+  }
+
+  /** Called when the user has cancelled it. */
+  async #giveUp(job: MovingJob, place: Place | null): Promise<void> {
+    if (place === null) return this.#settle(job, null, 'cancelled');
+    const state = await this.#ask1(place, ['cancel', newKey()]);
+    if (state === null) return;
+    this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : 'cancelled');
+  }
+
+  /** Called when the user says that a host is gone. */
+  #leave(job: MovingJob, host: string): void {
+    const place = job.step === 'confirming' ? job.next : (job.at ?? job.next);
+    this.#jobs.granted(job.id, 'from');
+    if (place?.host !== host) return;
+    const hosts = job.hosts.filter((each) => each !== host);
+    const others = job.next === null || job.next === place || job.next.host === '' ? [] : [job.next];
+    this.#write({
+      ...job,
+      ...{ step: 'submitting', at: null, next: null, hosts, note: `left ${host}` },
+      left: [...job.left, place, ...others],
+    });
+  }
+
+  /** Cancels it where it was left without an answer. */
+  async #clearLeft(job: MovingJob): Promise<void> {
+    for (const place of job.left) {
+      if (this.#isPaused(job, `left ${place.host}`)) continue;
+      this.#pause(job, `left ${place.host}`);
+      const state = await this.#ask1(place, ['cancel', newKey()]);
+      const isOld = Date.now() - job.submitted > LEFT_MS && job.step === 'settled';
+      if (state === null && !isOld) continue;
+      job.left = job.left.filter(({ key }) => key !== place.key);
+      if (state?.decision === STARTED) job.note = `it also runs as ${place.host}:${state.id}`;
+      this.#write(job);
+    }
+  }
+
+  #refused(job: MovingJob, host: string, { code, message }: HostFailure): void {
+    this.#pause(job, host);
+    if (!NEVER.has(code)) {
+      this.#write(job.step === 'holding' ? { ...job, step: 'queued' } : job);
+      return;
+    }
+    this.#write({ ...job, hosts: job.hosts.filter((each) => each !== host), note: `${host}: ${message}` });
+  }
+
+  /** Submits the job at a place. */
+  async #ask(job: MovingJob, place: Place, wait: readonly string[], held = '') {
+    const words = ['submit', `--move=${place.key}${held}`, ...wait, ...job.words];
+    return submitOnHost(this.#hostOf(place.host), words, job.directory, TIMEOUTS.hold, job.environment);
+  }
+
+  /** Asks a host about one of its places. null: no answer */
+  async #ask1(place: Place, words: readonly string[]): Promise<PlaceState | null> {
+    const all = ['settle-move', place.key, ...words];
+    const answer = await commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS);
+    const found = answer.error === null ? parseRecords('places', answer.output) : null;
+    return Array.isArray(found) ? (found[0] ?? null) : null;
+  }
+
+  #isPaused({ id }: MovingJob, host: string): boolean {
+    return performance.now() < (this.#pauses.get(`${id} ${host}`)?.until ?? 0);
+  }
+
+  /** @param isShort each time as long */
+  #pause({ id }: MovingJob, host: string, isShort = false): void {
+    const key = `${id} ${host}`;
+    const ms = isShort
+      ? MIN_PAUSE_MS
+      : Math.min(2 * (this.#pauses.get(key)?.ms ?? MIN_PAUSE_MS / 2), MAX_PAUSE_MS);
+    this.#pauses.set(key, { until: performance.now() + ms, ms });
+  }
+}

@@ -1,0 +1,215 @@
+// Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
+// others leave wishes beside it. Each file is written before the step that it tells of.
+import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { stateDirectory } from '../jobs/index.ts';
+import { hostName, schema } from '../platform/index.ts';
+import type { Environment } from './request.ts';
+
+/** Between the end of a job's moves and the removal of its file, in ms. */
+const KEPT_MS = 30 * 86_400_000;
+
+/** A place where a job stands or stood. */
+export interface Place {
+  host: string;
+  /** Names this place there, and no other one. */
+  key: string;
+  /** The job's number there; null: not known yet. */
+  id: number | null;
+  /** The boot of that machine; null: not known yet. */
+  boot: string | null;
+}
+
+/**
+ * submitting: into the queue of `next`; queued: it waits at `at`; holding: `next` is asked for GPUs; cancelling: `at` is asked to let it
+ * go; confirming: `next` is told to start it; settled: it is at `at` for good, or is over.
+ */
+const STEPS = ['submitting', 'queued', 'holding', 'cancelling', 'confirming', 'settled'] as const;
+
+export interface MovingJob {
+  id: number;
+  name: string | null;
+  command: string;
+  count: number;
+  /** The arguments of `submit` there: options, `--`, and the command. */
+  words: string[];
+  directory: string;
+  environment: Environment;
+  /** Hosts that it was submitted to. */
+  asked: string[];
+  /** Hosts of these that may serve it. */
+  hosts: string[];
+  /** ms since 1970 */
+  submitted: number;
+  /** When it stops waiting, in ms since 1970; null: never. */
+  giveUpAt: number | null;
+  step: (typeof STEPS)[number];
+  at: Place | null;
+  next: Place | null;
+  /** Places that were given up without an answer: it is cancelled there as soon as they answer. */
+  left: Place[];
+  /** Remarks, in words. */
+  note: string | null;
+}
+
+const { amount, among, epochMs, listOf, nullable, pairOf, record, text, whole } = schema;
+const PLACE = record({ host: text, key: text, id: nullable(whole()), boot: nullable(text) });
+const JOB: schema.Check<MovingJob> = record({
+  id: whole(),
+  name: nullable(text),
+  command: text,
+  count: whole(),
+  words: listOf(text),
+  directory: text,
+  environment: listOf(pairOf(text, text)),
+  asked: listOf(text),
+  hosts: listOf(text),
+  submitted: epochMs,
+  giveUpAt: nullable(amount()),
+  step: among(STEPS),
+  at: nullable(PLACE),
+  next: nullable(PLACE),
+  left: listOf(PLACE),
+  note: nullable(text),
+});
+
+/** `cancel`: its user wants its end. `from`: it shall leave a host that doesn't answer, named in the file. */
+type Wish = 'cancel' | 'from';
+
+/** This user's moving jobs, as submitted on this machine: a home directory may be that of many. */
+export class MovingJobs {
+  readonly path: string;
+
+  /** @throws ERR_JOBS */
+  constructor() {
+    this.path = join(stateDirectory(), 'gpu-owner', 'moving', hostName().replace(/[^A-Za-z0-9._-]/g, '-'));
+  }
+
+  /** The names of all files. */
+  names(): string[] {
+    try {
+      return readdirSync(this.path);
+    } catch {
+      return []; // there are none
+    }
+  }
+
+  /** In order. */
+  ids(names = this.names()): number[] {
+    return names
+      .flatMap((name) => /^([1-9]\d{0,8})\.json$/.exec(name)?.[1] ?? [])
+      .map(Number)
+      .sort((a, b) => a - b);
+  }
+
+  /** null: there is none. */
+  read(id: number): MovingJob | null {
+    try {
+      return schema.readAs(schema.jsonOf(JOB), readFileSync(this.#file(id), 'utf8'));
+    } catch {
+      return null;
+    }
+  }
+
+  /** Jobs that may still move. */
+  unsettled(): MovingJob[] {
+    return this.ids()
+      .flatMap((id) => this.read(id) ?? [])
+      .filter(({ step }) => step !== 'settled');
+  }
+
+  /** Makes a job under the next number. */
+  create(job: Omit<MovingJob, 'id'>): MovingJob {
+    mkdirSync(this.path, { recursive: true, mode: 0o700 });
+    this.#prune();
+    for (let id = (this.ids().at(-1) ?? 0) + 1; ; id++) {
+      try {
+        writeFileSync(this.#file(id), '', { mode: 0o600, flag: 'wx' });
+      } catch (error) {
+        if ((error as NodeJS.ErrnoException).code === 'EEXIST') continue;
+        throw error;
+      }
+      const made = { ...job, id };
+      this.write(made);
+      return made;
+    }
+  }
+
+  write(job: MovingJob): void {
+    const draft = join(this.path, `${job.id}.new.${process.pid}`);
+    writeFileSync(draft, JSON.stringify(job), { mode: 0o600, flush: true });
+    renameSync(draft, this.#file(job.id));
+  }
+
+  remove(id: number): void {
+    for (const ending of ['json', 'cancel', 'from'])
+      rmSync(join(this.path, `${id}.${ending}`), { force: true });
+  }
+
+  wish(id: number, wish: Wish, text = ''): void {
+    writeFileSync(join(this.path, `${id}.${wish}`), text, { mode: 0o600 });
+  }
+
+  /** The text of a wish; null: there is none. */
+  wished(id: number, wish: Wish): string | null {
+    try {
+      return readFileSync(join(this.path, `${id}.${wish}`), 'utf8');
+    } catch {
+      return null;
+    }
+  }
+
+  granted(id: number, wish: Wish): void {
+    rmSync(join(this.path, `${id}.${wish}`), { force: true });
+  }
+
+  #file(id: number): string {
+    return join(this.path, `${id}.json`);
+  }
+
+  #prune(): void {
+    for (const id of this.ids().slice(0, -1)) {
+      const written = statSync(this.#file(id), { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+      if (Date.now() - written > KEPT_MS && this.read(id)?.step !== 'queued') this.remove(id);
+    }
+  }
+
+  /** The process id of the mover; null: there is none. */
+  get mover(): number | null {
+    try {
+      const pid = Number(readFileSync(join(this.path, 'mover'), 'utf8'));
+      return pid > 0 && isMover(pid) ? pid : null;
+    } catch {
+      return null;
+    }
+  }
+
+  /** Makes this process the mover. Two at a time do no harm: the machines decide where a job starts. @returns whether there is no other */
+  becomeMover(): boolean {
+    if (this.mover !== null) return this.mover === process.pid;
+    rmSync(join(this.path, 'mover'), { force: true });
+    try {
+      writeFileSync(join(this.path, 'mover'), String(process.pid), { mode: 0o600, flag: 'wx' });
+    } catch {
+      return false;
+    }
+    return true;
+  }
+
+  retire(): void {
+    if (this.mover === process.pid) rmSync(join(this.path, 'mover'), { force: true });
+  }
+}
+
+function isMover(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('mover');
+  } catch {
+    return true; // there is no /proc
+  }
+}

@@ -1,0 +1,251 @@
+// Jobs of `submit --on any` that wait, and move to a host that is free, over a real ssh.
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { launcher, type Machine, until } from '../support/machine.ts';
+import { processesWith, sendSignal, wordsOf } from '../support/processes.ts';
+import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+
+const reason = whyNoSSHD();
+const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+/** Words of a question of the mover, and when it is killed. All of them in `npm run test:soak`. */
+const KILLS = (
+  [
+    ['--move=.*:held', 'after'],
+    ['settle-move.* cancel', 'after'],
+    ['settle-move.* confirm', 'after'],
+    ['--move=.*--wait', 'after'],
+    ['--move=.*--wait', 'before'],
+    ['--move=.*:held', 'before'],
+    ['settle-move.* cancel', 'before'],
+    ['settle-move.* confirm', 'before'],
+  ] as const
+).slice(0, process.env.GPU_OWNER_SOAK ? 8 : 3);
+
+describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped: ${reason})`}`, () => {
+  let hosts: Hosts;
+  let env: Record<string, string | undefined>;
+  let place: string;
+  const machines: Record<string, Machine> = {};
+
+  beforeAll(async () => {
+    hosts = await Hosts.start();
+    for (const name of ['a', 'b', 'c']) machines[name] = hosts.add(name, { gpus: name === 'c' ? 1 : 2 });
+    hosts.addName('down', ['Port 1']);
+    env = hosts.env;
+    place = join(hosts.viewer.directory, 'project');
+    mkdirSync(place);
+  });
+  afterEach(async () => {
+    for (const pid of mover()) sendSignal(pid, 'SIGTERM');
+    await until(() => mover().length === 0);
+  });
+  afterAll(() => hosts?.close());
+
+  const run = (...args: string[]) => hosts.viewer.run([launcher, ...args], { env, cwd: place });
+  const file = (name: string) => join(place, name);
+  const mover = () =>
+    processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).filter((pid) => wordsOf(pid).at(-1) === 'mover');
+  const submit = async (...words: string[]) => {
+    const { code, stdout, stderr } = await run('submit', ...words);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    return stdout.trim();
+  };
+  const untilFile = (name: string) => ['--', 'sh', '-c', `until [ -e '${file(name)}' ]; do sleep 0.05; done`];
+  const show = async (address: string) => JSON.parse((await run('jobs', address, '--json')).stdout)[0];
+
+  test('a job waits where it starts first, and moves to the host that is free before', async () => {
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('a1')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('b1')),
+    ];
+    // The queue of a is longer.
+    const ahead = await submit('--on', 'a', '-n', '2', '--', 'true');
+    const script = `echo started >>'${file('starts')}'; exit 6`;
+    const submitted = await run('submit', '--on', 'a,b,c', '-n', '2', '--', 'sh', '-c', script);
+    expect(submitted).toMatchObject({
+      code: 0,
+      stdout: 'any:1\n',
+      stderr: expect.stringMatching(
+        /^gpu-owner: c is left out: 2 GPUs asked for, but this machine has 1:.*\n$/,
+      ),
+    });
+    const moving = 'any:1';
+
+    await until(async () => / as b:2, and may move/.test((await show(moving)).reason));
+    writeFileSync(file('a1'), '');
+    expect(await run('wait', moving)).toMatchObject({ code: 6 });
+    expect(await show(moving)).toMatchObject({ reason: expect.stringMatching(/^it is a:\d+$/) });
+    writeFileSync(file('b1'), '');
+    expect((await run('wait', ...busy, ahead)).code).toBe(0);
+    expect(readFileSync(file('starts'), 'utf8')).toBe('started\n');
+    await until(() => mover().length === 0);
+    expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
+  });
+
+  test('a mover that is killed at any step runs no job twice, and loses none', async () => {
+    const [x, y] = [hosts.add('x', { gpus: 8 }), hosts.add('y', { gpus: 8 })];
+    const blocked = [
+      await submit('--on', 'x', '-n', '8', ...untilFile('x')),
+      await submit('--on', 'y', '-n', '8', ...untilFile('y')),
+    ];
+    // So all join the queue of x.
+    await submit('--on', 'y', '-n', '8', '--', 'true');
+    const kills = KILLS.map(([words, when], i) => {
+      const state = join(hosts.viewer.directory, `state-${i}`);
+      const settings = {
+        WORDS: words,
+        WHEN: when,
+        ONCE: join(hosts.viewer.directory, `once-${i}`),
+        SSH: env.GPU_OWNER_SSH,
+      };
+      return { ...env, ...settings, GPU_OWNER_SSH: fixture('killing-ssh'), XDG_STATE_HOME: state };
+    });
+    const start = (more: typeof env, ...words: string[]) =>
+      hosts.viewer.run([launcher, ...words], { env: more, cwd: place });
+    const jobs = await Promise.all(
+      kills.map((more, i) =>
+        start(more, 'submit', '--on', 'x,y', '--', 'sh', '-c', `echo ${i} >>'${file('runs')}'`),
+      ),
+    );
+    expect(jobs.map(({ stdout }) => stdout)).toEqual(kills.map(() => 'any:1\n'));
+    writeFileSync(file('y'), '');
+    const ends = await Promise.all(kills.map((more) => start(more, 'wait', 'any:1')));
+    expect(ends.map(({ code, stderr }) => `${code}${stderr}`)).toEqual(kills.map(() => '0'));
+    const runs = readFileSync(file('runs'), 'utf8').trim().split('\n').map(Number);
+    expect(runs.sort((a, b) => a - b)).toEqual(kills.map((_, i) => i));
+    expect(kills.filter(({ ONCE }) => !existsSync(ONCE))).toEqual([]);
+    writeFileSync(file('x'), '');
+    expect((await run('wait', ...blocked)).code).toBe(0);
+    for (const machine of [x, y])
+      await until(async () => (await machine.states()).every((state) => state === 'free'));
+  });
+
+  test('a job that is lost while it waits joins another queue', async () => {
+    const [busyA, busyB] = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('lost-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('lost-b')),
+    ];
+    const ahead = await submit('--on', 'b', '-n', '2', '--', 'true');
+    const moving = await submit('--on', 'a,b', '-n', '2', '--', 'sh', '-c', 'echo ran');
+    await until(async () => /waits as a:/.test((await show(moving)).reason));
+    const [, id] = /as a:(\d+)/.exec((await show(moving)).reason) ?? [];
+    const [job] = JSON.parse((await machines.a?.runCommand(['jobs', String(id), '--json']))?.stdout ?? '');
+    sendSignal(job.pid, 'SIGKILL');
+    await until(async () => !(await show(moving)).reason.includes(`a:${id},`));
+    for (const name of ['lost-a', 'lost-b']) writeFileSync(file(name), '');
+    expect(await run('wait', moving)).toMatchObject({ code: 0 });
+    expect((await run('logs', moving)).stdout).toBe('ran\n');
+    expect((await run('wait', busyA, busyB, ahead)).code).toBe(0);
+  });
+
+  test('cancel ends a job that waits; logs -f follows one to where it runs; variables and directory go with it', async () => {
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('full-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('full-b')),
+    ];
+    const cancelled = await submit('--on', 'a,b', '-n', '2', '--name', 'no', '--', 'touch', file('never'));
+    expect(await run('cancel', cancelled)).toMatchObject({ code: 0, stderr: '' });
+    expect(await run('wait', cancelled)).toMatchObject({ code: 143 });
+    const secret = "it's a\nsecret $HOME";
+    const words = [
+      '--env',
+      'GIVEN=x=y',
+      '--env',
+      'TOKEN_*',
+      '--env',
+      'PLAIN',
+      '--chdir',
+      hosts.viewer.directory,
+    ];
+    const submitted = await hosts.viewer.run(
+      [
+        launcher,
+        'submit',
+        '--on',
+        'a,b',
+        '-n',
+        '2',
+        ...words,
+        '--',
+        'sh',
+        '-c',
+        'pwd; echo "$GIVEN|$TOKEN_A|$PLAIN"',
+      ],
+      { env: { ...env, TOKEN_A: secret, PLAIN: 'p' }, cwd: place },
+    );
+    expect(submitted).toMatchObject({ code: 0, stderr: '' });
+    const moving = submitted.stdout.trim();
+    expect((await run('jobs')).stdout).toMatch(
+      new RegExp(`^ *${moving} +moving .*\\n +waits as [ab]:\\d+, and may move`, 'm'),
+    );
+    const logs = run('logs', '-f', moving);
+    for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
+    expect(await logs).toMatchObject({
+      code: 0,
+      stdout: expect.stringContaining(`${hosts.viewer.directory}\nx=y|${secret}|p\n`),
+    });
+    expect((await run('wait', ...busy)).code).toBe(0);
+    expect(existsSync(file('never'))).toBe(false);
+  });
+
+  test('jobs move has a job leave a host that is gone; it is cancelled there when that answers again', async () => {
+    const ssh = file('ssh');
+    const isCut = `case " $* " in *" a "*) [ -e '${file('cut')}' ] && { echo 'ssh: connect to host a: No route to host' >&2; exit 255; };; esac`;
+    writeFileSync(ssh, `#!/bin/sh\n${isCut}\nexec ${env.GPU_OWNER_SSH} "$@"\n`, { mode: 0o755 });
+    const more = { ...env, GPU_OWNER_SSH: ssh };
+    const start = (...words: string[]) => hosts.viewer.run([launcher, ...words], { env: more, cwd: place });
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('cut-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('cut-b')),
+      await submit('--on', 'b', '-n', '2', '--', 'true'),
+    ];
+    const { stdout } = await start(
+      'submit',
+      '--on',
+      'a,b',
+      '-n',
+      '2',
+      '--',
+      'sh',
+      '-c',
+      `echo >>'${file('once')}'`,
+    );
+    const moving = stdout.trim();
+    await until(async () => /waits as a:/.test((await show(moving)).reason));
+    const [, id] = /as (a:\d+)/.exec((await show(moving)).reason) ?? [];
+    writeFileSync(file('cut'), '');
+    for (const pid of processesWith('GPU_OWNER_SSH='))
+      if (wordsOf(pid).includes(hosts.configuration) && wordsOf(pid).includes('a'))
+        sendSignal(pid, 'SIGKILL');
+    expect((await start('jobs', 'move', moving, '--from', 'b')).code).toBe(64);
+    expect(await start('jobs', 'move', moving, '--from', 'a')).toMatchObject({ code: 0, stderr: '' });
+    writeFileSync(file('cut-b'), '');
+    expect((await start('wait', moving)).code).toBe(0);
+    rmSync(file('cut'));
+    expect((await run('wait', String(id))).code).toBe(143);
+    writeFileSync(file('cut-a'), '');
+    expect((await run('wait', ...busy)).code).toBe(0);
+    expect(readFileSync(file('once'), 'utf8')).toBe('\n');
+  });
+
+  test('what is wrong with a job that moves is told', async () => {
+    expect((await run('jobs', 'move', 'any:99', '--from', 'a')).stderr).toMatch(/you have no job any:99/);
+    for (const command of ['logs', 'wait', 'cancel', 'resubmit'])
+      expect((await run(command, 'any:99')).code, command).toBe(64);
+    const after = await run('submit', '--on', 'a,b', '--after', 'a:1', '--', 'true');
+    expect(after).toMatchObject({ code: 64, stderr: expect.stringMatching(/--after needs a host/) });
+    const unset = await run('submit', '--on', 'a', '--env', 'NOT_SET', '--', 'true');
+    expect(unset).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/NOT_SET: the variable is not set/),
+    });
+    const here = await run('run', '--chdir', '/tmp', '--', 'true');
+    expect(here).toMatchObject({ code: 64, stderr: expect.stringMatching(/--chdir belongs to --on/) });
+    const gone = await run('submit', '--on', 'a', '--chdir', '/not/there', '--', 'true');
+    expect(gone).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/a: there is no directory '\/not\/there'/),
+    });
+  });
+});
