@@ -116,7 +116,7 @@ async function runParts(parsed: Submitted, background: SweepProgress): Promise<v
         metrics: null,
         reporter,
       };
-      return new RunController(options).run(sweep, false);
+      return new RunController(options).run(sweep);
     },
     summary,
   });

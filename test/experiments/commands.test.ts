@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { openQueue } from '../../lib/experiments/queue/index.ts';
 import { openSweep } from '../../lib/experiments/sweep/index.ts';
 import { Experiment } from '../support/experiment.ts';
-import { finished, output } from '../support/machine.ts';
+import { finished, output, until } from '../support/machine.ts';
 
 let experiment: Experiment;
 const inProject = (path: string) => join(experiment.project, path);
@@ -118,9 +118,46 @@ test('tasks that an earlier sweep has left run as well, which is told at the sta
   const { code, stdout } = await run('--grid', 'y=1', '--', 'true');
   expect(code).toBe(0);
   expect(stdout).toMatch(
-    /Marked 0 tasks as already completed\n.* besides, the task list has 2 tasks of other sweeps to run\n/,
+    /Marked 0 tasks as already completed\n.* besides, the task list has 2 tasks of other sweeps to run; to leave them out: --only\n/,
   );
   expect(stdout).toMatch(/besides, the task list has 2 tasks of other sweeps: 2 completed/);
+});
+
+test('a sweep runs alone with --only, and says how the others can be had', async () => {
+  const queue = await openQueue(null, experiment.project);
+  const earlier = await openSweep({ project: experiment.project, grid: ['x=1,2'], command: ['true'] });
+  await queue.enqueue(earlier.tasks());
+  await queue.close();
+  const { code, stdout } = await run('--only', '--grid', 'y=1', '--', 'true');
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /2 waiting tasks of other sweeps cancelled; to run them later: gpu-owner exp retry cancelled/,
+  );
+  expect((await experiment.status()).counts).toMatchObject({ completed: 1, cancelled: 2 });
+});
+
+test('a sweep that waits for GPUs says so, and for whom', async () => {
+  const holder = experiment.machine.startCommand([
+    'run',
+    '-n',
+    '2',
+    '--name',
+    'other',
+    '--',
+    'sleep',
+    '1000',
+  ]);
+  await until(async () => (await experiment.machine.runCommand(['status'])).stdout.includes('other'));
+  const child = experiment.start(['run', '--gpus', '2', '--grid', 'y=1,2', '--', 'true']);
+  await output(
+    child,
+    /Waiting for a GPU \(position 1 in the queue\): GPU 0: leased by .* \(other, pid \d+: sleep 1000\); GPU 1/,
+  );
+  const ended = finished(child);
+  holder.kill('SIGTERM');
+  const { code, stdout } = await ended;
+  expect(code).toBe(0);
+  expect(stdout.match(/Waiting for/g) ?? []).toHaveLength(0); // once for both workers
 });
 
 test('a parameter that workers over TCP would not get is refused where a manager listens', async () => {

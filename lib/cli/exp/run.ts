@@ -50,6 +50,7 @@ const GROUPS = [
       ...ABOUT,
       ...JOB,
       'replace-commands': REPLACE_COMMANDS,
+      only: { help: 'cancel waiting tasks that earlier sweeps have left' },
       ...METRICS,
       ...QUEUE,
       ...LOCKS,
@@ -84,10 +85,10 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (submitter !== null) return detach(parsed, request, hosts !== null, submitter);
   await runSweep(location, sweep, background, {
     start: (experiment, reporter) =>
-      new RunController({ ...experiment, request, hosts, metrics, reporter }).run(
-        sweep,
-        values['replace-commands'] === true,
-      ),
+      new RunController({ ...experiment, request, hosts, metrics, reporter }).run(sweep, {
+        replaceCommands: values['replace-commands'] === true,
+        only: values.only === true,
+      }),
     summary: (end) => summary(end, values, true),
   });
 }

@@ -47,7 +47,7 @@ export class RunController {
   }
 
   /** @param sweep null: what the queue has */
-  async run(sweep: Sweep | null, replaceCommands: boolean): Promise<RunEnd> {
+  async run(sweep: Sweep | null, { replaceCommands = false, only = false } = {}): Promise<RunEnd> {
     const { queue, signals, reporter } = this.#options;
     const families = async () => [
       ...(await queueFamilies(queue, this.#manager.manages)),
@@ -59,6 +59,7 @@ export class RunController {
       const { needs } = this.#options.request;
       const adding = { replaceCommands, needs, requireCommands: true, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
+      if (sweep !== null && only) await this.#manager.cancelOthers();
       if (!signals.drain.aborted) await this.#manager.firstSync();
       await this.#unpause();
       const done = signals.drain.aborted ? { workers: [], tablesComplete: false } : await this.#work();

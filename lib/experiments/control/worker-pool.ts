@@ -7,6 +7,7 @@ import {
   type WaitingState,
 } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
+import { label } from '../../gpus/index.ts';
 import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics } from '../metrics/index.ts';
@@ -182,6 +183,7 @@ export class WorkerPool implements Pool {
 
   constructor({ workers, report, ...options }: WorkerPoolOptions) {
     this.#host = options.host;
+    const waiting = new Set<string>();
     for (let number = 1; number <= workers; number++) {
       const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
       const slot = {
@@ -191,6 +193,11 @@ export class WorkerPool implements Pool {
           report: (event) => {
             slot.line = lineAfter(event, slot.line, unnamed);
             report(event);
+            if (event.type === 'claiming' && event.waiting !== null) {
+              // A line for all that wait, and not for each change of the reasons.
+              if (waiting.size === 0) report({ type: 'waiting', text: describeWait(event.waiting) });
+              waiting.add(unnamed);
+            } else if (event.type === 'claimed' || event.type === 'stopped') waiting.delete(unnamed);
           },
         }),
       };
@@ -251,6 +258,15 @@ function lineAfter(event: WorkerEvent, before: WorkerLine, unnamed: string): Wor
     default:
       return before;
   }
+}
+
+const MAX_REASONS = 3;
+
+function describeWait(waiting: WaitingState): string {
+  const others = waiting.gpus.filter(({ reason }) => !reason.includes(`pid ${process.pid}:`));
+  const reasons = others.slice(0, MAX_REASONS).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
+  const more = others.length - reasons.length;
+  return `Waiting for ${waitsFor(waiting)}: ${[...reasons, ...(more > 0 ? [`${more} more`] : [])].join('; ')}`;
 }
 
 function waitsFor(state: WaitingState | null): string {

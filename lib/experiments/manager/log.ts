@@ -102,6 +102,8 @@ export function describeEvent(event: WorkerEvent): string | null {
         event.count === 1 ? 'a process behind, which was' : `${event.count} processes behind, which were`;
       return `Task ${event.task.name} left ${what} ended: ${event.names.join(', ')}`;
     }
+    case 'waiting':
+      return event.text;
     case 'trouble':
       return `${event.worker ?? 'a worker'}: ${firstLine(event.message)}`;
     case 'released':

@@ -255,8 +255,21 @@ export class Manager {
     const waiting = others.counts.pending + others.counts.active;
     if (waiting > 0)
       this.tell(
-        `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run`,
+        `besides, the task list has ${waiting} ${waiting === 1 ? 'task' : 'tasks'} of other sweeps to run; to leave them out: --only`,
       );
+  }
+
+  /** Cancels tasks of other sweeps that wait. */
+  async cancelOthers(): Promise<void> {
+    const { queue } = this.#options;
+    const ids: string[] = [];
+    for await (const { task } of queue.tasks({ state: 'pending' }))
+      if (!this.#asked.includes(task.id)) ids.push(task.id);
+    if (ids.length === 0) return;
+    const { length } = await queue.cancel({ ids });
+    this.tell(
+      `${length} waiting ${length === 1 ? 'task' : 'tasks'} of other sweeps cancelled; to run them later: gpu-owner exp retry cancelled`,
+    );
   }
 
   /** Workers needn't wait for trials of a search that no process goes on with. */

@@ -1,4 +1,4 @@
-import { closest, listWords, showValue } from '../../platform/index.ts';
+import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Rerun, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { describeForeign } from './foreign.ts';
@@ -334,10 +334,38 @@ export function parseGrid(words: readonly string[]): Axis[] {
       axes.set(key, { key, location, segments: [], distribution });
       continue;
     }
-    const segments = splitValues(word.slice(sign + 1), location).map((text) => segment(key, text, location));
+    const texts = splitValues(word.slice(sign + 1), location);
+    if (texts.length === 1) checkSingle(key, texts[0] as string, location);
+    const segments = texts.map((text) => segment(key, text, location));
     axes.set(key, { key, location, segments });
   }
   return Array.from(axes.values());
+}
+
+const FOREIGN_RANGE = /^(-?\d+)[-:](\d+)(?::(\d+))?$/;
+const FOREIGN_LIST = /^[-+.\de]+(?:[;|][-+.\de]+)+$/;
+const FUNCTION = /^(?:range|arange|linspace|logspace|uniform|loguniform|choice|interval)\(/;
+
+/** Refuses a single value that is a range or a list of another program. */
+function checkSingle(key: string, text: string, location: SourceLocation): void {
+  const [, first, last, step] = FOREIGN_RANGE.exec(text) ?? [];
+  const list = /^\[([^[\]{}]*,[^[\]{}]*)\]$/.exec(text)?.[1];
+  const right =
+    first !== undefined
+      ? `${key}=${first}..${last}${step === undefined ? '' : `..${step}`} is a range, with both ends`
+      : FOREIGN_LIST.test(text)
+        ? `${key}=${text.replace(/[;|]/g, ',')} has several values`
+        : FUNCTION.test(text)
+          ? `write the values as ${key}=1,2,5, or a range of whole numbers as ${key}=1..9`
+          : null;
+  if (right !== null) {
+    throw mistake(
+      location,
+      `that would be a single value, the text ${showValue(text)}; ${right}; for the text itself use quotes: --grid "${key}='${text}'"`,
+    );
+  }
+  if (list !== undefined)
+    warn(`--grid ${key}=${text} is a single value, a list; several values are ${key}=${list}`);
 }
 
 const CONTINUOUS = /^(log:)?([-+]?[.\d][\d.eE+-]*?)\.\.([-+]?[.\d][\d.eE+-]*)$/;

@@ -45,6 +45,8 @@ export interface WorkerOptions {
 export type WorkerEvent =
   /** The worker wants GPUs. Repeated whenever the reason of the wait changes. */
   | { type: 'claiming'; waiting: WaitingState | null }
+  /** Workers of a process begin to wait for GPUs. */
+  | { type: 'waiting'; text: string }
   | { type: 'claimed'; worker: string; gpus: readonly GPU[] }
   /** A task's command is about to be started. `log`: absolute path. `start`: which of its counted starts this is, from 1. */
   | { type: 'assigned'; worker: string; task: Task; start: number; log: string }

@@ -107,6 +107,8 @@ describe('exp plan', () => {
       64,
       "'lr' has no '='; an axis is NAME=VALUE,VALUE. Write --grid lr=0.1,0.2",
     ],
+    [['--grid', 'lr=0.1,', '0.2,', '0.3', 'seed=1'], 64, 'Write --grid lr=0.1,0.2,0.3 seed=1\n'],
+    [['--grid', 'lr=', '0.1,0.2'], 64, 'Write --grid lr=0.1,0.2\n'],
     [['--grid', 'lr=0.1', 'seed', '1', '2'], 64, 'Write --grid lr=0.1 seed=1,2'],
     [['--grid', 'lr', 'seed'], 64, 'Write --grid lr=0.1,0.2 seed=1..3'],
     [['nothing.yaml'], 78, "nothing.yaml: it doesn't exist"],

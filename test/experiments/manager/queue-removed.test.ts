@@ -150,7 +150,7 @@ describe('`exp run`, whose queue can’t be used any longer when every task has 
       signals: { drain: drain.signal, stop: drain.signal, exitCode: 130 } as never,
     });
     try {
-      return { code: exitCode(await controller.run(null, false)), calls: count, whole: rows().length === 3 };
+      return { code: exitCode(await controller.run(null)), calls: count, whole: rows().length === 3 };
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
       return { code: 69, calls: count, whole: rows().length === 3 };

@@ -58,12 +58,18 @@ describe('an inline grid', () => {
     ['[64, 64],[128]', ['[64,64]', '[128]']],
     ["['a,b'],c[0],d]", ['["a,b"]', 'c[0]', 'd]']],
     ['x=y', ['x=y']],
+    ["'1-3'", ['1-3']],
+    ['1:3,2:3', ['1:3', '2:3']],
     [' 1 , 2 ', ['1', '2']],
   ])('reads a=%s', async (word, shown) => {
     expect(await values(word)).toEqual(shown);
   });
 
   test.each([
+    [['a=1-3'], "the text '1-3'; a=1..3 is a range, with both ends; for the text itself use quotes"],
+    [['a=1:10:2'], 'a=1..10..2 is a range'],
+    [['a=0.1;0.2'], 'a=0.1,0.2 has several values'],
+    [['a=range(3)'], 'write the values as a=1,2,5'],
     [['a'], "--grid: 'a' has no '='"],
     [['=1'], 'a parameter needs a name'],
     [['a='], 'it has no values'],
