@@ -215,6 +215,36 @@ export class RemoteProgram extends MarkedScript {
   }
 }
 
+/** A part of a file, after a mark. */
+export class FilePart extends MarkedScript {
+  #before: Buffer | null = Buffer.alloc(0);
+
+  /** @param from the first byte, from 0 @param length how many bytes; null: to the end @param follows goes on as the file grows */
+  commandLine(path: string, from: number, length: number | null, follows: boolean): string {
+    const tail = `tail -c +${from + 1} ${follows ? '-f ' : ''}-- ${shellWords([path])}`;
+    return encode([
+      'exec </dev/null',
+      this.print('begin'),
+      length === null ? `exec ${tail}` : `${tail} | head -c ${length}`,
+    ]);
+  }
+
+  /** @returns the bytes of the file in a piece of the output */
+  read(piece: Buffer): Buffer {
+    if (this.#before === null) return piece;
+    const all = Buffer.concat([this.#before, piece]);
+    const begin = `\n${this.mark} begin\n`;
+    const at = all.indexOf(begin);
+    this.#before = at < 0 ? all.subarray(-MAX_BEFORE) : null;
+    return at < 0 ? Buffer.alloc(0) : all.subarray(at + begin.length);
+  }
+
+  /** Whether the host has come as far as the file. */
+  get hasBegun(): boolean {
+    return this.#before === null;
+  }
+}
+
 /** Starts gpu-owner in place of the shell: the parent of gpu-owner is sshd then, which ends with the connection. */
 function startOf(command: string | null, words: string): string {
   const isSimple = command === null || !/[;&|<>()`'"\\#]/.test(command);

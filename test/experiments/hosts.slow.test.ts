@@ -128,7 +128,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
 
   test('after kill -9 nothing stays behind, and a new start goes on without doing anything twice at once', async () => {
     const words = ['run', '--on', 'a,b', '--gpus', 'all', '--grid', 'n=1..5'];
-    const short = { GPU_OWNER_TIMEOUTS: 'silence:5000,silenceGrace:1000' };
+    const short = { GPU_OWNER_TIMEOUTS: 'silence:4000,silenceGrace:1000' };
     const waits = task(`while [ ! -e ${project}/go ]; do sleep 0.05; done`);
     const first = start([...words, ...waits], short);
     await until(() => starts().length === 5);
@@ -141,7 +141,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   });
 
   test('a connection that breaks: its tasks end there, run again, and its workers come back', async () => {
-    const short = { GPU_OWNER_TIMEOUTS: 'silence:5000,silenceGrace:1000' };
+    const short = { GPU_OWNER_TIMEOUTS: 'silence:4000,silenceGrace:1000' };
     const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'n=1,2'];
     const waits = task(`echo $$ >> ${project}/pids; while [ ! -e ${project}/go ]; do sleep 0.05; done`);
     const manager = start([...words, ...waits], short);
@@ -156,6 +156,40 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(code, stdout).toBe(0);
     expect(stdout).toMatch(/a: the connection broke/);
     expect([starts().length, rows().length]).toEqual([3, 2]);
+  });
+
+  test.skipIf(process.getuid?.() !== 0)('logs of another machine are read there', async () => {
+    // A directory that only logins there see, by a mount of their own.
+    const [elsewhere, real] = [
+      join(hosts.viewer.directory, 'there'),
+      join(hosts.viewer.directory, 'its files'),
+    ];
+    for (const directory of [elsewhere, real]) mkdirSync(directory);
+    const mounts = `mount --bind '${real}' '${elsewhere}' && exec bash -c "$SSH_ORIGINAL_COMMAND"`;
+    hosts.add('apart', {
+      forced: `export MOUNTS='${mounts.replaceAll("'", `'\\''`)}'; exec unshare -m sh -c "$MOUNTS"`,
+    });
+    const words = ['run', '--on', `apart:${elsewhere}`, '--gpus', '1', '--grid', 'n=1,2'];
+    const text = `echo output of {n}; while [ ! -e ${project}/go{n} ]; do sleep 0.05; done; printf end`;
+    const ended = run([...words, ...task(text)]);
+    await until(() => starts().length === 1);
+    const follows = start(['logs', '-f', 'grid_0']);
+    const followed = finished(follows);
+    await output(follows, /output of 1/);
+    writeFileSync(join(project, 'go1'), '');
+    const whole = /^==> grid_0 on gpu0 \(apart\) since .*\noutput of 1\nend\n<== completed\n$/;
+    expect(await followed).toMatchObject({ code: 0, stdout: expect.stringMatching(whole) });
+    await until(() => starts().length === 2);
+    expect((await run(['logs', 'grid_1'])).stdout).toMatch(/\noutput of 2\n<== it runs\n$/);
+    writeFileSync(join(project, 'go2'), '');
+    expect(await ended).toMatchObject({ code: 0 });
+    expect((await run(['logs', 'grid_0'])).stdout).toMatch(whole);
+    const away = await run(['logs', 'grid_0'], { GPU_OWNER_SSH: '/bin/false' });
+    expect(away.stdout).toMatch(/<== its output is in .* on apart: .*; to see it: ssh -- apart 'tail -c /);
+    rmSync(join(real, 'results_grid'), { recursive: true });
+    expect((await run(['logs', 'grid_0'])).stdout).toMatch(
+      /on apart: tail: cannot open .* to see it: ssh -- apart/,
+    );
   });
 
   test('status, logs, cancel and retry work as with local workers', async () => {

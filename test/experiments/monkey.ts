@@ -75,7 +75,7 @@ export class Monkey {
  * A keeper and its watchdog stand in for each other. With both gone, and the worker as well, no process is left that could know
  * what belonged to a command: that isn't promised.
  */
-function mayBeKilled(victim: Process, all: readonly Process[]): boolean {
+export function mayBeKilled(victim: Process, all: readonly Process[]): boolean {
   if (victim.kind === 'keeper')
     return all.some(({ pid, kind }) => pid === victim.parent && kind === 'watchdog');
   if (victim.kind === 'watchdog')

@@ -1,4 +1,4 @@
-import { resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
+import { isOnServer, resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';
@@ -19,8 +19,15 @@ async function logs({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
     locationOf(values),
     async (queue) => {
       const id = await resolveTask(queue, name);
-      const output = { line: print, note: say, bytes: (bytes: Uint8Array) => write(1, bytes) };
-      const logs = new TaskLogs(queue, id, locationOf(values).directory, output);
+      const { directory, url } = locationOf(values);
+      const output = {
+        // Workers of a task list on a server tell the names that their machines have.
+        asksHosts: url === null || !isOnServer(url),
+        line: print,
+        note: say,
+        bytes: (bytes: Uint8Array) => write(1, bytes),
+      };
+      const logs = new TaskLogs(queue, id, directory, output);
       await logs.print(values.follow === true);
     },
     { mayBeReadOnly: true },

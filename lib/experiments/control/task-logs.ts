@@ -1,10 +1,13 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
-import { formatSince, hostName, sanitize, shellWords, systemError } from '../../platform/index.ts';
+import { type HostFailure, readFromHost } from '../../fleet/index.ts';
+import { formatSince, hostName, pause, sanitize, shellWords, systemError } from '../../platform/index.ts';
 import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
 /** Where the output of a task is printed. */
 interface LogOutput {
+  /** Whether hosts have the names by which ssh knows them: then output is read there. Default: false. */
+  asksHosts?: boolean;
   /** Prints a line between the outputs. */
   line(text: string): void;
   /** Tells a person why there is nothing to print. */
@@ -13,8 +16,12 @@ interface LogOutput {
   bytes(bytes: Uint8Array): void;
 }
 
+type Log = NonNullable<AttemptInfo['log']>;
+
 /** The line above the output of an attempt. */
 const NEXT = /^==> \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
+/** The line below the output of an attempt. */
+const END = /^<== \d{4}-\d\d-\d\d \d\d:\d\d:\d\d /m;
 /** Host names that may stand in a command that a person is to type. */
 const HOST = /^[A-Za-z0-9][A-Za-z0-9._:-]{0,252}$/;
 const MAX_PATH_LENGTH = 4_096;
@@ -88,6 +95,11 @@ export class TaskLogs {
     const place = `its output is in ${sanitize(path, 500)} on ${sanitize(worker.host, 60)}`;
     const own = worker.host === hostName();
     const tail = FileTail.open(path, log.from);
+    const isElsewhere = !own && ('problem' in tail || !isAbout(tail.lineBefore(), attempt));
+    if (isElsewhere && this.#output.asksHosts && HOST.test(worker.host)) {
+      if ('close' in tail) tail.close();
+      return this.#showElsewhere(attempt, { ...log, path }, follow);
+    }
     if ('problem' in tail) {
       return this.#output.line(
         `<== ${place}, ${own ? `which can't be read here: ${tail.problem}` : elsewhere(attempt)}`,
@@ -114,16 +126,63 @@ export class TaskLogs {
       for (;;) {
         const now = await this.#now(attempt);
         copy(now.log?.to ?? null, now.outcome !== null);
-        if (now.outcome !== null || !follow) {
-          if (last.at(-1) !== 0x0a) this.#output.line('');
-          const error = now.error === null ? '' : `: ${sanitize(now.error.split('\n')[0], 300)}`;
-          return this.#output.line(`<== ${now.outcome ?? 'it runs'}${error}`);
-        }
+        if (now.outcome !== null || !follow) return this.#lineOfEnd(now, last);
         await new Promise((resolve) => setTimeout(resolve, POLL_INTERVAL_MS));
       }
     } finally {
       tail.close();
     }
+  }
+
+  /** Shows output that another machine has, in the part of the log file there. */
+  async #showElsewhere(attempt: AttemptInfo, log: Log, follow: boolean): Promise<void> {
+    const host = { name: attempt.worker.host, command: null };
+    let last: Uint8Array = Buffer.from('\n');
+    let at = log.from;
+    const print = (bytes: Uint8Array) => {
+      at += bytes.length;
+      last = bytes;
+      this.#output.bytes(bytes);
+    };
+    // Behind the output are lines of gpu-owner, and the output of others.
+    let isBehind = false;
+    const printUntilEnd = (bytes: Uint8Array) => {
+      const end = isBehind ? 0 : Buffer.from(bytes).toString('latin1').search(END);
+      isBehind ||= end !== -1;
+      if (end !== 0) print(end === -1 ? bytes : bytes.subarray(0, end));
+    };
+    let now = await this.#now(attempt);
+    let failure: HostFailure | null = null;
+    if (follow && now.outcome === null) {
+      const ended = new AbortController();
+      const part = { from: at, length: null, follows: true };
+      const reading = readFromHost(host, log.path, part, printUntilEnd, ended.signal).then((error) => {
+        failure = error;
+        ended.abort();
+      });
+      while (now.outcome === null && !ended.signal.aborted) {
+        await pause(POLL_INTERVAL_MS, ended.signal);
+        now = await this.#now(attempt);
+      }
+      ended.abort();
+      await reading;
+    }
+    const to = now.log?.to ?? null;
+    if (failure === null && (to === null || to > at)) {
+      const part = { from: at, length: to === null ? null : to - at, follows: false };
+      failure = await readFromHost(host, log.path, part, print);
+    }
+    if (failure === null) return this.#lineOfEnd(now, last);
+    const { message } = failure as HostFailure;
+    this.#output.line(
+      `<== its output is in ${sanitize(log.path, 500)} on ${host.name}: ${message}; ${elsewhere(now)}`,
+    );
+  }
+
+  #lineOfEnd({ outcome, error }: AttemptInfo, last: Uint8Array): void {
+    if (last.at(-1) !== 0x0a) this.#output.line('');
+    const why = error === null ? '' : `: ${sanitize(error.split('\n')[0], 300)}`;
+    this.#output.line(`<== ${outcome ?? 'it runs'}${why}`);
   }
 
   async #now(attempt: AttemptInfo): Promise<AttemptInfo> {
