@@ -248,6 +248,7 @@ _OPTIONS = (
     "memory",
     "urgent",
     "preemptible",
+    "idle",
     "wait",
     "name",
     "note",
@@ -1511,7 +1512,8 @@ class Process(NamedTuple):
 
 class Lease(NamedTuple):
     """The holder of a GPU, as it described itself: for people, not for decisions.
-    since, until (when its time limit ends it): as ISO 8601. preemptible: it gives way to requests that can't start otherwise.
+    since, until (when its time limit ends it), idle_ends (when it is ended as its GPUs do nothing, unless they are used by then): as
+    ISO 8601. preemptible: it gives way to requests that can't start otherwise.
     Unknown is None."""
 
     user: Optional[str]
@@ -1523,6 +1525,7 @@ class Lease(NamedTuple):
     convention: Optional[str]
     until: Optional[str] = None
     preemptible: bool = False
+    idle_ends: Optional[str] = None
 
 
 class GPUStatus(int, _MappingOfValues):
@@ -1637,7 +1640,11 @@ class GPUStatus(int, _MappingOfValues):
     @property
     def lease(self) -> Optional[Lease]:
         lease = self.raw["lease"]
-        return None if lease is None else Lease(*(lease.get(field, Lease._field_defaults.get(field)) for field in Lease._fields))
+        if lease is None:
+            return None
+        named: Dict[str, Any] = {**lease, "idle_ends": lease.get("idleEnds")}
+        values: List[Any] = [named.get(field, Lease._field_defaults.get(field)) for field in Lease._fields]
+        return Lease(*values)
 
     @property
     def shares(self) -> List[Dict[str, Any]]:
@@ -1949,6 +1956,7 @@ def submit(
     after_ok: Optional[Jobs] = None,
     array: Optional[str] = None,
     time_limit: Union[None, float, str] = None,
+    idle: Union[None, float, str] = None,
     signal: Optional[str] = None,
     output: Optional[Path] = None,
     notify: bool = False,
@@ -1990,6 +1998,7 @@ def submit(
         exit code 0, otherwise this one is cancelled.
     array: parts of an array, such as '0-99%4': each has its own GPUs, and its number in GPU_OWNER_ARRAY_ID.
     time_limit: seconds or '4h', after which it is ended; signal: 'USR1@5m' is sent 5 minutes before.
+    idle: seconds or '1h', after which it is ended if its GPUs did nothing meanwhile.
     output: a file that its output is appended to ('%j' is its number, '%n' its name); by default one that `Job.log()` reads, too.
     notify: notify you when the job starts and ends, as the configuration says.
     cwd: where it starts (here). env: all of its environment (this process's, without what claims have changed).
@@ -2011,6 +2020,8 @@ def submit(
         args += [f"--{option}={word}" for word in _jobs(jobs, option.replace("-", "_"))]
     if time_limit is not None:
         args.append(f"--for={_duration(time_limit, 'time_limit')}")
+    if idle is not None:
+        args.append(f"--idle={_duration(idle, 'idle')}")
     for option, flag in (("notify", notify), ("urgent", urgent), ("preemptible", preemptible)):
         if flag:
             args.append(f"--{option}")

@@ -78,6 +78,7 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
             <Detail name="Command" text={lease.command} />
             <Detail name="Since" text={sinceText(lease.since, now)} isTime />
             <Detail name="Until" text={untilText(lease.until, now)} isTime />
+            <Detail name="Idle, ends" text={untilText(lease.idleEnds, now)} isTime />
           </>
         )}
         {intruders.slice(0, MAX_INTRUDERS).map(({ pid, name, user }) => {

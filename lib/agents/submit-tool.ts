@@ -45,6 +45,7 @@ const Wanted = z.strictObject({
   timeLimit: text('end it after this time, such as 30m or 4h. Others see when the GPUs are expected back', 20)
     .min(1)
     .optional(),
+  idle: text('end it if its GPUs did nothing for so long, such as 30m or 1h', 20).min(1).optional(),
   after: z.array(jobWord).max(20).default([]).describe('start when these jobs have ended'),
   afterOk: z.array(jobWord).max(20).default([]).describe('start when these have ended with exit code 0'),
   array: text(
@@ -119,6 +120,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
       ...(wanted.name === undefined ? [] : [`--name=${wanted.name}`]),
       ...(wanted.array === undefined ? [] : [`--array=${wanted.array}`]),
       ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
+      ...(wanted.idle === undefined ? [] : [`--idle=${wanted.idle}`]),
       ...wanted.after.map((job) => `--after=${job}`),
       ...wanted.afterOk.map((job) => `--after-ok=${job}`),
       ...(wanted.urgent ? ['--urgent'] : []),

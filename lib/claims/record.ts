@@ -49,7 +49,7 @@ export interface RecordContents {
 }
 
 /** For what a keeper adds: its PID, the command's, how many survive, and when the epoch ended. In bytes. */
-const KEEPER_BYTES = 160;
+const KEEPER_BYTES = 200;
 /** So many fit however long the rest is. */
 const MIN_GPUS = 4;
 
@@ -136,6 +136,7 @@ const INFO = schema.record({
   command: shown(200),
   since: shown(40),
   until: schema.or(schema.epochMs, null),
+  idleEnds: schema.or(schema.epochMs, null),
   preemptible: schema.or(schema.flag, false),
   job: count(2 ** 31),
   name: shown(64),
@@ -145,10 +146,8 @@ const INFO = schema.record({
 
 /** The contents of a record, harmless to print. */
 export function leaseInfo(record: Readonly<Record<string, unknown>> | null): LeaseInfo {
-  const { user, uid, pid, host, command, since, until, preemptible, job, name, note, survivors } = INFO(
-    record ?? {},
-    '',
-  );
+  const { user, uid, pid, host, command, since, until, idleEnds, preemptible, job, name, note, survivors } =
+    INFO(record ?? {}, '');
   return {
     user: user ?? 'somebody',
     uid,
@@ -158,6 +157,7 @@ export function leaseInfo(record: Readonly<Record<string, unknown>> | null): Lea
     since: since === null ? null : moment(Date.parse(since)),
     convention: 'gpu-owner',
     ...(until === null ? {} : { until: new Date(until).toISOString() }),
+    ...(idleEnds ? { idleEnds: new Date(idleEnds).toISOString() } : {}),
     ...(preemptible ? { preemptible } : {}),
     ...(job ? { job } : {}),
     ...(name === null ? {} : { name }),

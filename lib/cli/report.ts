@@ -26,7 +26,7 @@ const GROUPS = [
       },
       csv: { help: 'print CSV with a header' },
       json: {
-        help: 'print { since, until, by, gpus, rows: [{ key, leases, gpuHours, share, waitedSeconds: { p50, p90 } }], longest, skipped }; null is unknown',
+        help: 'print { since, until, by, gpus, rows: [{ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }], longest, skipped }; null is unknown',
       },
       ...HOSTS,
       'lock-dir': LOCKS['lock-dir'],
@@ -91,6 +91,8 @@ const COLUMNS: readonly { title: string; of: (row: Sum) => string }[] = [
   { title: 'SHARE', of: ({ share }) => (share === null ? '?' : `${(100 * share).toFixed(1)}%`) },
   { title: 'WAITED (p50)', of: ({ waitedSeconds: { p50 } }) => formatDuration(1000 * p50) },
   { title: '(p90)', of: ({ waitedSeconds: { p90 } }) => formatDuration(1000 * p90) },
+  { title: 'IDLE', of: ({ idleShare }) => (idleShare === null ? '?' : `${(100 * idleShare).toFixed(0)}%`) },
+  { title: 'KWH', of: ({ energyKWh }) => (energyKWh === null ? '?' : energyKWh.toFixed(1)) },
 ];
 
 function page({ since, by, gpus, rows, longest, skipped }: Report): string {
@@ -123,10 +125,14 @@ function note(skipped: number): string {
 
 function csv({ rows, by }: Report): string {
   const quoted = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const lines = rows.map(({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 } }) =>
-    [quoted(key), leases, gpuHours, share ?? '', p50, p90].join(','),
+  const lines = rows.map(
+    ({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }) =>
+      [quoted(key), leases, gpuHours, share ?? '', p50, p90, idleShare ?? '', energyKWh ?? ''].join(','),
   );
-  return [`${by},leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90`, ...lines].join('\n');
+  return [
+    `${by},leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90,idle_share,energy_kwh`,
+    ...lines,
+  ].join('\n');
 }
 
 export const COMMAND: Command = {

@@ -2,7 +2,9 @@
 import { type ClaimPurpose, checkOptions, type Settings } from '../claims/index.ts';
 import {
   checkJobOptions,
+  type IdleLimit,
   type Preemption,
+  parseIdle,
   parsePreemption,
   parseTimeLimit,
   type TimeLimit,
@@ -53,6 +55,11 @@ export const RUN_GROUPS = [
         value: 'NAME[@DURATION]',
         help: 'send the command a signal so long before the limit of --for (USR1@5m); with --preemptible: when it must end (USR1)',
         candidates: ['USR1@5m', 'TERM@1m', 'USR1'],
+      },
+      idle: {
+        value: 'DURATION',
+        help: 'end the command with exit code 124 if its GPUs did nothing for DURATION (30m, 1h); it is warned 5 minutes before',
+        candidates: ['30m', '1h', '4h'],
       },
       preemptible: {
         help: 'use GPUs that would be idle, and give them back when another request needs them',
@@ -110,6 +117,8 @@ export const SUBMIT_GROUPS = [
 export interface RunRequest {
   settings: Settings;
   limit: TimeLimit | null;
+  /** null: its GPUs may do nothing for ever. */
+  idle: IdleLimit | null;
   /** null: the command never gives way. */
   preemption: Preemption | null;
   /** With the user's own one where no GPU can be had: some scripts rely on 0. */
@@ -158,6 +167,7 @@ export function checkRun(
   return {
     settings,
     limit,
+    idle: parseIdle(values.idle, isHere),
     preemption,
     exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict),
   };

@@ -40,7 +40,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
 
 async function runHere(
   { values, command }: Parsed<typeof GROUPS>,
-  { settings, limit, preemption }: RunRequest,
+  { settings, limit, idle, preemption }: RunRequest,
   continued: ContinuedWait,
 ): Promise<void> {
   const overSSH = values['over-ssh'];
@@ -59,7 +59,7 @@ async function runHere(
   const claim = await claiming.finally(() => wait?.end());
   if (typeof overSSH === 'string') print(`\n${overSSH}`);
   const again = { restart: { words: [], own: process.argv.length - 1 }, lock: null };
-  becomeKeeper(claim, command.length, limit, null, preemption, values.requeue ? again : null);
+  becomeKeeper(claim, command.length, limit, null, preemption, values.requeue ? again : null, idle);
 }
 
 export const COMMAND: Command = {

@@ -49,7 +49,7 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
 async function runJob(
   job: JobProcess,
   { values, command }: Parsed<typeof SUBMIT_GROUPS>,
-  { settings, limit, preemption, exitCodes }: RunRequest,
+  { settings, limit, idle, preemption, exitCodes }: RunRequest,
   continued: ContinuedWait,
 ) {
   try {
@@ -60,7 +60,7 @@ async function runJob(
     const claim = await job
       .claim(job.inItsPlace(settings), wait, limit, continued)
       .finally(() => wait?.end());
-    becomeKeeper(claim, command.length, limit, job, preemption, job.again);
+    becomeKeeper(claim, command.length, limit, job, preemption, job.again, idle);
   } catch (error) {
     if (error instanceof GPUOwnerError) {
       const hasMoved = error.code === 'ERR_ABORTED';

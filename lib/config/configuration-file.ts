@@ -18,6 +18,7 @@ import {
 import { parseBookings } from './bookings.ts';
 import { CHECKS, type Entries, type Kind, MACHINE_ONLY, USER_ONLY } from './configuration-keys.ts';
 import { parseEnforce } from './enforce.ts';
+import { parseIdleRules } from './idle.ts';
 import { type Refuse as NodeRefuse, parseLimits } from './limits.ts';
 import { parseUrgent } from './urgent.ts';
 import { loadYAML, nestingBeyond } from './yaml.ts';
@@ -136,6 +137,7 @@ const MAPPINGS: Readonly<
   urgent: parseUrgent,
   bookings: parseBookings,
   enforce: parseEnforce,
+  idle: parseIdleRules,
 };
 
 function parseFile(text: string, path: string, kind: Kind): Entries {

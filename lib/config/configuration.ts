@@ -16,6 +16,7 @@ import {
 } from './criteria.ts';
 import type { EnforceRules } from './enforce.ts';
 import type { Host } from './hosts.ts';
+import type { IdleRules } from './idle.ts';
 import type { Limits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
 import type { UrgentUsers } from './urgent.ts';
@@ -31,7 +32,7 @@ const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = [
   ...(['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const),
-  ...(['enforce', 'usageCommands'] as const),
+  ...(['enforce', 'usageCommands', 'idle'] as const),
 ] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
@@ -60,6 +61,8 @@ export interface Configuration {
   ownLimits?: Limits;
   /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
   urgent?: UrgentUsers;
+  /** Only a machine's file sets it. Missing: jobs that do nothing are left alone. */
+  idle?: IdleRules;
   /** Only a machine's file sets it. Missing: only root may book GPUs. */
   bookings?: BookingRules;
   /** Only a machine's file sets it. Missing: `gpu-owner enforce` only tells what it would do. */
@@ -117,6 +120,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     excludeNames: rules<NameRule>('excludeNames'),
     ...pick([...SETTINGS, ...JOB_KEYS]),
     ...where('limits', (bans?.limits ?? machine?.limits) as Limits | undefined),
+    ...where('idle', (bans?.idle ?? machine?.idle) as IdleRules | undefined),
     ...where('ownLimits', user?.limits as Limits | undefined),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
     ...where('usageCommands', (replaced ? bans : machine)?.usageCommands as Configuration['usageCommands']),

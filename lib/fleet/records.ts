@@ -203,6 +203,7 @@ const LEASE: Fields = {
   command: or(text),
   since: or(time),
   until: optional(time),
+  idleEnds: optional(time),
   preemptible: optional(schema.flag),
   job: optional(id),
   name: optional(text),
@@ -267,6 +268,8 @@ const SUM = {
   gpuHours: number,
   share: or(number),
   waitedSeconds: record({ p50: number, p90: number }),
+  idleShare: or(number),
+  energyKWh: or(number),
 } satisfies Record<keyof Sum, Check>;
 
 const REPORT = {

@@ -206,6 +206,7 @@ function describeLease(lease: LeaseInfo, context: JudgeContext): string {
 function leaseText(lease: LeaseInfo, { now, hostname }: Pick<JudgeContext, 'now' | 'hostname'>) {
   const since = formatSince(lease.since, now);
   const until = formatSince(lease.until, now);
+  const idleEnds = formatSince(lease.idleEnds, now);
   const host = sanitize(lease.host, 64);
   const command = sanitize(lease.command, 80);
   const survivors = Number.isSafeInteger(lease.survivors) ? Number(lease.survivors) : 0;
@@ -224,7 +225,7 @@ function leaseText(lease: LeaseInfo, { now, hostname }: Pick<JudgeContext, 'now'
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
   return {
-    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}`,
+    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${idleEnds ? `, ended at ${idleEnds} unless used` : ''}`,
     what: `${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`,
   };
 }

@@ -86,6 +86,8 @@ export interface LeaseInfo {
   since: string | null;
   /** ISO 8601: when the time limit of the holder's command ends it; missing: it has none. */
   until?: string;
+  /** ISO 8601: when the holder's command is ended, unless its GPUs are used by then; missing: it won't be. */
+  idleEnds?: string;
   /** The holder gives way to requests that can't start otherwise. */
   preemptible?: true;
   /** The holder's number, if it is a background job. */

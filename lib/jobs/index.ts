@@ -1,5 +1,6 @@
 export { arrayOf, formatArray, type JobPart, parseArray, partOf } from './array.ts';
 export { type CommandProblem, checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
+export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { JobOutput, JobOutputTail } from './job-output.ts';

@@ -15,6 +15,7 @@ import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import type { IdleLimit } from './idle.ts';
 import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
 import {
   isAlive,
@@ -180,6 +181,11 @@ export class JobProcess implements BackgroundJob {
   get logLimit(): number | null {
     const own = join(this.store.directoryOf(this.request.id), OUTPUT);
     return this.request.output === own ? jobLimits().jobLogSize : null;
+  }
+
+  idleNotifier(limit: IdleLimit | null): readonly string[] {
+    const isTold = this.request.notify || limit?.notify === true;
+    return isTold && limit !== null ? notifierOf(this.store, this.request.id, 'idle') : [];
   }
 
   get afterwards(): readonly string[] {

@@ -1,5 +1,5 @@
 import { closeSync, fstatSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { basename, resolve } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
 import {
   type Claim,
@@ -14,6 +14,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance, label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
+import { type IdleLimit, idleOptions, meterOptions } from './idle.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import {
@@ -120,6 +121,8 @@ export interface BackgroundJob {
   file: number;
   /** How much of its output is kept, in bytes; null: all. */
   logLimit: number | null;
+  /** A program that is started when the job's user is warned that its GPUs do nothing; none for []. */
+  idleNotifier(limit: IdleLimit | null): readonly string[];
   /** A program that is started when the job has ended, and its arguments; none for []. */
   afterwards: readonly string[];
 }
@@ -142,6 +145,7 @@ export function becomeKeeper(
   job: BackgroundJob | null = null,
   preemption: Preemption | null = null,
   again: Requeue | null = null,
+  idle: IdleLimit | null = null,
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
@@ -163,6 +167,8 @@ export function becomeKeeper(
     ...keeperOptions(claim, inheritable, [], untilOf(limit)),
     ...commandOptions(claim, inherited),
     ...(usage?.keeperOptions(inheritable) ?? []),
+    ...meterOptions(claim, inheritable),
+    ...idleOptions(claim, idle, basename(process.argv.at(-words) ?? ''), job?.idleNotifier(idle) ?? []),
     ...limitOptions(limit),
     ...jobOptions(job),
     ...giveWay,
@@ -248,6 +254,7 @@ export function becomeHolder(
     ...placeholderOptions(placeholder),
     ...keeperOptions(claim, inheritable, [], untilOf(limit)),
     ...(usage?.keeperOptions(inheritable) ?? []),
+    ...meterOptions(claim, inheritable),
     ...limitOptions(limit),
   ];
   return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);

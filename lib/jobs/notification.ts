@@ -3,13 +3,15 @@
 // only this process reads it, and writes it nowhere.
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type * as HTTPS from 'node:https';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
+import { readActivity } from '../claims/index.ts';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
   formatDuration,
+  formatSince,
   hostName,
   isoTime,
   killGroup,
@@ -22,8 +24,8 @@ import {
 import { endedJob, type Job, jobAt } from './job-state.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 
-/** The events of a job of which its user is told, once each. */
-export const JOB_EVENTS = ['started', 'ended'] as const;
+/** The events of a job of which its user is told, once each; that it does nothing, each time. */
+export const JOB_EVENTS = ['started', 'idle', 'ended'] as const;
 export type JobEvent = (typeof JOB_EVENTS)[number];
 
 /** Time limits in ms, and how often a webhook is tried. */
@@ -153,7 +155,7 @@ async function notify(store: JobStore, id: number, event: JobEvent, limits: type
 }
 
 interface Message {
-  event: 'started' | 'completed' | 'failed' | 'cancelled' | 'lost';
+  event: 'started' | 'idle' | 'completed' | 'failed' | 'cancelled' | 'lost';
   /** For people. Slack, Mattermost and others show it, and nothing else. */
   text: string;
   host: string;
@@ -162,18 +164,24 @@ interface Message {
 
 function messageOf(store: JobStore, id: number, event: JobEvent): Message | null {
   const host = hostName();
-  if (event === 'started') {
+  if (event !== 'ended') {
     // As it was then: it may have ended by now.
     const job: Job = { ...jobAt(store, id), state: 'running', exitCode: null, reason: null, ended: null };
     const gpus = job.gpus.map((gpu) => label({ ...gpu, instance: gpu.instance ?? null }));
     const where = gpus.length === 0 ? host : `${host}, GPU ${gpus.join(', ')}`;
-    return { event: 'started', text: `${titleOf(job)} started on ${where}: ${job.command}`, host, job };
+    const ends = event === 'idle' ? idleEndOf(store, id) : undefined;
+    const what =
+      event === 'started'
+        ? `started on ${where}`
+        : `holds GPUs that do nothing, on ${where}${ends === undefined ? '' : `, and is ended at ${formatSince(ends)} unless it uses them`}`;
+    return { event, text: `${titleOf(job)} ${what}: ${job.command}`, host, job };
   }
   const job = endedJob(store, id);
   if (job === null) return null;
   const state = job.state as Message['event'];
   const how = {
     started: '',
+    idle: '',
     completed: 'completed',
     failed: `failed with exit code ${job.exitCode}`,
     cancelled: 'was cancelled',
@@ -183,6 +191,14 @@ function messageOf(store: JobStore, id: number, event: JobEvent): Message | null
   const after = Number.isNaN(passed) ? '' : ` after ${formatDuration(Math.max(0, passed))}`;
   const why = job.reason ? ` (${job.reason})` : '';
   return { event: state, text: `${titleOf(job)} ${how} on ${host}${after}: ${job.command}${why}`, host, job };
+}
+
+/** When the job is ended as its GPUs do nothing, ISO 8601. */
+function idleEndOf(store: JobStore, id: number): string | undefined {
+  const lock = store.read(id)?.request.lock.path;
+  if (lock === undefined) return undefined;
+  const { leases } = readActivity(dirname(lock));
+  return leases.find(({ info }) => info.job === id && info.uid === process.geteuid?.())?.info.idleEnds;
 }
 
 function titleOf({ id, name }: Job): string {

@@ -27,6 +27,14 @@ export interface Use {
   job: number | null;
   exit: number | null;
   preempted: boolean;
+  /** For how long the GPUs were read, and did nothing; 0: never. */
+  meteredMs: number;
+  idleMs: number;
+  /** All GPUs' energy meanwhile, in J; null: unknown. */
+  energyJoules: number | null;
+  /** The memory in use of all GPUs, in bytes; null: unknown. */
+  memoryBytes: number | null;
+  peakMemoryBytes: number | null;
   /** lost: the end isn't noted, and the lease is known to have lasted for `heldMs`. */
   state: 'running' | 'ended' | 'lost';
 }
@@ -45,7 +53,7 @@ const MAX_LINE_BYTES = 256 * 1024;
 /** The line begins with it, also behind a part of a line that a full disk has cut. */
 const BEGINNING = '{"since":';
 
-const count = schema.whole(2 ** 40);
+const count = schema.whole(2 ** 50);
 const LINE = schema.record({
   since: schema.amount(8.64e15),
   waited: schema.or(schema.amount(), 0),
@@ -66,6 +74,11 @@ const LINE = schema.record({
   ended: schema.flag,
   preempted: schema.or(schema.flag, false),
   exit: schema.or(schema.whole(255), null),
+  metered: schema.or(count, 0),
+  idle: schema.or(count, 0),
+  energy: schema.or(count, null),
+  memory: schema.or(schema.whole(), null),
+  peakMemory: schema.or(schema.whole(), null),
 });
 
 /** Reads what was used since a moment. @param since, now in ms since 1970 */
@@ -99,7 +112,7 @@ function readFile(descriptor: number, uid: number, since: number, now: number, l
       ledger.skipped++;
       continue;
     }
-    const { held, waited, ended, ...rest } = read;
+    const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
     // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
     const isRunning =
       !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
@@ -109,7 +122,19 @@ function readFile(descriptor: number, uid: number, since: number, now: number, l
     );
     if (read.since + heldMs < since) continue;
     const state = isRunning ? 'running' : ended ? 'ended' : 'lost';
-    ledger.uses.push({ uid, user, heldMs, waitedMs: waited, state, ...rest });
+    ledger.uses.push({
+      uid,
+      user,
+      heldMs,
+      waitedMs: waited,
+      state,
+      meteredMs: metered,
+      idleMs: Math.min(idle, metered),
+      energyJoules: energy === null ? null : energy / 1000,
+      memoryBytes: memory,
+      peakMemoryBytes: peakMemory,
+      ...rest,
+    });
   }
 }
 

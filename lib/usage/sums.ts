@@ -14,6 +14,10 @@ export interface Sum {
   share: number | null;
   /** How long the leases had been waited for. */
   waitedSeconds: { p50: number; p90: number };
+  /** The part of the time in which the GPUs did nothing, of that in which they were read; null: they never were. */
+  idleShare: number | null;
+  /** The energy of the cards; null: unknown. */
+  energyKWh: number | null;
 }
 
 export interface SumOptions {
@@ -55,23 +59,36 @@ interface Part {
 }
 
 const HOUR_MS = 3_600_000;
+const JOULES_PER_KWH = 3_600_000;
 
 /** A row for each key, the largest first; days in their order. */
 export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
-  const sums = new Map<string, { leases: number; ms: number; waited: number[] }>();
+  const sums = new Map<
+    string,
+    { leases: number; ms: number; waited: number[]; idleMs: number; readMs: number; joules: number | null }
+  >();
   for (const use of uses) {
     const seen = new Set<string>();
     for (const { key, ms } of partsOf(use, options)) {
-      const sum = sums.get(key) ?? { leases: 0, ms: 0, waited: [] };
+      const sum = sums.get(key) ?? { leases: 0, ms: 0, waited: [], idleMs: 0, readMs: 0, joules: null };
       sums.set(key, sum);
       sum.ms += ms;
+      // Readings of a part of the lease stand for all of it, and for each of its GPUs.
+      const { heldMs, meteredMs, idleMs, energyJoules } = use;
+      if (meteredMs > 0) {
+        sum.readMs += ms;
+        sum.idleMs += (ms * idleMs) / meteredMs;
+        const all = heldMs * cardsOf(use);
+        if (energyJoules !== null && all > 0)
+          sum.joules = (sum.joules ?? 0) + (energyJoules * (heldMs / meteredMs) * ms) / all;
+      }
       if (seen.has(key)) continue;
       seen.add(key);
       sum.leases++;
       sum.waited.push(use.waitedMs / 1000);
     }
   }
-  const rows = [...sums].map(([key, { leases, ms, waited }]) => {
+  const rows = [...sums].map(([key, { leases, ms, waited, readMs, idleMs, joules }]) => {
     waited.sort((a, b) => a - b);
     const capacity = capacityOf(key, options);
     return {
@@ -80,6 +97,8 @@ export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
       gpuHours: ms / HOUR_MS,
       share: capacity === null || capacity <= 0 ? null : ms / capacity,
       waitedSeconds: { p50: percentile(waited, 0.5), p90: percentile(waited, 0.9) },
+      idleShare: readMs === 0 ? null : idleMs / readMs,
+      energyKWh: joules === null ? null : joules / JOULES_PER_KWH,
     };
   });
   const isInOrder = options.by === 'day';

@@ -42,6 +42,10 @@ constexpr char kHelp[] =
     "         --usage FD:OFFSET:SINCE:MS  (run, hold: the end of the lease's line in the ledger of usage, and how "
     "often\n"
     "                  to write there that the lease lasts; since boot)\n"
+    "         --meter FD:MS  --meter-nvml PATH  (run, hold: a program that reads the GPUs, and how often)\n"
+    "         --idle MS:MS:PERCENT  --idle-warned TEXT  --idle-ended TEXT  --idle-then WORD  (run: if all GPUs do "
+    "nothing:\n"
+    "                  when to say so, and start a program; when to end the command; utilization that is none)\n"
     "         --answer TEXT  (hold: a line for standard output, once it may be signalled)\n"
     "         --marker FD:TOKEN:DIRECTORY-FD:NAME  --pid-marker FD:PID:DIRECTORY-FD:NAME  (as often as needed)\n"
     "         --shared-marker, --shared-pid-marker (the same, of shares)\n"
@@ -242,6 +246,32 @@ int parse_requeued(const char* option, const char* value, Requeue* requeue) {
   return complain_value(option, value, "TIMES:MS");
 }
 
+// FD:NUMBER
+int parse_pair(const char* option, const char* value, int* fd, int64_t* number) {
+  char descriptor[16] = "";
+  const char* rest = split(value, descriptor, sizeof descriptor);
+  if (!rest || !parse_number(rest, LONG_MAX - 1, number)) return complain_value(option, value, "FD:NUMBER");
+  return parse_descriptor(option, descriptor, fd);
+}
+
+int parse_meter(const char* option, const char* value, MeterProgram* meter) {
+  int64_t interval = 0;
+  const int code = parse_pair(option, value, &meter->program, &interval);
+  meter->interval = static_cast<long>(interval);
+  return code || interval > 0 ? code : complain_value(option, value, "FD:MS");
+}
+
+int parse_idle(const char* option, const char* value, Idle* idle) {
+  char warning[24] = "", end[24] = "";
+  const char* rest = split(value, warning, sizeof warning);
+  if (rest) rest = split(rest, end, sizeof end);
+  if (rest && parse_number(warning, LONG_MAX / 2, &idle->warning) && parse_number(end, LONG_MAX / 2, &idle->end) &&
+      parse_number(rest, 100, &idle->min_utilization)) {
+    return 0;
+  }
+  return complain_value(option, value, "MS:MS:PERCENT");
+}
+
 int parse_usage(const char* option, const char* value, Usage* usage) {
   char fd[16] = "", offset[24] = "", since[24] = "";
   const char* rest = split(value, fd, sizeof fd);
@@ -271,14 +301,6 @@ int parse_pid(const char* option, const char* value, pid_t* pid) {
 
 int parse_ignored_signals(const char* option, const char* value, Options* options) {
   return parse_mask(value, &options->ignored_signals) ? 0 : complain_value(option, value, "a hexadecimal mask");
-}
-
-// FD:NUMBER
-int parse_pair(const char* option, const char* value, int* fd, int64_t* number) {
-  char descriptor[16] = "";
-  const char* rest = split(value, descriptor, sizeof descriptor);
-  if (!rest || !parse_number(rest, LONG_MAX - 1, number)) return complain_value(option, value, "FD:NUMBER");
-  return parse_descriptor(option, descriptor, fd);
 }
 
 using Parse = int (*)(const char* option, const char* value, Options* options);
@@ -325,6 +347,12 @@ constexpr struct {
     {"--requeue-environment", kRun, PARSE(parse_then(option, value, &options->requeue.environment))},
     {"--requeued", kRun, PARSE(parse_requeued(option, value, &options->requeue))},
     {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
+    {"--meter", kRun | kHold, PARSE(parse_meter(option, value, &options->meter))},
+    {"--meter-nvml", kRun | kHold, TEXT(meter.nvml)},
+    {"--idle", kRun, PARSE(parse_idle(option, value, &options->idle))},
+    {"--idle-warned", kRun, TEXT(idle.warned)},
+    {"--idle-ended", kRun, TEXT(idle.ended)},
+    {"--idle-then", kRun, PARSE(parse_then(option, value, &options->idle.then))},
     {"--usage", kRun | kHold, PARSE(parse_usage(option, value, &options->usage))},
     {"--cancel", kRun, PARSE(parse_either(option, value, "all", "command", &options->cancels_command))},
     {"--answer", kHold, TEXT(answer)},

@@ -89,6 +89,23 @@ struct Usage {
   long interval = 0;  // ms between two notes that it lasts
 };
 
+// The program that reads the GPUs.
+struct MeterProgram {
+  int program = -1;            // an open file; -1: there is none
+  long interval = 0;           // ms
+  const char* nvml = nullptr;  // the library; null: the usual one
+};
+
+// How a command is warned and ended whose GPUs do nothing.
+struct Idle {
+  long warning = 0;          // ms until its user is warned; 0: never
+  long end = 0;              // ms until it is ended; 0: never
+  long min_utilization = 1;  // percent
+  const char* warned = "";   // messages
+  const char* ended = "";
+  WordList then;  // a program that is started at the warning
+};
+
 enum class Mode { run, hold, task, wait, submit, help };
 
 struct Options {
@@ -118,6 +135,8 @@ struct Options {
   GiveWay give_way;                 // (run)
   Requeue requeue;                  // (run)
   Usage usage;                      // (run, hold)
+  MeterProgram meter;               // (run, hold)
+  Idle idle;                        // (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

@@ -88,17 +88,19 @@ int Command::let_go() {
 }
 
 void start_then(const Options& options, JobState* state) {
-  if (options.then.count == 0 || state->then_started) return;
+  if (!state->then_started) state->then_started = start_program(options, options.then);
+}
+
+bool start_program(const Options& options, const WordList& program) {
+  if (program.count == 0) return false;
   const pid_t pid = fork();
-  if (pid < 0) return;
-  state->then_started = true;
-  if (pid > 0) return;
+  if (pid != 0) return pid > 0;
   setsid();
   redirect_to_null(STDIN_FILENO, STDERR_FILENO);
   close_others(options, Keep::standard, -1);
   restore_open_files_limit(options);
   restore_signals(0);
-  execvp(options.then.words[0], const_cast<char**>(options.then.words));
+  execvp(program.words[0], const_cast<char**>(program.words));
   _exit(kExitNotFound);
 }
 

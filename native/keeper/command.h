@@ -8,6 +8,7 @@ namespace keeper {
 
 struct JobState;
 struct Options;
+struct WordList;
 
 // A child that waits until it is let go, and then becomes the command.
 class Command {
@@ -28,6 +29,8 @@ class Command {
 // Starts what `--then` names, once: by itself, in a session of its own and with nothing of the job open. No process
 // waits for it. Called by the process that has released the job.
 void start_then(const Options& options, JobState* state);
+// The same for any program. Whether it could be started.
+bool start_program(const Options& options, const WordList& program);
 
 // Becomes the program that starts the command anew (`--requeue`). Returns an exit code if that fails: the job ends
 // then.

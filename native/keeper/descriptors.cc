@@ -52,6 +52,7 @@ void mark_close_on_exec(const Options& options) {
   if (options.job >= 0) set_close_on_exec(options.job);
   if (options.log >= 0) set_close_on_exec(options.log);
   if (options.usage.fd >= 0) set_close_on_exec(options.usage.fd);
+  if (options.meter.program >= 0) set_close_on_exec(options.meter.program);
 }
 
 void redirect_to_null(int first, int last) {
@@ -79,6 +80,7 @@ void close_others(const Options& options, Keep keep, int also, int also2) {
       if (options.leases.contains(fd) || options.shared.contains(fd)) continue;
       if (options.inherited.contains(fd) || options.held.contains(fd)) continue;
       if (fd == options.job || fd == options.log || fd == options.usage.fd) continue;
+      if (fd == options.meter.program) continue;
       if (keep == Keep::leases_and_placeholder && fd == options.placeholder) continue;
     }
     close(fd);

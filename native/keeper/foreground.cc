@@ -101,8 +101,9 @@ int Foreground::loop(int signals) {
     pollfd ready[] = {{signals, POLLIN, 0},
                       {channel_.fd(), POLLIN, 0},
                       {job_.output_watch(), POLLIN, 0},
-                      {job_.preemption_watch(), POLLIN, 0}};
-    poll(ready, 4, taken_over_ ? job_.timeout() : -1);
+                      {job_.preemption_watch(), POLLIN, 0},
+                      {job_.meter_watch(), POLLIN, 0}};
+    poll(ready, 5, taken_over_ ? job_.timeout() : -1);
     signalfd_siginfo info;
     while (next_signal(signals, &info)) on_signal(info);
     if (ready[1].revents) read_events();
@@ -202,6 +203,15 @@ void Foreground::on_event(const char* line) {
     if (taken_over_ && number_in(line, "signal", &number) && number != SIGSTOP) raise(SIGSTOP);
   } else if (is_event(line, "time-limit")) {
     if (!time_is_over_) report_time_limit();
+  } else if (is_event(line, "idle")) {
+    say("%s", options_.idle.warned);
+    // After a takeover, children of this process are the job's.
+    if (!taken_over_) start_program(options_, options_.idle.then);
+  } else if (is_event(line, "used")) {
+    say("%s: used again", options_.gpus);
+  } else if (is_event(line, "idle-end")) {
+    time_is_over_ = true;
+    say("%s", options_.idle.ended);
   } else if (is_event(line, "preempted")) {
     report_preemption();
   } else if (is_event(line, "cancelled")) {

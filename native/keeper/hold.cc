@@ -15,9 +15,11 @@
 #include "keeper/descendants.h"
 #include "keeper/descriptors.h"
 #include "keeper/exit_codes.h"
+#include "keeper/idle.h"
 #include "keeper/leases.h"
 #include "keeper/markers.h"
 #include "keeper/messages.h"
+#include "keeper/meter.h"
 #include "keeper/record.h"
 #include "keeper/signals.h"
 #include "keeper/usage.h"
@@ -88,6 +90,8 @@ int answer(const Options& options, int signals) {
 }
 
 int wait_for_end(const Options& options, int signals, UsageLine* usage) {
+  Meter meter(options);
+  IdleJudge judge;
   const TimeLimit& limit = options.time_limit;
   const int64_t limit_at = limit.duration ? boot_time_ms() + limit.duration : -1;
   int64_t recheck_at = now_ms() + options.recheck;
@@ -97,11 +101,11 @@ int wait_for_end(const Options& options, int signals, UsageLine* usage) {
     const int64_t now = now_ms();
     const bool reads = now >= input_at;
     int64_t next = !reads && input_at < recheck_at ? input_at : recheck_at;
-    next = std::min(next, usage->next_note());
+    next = std::min({next, usage->next_note(), meter.next_look()});
     int64_t pause = next > now ? next - now : 0;
     if (limit_at >= 0) pause = std::min(pause, std::max<int64_t>(0, limit_at - boot_time_ms()));
-    pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}};
-    poll(ready, 2, static_cast<int>(pause));
+    pollfd ready[] = {{signals, POLLIN, 0}, {reads ? STDIN_FILENO : -1, POLLIN, 0}, {meter.fd(), POLLIN, 0}};
+    poll(ready, 3, static_cast<int>(pause));
     if (const int signal = ending_signal(signals, options.ignored_signals)) return kExitSignalBase + signal;
     if (ready[1].revents) {
       const Input input = read_input(ready[1].revents);
@@ -114,6 +118,8 @@ int wait_for_end(const Options& options, int signals, UsageLine* usage) {
           limit.text, options.gpus);
       return kExitTimeLimit;
     }
+    if (meter.pid() && kill(meter.pid(), 0) != 0) meter.collected(meter.pid());
+    if (meter.react()) usage->add(meter.readings(), judge.judge(meter.readings()) >= 0);
     usage->react();
     if (now_ms() < recheck_at) continue;
     recheck_at = now_ms() + options.recheck;

@@ -37,6 +37,8 @@ Job::Job(const Options& options, Events events)
       output_(options),
       preemption_(options),
       usage_(options),
+      meter_(options),
+      idle_judge_(options.idle.min_utilization),
       started_at_(boot_time_ms()) {
   const TimeLimit& limit = options.time_limit;
   if (limit.duration == 0) return;
@@ -94,7 +96,8 @@ void Job::failed(int error, const char* text, int exit_code) {
 }
 
 void Job::record(pid_t pid, int survivors, bool ended) {
-  write_record(options_, {pid, getpid(), survivors, ended ? boot_time_ms() : -1, state_->gives_way_since >= 0});
+  write_record(options_,
+               {pid, getpid(), survivors, ended ? boot_time_ms() : -1, state_->gives_way_since >= 0, idle_ends_});
 }
 
 void Job::react() {
@@ -109,8 +112,10 @@ void Job::react() {
   const int64_t now = now_ms();
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
-  if (phase_ == Phase::surviving) report_survivors();
+  // The meter is no process of the job, and ends soon.
+  if (phase_ == Phase::surviving && !meter_.pid()) report_survivors();
   output_.react();
+  if (meter_.react()) judge_idle();
   usage_.react();
   if (now >= recheck_at_) look_after_files();
 }
@@ -122,6 +127,7 @@ int Job::timeout() const {
   if (output_.next_look() < next) next = output_.next_look();
   if (preemption_.next_look() < next) next = preemption_.next_look();
   if (usage_.next_note() < next) next = usage_.next_note();
+  if (meter_.next_look() < next) next = meter_.next_look();
   int64_t left = next - now_ms();
   const int64_t limit = notice_at_ >= 0 ? notice_at_ : limit_at_;
   // After a sleep of the machine, which this wait doesn't notice, it is the next look at the lease files that does.
@@ -138,7 +144,9 @@ bool Job::reap() {
     if (pid == 0) return true;
     if (pid < 0) return errno != ECHILD;
     if (pid == command_ && phase_ == Phase::running) command_changed(status);
-    if (pid == helper_ && (WIFEXITED(status) || WIFSIGNALED(status))) helper_ = 0;
+    if (!WIFEXITED(status) && !WIFSIGNALED(status)) continue;
+    if (pid == helper_) helper_ = 0;
+    meter_.collected(pid);
   }
 }
 
@@ -168,6 +176,7 @@ void Job::command_changed(int status) {
     // Our own child couldn't be told from the job's when waiting for the last one.
     kill(helper_, SIGKILL);
   }
+  meter_.interrupt();
 }
 
 // Noted before it is told: should this process be killed now, the one that takes over knows.
@@ -239,6 +248,30 @@ void Job::give_way() {
   if (runs) events_.send(line.c_str());
 }
 
+// Also for descendants that are left of the command: they keep the GPUs, too.
+void Job::judge_idle() {
+  const Idle& limits = options_.idle;
+  const int64_t since = idle_judge_.judge(meter_.readings());
+  usage_.add(meter_.readings(), since >= 0);
+  const int64_t idle = since < 0 ? -1 : boot_time_ms() - since;
+  if (limits.warning == 0 || kill_at_ >= 0) return;
+  if (limits.end > 0 && idle >= limits.end && idle_ends_ >= 0) return end_idle();
+  const bool is_warned = idle >= limits.warning;
+  if (is_warned == (idle_ends_ >= 0)) return;
+  idle_ends_ = !is_warned ? -1 : limits.end == 0 ? 0 : calendar_time_ms() + (idle < limits.end ? limits.end - idle : 0);
+  record(phase_ == Phase::running ? command_ : survivor_, survivors_ > 0 ? survivors_ : 0, false);
+  events_.send(is_warned ? "{\"event\":\"idle\"}" : "{\"event\":\"used\"}");
+}
+
+void Job::end_idle() {
+  if (phase_ == Phase::running && !state_->cancelled) {
+    state_->time_limit = true;
+    write_job_state(options_, *state_);
+  }
+  events_.send("{\"event\":\"idle-end\"}");
+  terminate(options_.grace);
+}
+
 // Another start follows: it has waited for this, and nothing of this one is left.
 void Job::set_back() {
   ++state_->preemptions;
@@ -289,7 +322,7 @@ void Job::kill_on() {
 
 void Job::report_survivors() {
   Descendants descendants;
-  descendants.look_up(getpid(), helper_);
+  descendants.look_up(getpid(), helper_, meter_.pid());
   const bool is_first = survivors_ < 0;
   const bool may_be_ending = descendants.count() == 0 || (is_first && descendants.all_running());
   if (may_be_ending && looks_++ < kMaxLooks) {

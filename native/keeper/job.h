@@ -5,7 +5,9 @@
 
 #include "keeper/clock.h"
 #include "keeper/descendants.h"
+#include "keeper/idle.h"
 #include "keeper/job_file.h"
+#include "keeper/meter.h"
 #include "keeper/preemption.h"
 #include "keeper/usage.h"
 
@@ -58,6 +60,7 @@ class Job {
   // For poll: react() has something to do when it is readable; -1: there is none.
   int output_watch() const { return output_.fd(); }
   int preemption_watch() const { return preemption_.fd(); }
+  int meter_watch() const { return meter_.fd(); }
   bool released() const { return phase_ == Phase::released; }
 
   void signal_command(int signal);
@@ -81,6 +84,8 @@ class Job {
   void keep_time_limit();
   void keep_deadline();
   void give_way();
+  void judge_idle();
+  void end_idle();
   void set_back();
   void kill_on();
   void look_after_files();
@@ -95,6 +100,9 @@ class Job {
   OutputWatch output_;
   PreemptionWatch preemption_;
   UsageLine usage_;
+  Meter meter_;
+  IdleJudge idle_judge_;
+  int64_t idle_ends_ = -1;  // ms since 1970, once the user is warned; 0: never
   JobState own_state_;
   JobState* state_ = &own_state_;
   pid_t command_ = 0;

@@ -123,8 +123,9 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
     pollfd ready[] = {{signals, POLLIN, 0},
                       {channel.fd(), POLLIN, 0},
                       {job.output_watch(), POLLIN, 0},
-                      {job.preemption_watch(), POLLIN, 0}};
-    poll(ready, 4, job.timeout());
+                      {job.preemption_watch(), POLLIN, 0},
+                      {job.meter_watch(), POLLIN, 0}};
+    poll(ready, 5, job.timeout());
     // No other signal matters here: a job's keeper that could be ended by one would be none.
     signalfd_siginfo info;
     while (next_signal(signals, &info)) {

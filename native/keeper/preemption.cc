@@ -70,13 +70,6 @@ class Request {
   char text_[locks::kBlockSize - locks::kHeartbeatSize + 1];
 };
 
-// 'GPU-….lease' without its end.
-void add_uuid(Text* uuid, const char* path) {
-  const char* name = base_name(path);
-  const char* end = strstr(name, ".lease");
-  uuid->add("%.*s", static_cast<int>(end ? end - name : 0), name);
-}
-
 bool needs_lease(const Options& options, const Request& request) {
   long epoch = 0;
   if (!options.record || !number_in(options.record, "generation", &epoch) || !request.names(epoch)) return false;

@@ -35,9 +35,10 @@ bool compose(const Options& options, const Record& record, Text* text) {
   bool empty = false;
   const int length = open_object(options.record, &empty);
   if (length < 0) return false;
-  text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, %s\"ended\": ", length, options.record,
-            empty ? "" : ", ", record.pid, record.keeper, record.survivors,
-            record.gives_way ? "\"givesWay\": true, " : "");
+  text->add("%.*s%s\"pid\": %d, \"keeper\": %d, \"survivors\": %d, %s", length, options.record, empty ? "" : ", ",
+            record.pid, record.keeper, record.survivors, record.gives_way ? "\"givesWay\": true, " : "");
+  if (record.idle_ends >= 0) text->add("\"idleEnds\": %" PRId64 ", ", record.idle_ends);
+  text->add("\"ended\": ");
   if (record.ended < 0) {
     text->add("null}");
   } else {
@@ -51,7 +52,7 @@ bool compose(const Options& options, const Record& record, Text* text) {
 bool record_fits(const Options& options) {
   if (!options.record) return true;
   Block text;
-  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX, true}, &text);
+  return compose(options, {INT_MAX, INT_MAX, INT_MAX, INT64_MAX, true, INT64_MAX}, &text);
 }
 
 void write_record(const Options& options, const Record& record) {

@@ -43,4 +43,10 @@ const char* base_name(const char* path) {
   return slash && slash[1] ? slash + 1 : path;
 }
 
+void add_uuid(Text* uuid, const char* path) {
+  const char* name = base_name(path);
+  const char* end = strstr(name, ".lease");
+  uuid->add("%.*s", static_cast<int>(end ? end - name : 0), name);
+}
+
 }  // namespace keeper

@@ -78,6 +78,13 @@ struct ProcessUtilization {
   uint32_t sm, memory, encoder, decoder;
 };
 
+// A past value of a reading; `value` is a union, of which utilization takes the first four bytes.
+struct UtilizationSample {
+  uint64_t microseconds;  // when, since 1970
+  uint32_t value, more;
+};
+constexpr int kUtilizationSamples = 1;
+
 constexpr size_t kStringSize = 96;  // for UUIDs and names
 
 static_assert(sizeof(MemoryV1) == 24 && sizeof(MemoryV2) == 40 && kMemoryV2Version == 0x02000028);

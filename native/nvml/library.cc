@@ -1,5 +1,6 @@
 #include "nvml/library.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -53,6 +54,7 @@ bool Library::load(const std::string& path) {
   resolve(power_limit_, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit");
   resolve(energy_, "nvmlDeviceGetTotalEnergyConsumption");
   resolve(utilization_, "nvmlDeviceGetUtilizationRates");
+  resolve(samples_, "nvmlDeviceGetSamples");
   resolve(process_utilization_, "nvmlDeviceGetProcessUtilization");
   resolve(temperature_v_, "nvmlDeviceGetTemperatureV");
   resolve(temperature_, "nvmlDeviceGetTemperature");
@@ -223,6 +225,23 @@ Code Library::processes(Device device, ProcessKind kind, std::vector<Process>& l
       std::memcpy(&process, entry, newest.size < sizeof process ? newest.size : sizeof process);
       list.push_back(process);
     }
+  }
+  return code;
+}
+
+Code Library::peak_utilization_percent(Device device, uint64_t since, uint32_t& value) const {
+  int type = 0;
+  uint32_t count = 0;
+  Code code = call(samples_, device, kUtilizationSamples, static_cast<unsigned long long>(since), &type, &count,
+                   static_cast<UtilizationSample*>(nullptr));
+  if (code != SUCCESS || count == 0) return code;
+  std::vector<UtilizationSample> samples(count);
+  code = call(samples_, device, kUtilizationSamples, static_cast<unsigned long long>(since), &type, &count,
+              samples.data());
+  value = 0;
+  if (code != SUCCESS) return code;
+  for (uint32_t i = 0; i < count && i < samples.size(); i++) {
+    if (samples[i].microseconds > since) value = std::max(value, samples[i].value);
   }
   return code;
 }

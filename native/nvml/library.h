@@ -43,6 +43,8 @@ class Library {
   // Since the driver was loaded; Volta and newer.
   Code energy_millijoules(Device device, uint64_t& value) const;
   Code utilization_percent(Device device, uint32_t& value) const;
+  // The largest of what the driver remembers since then, in microseconds since 1970: some 14 s on an H200.
+  Code peak_utilization_percent(Device device, uint64_t since, uint32_t& value) const;
   Code temperature_celsius(Device device, int32_t& value) const;
   Code compute_mode(Device device, uint32_t& value) const;
   Code display_active(Device device, uint32_t& value) const;
@@ -92,6 +94,7 @@ class Library {
   Call<Device, uint32_t*, uint32_t*, uint32_t*, uint32_t*> remapped_rows_ = nullptr;
   Call<Device, uint32_t*> pages_pending_ = nullptr;
   Call<Device, Utilization*> utilization_ = nullptr;
+  Call<Device, int, unsigned long long, int*, uint32_t*, UtilizationSample*> samples_ = nullptr;
   Call<Device, ProcessUtilization*, uint32_t*, unsigned long long> process_utilization_ = nullptr;
   Call<Device, TemperatureV1*> temperature_v_ = nullptr;
   Call<Device, uint32_t, uint32_t*> temperature_ = nullptr;

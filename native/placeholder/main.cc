@@ -17,6 +17,7 @@
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -49,6 +50,7 @@ struct Options {
   bool compute = false;              // keep the GPUs busy, until standard input is closed
   bool shared = false;               // other jobs have shares of the GPUs
   bool list = false;                 // instead: print the UUIDs of CUDA's devices in CUDA's order
+  uint64_t meter = 0;                // instead: print what the GPUs did since then, in microseconds since 1970
   std::vector<std::string> lookout;  // a program and its arguments
 };
 
@@ -91,6 +93,8 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
       options.bytes = strtoull(value, nullptr, 10);
     } else if (name == "--seconds") {
       options.seconds = strtoll(value, nullptr, 10);
+    } else if (name == "--meter") {
+      options.meter = strtoull(value, nullptr, 10);
     } else if (name == "--lookout") {
       options.lookout.emplace_back(value);
     } else {
@@ -156,6 +160,33 @@ bool descends_from(unsigned pid, pid_t ancestor) {
     if (end == nullptr || sscanf(end + 1, " %*c %u", &pid) != 1) return false;
   }
   return false;
+}
+
+// Prints a line for each GPU, in their order: when it was read, in microseconds since boot; its energy counter in mJ,
+// the largest utilization in percent, and the memory in use in bytes. -1: unknown.
+int meter(const Options& options) {
+  nvml::Library library;
+  if (!library.load(options.nvml) || library.init() != nvml::SUCCESS) return kUnavailable;
+  for (const std::string& uuid : options.uuids) {
+    nvml::Device device = nullptr;
+    uint64_t energy = 0;
+    uint32_t now = 0, before = 0;
+    nvml::Memory memory;
+    const bool found = library.device_handle(uuid, device) == nvml::SUCCESS;
+    timespec time;
+    clock_gettime(CLOCK_BOOTTIME, &time);
+    const int64_t at = static_cast<int64_t>(time.tv_sec) * 1'000'000 + time.tv_nsec / 1000;
+    const bool has_energy = found && library.energy_millijoules(device, energy) == nvml::SUCCESS;
+    const bool has_use = found && library.utilization_percent(device, now) == nvml::SUCCESS;
+    const bool has_memory = found && library.memory(device, memory) == nvml::SUCCESS;
+    // Older drivers don't remember.
+    if (has_use) library.peak_utilization_percent(device, options.meter, before);
+    printf("%lld %lld %d %lld\n", static_cast<long long>(at), has_energy ? static_cast<long long>(energy) : -1,
+           has_use ? static_cast<int>(std::max(now, before)) : -1,
+           has_memory && memory.used >= 0 ? static_cast<long long>(memory.used) : -1);
+  }
+  fflush(stdout);
+  return 0;
 }
 
 // The claimed GPUs through NVML, to notice when the command has arrived on them.
@@ -305,6 +336,8 @@ int main(int argc, char** argv) {
   if (!parse(std::vector<const char*>(argv + 1, argv + argc), options, problem)) return usage(problem.c_str());
   if (options.uuids.empty() && !options.lookout.empty()) look_out(options);
   if (options.uuids.empty() && !options.list) return usage("no --uuid given");
+
+  if (options.meter > 0) _exit(meter(options));
 
   changed = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   pthread_t thread;

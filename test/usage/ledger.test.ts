@@ -196,6 +196,11 @@ describe('sums', () => {
     job: null,
     exit: 0,
     preempted: false,
+    meteredMs: 0,
+    idleMs: 0,
+    energyJoules: null,
+    memoryBytes: null,
+    peakMemoryBytes: null,
     state: 'ended',
     ...change,
   });
@@ -215,7 +220,15 @@ describe('sums', () => {
       }),
     ]);
     expect(rows).toEqual([
-      { key: 'ann', leases: 2, gpuHours: 2.25, share: 2.25 / (4 * 48), waitedSeconds: { p50: 0, p90: 0 } },
+      {
+        key: 'ann',
+        leases: 2,
+        gpuHours: 2.25,
+        share: 2.25 / (4 * 48),
+        waitedSeconds: { p50: 0, p90: 0 },
+        idleShare: null,
+        energyKWh: null,
+      },
     ]);
   });
 

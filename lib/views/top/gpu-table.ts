@@ -101,7 +101,12 @@ const CELLS: Readonly<Record<string, (gpu: ShownGPU, drawing: Drawing) => Cell>>
     return { text: words.length === 0 ? `pid ${lease?.pid ?? '?'}` : words.join(' ') };
   },
   SINCE: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.since ?? null, now) }),
-  UNTIL: (gpu, { now }) => ({ text: shortTime(holderOf(gpu)?.until ?? null, now) }),
+  UNTIL: (gpu, { now }) => {
+    const { until, idleEnds } = holderOf(gpu) ?? {};
+    // ISO 8601: the earlier one is the lesser text.
+    const [first = null] = [until, idleEnds].filter((time) => time !== undefined).sort();
+    return { text: shortTime(first, now), inks: first !== null && first === idleEnds ? ['magenta'] : [] };
+  },
   IDLE: (gpu, { now }) => ({ text: idleCell(gpu, now), inks: ['magenta'] }),
   NOTE: (gpu, { hasCommand }) => {
     const { note = null, command = null, preemptible } = holderOf(gpu) ?? {};
