@@ -4,7 +4,7 @@ import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
 import { lastLook } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isWSL, matchesName, selects } from '../gpus/index.ts';
-import { formatBytes, formatSince, isDirectory, listWords, showValue } from '../platform/index.ts';
+import { formatBytes, formatSince, isDirectory, listWords, showValue, statusOf } from '../platform/index.ts';
 import type { Facts, Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { reportSharers } from './lock-holders.ts';
@@ -168,8 +168,13 @@ export function checkOtherTools(report: Report): void {
   const found = conventionsInUse(choice()).filter(
     ({ paths, ignored }) => ignored !== null || paths.some(isDirectory),
   );
+  const shared: { name: string; existing: string[] }[] = [];
   for (const { name, active, why, paths, ignored } of found) {
     const existing = paths.filter(isDirectory);
+    if (active && ignored === null && existing.length > 0 && existing.every(isOpenToAll)) {
+      shared.push({ name, existing });
+      continue;
+    }
     if (existing.length === 0) {
       report.add('convention-in-use', `${name}: its locks don't count: ${ignored}.`);
       continue;
@@ -180,6 +185,18 @@ export function checkOtherTools(report: Report): void {
   }
   for (const path of safeGPUFiles()) reportSharers(report, path);
   if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
+  if (shared.length > 0) {
+    const [names, places] = [shared.map(({ name }) => name), shared.flatMap(({ existing }) => existing)];
+    report.add(
+      'conventions',
+      `Locks of ${listWords(names)} are respected. Claims make their directories: ${listWords(places)}.`,
+    );
+  }
+}
+
+/** As directories of the whole machine are: every claim makes them, so they tell nothing of other tools. */
+function isOpenToAll(path: string): boolean {
+  return (statusOf(path)?.mode ?? 0) % 0o1000 === 0o777;
 }
 
 /** A mistake in what says so is another subject's finding. */

@@ -144,6 +144,16 @@ test('other tools’ locks are listed with their directories', async () => {
   );
 });
 
+test('directories that claims of ours make are no sign of other tools', async () => {
+  expect(said(await diagnose(machine), 'conventions')).toContain('No lock files of other tools.');
+  expect((await machine.runCommand(['run', '--placeholder', 'none', '--', 'true'])).code).toBe(0);
+  const diagnosis = await diagnose(machine);
+  expect(diagnosis.ids).not.toContain('convention-in-use');
+  expect(said(diagnosis, 'conventions')).toMatch(
+    /Locks of safe-gpu\b.* are respected\. Claims make their directories: /,
+  );
+});
+
 test('a directory of another tool that is a symbolic link is named', async () => {
   const link = placeOf(machine, '/var/tmp/gpu_lock');
   mkdirSync(dirname(link), { recursive: true });

@@ -6,6 +6,7 @@ import {
   type HostRequest,
   isOnServer,
   openSweepIfAny,
+  planExperiment,
   type Reporter,
   RunController,
   type RunEnd,
@@ -82,7 +83,10 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
-  if (submitter !== null) return detach(parsed, request, hosts !== null, submitter);
+  if (submitter !== null) {
+    if (sweep !== null && values['replace-commands'] !== true) await refuseOtherCommands(parsed, location);
+    return detach(parsed, request, hosts !== null, submitter);
+  }
   await runSweep(location, sweep, background, {
     start: (experiment, reporter) =>
       new RunController({ ...experiment, request, hosts, metrics, reporter }).run(sweep, {
@@ -154,6 +158,20 @@ async function hostRequest(
     words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
     server: url !== null && isOnServer(url) ? await serverForOthers(url, directory) : null,
   };
+}
+
+/** Refuses what the job itself would refuse, in the background. @throws ERR_INVALID_ARGUMENT */
+async function refuseOtherCommands(
+  parsed: Parsed<typeof GROUPS>,
+  location: ExperimentLocation,
+): Promise<void> {
+  const source = sweepSource(parsed, location.directory);
+  const { otherCommands, keepsCommands } = await planExperiment({ ...location, source }, () => undefined);
+  if (otherCommands === 0 || !keepsCommands) return;
+  const tasks = otherCommands === 1 ? '1 task has' : `${otherCommands} tasks have`;
+  throw usage(
+    `${tasks} the parameters of a known task, but another command. A task is its parameters: make them differ, or give the known tasks the new command (--replace-commands).`,
+  );
 }
 
 /** Runs the sweep as a job in the background. */
