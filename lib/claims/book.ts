@@ -101,7 +101,9 @@ function book(
   const usable = candidates.filter(isBookable);
   const open = usable.filter(({ gpu }) => !overlapping.some(({ uuids }) => uuids.includes(gpu.uuid)));
   const isInUse = ({ lease, verdict }: Candidate) =>
-    lease === null ? verdict.state === 'busy' : !(Date.parse(lease.until ?? '') <= from);
+    lease === null
+      ? verdict.state === 'busy' || verdict.state === 'leased'
+      : !(Date.parse(lease.until ?? '') <= from);
   const chosen = open
     .sort((a, b) => Number(isInUse(a)) - Number(isInUse(b)) || byPlace(a.gpu, b.gpu))
     .slice(0, count)

@@ -169,8 +169,14 @@ export function applyBookings<Candidate extends Judged>(
     const left = booking.from - at - TIMEOUTS.grace;
     const remedy = left >= MINUTE_MS ? `; with --for ${rounded(left)} or less it could be used before` : '';
     const reason = `free, but ${describeBooking(booking, at)}${remedy}`;
-    return { ...candidate, verdict: { state: 'leased', reason, transient: false, bookedUntil } };
+    return { ...candidate, verdict: { ...verdict, state: 'leased', reason, transient: false, bookedUntil } };
   });
+}
+
+/** The time until the first of the bookings ends that are in the way, in ms; Infinity: there is none. */
+export function untilBookingsEnd(candidates: readonly Pick<Judged, 'verdict'>[]): number {
+  const ends = candidates.map(({ verdict }) => verdict.bookedUntil ?? Number.POSITIVE_INFINITY);
+  return Math.max(0, Math.min(...ends) - Date.now());
 }
 
 /** The answer for a GPU, or for the GPU that it is an instance of. */

@@ -242,11 +242,12 @@ function statusesOf(
 
 /** A GPU that is booked now says so, also where another user's job still runs on it. */
 function withBooking(status: GPUStatus): GPUStatus {
-  const { booking, state, reason, lease } = status;
+  const { booking, state, reason, lease, shares } = status;
   if (booking === null || Date.parse(booking.from) > Date.now()) return status;
   const text = describeBooking(booking);
   if (state === 'free') return { ...status, state: 'leased', reason: text };
-  if (lease === null || lease.user === booking.user) return status;
+  const holders = lease === null ? shares : [lease];
+  if (holders.every(({ user }) => user === booking.user)) return status;
   return { ...status, reason: `${reason}; ${text}` };
 }
 

@@ -2,7 +2,7 @@ import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
 import { findBlockers, type JoiningRequest } from '../policy/index.ts';
-import { applyBookings } from './bookings.ts';
+import { applyBookings, untilBookingsEnd } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import {
@@ -213,8 +213,9 @@ export class QueuedWaiter {
     const { kept } = this;
     if (kept !== null && !isOutdated && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
-      const until = Math.min(end, now() + longest * (0.75 + Math.random() / 2)); // not all at the same time
-      const { directory } = this.#notGranted;
+      const { directory, candidates } = this.#notGranted;
+      const latest = Math.min(longest * (0.75 + Math.random() / 2), untilBookingsEnd(candidates)); // not all at the same time
+      const until = Math.min(end, now() + latest);
       handover.handOver({
         slot: kept,
         directory,
@@ -308,8 +309,8 @@ export class QueuedWaiter {
 
   /** The lease files of each GPU. */
   #leaseFiles(): number[][] {
-    const { gpuRequest, directory, job } = this.#notGranted;
-    return gpuRequest.uuids.map((uuid) =>
+    const { directory, job } = this.#notGranted;
+    return this.#usable.uuids.map((uuid) =>
       uuid === '' ? [] : openLeases(directory, { uuid, job: job?.epoch ?? null }),
     );
   }

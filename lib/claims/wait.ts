@@ -4,6 +4,7 @@ import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
+import { untilBookingsEnd } from './bookings.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
@@ -348,12 +349,6 @@ function handOverAtFront(
     handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
-}
-
-/** The time until the first of the bookings ends that are in the way, in ms; Infinity: there is none. */
-export function untilBookingsEnd(candidates: readonly Candidate[]): number {
-  const ends = candidates.map(({ verdict }) => verdict.bookedUntil ?? Number.POSITIVE_INFINITY);
-  return Math.max(0, Math.min(...ends) - Date.now());
 }
 
 /** Between two attempts, in ms: most who wait take what they can have within some ms. */

@@ -77,6 +77,12 @@ function bookingJSON(booking: StoredBooking, gpus: readonly GPUStatus[]) {
   };
 }
 
+/** Whether it is in use without or by another user's claim. */
+function isInUse({ state, lease, shares }: GPUStatus, user: string): boolean {
+  const holders = lease === null ? shares : [lease];
+  return state === 'busy' || holders.some((holder) => holder.user !== user);
+}
+
 /** With what is in the way of a booking that has begun. */
 function paragraph(booking: StoredBooking, gpus: readonly GPUStatus[]): string {
   const { id, user, group, uuids, from, until, note } = booking;
@@ -89,7 +95,7 @@ function paragraph(booking: StoredBooking, gpus: readonly GPUStatus[]): string {
   if (note !== null) lines.push(`     note: ${note}`);
   if (from <= Date.now())
     for (const gpu of own)
-      if (gpu.state !== 'free' && (gpu.lease === null ? gpu.state === 'busy' : gpu.lease.user !== user))
+      if (isInUse(gpu, user))
         lines.push(`     GPU ${label(gpu)} is still in use: ${gpu.reason?.replace(/; booked for .*/s, '')}`);
   return lines.join('\n');
 }

@@ -93,7 +93,7 @@ export class Watch {
     };
     for (const gpu of gpus) {
       if (isDivided(gpu) || gpu.uuid === '') continue;
-      if (gpu.lease === null) this.#leases.delete(gpu.uuid);
+      if (!isLeased(gpu)) this.#leases.delete(gpu.uuid);
       else if (!this.#leases.has(gpu.uuid)) this.#leases.set(gpu.uuid, { holder: null, since: this.#look });
       for (const pid of new Set(computePids(gpu))) {
         const process = held.get(pid) ?? this.#hold(pid);
@@ -139,14 +139,14 @@ export class Watch {
       name: who.name ?? 'a process',
       gpu: label(gpu),
     };
-    if (gpu.lease === null) {
+    if (!isLeased(gpu)) {
       // A GPU that may not be claimed is no matter of claims.
       const isBusy = gpu.state === 'busy' || gpu.state === 'leased';
       if (this.#rules.claims !== 'required' || !isBusy) return null;
       return { ...offence, case: `${uid} ${gpu.uuid} unclaimed`, holder: null };
     }
     // Other tools' files don't prove whose a GPU is.
-    if (gpu.lease.convention !== 'gpu-owner' || directory === null) return null;
+    if ((gpu.lease?.convention ?? 'gpu-owner') !== 'gpu-owner' || directory === null) return null;
     const ancestors = [...lineage(pid, MAX_ANCESTORS)];
     if (leaseOwners(directory, gpu, lockedFiles(SEARCH_TIMEOUT_MS, ancestors)).length > 0) return null;
     const everything = allFiles();
@@ -155,8 +155,10 @@ export class Watch {
     if (owners.some((owner) => credentials.uids.includes(owner.uid as number))) return null;
     const starts = owners.map((owner) => `${readProcessStat(owner.pid)?.startTicks ?? 0}:${owner.pid}`);
     const [holder = ''] = starts.sort((a, b) => Number.parseInt(a, 10) - Number.parseInt(b, 10));
-    const name = `${uid} ${gpu.uuid} ${holder}`;
-    const leasedFirst = this.#leasedSince(gpu.uuid, holder);
+    // Shares come and go: together they are one holder.
+    const whose = gpu.lease === null ? 'shared' : holder;
+    const name = `${uid} ${gpu.uuid} ${whose}`;
+    const leasedFirst = this.#leasedSince(gpu.uuid, whose);
     // A holder who has leased a GPU on which others computed, by --allow-processes, has agreed.
     const wasThere =
       first < leasedFirst || (first === leasedFirst && Number(startTicks) <= Number.parseInt(holder, 10));
@@ -190,6 +192,11 @@ export class Watch {
 }
 
 const MPS_SERVER = 'nvidia-cuda-mps-server';
+
+/** As a whole, or by shares. */
+function isLeased({ lease, state }: GPUStatus): boolean {
+  return lease !== null || state === 'shared';
+}
 
 /** null: it took too long, so holders may be missing. */
 function searchLocks(): readonly OpenFile[] | null {

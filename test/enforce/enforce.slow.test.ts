@@ -134,6 +134,21 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     ]);
   });
 
+  test('a stranger on a GPU that others share ends, and its holders don’t', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    const share = (starting: Starting) => {
+      const words = ['run', '--placeholder', 'none', '--devices', '0', '--memory', '10GiB', '--'];
+      const program = [python, fixture('intruder.py'), LIBRARY, '0', 'plain'];
+      return output(machine.startCommand([...words, ...program], starting), /^ready (\d+)/m);
+    };
+    const holders = [Number(await share(alice)), Number(await share({ uid: CAROL }))];
+    const pid = await intrude(0, 'plain', bob);
+    const enforcer = enforce();
+    await ended(pid);
+    await looks(enforcer, /^sent SIGTERM to .*computes on GPU 0, which is leased by /);
+    expect(holders.filter(isAlive)).toEqual(holders);
+  });
+
   test('exceptions are for programs of root, not for what is called like them', async () => {
     const program = realpathSync(python);
     machine.configure(

@@ -119,8 +119,25 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     await endHolder(holder);
     await started;
     expect((await waiters.queue()).map(({ name }: { name: string }) => name)).toEqual(['first']);
-    first.kill();
     await endHolder(second);
+    // `find` doesn't wait for requests that could take the GPU.
+    expect((await machine.runCommand(['find', '-n', '1'])).stdout).toContain(uuidOf(0));
+    expect((await machine.runCommand(['find', '-n', '1'], bob)).code).toBe(75);
+    first.kill();
+  });
+
+  test('shares of a booked GPU are for the user of the booking', async () => {
+    await book(['--devices', '0', '--for', '1h']);
+    const share = ['--devices', '0', '--memory', '10GiB'];
+    const { code, stderr } = await machine.runCommand([...RUN, ...share, ...NO_WAIT], alice);
+    expect(code).toBe(75);
+    expect(stderr).toContain('GPU 0: free, but booked for root until');
+    await endHolder(await startHolder(machine, [...share, '--no-wait']));
+    const holder = await startHolder(machine, ['--devices', '1', '--memory', '10GiB'], alice);
+    await book(['--devices', '1', '--for', '1h']);
+    expect((await machine.status())[1].reason).toMatch(/; booked for root until .*\(booking 2\)$/);
+    expect((await machine.runCommand(['bookings'])).stdout).toContain('GPU 1 is still in use: ');
+    await endHolder(holder);
   });
 
   test('what runs when a booking begins is shown to both, and ends only if it is preemptible', async () => {

@@ -75,6 +75,20 @@ TEST("a process is known by the byte that it has locked") {
   CHECK_EQUAL(process::signal_holder(getpid(), byte_of("lock"), 0, 0), -ESRCH);
 }
 
+TEST("a process that is held is meant until it has ended, and no other one is then") {
+  skip_without_pidfd();
+  int handle = -1;
+  {
+    const Other other([] {});
+    handle = process::hold_process(other.process);
+    REQUIRE(handle >= 0);
+    CHECK_EQUAL(process::signal_held(handle, 0), 0);
+  }
+  CHECK_EQUAL(process::signal_held(handle, 0), -ESRCH);
+  close(handle);
+  CHECK_EQUAL(process::hold_process(-1), -ESRCH);
+}
+
 TEST("locks of other kinds, and of others, prove nothing") {
   skip_without_pidfd();
   const Other open_only([] { open_lock(); });
