@@ -206,14 +206,14 @@ export class QueuedWaiter {
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
     // A GPU that has come free since the last look may do for this request: the look comes first.
-    const { candidates, gpuRequest } = this.#notGranted;
+    const { candidates, directory } = this.#notGranted;
+    const { uuids } = this.#usable;
     const wasLeased = (uuid: string | undefined) =>
       candidates.some(({ gpu, verdict }) => gpu.uuid === uuid && verdict.state === 'leased');
-    const isOutdated = leases.some((files, i) => files.length === 0 && wasLeased(gpuRequest.uuids[i]));
+    const isOutdated = leases.some((files, i) => files.length === 0 && wasLeased(uuids[i]));
     const { kept } = this;
     if (kept !== null && !isOutdated && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
-      const { directory, candidates } = this.#notGranted;
       const latest = Math.min(longest * (0.75 + Math.random() / 2), untilBookingsEnd(candidates)); // not all at the same time
       const until = Math.min(end, now() + latest);
       handover.handOver({
