@@ -54,7 +54,7 @@ export async function showLogs(
   const error = await showOutput(
     hostOf(name),
     job,
-    wanted,
+    { ...wanted, isKnown: settled != null },
     (bytes) => write(1, bytes),
     (dropped) => say(`${dropped} bytes of output were not kept there`),
     tellLost(name),
@@ -88,16 +88,17 @@ export async function jobsElsewhere(
 /** Jobs of a host by their numbers or names; `at`: their place among all that a command is about. */
 type Asked = readonly { job: string; at: number }[];
 
-/** Waits for jobs of hosts. @returns how each has ended, by its place; null: the signal came. Ends this process for what can't be waited for */
+/** Waits for jobs of hosts. @param isKnown whether they have answered before @returns how each has ended, by its place; null: the signal came. Ends this process for what can't be waited for */
 export async function waitElsewhere(
   elsewhere: ReadonlyMap<string, Asked>,
   signal: AbortSignal,
+  isKnown = false,
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   const ends = await Promise.all(
     [...elsewhere].map(async ([name, asked]) => {
       if (name === ANY) return waitForMoving(asked, signal);
       const jobs = asked.map(({ job }) => job);
-      const found = await waitOnHost(hostOf(name), jobs, tellLost(name), signal);
+      const found = await waitOnHost(hostOf(name), jobs, tellLost(name), signal, isKnown);
       if (found.error !== null) process.exit(tell(name, found.error));
       return (
         found.jobs?.map((job, i) => ({ at: asked[i]?.at ?? 0, job, address: `${name}:${job.id}` })) ?? null
@@ -121,7 +122,7 @@ async function waitForMoving(
         const job = { ...describe(movingJob(word)), state: 'cancelled' as const };
         return [{ at, job, address }];
       }
-      const found = await waitElsewhere(new Map([[place.host, [{ job: place.job, at }]]]), signal);
+      const found = await waitElsewhere(new Map([[place.host, [{ job: place.job, at }]]]), signal, true);
       return found?.map((each) => ({ ...each, address })) ?? null;
     }),
   );

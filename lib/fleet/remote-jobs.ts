@@ -105,6 +105,8 @@ export async function waitOnHost(
 interface WantedOutput {
   lines: number | null;
   follow: boolean;
+  /** Whether the host has answered before: if not, its first failure is final. */
+  isKnown: boolean;
 }
 
 /**
@@ -117,12 +119,12 @@ interface WantedOutput {
 export async function showOutput(
   host: Host,
   job: string,
-  { lines, follow }: WantedOutput,
+  { lines, follow, isKnown }: WantedOutput,
   onBytes: (bytes: Uint8Array) => void,
   onDropped: (bytes: number) => void,
   onLost: (reason: string) => void,
 ): Promise<HostFailure | null> {
-  const connection = new Connection(onLost);
+  const connection = new Connection(onLost, undefined, isKnown);
   let named = job;
   let at: number | null = null;
   const words = () => [

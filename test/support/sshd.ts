@@ -5,6 +5,7 @@ import { appendFileSync, chmodSync, existsSync, mkdirSync, readFileSync, writeFi
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
 import { launcher, Machine, output } from './machine.ts';
+import type { Network } from './namespaces.ts';
 import { freePort } from './ports.ts';
 import { processesWith, signalAll } from './processes.ts';
 
@@ -145,6 +146,20 @@ export class Hosts {
     const authorized = `${[...settings, options].join(',')} ${readFileSync(`${key}.pub`, 'utf8')}`;
     appendFileSync(join(this.#place, 'authorized-keys'), authorized);
     this.addName(name, [`IdentityFile ${key}`]);
+  }
+
+  /** Adds a host behind a network of its own: a sshd there has the same key. */
+  async addAway(name: string, network: Network, settings: HostSettings = {}): Promise<Machine> {
+    const path = join(this.#place, `sshd-config-${name}`);
+    const here = readFileSync(join(this.#place, 'sshd-config'), 'utf8');
+    writeFileSync(path, here.replace('ListenAddress 127.0.0.1', `ListenAddress ${network.address}`));
+    await network.startSSHD(path);
+    const config = [
+      `HostName ${network.address}`,
+      `HostKeyAlias [127.0.0.1]:${this.port}`,
+      'ServerAliveInterval 2',
+    ];
+    return this.add(name, { ...settings, config });
   }
 
   /** Adds a name of ~/.ssh/config. The first entry counts. */
