@@ -390,8 +390,12 @@ const MACROS: Readonly<Record<string, Macro>> = {
   args_json_file: () => '"$FILES/args.json"',
 };
 
-/** Where a program that calls wandb.init() finds its configuration: beside the file with the task. */
-const FILES = 'FILES=${GPU_OWNER_TASK%/*}; export WANDB_SWEEP_PARAM_PATH="$FILES/wandb.json"';
+/**
+ * Where a program that calls wandb.init() finds its configuration: beside the file with the task. The run has the name of that directory:
+ * worker/wandb-run.ts finds by it what the run has logged.
+ */
+const FILES =
+  'FILES=${GPU_OWNER_TASK%/*}; export WANDB_SWEEP_PARAM_PATH="$FILES/wandb.json" WANDB_RUN_ID="${FILES##*/}"';
 
 function withFiles(config: Values, line: string, hasArguments: boolean): string {
   const write = (value: Values, name: string) =>

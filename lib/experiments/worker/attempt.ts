@@ -19,6 +19,7 @@ import { type Project, UnsafePathError } from '../project/index.ts';
 import { type Attempt, notStartedError } from '../queue/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
+import { readWandbRun } from './wandb-run.ts';
 
 /** The end of an attempt, as its worker judges it. */
 export type AttemptResult =
@@ -228,7 +229,12 @@ export class AttemptRun {
   async #readResult(): Promise<AttemptResult> {
     const files = this.#files as AttemptFiles;
     const result = await readResult(files.result);
-    if (result === null) return { kind: 'completed', result: {} };
+    if (result === null) {
+      const { attempt, project } = this.#context;
+      const directory = project.workingDirectory ?? project.directory;
+      const logged = readWandbRun(attempt.task.command, files.task, directory);
+      return { kind: 'completed', result: logged ?? {} };
+    }
     if ('values' in result) return { kind: 'completed', result: result.values };
     // The command may have been writing its result when it was told to end.
     if (this.#givesWay) return this.#interruption();

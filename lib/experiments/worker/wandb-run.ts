@@ -1,0 +1,128 @@
+// The values that a run of W&B has logged, as its file on disk has them, also offline: a log of LevelDB with protobuf records
+// (wandb/proto/wandb_internal.proto).
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { parseValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
+
+const HEADER_BYTES = 7;
+const BLOCK_BYTES = 32 * 1024;
+const MAX_FILE_BYTES = 256 * 1024 * 1024;
+/** Fields of the messages. */
+const RECORD = { history: 2, summary: 3 };
+const ITEMS = 1;
+const ITEM = { key: 1, nestedKey: 2, boolean: 4, integer: 5, number: 6, text: 7, json: 8, valueJSON: 16 };
+
+/**
+ * The last values of `wandb.log()` and of the run's summary: what W&B shows of a run in its table. Tasks of a W&B sweep have the name of
+ * their directory as the number of the run, see sweep/wandb.ts.
+ * @param task the file that describes the task @param directory where the command ran
+ * @returns null: the command is none of W&B, or has left no such file
+ */
+export function readWandbRun(command: TaskCommand, task: string, directory: string): Values | null {
+  if (!('shell' in command) || !command.shell.includes('WANDB_RUN_ID=')) return null;
+  const id = basename(join(task, '..'));
+  try {
+    const runs = join(process.env.WANDB_DIR || directory, 'wandb');
+    const found = readdirSync(runs).find((name) => name.endsWith(`-${id}`));
+    if (found === undefined) return null;
+    const path = join(runs, found, `run-${id}.wandb`);
+    return statSync(path).size > MAX_FILE_BYTES ? null : valuesIn(readFileSync(path));
+  } catch {
+    return null;
+  }
+}
+
+/** The values of such a file; a part that can't be read has none. */
+export function valuesIn(file: Buffer): Values {
+  const values: Record<string, Value> = {};
+  for (const record of recordsIn(file)) {
+    for (const [field, message] of fieldsOf(record)) {
+      if (field !== RECORD.history && field !== RECORD.summary) continue;
+      for (const [part, item] of fieldsOf(message)) if (part === ITEMS) noteItem(item, values);
+    }
+  }
+  return values;
+}
+
+function noteItem(item: Buffer, values: Record<string, Value>): void {
+  const keys: string[] = [];
+  let value: Value | undefined;
+  for (const [field, bytes] of fieldsOf(item)) {
+    if (field === ITEM.key || field === ITEM.nestedKey) {
+      const key = bytes.toString();
+      if (key !== '') keys.push(key);
+    } else if (field === ITEM.number) value = bytes.readDoubleLE(0);
+    else if (field === ITEM.integer) value = Number(BigInt.asIntN(64, varint(bytes, 0).value));
+    else if (field === ITEM.boolean) value = varint(bytes, 0).value === 1n;
+    else if (field === ITEM.text) value = bytes.toString();
+    else if (field === ITEM.json || field === ITEM.valueJSON) value = parsed(bytes.toString());
+  }
+  const name = keys.join('.');
+  // Pictures and such things are maps; W&B's own values begin with _.
+  const isShown = value !== undefined && (typeof value !== 'object' || !isMap(value));
+  if (isShown && name !== '' && !name.startsWith('_') && name !== '__proto__') values[name] = value as Value;
+}
+
+function isMap(value: Value): boolean {
+  return value !== null && typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
+}
+
+function parsed(text: string): Value | undefined {
+  try {
+    return parseValue(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** The fields of a message: those of a length as they are, numbers as their bytes. Ends where it can't be read. */
+function* fieldsOf(message: Buffer): Generator<[field: number, bytes: Buffer]> {
+  for (let at = 0; at < message.length; ) {
+    const tag = varint(message, at);
+    const [field, type] = [Number(tag.value >> 3n), Number(tag.value & 7n)];
+    let end = tag.end;
+    let begin = tag.end;
+    if (type === 0) end = varint(message, begin).end;
+    else if (type === 1) end += 8;
+    else if (type === 5) end += 4;
+    else if (type === 2) {
+      const length = varint(message, begin);
+      begin = length.end;
+      end = begin + Number(length.value);
+    } else return;
+    if (end > message.length || end <= at) return;
+    yield [field, message.subarray(begin, end)];
+    at = end;
+  }
+}
+
+function varint(bytes: Buffer, from: number): { value: bigint; end: number } {
+  let value = 0n;
+  let at = from;
+  for (let shift = 0n; shift < 70n && at < bytes.length; shift += 7n) {
+    const byte = bytes[at++] as number;
+    value |= BigInt(byte & 0x7f) << shift;
+    if (byte < 0x80) return { value, end: at };
+  }
+  return { value, end: Number.POSITIVE_INFINITY };
+}
+
+/** Whole, first, middle and last parts of records, in blocks. The file has a header of its own in the first one. */
+function* recordsIn(file: Buffer): Generator<Buffer> {
+  let parts: Buffer[] = [];
+  for (let at = HEADER_BYTES; at + HEADER_BYTES <= file.length; ) {
+    const left = BLOCK_BYTES - (at % BLOCK_BYTES);
+    if (left < HEADER_BYTES) {
+      at += left;
+      continue;
+    }
+    const length = file.readUInt16LE(at + 4);
+    const type = file[at + 6];
+    const part = file.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length);
+    at += HEADER_BYTES + length;
+    if (type === 1 || type === 2) parts = [part];
+    else parts.push(part);
+    if (type === 0 || part.length < length) return;
+    if (type === 1 || type === 4) yield Buffer.concat(parts);
+  }
+}
