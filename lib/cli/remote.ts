@@ -146,7 +146,7 @@ const LOGIN =
   /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
 
 /** The variables that `--env` names. @throws ERR_INVALID_ARGUMENT */
-function environmentFor(given: readonly string[]): Environment {
+export function environmentFor(given: readonly string[]): Environment {
   return given.flatMap((entry): [string, string][] => {
     const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
     if (name !== '') {

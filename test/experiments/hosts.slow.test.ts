@@ -1,7 +1,8 @@
 // `exp run --on`: workers on other machines over a real ssh, each with simulated GPUs of its own; the manager is here.
+import type { ChildProcess } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, type Machine, output, until } from '../support/machine.ts';
 import { isAlive, nameOf, processesWith, treeOf, wordsOf } from '../support/processes.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
@@ -29,8 +30,16 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   });
 
   const env = (more = {}) => ({ ...hosts.env, GPU_OWNER_BUILD: undefined, ...more });
-  const start = (args: string[], more = {}) =>
-    hosts.viewer.start([launcher, 'exp', ...args], { env: env(more), cwd: project });
+  const started: ChildProcess[] = [];
+  // One test that fails leaves no workers for the next ones.
+  afterEach(() => {
+    for (const child of started.splice(0)) child.kill('SIGKILL');
+  });
+  const start = (args: string[], more = {}) => {
+    const child = hosts.viewer.start([launcher, 'exp', ...args], { env: env(more), cwd: project });
+    started.push(child);
+    return child;
+  };
   const run = (args: string[], more = {}) => finished(start(args, more));
   /** A task that tells a witness of its start, and has a row. */
   const task = (text = ':') => [
@@ -46,16 +55,21 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   };
 
   test('each task runs once, on GPUs of all hosts, and has one row', async () => {
-    const ended = await run([
-      'run',
-      '--on',
-      'a,b',
-      '--gpus',
-      'all',
-      '--grid',
-      'n=1..20',
-      ...task('sleep 0.2'),
-    ]);
+    const ended = await run(
+      [
+        'run',
+        '--on',
+        'a,b',
+        '--gpus',
+        'all',
+        ...['--env', 'WITNESS_*', '--env', 'SAID=so'],
+        '--grid',
+        'n=1..20',
+        ...task(`sleep 0.2; echo "$WITNESS_KEY, $SAID" >> ${project}/said`),
+      ],
+      { WITNESS_KEY: "a 'key'" },
+    );
+    expect(linesOf('said')).toEqual(Array(20).fill("a 'key', so"));
     expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
     expect(rows().length).toBe(20);
     expect(new Set(rows()).size).toBe(20);
@@ -79,6 +93,48 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect(stdout).toMatch(/a: there is no directory \/nonexistent.*--on a:\/DIR/);
     expect(starts().map((line) => line.split(' ')[2])).toEqual([elsewhere, elsewhere]);
     expect(rows().length).toBe(2);
+  });
+
+  test('a host that talks nonsense is named, and stops nothing', async () => {
+    const first = `[ "$2" = worker ] || exec ${process.execPath} ${launcher} "$@"; read -r _`;
+    const says = {
+      rude: `printf '\\033[2J{"\\n'; sleep 600`,
+      endless: 'yes | tr -d "\\n"',
+      silent: 'exit 0',
+      greedy: `printf '{"id":1,"call":"complete","args":["1-0",{}]}\\n{"call":{}}\\n'; sleep 600`,
+    };
+    for (const [name, script] of Object.entries(says)) hosts.add(name, { program: `${first}; ${script}` });
+    const list = [...Object.keys(says), 'a'].join();
+    const waits = task(`while [ ! -e ${project}/go ]; do sleep 0.05; done`);
+    const manager = start(['run', '--on', list, '--gpus', '1', '--grid', 'n=1,2', ...waits]);
+    const ended = finished(manager);
+    let said = '';
+    manager.stdout?.on('data', (text) => {
+      said += text;
+    });
+    await until(() =>
+      [
+        /endless: it says too much at once/,
+        /silent: its workers ended/,
+        /rude: its answer makes no sense/,
+        /greedy: its answer makes no sense/,
+      ].every((message) => message.test(said)),
+    );
+    await until(() => starts().length === 1);
+    writeFileSync(join(project, 'go'), '');
+    const { code, stdout } = await ended;
+    expect(code, stdout).toBe(0);
+    expect(stdout).not.toContain('\u001b');
+    expect(rows().length).toBe(2);
+  });
+
+  test('it runs as a job in the background, on a machine without a driver', async () => {
+    const words = ['run', '--detach', '--on', 'a,b', '--gpus', 'all', '--grid', 'n=1..4', ...task()];
+    const submitted = await run(words);
+    expect(submitted, submitted.stderr).toMatchObject({ code: 0, stdout: '1\n' });
+    await until(() => rows().length === 4);
+    const waited = await finished(hosts.viewer.start([launcher, 'wait', '1'], { env: env(), cwd: project }));
+    expect(waited).toMatchObject({ code: 0 });
   });
 
   test('where no host can be used, it ends', async () => {

@@ -25,6 +25,7 @@ import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, becomeSweepJob, JOB, jobOptions } from '../job-options.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
+import { environmentFor } from '../remote.ts';
 import {
   locationOf,
   METRICS,
@@ -46,6 +47,11 @@ const GROUPS = [
       on: {
         value: 'HOSTS|any',
         help: 'run the tasks on other machines, over ssh: names as in `ssh NAME` (a,b:/DIR; DIR is the project there), or any: all that the configuration lists',
+      },
+      env: {
+        value: 'NAME[=VALUE]',
+        isRepeatable: true,
+        help: "with --on, carry an environment variable over; NAME can be a pattern ('WANDB_*')",
       },
       detach: { help: 'run the sweep as a job in the background, and print its number' },
       ...ABOUT,
@@ -78,6 +84,8 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const submitter = detaches ? (found ?? becomeSubmitter()) : null;
   const location = locationOf(values);
   const request = workerRequest(values, null);
+  if (values.on === undefined && values.env !== undefined)
+    throw usage('--env belongs to --on: here commands have your environment');
   const hosts = values.on === undefined ? null : await hostRequest(values.on, values, location);
   if (hosts === null) await settingsFor(request, []); // before anything is changed
   const metrics = await metricsEndpoint(values);
@@ -128,6 +136,7 @@ type Values = Parsed<typeof GROUPS>['values'];
 /** Options that concern this process, and not the workers on other machines. */
 const OWN = [
   'on',
+  'env',
   'detach',
   'replace-commands',
   ...Object.keys({ ...ABOUT, ...JOB, ...METRICS, ...QUEUE, ...SWEEP_GROUP.options }),
@@ -156,6 +165,7 @@ async function hostRequest(
   return {
     hosts: hosts.map((host) => ({ host, directory: directories.get(host.name) ?? directory })),
     words: (host) => ['exp', 'worker', `--over-ssh=${host}`, ...options],
+    environment: Object.fromEntries(environmentFor(values.env ?? [])),
     server: url !== null && isOnServer(url) ? await serverForOthers(url, directory) : null,
   };
 }

@@ -14,6 +14,7 @@ export interface HostRequest {
   words: (host: string) => readonly string[];
   /** The task list, where all machines use one on a server; null: this process gives them tasks. */
   server: Begin['server'];
+  environment: Begin['environment'];
 }
 
 interface HostWorkersOptions extends HostRequest {
@@ -83,7 +84,8 @@ export class HostWorkers implements Pool {
 
   constructor(options: HostWorkersOptions) {
     this.#options = options;
-    this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, server: options.server };
+    const { server, environment } = options;
+    this.#begin = { silence: TIMEOUTS.silence, grace: TIMEOUTS.silenceGrace, server, environment };
     this.#hosts = options.hosts.map(({ host, directory }) => ({
       ...{ name: host.name, host, directory, state: 'first', hasWorked: false, connection: null },
       lines: [lineOf('worker', 'connects')],
@@ -131,7 +133,10 @@ export class HostWorkers implements Pool {
       if (ends !== null || this.#drains || (failure === null && this.#over.signal.aborted))
         return this.#end(host, ends ?? []);
       const { code, message } = failure ?? UNHEARD;
-      if (!PASSING.includes(code)) return this.#end(host, [failedEnd(host, message, code)]);
+      if (!PASSING.includes(code)) {
+        this.#options.tell(`${host.name}: ${message}`);
+        return this.#end(host, [failedEnd(host, message, code)]);
+      }
       const isHopeless = this.#isHopeless();
       const ms = retry * (0.75 + Math.random() / 2);
       host.lines = [lineOf('worker', message)];

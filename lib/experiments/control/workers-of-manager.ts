@@ -29,7 +29,8 @@ export async function runWorkersOfManager(
   const signals = new ShutdownSignals();
   const connection = await ManagerConnection.open(process.stdin, process.stdout);
   onWarning((message) => connection.tell({ say: `warning: ${message}` }));
-  const { server } = connection.begin;
+  const { server, environment } = connection.begin;
+  Object.assign(process.env, environment);
   const earlier = server === null ? [] : workersBefore(name, project.directory);
   signalAll(earlier);
   let pool: WorkerPool | null = null;

@@ -11,6 +11,8 @@ export interface Begin {
   grace: number;
   /** The task list, where all machines use one on a server; null: the manager is asked for tasks. */
   server: { url: string; password: string | null } | null;
+  /** Variables for commands, beside those of the login. */
+  environment: Readonly<Record<string, string>>;
 }
 
 /** Receivers of what a manager says, and of the end of the connection. */

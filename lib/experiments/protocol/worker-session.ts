@@ -42,8 +42,8 @@ export class WorkerSession {
 
   constructor(options: WorkerSessionOptions) {
     this.#options = options;
-    const { silence, grace, server } = options.begin;
-    this.#send({ begin: { silence, grace, server } });
+    const { server } = options.begin;
+    this.#send({ begin: { ...options.begin } });
     if (server === null) void this.#tellChanges();
   }
 

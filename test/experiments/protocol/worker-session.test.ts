@@ -24,7 +24,7 @@ let events: WorkerEvent['type'][];
 let heard: unknown[];
 const asked: string[] = [];
 
-const begin = { silence: 1_000, grace: 100, server: null };
+const begin = { silence: 1_000, grace: 100, server: null, environment: {} };
 
 beforeEach(async () => {
   directory = mkdtempSync(join(tmpdir(), 'gpu-owner-session-'));
