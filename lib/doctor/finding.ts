@@ -83,6 +83,10 @@ export const CATALOGUE = {
   'locks-broken': ['lock-directory', 'problem'],
   'locks-untested': ['lock-directory', 'note'],
   leases: ['lock-directory', 'ok'],
+  'ledger-missing': ['lock-directory', 'note'],
+  'ledger-mode': ['lock-directory', 'warning'],
+  'ledger-files': ['lock-directory', 'warning'],
+  'ledger-damaged': ['lock-directory', 'note'],
 
   surroundings: ['surroundings', 'ok'],
   container: ['surroundings', 'note'],

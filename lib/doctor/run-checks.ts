@@ -26,7 +26,10 @@ const CHECKS: Record<string, Check> = {
   'lock-directory': {
     subject: 'lock-directory',
     timeoutMs: CHECK_TIMEOUT_MS,
-    run: async (report, options) => (await import('./lock-directory.ts')).checkLockDirectory(report, options),
+    run: async (report, options) => {
+      (await import('./lock-directory.ts')).checkLockDirectory(report, options);
+      (await import('./usage.ts')).checkLedger(report, options);
+    },
   },
   surroundings: {
     subject: 'surroundings',

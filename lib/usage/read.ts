@@ -41,8 +41,10 @@ export interface Use {
 
 export interface Ledger {
   uses: Use[];
-  /** Lines that make no sense, and files that aren't those of their user. */
-  skipped: number;
+  /** The names of files that aren't those of the user in the name, or too large. */
+  foreign: string[];
+  /** How many lines of files make no sense, by the file's name. */
+  damaged: Map<string, number>;
 }
 
 /** A file, and all files of a user, are read up to here, in bytes: some 100,000 leases and more. */
@@ -83,7 +85,7 @@ const LINE = schema.record({
 
 /** Reads what was used since a moment. @param since, now in ms since 1970 */
 export function readLedger(path: string, since: number, now = Date.now()): Ledger {
-  const ledger: Ledger = { uses: [], skipped: 0 };
+  const ledger: Ledger = { uses: [], foreign: [], damaged: new Map() };
   const directory = Directory.at(path);
   const bytesOf = new Map<number, number>();
   for (const name of directory?.names().sort() ?? []) {
@@ -93,23 +95,26 @@ export function readLedger(path: string, since: number, now = Date.now()): Ledge
     const status = descriptor < 0 ? null : statusBehind(descriptor);
     const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
     const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;
-    if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) ledger.skipped++;
+    if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) ledger.foreign.push(name);
     else if (status.changedAt >= since) {
       bytesOf.set(uid, bytes);
-      readFile(descriptor, uid, since, now, ledger);
+      const damaged = readFile(descriptor, uid, since, now, ledger.uses);
+      if (damaged > 0) ledger.damaged.set(name, damaged);
     }
     if (descriptor >= 0) native().fileClose(descriptor);
   }
   return ledger;
 }
 
-function readFile(descriptor: number, uid: number, since: number, now: number, ledger: Ledger): void {
+/** @returns how many lines make no sense */
+function readFile(descriptor: number, uid: number, since: number, now: number, uses: Use[]): number {
+  let damaged = 0;
   const user = sanitize(userName(uid), MAX_USER_NAME_LENGTH);
   for (const { line, end } of linesOf(descriptor)) {
     if (line.trim() === '') continue;
     const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
     if (read === null || read.since > now + 60_000) {
-      ledger.skipped++;
+      damaged++;
       continue;
     }
     const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
@@ -122,7 +127,7 @@ function readFile(descriptor: number, uid: number, since: number, now: number, l
     );
     if (read.since + heldMs < since) continue;
     const state = isRunning ? 'running' : ended ? 'ended' : 'lost';
-    ledger.uses.push({
+    uses.push({
       uid,
       user,
       heldMs,
@@ -136,6 +141,7 @@ function readFile(descriptor: number, uid: number, since: number, now: number, l
       ...rest,
     });
   }
+  return damaged;
 }
 
 function* linesOf(descriptor: number): Generator<{ line: string; end: number }> {

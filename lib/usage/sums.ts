@@ -107,7 +107,8 @@ export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
 
 const MAX_LONGEST = 5;
 
-export function reportOf({ uses, skipped }: Ledger, options: SumOptions): Report {
+export function reportOf({ uses, foreign, damaged }: Ledger, options: SumOptions): Report {
+  const skipped = foreign.length + [...damaged.values()].reduce((sum, lines) => sum + lines, 0);
   const { since, until, by, gpus, showsCommand } = options;
   const hoursOf = (use: Use) => (timeWithin(use, since, until) * cardsOf(use)) / HOUR_MS;
   const longest = [...uses].sort((a, b) => hoursOf(b) - hoursOf(a)).slice(0, MAX_LONGEST);

@@ -114,7 +114,7 @@ describe('the ledger', () => {
       `${uid}-${month}.1.jsonl`,
       `${uid}-${month}.jsonl`,
     ]);
-    expect(read()).toMatchObject({ uses: [{ program: 'own' }], skipped: 1 });
+    expect(read()).toMatchObject({ uses: [{ program: 'own' }], foreign: [`${uid}-${month}.jsonl`] });
     writeFileSync(path(`${NOBODY}-${month}.jsonl`), line);
     chownSync(path(`${NOBODY}-${month}.jsonl`), NOBODY, NOBODY);
     expect(
@@ -206,7 +206,7 @@ describe('sums', () => {
   });
   const sum = (uses: Use[], options: Partial<SumOptions> = {}) =>
     reportOf(
-      { uses, skipped: 0 },
+      { uses, foreign: [], damaged: new Map() },
       { since, until, by: 'user', gpus: 4, groupOf: () => 'staff', showsCommand: () => false, ...options },
     ).rows;
 

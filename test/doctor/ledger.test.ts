@@ -1,0 +1,40 @@
+import { appendFileSync, chmodSync, chownSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { diagnose, said } from '../support/doctor.ts';
+import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+
+let machine: Machine;
+beforeEach(() => {
+  machine = new Machine(1);
+});
+afterEach(() => machine.close());
+
+test.skipIf(whyNotNobody() !== null)(
+  'the doctor names what is wrong with the ledger of usage, and the remedies help',
+  async () => {
+    await machine.runCommand(['run', 'true']);
+    const ledger = join(machine.lockDirectory, 'usage');
+    const own = join(ledger, `0-${new Date().toISOString().slice(0, 7)}.jsonl`);
+    appendFileSync(own, 'nonsense\n');
+    const forged = join(ledger, '0-2020-01.jsonl');
+    writeFileSync(forged, '');
+    chownSync(forged, NOBODY, NOBODY);
+    chmodSync(ledger, 0o755);
+    const diagnosis = await diagnose(machine);
+    expect(diagnosis.ids.sort()).toEqual(['ledger-damaged', 'ledger-files', 'ledger-mode']);
+    expect(said(diagnosis, 'ledger-damaged')).toMatch(`A line of ${own} makes no sense`);
+    expect(said(diagnosis, 'ledger-files')).toMatch(`${forged} isn't a file of the user`);
+    for (const { remedy } of diagnosis.findings.filter(({ id }) => id.startsWith('ledger-')))
+      for (const [, line = ''] of remedy?.matchAll(/`([^`]+)`/g) ?? []) await machine.run(['sh', '-c', line]);
+    expect((await diagnose(machine)).ids).toEqual(['ledger-damaged']);
+  },
+);
+
+test('without a ledger the doctor says how to have one', async () => {
+  const { findings } = await diagnose(machine, {
+    env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_LOCK_DIR: '/dev/shm' },
+  });
+  const found = findings.find(({ id }) => id === 'ledger-missing');
+  expect(found?.remedy).toContain('install -d -m 1777 /var/lib/gpu-owner/usage');
+});
