@@ -30,7 +30,7 @@ interface GPUCardProps {
 
 export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardProps) {
   const Title = host === null ? 'h3' : 'h4';
-  const { memory, lease, utilizationPercent, powerWatts, temperatureCelsius, reason } = gpu;
+  const { memory, lease, shares, utilizationPercent, powerWatts, temperatureCelsius, reason } = gpu;
   const label = labelOf(gpu);
   const readings = [
     temperatureCelsius === null ? '' : `${temperatureCelsius} °C`,
@@ -68,7 +68,9 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
       {day !== undefined && (
         <Chart day={day} label={`${host === null ? '' : `${host} `}${titleOf(day)}`} firstSlot={firstSlot} />
       )}
-      {lease === null && intruders.length === 0 && reason !== null && <p class="reason">{reason}</p>}
+      {lease === null && shares.length === 0 && intruders.length === 0 && reason !== null && (
+        <p class="reason">{reason}</p>
+      )}
       <dl>
         {lease !== null && (
           <>
@@ -81,11 +83,21 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
             <Detail name="Idle, ends" text={untilText(lease.idleEnds, now)} isTime />
           </>
         )}
+        {shares.map((share) => (
+          <Pair
+            key={`${share.pid} ${share.since}`}
+            name={share.user}
+            class={isOverused(share) ? 'bad' : 'cut'}
+            content={shareText(share, now)}
+            title={share.command ?? ''}
+          />
+        ))}
         {intruders.slice(0, MAX_INTRUDERS).map(({ pid, name, user }) => {
           const text = `${user ?? 'unknown user'}: ${name ?? 'a process'} (PID ${pid})`;
           // On a leased GPU the heading doesn't tell it.
-          const more = lease === null ? '' : ', without a claim';
-          return <Pair key={pid} name={lease === null ? 'User' : 'Also'} class="bad" content={text + more} />;
+          const isTaken = lease !== null || shares.length > 0;
+          const more = isTaken ? ', without a claim' : '';
+          return <Pair key={pid} name={isTaken ? 'Also' : 'User'} class="bad" content={text + more} />;
         })}
         {intruders.length > MAX_INTRUDERS && (
           <Pair name="" content={`and ${intruders.length - MAX_INTRUDERS} more`} class="bad" />
@@ -153,6 +165,19 @@ function Meter({ name, of, share, levels, text }: MeterProps) {
 }
 
 const percent = (share: number) => Math.round(Math.min(1, Math.max(0, share)) * 100);
+
+const isOverused = ({ bytes, usedBytes }: GPU['shares'][number]) => usedBytes !== null && usedBytes > bytes;
+
+/** 'uses 7.3 of 20 GiB, PID 31415, since 10:42 (1 h)' */
+function shareText(share: GPU['shares'][number], now: number): string {
+  const { bytes, usedBytes } = share;
+  const of =
+    usedBytes === null ? formatBytes(bytes) : `uses ${formatBytes(usedBytes)} of ${formatBytes(bytes)}`;
+  const since = sinceText(share.since, now);
+  const until = untilText(share.until, now);
+  const when = [...(since === null ? [] : [`since ${since}`]), ...(until === null ? [] : [`until ${until}`])];
+  return [of, jobText(share), ...when, share.note ?? ''].filter(Boolean).join(', ');
+}
 
 function jobText({ job, name, pid, preemptible }: NonNullable<GPU['lease']>): string {
   const which = [job === undefined ? (pid === null ? '' : `PID ${pid}`) : String(job), name ?? ''];

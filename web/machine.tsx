@@ -208,8 +208,8 @@ const USER_COLUMNS: readonly Column<UserTotal & { name: string }>[] = [
   { title: 'User', cell: ({ name }) => name, kind: 'heading' },
   {
     title: 'GPUs',
-    cell: ({ gpus, instances }) =>
-      `${gpus}${instances === 0 ? '' : ` and ${plural(instances, 'MIG instance')}`}`,
+    cell: ({ gpus, instances, shares }) =>
+      `${gpus}${instances === 0 ? '' : ` and ${plural(instances, 'MIG instance')}`}${shares === 0 ? '' : ` and ${plural(shares, 'share')}`}`,
   },
   { title: 'Memory', cell: ({ memory }) => formatBytes(memory) },
   {

@@ -135,7 +135,10 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
   const gpus = statusesOf(candidates, directory, perspective).map((status) =>
     withIdle(status, idle.get(status.uuid) ?? null),
   );
-  const found = findIntruders(gpus);
+  const ofShares = candidates.flatMap(({ gpu, sharing }) =>
+    sharing === undefined ? [] : [[gpu.uuid, sharing.pids] as const],
+  );
+  const found = findIntruders(gpus, new Map(ofShares));
   // A lease of a GPU on which others compute says so.
   const told = found.map(({ gpu, text }) =>
     text === null ? gpu : { ...gpu, reason: `${gpu.reason}; ${text}` },

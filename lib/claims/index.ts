@@ -55,6 +55,7 @@ export { WAIT_QUEUE_FILE } from './queue-file.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
+export { sharesOf } from './shares.ts';
 export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';

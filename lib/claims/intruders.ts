@@ -10,7 +10,7 @@ import {
 } from '../gpus/index.ts';
 import { lineage, MAX_USER_NAME_LENGTH, type ProcessDescription, sanitize } from '../platform/index.ts';
 
-type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null };
+type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null; shares?: readonly LeaseInfo[] };
 
 const MAX_ANCESTORS = 100;
 
@@ -48,8 +48,8 @@ class LeaseHolders {
   }
 }
 
-function leasesOf({ lease }: LeasedGPU): LeaseInfo[] {
-  const leases: LeaseInfo[] = [];
+function leasesOf({ lease, shares = [] }: LeasedGPU): LeaseInfo[] {
+  const leases: LeaseInfo[] = [...shares];
   for (let each = lease ?? undefined; each !== undefined; each = each.nested) leases.push(each);
   return leases;
 }
@@ -68,22 +68,30 @@ function isIntruder(gpu: LeasedGPU, pid: number, who: ProcessDescription, holder
   return who.alive === 'alive' && who.name !== null && holders.leasedElsewhere(pid, gpu) !== null;
 }
 
-/** The processes on each GPU that compute there without a claim of it; on a divided GPU, its instances have them. */
+/**
+ * The processes on each GPU that compute there without a claim of it; on a divided GPU, its instances have them.
+ * @param ofShares the processes of the shares' jobs, by the UUID of the GPU
+ */
 export function findIntruders<Leased extends GPU & LeasedGPU>(
   gpus: readonly Leased[],
+  ofShares: ReadonlyMap<string, ReadonlySet<number>>,
 ): { gpu: Leased; pids: readonly number[]; text: string | null }[] {
   const holders = new LeaseHolders(gpus);
   return gpus.map((gpu) => {
-    const found = intrudersOn(gpu, holders);
+    const found = intrudersOn(gpu, holders, ofShares.get(gpu.uuid));
     return { gpu, pids: found.map(({ pid }) => pid), text: intrudersText(gpu, found, gpus, holders) };
   });
 }
 
-function intrudersOn(gpu: GPU & LeasedGPU, holders: LeaseHolders): Intruder[] {
+function intrudersOn(
+  gpu: GPU & LeasedGPU,
+  holders: LeaseHolders,
+  ofShares: ReadonlySet<number> | undefined,
+): Intruder[] {
   if (isDivided(gpu)) return [];
   return [...new Set(computePids(gpu))].flatMap((pid) => {
     const who = describeListedProcess(pid);
-    return isIntruder(gpu, pid, who, holders) ? [{ pid, who }] : [];
+    return ofShares?.has(pid) !== true && isIntruder(gpu, pid, who, holders) ? [{ pid, who }] : [];
   });
 }
 
@@ -95,7 +103,7 @@ function intrudersText(
   holders: LeaseHolders,
 ): string | null {
   const [first] = found;
-  if (first === undefined || gpu.lease === null) return null;
+  if (first === undefined || leasesOf(gpu).length === 0) return null;
   const { pid, who } = first;
   const user = sanitize(who.user, MAX_USER_NAME_LENGTH);
   const name = `${sanitize(who.name, 32) || 'a process'} (pid ${pid}${user ? `, ${user}` : ''})`;

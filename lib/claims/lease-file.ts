@@ -13,7 +13,15 @@ import {
 } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
-import { FIRST_UNIT, isNestedShare, readSize, type ShareParts, shareId, takenUnits } from './share-file.ts';
+import {
+  countUnits,
+  FIRST_UNIT,
+  isNestedShare,
+  readSize,
+  type ShareParts,
+  shareId,
+  shareNumbers,
+} from './share-file.ts';
 
 // Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: a process that wants
 // to know when the lease ends waits there, and so is never in the way of the next claimant.
@@ -244,8 +252,8 @@ export function findHeld(
       return { uuid, depth, enclosing: [], isCertain, record: readRecord(descriptor) };
     }
     // The holder of a MIG instance has an epoch in its GPU's file as well, but not the lease.
-    for (const { first } of takenUnits(descriptor)) {
-      const held = findHeld(directory, shareId(uuid, depth, first), epoch);
+    for (const number of shareNumbers(descriptor)) {
+      const held = findHeld(directory, shareId(uuid, depth, number), epoch);
       if (held !== null) return { ...held, enclosing: [leaseName(uuid, depth), ...held.enclosing] };
     }
   }
@@ -277,9 +285,11 @@ export function readDivision(directory: LockDirectory, key: LeaseKey): Division 
   const shares: HeldShare[] = [];
   for (const path of directory.all) {
     for (const descriptor of directory.filesNamed(leaseName(uuid, depth), [path])) {
-      for (const { first, units } of takenUnits(descriptor)) {
-        taken += units;
-        const id = shareId(uuid, depth, first);
+      const units = countUnits(descriptor);
+      if (units === 0) continue;
+      taken += units;
+      for (const number of shareNumbers(descriptor)) {
+        const id = shareId(uuid, depth, number);
         for (const own of directory.filesNamed(leaseName(id), [path])) {
           const size = isLocked(own, SHARED) ? readSize(own) : null;
           if (size !== null) shares.push({ id, ...size, record: readHolder(own) });

@@ -17,7 +17,7 @@ import {
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
-import { lockSize, type ShareParts, shareId, takeUnits } from './share-file.ts';
+import { lockSize, type ShareParts, shareId, takeShare } from './share-file.ts';
 
 const MAX_REPLACEMENTS = 16;
 
@@ -88,6 +88,11 @@ export class Lease {
     } finally {
       if (lease === null) for (const { descriptor } of parts) closeSync(descriptor);
     }
+  }
+
+  /** The number of the share, which no other share of the GPU has; null: the GPU as a whole. */
+  get shareNumber(): number | null {
+    return this.share === null ? null : Number(this.id.slice(this.id.lastIndexOf('-') + 1));
   }
 
   get shareBytes(): number | null {
@@ -175,10 +180,10 @@ function lockAll(
   const [, ...enclosing] = parts;
   if (share === null) return { id: uuid, own: whole, enclosing };
   if (depth === 0 && hasLeasedInstance(directory, uuid)) return null;
-  const first = takeUnits(whole.descriptor, share);
+  const number = takeShare(whole.descriptor, share);
   // Claims without the decision lock each take their units first, and then see those of the others.
-  if (first === null || readDivision(directory, key).taken > share.limit) return null;
-  const id = shareId(uuid, depth, first);
+  if (number === null || readDivision(directory, key).taken > share.limit) return null;
+  const id = shareId(uuid, depth, number);
   const own = lockPart(leaseName(id), EXCLUSIVE);
   if (own === null || isHeldFrom(directory, id, 1)) return null;
   const error = lockSize(own.descriptor, share);

@@ -6,6 +6,9 @@ import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 export const FIRST_UNIT = 2 ** 51;
 /** 256 TiB. */
 const MAX_UNITS = 2 ** 20;
+/** Behind the units: a byte for each share, whose place is its number. */
+const FIRST_NUMBER = FIRST_UNIT + 2 * MAX_UNITS;
+const MAX_SHARES = 2 ** 12;
 
 /** How much of a GPU a share is, in units. */
 export interface ShareParts {
@@ -14,9 +17,9 @@ export interface ShareParts {
   capacity: number;
 }
 
-/** The name in place of the GPU's UUID: of the lowest unit, which no other share has. @param depth of the GPU's lease file */
-export function shareId(uuid: string, depth: number, unit: number): string {
-  return `${uuid}${depth === 0 ? '' : `-nested-${depth}`}-share-${unit}`;
+/** The name of a share in place of the GPU's UUID. @param depth of the GPU's lease file */
+export function shareId(uuid: string, depth: number, number: number): string {
+  return `${uuid}${depth === 0 ? '' : `-nested-${depth}`}-share-${number}`;
 }
 
 /** The UUID of the GPU that this is a share of; null: it is none, or a share within a job. */
@@ -30,19 +33,23 @@ export function isNestedShare(id: string): boolean {
   return id.includes('-nested-');
 }
 
-/** @returns the lowest of the units, or null: there aren't so many left */
-export function takeUnits(descriptor: number, { units, capacity }: ShareParts): number | null {
-  const lowest = native().unitsTake(descriptor, FIRST_UNIT, capacity, units);
-  return lowest < 0 ? null : lowest - FIRST_UNIT;
+/** Takes units, and the lowest number that no other share of the GPU has. @returns the number, or null: there isn't enough left */
+export function takeShare(descriptor: number, { units, capacity }: ShareParts): number | null {
+  if (native().unitsTake(descriptor, FIRST_UNIT, capacity, units) < 0) return null;
+  const place = native().unitsTake(descriptor, FIRST_NUMBER, MAX_SHARES, 1);
+  return place < 0 ? null : place - FIRST_NUMBER + 1;
 }
 
-/** The units that other open files have taken: each lock's first one, and how many. */
-export function takenUnits(descriptor: number): { first: number; units: number }[] {
+/** How many units other open files have taken. */
+export function countUnits(descriptor: number): number {
   const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS) ?? [FIRST_UNIT, MAX_UNITS];
-  const locks: { first: number; units: number }[] = [];
-  for (let i = 0; i < flat.length; i += 2)
-    locks.push({ first: (flat[i] as number) - FIRST_UNIT, units: flat[i + 1] as number });
-  return locks;
+  return flat.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0);
+}
+
+/** The numbers of the shares that other open files have. */
+export function shareNumbers(descriptor: number): number[] {
+  const flat = native().unitsTaken(descriptor, FIRST_NUMBER, MAX_SHARES) ?? [];
+  return flat.filter((_, i) => i % 2 === 0).map((place) => place - FIRST_NUMBER + 1);
 }
 
 /** Tells others the size, by a lock in the share's own file: where it begins tells the GPU's. @returns 0 or an errno value */

@@ -48,6 +48,12 @@ export function demandOf({ capacity, wanted }: Sharing, limit: number): ShareDem
   return capacity === null || wanted === null ? null : { capacity, units: wanted, limit };
 }
 
+/** How many shares of this size a GPU has room for, when it has no others. */
+export function sharesOf(gpu: GPU, size: ShareSize): number {
+  const capacity = unitsIn(gpu) ?? 0;
+  return Math.floor(capacity / unitsOf(size, capacity));
+}
+
 /** '20 GiB' or '25 %' */
 export function formatShare(size: ShareSize): string {
   return 'bytes' in size ? formatBytes(size.bytes) : `${size.percent} %`;

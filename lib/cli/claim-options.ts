@@ -75,6 +75,18 @@ export const MEMORY = {
   },
 } satisfies OptionTable;
 
+/** @throws ERR_INVALID_ARGUMENT */
+export function refusePreemptibleShare({
+  memory,
+  preemptible,
+}: {
+  memory?: string | undefined;
+  preemptible?: true | undefined;
+}): void {
+  if (memory !== undefined && preemptible)
+    throw usage('--memory and --preemptible contradict each other: a share does not give way');
+}
+
 /** @param byDefault whether the command waits unless it is told not to */
 export function waitOptions(byDefault: boolean) {
   const [wait, noWait] = byDefault ? [' (default)', ''] : ['', ' (default)'];

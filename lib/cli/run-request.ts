@@ -18,6 +18,7 @@ import {
   LOCKS,
   MEMORY,
   NAMES,
+  refusePreemptibleShare,
   URGENT,
   waitOptions,
 } from './claim-options.ts';
@@ -142,8 +143,7 @@ export function checkRun(
   checkJobOptions(asked);
   const isPreemptible = values.preemptible === true;
   if (isPreemptible && values.urgent) throw usage('--urgent and --preemptible contradict each other');
-  if (isPreemptible && values.memory !== undefined)
-    throw usage('--memory and --preemptible contradict each other: a share does not give way');
+  refusePreemptibleShare(values);
   if (!isPreemptible && values.grace !== undefined)
     throw usage('--grace needs --preemptible: it is the time that such a command has to end');
   const isForPreemption = isPreemptible && values.signal?.includes('@') === false;

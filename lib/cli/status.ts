@@ -99,8 +99,11 @@ function reasonLines(gpu: GPUStatus, width: number): string[] {
   if (booked !== '' && !gpu.reason?.includes(booked)) warning.unshift(...wrapText(booked, columns));
   if (gpu.state === 'shared') {
     const [all = ''] = (gpu.reason ?? '').split(': ', 1);
+    const [, intruders] = /; ([^;]+ on it without a claim)$/.exec(gpu.reason ?? '') ?? [];
     const each = gpu.shares.map((share) => describeShare(share, { hostname: hostName() }));
-    const lines = [`${all}:`, ...each].flatMap((text) => wrapText(text, columns));
+    const lines = [`${all}:`, ...each, ...(intruders === undefined ? [] : [intruders])].flatMap((text) =>
+      wrapText(text, columns),
+    );
     return [...lines, ...warning].map((line) => INDENT + line);
   }
   if (gpu.reason === null) return warning.map((line) => INDENT + line);

@@ -42,6 +42,14 @@ export class WorkerClaim {
     return this.#shown.gpus;
   }
 
+  /** The numbers of the shares of these GPUs, which no other shares of the same GPU have; null: whole GPUs. */
+  get shareNumbers(): readonly number[] | null {
+    const numbers = this.gpus.map(
+      ({ uuid }) => this.#shown.claim.leases.find((lease) => lease.uuid === uuid)?.shareNumber ?? null,
+    );
+    return numbers.includes(null) ? null : (numbers as number[]);
+  }
+
   /** Variables that a command needs to find these GPUs, and to claim some of them itself. */
   get environment(): Readonly<Record<string, string>> {
     return { ...this.#shown.variables, ...environmentOf(this.#shown.claim) };

@@ -53,6 +53,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     gauge('gpu_owner_driver_up', 'Whether the driver works (1).', [[{}, observed === null ? 0 : 1]]),
     ...gpuFamilies(readings),
     ...leaseFamilies(readings, now),
+    ...shareFamilies(readings),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
     ...enforceFamilies(),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
@@ -166,7 +167,7 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
 /** null: unknown, or those of its instances. */
 function withoutClaim({ gpu, intruders }: Reading): number | null {
   if (isDivided(gpu)) return null;
-  return gpu.lease === null ? countProcesses(gpu, 'compute') : intruders;
+  return gpu.lease === null && gpu.shares.length === 0 ? countProcesses(gpu, 'compute') : intruders;
 }
 
 /** null: the driver doesn't list them. */
@@ -215,6 +216,34 @@ function leaseFamilies(readings: readonly Reading[], now: number): Family[] {
       'gpu_owner_gpu_idle_seconds',
       'How long the leased GPU has been idle.',
       ({ idleSeconds }) => idleSeconds,
+    ),
+  ];
+}
+
+function shareFamilies(readings: readonly Reading[]): Family[] {
+  const shares = readings.flatMap(({ gpu }) =>
+    gpu.shares.flatMap((share) => {
+      if (share.pid === null) return []; // a user may have several of one GPU
+      return [{ labels: { ...labelsOf(gpu), ...userLabels(share), pid: String(share.pid) }, ...share }];
+    }),
+  );
+  const each = (name: string, help: string, value: (share: (typeof shares)[number]) => number | null) =>
+    gauge(
+      name,
+      help,
+      shares.map((share) => [share.labels, value(share)]),
+    );
+  return [
+    each('gpu_owner_share_bytes', 'The memory of a share of a GPU.', ({ bytes }) => bytes),
+    each(
+      'gpu_owner_share_used_bytes',
+      "What a share's processes use of the GPU's memory.",
+      ({ usedBytes }) => usedBytes,
+    ),
+    each(
+      'gpu_owner_share_overused',
+      'Whether the processes of a share use more than it has (1).',
+      ({ bytes, usedBytes }) => (usedBytes === null ? null : Number(usedBytes > bytes)),
     ),
   ];
 }

@@ -5,6 +5,8 @@ export interface UserTotal {
   gpus: number;
   /** MIG instances. */
   instances: number;
+  /** Shares of GPUs. */
+  shares: number;
   /** In bytes, what processes without a claim use included. */
   memory: number;
   /** In percent, of each GPU that tells it; those that are used without a claim included. */
@@ -29,8 +31,9 @@ export function userTotals(
 ): Map<string, UserTotal> {
   const totals = new Map<string, UserTotal>();
   const totalOf = (user: string): UserTotal => {
-    const none = { gpus: 0, instances: 0, memory: 0, utilization: [], idle: 0, waiting: 0, unclaimed: 0 };
-    const total = totals.get(user) ?? none;
+    const none = { gpus: 0, instances: 0, shares: 0, memory: 0, utilization: [] };
+    const more = { idle: 0, waiting: 0, unclaimed: 0 };
+    const total = totals.get(user) ?? { ...none, ...more };
     totals.set(user, total);
     return total;
   };
@@ -38,6 +41,11 @@ export function userTotals(
     const { gpus, queue, intruders } = snapshot;
     const nameOf = userNames(snapshot, unknown);
     for (const gpu of gpus) {
+      for (const share of gpu.shares) {
+        const total = totalOf(nameOf(share));
+        total.shares++;
+        total.memory += share.usedBytes ?? 0;
+      }
       if (gpu.lease === null) continue;
       const total = totalOf(nameOf(gpu.lease));
       if (gpu.instance === null) total.gpus++;
@@ -72,7 +80,11 @@ interface Person {
 function userNames({ gpus, queue, intruders }: MachineSnapshot, unknown: string): (person: Person) => string {
   const names = new Map<number, string>();
   const uids = new Map<string, Set<number>>();
-  for (const { user, uid } of [...gpus.flatMap(({ lease }) => lease ?? []), ...queue, ...intruders]) {
+  for (const { user, uid } of [
+    ...gpus.flatMap(({ lease, shares }) => [...(lease === null ? [] : [lease]), ...shares]),
+    ...queue,
+    ...intruders,
+  ]) {
     if (uid === null || user === null) continue;
     names.set(uid, names.get(uid) ?? user);
     uids.set(user, (uids.get(user) ?? new Set()).add(uid));

@@ -1,7 +1,7 @@
 // Several jobs on one GPU, in whole processes.
 import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { existsSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
@@ -200,6 +200,38 @@ test('a share in which a CUDA context has no room is refused with the number', a
   );
   expect(await machine.states()).toEqual(['free']);
   expect((await machine.runCommand(['run', '--memory', '512MiB', '--', 'true'])).code).toBe(0);
+});
+
+test('metrics have each share, and whether it uses more than it has', async () => {
+  machine = new Machine(1);
+  const holders = ['5GiB', '15GiB'].map((memory) =>
+    machine.startCommand([...RUN, '--memory', '10GiB', '--', ...occupy(memory)]),
+  );
+  for (const holder of holders) await output(holder, /ready/);
+  const { stdout } = await machine.runCommand(['metrics']);
+  const values = (name: string) =>
+    [...stdout.matchAll(new RegExp(`^gpu_owner_${name}\\{.*pid="\\d+".*\\} (.*)$`, 'gm'))].map(([, value]) =>
+      Number(value),
+    );
+  expect(values('share_bytes')).toEqual([10 * GIB, 10 * GIB]);
+  expect(values('share_used_bytes').sort((a, b) => a - b)).toEqual([5, 15].map((n) => n * GIB + CONTEXT));
+  expect(values('share_overused').sort()).toEqual([0, 1]);
+  expect(stdout).toMatch(/^gpu_owner_gpu_processes_without_claim\{.*\} 0$/m);
+});
+
+test('a sweep starts as many workers as there is room for shares, each with a name of its own', async () => {
+  machine = new Machine(2);
+  const project = join(machine.directory, 'project');
+  mkdirSync(project);
+  const words = ['exp', 'run', '--gpus', '2', '--memory', '30GiB', '--placeholder', 'none'];
+  const task = ['sh', '-c', 'test $GPU_OWNER_MEMORY = 32212254720 && sleep 0.2'];
+  const { code, stdout } = await machine.runCommand([...words, '--grid', 'i=1..8', '--', ...task], {
+    cwd: project,
+  });
+  expect(code, stdout).toBe(0);
+  expect(stdout).toContain('8 tasks: 8 completed');
+  const logs = readdirSync(join(project, 'results_grid')).filter((name) => name.endsWith('.log'));
+  expect(logs.sort()).toEqual(['gpu0.1', 'gpu0.2', 'gpu1.1', 'gpu1.2'].map((name) => `worker_${name}.log`));
 });
 
 test('MIG instances are shared in the same way', async () => {

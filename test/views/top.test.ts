@@ -41,6 +41,7 @@ const gpu = (index: number, more: object = {}) => ({
   migInstances: [],
   processes: [],
   lease: null,
+  shares: [],
   idle: null,
   ...more,
 });
@@ -230,6 +231,24 @@ describe('a picture', () => {
       if (columns >= 56) expect(lines[2]).toContain(` ${until.toTimeString().slice(0, 5)} `);
       if (columns >= 76) expect(lines[2]).toMatch(/ (a note .*|a n.*…)$/);
     }
+  });
+
+  test('has a line for each share, with its memory, in red if it uses more', () => {
+    const GIB = 1024 ** 3;
+    const shares = [
+      { ...lease({ user: 'ann', name: 'nb', pid: 1 }), bytes: 25 * GIB, usedBytes: 20 * GIB },
+      { ...lease({ user: 'ben', name: 'greedy', pid: 2 }), bytes: 10 * GIB, usedBytes: 15 * GIB },
+    ];
+    const reason = '35 GiB of 79.5 GiB leased in shares: 25 GiB for ann';
+    const { lines } = draw(
+      [machine({ gpus: [gpu(0, { state: 'shared', reason, shares }), gpu(1)] })],
+      {},
+      { columns: 120 },
+    );
+    expect(lines[2]).toMatch(/^ 0 .*20\.0\/80\.0G .*35 GiB of 79\.5 GiB leased in shares\s*$/);
+    expect(lines[3]).toMatch(/^ {5}.*20\.0\/25\.0G .*ann +nb /);
+    expect(lines[4]).toMatch(/^ {5}.*15\.0\/10\.0G .*ben +greedy /);
+    expect(lines[5]).toMatch(/^ 1 /);
   });
 
   test('marks a preemptible lease before its note or command', () => {

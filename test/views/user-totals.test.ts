@@ -9,6 +9,7 @@ function snapshot(holders: Person[], waiting: Person[] = [], intruders: Person[]
   return {
     gpus: holders.map((lease) => ({
       lease,
+      shares: [],
       instance: null,
       memory: { usedBytes: 1 },
       utilizationPercent: null,
@@ -59,4 +60,19 @@ test('user totals: machines share names, whatever their uids are, and users with
       ),
     ),
   ).toEqual({ alice: [3, 0, 0], unknown: [0, 0, 1] });
+});
+
+test('user totals: shares count apart from GPUs, with the memory that they use', () => {
+  const bob = { user: 'bob', uid: 1 };
+  const machine = snapshot([bob]);
+  const shared = {
+    lease: null,
+    shares: [bob, { user: 'ann', uid: 2 }].map((who) => ({ ...who, usedBytes: 7 })),
+  };
+  Object.assign(machine.gpus[0] as object, shared);
+  const all = userTotals([machine], () => false, 'unknown');
+  expect([...all].map(([name, { gpus, shares, memory }]) => [name, gpus, shares, memory])).toEqual([
+    ['bob', 0, 1, 7],
+    ['ann', 0, 1, 7],
+  ]);
 });

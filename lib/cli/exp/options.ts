@@ -24,7 +24,16 @@ import {
   sanitize,
   showValue,
 } from '../../platform/index.ts';
-import { COUNTS, claimingOptions, claimOptions, DURATIONS, NAMES, SIZES } from '../claim-options.ts';
+import {
+  COUNTS,
+  claimingOptions,
+  claimOptions,
+  DURATIONS,
+  MEMORY,
+  NAMES,
+  refusePreemptibleShare,
+  SIZES,
+} from '../claim-options.ts';
 import {
   type InferValues,
   type Option,
@@ -233,6 +242,7 @@ export function workerOptions(gpus: string) {
       help: 'give each task N GPUs (default: as the task list says, or 1)',
       candidates: COUNTS,
     },
+    ...MEMORY,
     grace: {
       value: 'DURATION',
       help: 'requeue tasks that still run DURATION after Ctrl-C (default: no limit)',
@@ -283,7 +293,10 @@ export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
   return needsOf(values, taskSettings(values));
 }
 
-function taskSettings(values: InferValues<typeof NEEDS> & { preemptible?: true | undefined }): Settings {
+function taskSettings(
+  values: InferValues<typeof NEEDS> & { preemptible?: true | undefined; memory?: string | undefined },
+): Settings {
+  refusePreemptibleShare(values);
   const names = { ...NAMES, count: '--gpus-per-task' };
   return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names, {
     ...(values.preemptible ? { class: 'preemptible' as const } : {}),

@@ -4,6 +4,7 @@ import {
   listReasons,
   refuseImpossible,
   type Settings,
+  sharesOf,
   type WaitingState,
 } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
@@ -69,8 +70,12 @@ export async function settingsFor(
   return { ...rest, settings, workers: Math.min(mostWorkers, await countWorkers(settings, gpus, byDefault)) };
 }
 
+function isClaimable({ state }: GPUStatus): boolean {
+  return ['free', 'leased', 'shared', 'busy'].includes(state);
+}
+
 function countClaimable(gpus: readonly GPUStatus[]): number {
-  return gpus.filter(({ state }) => ['free', 'leased', 'shared', 'busy'].includes(state)).length;
+  return gpus.filter(isClaimable).length;
 }
 
 /**
@@ -98,7 +103,11 @@ async function countWorkers(
       )}`,
     );
   }
-  return Math.floor(wanted / perTask);
+  if (request.memory === undefined) return Math.floor(wanted / perTask);
+  const size = request.memory;
+  const places = there.filter(isClaimable).map((gpu) => sharesOf(gpu, size));
+  const most = places.sort((a, b) => b - a).slice(0, wanted);
+  return Math.floor(most.reduce((sum, each) => sum + each, 0) / perTask);
 }
 
 function wantedGPUs(given: string | null, byDefault: number | null, gpus: readonly GPUStatus[]): number {

@@ -106,9 +106,9 @@ export class Worker {
     this.#status = new WorkStatus(options.queue, options.expecting ?? (() => false), this.#offer);
   }
 
-  /** 'gpu0', 'gpu0-1', 'gpu0.2': by the GPUs that it holds; null while it holds none. */
+  /** 'gpu0', 'gpu0-1', 'gpu0.2' (a MIG instance, or a share): by the GPUs that it holds; null while it holds none. */
   get name(): string | null {
-    return this.#claim === null ? null : nameOf(this.#claim.gpus);
+    return this.#claim === null ? null : nameOf(this.#claim);
   }
 
   /** Finishes the current task, takes no more, and ends. */
@@ -166,7 +166,7 @@ export class Worker {
     if (claim === null) return null;
     const { host = hostName(), queue } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
-    const worker = { name: nameOf(claim.gpus), host, pid: process.pid, gpus };
+    const worker = { name: nameOf(claim), host, pid: process.pid, gpus };
     return this.#retry(() => queue.take(worker, { offer: this.#offer }));
   }
 
@@ -188,7 +188,7 @@ export class Worker {
         });
       this.#claim = await retryClaim(claim, signal, (message) => this.#tell(message));
       this.#idleSince = null;
-      this.#report({ type: 'claimed', worker: nameOf(this.#claim.gpus), gpus: this.#claim.gpus });
+      this.#report({ type: 'claimed', worker: nameOf(this.#claim), gpus: this.#claim.gpus });
     } catch (error) {
       if (!ending.signal.aborted) throw error;
     } finally {
@@ -215,7 +215,7 @@ export class Worker {
   async #attempt(attempt: Attempt, claim: WorkerClaim): Promise<void> {
     const { queue, project, endingGrace: grace = ENDING_GRACE_MS } = this.#options;
     const { task, token, start } = attempt;
-    const worker = nameOf(claim.gpus);
+    const worker = nameOf(claim);
     this.#report({ type: 'assigned', worker, task, start, log: logPath(project, task, worker) });
     const run = new AttemptRun({
       attempt,
@@ -353,9 +353,13 @@ function offerOf({ request: { count, criteria } }: Settings): Needs {
   return { gpus: count, memory: criteria.minFreeMemory ?? 0 };
 }
 
-function nameOf(gpus: readonly GPU[]): string {
-  const numbers = gpus.map(({ index, instance }) =>
-    instance === null ? `${index}` : `${index}.${instance}`,
+function nameOf({ gpus, shareNumbers }: Pick<WorkerClaim, 'gpus' | 'shareNumbers'>): string {
+  const numbers = gpus.map(({ index, instance }, i) =>
+    [
+      index,
+      ...(instance === null ? [] : [instance]),
+      ...(shareNumbers === null ? [] : [shareNumbers[i]]),
+    ].join('.'),
   );
   return `gpu${numbers.join('-')}`;
 }

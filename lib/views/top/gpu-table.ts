@@ -72,21 +72,37 @@ interface Drawing {
 
 const holderOf = ({ lease }: ShownGPU) => lease?.nested ?? lease;
 
-const CELLS: Readonly<Record<string, (gpu: ShownGPU, drawing: Drawing) => Cell>> = {
-  GPU: (gpu) => ({ text: gpu.instance === null ? label(gpu) : ` ${label(gpu)}` }),
-  NAME: (gpu) => ({ text: shortName(gpu) }),
-  MEMORY: ({ memory: { usedBytes, totalBytes } }, { width, pen }) => {
+/** A line of the table: a GPU, or below it a share of it, whose memory is the share's. */
+type Shown = ShownGPU & { isShare?: true };
+
+function withShares(gpu: ShownGPU): Shown[] {
+  const unknown = { utilizationPercent: null, powerWatts: null, temperatureCelsius: null, idle: null };
+  const own = gpu.shares.map((share): Shown => {
+    const memory = { ...gpu.memory, usedBytes: share.usedBytes, totalBytes: share.bytes };
+    return { ...gpu, ...unknown, name: '', reason: null, lease: share, shares: [], memory, isShare: true };
+  });
+  return [gpu, ...own];
+}
+
+const CELLS: Readonly<Record<string, (gpu: Shown, drawing: Drawing) => Cell>> = {
+  GPU: (gpu) => ({
+    text: gpu.isShare === true ? '' : gpu.instance === null ? label(gpu) : ` ${label(gpu)}`,
+  }),
+  NAME: (gpu) => ({ text: gpu.isShare === true ? 'share' : shortName(gpu) }),
+  MEMORY: ({ memory: { usedBytes, totalBytes }, isShare }, { width, pen }) => {
     const share = shareOf(usedBytes, totalBytes);
     const amount = `${gib(usedBytes)}/${gib(totalBytes)}G`.padStart(12);
     const text = width >= MIN_AMOUNT_WIDTH ? amount : percent(share);
-    return { text: pen.bar(share, width - text.length) + text };
+    const isOverused = isShare === true && share !== null && share > 1;
+    return { text: pen.bar(share, width - text.length) + text, inks: isOverused ? ['red'] : [] };
   },
-  UTIL: ({ utilizationPercent }, { width, pen }) => {
+  UTIL: ({ utilizationPercent, isShare }, { width, pen }) => {
+    if (isShare === true) return { text: '' };
     const share = shareOf(utilizationPercent, 100);
     return { text: pen.bar(share, width - 4) + percent(share), inks: ['green'] };
   },
-  MINUTE: ({ uuid }, { machine, width, pen, now }) => ({
-    text: pen.history(machine.history.of(uuid), width, now),
+  MINUTE: ({ uuid, isShare }, { machine, width, pen, now }) => ({
+    text: isShare === true ? '' : pen.history(machine.history.of(uuid), width, now),
     inks: ['green'],
   }),
   POWER: ({ powerWatts }) => ({ text: powerWatts === null ? '' : `${Math.round(powerWatts)}W` }),
@@ -141,26 +157,28 @@ export function gpuSection(
   for (const machine of machines) {
     const gpus = (machine.snapshot?.gpus ?? []).slice(0, MAX_GPU_ROWS);
     if (isFleet) rows.push(hostLine(machine, pen));
-    const kept = gpus.filter((gpu) => {
-      const { user, name, note, command, job } = holderOf(gpu) ?? {};
-      return wanted(
-        machine.host,
-        label(gpu),
-        gpu.name,
-        gpu.uuid,
-        gpu.state,
-        user,
-        name,
-        note,
-        command,
-        job,
-        gpu.reason,
-      );
-    });
-    for (const gpu of sorted(kept, choice.sort, now)) {
+    const kept = sorted(gpus, choice.sort, now)
+      .flatMap(withShares)
+      .filter((gpu) => {
+        const { user, name, note, command, job } = holderOf(gpu) ?? {};
+        return wanted(
+          machine.host,
+          label(gpu),
+          gpu.name,
+          gpu.uuid,
+          gpu.state,
+          user,
+          name,
+          note,
+          command,
+          job,
+          gpu.reason,
+        );
+      });
+    for (const gpu of kept) {
       const lease = holderOf(gpu);
       rows.push({
-        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}`,
+        key: `${machine.host ?? ''} ${gpu.uuid || label(gpu)}${gpu.isShare === true ? ` ${gpu.lease?.pid} ${gpu.lease?.since}` : ''}`,
         machine,
         job: lease?.job ?? null,
         user: lease?.user ?? null,
@@ -180,7 +198,7 @@ export function gpuSection(
 
 /** Without a holder, the state and its reason take the room of all that could be told of one. */
 function gpuLine(
-  gpu: ShownGPU,
+  gpu: Shown,
   machine: MachineState,
   columns: readonly Column[],
   pen: Pen,
@@ -203,6 +221,7 @@ function gpuLine(
 function stateText(gpu: ShownGPU): string {
   if (isDivided(gpu)) return 'divided into MIG instances';
   const { state, reason } = gpu;
+  if (state === 'shared') return (reason ?? state).split(': ', 1)[0] ?? state;
   return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}: `), '')}`;
 }
 

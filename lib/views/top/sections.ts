@@ -175,12 +175,13 @@ export function userSection(
   const longest = Math.max(...all.map(([user]) => widthOf(user)));
   const nameWidth = Math.min(Math.max(12, longest), Math.max(12, Math.floor(pen.width * 0.4)));
   const rows = all.slice(0, MAX_USERS).map(([user, total]) => {
-    const { gpus, instances, memory, utilization, idle, waiting, unclaimed } = total;
+    const { gpus, instances, shares, memory, utilization, idle, waiting, unclaimed } = total;
     const mean = utilization.reduce((sum, value) => sum + value, 0) / utilization.length;
     const words = [
       ...(gpus === 0 ? [] : [`${gpus} GPU${gpus === 1 ? '' : 's'}`]),
       ...(instances === 0 ? [] : [`${instances} MIG instance${instances === 1 ? '' : 's'}`]),
-      ...(gpus + instances + unclaimed === 0 ? [] : [formatBytes(memory)]),
+      ...(shares === 0 ? [] : [`${shares} share${shares === 1 ? '' : 's'}`]),
+      ...(gpus + instances + shares + unclaimed === 0 ? [] : [formatBytes(memory)]),
       ...(utilization.length === 0 ? [] : [`${Math.round(mean)}% util`]),
       ...(idle === 0 ? [] : [`${idle} idle`]),
       ...(waiting === 0 ? [] : [`${waiting} waiting`]),
@@ -192,6 +193,6 @@ export function userSection(
   return { head: ' USERS', rows };
 }
 
-function size({ gpus, instances, waiting, unclaimed }: UserTotal): number {
-  return gpus * 1e6 + instances * 1e4 + unclaimed * 1e2 + waiting;
+function size({ gpus, instances, shares, waiting, unclaimed }: UserTotal): number {
+  return gpus * 1e6 + (instances + shares) * 1e4 + unclaimed * 1e2 + waiting;
 }
