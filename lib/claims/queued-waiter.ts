@@ -209,7 +209,10 @@ export class QueuedWaiter {
     const { candidates, directory } = this.#notGranted;
     const { uuids } = this.#usable;
     const wasLeased = (uuid: string | undefined) =>
-      candidates.some(({ gpu, verdict }) => gpu.uuid === uuid && verdict.state === 'leased');
+      candidates.some(
+        ({ gpu, verdict: { state, keptFor } }) =>
+          gpu.uuid === uuid && state === 'leased' && keptFor === undefined,
+      );
     const isOutdated = leases.some((files, i) => files.length === 0 && wasLeased(uuids[i]));
     const { kept } = this;
     if (kept !== null && !isOutdated && !(isBlind && isSuspicious)) {
