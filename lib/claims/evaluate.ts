@@ -29,12 +29,12 @@ import {
   type Waiting,
 } from '../platform/index.ts';
 import {
+  backfilled,
   bestFit,
   type DividedGPU,
   type GPUUse,
   type JoiningRequest,
   keepRoom,
-  mayBackfill,
   type RequestClass,
   reservedFor,
   type ShareSize,
@@ -306,7 +306,10 @@ export function reserveForWaiters(
   });
 }
 
-/** Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed. */
+/**
+ * Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed, and
+ * no request ahead could use them in that way.
+ */
 export function backfill(
   candidates: Candidate[],
   { count, limitMs }: { count: number; limitMs?: number | undefined },
@@ -314,12 +317,22 @@ export function backfill(
 ): Candidate[] {
   if (limitMs === undefined) return candidates;
   const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
-  const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined);
+  const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined).map(({ gpu }) => gpu.uuid);
   if (missing <= 0 || kept.length < missing) return candidates;
-  const chosen = kept.slice(0, missing).map(({ gpu }) => gpu.uuid);
-  if (!mayBackfill(chosen, limitMs, [...readAhead()], candidates.map(useOf), Date.now())) return candidates;
+  const own = { slot: -1, count: missing, uuids: kept, scope: null, limitMs };
+  const chosen = backfilled(kept, [...readAhead(), own], candidates.map(useOf), Date.now()).get(own.slot);
+  if (chosen === undefined) return candidates;
   const free: Verdict = { state: 'free', reason: null, transient: false };
   return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));
+}
+
+/** The slots of those that could use GPUs now which are kept for others. @param waiters in order */
+export function backfilledSlots(
+  candidates: readonly Candidate[],
+  free: Iterable<string>,
+  waiters: readonly Waiter[],
+): Set<number> {
+  return new Set(backfilled([...free], waiters, candidates.map(useOf), Date.now()).keys());
 }
 
 /** The use of a GPU, whatever the request's own criteria say of it. */

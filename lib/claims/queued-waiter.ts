@@ -7,6 +7,7 @@ import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
 import {
   backfill,
+  backfilledSlots,
   type Candidate,
   freeOrKept,
   reasonsOf,
@@ -367,7 +368,8 @@ export class QueuedWaiter {
     // Much may have happened in between. Looks come with a heartbeat, so one may be a heartbeat late, or left out.
     if (at - this.#observed > 2 * this.#interval + HEARTBEAT_MS) this.#stallDetector.forget();
     this.#observed = at;
-    this.#stallDetector.observe(ahead, new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    const uuids = new Set(free.map(({ gpu }) => gpu.uuid));
+    this.#stallDetector.observe(ahead, uuids, at, backfilledSlots(candidates, uuids, ahead));
     this.#skipped = this.#stallDetector.stalled(ahead.length, at);
   }
 

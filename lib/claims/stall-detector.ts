@@ -16,17 +16,21 @@ const STALL_STAGGER_MS = 20;
 export class StallDetector {
   readonly #since = new Map<number, number>();
 
-  /** @param free UUIDs of GPUs that are free now @param at ms on any clock that goes on evenly */
+  /**
+   * @param free UUIDs of GPUs that are free now @param at ms on any clock that goes on evenly
+   * @param lent slots of those that could use such GPUs though these are kept for others
+   */
   observe(
     ahead: readonly (GpuRequest & { isIdle?: boolean })[],
     free: ReadonlySet<string>,
     at: number,
+    lent: ReadonlySet<number> = new Set(),
   ): void {
     const kept = new Set<string>();
     const able = new Map<number, number>();
     for (const { slot, count, uuids, isIdle = false } of ahead) {
       const could = uuids.filter((uuid) => free.has(uuid) && !kept.has(uuid));
-      if (could.length >= count) able.set(slot, isIdle ? at + STALL_WAKING_MS : at);
+      if (could.length >= count || lent.has(slot)) able.set(slot, isIdle ? at + STALL_WAKING_MS : at);
       else for (const uuid of uuids) kept.add(uuid);
     }
     for (const slot of this.#since.keys()) if (!able.has(slot)) this.#since.delete(slot);

@@ -9,6 +9,7 @@ import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
 import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
 import {
+  backfilledSlots,
   type Candidate,
   freeOrKept,
   leaseKey,
@@ -376,7 +377,8 @@ class UnqueuedStallDetector {
     const all = [...activeWaiters(readWaiters(directory))].filter(({ scope }) => scope === gpuRequest.scope);
     const waiters = withoutTooSmall(all, candidates);
     const at = now();
-    this.#stallDetector.observe(waiters, new Set(free.map(({ gpu }) => gpu.uuid)), at);
+    const uuids = new Set(free.map(({ gpu }) => gpu.uuid));
+    this.#stallDetector.observe(waiters, uuids, at, backfilledSlots(candidates, uuids, waiters));
     // Waiters, who look only once in a while, come first.
     const ahead =
       waiters.length < 2 ? 0 : (1 + Math.ceil(waiters.length / WAITERS_PER_HEARTBEAT)) * HEARTBEAT_MS;

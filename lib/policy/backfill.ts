@@ -1,5 +1,5 @@
 import { TIMEOUTS } from '../platform/index.ts';
-import { type GPUUse, type LimitedRequest, latestStart } from './latest-start.ts';
+import { type GPUUse, type LimitedRequest, latestStart, latestStarts } from './latest-start.ts';
 
 /**
  * Whether a request may use these free GPUs before those ahead of it, though they are kept for them: it will have given them
@@ -13,27 +13,61 @@ export function mayBackfill(
   gpus: readonly GPUUse[],
   now: number,
 ): boolean {
-  const lent = new Set(uuids);
   const end = now + limitMs;
-  const later = gpus.map((gpu) => (lent.has(gpu.uuid) ? { ...gpu, leasedUntil: end } : gpu));
-  /** Earlier requests whose start is known. */
-  const known: { uuids: ReadonlySet<string>; start: number }[] = [];
-  for (const [i, request] of ahead.entries()) {
-    if (request.scope !== null) continue;
-    const before = ahead.slice(0, i);
-    const start = latestStart(request, before, gpus, now);
-    const isConcerned = request.uuids.some((uuid) => lent.has(uuid));
-    if (Number.isFinite(start)) {
-      if (isConcerned && latestStart(request, before, later, now) > start) return false;
-      known.push({ uuids: new Set(request.uuids), start });
-    } else if (isConcerned) {
-      // The start of this one isn't known, but it is not before a known one for which all its GPUs are kept.
-      const isBehind = (other: (typeof known)[number]) =>
-        end + TIMEOUTS.grace <= other.start && request.uuids.every((uuid) => other.uuids.has(uuid));
-      if (!known.some(isBehind)) return false;
+  const starts = latestStarts(ahead, gpus, now);
+  const later = latestStarts(ahead, lend(gpus, uuids, end), now);
+  return ahead.every((request, i) => {
+    if (request.scope !== null || !request.uuids.some((uuid) => uuids.includes(uuid))) return true;
+    const start = starts[i] as number;
+    if (Number.isFinite(start)) return (later[i] as number) <= start;
+    // The start of this one isn't known, but it is not before a known one for which all its GPUs are kept.
+    return ahead.slice(0, i).some((other, j) => {
+      const known = starts[j] as number;
+      const isBehind = Number.isFinite(known) && end + TIMEOUTS.grace <= known;
+      return isBehind && request.uuids.every((uuid) => other.uuids.includes(uuid));
+    });
+  });
+}
+
+/**
+ * The requests that may use free GPUs before those ahead of them, each with these GPUs. An earlier one takes its GPUs first.
+ * @param free that are kept for requests @param requests in the order in which they are served
+ */
+export function backfilled(
+  free: readonly string[],
+  requests: readonly LimitedRequest[],
+  gpus: readonly GPUUse[],
+  now: number,
+): Map<number, string[]> {
+  const found = new Map<number, string[]>();
+  const ahead: LimitedRequest[] = [];
+  let left = free;
+  let uses = gpus;
+  /** The shortest limits with which as many of these GPUs could not be used: a thousand requests are alike. */
+  const refused = new Map<string, number>();
+  for (const request of requests) {
+    if (left.length === 0) break;
+    const { slot, count, uuids, limitMs, scope, memory } = request;
+    const chosen = left.filter((uuid) => uuids.includes(uuid)).slice(0, count);
+    const mayBeLent = limitMs !== null && scope === null && memory === undefined;
+    const isAble = mayBeLent && ahead.length > 0 && chosen.length === count;
+    const key = chosen.join();
+    if (isAble && limitMs < (refused.get(key) ?? Number.POSITIVE_INFINITY)) {
+      if (mayBackfill(chosen, limitMs, ahead, uses, now)) {
+        found.set(slot, chosen);
+        left = left.filter((uuid) => !chosen.includes(uuid));
+        uses = lend(uses, chosen, now + limitMs);
+        continue;
+      }
+      refused.set(key, limitMs);
     }
+    ahead.push(request);
   }
-  return true;
+  return found;
+}
+
+function lend(gpus: readonly GPUUse[], uuids: readonly string[], leasedUntil: number): GPUUse[] {
+  return gpus.map((gpu) => (uuids.includes(gpu.uuid) ? { ...gpu, leasedUntil } : gpu));
 }
 
 /** With which time limit these GPUs could be used at once, in ms; null: with none. */

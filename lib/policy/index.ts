@@ -1,4 +1,4 @@
-export { backfillLimit, mayBackfill } from './backfill.ts';
+export { backfilled, backfillLimit, mayBackfill } from './backfill.ts';
 export {
   type BookedRequest,
   type Booking,

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { WaitQueue } from '../../lib/claims/wait-queue.ts';
 import { bootMilliseconds } from '../../lib/platform/system.ts';
+import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import type { Tag } from '../../lib/policy/index.ts';
 import { FairModel } from '../support/fair-order.ts';
 import { endHolder, RUN, UNTIL_CLOSED } from '../support/holders.ts';
@@ -82,7 +83,7 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
       machine = new Machine(GPUS);
       machine.configure(`${configuration}\n`);
       const random = new Random(SEED);
-      const model = new FairModel(GPUS, 'fair', limits);
+      const model = new FairModel(GPUS, 'fair', limits, TIMEOUTS.grace / HOUR_MS);
       const lab = new Lab();
       for (let step = 0; step < STEPS; step++) {
         const waiting = random.pick(model.queue)?.id;
