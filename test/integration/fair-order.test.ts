@@ -97,8 +97,11 @@ describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : 
           const most = limits[user] ?? GPUS;
           const count = random.integer(3) === 0 ? 1 + random.integer(most) : 1;
           const id = `${step}-${user}`;
-          const hours = hasTimes ? random.pick([1, 2, 4, 8, undefined, undefined]) : undefined;
-          lab.begin(id, user, '-n', String(count), ...(hours === undefined ? [] : ['--for', `${hours}h`]));
+          // No two end at the same time: then seconds would decide whether one ends before the other is needed.
+          const whole = hasTimes ? random.pick([1, 2, 4, 8, undefined, undefined]) : undefined;
+          const hours = whole === undefined ? undefined : whole + random.integer(1_800) / 3_600;
+          const limit = hours === undefined ? [] : ['--for', `${Math.round(hours * 3_600)}s`];
+          lab.begin(id, user, '-n', String(count), ...limit);
           await until(() => lab.started.has(id) || lab.queue().some(({ name }) => name === id), id);
           // When it joined is given, what its place is isn't.
           const tag = lab.queue().find(({ name }) => name === id)?.tag;
