@@ -97,6 +97,7 @@ __all__ = [
     "lock_gpu",
     "pytorch_placeholder",
     "release_gpus",
+    "report",
     "result",
     "status",
     "submit",
@@ -2460,6 +2461,32 @@ def result(values: Mapping[str, Any]) -> None:
             _write_result(path, {**_earlier_result(path), **members})
     except OSError as error:
         raise GPUOwnerError(f"The result can't be written to {path} (GPU_OWNER_RESULT): {error.strerror}") from error
+
+
+def report(step: int, **values: Any) -> None:
+    """
+    Reports values so far, such as those of an epoch: `report(epoch, loss=0.3)`. A search compares trials by them at equal steps,
+    and stops bad ones early; the last ones count if the program writes no result. Values are as those of `result`.
+
+    Outside of a task, nothing happens.
+
+    Raises UsageError if a value can't be written, and GPUOwnerError if the file can't.
+    """
+    if not isinstance(step, int) or step < 0:
+        raise UsageError(f"the step of a report is a whole number from 0 on, not {step!r}")
+    line = _object({"step": str(int(step)), **_members(values)})
+    path = os.environ.get("GPU_OWNER_PROGRESS")
+    if not path:
+        return
+    try:
+        # One call of write: lines of several processes don't mix.
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(descriptor, f"{line}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise GPUOwnerError(f"The values can't be written to {path} (GPU_OWNER_PROGRESS): {error.strerror}") from error
 
 
 def _members(values: Mapping[str, Any]) -> Dict[str, str]:

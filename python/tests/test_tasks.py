@@ -162,6 +162,31 @@ class Tasks(WithFiles):
         )
 
 
+class Reports(WithFiles):
+    def setUp(self):
+        super().setUp()
+        self.progress = os.path.join(self.directory, "progress.jsonl")
+
+    def report(self, source):
+        return f"os.environ['GPU_OWNER_PROGRESS'] = {self.progress!r}\n{source}"
+
+    def test_lines_of_values(self):
+        self.run_program(self.report("gpu_owner.report(1, loss=0.5); gpu_owner.report(step=2, loss=float('nan'), name='a')"))
+        written = pathlib.Path(self.progress).read_text()
+        self.assertEqual(written, '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": NaN, "name": "a"}\n')
+
+    def test_outside_of_a_task(self):
+        self.assertEqual(self.run_program("gpu_owner.report(0, loss=1)"), "")
+
+    def test_errors(self):
+        for step in ("-1", "0.5", "'1'"):
+            self.assertIn("a whole number from 0 on", self.complaint(self.report(f"gpu_owner.report({step}, loss=1)")))
+        self.assertIn("loss: a value of type", self.complaint(self.report("gpu_owner.report(1, loss=object())")))
+        self.assertFalse(os.path.exists(self.progress))
+        self.progress = "/nowhere/progress"
+        self.assertIn("(GPU_OWNER_PROGRESS)", self.complaint(self.report("gpu_owner.report(1, loss=1)")))
+
+
 class Results(WithFiles):
     def test_what_can_be_written(self):
         self.run_program(

@@ -1,6 +1,6 @@
 // Sweeps that search, from outside. A stand-in for Optuna chooses: what it is told is in a file.
 import { spawnSync } from 'node:child_process';
-import { chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
@@ -98,20 +98,24 @@ test.concurrent('without Optuna, a search names the line that installs it, and a
 test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {
   const experiment = newExperiment(context);
   const words = search('tpe', 24, '--seconds', '0.2', '--fail-above', '8');
+  const hold = join(experiment.project, 'hold');
   const first = experiment.start(words);
   await experiment.untilStarted(6);
+  writeFileSync(hold, '');
   first.kill('SIGKILL');
   await finished(first, 'exit');
   await until(() => helpers(experiment).length === 0);
   expect((await experiment.run(['status'])).stdout).toMatch(/\d+\/24 /);
 
-  writeFileSync(experiment.env.OPTUNA_LOG as string, '');
+  rmSync(hold);
+  const count = experiment.starts().length;
   const second = experiment.start(words);
   const end = finished(second);
-  const count = experiment.starts().length;
   await experiment.untilStarted(count + 4);
+  writeFileSync(hold, '');
   for (const pid of helpers(experiment)) sendSignal(pid, 'SIGKILL');
   writeFileSync(experiment.env.OPTUNA_LOG as string, '');
+  rmSync(hold);
   const { code, stdout } = await end;
 
   const names = column(experiment, 'task_id');
@@ -167,3 +171,46 @@ test.concurrent('workers of other processes get trials, and wait for a manager t
   for (const worker of await Promise.all(workers)) expect(worker.code).toBe(0);
   expect(column(experiment, 'task_id')).toHaveLength(12);
 });
+
+test.concurrent.for([
+  ['reports', [], { loss: '1', stopped: '' }],
+  ['prints', ['--metric-pattern', 'loss=([0-9.]+)'], { loss: '1', stopped: '' }],
+] as const)(
+  'a trial that %s worse values than others is stopped, and its row has the last one',
+  async ([kind, options], context) => {
+    const experiment = newExperiment(context, 1);
+    const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
+    const { code, stderr } = await experiment.run([
+      ...['run', '--gpus', '1', '--grid', 'x=1,2', '--method', 'quasirandom', '--search-seed', '2'],
+      ...[
+        '--metric',
+        'loss',
+        '--stop-early',
+        'hyperband:2:2',
+        ...options,
+        '--',
+        python,
+        epochs,
+        ...(kind === 'prints' ? ['--print'] : []),
+      ],
+    ]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const rows = column(experiment, 'x').map((x, at) => ({
+      x,
+      loss: column(experiment, 'loss')[at],
+      stopped: column(experiment, 'stopped')[at],
+    }));
+    const good = rows.find(({ x }) => x === '1');
+    const bad = rows.find(({ x }) => x === '2');
+    expect(good).toEqual({ x: '1', loss: '1', stopped: '' });
+    expect(bad).toMatchObject({ x: '2', loss: '2' });
+    // Not before the first rung, and long before the last epoch.
+    expect(Number(bad?.stopped)).toBeGreaterThanOrEqual(2);
+    expect(Number(bad?.stopped)).toBeLessThan(12);
+    const terminated = readFileSync(join(experiment.project, 'terminated.txt'), 'utf8').trim().split('\n');
+    expect(terminated).toHaveLength(1);
+    expect(
+      experiment.rows('results_grid').find((row) => row.startsWith(`${terminated[0]},2,`)),
+    ).toBeDefined();
+  },
+);

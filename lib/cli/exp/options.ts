@@ -139,6 +139,14 @@ export const SWEEP_GROUP = {
     metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
     minimize: { help: 'smaller values of the metric are better (default)' },
     maximize: { help: 'larger values of the metric are better' },
+    'metric-pattern': {
+      value: 'REGEXP',
+      help: "find the metric's values in the output of programs that don't report them: 'loss: ([0-9.]+)'",
+    },
+    'stop-early': {
+      value: 'RULE',
+      help: 'stop bad trials: hyperband:FIRST_STEP[:ETA], median:FIRST_STEP',
+    },
     'search-seed': {
       value: 'N',
       help: 'choose other trials: the same number gives the same ones (default 0)',
@@ -195,7 +203,15 @@ export function sweepSource(
 
 /** undefined: the command line says nothing about a search. */
 function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchOptions | undefined {
-  const { method, trials, metric, minimize, maximize, 'search-seed': seed } = values;
+  const {
+    method,
+    trials,
+    metric,
+    minimize,
+    maximize,
+    'search-seed': seed,
+    'metric-pattern': pattern,
+  } = values;
   if (minimize && maximize) throw usage('--minimize and --maximize contradict each other');
   const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   const number = (text: string | undefined, option: string, least: number) => {
@@ -207,10 +223,35 @@ function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchO
     ...given('method', method === undefined ? undefined : oneOf(method, METHODS, '--method')),
     ...given('trials', number(trials, '--trials', 1)),
     ...given('metric', metric),
+    ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
+    ...given('stopEarly', values['stop-early'] === undefined ? undefined : stopRule(values['stop-early'])),
     ...given('goal', maximize ? 'maximize' : minimize ? 'minimize' : undefined),
     ...given('seed', number(seed, '--search-seed', 0)),
   };
   return Object.keys(options).length === 0 ? undefined : options;
+}
+
+function checkedPattern(pattern: string): string {
+  try {
+    new RegExp(pattern);
+    return pattern;
+  } catch (error) {
+    throw usage(`--metric-pattern: ${sanitize((error as Error).message, 200)}`);
+  }
+}
+
+const MAX_STEP = 1e9;
+const DEFAULT_ETA = 3;
+
+function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
+  const [, kind, first = '', given] = /^(hyperband|median):(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
+  const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
+  if (kind === undefined || step < 1 || !(eta > 1) || (kind === 'median' && given !== undefined))
+    throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3, hyperband:3:2 or median:5`);
+  if (kind === 'median') return { kind, first: step };
+  const rungs: number[] = [];
+  for (let rung = step; rung <= MAX_STEP; rung *= eta) rungs.push(Math.floor(rung));
+  return { kind: 'hyperband', rungs: [...new Set(rungs)], eta, strict: true };
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

@@ -99,6 +99,10 @@ export class RemoteQueue implements WorkerQueue {
     return this.#ask('search');
   }
 
+  report({ phase, id, step, value }: Parameters<WorkerQueue['report']>[0]): Promise<number[]> {
+    return this.#ask('report', { phase, id, step, value });
+  }
+
   /** The process that answers. */
   async manager(): ReturnType<WorkerQueue['manager']> {
     return { host: '', pid: NO_PID };

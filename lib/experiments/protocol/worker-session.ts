@@ -30,6 +30,12 @@ const WORKER = record({
 });
 const OFFER = record({ gpus: optional(whole()), memory: optional(whole()) });
 const LOG = record({ path: text, from: whole(), to: nullable(whole()) });
+const STEP = record({
+  phase: text,
+  id: text,
+  step: whole(),
+  value: amount(Number.MAX_VALUE, -Number.MAX_VALUE),
+});
 const FAILURE = record({ error: or(schema.shownText(8_000), ''), retry: flag });
 
 /** Questions of the workers on one host over one connection, and the attempts that they have: see `RemoteQueue`. */
@@ -132,8 +138,10 @@ export class WorkerSession {
         return (await queue.needs()).map((each) => ({ ...each }));
       case 'search': {
         const search = await queue.search();
-        return search === null ? null : { ...search };
+        return search === null ? null : (search as unknown as Value);
       }
+      case 'report':
+        return queue.report(STEP(first, 'report'));
       case 'living':
         return (await queue.attempts('living')).length;
       default:

@@ -27,6 +27,7 @@ export {
   type SearchRecord,
   STATES,
   type State,
+  type StepValue,
   type TaskFailure,
   type TaskRow,
   type WithoutResult,

@@ -167,9 +167,28 @@ export interface SearchRecord {
   /** How many tasks there will be. */
   trials: number;
   /** null: results aren't compared. */
-  metric: { name: string; goal: 'minimize' | 'maximize' } | null;
+  metric: {
+    name: string;
+    goal: 'minimize' | 'maximize';
+    /** Finds its values in the output, as a regular expression; null: the program reports them. */
+    pattern: string | null;
+  } | null;
+  /** Which trials are stopped early; null: none. */
+  stopping:
+    | { kind: 'hyperband'; rungs: readonly number[]; eta: number; strict: boolean }
+    | { kind: 'median'; first: number }
+    | null;
   /** Whether all its trials are tasks. */
   isOver: boolean;
+}
+
+/** The value that a trial has reached at a step. */
+export interface StepValue {
+  phase: string;
+  /** The task's id. */
+  id: string;
+  step: number;
+  value: number;
 }
 
 /** Selects tasks by id or name, or by state. */
@@ -278,6 +297,8 @@ export interface Queue {
   setSearch(search: SearchRecord): Promise<void>;
   /** Reads the last search; null: there was none. */
   search(): Promise<SearchRecord | null>;
+  /** Keeps the value of a trial at a step, instead of an earlier one. @returns those of the other trials of the phase */
+  report(value: StepValue): Promise<number[]>;
 
   /** @param offer leaves out pending tasks that need more */
   counts(offer?: Needs): Promise<Counts>;
@@ -341,6 +362,7 @@ export type WorkerQueue = Pick<
   | 'nextTime'
   | 'needs'
   | 'search'
+  | 'report'
   | 'manager'
   | 'changed'
   | 'changeCount'

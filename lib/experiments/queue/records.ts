@@ -24,6 +24,7 @@ import {
 // something harmless that says what is wrong with it. One damaged record never stops work on the others.
 
 const {
+  amount,
   among,
   flag,
   jsonOf,
@@ -269,10 +270,21 @@ export function readPause(stored: string): Pause {
   return { ...pause, since: pause.since ?? Date.now() };
 }
 
+const HYPERBAND = record({
+  kind: among(['hyperband']),
+  rungs: listOf(whole()),
+  eta: amount(),
+  strict: flag,
+});
+const MEDIAN = record({ kind: among(['median']), first: whole(undefined, 1) });
+const STOPPING: schema.Check<NonNullable<SearchRecord['stopping']>> = (value, path) =>
+  (schema.object(value, path).kind === 'median' ? MEDIAN : HYPERBAND)(value, path);
+
 const SEARCH = record({
   phase: text,
   trials: whole(),
-  metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']) })),
+  metric: nullable(record({ name: text, goal: among(['minimize', 'maximize']), pattern: nullable(text) })),
+  stopping: nullable(STOPPING),
   isOver: flag,
 });
 

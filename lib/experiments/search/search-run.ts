@@ -7,6 +7,7 @@ import { type TaskCommand, type TaskSpec, taskId, type Values } from '../task/in
 import { isTrial, metricOf } from './best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
 import { Sampler, SamplerGoneError } from './sampler.ts';
+import { STOPPED } from './trial-course.ts';
 
 /** The workers of this process. */
 export interface WorkersHere {
@@ -217,7 +218,8 @@ export class SearchRun {
     const { metric } = this.#options.search;
     if (metric === null) return;
     const value = metricOf(result, metric.name);
-    if (number !== null && number !== NONE) await this.#sampler?.tell(number, value, null);
+    const stopped = value === null ? null : metricOf(result, STOPPED);
+    if (number !== null && number !== NONE) await this.#sampler?.tell(number, value, stopped);
     if (value === null || metric.target === null) return;
     if (metric.goal === 'minimize' ? value <= metric.target : value >= metric.target)
       this.#end(`${metric.name} is ${value}, and was to reach ${metric.target}`);
@@ -277,13 +279,9 @@ export class SearchRun {
 
 /** Keeps in the task list what a search is, for those who show it and for workers. */
 export async function noteSearch(queue: Queue, search: SeededSearch, isOver: boolean): Promise<void> {
-  const { name: phase, trials, metric } = search;
-  await queue.setSearch({
-    phase,
-    trials,
-    metric: metric && { name: metric.name, goal: metric.goal },
-    isOver,
-  });
+  const { name: phase, trials, metric, pattern, earlyStopping: stopping } = search;
+  const compared = metric && { name: metric.name, goal: metric.goal, pattern };
+  await queue.setSearch({ phase, trials, metric: compared, stopping, isOver });
 }
 
 /** The Python that a command runs in, and so the user's; otherwise `python3`. */

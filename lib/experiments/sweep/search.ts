@@ -6,7 +6,14 @@ import { type Rerun, type TaskSpec, taskId, type Value } from '../task/index.ts'
 import { mistake } from './command.ts';
 import { choiceOf, isFixed, valueAt } from './distribution.ts';
 import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
-import { type Metric, type Search, type SearchMethod, type SpaceSweep, taskMaker } from './search-space.ts';
+import {
+  type EarlyStopping,
+  type Metric,
+  type Search,
+  type SearchMethod,
+  type SpaceSweep,
+  taskMaker,
+} from './search-space.ts';
 
 /** Changes of a search. Absent: as the file says. */
 export interface SearchOptions {
@@ -14,6 +21,9 @@ export interface SearchOptions {
   trials?: number;
   metric?: string;
   goal?: Metric['goal'];
+  /** Finds values of the metric in the output, as a regular expression. */
+  pattern?: string;
+  stopEarly?: EarlyStopping;
   seed?: number;
 }
 
@@ -25,6 +35,8 @@ export interface SeededSearch extends Search {
   readonly trials: number;
   /** The same seed gives the same trials. */
   readonly seed: number;
+  /** Finds values of the metric in the output, as a regular expression. null: the program reports them. */
+  readonly pattern: string | null;
 }
 
 /** The part of a sweep's source that concerns its search. */
@@ -75,8 +87,11 @@ export function searchOf(
     metric: metric && { ...metric, goal },
     trials: options.trials ?? ofFile?.trials ?? DEFAULT_TRIALS,
     seed: options.seed ?? DEFAULT_SEED,
-    earlyStopping: ofFile?.earlyStopping ?? null,
+    earlyStopping: options.stopEarly ?? ofFile?.earlyStopping ?? null,
+    pattern: options.pattern ?? null,
   };
+  if (metric === null && (request.earlyStopping !== null || request.pattern !== null))
+    throw mistake(option, 'which value tells good trials from bad ones? Add --metric NAME');
   const search =
     'axes' in searched
       ? compileSearch(searched, request)

@@ -67,6 +67,10 @@ export class AttemptFiles {
     return join(this.directory, 'result.json');
   }
 
+  get progress(): string {
+    return join(this.directory, 'progress.jsonl');
+  }
+
   /** Leaves the directory, for a person who looks at the result. */
   keep(): void {
     rmSync(join(this.directory, ALIVE), { force: true });

@@ -16,9 +16,11 @@ import {
   timestamp,
 } from '../../platform/index.ts';
 import { type Project, UnsafePathError } from '../project/index.ts';
-import { type Attempt, notStartedError } from '../queue/index.ts';
+import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } from '../queue/index.ts';
+import { STOPPED } from '../search/index.ts';
 import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
+import { TrialProgress } from './trial-progress.ts';
 import { readWandbRun } from './wandb-run.ts';
 
 /** The end of an attempt, as its worker judges it. */
@@ -37,6 +39,9 @@ export interface AttemptContext {
   /** Between SIGTERM and SIGKILL when this process dies, in ms. */
   grace: number;
   onLog(log: { path: string; from: number; to: number | null }): void;
+  /** The search whose trial the task is; null: it is none. */
+  search: SearchRecord | null;
+  queue: WorkerQueue;
 }
 
 /** The exit code for a temporary failure in sysexits.h. */
@@ -62,6 +67,9 @@ export class AttemptRun {
   #interrupted = false;
   #givesWay = false;
   #over = false;
+  /** The step at which the trial was stopped early; null: it wasn't. */
+  #stoppedAt: number | null = null;
+  #progress: TrialProgress | null = null;
   #files: AttemptFiles | null = null;
   #keepFiles = false;
   #seconds = 0;
@@ -93,7 +101,7 @@ export class AttemptRun {
   /** Ends the command: SIGTERM, SIGKILL after so many ms. May be repeated to make that sooner. */
   interrupt(grace: number): void {
     if (this.#over) return;
-    this.#interrupted = true;
+    this.#interrupted ||= this.#stoppedAt === null;
     this.#supervised?.terminate(grace);
   }
 
@@ -149,6 +157,7 @@ export class AttemptRun {
     const env = environmentFor({
       taskFile: files.task,
       resultFile: files.result,
+      progressFile: files.progress,
       gpus: claim.environment,
       port,
     });
@@ -173,6 +182,7 @@ export class AttemptRun {
         attempt.deadline.onMoved = (at) => supervised.moveDeadline(Math.min(at, limitAt));
     }
     this.#context.onLog({ path: log.path, from: log.from, to: null });
+    this.#watch(log);
     const outcome = (await this.#supervised?.ended) ?? {
       kind: 'lost',
       text: 'the worker ended before it was started',
@@ -183,6 +193,8 @@ export class AttemptRun {
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#context.onLog({ path: log.path, from: log.from, to });
+    const reported = (await this.#progress?.end()) ?? {};
+    if (this.#stoppedAt !== null) return this.#readStopped(reported, this.#stoppedAt);
     const isDone = outcome.kind === 'exited' && outcome.code === 0;
     if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
     if (this.#supervised?.hasExpired()) {
@@ -197,10 +209,10 @@ export class AttemptRun {
       const why = `another process sent SIGTERM to all its processes; ${words}`;
       return { kind: 'environment', why, gpuFault: false };
     }
-    return this.#judge(outcome, words, log);
+    return this.#judge(outcome, words, log, reported);
   }
 
-  async #judge(outcome: Outcome, words: string, log: AttemptLog): Promise<AttemptResult> {
+  async #judge(outcome: Outcome, words: string, log: AttemptLog, reported: Values): Promise<AttemptResult> {
     const { project } = this.#context;
     if (outcome.kind === 'not-started') {
       // Another machine may have the program; on this one, the next try ends in the same way.
@@ -208,7 +220,7 @@ export class AttemptRun {
       if (isFinal) return { kind: 'failed', error: words, retry: false };
       return { kind: 'environment', why: words, gpuFault: false };
     }
-    if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult();
+    if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult(reported);
     const lines = await log.tail().catch(() => []);
     const error = withTail(words, lines);
     if (outcome.kind === 'exited' && outcome.code === EX_TEMPFAIL) {
@@ -226,16 +238,40 @@ export class AttemptRun {
     return { kind: 'environment', why: 'interrupted', gpuFault: false };
   }
 
-  async #readResult(): Promise<AttemptResult> {
+  /** Stops the trial early if it isn't worth going on. */
+  #watch(log: AttemptLog): void {
+    const { search, queue, attempt, grace } = this.#context;
+    if (search === null || this.#supervised === null) return;
+    const stop = (step: number) => {
+      if (this.#over || this.#interrupted || this.#givesWay) return;
+      this.#stoppedAt = step;
+      this.#supervised?.terminate(grace);
+    };
+    const { progress } = this.#files as AttemptFiles;
+    this.#progress = new TrialProgress({ queue, search, id: attempt.task.id, progress, log, stop });
+  }
+
+  /** The row of a trial that was stopped early has its last values. */
+  async #readStopped(reported: Values, step: number): Promise<AttemptResult> {
+    const result = await readResult((this.#files as AttemptFiles).result);
+    const values = result !== null && 'values' in result ? result.values : {};
+    return { kind: 'completed', result: { ...reported, ...values, [STOPPED]: step } };
+  }
+
+  async #readResult(reported: Values): Promise<AttemptResult> {
     const files = this.#files as AttemptFiles;
     const result = await readResult(files.result);
+    // The value that was reported last, for a result without the metric.
+    const name = this.#context.search?.metric?.name;
+    const value = name === undefined ? undefined : reported[name];
+    const metric = name === undefined || value === undefined ? {} : { [name]: value };
     if (result === null) {
       const { attempt, project } = this.#context;
       const directory = project.workingDirectory ?? project.directory;
       const logged = readWandbRun(attempt.task.command, files.task, directory);
-      return { kind: 'completed', result: logged ?? {} };
+      return { kind: 'completed', result: { ...metric, ...logged } };
     }
-    if ('values' in result) return { kind: 'completed', result: result.values };
+    if ('values' in result) return { kind: 'completed', result: { ...metric, ...result.values } };
     // The command may have been writing its result when it was told to end.
     if (this.#givesWay) return this.#interruption();
     // Programs may end well without having noticed that they couldn't write.
@@ -299,6 +335,8 @@ interface TaskEnvironment {
   taskFile: string;
   /** Path where it may leave its result. */
   resultFile: string;
+  /** Path of the file to which it may append its values so far. */
+  progressFile: string;
   /** Variables that show it its GPUs. */
   gpus: Readonly<Record<string, string>>;
   /** A port where its processes may meet. */
@@ -306,7 +344,13 @@ interface TaskEnvironment {
 }
 
 /** The environment of a command: this process's own without passwords, and the task's. Some variables are set only if the user hasn't. */
-function environmentFor({ taskFile, resultFile, gpus, port }: TaskEnvironment): NodeJS.ProcessEnv {
+function environmentFor({
+  taskFile,
+  resultFile,
+  progressFile,
+  gpus,
+  port,
+}: TaskEnvironment): NodeJS.ProcessEnv {
   const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
   // Commands write their environment into logs and reports.
   const { GPU_OWNER_QUEUE_PASSWORD: _, GPU_OWNER_QUEUE: url, ...inherited } = process.env;
@@ -317,6 +361,7 @@ function environmentFor({ taskFile, resultFile, gpus, port }: TaskEnvironment): 
     ...gpus,
     GPU_OWNER_TASK: taskFile,
     GPU_OWNER_RESULT: resultFile,
+    GPU_OWNER_PROGRESS: progressFile,
     // Otherwise the log would come in large pieces, and not at all from a command that is killed.
     PYTHONUNBUFFERED: PYTHONUNBUFFERED ?? '1',
     // For frameworks that rendezvous there: two tasks at a time mustn't meet on the same default port.

@@ -11,6 +11,7 @@ import {
   type TaskFailure,
   type WorkerQueue,
 } from '../queue/index.ts';
+import { isTrial } from '../search/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
 import { AttemptFiles } from './attempt-files.ts';
@@ -217,7 +218,10 @@ export class Worker {
     const { task, token, start } = attempt;
     const worker = nameOf(claim);
     this.#report({ type: 'assigned', worker, task, start, log: logPath(project, task, worker) });
+    const search = await this.#retry(() => queue.search());
     const run = new AttemptRun({
+      queue,
+      search: search !== null && isTrial(search, task) ? search : null,
       attempt,
       claim,
       name: worker,

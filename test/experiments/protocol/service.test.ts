@@ -42,10 +42,10 @@ afterEach(async () => {
 
 const REQUEST = '{"type": "request_task", "worker_id": "gpu0"}';
 
-function ask(): Promise<string> {
+function ask(request = REQUEST): Promise<string> {
   return new Promise((resolve) => {
     let answer = '';
-    const socket = connect(port, '127.0.0.1', () => socket.write(REQUEST));
+    const socket = connect(port, '127.0.0.1', () => socket.write(request));
     socket.on('data', (piece) => {
       answer += piece;
     });
@@ -74,6 +74,32 @@ test('a worker that asks while tasks are added waits until that is done', async 
   expect(task).toMatchObject({ seed: 42, config: { n: 1, phase_name: 'exp1' }, ...assigned });
   expect(Math.abs(Date.now() / 1000 - task.assigned_at)).toBeLessThan(60);
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
+});
+
+test('a worker is told to stop a trial that is worse than others, and its last values are the result', async () => {
+  await queue.enqueue([spec({ n: 2 })]);
+  await queue.setSearch({
+    phase: 'exp1',
+    trials: 2,
+    metric: { name: 'loss', goal: 'minimize', pattern: null },
+    stopping: { kind: 'hyperband', rungs: [2], eta: 2, strict: true },
+    isOver: true,
+  });
+  await service.listen(true);
+  service.open();
+  const given = [JSON.parse(await ask()), JSON.parse(await ask(REQUEST.replace('gpu0', 'gpu1')))];
+  const [first, second] = given.map(({ task }) => task.task_id);
+  const report = async (worker: string, task: string, step: number, loss: number) =>
+    JSON.parse(
+      await ask(JSON.stringify({ type: 'report', worker_id: worker, task_id: task, step, values: { loss } })),
+    );
+  expect(await report('gpu0', first, 2, 1)).toEqual({ type: 'ack' });
+  expect(await report('gpu1', second, 1, 5)).toEqual({ type: 'ack' });
+  expect(await report('gpu1', second, 2, 4)).toEqual({ type: 'stop' });
+  expect(await report('gpu0', second, 2, 4)).toMatchObject({ type: 'error' });
+  const done = { type: 'task_complete', worker_id: 'gpu1', task_id: second };
+  expect(JSON.parse(await ask(JSON.stringify(done)))).toEqual({ type: 'ack' });
+  expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ loss: 4, stopped: 2 }]);
 });
 
 test('a worker that asks and goes while tables are read gets no task', async () => {

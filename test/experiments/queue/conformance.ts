@@ -15,6 +15,7 @@ import { testLists } from './contract/lists.ts';
 import { testManyProcesses } from './contract/many-processes.ts';
 import { testNeeds } from './contract/needs.ts';
 import { testReruns } from './contract/reruns.ts';
+import { testSearch } from './contract/search.ts';
 import { testURL } from './contract/url.ts';
 import { Remote } from './remote.ts';
 
@@ -126,6 +127,7 @@ const PARTS = {
   lists: testLists,
   needs: testNeeds,
   reruns: testReruns,
+  search: testSearch,
   'many-processes': testManyProcesses,
   url: testURL,
 };

@@ -3,7 +3,7 @@ import { readSearch } from '../records.ts';
 import type { JobStore } from './store.ts';
 
 /** The methods of a queue about its search. */
-export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'search'> {
+export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'search' | 'report'> {
   const { redis } = store.connection;
   const settings = store.connection.key('settings');
   return {
@@ -14,6 +14,13 @@ export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'searc
     async search() {
       await store.check();
       return readSearch(await redis.hget(settings, 'search'));
+    },
+    async report({ phase, id, step, value }) {
+      await store.check();
+      const key = store.connection.key(`report:${step}:${phase}`);
+      await redis.hset(key, id, value);
+      const { [id]: _, ...others } = await redis.hgetall(key);
+      return Object.values(others).map(Number).filter(Number.isFinite);
     },
   };
 }

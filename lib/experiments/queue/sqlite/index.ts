@@ -1,6 +1,6 @@
 import { closeSync } from 'node:fs';
 import { ChangeNotifier } from '../change-notifier.ts';
-import { type Pause, type Queue, QueueRemovedError } from '../queue.ts';
+import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
 import { readCount, readPause, readRecord, readSearch, readText } from '../records.ts';
 import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
@@ -42,6 +42,7 @@ function assemble(database: Database, locks: LockFile): Queue {
     ...pauseMethods(database),
     setSearch: (search) => database.write(() => database.set('search', JSON.stringify(search))),
     search: () => database.read(() => readSearch(database.setting('search'))),
+    report: (value) => database.write(() => reportStep(database, value)),
     changed: (milliseconds, signal, since) => watch.changed(milliseconds, signal, since),
     get changeCount() {
       return watch.changeCount;
@@ -76,6 +77,17 @@ function pauseMethods(database: Database): Pick<Queue, 'pause' | 'resume' | 'pau
     resume: () => database.write(() => database.set('pause', null)),
     paused: () => database.read(current),
   };
+}
+
+/** Keeps a value among the settings, which are in order: those of a step are neighbours. */
+function reportStep(database: Database, { phase, id, step, value }: StepValue): number[] {
+  const start = `report ${JSON.stringify([withoutNUL(phase), step])} `;
+  database.set(start + id, String(value));
+  const rows = database.all<{ value: string }>(
+    'SELECT value FROM setting WHERE key > :start AND key < :end AND key <> :own',
+    { start, end: `${start}~`, own: start + id },
+  );
+  return rows.map((row) => Number(row.value)).filter(Number.isFinite);
 }
 
 /** The manager as the database has it. */

@@ -1,0 +1,68 @@
+import type { Queue, SearchRecord } from '../queue/index.ts';
+import type { Values } from '../task/index.ts';
+import { metricOf } from './best-trials.ts';
+import { isStopped, rungsUntil, valueAtRung } from './stopping.ts';
+
+/** The member of a result that says at which step a trial was stopped early. */
+export const STOPPED = 'stopped';
+
+/** The values that a running trial has reported. */
+export class TrialCourse {
+  readonly #search: SearchRecord;
+  /** The task's id. */
+  readonly #id: string;
+  #last: Values = {};
+  #step = 0;
+  #best: number | null = null;
+  /** The values at the rungs that were reached, in order, and those that were compared. */
+  readonly #rungs = new Map<number, number>();
+  readonly #compared = new Set<number>();
+  #isNews = false;
+
+  constructor(search: SearchRecord, id: string) {
+    this.#search = search;
+    this.#id = id;
+  }
+
+  /** The values that were reported last, each with its last value. */
+  get last(): Values {
+    return this.#last;
+  }
+
+  get step(): number {
+    return this.#step;
+  }
+
+  /** @param step null: the next one */
+  note(step: number | null, values: Values): void {
+    this.#step = step ?? this.#step + 1;
+    this.#last = { ...this.#last, ...values };
+    const { metric, stopping } = this.#search;
+    const value = metric === null ? null : metricOf(values, metric.name);
+    if (value === null || metric === null || stopping === null) return;
+    this.#isNews = true;
+    const counted = valueAtRung(stopping, metric.goal, value, this.#best ?? value);
+    const choose = metric.goal === 'minimize' ? Math.min : Math.max;
+    this.#best = choose(value, this.#best ?? value);
+    for (const rung of rungsUntil(stopping, this.#step)) {
+      if (!this.#rungs.has(rung)) this.#rungs.set(rung, counted);
+    }
+  }
+
+  /** Compares the trial with others at the rungs that it has reached since the last call. @returns whether it is to be stopped */
+  async isBad(queue: Pick<Queue, 'report'>): Promise<boolean> {
+    const { metric, stopping, phase } = this.#search;
+    if (!this.#isNews || metric === null || stopping === null) return false;
+    this.#isNews = false;
+    const reached = [...this.#rungs];
+    // Others may have become better since: W&B looks again at the last rung.
+    const isLookedAtAgain = stopping.kind === 'hyperband' && !stopping.strict;
+    for (const [at, [step, value]] of reached.entries()) {
+      if (this.#compared.has(step) && !(isLookedAtAgain && at === reached.length - 1)) continue;
+      const others = await queue.report({ phase, id: this.#id, step, value });
+      this.#compared.add(step);
+      if (isStopped(stopping, metric.goal, value, others)) return true;
+    }
+    return false;
+  }
+}

@@ -1,0 +1,123 @@
+import { open } from 'node:fs/promises';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
+import { TrialCourse } from '../search/index.ts';
+import { Literal, parseValue, type Values } from '../task/index.ts';
+
+const POLL_MS = 250;
+/** The most that is read at a time, and of a line that has no end yet. */
+const MAX_READ_BYTES = 1024 * 1024;
+
+interface TrialOptions {
+  queue: WorkerQueue;
+  search: SearchRecord;
+  /** The task's id. */
+  id: string;
+  /** The file to which the command appends lines of JSON. */
+  progress: string;
+  /** The command's output. */
+  log: { path: string; from: number };
+  /** Called once, with the step, if the trial isn't worth going on. */
+  stop: (step: number) => void;
+}
+
+/** Watches the values that a running trial reports, until {@link end}. */
+export class TrialProgress {
+  readonly #options: TrialOptions;
+  readonly #course: TrialCourse;
+  readonly #sources: LineReader[];
+  readonly #ending = new AbortController();
+  readonly #watching: Promise<void>;
+
+  constructor(options: TrialOptions) {
+    this.#options = options;
+    const { search, id, progress, log } = options;
+    this.#course = new TrialCourse(search, id);
+    this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
+    const pattern = search.metric?.pattern ?? null;
+    if (pattern !== null) {
+      const expression = new RegExp(pattern);
+      this.#sources.push(new LineReader(log.path, log.from, (line) => this.#noteOutput(line, expression)));
+    }
+    this.#watching = this.#watch();
+  }
+
+  async #watch(): Promise<void> {
+    const { signal } = this.#ending;
+    const { queue, stop } = this.#options;
+    for (let isBad = false; !isBad; ) {
+      await pause(POLL_MS, undefined, { signal }).catch(() => {});
+      if (signal.aborted) return;
+      await this.#read(false);
+      // Errors are met again where the queue is needed.
+      isBad = await this.#course.isBad(queue).catch(() => false);
+      if (isBad && !signal.aborted) stop(this.#course.step);
+    }
+  }
+
+  async #read(isEnd: boolean): Promise<void> {
+    for (const source of this.#sources) await source.read(isEnd);
+  }
+
+  /** Ends watching. @returns the values that were reported last */
+  async end(): Promise<Values> {
+    this.#ending.abort();
+    await this.#watching;
+    await this.#read(true);
+    return this.#course.last;
+  }
+
+  #noteReport(line: string): void {
+    try {
+      const report = parseValue(line);
+      if (typeof report !== 'object' || report === null || Array.isArray(report)) return;
+      const { step = null, ...values } = report as Values;
+      const number = step instanceof Literal ? step.data : step;
+      this.#course.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
+    } catch {
+      // A line that isn't one of JSON.
+    }
+  }
+
+  #noteOutput(line: string, pattern: RegExp): void {
+    const match = pattern.exec(line);
+    const name = this.#options.search.metric?.name;
+    if (match === null || name === undefined) return;
+    const value = Number(match[1] ?? match[0]);
+    if (!Number.isNaN(value)) this.#course.note(null, { [name]: value });
+  }
+}
+
+/** Reads lines as they are appended to a file. */
+class LineReader {
+  readonly #path: string;
+  readonly #note: (line: string) => void;
+  #at: number;
+  #rest = '';
+
+  constructor(path: string, from: number, note: (line: string) => void) {
+    this.#path = path;
+    this.#at = from;
+    this.#note = note;
+  }
+
+  /** Reads what is new. Never rejects: there may be no file. @param isEnd the last line needs no end */
+  async read(isEnd: boolean): Promise<void> {
+    const file = await open(this.#path, 'r').catch(() => null);
+    try {
+      const bytes = Buffer.alloc(file === null ? 0 : MAX_READ_BYTES);
+      for (let bytesRead = 1; file !== null && bytesRead > 0; ) {
+        ({ bytesRead } = await file.read(bytes, 0, bytes.length, this.#at));
+        this.#at += bytesRead;
+        const lines = (this.#rest + bytes.toString('utf8', 0, bytesRead)).split(/[\n\r]/);
+        this.#rest = (lines.pop() as string).slice(-MAX_READ_BYTES);
+        for (const line of lines) this.#note(line);
+      }
+      if (isEnd && this.#rest !== '') this.#note(this.#rest);
+    } catch {
+      // The disk has an error: the result will tell.
+    } finally {
+      await file?.close();
+    }
+  }
+}
