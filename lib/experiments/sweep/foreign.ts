@@ -31,14 +31,13 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
     ({ has }) => has('searcher') && (has('hyperparameters') || has('entrypoint') || has('name')),
   ],
   [
-    'a file of NNI',
-    OWN,
-    ({ keys, has, matches }) =>
+    'an experiment of NNI',
+    'sweeps#search-spaces-of-nni',
+    ({ keys, has }) =>
       ['trialCommand', 'searchSpace', 'searchSpaceFile', 'trainingServicePlatform'].some((key) =>
         keys.has(key),
       ) ||
-      (has('trial') && has('tuner')) ||
-      (matches(/["']?_type["']?\s*:/) && matches(/["']?_value["']?\s*:/)),
+      (has('trial') && has('tuner')),
   ],
   [
     'a file of Ray',

@@ -181,7 +181,7 @@ function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwne
   const step = rounding === 'integer' ? 1 : rounding;
   if (kind === 'normal' || distribution.log || step === null) {
     throw refuse(
-      "a grid needs values that can be counted; give it 'values', or whole numbers as 'min' and 'max', or use method: random",
+      'a grid needs values that can be counted: a list, or whole numbers from a minimum to a maximum; to search between others: --method random',
     );
   }
   const { min, max } = distribution;

@@ -6,7 +6,6 @@ import { closest, listWords, shellWords, showValue, warn } from '../../platform/
 import {
   formatValue,
   Literal,
-  numberInString,
   stringifyValue,
   type TaskCommand,
   type Value,
@@ -25,7 +24,7 @@ import {
   type SearchParameter,
   type SpaceSweep,
 } from './search-space.ts';
-import { type MapNode, type Node, toValue } from './yaml-tree.ts';
+import { type MapNode, type Node, numberOf, scalarOf, toValue } from './yaml-tree.ts';
 
 type Fail = (line: number, text: string) => Error;
 
@@ -467,22 +466,9 @@ function quoted(text: string): string {
   return `${quote}${quote === "'" ? escaped.replaceAll("'", "\\'") : escaped}${quote}`;
 }
 
-function scalarOf(node: Node | undefined): Exclude<Value, readonly Value[] | Values> | undefined {
-  return node?.kind === 'scalar' ? (node.value as Exclude<Value, readonly Value[] | Values>) : undefined;
-}
-
 function mapOf(node: Node, refuse: () => Error): MapNode {
   if (node.kind !== 'map') throw refuse();
   return node;
-}
-
-/** Also from texts such as 1e-3, which only PyYAML takes for one. */
-function numberOf(node: Node | undefined, refuse: () => Error): number {
-  const value = scalarOf(node);
-  const data =
-    value instanceof Literal ? value.data : typeof value === 'string' ? numberInString(value) : value;
-  if (typeof data !== 'number' || !Number.isFinite(data)) throw refuse();
-  return data;
 }
 
 function truth(node: Node | undefined): unknown {

@@ -1,7 +1,7 @@
 import type * as YAML from 'yaml';
 import { loadYAML, nestingBeyond, problem } from '../../config/index.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
-import { Literal, type Value } from '../task/index.ts';
+import { Literal, numberInString, type Value, type Values } from '../task/index.ts';
 
 /** A part of a YAML file, references and merges resolved, with the line in which it begins. */
 export type Node =
@@ -33,6 +33,20 @@ export function toValue(node: Node): Value {
   if (node.kind === 'scalar') return node.value;
   if (node.kind === 'list') return node.items.map(toValue);
   return Object.fromEntries(Array.from(node.entries, ([key, entry]) => [key, toValue(entry.node)]));
+}
+
+/** The value of a scalar; undefined: it is none. */
+export function scalarOf(node: Node | undefined): Exclude<Value, readonly Value[] | Values> | undefined {
+  return node?.kind === 'scalar' ? (node.value as Exclude<Value, readonly Value[] | Values>) : undefined;
+}
+
+/** A number, also from texts such as 1e-3, which only PyYAML takes for one. */
+export function numberOf(node: Node | undefined, refuse: () => Error): number {
+  const value = scalarOf(node);
+  const data =
+    value instanceof Literal ? value.data : typeof value === 'string' ? numberInString(value) : value;
+  if (typeof data !== 'number' || !Number.isFinite(data)) throw refuse();
+  return data;
 }
 
 class Reader {

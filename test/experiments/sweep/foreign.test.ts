@@ -13,11 +13,10 @@ const FILES: readonly [tool: string, page: string, text: string][] = [
     'lr: 0.1\nhydra:\n  sweeper:\n    params:\n      lr: 0.1,0.2\n',
   ],
   [
-    'a file of NNI',
-    'sweeps#files-of-other-tools',
+    'an experiment of NNI',
+    'sweeps#search-spaces-of-nni',
     'searchSpaceFile: space.json\ntrialCommand: python3 train.py\ntuner: {name: TPE}\n',
   ],
-  ['a file of NNI', 'sweeps#files-of-other-tools', '{"lr": {"_type": "choice", "_value": [0.1, 0.2]}}'],
   [
     'an experiment of Determined',
     'sweeps#files-of-other-tools',
