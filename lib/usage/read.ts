@@ -21,6 +21,8 @@ export interface Use {
   /** ms since 1970 */
   since: number;
   heldMs: number;
+  /** The same as it was last noted: a lease that lasts has been held for longer. */
+  notedMs: number;
   waitedMs: number;
   program: string;
   name: string | null;
@@ -131,6 +133,7 @@ function readFile(descriptor: number, uid: number, since: number, now: number, u
       uid,
       user,
       heldMs,
+      notedMs: held,
       waitedMs: waited,
       state,
       meteredMs: metered,

@@ -130,6 +130,31 @@ export function reportOf({ uses, foreign, damaged }: Ledger, options: SumOptions
   };
 }
 
+/** Sums of a user's leases that never get less until the machine is restarted. */
+export interface UserTotals {
+  user: string;
+  uid: number;
+  leases: number;
+  gpuSeconds: number;
+  /** As far as it was read. */
+  energyJoules: number;
+}
+
+/** The totals of the leases that began after a moment, in ms since 1970. */
+export function totalsOf(uses: readonly Use[], since: number): UserTotals[] {
+  const totals = new Map<number, UserTotals>();
+  for (const use of uses) {
+    if (use.since < since) continue;
+    const { uid, user, notedMs, energyJoules } = use;
+    const sum = totals.get(uid) ?? { user, uid, leases: 0, gpuSeconds: 0, energyJoules: 0 };
+    totals.set(uid, sum);
+    sum.leases++;
+    sum.gpuSeconds += (notedMs * cardsOf(use)) / 1000;
+    sum.energyJoules += energyJoules ?? 0;
+  }
+  return [...totals.values()].sort((a, b) => a.uid - b.uid);
+}
+
 function cardsOf({ gpus }: Use): number {
   return gpus.reduce((sum, { part }) => sum + part, 0);
 }

@@ -1,10 +1,17 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
-import { type DiscoveryRequest, type GPUStatus, observeGPUs, readActivity } from '../claims/index.ts';
+import {
+  type DiscoveryRequest,
+  type GPUStatus,
+  ledgerOf,
+  observeGPUs,
+  readActivity,
+} from '../claims/index.ts';
 import { lastLook, readState } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
+import { readLedger, totalsOf } from '../usage/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({
   free: 0,
@@ -55,6 +62,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     ...leaseFamilies(readings, now),
     ...shareFamilies(readings),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
+    ...usageFamilies(request.lockDirectory),
     ...enforceFamilies(),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
       [{}, (performance.now() - started) / 1_000],
@@ -287,6 +295,36 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
   ];
 }
 
+/** None where the machine has no ledger of usage. */
+function usageFamilies(lockDirectory: string | undefined): Family[] {
+  const path = ledgerOf(lockDirectory);
+  if (path === null) return [];
+  const boot = Date.now() - bootMilliseconds();
+  const totals = totalsOf(readLedger(path, boot).uses, boot);
+  const each = (name: string, help: string, value: (total: (typeof totals)[number]) => number): Family => ({
+    name,
+    type: 'counter',
+    help,
+    samples: totals.map((total) => ({
+      labels: userLabels({ user: total.user, uid: total.uid }),
+      value: value(total),
+    })),
+  });
+  return [
+    each('gpu_owner_user_leases_total', 'Leases of the user that began since boot.', ({ leases }) => leases),
+    each(
+      'gpu_owner_user_gpu_seconds_total',
+      'For how long the user has held GPUs by leases that began since boot, to the last minute.',
+      ({ gpuSeconds }) => gpuSeconds,
+    ),
+    each(
+      'gpu_owner_user_energy_joules_total',
+      "Energy of GPUs that the user held, where the jobs' keepers read it.",
+      ({ energyJoules }) => energyJoules,
+    ),
+  ];
+}
+
 /** None where no `gpu-owner enforce` has run since boot. */
 function enforceFamilies(): Family[] {
   const look = lastLook();
@@ -318,7 +356,7 @@ function labelsOf(gpu: GPUStatus): Record<string, string> {
 }
 
 /** The uid tells users apart whose names look alike. */
-function userLabels({ user, uid }: LeaseInfo): Record<string, string> {
+function userLabels({ user, uid }: Pick<LeaseInfo, 'user' | 'uid'>): Record<string, string> {
   const name = sanitize(user, MAX_USER_NAME_LENGTH).replace(/[^\p{L}\p{N}.@\\_+$-]/gu, '_');
   return { user: name || 'unknown', ...(uid === null ? {} : { uid: String(uid) }) };
 }

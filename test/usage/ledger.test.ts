@@ -19,6 +19,7 @@ import {
   readLedger,
   reportOf,
   type SumOptions,
+  totalsOf,
   UsageLine,
   type Use,
 } from '../../lib/usage/index.ts';
@@ -190,6 +191,7 @@ describe('sums', () => {
     gpus: [{ index: 0, instance: null, uuid: 'a', part: 1 }],
     since,
     heldMs: HOUR,
+    notedMs: HOUR,
     waitedMs: 0,
     program: 'python',
     name: null,
@@ -229,6 +231,18 @@ describe('sums', () => {
         idleShare: null,
         energyKWh: null,
       },
+    ]);
+  });
+
+  test('totals of users count what is noted since boot, so that they never get less', () => {
+    const uses = [
+      use({ since: since - 1 }),
+      use({ heldMs: 2 * HOUR, state: 'running', energyJoules: 7 }),
+      use({ uid: 2, user: 'bob', gpus: [{ index: 1, instance: 0, uuid: 'm', part: 0.25 }] }),
+    ];
+    expect(totalsOf(uses, since)).toEqual([
+      { user: 'ann', uid: 1, leases: 1, gpuSeconds: 3_600, energyJoules: 7 },
+      { user: 'bob', uid: 2, leases: 1, gpuSeconds: 900, energyJoules: 0 },
     ]);
   });
 

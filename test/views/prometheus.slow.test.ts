@@ -69,10 +69,15 @@ test('docs/metrics.md has a row for every metric of a machine, with its labels, 
   });
   const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[0] as string;
   const rows = [...page.matchAll(/^\| `(gpu_owner_[^`]+)`/gm)].map(([, name]) => name);
-  const sometimes = 'gpu_owner_gpu_idle_seconds{user,uid}';
-  expect(rows).toContain(sometimes);
-  expect(rows.filter((row) => row !== sometimes)).toEqual([
-    ...new Set(exposed.filter((each) => each !== sometimes)),
+  // Only of idle GPUs, and where `gpu-owner enforce` runs.
+  const sometimes = [
+    'gpu_owner_gpu_idle_seconds{user,uid}',
+    'gpu_owner_enforce_actions_total{action}',
+    'gpu_owner_enforce_last_look_timestamp_seconds',
+  ];
+  expect(rows.filter((row) => row !== undefined && sometimes.includes(row))).toEqual(sometimes);
+  expect(rows.filter((row) => row === undefined || !sometimes.includes(row))).toEqual([
+    ...new Set(exposed.filter((each) => !sometimes.includes(each))),
   ]);
 });
 
