@@ -105,8 +105,10 @@ export function openChannel(host: Host, options: ChannelOptions): Channel {
     errors = (errors + chunk.toString()).slice(-MAX_ERRORS_LENGTH);
   });
   const ended = new Promise<HostFailure | null>((resolve) => {
+    let last: NodeJS.Timeout | undefined;
     const finish = () => {
       clearTimeout(timer);
+      clearTimeout(last);
       ssh.stdout?.destroy();
       ssh.stderr?.destroy();
       if (own !== null || isClosed) return resolve(own);
@@ -123,7 +125,7 @@ export function openChannel(host: Host, options: ChannelOptions): Channel {
     });
     ssh.once('exit', (code) => {
       exitCode = code ?? 255;
-      setTimeout(finish, LAST_TIMEOUT_MS);
+      last = setTimeout(finish, LAST_TIMEOUT_MS);
     });
     ssh.once('close', finish);
   });

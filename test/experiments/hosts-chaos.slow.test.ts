@@ -14,9 +14,9 @@ import { processesOf } from './processes.ts';
 import { type ResultRow, readTestimony, violationsIn, violationsOfTables } from './witness.ts';
 
 const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
-const TASKS = SOAK ? 2_000 : 50;
+const TASKS = SOAK ? 2_000 : 40;
 /** Between two deeds, and how long there are any, in ms. */
-const [REST, MISCHIEF] = SOAK ? [2_000, 600_000] : [400, 6_000];
+const [REST, MISCHIEF] = SOAK ? [2_000, 600_000] : [350, 5_000];
 const [SILENCE_MS, MAX_CUT_MS] = SOAK ? [10_000, 20_000] : [2_500, 4_000];
 const LIMIT_MS = SOAK ? 3_000_000 : 110_000;
 const NAMES = ['h1', 'h2', 'h3'];
@@ -117,10 +117,17 @@ test.skipIf(whyNoSSHD() !== null)(
     let manager: ChildProcess | null = null;
     let isOver = false;
     const deeds: Record<string, number> = {};
+    /** Suspends a worker, for longer than it may be silent at times. */
+    const stop = (pid: number) => {
+      deeds.stop = (deeds.stop ?? 0) + 1;
+      sendSignal(pid, 'SIGSTOP');
+      setTimeout(() => sendSignal(pid, 'SIGCONT'), random.float(MAX_CUT_MS));
+    };
     const act = () => {
       const kind = random.pick([
         'manager',
         'ssh',
+        'worker',
         'worker',
         'keeper',
         'watchdog',
@@ -136,7 +143,9 @@ test.skipIf(whyNoSSHD() !== null)(
       const victim = random.pick(all.filter((each) => each.kind === kind));
       const pid = kind === 'ssh' ? random.pick(ours) : victim?.pid;
       if (victim !== undefined && !mayBeKilled(victim, all)) return;
-      if (pid !== undefined) sendSignal(pid, 'SIGKILL');
+      if (pid === undefined) return;
+      if (kind === 'worker' && random.float() < 0.5) return void stop(pid);
+      sendSignal(pid, 'SIGKILL');
     };
     const mischief = (async () => {
       const end = performance.now() + MISCHIEF;

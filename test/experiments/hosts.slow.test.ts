@@ -184,7 +184,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
 
   test('after kill -9 nothing stays behind, and a new start goes on without doing anything twice at once', async () => {
     const words = ['run', '--on', 'a,b', '--gpus', 'all', '--grid', 'n=1..5'];
-    const short = { GPU_OWNER_TIMEOUTS: 'silence:4000,silenceGrace:1000' };
+    const short = { GPU_OWNER_TIMEOUTS: 'silence:3000,silenceGrace:500' };
     const waits = task(`while [ ! -e ${project}/go ]; do sleep 0.05; done`);
     const first = start([...words, ...waits], short);
     await until(() => starts().length === 5);
@@ -197,7 +197,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   });
 
   test('a connection that breaks: its tasks end there, run again, and its workers come back', async () => {
-    const short = { GPU_OWNER_TIMEOUTS: 'silence:4000,silenceGrace:1000' };
+    const short = { GPU_OWNER_TIMEOUTS: 'silence:3000,silenceGrace:500' };
     const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'n=1,2'];
     const waits = task(`echo $$ >> ${project}/pids; while [ ! -e ${project}/go ]; do sleep 0.05; done`);
     const manager = start([...words, ...waits], short);

@@ -110,9 +110,13 @@ export class HostWorkers implements Pool {
   drain(): void {
     this.#drains = true;
     this.#over.abort();
-    for (const { connection } of this.#hosts) {
+    for (const { name, connection, hasWorked, state } of this.#hosts) {
       if (connection?.session) connection.session.drain();
-      else connection?.channel.close(); // nothing runs there
+      else {
+        connection?.channel.close();
+        if (this.#options.server !== null && hasWorked && state !== 'ended')
+          this.#options.tell(`${name}: not connected, so its workers go on`);
+      }
     }
   }
 

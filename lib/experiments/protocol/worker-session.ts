@@ -10,6 +10,12 @@ const SLACK_MS = 1_000;
 /** How long a wait for changes of the queue takes at most, in ms. */
 const CHANGED_MS = 5_000;
 
+/** Tasks that one host may have at a time: each takes a descriptor of this process. */
+const MAX_TASKS = 256;
+/** Messages of a host in so many ms: more would leave no time for other hosts. */
+const MAX_MESSAGES = 20_000;
+const WINDOW_MS = 10_000;
+
 export interface WorkerSessionOptions {
   queue: Queue;
   /** The name by which the host was asked: it can't say another. */
@@ -44,6 +50,7 @@ export class WorkerSession {
   readonly #given = new Map<string, { attempt: Attempt; worker: string; since: number }>();
   readonly #closed = new AbortController();
   #heard = now();
+  #window = { since: now(), messages: 0 };
   #prolonged = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerSessionOptions) {
@@ -68,6 +75,8 @@ export class WorkerSession {
 
   /** Takes a line of the host. @throws Error for one that makes no sense */
   receive(line: string): void {
+    if (now() - this.#window.since > WINDOW_MS) this.#window = { since: now(), messages: 0 };
+    if (++this.#window.messages > MAX_MESSAGES) throw new Error('it asks too often');
     const message = parseValue(line);
     const source = object(message, 'message');
     if (source.call === undefined) {
@@ -173,6 +182,7 @@ export class WorkerSession {
 
   async #take(worker: schema.Checked<typeof WORKER>, offer: Needs | undefined): Promise<Value> {
     const { queue, host, report } = this.#options;
+    if (this.#given.size >= MAX_TASKS) return null;
     const options = { outlives: this.#outlives, ...(offer === undefined ? {} : { offer }) };
     const attempt = await queue.take({ ...worker, host }, options);
     if (attempt === null) return null;

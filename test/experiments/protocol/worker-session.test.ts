@@ -172,3 +172,13 @@ test('a host that lies reaches no task of others, and what makes no sense ends i
     expect(() => session.receive(line), line).toThrow();
   expect(await stateOf('exp1_0')).toBe('active');
 });
+
+test('a host gets as many tasks as one machine can run, and can’t keep the manager busy', async () => {
+  await queue.enqueue(Array.from({ length: 300 }, (_, n) => spec({ n: 10 + n })));
+  let taken = 0;
+  while ((await take()) !== null) taken++;
+  expect(taken).toBe(256);
+  expect(() => {
+    for (let i = 0; i < 20_001; i++) session.receive('{"say":"x"}');
+  }).toThrow('it asks too often');
+});
