@@ -26,7 +26,8 @@ export const handover = {
   title: 'Hand-over',
   question: 'How long after the owner of a GPU released it or was killed does the next waiter have it?',
   async run(bench) {
-    const directory = bench.directory;
+    // As lock directories are.
+    const directory = bench.inMemory();
     const env = environment({ GPU_OWNER_SIMULATE: '1', GPU_OWNER_SIMULATE_DIR: directory });
     const native = compile(directory);
     const witness = openWitness(directory);
@@ -176,16 +177,15 @@ async function pingPong(machine, claimants, crowd, rounds) {
   const times = [];
   let [holder, waiter] = claimants;
   await holder.take();
+  const behind = new Crowd(machine, claimants, crowd - 1);
   for (let i = 0; i < rounds; i++) {
-    waiter.tell('take');
-    await pause(REST);
-    const others = await crowdIn(machine, crowd - 1);
-    await pause(others === null ? 0 : REST);
+    await behind.join(() => waiter.tell('take'));
     const released = await holder.give();
     times.push(Number((await waiter.heard('had')) - released) / 1e3);
-    await end(others);
+    await behind.endRound();
     [holder, waiter] = [waiter, holder];
   }
+  await behind.end();
   await holder.give();
   return times;
 }
@@ -200,27 +200,66 @@ async function killing(machine, claimants, crowd, rounds) {
     readdirSync(locks).find((name) => name.endsWith('.lease')),
   );
   const times = [];
+  const behind = new Crowd(machine, claimants, crowd - 1);
   for (let i = 0; i < rounds; i++) {
     const holder = spawn(native, ['small', lease, String(1000 + i)], {
       stdio: ['ignore', 'pipe', 'inherit'],
     });
     await new Promise((resolve) => holder.stdout.once('data', resolve));
-    claimant.tell('take');
-    await pause(REST);
-    const others = await crowdIn(machine, crowd - 1);
-    await pause(others === null ? 0 : REST);
+    await behind.join(() => claimant.tell('take'));
     const at = process.hrtime.bigint();
     holder.kill('SIGKILL');
     times.push(Number((await claimant.heard('had')) - at) / 1e3);
-    await end(others);
+    await behind.endRound();
     await claimant.give();
   }
+  await behind.end();
   return times;
+}
+
+/**
+ * Waiters behind a claimant. Theirs are preemptible requests: so they may stay in the queue for all rounds. Another checkout may know
+ * no tags, so there they join behind each claimant.
+ */
+class Crowd {
+  #machine;
+  #count;
+  #stays;
+  #process = null;
+
+  constructor(machine, claimants, count) {
+    this.#machine = machine;
+    this.#count = count;
+    this.#stays = claimants === machine.claimants;
+  }
+
+  /** Has a claimant wait, and these behind it. */
+  async join(tellClaimant) {
+    if (this.#stays) await this.#begin();
+    tellClaimant();
+    // One that joins reads the whole queue.
+    await pause(REST + this.#count / 2);
+    await this.#begin();
+  }
+
+  async #begin() {
+    if (this.#process !== null || this.#count === 0) return;
+    this.#process = await crowdIn(this.#machine, this.#count);
+    await pause(REST);
+  }
+
+  async endRound() {
+    if (!this.#stays) await this.end();
+  }
+
+  async end() {
+    await end(this.#process);
+    this.#process = null;
+  }
 }
 
 /** More waiters of another user, without a process each. */
 async function crowdIn(machine, count) {
-  if (count === 0) return null;
   const locks = lockDirectory(machine);
   const file = join(locks, 'line.lock');
   const uuid = readdirSync(locks)

@@ -30,7 +30,7 @@ minutes; with names, only those run.
 
   --list         names the benchmarks and what they ask, and ends
   --quick        few rounds: shows that benchmarks work, not how fast things are
-  --against DIR  hand-over: measures another checkout beside this one, which is built
+  --against DIR  measures hand-over of another built checkout, too
   --json FILE    writes the results to FILE as well
   --docs         writes the figures of the documentation, too; all
                  benchmarks must run, and succeed

@@ -8,6 +8,7 @@
 // The first three print a line per hand-over: microseconds from just before the release, or the kill, to just after the
 // lock was had.
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,7 +184,7 @@ int killed(const char* path, int rounds) {
   return 0;
 }
 
-// A request as claims write it, with a tag. Behind all that wait already.
+// A request as claims write it, with the tag of a preemptible one.
 bool write_request(int file, int64_t slot, const char* uuid) {
   char block[kBlockSize - kHeartbeatSize];
   memset(block, ' ', sizeof block);
@@ -192,7 +193,7 @@ bool write_request(int file, int64_t slot, const char* uuid) {
   clock_gettime(CLOCK_BOOTTIME, &now);
   const int length =
       snprintf(block, sizeof block,
-               "{\"order\":\"1 %016lld %016lld %016lld 0000065534\",\"user\":\"crowd\",\"pid\":1,\"place\":%lld,"
+               "{\"order\":\"2 %016lld %016lld %016lld 0000065534\",\"user\":\"crowd\",\"pid\":1,\"place\":%lld,"
                "\"count\":1,\"uuids\":[\"%s\"],\"scope\":null,\"boot\":\"%s\"}",
                static_cast<long long>(start), static_cast<long long>(start + 1'000'000),
                static_cast<long long>(now.tv_sec) * 1000, static_cast<long long>(slot), uuid, boot_id());
@@ -204,6 +205,7 @@ bool write_request(int file, int64_t slot, const char* uuid) {
 int crowd(const char* path, int waiters, const char* uuid) {
   int64_t slot = -1;
   int last = -1;
+  std::vector<int64_t> slots;
   for (int i = 0; i < waiters; i++) {
     const int file = opened(path);
     // Directly behind the last one: to ask for the end of the queue each time takes longer than all that is measured.
@@ -211,6 +213,7 @@ int crowd(const char* path, int waiters, const char* uuid) {
     slot = next ? slot + 1 : join_queue(file);
     if (slot < 0 || !write_request(file, slot, uuid)) return 1;
     last = file;
+    slots.push_back(slot);
   }
   // As newcomers do: waiters look at the order again.
   char stamp[32];
@@ -219,7 +222,10 @@ int crowd(const char* path, int waiters, const char* uuid) {
   if (pwrite(last, stamp, sizeof stamp, kBlocks * kBlockSize) < 0) return 1;
   puts("there");
   fflush(stdout);
-  while (getchar() != EOF) {
+  // All are alive: waiters that are not are skipped.
+  pollfd input = {STDIN_FILENO, POLLIN, 0};
+  while (poll(&input, 1, 1000) == 0) {
+    for (const int64_t each : slots) write_heartbeat(last, heartbeat_offset(each));
   }
   return 0;
 }
