@@ -2,12 +2,14 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { launcher, type Machine, until } from '../support/machine.ts';
-import { processesWith, sendSignal, wordsOf } from '../support/processes.ts';
+import { launcher, type Machine, pause, until } from '../support/machine.ts';
+import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+/** How many jobs wait for long. */
+const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 4;
 /** Words of a question of the mover, and when it is killed. All of them in `npm run test:soak`. */
 const KILLS = (
   [
@@ -227,6 +229,70 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     writeFileSync(file('cut-a'), '');
     expect((await run('wait', ...busy)).code).toBe(0);
     expect(readFileSync(file('once'), 'utf8')).toBe('\n');
+  });
+
+  test('jobs that wait for long cost one connection per host, and next to nothing', async () => {
+    const names = ['a', 'b', 'c'];
+    const busy = await Promise.all(
+      names.map((name) => submit('--on', name, '-n', name === 'c' ? '1' : '2', ...untilFile('rest'))),
+    );
+    const jobs: string[] = [];
+    while (jobs.length < RESTING) jobs.push(await submit('--on', 'a,b,c', '--', 'true'));
+    const connections = () =>
+      processesWith(`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`).filter((pid) => nameOf(pid) === 'ssh');
+    await until(async () => {
+      const listed = (await run('jobs')).stdout;
+      return jobs.every((job) => new RegExp(`${job} .*\\n.* may move`).test(listed));
+    });
+    await until(() => connections().length === names.length);
+    const [pid] = mover();
+    const status = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8');
+    expect(Number(/^Pss_Anon: +(\d+) kB/m.exec(status)?.[1])).toBeLessThan(20_000);
+    const ticks = () => stat(pid as number)?.ticks ?? 0;
+    const shares: number[] = [];
+    while (shares.length < 5) {
+      const [before, start] = [ticks(), performance.now()];
+      await pause(1_000);
+      shares.push((10 * (ticks() - before)) / (performance.now() - start));
+    }
+    console.log(
+      shares,
+      connections().length,
+      /^Pss_Anon:.*/m.exec(status)?.[0],
+      /^Pss:.*/m.exec(status)?.[0],
+    );
+    expect(Math.min(...shares)).toBeLessThan(0.05);
+    writeFileSync(file('rest'), '');
+    expect((await run('wait', ...busy, ...jobs)).code).toBe(0);
+  });
+
+  test('a host can only lie about itself', async () => {
+    const lies: [string, RegExp][] = [
+      [
+        '[{"id":1,"at":1,"bytes":"\\u001b[2J","dropped":0,"isOver":false}]',
+        /makes no sense: .*bytes has an impossible value/,
+      ],
+      ['[{"id":1,"at":1,"bytes":"AAAA","dropped":-1,"isOver":true}]', /makes no sense: .*dropped/],
+      ['[[[[[[[[[[[[[[]]]]]]]]]]]]]]', /makes no sense/],
+      ['\\033]0;x\\007[', /ended unexpectedly|makes no sense/],
+    ];
+    for (const [i, [text, message]] of lies.entries()) {
+      hosts.add(`liar${i}`, {
+        program: `case $1 in --version) echo 9;; *) printf '${text.replaceAll('%', '%%')}\\n';; esac`,
+      });
+      const { code, stdout, stderr } = await run('logs', `liar${i}:1`);
+      expect({ code, stdout, stderr }).toEqual({
+        code: 69,
+        stdout: '',
+        stderr: expect.stringMatching(message),
+      });
+      expect(stderr).not.toContain('\u001b');
+    }
+    hosts.add('endless', { program: `case $1 in --version) echo 9;; *) exec yes '[';; esac` });
+    expect((await run('cancel', 'endless:1')).stderr).toMatch(/endless: it sends more than 16 MiB/);
+    hosts.add('wrong', { program: `case $1 in --version) echo 9;; *) printf '\\033[2J17\\n';; esac` });
+    const again = await run('resubmit', 'wrong:1');
+    expect(again.stdout).not.toContain('\u001b');
   });
 
   test('what is wrong with a job that moves is told', async () => {
