@@ -69,7 +69,7 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
   const intruders = of(({ snapshot: { gpus, intruders } }) =>
     intruders.map((each) => ({ ...each, gpu: gpus.find(({ uuid }) => uuid === each.uuid) })),
   );
-  const jobs = areMany ? [] : of((machine) => machine.jobs);
+  const jobs = of((machine) => machine.jobs);
   const totals = totalsOf(snapshots, now).map(([name, total]) => ({ ...total, name }));
   const shown = {
     gpus: groups.reduce((sum, { cards }) => sum + cards.length, 0),
@@ -132,16 +132,14 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
         />
         {waiting.length < waitingCount && <p>These are the first of each machine.</p>}
       </Section>
-      {!areMany && (
-        <Section title={`Jobs of ${user}`} count={shown.jobs.length} of={jobs.length} empty="No jobs.">
-          <Listing
-            label={`Jobs of ${user}`}
-            columns={jobColumns(now)}
-            rows={shown.jobs}
-            keyOf={({ id, pid, started }) => `${id} ${pid} ${started}`}
-          />
-        </Section>
-      )}
+      <Section title={`Jobs of ${user}`} count={shown.jobs.length} of={jobs.length} empty="No jobs.">
+        <Listing
+          label={`Jobs of ${user}`}
+          columns={[hostColumn, ...jobColumns(now)]}
+          rows={shown.jobs}
+          keyOf={({ at, id, pid, started }) => `${at} ${id} ${pid} ${started}`}
+        />
+      </Section>
       <Section title="Users" count={shown.totals.length} of={totals.length} empty="Nobody uses a GPU.">
         <Listing label="Users" columns={USER_COLUMNS} rows={shown.totals} keyOf={({ name }) => name} />
       </Section>

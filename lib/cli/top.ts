@@ -30,8 +30,9 @@ const GROUPS = [
       },
       filter: { value: 'TEXT', help: 'show only GPUs, requests and processes with this text' },
       json: {
-        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, problem } instead; with --interval, a line every DURATION',
+        help: 'print an array with an object { time, gpus, queue, waiting, intruders, processes, jobs, problem } instead; with --interval, a line every DURATION',
       },
+      'no-jobs': { help: 'with --json: no jobs; for gpu-owner itself', isHidden: true },
       ...HOSTS,
       ...LOCKS,
     },
@@ -49,7 +50,8 @@ async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   );
   if (isForHosts(values)) return topOfHosts(parsed, interval, options);
   const view = new MachineView(request, true);
-  if (values.json) return printJSON(view, values.interval === undefined ? null : interval);
+  if (values.json)
+    return printJSON(view, values.interval === undefined ? null : interval, !values['no-jobs']);
   const { plainPicture, runTop } = await loadTop();
   if (isScreen()) return runTop(view, (onLook) => view.watch(interval, onLook), options);
   const show = (end: string) => write(1, plainPicture(view, pageWidth(PLAIN_COLUMNS), options) + end);
@@ -85,10 +87,12 @@ async function topOfHosts(
   if (view.machines.every(({ snapshot }) => snapshot === null)) process.exitCode = EXIT_CODES.ERR_NO_DRIVER;
 }
 
-/** Prints a snapshot per line. @param interval null: one */
-async function printJSON(view: MachineView, interval: number | null): Promise<void> {
+/** Prints a snapshot per line. @param interval null: one @param hasJobs with the jobs of this user */
+async function printJSON(view: MachineView, interval: number | null, hasJobs: boolean): Promise<void> {
   const show = () => {
-    if (view.snapshot !== null) print(JSON.stringify([{ ...view.snapshot, problem: view.problem }]));
+    if (view.snapshot === null) return;
+    const jobs = hasJobs ? { jobs: view.jobs } : {};
+    print(JSON.stringify([{ ...view.snapshot, ...jobs, problem: view.problem }]));
   };
   if (interval === null) return view.look().then(show);
   // Readers must not take a driver that hangs for a connection that does.

@@ -12,7 +12,7 @@ import { parseRecords, type RemoteSnapshot } from './records.ts';
 
 const TICK_MS = 300;
 const FEED_INTERVAL_MS = 1_000;
-const FEED = ['top', '--json', `--interval=${FEED_INTERVAL_MS}ms`];
+const FEED = ['top', '--json', '--no-jobs', `--interval=${FEED_INTERVAL_MS}ms`];
 /** A host that says nothing for so long has failed, for now; what it said is old by then. */
 const QUIET_MS = 10_000;
 const TIMEOUT_MS = 15_000;

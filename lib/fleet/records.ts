@@ -241,6 +241,7 @@ const SNAPSHOT = record({
       }),
     ),
   ),
+  jobs: optional(listOf(record(JOB), MAX_RECORDS)),
   problem: or(text),
 });
 
@@ -258,6 +259,8 @@ export interface RemoteSnapshot {
     uid: number | null;
     usedBytes: number | null;
   }[];
+  /** The jobs of the user there; missing: an older version doesn't tell. */
+  jobs?: Job[];
   /** Why there is nothing newer there; null: it is current. */
   problem: string | null;
 }

@@ -123,8 +123,9 @@ export async function showOutput(
   onBytes: (bytes: Uint8Array) => void,
   onDropped: (bytes: number) => void,
   onLost: (reason: string) => void,
+  signal?: AbortSignal,
 ): Promise<HostFailure | null> {
-  const connection = new Connection(onLost, undefined, isKnown);
+  const connection = new Connection(onLost, signal, isKnown);
   let named = job;
   let at: number | null = null;
   const words = () => [

@@ -3,7 +3,7 @@ export { type CommandProblem, checkCommand, commandProblem, warnOfOwnDevices } f
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
-export { JobOutput, JobOutputTail } from './job-output.ts';
+export { JobOutput, JobOutputTail, linesOf } from './job-output.ts';
 export { JobProcess } from './job-process.ts';
 export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';

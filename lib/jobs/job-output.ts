@@ -160,10 +160,15 @@ function lastLines(file: number, size: number): string[] {
   const begin = Math.max(0, size - MAX_TAIL);
   const bytes = Buffer.alloc(size - begin);
   const length = readSync(file, bytes, 0, bytes.length, begin);
-  const lines = bytes.toString('utf8', 0, length).split('\n');
+  const lines = linesOf(bytes.toString('utf8', 0, length));
   // The line may have begun before, but a whole line of that length is better than none.
   if (begin > 0 && lines.length > 1) lines.shift();
+  return lines;
+}
+
+/** The lines of an output, to be shown. A line that a program has drawn anew looks as it was drawn last. */
+export function linesOf(text: string): string[] {
+  const lines = text.split('\n');
   if (lines.at(-1) === '') lines.pop();
-  // A line that a program has drawn anew looks as it was drawn last.
   return lines.map((line) => line.replace(/\r+$/, '').replace(/^.*\r/s, '').replaceAll('\t', '    '));
 }

@@ -1,6 +1,7 @@
 // Other machines as they are now: one login per host that stays open, and is tried again after a pause that grows.
 import type { Host } from '../config/index.ts';
 import { type HostAnswer, type RemoteSnapshot, watchHosts } from '../fleet/index.ts';
+import type { Job } from '../jobs/index.ts';
 import { History, type LiveView, type MachineSnapshot, type MachineState } from './machine-view.ts';
 
 export class FleetView implements LiveView {
@@ -35,7 +36,7 @@ export class FleetView implements LiveView {
 class HostView implements MachineState {
   readonly host: string;
   readonly history = new History();
-  readonly jobs = [];
+  #jobs: readonly Job[] = [];
   #snapshot: MachineSnapshot | null = null;
   #problem: string | null = null;
 
@@ -47,6 +48,10 @@ class HostView implements MachineState {
     return this.#snapshot;
   }
 
+  get jobs(): readonly Job[] {
+    return this.#jobs;
+  }
+
   get problem(): string | null {
     return this.#problem;
   }
@@ -56,7 +61,8 @@ class HostView implements MachineState {
     for (const each of records ?? []) this.#show(each);
   }
 
-  #show({ problem, ...snapshot }: RemoteSnapshot): void {
+  #show({ problem, jobs = [], ...snapshot }: RemoteSnapshot): void {
+    this.#jobs = jobs;
     // Checked as far as it is shown.
     this.#snapshot = snapshot as MachineSnapshot;
     this.#problem = problem;

@@ -10,7 +10,7 @@ import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD() ?? whyNoNetworks();
 const isLong = process.env.GPU_OWNER_SOAK !== undefined;
-const JOBS = isLong ? 500 : 4;
+const JOBS = isLong ? 500 : 3;
 const NAMES = isLong ? ['a', 'b', 'c', 'd', 'e'] : ['a', 'b'];
 
 describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (skipped: ${reason})`}`, () => {

@@ -2,14 +2,14 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { launcher, type Machine, pause, until } from '../support/machine.ts';
+import { launcher, type Machine, until } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 /** How many jobs wait for long. */
-const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 4;
+const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 2;
 /** Words of a question of the mover, and when it is killed. All of them in `npm run test:soak`. */
 const KILLS = (
   [
@@ -252,7 +252,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const shares: number[] = [];
     while (shares.length < 5) {
       const [before, start] = [ticks(), performance.now()];
-      await pause(1_000);
+      await until(() => performance.now() > start + 1_000);
       shares.push((10 * (ticks() - before)) / (performance.now() - start));
     }
     console.log(

@@ -73,6 +73,27 @@ describe.skipIf(reason !== null)(`top --hosts${reason === null ? '' : ` (skipped
     child.stdin?.end();
   });
 
+  test('follows the log of a job on another host, and cancels it', async () => {
+    const script = 'printf "first\\n\\033[2Jsecond\\n"; sleep 600';
+    const { stdout } = await a.runCommand(['submit', '--name', 'far', '--', 'sh', '-c', script]);
+    const id = stdout.trim();
+    const terminal = open('a', '--interval', '200ms');
+    await terminal.shows(/^ 0 .*far/m);
+    terminal.type('\u001b[Bl');
+    await terminal.shows(new RegExp(`job a:${id} \\(far\\).*\n(?:.*\n)*?first\n`));
+    await terminal.shows(/second/);
+    expect(terminal.output).not.toContain('\u001b[2Jsecond');
+    terminal.type('q');
+    await terminal.shows(/^>0 .*far/m);
+    terminal.type('c');
+    await terminal.shows(new RegExp(`Cancel job a:${id}\\? y/N`));
+    terminal.type('y');
+    await terminal.shows(new RegExp(`job a:${id} is cancelled`));
+    expect((await a.runCommand(['wait', id])).code).toBe(143);
+    terminal.type('q');
+    expect(await terminal.ended).toBe(0);
+  });
+
   test('logs in once, and again with pauses when the connection has broken; nothing is left afterwards', async () => {
     const home = join((hosts.machines.at(3) as Machine).directory, 'home');
     const starts = () => readFileSync(join(home, 'starts'), 'utf8').split('\n').length - 1;

@@ -1,11 +1,18 @@
-// Actions of keys on the selected row: only jobs and processes of this user on this machine are touched.
+// Actions of keys on the selected row: only jobs of this user, and processes on this machine, are touched.
+import type { Host } from '../../config/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { cancelJob, JobOutputTail, JobStore, jobAt } from '../../jobs/index.ts';
-import { formatSince, readProcessStat } from '../../platform/index.ts';
+import { chooseHosts, commandOnHost, showOutput } from '../../fleet/index.ts';
+import { cancelJob, type Job, JobOutputTail, JobStore, jobAt, linesOf } from '../../jobs/index.ts';
+import { formatSince, readProcessStat, sanitize } from '../../platform/index.ts';
 import { isOwn, type SelectableRow } from './rows.ts';
 
 /** The grace of a job that is cancelled here, in ms: as that of `cancel`. */
 const GRACE_MS = 10_000;
+/** For the answer of a host besides, in ms. */
+const ANSWER_MS = 15_000;
+/** As much of the output of another machine is kept. */
+const MAX_LINES = 2_000;
+const MAX_TEXT = 256 * 1024;
 
 /** A question that is asked before something is done. */
 export interface Question {
@@ -13,9 +20,16 @@ export interface Question {
   onYes: () => void;
 }
 
+/** The lines of a log as they are by now. */
+interface Tail {
+  readonly lines: readonly string[];
+  /** Missing: nothing has to be closed. */
+  close?(): void;
+}
+
 export interface OpenLog {
   title: string;
-  tail: JobOutputTail;
+  tail: Tail;
   /** How many lines below the last one shown; 0: it follows. */
   below: number;
 }
@@ -37,11 +51,13 @@ export class RowActions {
     return attempt(() => {
       const found = ownJob(row, 'logs');
       if (typeof found === 'string') return found;
-      const { output, name, command, started } = jobAt(found.store, found.id);
-      if (output === null) return `job ${found.id} has no output`;
+      const { output, name, command, started } = found.job;
+      if (output === null) return `job ${found.address} has no output`;
       const since = formatSince(started);
-      const title = `job ${found.id}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
-      return { title, tail: new JobOutputTail(output), below: 0 };
+      const title = `job ${found.address}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
+      const tail =
+        found.host === null ? new JobOutputTail(output) : new OutputElsewhere(found.host, found.id);
+      return { title, tail, below: 0 };
     });
   }
 
@@ -49,20 +65,21 @@ export class RowActions {
     return attempt(() => {
       const found = ownJob(row, 'cancel');
       if (typeof found === 'string') return found;
-      const { id, store } = found;
-      const { command, name, state } = jobAt(store, id);
-      if (state !== 'waiting' && state !== 'running') return `job ${id} has ended already`;
+      const { address, job } = found;
+      const { command, name, state } = job;
+      if (state !== 'waiting' && state !== 'running') return `job ${address} has ended already`;
       return {
-        text: `Cancel job ${id}? y/N  (${state}: ${name === null ? '' : `${name}, `}${command})`,
-        onYes: () => void this.#cancel(store, id),
+        text: `Cancel job ${address}? y/N  (${state}: ${name === null ? '' : `${name}, `}${command})`,
+        onYes: () => void this.#cancel(found),
       };
     });
   }
 
-  async #cancel(store: JobStore, id: number): Promise<void> {
-    this.#say(`cancelling job ${id} ...`);
+  async #cancel({ host, id, address }: OwnJob): Promise<void> {
+    this.#say(`cancelling job ${address} ...`);
     try {
-      const outcome = await cancelJob(store, id, GRACE_MS);
+      if (host !== null) return this.#say(await cancelElsewhere(host, id));
+      const outcome = await cancelJob(JobStore.open(), id, GRACE_MS);
       const texts = {
         ended: `job ${id} is cancelled`,
         'not-alive': `job ${id} had ended already`,
@@ -104,18 +121,73 @@ export class RowActions {
   }
 }
 
-/** A row's job, if it is one of this user's on this machine; otherwise why not. @param what is to be done with it */
-function ownJob(row: SelectableRow | undefined, what: string): { id: number; store: JobStore } | string {
+/** A background job of this user. */
+interface OwnJob {
+  /** null: this machine. */
+  host: string | null;
+  id: number;
+  address: string;
+  job: Job;
+}
+
+/** A row's job, if it is one of this user's; otherwise why not. @param what is to be done with it */
+function ownJob(row: SelectableRow | undefined, what: string): OwnJob | string {
   if (row === undefined) return 'select a row first, with up and down';
   if (row.process !== null) return 'this is a process: k ends it; select a job';
   if (row.user === null) return 'nobody has leased this GPU';
-  const { job, pid, user, machine } = row;
-  if (machine.host !== null)
-    return `it is on another machine: ssh ${machine.host} gpu-owner ${what}${job === null ? '' : ` ${job}`}`;
+  const { job: id, pid, user, machine } = row;
+  const { host } = machine;
+  if (host !== null) {
+    const job = machine.jobs.find((each) => each.id === id && each.user === user);
+    if (id !== null && job !== undefined) return { host, id, address: `${host}:${id}`, job };
+    return `it is on another machine: ssh ${host} gpu-owner ${what}${id === null ? '' : ` ${id}`}`;
+  }
   if (!isOwn(row.uid)) return `this is a job of ${user}'s`;
-  if (job !== null) return { id: job, store: JobStore.open() };
+  if (id !== null) return { host: null, id, address: String(id), job: jobAt(JobStore.open(), id) };
   const remedy = what === 'logs' ? 'read its output' : 'stop it';
   return `pid ${pid} is not a background job: ${remedy} where it was started`;
+}
+
+function hostOf(name: string): Host {
+  return chooseHosts(name)[0] as Host;
+}
+
+/** @returns what there is to say */
+async function cancelElsewhere(host: string, id: number): Promise<string> {
+  const answer = await commandOnHost(hostOf(host), ['cancel', String(id)], GRACE_MS + ANSWER_MS);
+  if (answer.error !== null) return `${host}: ${answer.error.message}`;
+  const [note = ''] = answer.notes.split('\n').map((line) => sanitize(line.replace(/^gpu-owner: /, ''), 200));
+  return note === '' ? `job ${host}:${id} is cancelled` : `${host}: ${note}`;
+}
+
+/** The end of a job's output on another machine, while it grows. */
+class OutputElsewhere implements Tail {
+  lines: readonly string[] = ['...'];
+  readonly #end = new AbortController();
+  readonly #decoder = new TextDecoder();
+  #text = '';
+
+  constructor(host: string, id: number) {
+    const say = (reason: string) => {
+      this.lines = [...this.lines, `(${host}: ${reason})`];
+    };
+    const wanted = { lines: MAX_LINES, follow: true, isKnown: false };
+    const add = (bytes: Uint8Array) => this.#add(bytes);
+    void showOutput(hostOf(host), String(id), wanted, add, () => {}, say, this.#end.signal).then((error) => {
+      if (error !== null) say(error.message);
+    });
+  }
+
+  #add(bytes: Uint8Array): void {
+    this.#text += this.#decoder.decode(bytes, { stream: true });
+    const lines = linesOf(this.#text.slice(-MAX_TEXT)).slice(-MAX_LINES);
+    this.#text = this.#text.slice(-MAX_TEXT);
+    this.lines = lines;
+  }
+
+  close(): void {
+    this.#end.abort();
+  }
 }
 
 /** An error with a cause on the machine is shown. */

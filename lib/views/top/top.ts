@@ -219,7 +219,10 @@ class TopScreen {
     const step = steps[name ?? ''];
     if (step !== undefined)
       log.below = Math.max(0, Math.min(log.tail.lines.length - page - 1, log.below + step));
-    else if (name === 'escape' || name === 'backspace' || sequence === 'q') this.#log = null;
+    else if (name === 'escape' || name === 'backspace' || sequence === 'q') {
+      log.tail.close?.();
+      this.#log = null;
+    }
   }
 
   #pressInTable({ name, sequence }: Key): void {
