@@ -69,9 +69,10 @@ test('docs/metrics.md has a row for every metric of a machine, with its labels, 
   });
   const page = readFileSync(join(root, 'docs/metrics.md'), 'utf8').split('\n## A sweep')[0] as string;
   const rows = [...page.matchAll(/^\| `(gpu_owner_[^`]+)`/gm)].map(([, name]) => name);
-  // Only of idle GPUs, and where `gpu-owner enforce` runs.
+  // Only of idle GPUs and of shares, and where `gpu-owner enforce` runs.
   const sometimes = [
     'gpu_owner_gpu_idle_seconds{user,uid}',
+    ...['bytes', 'used_bytes', 'overused'].map((name) => `gpu_owner_share_${name}{user,uid,pid}`),
     'gpu_owner_enforce_actions_total{action}',
     'gpu_owner_enforce_last_look_timestamp_seconds',
   ];
