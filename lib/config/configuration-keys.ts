@@ -20,6 +20,9 @@ export const USAGE_COMMANDS = ['own', 'everybody'] as const;
 
 export const ORDERS = ['fair', 'fifo'] as const;
 
+/** A job that uses more than its share of a GPU is warned, or ended after a minute. */
+export const SHARE_OVERUSES = ['warn', 'end'] as const;
+
 /** How many characters the URL of a webhook may have. */
 const MAX_URL_LENGTH = 2_000;
 
@@ -52,6 +55,7 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   urgent: (value) => value,
   bookings: (value) => value,
   idle: (value) => value,
+  shareOveruse: (value, option) => oneOf(value, SHARE_OVERUSES, option),
   usageKept: durationOf,
   usageCommands: (value, option) => oneOf(value, USAGE_COMMANDS, option),
   enforce: (value) => value,
@@ -68,6 +72,7 @@ export const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:
     "all users must lock in the same directory, or they don't see each other's leases; a user's file can't change it. Set it in the machine's file, or GPU_OWNER_LOCK_DIR for everybody",
   lockTimeout: "it must be the same for all claims of the machine. Set it in the machine's file",
+  shareOveruse: "others need the memory. Set it in the machine's file",
   order: "all users wait in the same queue. Set it in the machine's file",
   preemptionGrace: "others wait for it. Set it in the machine's file",
   enforce: "it is for root's `gpu-owner enforce`. Set it in the machine's file",

@@ -2,7 +2,14 @@
 import { sanitize } from '../platform/index.ts';
 import type { BookingRules } from './bookings.ts';
 import { loadFile, loadFiles, MACHINE_FILE } from './configuration-file.ts';
-import type { Entries, ORDERS, PLACEHOLDERS, USAGE_COMMANDS, VISIBLE_DEVICES } from './configuration-keys.ts';
+import type {
+  Entries,
+  ORDERS,
+  PLACEHOLDERS,
+  SHARE_OVERUSES,
+  USAGE_COMMANDS,
+  VISIBLE_DEVICES,
+} from './configuration-keys.ts';
 import type { ConventionChoice } from './convention-choice.ts';
 import {
   type Criteria,
@@ -32,7 +39,7 @@ const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = [
   ...(['devices', 'exclude', 'excludeNames', 'limits', 'urgent', 'bookings'] as const),
-  ...(['enforce', 'usageCommands', 'idle'] as const),
+  ...(['enforce', 'usageCommands', 'idle', 'shareOveruse'] as const),
 ] as const;
 
 /** The configuration files of machine and user together. A key that no file sets is missing. */
@@ -72,6 +79,8 @@ export interface Configuration {
   /** How long lines of the ledger of usage are kept, in ms, and whose commands users see there; only a machine's file sets them. */
   usageKept?: number;
   usageCommands?: (typeof USAGE_COMMANDS)[number];
+  /** Jobs that use more than their share of a GPU are warned, or ended after a minute. */
+  shareOveruse?: (typeof SHARE_OVERUSES)[number];
   /** How many background jobs that have ended are kept, and for how long in ms. */
   jobsKept?: number;
   jobsKeptFor?: number;
@@ -121,6 +130,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     ...pick([...SETTINGS, ...JOB_KEYS]),
     ...where('limits', (bans?.limits ?? machine?.limits) as Limits | undefined),
     ...where('idle', (bans?.idle ?? machine?.idle) as IdleRules | undefined),
+    ...where('shareOveruse', (bans?.shareOveruse ?? machine?.shareOveruse) as Configuration['shareOveruse']),
     ...where('ownLimits', user?.limits as Limits | undefined),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
     ...where('usageCommands', (replaced ? bans : machine)?.usageCommands as Configuration['usageCommands']),

@@ -4,6 +4,7 @@ import { type Configuration, driverLibraries, loadConfiguration } from '../confi
 import { isInstance, label } from '../gpus/index.ts';
 import { nativeProgram } from '../native.ts';
 import {
+  formatBytes,
   formatDuration,
   invalidArgument,
   parseDuration,
@@ -64,8 +65,12 @@ function ruleOf({ idle }: Configuration): IdleLimit | null {
 
 /** Options of a keeper for the program that reads the GPUs of a claim; none where the driver tells nothing of them, or of others as well. */
 export function meterOptions(claim: Claim, place: (descriptor: number) => number): string[] {
+  return whyUnread(claim) === null ? meterProgram(place) : [];
+}
+
+function meterProgram(place: (descriptor: number) => number): string[] {
   const program = /^\/proc\/self\/fd\/(\d+)$/.exec(nativeProgram(PLACEHOLDER))?.[1];
-  if (program === undefined || whyUnread(claim) !== null) return [];
+  if (program === undefined) return [];
   const { nvml } = driverLibraries();
   return ['--meter', `${place(Number(program))}:${TIMEOUTS.usage}`, ...(nvml ? ['--meter-nvml', nvml] : [])];
 }
@@ -115,5 +120,34 @@ export function idleOptions(
       ? []
       : ['--idle-ended', `${did(endMs)}: ${what}, and after ${formatDuration(TIMEOUTS.grace)} SIGKILL`]),
     ...notifier.flatMap((word) => ['--idle-then', word]),
+  ];
+}
+
+/** Options of a keeper that tells its command that it uses more than its share, and ends it where the machine's configuration says so. */
+export function shareOptions(
+  { leases, job }: Claim,
+  command: string,
+  place: (descriptor: number) => number,
+): string[] {
+  const sizes = leases.flatMap(({ shareBytes }) => shareBytes ?? []);
+  if (sizes.length === 0 || job !== null) return [];
+  const bytes = Math.min(...sizes);
+  const has = `more than the ${formatBytes(bytes)} that it has claimed (--memory)`;
+  const all = `${command} and all its processes get SIGTERM`;
+  const ends = loadConfiguration().shareOveruse === 'end';
+  const wait = formatDuration(TIMEOUTS.usage);
+  return [
+    ...meterProgram(place),
+    ...['--share', String(bytes), '--grace', String(TIMEOUTS.grace)],
+    '--share-warned',
+    ends
+      ? `${has}: ${all} in ${wait}, unless it uses less by then`
+      : `${has}; other jobs may fail for want of it`,
+    ...(ends
+      ? [
+          '--share-ended',
+          `${command} has used ${has} for ${wait}: ${all}, and after ${formatDuration(TIMEOUTS.grace)} SIGKILL`,
+        ]
+      : []),
   ];
 }

@@ -14,7 +14,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance, label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
 import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
-import { type IdleLimit, idleOptions, meterOptions } from './idle.ts';
+import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import {
@@ -168,6 +168,7 @@ export function becomeKeeper(
     ...commandOptions(claim, inherited),
     ...(usage?.keeperOptions(inheritable) ?? []),
     ...meterOptions(claim, inheritable),
+    ...shareOptions(claim, basename(process.argv.at(-words) ?? ''), inheritable),
     ...idleOptions(claim, idle, basename(process.argv.at(-words) ?? ''), job?.idleNotifier(idle) ?? []),
     ...limitOptions(limit),
     ...jobOptions(job),

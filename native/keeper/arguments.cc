@@ -43,6 +43,7 @@ constexpr char kHelp[] =
     "often\n"
     "                  to write there that the lease lasts; since boot)\n"
     "         --meter FD:MS  --meter-nvml PATH  (run, hold: a program that reads the GPUs, and how often)\n"
+    "         --share BYTES  --share-warned TEXT  --share-ended TEXT  (run: if the command uses more than that)\n"
     "         --idle MS:MS:PERCENT  --idle-warned TEXT  --idle-ended TEXT  --idle-then WORD  (run: if all GPUs do "
     "nothing:\n"
     "                  when to say so, and start a program; when to end the command; utilization that is none)\n"
@@ -349,6 +350,9 @@ constexpr struct {
     {"--kept", kRun, PARSE(parse_descriptor(option, value, &options->requeue.kept))},
     {"--meter", kRun | kHold, PARSE(parse_meter(option, value, &options->meter))},
     {"--meter-nvml", kRun | kHold, TEXT(meter.nvml)},
+    {"--share", kRun, PARSE(parse_count(option, value, LONG_MAX / 2, &options->share.bytes))},
+    {"--share-warned", kRun, TEXT(share.warned)},
+    {"--share-ended", kRun, TEXT(share.ended)},
     {"--idle", kRun, PARSE(parse_idle(option, value, &options->idle))},
     {"--idle-warned", kRun, TEXT(idle.warned)},
     {"--idle-ended", kRun, TEXT(idle.ended)},

@@ -106,6 +106,13 @@ struct Idle {
   WordList then;  // a program that is started at the warning
 };
 
+// The share of a GPU's memory that the command has, of several the smallest.
+struct Share {
+  long bytes = 0;                // 0: all of it
+  const char* warned = nullptr;  // words that tell that it uses more
+  const char* ended = nullptr;   // words that tell that it is ended for that; null: it isn't
+};
+
 enum class Mode { run, hold, task, wait, submit, help };
 
 struct Options {
@@ -137,6 +144,7 @@ struct Options {
   Usage usage;                      // (run, hold)
   MeterProgram meter;               // (run, hold)
   Idle idle;                        // (run)
+  Share share;                      // (run)
   bool cancels_command = false;     // SIGTERM of a cancellation is for the command alone (run)
   long grace = 10'000;              // ms between SIGTERM and SIGKILL (task, time limit)
   long recheck = 60'000;            // ms between two looks at the lease files

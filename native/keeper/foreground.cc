@@ -212,6 +212,16 @@ void Foreground::on_event(const char* line) {
   } else if (is_event(line, "idle-end")) {
     time_is_over_ = true;
     say("%s", options_.idle.ended);
+  } else if (is_event(line, "overuse")) {
+    // Once, unless it is going to be ended.
+    if (!overuse_reported_ || options_.share.ended) {
+      number_in(line, "bytes", &number);
+      say("%s uses %.1f GiB: %s", options_.command_name(), static_cast<double>(number) / (1 << 30),
+          options_.share.warned);
+    }
+    overuse_reported_ = true;
+  } else if (is_event(line, "overuse-end")) {
+    say("%s", options_.share.ended);
   } else if (is_event(line, "preempted")) {
     report_preemption();
   } else if (is_event(line, "cancelled")) {

@@ -61,6 +61,7 @@ class Foreground {
   bool time_is_over_ = false;
   int64_t cancel_grace_ = -1;  // ms, once the job is cancelled
   bool cancellation_reported_ = false;
+  bool overuse_reported_ = false;
   bool interrupted_by_terminal_ = false;
 };
 

@@ -1,6 +1,7 @@
 #include "keeper/job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -250,6 +251,7 @@ void Job::give_way() {
 
 // Also for descendants that are left of the command: they keep the GPUs, too.
 void Job::judge_idle() {
+  if (options_.share.bytes > 0) return judge_share();
   const Idle& limits = options_.idle;
   const int64_t since = idle_judge_.judge(meter_.readings());
   usage_.add(meter_.readings(), since >= 0);
@@ -261,6 +263,24 @@ void Job::judge_idle() {
   idle_ends_ = !is_warned ? -1 : limits.end == 0 ? 0 : calendar_time_ms() + (idle < limits.end ? limits.end - idle : 0);
   record(phase_ == Phase::running ? command_ : survivor_, survivors_ > 0 ? survivors_ : 0, false);
   events_.send(is_warned ? "{\"event\":\"idle\"}" : "{\"event\":\"used\"}");
+}
+
+// The readings of a share have the memory that the job's own processes use.
+void Job::judge_share() {
+  if (kill_at_ >= 0) return;
+  const Readings& readings = meter_.readings();
+  int64_t most = -1;
+  for (int i = 0; i < readings.count; ++i) most = readings.gpus[i].memory > most ? readings.gpus[i].memory : most;
+  const bool was_over = is_over_share_;
+  is_over_share_ = most > options_.share.bytes;
+  if (is_over_share_ && !was_over && options_.share.warned) {
+    Buffer<64> line;
+    line.add("{\"event\":\"overuse\",\"bytes\":%" PRId64 "}", most);
+    events_.send(line.c_str());
+  } else if (is_over_share_ && was_over && options_.share.ended) {
+    events_.send("{\"event\":\"overuse-end\"}");
+    terminate(options_.grace);
+  }
 }
 
 void Job::end_idle() {

@@ -85,6 +85,7 @@ class Job {
   void keep_deadline();
   void give_way();
   void judge_idle();
+  void judge_share();
   void end_idle();
   void set_back();
   void kill_on();
@@ -102,7 +103,8 @@ class Job {
   UsageLine usage_;
   Meter meter_;
   IdleJudge idle_judge_;
-  int64_t idle_ends_ = -1;  // ms since 1970, once the user is warned; 0: never
+  bool is_over_share_ = false;  // in the last reading
+  int64_t idle_ends_ = -1;      // ms since 1970, once the user is warned; 0: never
   JobState own_state_;
   JobState* state_ = &own_state_;
   pid_t command_ = 0;

@@ -51,12 +51,13 @@ bool is_metered(const Options& options) {
   path.add("/proc/self/fd/%d", options.meter.program);
   microseconds.add("%" PRIu64, since);
   Buffer<112> uuids[kMaxMetered];
-  const char* words[2 * kMaxMetered + 8] = {"gpu-owner-placeholder", "--meter", microseconds.c_str()};
+  const char* words[2 * kMaxMetered + 9] = {"gpu-owner-placeholder", "--meter", microseconds.c_str()};
   int count = 3;
   if (options.meter.nvml) {
     words[count++] = "--nvml";
     words[count++] = options.meter.nvml;
   }
+  if (options.share.bytes > 0) words[count++] = "--shared";
   for (int i = 0; i < options.leases.count; ++i) {
     add_uuid(&uuids[i], options.lease_files.paths[i]);
     words[count++] = "--uuid";

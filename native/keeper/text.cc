@@ -45,7 +45,8 @@ const char* base_name(const char* path) {
 
 void add_uuid(Text* uuid, const char* path) {
   const char* name = base_name(path);
-  const char* end = strstr(name, ".lease");
+  const char* end = strstr(name, "-share-");
+  if (!end) end = strstr(name, ".lease");
   uuid->add("%.*s", static_cast<int>(end ? end - name : 0), name);
 }
 

@@ -40,7 +40,7 @@ bool parse_number(const char* text, long maximum, long* value);
 
 const char* base_name(const char* path);
 
-// Adds the UUID of the GPU that a lease file at this path is for.
+// Adds the UUID of the GPU that a lease file at this path is for, or the share of it.
 void add_uuid(Text* uuid, const char* path);
 
 }  // namespace keeper

@@ -162,8 +162,22 @@ bool descends_from(unsigned pid, pid_t ancestor) {
   return false;
 }
 
+// Bytes that descendants of the parent process use; -1: the driver doesn't tell.
+int64_t used_by_family(nvml::Library& library, nvml::Device device) {
+  std::vector<nvml::Process> list;
+  if (library.processes(device, nvml::Library::ProcessKind::compute, list) != nvml::SUCCESS) return -1;
+  int64_t used = 0;
+  for (const nvml::Process& process : list) {
+    if (!descends_from(process.pid, getppid())) continue;
+    if (process.used_memory == nvml::kUnknownMemory) return -1;
+    used += static_cast<int64_t>(process.used_memory);
+  }
+  return used;
+}
+
 // Prints a line for each GPU, in their order: when it was read, in microseconds since boot; its energy counter in mJ,
-// the largest utilization in percent, and the memory in use in bytes. -1: unknown.
+// the largest utilization in percent, and the memory in use in bytes. -1: unknown. A shared GPU has only the memory
+// that descendants of the parent process use.
 int meter(const Options& options) {
   nvml::Library library;
   if (!library.load(options.nvml) || library.init() != nvml::SUCCESS) return kUnavailable;
@@ -179,6 +193,11 @@ int meter(const Options& options) {
     const bool has_energy = found && library.energy_millijoules(device, energy) == nvml::SUCCESS;
     const bool has_use = found && library.utilization_percent(device, now) == nvml::SUCCESS;
     const bool has_memory = found && library.memory(device, memory) == nvml::SUCCESS;
+    if (options.shared) {
+      printf("%lld -1 -1 %lld\n", static_cast<long long>(at),
+             found ? static_cast<long long>(used_by_family(library, device)) : -1);
+      continue;
+    }
     // Older drivers don't remember.
     if (has_use) library.peak_utilization_percent(device, options.meter, before);
     printf("%lld %lld %d %lld\n", static_cast<long long>(at), has_energy ? static_cast<long long>(energy) : -1,

@@ -18,6 +18,7 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { directoryOf, fileOf, here, holdAs, NAMES, tryAs } from '../support/other-tools.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const IS_SOAK = process.env.GPU_OWNER_SOAK !== undefined;
@@ -200,6 +201,25 @@ test('a share in which a CUDA context has no room is refused with the number', a
   );
   expect(await machine.states()).toEqual(['free']);
   expect((await machine.runCommand(['run', '--memory', '512MiB', '--', 'true'])).code).toBe(0);
+});
+
+test('a job that uses more than its share is told once, and ended only where the configuration says so', async () => {
+  machine = new Machine(1);
+  const env = withTimeouts({ usage: timeoutMs('usage', 300), grace: timeoutMs('grace', 300) });
+  const words = [...RUN, '--memory', '10GiB', '--'];
+  const fits = machine.startCommand([...words, ...occupy('5GiB')], { env });
+  const greedy = machine.startCommand([...words, ...occupy('15GiB')], { env });
+  const end = finished(greedy);
+  const fitting = finished(fits);
+  await output(greedy, /gpu-owner-simulator uses 15\.4 GiB: more than the 10 GiB that it has claimed/);
+  machine.configure('shareOveruse: end\n');
+  const ended = await finished(machine.startCommand([...words, ...occupy('30GiB')], { env }));
+  expect(ended.code === 0 ? '' : ended.stderr).toMatch(
+    /uses 30\.4 GiB: more than the 10 GiB .* get SIGTERM in .*, unless it uses less by then[\s\S]*has used more than the 10 GiB/,
+  );
+  for (const child of [fits, greedy]) child.kill('SIGTERM');
+  expect((await end).stderr.match(/more than the 10 GiB/g)?.length).toBe(1);
+  expect((await fitting).stderr).not.toContain('more than');
 });
 
 test('metrics have each share, and whether it uses more than it has', async () => {
