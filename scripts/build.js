@@ -47,7 +47,7 @@ const OTHERS = [
 ]
   .map(([, name]) => name)
   .filter((name) => !['run', 'hold', 'submit'].includes(name))
-  .concat('remote', 'array', 'array-parts')
+  .concat('remote', 'jobs-elsewhere', 'array', 'array-parts')
   .map((name) => `./lib/cli/${name}.ts`);
 
 // Modules that know sweeps.

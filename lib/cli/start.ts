@@ -21,7 +21,9 @@ const isArray =
   (name === 'submit' && words.some((word) => /^--array(?:=|$)/.test(word))) ||
   name === 'resubmit' ||
   (['jobs', 'logs', 'cancel', 'wait'].includes(name) && words.some((word) => /^\d+_\d+$/.test(word)));
-const isElsewhere = (name === 'run' || name === 'submit') && words.some((word) => /^--on(?:=|$)/.test(word));
+// A job that `submit --after` names may be there, too.
+const isElsewhere =
+  (name === 'run' || name === 'submit') && words.some((word) => /^--(?:on|after|after-ok)(?:=|$)/.test(word));
 runBundle(
   isArray ? 'experiments' : ((isElsewhere ? null : BUNDLES[name]) ?? 'command'),
   import.meta.dirname,
