@@ -169,6 +169,7 @@ export class QueuedWaiter {
         return waited;
       }
       try {
+        if (waited && !slot.isIntact(this.#notGranted.directory)) return true;
         const ahead = queue.ahead(slot.number);
         this.#report(options, ahead.length + 1);
         const blockers = this.#blockers(queue, ahead);
@@ -178,7 +179,7 @@ export class QueuedWaiter {
         const hasChanged = () =>
           blockers.some((blocker) => queue.tag(blocker.slot)?.joined !== blocker.tag?.joined);
         const wait: BlockedWait = { queue, slot, blockers: slots, hasChanged, ended: false };
-        const handOverIn = this.#handOverBehind(slots, ahead.length, options);
+        const handOverIn = await this.#handOverBehind(wait, ahead.length, options);
         await this.#whileAhead(wait, options, handOverIn).finally(() => (wait.ended = true));
       } finally {
         queue.close();
@@ -198,25 +199,20 @@ export class QueuedWaiter {
    * Leaves the wait behind these to a smaller process in place of this one, if it has lasted long enough. @returns otherwise, after how
    * many ms to ask again
    */
-  #handOverBehind(blockers: readonly number[], ahead: number, { end, watched, handover }: QueuedWaitOptions) {
+  async #handOverBehind(wait: BlockedWait, ahead: number, options: QueuedWaitOptions): Promise<number> {
+    const { end, watched, handover } = options;
     if (handover === undefined || (watched && !handover.isShown)) return Number.POSITIVE_INFINITY;
     const early = handover.earliestBehind - now();
     if (early > 0) return early;
+    // A GPU that has come free since the last look may do for this request, and its next change may be hours away.
+    if (await this.#lookAhead(wait, options)) return 0;
     const opened = this.#leaseFiles();
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
-    // A GPU that has come free since the last look may do for this request: the look comes first.
     const { candidates, directory } = this.#notGranted;
-    const { uuids } = this.#usable;
-    const wasLeased = (uuid: string | undefined) =>
-      candidates.some(
-        ({ gpu, verdict: { state, keptFor } }) =>
-          gpu.uuid === uuid && state === 'leased' && keptFor === undefined,
-      );
-    const isOutdated = leases.some((files, i) => files.length === 0 && wasLeased(uuids[i]));
     const { kept } = this;
-    if (kept !== null && !isOutdated && !(isBlind && isSuspicious)) {
+    if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
       const latest = Math.min(longest * (0.75 + Math.random() / 2), untilBookingsEnd(candidates)); // not all at the same time
       const until = Math.min(end, now() + latest);
@@ -224,7 +220,7 @@ export class QueuedWaiter {
         slot: kept,
         directory,
         locks: [],
-        ahead: blockers,
+        ahead: wait.blockers,
         leases: leases.flat(),
         until,
         end,
