@@ -94,7 +94,7 @@ const REMEDIES: readonly (readonly [given: readonly string[], remedy: string])[]
     'GPUs alone are shared here, no processors: leave it out. -n N is the number of GPUs',
   ],
   [['--wrap'], "the command follows the options: gpu-owner submit -- sh -c 'COMMAND'"],
-  [['--array', '-a'], 'one command with many settings is a sweep: gpu-owner exp run --grid NAME=VALUE,VALUE'],
+  [['--array', '-a'], 'many jobs of one command are an array: gpu-owner submit --array 0-9 -- COMMAND'],
 ];
 
 /** The remedy for an option of another tool that has no counterpart here; null: it is none of these. @param given with its dashes */

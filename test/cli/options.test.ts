@@ -54,6 +54,7 @@ describe('the command line', () => {
     gpus: { short: 'n', value: 'N', help: 'count' },
     name: { value: 'NAME', help: 'name' },
     on: { value: 'HOST', help: 'host' },
+    placeholder: { value: 'MODE', help: 'mode' }, // commands that claim have it
     'min-free-memory': { value: 'SIZE', help: 'size' },
   };
   test.each<[string, RegExp]>([
@@ -62,7 +63,7 @@ describe('the command line', () => {
     ['--n', /; write --gpus N$/],
     ['--mem', /; write --min-free-memory SIZE$/],
     ['-J', /; write --name NAME$/],
-    ['--array=1-10', /is a sweep: gpu-owner exp run --grid/],
+    ['--array=1-10', /are an array: gpu-owner submit --array 0-9 -- COMMAND/],
     ['--comment', /; see --help$/],
   ])('%s of another tool gets a hint where there is such an option', (word, message) => {
     expect(() => parse([word], OTHERS)).toThrow(message);
