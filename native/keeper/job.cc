@@ -78,7 +78,7 @@ void Job::adopt(pid_t command, bool ended) {
   preemption_.stop();
   const int64_t left = state_->gives_way_since + options_.give_way.grace - boot_time_ms();
   kill_at_ = now_ms() + (left > 0 ? left : 0);
-  told_ = Told::all;
+  signaled_ = SignalScope::all;
 }
 
 void Job::started() {
@@ -203,17 +203,17 @@ void Job::signal_command(int signal) {
   if (phase_ == Phase::running && command_) kill(command_, signal);
 }
 
-void Job::terminate(int64_t grace) { terminate(grace, Told::all); }
+void Job::terminate(int64_t grace) { terminate(grace, SignalScope::all); }
 
-void Job::terminate(int64_t grace, Told who) {
+void Job::terminate(int64_t grace, SignalScope scope) {
   const int64_t at = now_ms() + grace;
   if (kill_at_ < 0 || at < kill_at_) kill_at_ = at;
-  if (who <= told_) return;
-  told_ = who;
+  if (scope <= signaled_) return;
+  signaled_ = scope;
   if (grace == 0) return;  // the first round of killing does it
   // A process that is stopped gets it only when it goes on.
   for (const int signal : {SIGTERM, SIGCONT}) {
-    if (who == Told::command) {
+    if (scope == SignalScope::command) {
       signal_command(signal);
     } else {
       signal_descendants(getpid(), signal);
@@ -228,7 +228,7 @@ void Job::cancel(int64_t grace) {
   Buffer<64> line;
   line.add("{\"event\":\"cancelled\",\"grace\":%ld}", static_cast<long>(grace));
   events_.send(line.c_str());
-  terminate(grace, command_alone ? Told::command : Told::all);
+  terminate(grace, command_alone ? SignalScope::command : SignalScope::all);
 }
 
 void Job::give_way() {
@@ -236,7 +236,7 @@ void Job::give_way() {
   const GiveWay& how = options_.give_way;
   const bool runs = phase_ == Phase::running && !state_->time_limit && !state_->cancelled;
   if (how.signal && runs) {
-    told_ = Told::all;
+    signaled_ = SignalScope::all;
     for (const int signal : {how.signal, SIGCONT}) signal_command(signal);
   }
   terminate(how.grace);

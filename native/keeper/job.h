@@ -70,10 +70,10 @@ class Job {
   void cancel(int64_t grace);
 
  private:
-  enum class Told { none, command, all };
+  enum class SignalScope { none, command, all };
   enum class Phase { running, settling, surviving, released };
 
-  void terminate(int64_t grace, Told who);
+  void terminate(int64_t grace, SignalScope scope);
   void record(pid_t pid, int survivors, bool ended);
   void note_end(int exit_code, int signal);
   bool reap();
@@ -117,8 +117,8 @@ class Job {
   int64_t limit_at_ = -1;     // boot time, or -1
   int64_t deadline_at_ = -1;  // boot time, or -1
   bool expired_ = false;
-  int64_t kill_at_ = -1;    // next round of killing, or -1
-  Told told_ = Told::none;  // which processes have had SIGTERM
+  int64_t kill_at_ = -1;                      // next round of killing, or -1
+  SignalScope signaled_ = SignalScope::none;  // which processes have had SIGTERM
   int kill_rounds_ = 0;
   bool removal_reported_ = false;
   int survivors_ = -1;
