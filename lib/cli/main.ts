@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
+import { commandProblem } from '../jobs/index.ts';
 import {
   closest,
   listWords,
@@ -49,8 +50,8 @@ async function findCommand(
     const words = [name, ...args];
     const at = words.findIndex((word) => Object.hasOwn(commands, word));
     const own = at < 0 ? ['run', ...words] : [words[at] as string, ...words.toSpliced(at, 1)];
-    const isProgram = async () => (await import('../jobs/index.ts')).commandProblem([name]) === null;
-    if (isOption || (meant.length === 0 && (await isProgram()))) {
+    const isProgram = () => commandProblem([name]) === null;
+    if (isOption || (meant.length === 0 && isProgram())) {
       const what = isOption
         ? 'options follow the name of a command'
         : `there is no command ${showValue(name)}`;
