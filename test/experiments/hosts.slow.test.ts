@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { finished, launcher, type Machine, output, until } from '../support/machine.ts';
-import { isAlive, nameOf, processesWith, treeOf, wordsOf } from '../support/processes.ts';
+import { isAlive, nameOf, processesWith, signalLiving, treeOf, wordsOf } from '../support/processes.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
@@ -204,7 +204,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     const ended = finished(manager);
     await until(() => starts().length === 1);
     const [ssh] = treeOf(manager.pid as number).filter((pid) => nameOf(pid) === 'ssh');
-    process.kill(ssh as number, 'SIGKILL');
+    signalLiving(ssh as number, 'SIGKILL');
     await until(() => !isAlive(Number(linesOf('pids')[0])));
     await output(manager, /a: connected again/);
     writeFileSync(join(project, 'go'), '');

@@ -46,8 +46,8 @@ export function task(
       leases: [
         {
           descriptor,
-          parentDescriptor: null,
-          paths: { own: lease, parent: null },
+          enclosingDescriptors: [],
+          paths: { own: lease, enclosing: [] },
           record: { pid: process.pid },
         } as unknown as Lease,
       ],
