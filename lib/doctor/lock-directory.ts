@@ -24,8 +24,11 @@ import { readOrEmpty, statOf, whyPrivate } from './system.ts';
 const MIN_SPACE_BYTES = 1024 ** 2;
 const MIN_INODES = 100;
 
-/** The directory in which all claims of the machine must meet. */
-export function checkLockDirectory(report: Report, options: Options): void {
+/**
+ * The directory in which all claims of the machine must meet.
+ * @returns its path; null: none can be used
+ */
+export function checkLockDirectory(report: Report, options: Options): string | null {
   const configured = configuredDirectory();
   report.step('looking for the lock directory');
   let directory: LockDirectory | null;
@@ -37,7 +40,7 @@ export function checkLockDirectory(report: Report, options: Options): void {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     const { text, remedy } = sentences(error.message);
     report.add('lock-directory-unusable', text, remedy);
-    return;
+    return null;
   }
   const why = whyThisOne(path, options, configured);
   reportPassedOver(report, directory);
@@ -49,6 +52,7 @@ export function checkLockDirectory(report: Report, options: Options): void {
     reportPresent(report, directory, stat, why);
   }
   if (directory !== null) reportLockFiles(report, directory);
+  return path;
 }
 
 /** Where a file of configuration names it. Files that are broken are told elsewhere. */

@@ -27,8 +27,8 @@ const CHECKS: Record<string, Check> = {
     subject: 'lock-directory',
     timeoutMs: CHECK_TIMEOUT_MS,
     run: async (report, options) => {
-      (await import('./lock-directory.ts')).checkLockDirectory(report, options);
-      (await import('./usage.ts')).checkLedger(report, options);
+      const path = (await import('./lock-directory.ts')).checkLockDirectory(report, options);
+      if (path !== null) (await import('./usage.ts')).checkLedger(report, path);
     },
   },
   surroundings: {

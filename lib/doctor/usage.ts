@@ -1,20 +1,19 @@
-import { chooseLockDirectory, ledgerOf } from '../claims/index.ts';
+import { simulatedMachine } from '../config/index.ts';
 import { formatMode, isRoot, listWords, pathIn, statusOf, userName } from '../platform/index.ts';
-import { MACHINE_LEDGER, readLedger } from '../usage/index.ts';
-import type { Options, Report } from './finding.ts';
+import { ledgerDirectory, MACHINE_LEDGER, readLedger } from '../usage/index.ts';
+import type { Report } from './finding.ts';
 
 const MAX_NAMED = 5;
 const MODE = 0o1777;
 
 /** The ledger of usage, which reports sum up: claims don't need it. */
-export function checkLedger(report: Report, { lockDirectory }: Options): void {
+export function checkLedger(report: Report, lockDirectory: string): void {
   report.step('looking at the ledger of usage');
-  const path = ledgerOf(lockDirectory);
+  const path = ledgerDirectory(lockDirectory, simulatedMachine() !== null);
   if (path === null) {
-    const { path: locks } = chooseLockDirectory(lockDirectory, {});
     report.add(
       'ledger-missing',
-      `No ledger says who used how much: ${locks} is lost at a reboot.`,
+      `No ledger says who used how much: ${lockDirectory} is lost at a reboot.`,
       `As root, to have \`gpu-owner report\`: \`install -d -m 1777 ${MACHINE_LEDGER}\``,
     );
     return;

@@ -425,10 +425,11 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(frozen, 'lock-directory-unusable')).toMatch(/read-only/);
     });
 
-    /** As on a real machine: no simulation that anybody but the driver's library knows of, and no directory named. */
+    /** As on a real machine: no simulation that anybody but the driver's library knows of, no directory named, and no ledger. */
     function standard(script: string, env: Record<string, string | undefined> = {}): Promise<Diagnosis> {
       return inNamespace(
-        `mount -t tmpfs -o size=8m tmpfs /run/lock; mount -t tmpfs -o mode=1777,size=8m tmpfs /var/tmp\n${script}`,
+        `mount -t tmpfs -o size=8m tmpfs /run/lock; mount -t tmpfs -o mode=1777,size=8m tmpfs /var/tmp
+        [ ! -d /var/lib/gpu-owner ] || mount -t tmpfs -o size=8m tmpfs /var/lib/gpu-owner\n${script}`,
         {
           GPU_OWNER_SIMULATE: undefined,
           GPU_OWNER_LOCK_DIR: undefined,
@@ -450,7 +451,8 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
 
     test('the standard place is found', async () => {
       const diagnosis = await standard('mkdir -m 1777 /var/tmp/gpu-owner; doctor');
-      expect(diagnosis.ids).toEqual([]);
+      expect(diagnosis.ids).toEqual(['ledger-missing']);
+      expect(said(diagnosis, 'ledger-missing')).toMatch('/var/tmp/gpu-owner is lost at a reboot');
       expect(said(diagnosis, 'lock-directory')).toContain(
         '/var/tmp/gpu-owner (the default; there is no /run/lock',
       );
@@ -471,7 +473,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
         while [ ! -e $mnt/runs ]; do sleep 0.05; done
         code=0; doctor || code=$?
         kill $!; exit $code`);
-        expect(diagnosis.ids).toEqual([]);
+        expect(diagnosis.ids).toEqual(['ledger-missing']);
       },
     );
 
@@ -488,7 +490,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       const diagnosis = await standard(
         `mkdir -m 1777 /var/tmp/gpu-owner; chown ${NOBODY} /var/tmp/gpu-owner; doctor`,
       );
-      expect(diagnosis.ids).toEqual(['lock-directory-owner']);
+      expect(diagnosis.ids).toEqual(['lock-directory-owner', 'ledger-missing']);
       expect(said(diagnosis, 'lock-directory-owner')).toMatch(/belongs to nobody, who claimed first/);
     });
 
@@ -498,7 +500,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       );
       expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-directory-passed-over'] });
       const own = await standard('mkdir -m 1777 /run/lock/gpu-owner; doctor');
-      expect(own.ids).toEqual([]);
+      expect(own.ids).toEqual(['ledger-missing']);
       expect(said(own, 'lock-directory')).toContain("/run/lock/gpu-owner (the administrator's)");
     });
 
@@ -507,7 +509,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
         mkfifo $mnt/end; g hold --devices 0 --placeholder none <$mnt/end >$mnt/out & exec 9>$mnt/end
         until [ -s $mnt/out ]; do sleep 0.05; done
         mkdir -m 1777 /run/lock/gpu-owner; doctor || true; exec 9>&-; wait`);
-      expect(diagnosis.ids).toEqual(['two-lock-directories']);
+      expect(diagnosis.ids).toEqual(['two-lock-directories', 'ledger-missing']);
       expect(said(diagnosis, 'two-lock-directories')).toMatch(
         /1 of the leases is held in \/var\/tmp\/gpu-owner/,
       );
