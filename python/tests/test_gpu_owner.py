@@ -1033,7 +1033,7 @@ class Parameters(OnMachine):
                 lambda: gpu_owner.claim(timeout=10),
                 lambda: gpu_owner.claim(min_free_memroy="1GiB"),
                 lambda: gpu_owner.claim(xyz=1),
-                lambda: gpu_owner.claim(2, memory="20GiB"),
+                lambda: gpu_owner.claim(2, vram="20GiB"),
                 lambda: gpu_owner.submit(["true"], count=2),
             ):
                 try:
@@ -1049,7 +1049,7 @@ class Parameters(OnMachine):
                 "claim() has no option timeout; write wait='10m'",
                 "claim() has no option min_free_memroy; did you mean min_free_memory?",
                 "claim() has no option xyz; help(gpu_owner.claim) lists them",
-                "claim() has no option memory; write min_free_memory='20GiB'",
+                "claim() has no option vram; write min_free_memory='20GiB'",
                 "submit() has no option count; write gpus=2",
             ],
         )
