@@ -181,7 +181,11 @@ fuzz(
     block.write(written);
     block.set(heartbeat, 4096 - heartbeat.length);
     writeFileSync(path, block);
-    const opened = { openForProbe: () => native().fileOpenForProbe(path) } as unknown as LockDirectory;
+    // No other file is there: no bookings.
+    const opened = {
+      all: [],
+      openForProbe: () => native().fileOpenForProbe(path),
+    } as unknown as LockDirectory;
     const queue = WaitQueue.open(opened);
     if (queue === null) throw new Error('it is there');
     try {
