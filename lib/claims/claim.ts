@@ -243,7 +243,8 @@ function* decide(
     reached('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const own = taken.leases.map(({ id }) => id);
-    const sharingNow = (gpu: GPU) => sharingOf(deciding.directory, gpu, context, own);
+    const sharingNow = (gpu: GPU) =>
+      context.memory === undefined ? undefined : sharingOf(deciding.directory, gpu, context, own);
     const verdicts = after.map((gpu) => evaluateOne(gpu, context, null, sharingNow(gpu)));
     if (verdicts.every(({ state }) => state === 'free'))
       return { ...holding, gpus: after, all: seen, leasedAt, seenAt };

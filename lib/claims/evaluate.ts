@@ -104,12 +104,12 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
     if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const sharing = leasable ? sharingOf(directory, gpu, context) : undefined;
+    const holder = leasable ? whoHolds(directory, gpu, key) : null;
+    // A share looks like a lease, but not on a divided GPU.
+    const mayBeShared = holder !== null || isDivided(gpu) || context.memory !== undefined;
+    const sharing = leasable && mayBeShared ? sharingOf(directory, gpu, context) : undefined;
     const isShared = sharing !== undefined && sharing.taken > 0;
-    const lease =
-      (leasable && !isShared ? whoHolds(directory, gpu, key) : null) ??
-      context.foreignHolders?.get(gpu.uuid) ??
-      null;
+    const lease = (isShared ? null : holder) ?? context.foreignHolders?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     const verdict = evaluateOne(gpu, context, lease, sharing);
     return applyProblem({ gpu, verdict, lease, problem, ...(sharing === undefined ? {} : { sharing }) });

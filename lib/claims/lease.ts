@@ -17,7 +17,7 @@ import {
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
-import { lockSize, type ShareParts, shareId, takeShare } from './share-file.ts';
+import { areUnitsLocked, lockSize, type ShareParts, shareId, takeShare } from './share-file.ts';
 
 const MAX_REPLACEMENTS = 16;
 
@@ -181,6 +181,7 @@ function lockAll(
   if (share === null) return { id: uuid, own: whole, enclosing };
   if (depth === 0 && hasLeasedInstance(directory, uuid)) return null;
   const number = takeShare(whole.descriptor, share);
+  if (number === null && areUnitsLocked(whole.descriptor)) throw lockedByOtherProgram(directory, whole.name);
   // Claims without the decision lock each take their units first, and then see those of the others.
   if (number === null || readDivision(directory, key).taken > share.limit) return null;
   const id = shareId(uuid, depth, number);

@@ -40,9 +40,15 @@ export function takeShare(descriptor: number, { units, capacity }: ShareParts): 
   return place < 0 ? null : place - FIRST_NUMBER + 1;
 }
 
-/** How many units other open files have taken. */
+/** Whether another program has locked the units, and no share has: none has the last one, as no GPU is so large. */
+export function areUnitsLocked(descriptor: number): boolean {
+  return native().lockProbe(descriptor, OFD, EXCLUSIVE, FIRST_UNIT + MAX_UNITS - 1, 1) >= 0;
+}
+
+/** How many units shares with other open files have taken. */
 export function countUnits(descriptor: number): number {
   const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS) ?? [FIRST_UNIT, MAX_UNITS];
+  if (flat.length > 0 && areUnitsLocked(descriptor)) return 0;
   return flat.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0);
 }
 

@@ -116,6 +116,20 @@ describe.each(KINDS)(
   },
 );
 
+test('a lock for reading on all of a lease file is a stranger’s, and no share', async () => {
+  const { pid } = await lock(`${uuid}.lease`, 'ofd-read', 0, 0);
+  await expect.poll(firstGPU).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
+});
+
+test('a claim of a share says so where another program has locked all of the memory', async () => {
+  const { end } = await lock(`${uuid}.lease`, 'ofd-read', 1, 0);
+  const share = ['run', '--memory', '1G', '--placeholder', 'none', '--no-wait', '--devices', '0', 'true'];
+  const { code, stderr } = await machine.runCommand(share);
+  expect([code, stderr]).toEqual([73, expect.stringMatching(/not gpu-owner has locked .*`fuser -v/)]);
+  await end();
+  expect((await machine.runCommand(share)).code).toBe(0);
+});
+
 test.each(['ofd-read', 'ofd', 'posix'])(
   'a GPU doesn’t look free with a lock on a nested lease (%s)',
   async (kind) => {
