@@ -14,7 +14,7 @@ const DAY_MS = SLOTS * SLOT_MS;
 function gpu(index: number, changes: object = {}): ShownGPU {
   const memory = { totalBytes: 100, usedBytes: 40, freeBytes: 60, reservedBytes: 0 };
   const base = { index, instance: null, uuid: `GPU-${index}`, name: 'Test', utilizationPercent: 50, memory };
-  return { ...base, lease: null, state: 'free', ...changes } as unknown as ShownGPU;
+  return { ...base, lease: null, shares: [], state: 'free', ...changes } as unknown as ShownGPU;
 }
 
 describe('a day', () => {

@@ -100,9 +100,13 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await output(holder, /visibleDevices/);
     await shows(2, /leased.*Holder/);
     await page.getByText('3 of 4 GPUs free').waitFor();
+    // Also with a history of seconds.
+    expect((await card(2).boundingBox())?.height).toBeLessThan(400);
     expect(await page.title()).toMatch(/^3 of 4 GPUs free – /);
     holder.stdin?.end();
     await shows(2, 'free');
+    machine.startCommand(['hold', '--memory', '20GiB', '--devices', '1']);
+    await shows(1, /shared.*leased for.*20 GiB/);
     expect(complaints).toEqual([]);
   });
 

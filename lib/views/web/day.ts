@@ -97,7 +97,7 @@ export class Day {
       track.seen = slot;
       track.utilization.add(slot, gpu.utilizationPercent);
       track.memory.add(slot, usedBytes !== null && totalBytes ? (100 * usedBytes) / totalBytes : null);
-      track.leased.add(slot, gpu.lease === null ? 0 : 100);
+      track.leased.add(slot, holdersOf(gpu).length === 0 ? 0 : 100);
       if (at - track.last < MAX_GAP_MS)
         track.leasedMs[slot % SLOTS] =
           (track.leasedMs[slot % SLOTS] as number) + leasedMs(gpu, at - track.last);
@@ -134,11 +134,15 @@ export class Day {
 
 const slotAt = (at: number) => Math.floor(at / SLOT_MS);
 
-/** How much of the last `ms` its present lease has lasted. */
-function leasedMs({ lease }: ShownGPU, ms: number): number {
-  if (lease === null) return 0;
-  const age = Date.now() - Date.parse(lease.since ?? '');
-  return Number.isNaN(age) ? ms : Math.min(ms, Math.max(0, age));
+const holdersOf = ({ lease, shares }: ShownGPU) => (lease === null ? shares : [lease]);
+
+/** How much of the last `ms` its present lease, or the oldest of its shares, has lasted. */
+function leasedMs(gpu: ShownGPU, ms: number): number {
+  const ages = holdersOf(gpu).map(({ since }) => {
+    const age = Date.now() - Date.parse(since ?? '');
+    return Number.isNaN(age) ? ms : Math.min(ms, age);
+  });
+  return Math.max(0, ...ages);
 }
 
 function advance(track: Track, slot: number): void {
