@@ -145,7 +145,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
       /^queued:\n {2}1\. a GPU for \S+/,
     );
     expect((await hosts.run(['jobs', '--hosts', 'queued'])).stdout).toMatch(
-      /^queued:\n +ID NAME .*\n +1 train +waiting/m,
+      /^ +ID NAME +STATE .*\n +queued:1 train +waiting +\(1\) .* true\n +1st in the queue .*\nqueued:\S+ +running +0 .*\n$/,
     );
     holder.stdin?.end();
     await finished(holder, 'exit');

@@ -12,7 +12,7 @@ import { Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { Random } from '../support/random.ts';
 
 const GPUS = 4;
-const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 80;
+const STEPS: [number, number, number] = process.env.GPU_OWNER_SOAK ? [1_000, 1_000, 1_000] : [80, 50, 50];
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 1);
 const HOUR_MS = 3_600_000;
 const USERS: Record<string, number> = { root: 0, nobody: NOBODY, alice: NOBODY, bob: NOBODY - 1, carol: 0 };
@@ -71,21 +71,21 @@ class Lab {
 
 describe.skipIf(noSecondUser !== null)(`two users${noSecondUser === null ? '' : `: ${noSecondUser}`}`, () => {
   test.each([
-    ['', {} as Record<string, number>, false],
-    ['limits: { gpus: 2 }', { nobody: 2 }, false],
-    ['order: fair # and time limits', {} as Record<string, number>, true],
+    [STEPS[0], '', {} as Record<string, number>, false],
+    [STEPS[1], 'limits: { gpus: 2 }', { nobody: 2 }, false],
+    [STEPS[2], 'order: fair # and time limits', {} as Record<string, number>, true],
   ])(
-    `are served as the model says, in ${STEPS} steps (GPU_OWNER_TEST_SEED=${SEED}) %s`,
+    `are served as the model says, in %i steps (GPU_OWNER_TEST_SEED=${SEED}) %s`,
     {
-      timeout: STEPS * 20_000,
+      timeout: STEPS[0] * 20_000,
     },
-    async (configuration, limits, hasTimes) => {
+    async (steps, configuration, limits, hasTimes) => {
       machine = new Machine(GPUS);
       machine.configure(`${configuration}\n`);
       const random = new Random(SEED);
       const model = new FairModel(GPUS, 'fair', limits, TIMEOUTS.grace / HOUR_MS);
       const lab = new Lab();
-      for (let step = 0; step < STEPS; step++) {
+      for (let step = 0; step < steps; step++) {
         const waiting = random.pick(model.queue)?.id;
         const running = random.pick([...model.running.keys()]);
         const act = random.integer(8);
