@@ -256,9 +256,10 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     await until(() => starts().length === 2);
     const { running } = JSON.parse((await run(['status', '--json'])).stdout);
     expect(running.map(({ host }: { host: string }) => host).sort()).toEqual(['a', 'b']);
-    expect((await run(['logs', 'grid_0'])).stdout).toMatch(
-      /==> grid_0 on gpu0 \([ab]\) since .*\noutput of 1\n/,
-    );
+    // Where its output is, the worker tells once the command runs.
+    const logs = async () => (await run(['logs', 'grid_0'])).stdout;
+    await until(async () => !(await logs()).endsWith('\n<== no output yet: its command is being started\n'));
+    expect(await logs()).toMatch(/^==> grid_0 on gpu0 \([ab]\) since .*\noutput of 1\n<== it runs\n$/);
     expect(await run(['cancel', 'grid_1'])).toMatchObject({ code: 0 });
     writeFileSync(join(project, 'go1'), '');
     await until(() => rows().length === 1);

@@ -88,7 +88,9 @@ export class TaskLogs {
         // Workers that ask over TCP have no log.
         worker.pid === NO_PID
           ? `<== its worker asked over TCP: the output is where that worker was started, on ${sanitize(worker.host, 60)}`
-          : '<== no output: its command has not been started',
+          : outcome === null
+            ? '<== no output yet: its command is being started'
+            : '<== no output: its command was not started',
       );
     }
     const path = resolve(this.#project, log.path);
