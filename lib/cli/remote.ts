@@ -13,7 +13,7 @@ import {
   startWhereFree,
   submitOnHost,
 } from '../fleet/index.ts';
-import { parseDuration, sanitize, shellWords, showValue } from '../platform/index.ts';
+import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
@@ -25,8 +25,6 @@ import type { RUN_GROUPS, RunRequest } from './run-request.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
-/** How long a host that has said that GPUs are free has to grant them, in ms: a driver that hangs takes a while. */
-const GRANT_TIMEOUT_MS = 30_000;
 /** The exit code of a command whose output has no reader any more, as a shell has it. */
 const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
@@ -46,7 +44,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
     const end = await runOnHost(host, {
       ...{ words: wordsFor('run', parsed, isNow), directory, settings: kept, hasTerminal, isQuiet: isAny },
-      grantTimeoutMs: isNow ? GRANT_TIMEOUT_MS : null,
+      grantTimeoutMs: isNow ? TIMEOUTS.grant : null,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
     });
@@ -106,7 +104,7 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
   if (isAny && (values as AnyValues).array !== undefined)
     throw usage('--array needs one host: all parts of it run there');
   const environment = environmentFor(values.env ?? []);
-  const timeoutMs = isAny || wait === null ? GRANT_TIMEOUT_MS : TIMEOUT_MS;
+  const timeoutMs = isAny || wait === null ? TIMEOUTS.grant : TIMEOUT_MS;
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
     const answer = await submitOnHost(host, words, directory, timeoutMs, environment);

@@ -401,7 +401,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
   });
 
   test.each([
-    ['stood still', '', 'no answer within 30 s'],
+    ['stood still', '', 'no answer within 8 s'],
     ['was closed', 'Connection to a closed by remote host.', 'Connection to a closed'],
     // As OpenSSH before 7.9 says it.
     ['broke', 'packet_write_wait: Connection to a port 22: Broken pipe', 'packet_write_wait'],
@@ -418,6 +418,7 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
       const { code, stdout, stderr } = await hosts.viewer.run(words, {
         env: {
           ...env,
+          GPU_OWNER_TIMEOUTS: 'grant:8000',
           GPU_OWNER_SSH: fixture('still-ssh'),
           SSH: env.GPU_OWNER_SSH,
           ASKED,
