@@ -28,8 +28,6 @@ class Search:
         options: Dict[str, Any] = {"seed": seed}
         if self.method == "tpe":
             options["constant_liar"] = True
-        else:
-            options["warn_independent_sampling"] = False
         return getattr(self.optuna.samplers, SAMPLERS[self.method])(**options)
 
     def ask(self, seed: int, known: Optional[Dict[str, Any]]) -> Dict[str, Any]:

@@ -95,6 +95,13 @@ test.concurrent('without Optuna, a search names the line that installs it, and a
   expect((await experiment.status()).total).toBe(0);
 });
 
+test.concurrent.for(['tpe', 'gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
+  const experiment = newExperiment(context, 1);
+  const { code, stderr } = await experiment.run(search(method, 3));
+  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+  expect(column(experiment, 'loss')).toHaveLength(3);
+});
+
 test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {
   const experiment = newExperiment(context);
   const words = search('tpe', 24, '--seconds', '0.2', '--fail-above', '8');
