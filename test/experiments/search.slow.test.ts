@@ -102,6 +102,19 @@ test.concurrent.for(['tpe', 'gp', 'cmaes'])('the sampler of %s chooses trials', 
   expect(column(experiment, 'loss')).toHaveLength(3);
 });
 
+test.concurrent('where a sampler insists on a trial that there is, others are random, and it is told of them', async (context) => {
+  const experiment = newExperiment(context, 1);
+  experiment.env.OPTUNA_STUCK = '1';
+  const { code } = await experiment.run(search('tpe', 4));
+  expect(code).toBe(0);
+  const losses = column(experiment, 'loss');
+  expect(losses).toHaveLength(4);
+  expect(new Set(losses).size).toBe(4);
+  // But the last one, whose end nothing is chosen after.
+  const ends = told(experiment).filter((line) => line.includes(' COMPLETE '));
+  expect(ends.map((line) => line.split(' ')[2])).toEqual(losses.slice(0, 3));
+});
+
 test.concurrent('a search goes on after SIGKILL of its run and of its helper, and tells every end', async (context) => {
   const experiment = newExperiment(context);
   const words = search('tpe', 24, '--seconds', '0.2', '--fail-above', '8');

@@ -50,8 +50,8 @@ const PAGE = 500;
 const MAX_RESTARTS = 3;
 /** The number of a trial that no sampler has. */
 const NONE = -1;
-/** Suggestions in a row that are tasks already, before the space counts as exhausted. */
-const MAX_REPEATED = 50;
+/** Suggestions in a row that are tasks already, before a random trial takes their place. */
+const MAX_REPEATED = 10;
 
 /**
  * Makes tasks of trials while workers are free. All of it is in the task list: after a restart, a new sampler is told everything.
@@ -117,6 +117,7 @@ export class SearchRun {
         }
         await queue.changed(RECHECK_MS, signal, seen);
       } catch (error) {
+        this.#drawn = null; // what it gave last may not have been added
         if (error instanceof SamplerGoneError && this.#restarts++ < MAX_RESTARTS) this.close();
         else if (error instanceof GPUOwnerError && error.code === 'ERR_QUEUE') await pause(RETRY_MS, signal);
         else {
@@ -152,10 +153,8 @@ export class SearchRun {
     const { method, metric, parameters } = search;
     this.close();
     const goal = metric?.goal ?? 'minimize';
-    const sampler = isKnownAhead(search)
-      ? null
-      : await Sampler.start({ python, directory, method, goal, space: codeSpace(parameters) });
-    this.#sampler = sampler;
+    if (!isKnownAhead(search))
+      this.#sampler = await Sampler.start({ python, directory, method, goal, space: codeSpace(parameters) });
     const results = new Map<string, Values>();
     for (let cursor = 0; ; ) {
       const page = await queue.completions(cursor, PAGE);
@@ -184,12 +183,18 @@ export class SearchRun {
     };
     for (const [index, trial] of trials.entries()) {
       await tellUntil(trial.since);
-      // null: a task of this phase from before, with values that the search doesn't have.
-      const coded = codeTrial(parameters, trial.parameters);
-      if (sampler === null || coded === null) trial.number = NONE;
-      else trial.number = (await sampler.ask(seedOf(search.seed, index, 0), coded)).number;
+      trial.number = await this.#introduce(trial.parameters, index);
     }
     await tellUntil(Number.POSITIVE_INFINITY);
+  }
+
+  /** Tells the sampler of a trial that it doesn't choose now. @returns the sampler's number of it, or NONE */
+  async #introduce(parameters: Values, index: number): Promise<number> {
+    const { search } = this.#options;
+    // null: a task of this phase from before, with values that the search doesn't have.
+    const coded = codeTrial(search.parameters, parameters);
+    if (this.#sampler === null || coded === null) return NONE;
+    return (await this.#sampler.ask(seedOf(search.seed, index, 0), coded)).number;
   }
 
   /** Tells the sampler what has ended since the last time. */
@@ -250,30 +255,35 @@ export class SearchRun {
   async #addTrial(): Promise<void> {
     const { search } = this.#options;
     const sampler = this.#sampler;
-    if (sampler === null) {
-      this.#drawn ??= drawTrials(search);
-      for (let next = this.#drawn.next(); !next.done; next = this.#drawn.next())
-        if (await this.#add(next.value, NONE)) return;
-    } else {
-      for (let repeated = 0; repeated < MAX_REPEATED; repeated++) {
-        const seed = seedOf(search.seed, this.#trials.size, repeated);
-        const { number, parameters } = await sampler.ask(seed, null);
-        if (await this.#add(search.taskOf(decodeTrial(search.parameters, parameters)), number)) return;
-        await sampler.tell(number, null, null);
-      }
+    for (let repeated = 0; sampler !== null && repeated < MAX_REPEATED; repeated++) {
+      const { number, parameters } = await sampler.ask(
+        seedOf(search.seed, this.#trials.size, repeated),
+        null,
+      );
+      const task = search.taskOf(decodeTrial(search.parameters, parameters));
+      if (!this.#isKnown(task)) return this.#add(task, number);
+      await sampler.tell(number, null, null);
+    }
+    // Without a sampler, and where it insists on trials that are tasks already while there are others: gp does so at an optimum.
+    this.#drawn ??= drawTrials(search);
+    for (let next = this.#drawn.next(); !next.done; next = this.#drawn.next()) {
+      const task = next.value;
+      if (!this.#isKnown(task))
+        return this.#add(task, await this.#introduce(task.parameters, this.#trials.size));
     }
     this.#end('it finds no others');
   }
 
-  /** @returns false: it is a task already */
-  async #add(task: TaskSpec, number: number): Promise<boolean> {
+  #isKnown({ parameters }: TaskSpec): boolean {
+    return this.#trials.has(taskId(parameters));
+  }
+
+  async #add(task: TaskSpec, number: number): Promise<void> {
     const { parameters } = task;
-    const id = taskId(parameters);
-    if (this.#trials.has(id)) return false;
     await this.#options.add(task);
+    const id = taskId(parameters);
     this.#trials.set(id, { id, parameters, state: 'pending', since: 0, ended: 0, number });
     this.#restarts = 0;
-    return true;
   }
 }
 
