@@ -72,6 +72,15 @@ export function checkPlaceholder(
   throw refuse(`${shown} names no parameter; ${instead} (braces themselves are written {{ and }})`);
 }
 
+/** @param which the command, for messages @throws if it names a parameter that there isn't */
+export function checkPlaceholders(
+  { names, location }: CommandTemplate,
+  known: readonly string[],
+  which = 'the command',
+): void {
+  for (const name of names) checkPlaceholder(name, known, (why) => mistake(location, `${which}: ${why}`));
+}
+
 /** Operators of a shell. A command with them expects a shell. */
 const OPERATORS = '|&;<>()';
 /** At its `[`. Lists such as [1e-3,64] have none. */

@@ -5,6 +5,7 @@ import type { TaskCommand, TaskSpec } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
+  checkPlaceholders,
   fillTemplate,
   mistake,
   parseTemplate,
@@ -32,11 +33,7 @@ interface CommandsOptions {
 export function commandsPhase(text: string, path: string, options: CommandsOptions): Phase {
   const { phase, template, shell } = options;
   const known = ['command', 'phase', 'output_dir'];
-  for (const name of template?.names ?? []) {
-    checkPlaceholder(name, known, (why) =>
-      mistake((template as CommandTemplate).location, `the command: ${why}`),
-    );
-  }
+  if (template !== null) checkPlaceholders(template, known);
   const refuseDirectory = (why: string) => mistake({ option: '--output-dir' }, why);
   const directory = parseTemplate(options.outputDirectory, refuseDirectory);
   for (const name of directory.names) checkPlaceholder(name, ['command', 'phase'], refuseDirectory);

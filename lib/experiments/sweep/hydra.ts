@@ -3,11 +3,11 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { listWords, sanitize, shellWords, showValue, warn } from '../../platform/index.ts';
+import { listWords, sanitize, shellWords, showValue, timestamp, warn } from '../../platform/index.ts';
 import { Literal, type TaskCommand, taskId, type Value, type Values } from '../task/index.ts';
 import { mistake, splitShellWords } from './command.ts';
 import type { Phase } from './phase.ts';
-import { gridPhaseOf, type SearchParameter, type SpaceSweep } from './search-space.ts';
+import { GRID, gridPhaseOf, type SearchParameter, type SpaceSweep } from './search-space.ts';
 
 type Refuse = (why: string) => Error;
 
@@ -42,8 +42,9 @@ export interface HydraPlaces {
 export interface HydraSweep {
   /** The names of what varies or is fixed. */
   readonly parameters: readonly string[];
+  /** For a search. Each trial has a directory of its own: Hydra would name two of the same second alike. */
   space(phase: string, outputDirectory: string): SpaceSweep;
-  /** @param known where earlier starts of the sweep have put its tasks; null: nowhere */
+  /** The jobs of a multirun. @param known where earlier starts of the sweep have put its tasks; null: nowhere */
   phase(phase: string, outputDirectory: string, known: HydraPlaces | null): Phase;
 }
 
@@ -56,8 +57,8 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   const refuse: Refuse = (why) => mistake(location, why);
   const { words, inLine } = programWords(splitShellWords(command, refuse));
   const overrides = [...inLine, ...more].map((word) => parseOverride(word, refuse));
-  const ignored = overrides.filter(({ name }) => name === 'hydra/launcher').length > 0;
-  if (ignored) warn('hydra/launcher has no meaning here: gpu-owner starts the runs');
+  if (overrides.some(({ name }) => name === 'hydra/launcher'))
+    warn('hydra/launcher has no meaning here: gpu-owner starts the runs');
   const sweeper = overrides.find(({ name }) => name === 'hydra/sweeper' || name.startsWith('hydra.sweeper.'));
   if (sweeper !== undefined) {
     throw refuse(
@@ -80,45 +81,43 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   }
   const fill = (values: Values): string[] =>
     Array.from(last.values(), ({ key, name, value }) => {
-      const parameter = key.replace(/^\++/, '');
       if (value === null) return key;
       if (value.kind === 'values' && !value.isSweep) return `${key}=${value.texts[0]}`;
-      const chosen = values[parameter] as Value;
+      const chosen = values[parameterOf(key)] as Value;
       return `${key}=${texts.get(key)?.get(chosen) ?? (isHydras(name) ? '' : textOfValue(chosen))}`;
     });
-  const directory = asked?.directory ?? (last.has('hydra.sweep.dir') ? null : defaultDirectory(new Date()));
-  const space = (phase: string, outputDirectory: string): SpaceSweep => ({
-    name: phase,
+  const directory = asked?.directory ?? (last.has('hydra.sweep.dir') ? null : defaultDirectory());
+  const commandOf = (values: Values, place: readonly string[]): TaskCommand => ({
+    words: [...words, ...fill(values), ...place],
+  });
+  const spaceOf = (name: string, outputDirectory: string, command: SpaceSweep['command']): SpaceSweep => ({
+    ...GRID,
+    name,
     location,
-    method: 'grid',
     parameters,
-    metric: null,
-    trials: null,
-    earlyStopping: null,
-    template: {
-      phase,
-      location,
-      parameters,
-      outputDirectory,
-      command: (values) => ({ words: [...words, ...fill(values)] }),
-    },
+    outputDirectory,
+    command,
   });
   return {
     parameters: parameters.map(({ name }) => name),
-    space,
+    space: (phase, outputDirectory) =>
+      spaceOf(phase, outputDirectory, (values) =>
+        commandOf(values, [
+          `hydra.run.dir=${quoted(`${outputDirectory}/runs/${taskId(values).slice(0, 14)}`)}`,
+        ]),
+      ),
     phase(phase, outputDirectory, known) {
-      const grid = gridPhaseOf(space(phase, outputDirectory).template, null);
+      const grid = gridPhaseOf(spaceOf(phase, outputDirectory, (values) => commandOf(values, [])));
+      let first = 0;
+      for (const number of known?.numbers.values() ?? []) first = Math.max(first, number + 1);
       return {
         ...grid,
         *tasks() {
-          let next = known === null ? 0 : Math.max(...known.numbers.values()) + 1;
+          let next = first;
           for (const task of grid.tasks()) {
             const number = known?.numbers.get(taskId(task.parameters)) ?? next++;
             const place = placeWords(known?.directory ?? directory, number);
-            yield {
-              ...task,
-              command: { words: [...('words' in task.command ? task.command.words : []), ...place] },
-            };
+            yield { ...task, command: commandOf(task.parameters, place) };
           }
         },
       };
@@ -183,6 +182,11 @@ function parseOverride(word: string, refuse: Refuse): Override {
 function isHydras(name: string): boolean {
   return /^hydra[./]/.test(name);
 }
+/** The parameter of the tasks for an override with this key. */
+function parameterOf(key: string): string {
+  return key.replace(/^\++/, '');
+}
+
 
 /** `a,b`, or one element. */
 function parseSweep(text: string, refuse: Refuse): Parsed {
@@ -298,7 +302,7 @@ function splitElements(text: string, refuse: Refuse): string[] {
     const c = text[i] as string;
     if (c === '\\') {
       part += c + (text[++i] ?? '');
-    } else if ((c === "'" || c === '"') && open.at(-1) !== '$') {
+    } else if (c === "'" || c === '"') {
       const end = new RegExp(`(?<!\\\\)(?:\\\\\\\\)*${c}`, 'g');
       end.lastIndex = i + 1;
       const close = end.exec(text);
@@ -507,8 +511,6 @@ function quoted(directory: string): string {
 }
 
 /** `multirun/2026-11-26/09-30-00`, Hydra's default. */
-function defaultDirectory(date: Date): string {
-  const two = (number: number) => String(number).padStart(2, '0');
-  const day = [date.getFullYear(), date.getMonth() + 1, date.getDate()].map(two).join('-');
-  return `multirun/${day}/${[date.getHours(), date.getMinutes(), date.getSeconds()].map(two).join('-')}`;
+function defaultDirectory(): string {
+  return `multirun/${timestamp().replace(' ', '/').replaceAll(':', '-')}`;
 }

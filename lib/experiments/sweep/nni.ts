@@ -1,11 +1,17 @@
 // Search spaces of NNI: https://nni.readthedocs.io/en/stable/hpo/search_space.html
 
 import { closest, listWords, showValue } from '../../platform/index.ts';
-import { formatValue, type Value, type Values } from '../task/index.ts';
-import { type CommandTemplate, checkPlaceholder, mistake } from './command.ts';
+import type { Value } from '../task/index.ts';
+import { type CommandTemplate, mistake } from './command.ts';
 import { phaseOfFile } from './commands-phase.ts';
-import { checkParameterName, DEFAULT_OUTPUT } from './phase.ts';
-import type { Distribution, SearchParameter, SpaceSweep } from './search-space.ts';
+import { checkParameterName, defaultOutputOf } from './phase.ts';
+import {
+  type Distribution,
+  GRID,
+  type SearchParameter,
+  type SpaceSweep,
+  spaceCommand,
+} from './search-space.ts';
 import { type MapNode, type Node, numberOf, scalarOf, toValue } from './yaml-tree.ts';
 
 type Fail = (line: number, text: string) => Error;
@@ -49,26 +55,13 @@ export function parseNNI(tree: MapNode, path: string, command: CommandTemplate |
       `a search space of NNI has no command; put it at the end, such as -- python train.py --lr {${parameters[0]?.name ?? 'lr'}}`,
     );
   }
-  const names = [...parameters.map((parameter) => parameter.name), 'phase'];
-  for (const each of command.names)
-    checkPlaceholder(each, names, (why) => mistake(command.location, `the command: ${why}`));
   return {
+    ...GRID,
     name,
     location,
-    method: 'grid',
     parameters,
-    metric: null,
-    trials: null,
-    earlyStopping: null,
-    template: {
-      phase: name,
-      location,
-      parameters,
-      outputDirectory: DEFAULT_OUTPUT.replace('{phase}', name),
-      // A parameter below another choice has no value: an empty text.
-      command: (values: Values) =>
-        command.fill((each) => (each === 'phase' ? name : formatValue(values[each] ?? null))),
-    },
+    outputDirectory: defaultOutputOf(name),
+    command: spaceCommand(command, parameters, name),
   };
 }
 

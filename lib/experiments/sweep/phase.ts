@@ -4,6 +4,7 @@ import { formatValue, type Rerun, type TaskSpec, type Value } from '../task/inde
 import {
   type CommandTemplate,
   checkPlaceholder,
+  checkPlaceholders,
   type Filler,
   filler,
   isFilled,
@@ -41,6 +42,11 @@ export interface Phase {
 const OUTPUT = 'output_dir';
 const PHASE = 'phase';
 export const DEFAULT_OUTPUT = 'results_{phase}';
+
+export function defaultOutputOf(phase: string): string {
+  return DEFAULT_OUTPUT.replace('{phase}', () => phase);
+}
+
 /** Larger phases have only their first task tried. */
 const MAX_TRIED = 100_000;
 /** For a plan without a command. */
@@ -94,11 +100,7 @@ function compileValues(source: PhaseSource): CompiledValues {
         : `${listWords(circle.map(showValue))} refer to each other`,
     ),
   );
-  for (const each of command?.names ?? []) {
-    checkPlaceholder(each, known, (why) =>
-      mistake((command as CommandTemplate).location, `the command, in phase ${showValue(name)}: ${why}`),
-    );
-  }
+  if (command !== null) checkPlaceholders(command, known, `the command, in phase ${showValue(name)}`);
   return { keys, fixed, steps, order, locations };
 }
 

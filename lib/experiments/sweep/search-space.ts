@@ -1,8 +1,8 @@
 // The parameters of a search and how their values are distributed, as files of any tool are read; and grids over them.
 
 import type { GPUOwnerError } from '../../errors.ts';
-import type { TaskCommand, TaskSpec, Value, Values } from '../task/index.ts';
-import { mistake, type SourceLocation } from './command.ts';
+import { formatValue, type TaskCommand, type TaskSpec, type Value, type Values } from '../task/index.ts';
+import { type CommandTemplate, checkPlaceholders, mistake, type SourceLocation } from './command.ts';
 import type { Distribution } from './distribution.ts';
 import { outputDirectory, type Phase } from './phase.ts';
 
@@ -58,32 +58,46 @@ export interface Search {
   taskOf(values: ReadonlyMap<string, Value>): TaskSpec;
 }
 
-/** The part that tasks over a space have in common. */
-export interface SpaceTemplate {
-  readonly phase: string;
-  readonly location: SourceLocation;
-  readonly parameters: readonly SearchParameter[];
+/** The content of a file with a space: its tasks are a grid, or found by a search. */
+export interface SpaceSweep extends Omit<Search, 'method' | 'taskOf'> {
+  readonly method: SearchMethod | 'grid';
   readonly outputDirectory: string;
   command(values: Values): TaskCommand;
 }
 
-/** The content of a file with a space: its tasks are a grid, or found by a search. */
-export interface SpaceSweep extends Omit<Search, 'method' | 'taskOf'> {
-  readonly method: SearchMethod | 'grid';
-  readonly template: SpaceTemplate;
+/** What a space is whose source says nothing of a search. */
+export const GRID = { method: 'grid', metric: null, trials: null, earlyStopping: null } as const;
+
+const PHASE = 'phase';
+
+/**
+ * The command of a space from a command line with placeholders.
+ * @throws if it names a parameter that there isn't
+ */
+export function spaceCommand(
+  template: CommandTemplate,
+  parameters: readonly SearchParameter[],
+  phase: string,
+): SpaceSweep['command'] {
+  const names = parameters.map(({ name }) => name);
+  checkPlaceholders(template, [...names, PHASE]);
+  const hasPhase = names.includes(PHASE);
+  return (values) =>
+    // A parameter whose condition isn't met has no value: an empty text.
+    template.fill((each) => (each === PHASE && !hasPhase ? phase : formatValue(values[each] ?? null)));
 }
 
 /** @throws for an output directory that can't be one */
-export function taskMaker(template: SpaceTemplate): Search['taskOf'] {
-  const { phase, parameters, location } = template;
-  const directory = outputDirectory(template.outputDirectory, (why) => mistake(location, why));
+export function taskMaker(space: SpaceSweep): Search['taskOf'] {
+  const { name: phase, parameters, location } = space;
+  const directory = outputDirectory(space.outputDirectory, (why) => mistake(location, why));
   return (chosen) => {
     const values: Record<string, Value> = {};
     for (const { name } of parameters) {
       const value = chosen.get(name);
       if (value !== undefined) values[name] = value;
     }
-    return { phase, outputDirectory: directory, parameters: values, command: template.command(values) };
+    return { phase, outputDirectory: directory, parameters: values, command: space.command(values) };
   };
 }
 
@@ -107,12 +121,12 @@ export function nest(parameters: readonly SearchParameter[], values: Values): Va
 const MAX_GRID_VALUES = 1_000_000;
 
 /**
- * All combinations, the last parameter varying fastest.
+ * All combinations, or the first ones of them, the last parameter varying fastest.
  * @throws for a parameter with values that can't be counted
  */
-export function gridPhaseOf(template: SpaceTemplate, limit: number | null): Phase {
-  const { parameters, location } = template;
-  const taskOf = taskMaker(template);
+export function gridPhaseOf(space: SpaceSweep): Phase {
+  const { parameters, location } = space;
+  const taskOf = taskMaker(space);
   const axes = parameters.map((parameter) => ({
     ...parameter,
     values: gridValues(parameter.distribution, (why) =>
@@ -132,32 +146,32 @@ export function gridPhaseOf(template: SpaceTemplate, limit: number | null): Phas
   const all = axes
     .filter(({ condition }) => condition === null)
     .reduce((product, axis) => product * count(axis), 1);
-  const size = Math.min(all, limit ?? all);
+  const size = Math.min(all, space.trials ?? all);
 
-  const choices = new Map<string, number>();
-  function* combinations(at: number): Generator<void> {
+  /** Sets the choices of the axes from one on. */
+  function* combinations(choices: Map<string, number>, at = 0): Generator<void> {
     const axis = axes[at];
     if (axis === undefined) return yield;
     const { condition, name, values } = axis;
     if (condition !== null && choices.get(condition.name) !== condition.choice) {
-      return yield* combinations(at + 1);
+      return yield* combinations(choices, at + 1);
     }
     for (let choice = 0; choice < values.length; choice++) {
       choices.set(name, choice);
-      yield* combinations(at + 1);
+      yield* combinations(choices, at + 1);
     }
     choices.delete(name);
   }
   return {
-    name: template.phase,
+    name: space.name,
     size,
     factors: axes
       .filter(({ values }) => values.length > 1)
       .map(({ name, values }) => ({ name, count: values.length })),
     *tasks() {
       let left = size;
-      choices.clear();
-      for (const _ of combinations(0)) {
+      const choices = new Map<string, number>();
+      for (const _ of combinations(choices)) {
         if (left-- === 0) return;
         yield taskOf(
           new Map(

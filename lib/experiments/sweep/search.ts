@@ -92,13 +92,18 @@ export function searchOf(
   };
   if (metric === null && (request.earlyStopping !== null || request.pattern !== null))
     throw mistake(option, 'which value tells good trials from bad ones? Add --metric NAME');
-  const search =
+  const { name, location } = searched;
+  const { parameters, taskOf } =
     'axes' in searched
-      ? compileSearch(searched, request)
-      : { ...searched, ...request, taskOf: taskMaker(searched.template) };
-  const { taskOf } = search;
-  if (rerun === undefined) return { ...search, ...request };
-  return { ...search, ...request, taskOf: (values) => ({ ...taskOf(values), rerun }) };
+      ? compileSpace(searched)
+      : { parameters: searched.parameters, taskOf: taskMaker(searched) };
+  return {
+    name,
+    location,
+    parameters,
+    ...request,
+    taskOf: rerun === undefined ? taskOf : (values) => ({ ...taskOf(values), rerun }),
+  };
 }
 
 /** The phase of a search, with the tasks that are known ahead. */
@@ -115,12 +120,9 @@ export function isKnownAhead({ method, metric }: Search): boolean {
   return KNOWN_AHEAD.includes(method) && (metric?.target ?? null) === null;
 }
 
-/** The part of a search that isn't in its phase. */
-type SearchRequest = Pick<Search, 'method' | 'metric' | 'trials' | 'earlyStopping'>;
-
-/** The search over the axes of a phase. @throws for placeholders that name nothing or refer to each other */
-function compileSearch(source: PhaseSource, request: SearchRequest): Search {
-  const { name, location, axes } = source;
+/** The space that the axes of a phase make. @throws for placeholders that name nothing or refer to each other */
+function compileSpace(source: PhaseSource): Pick<Search, 'parameters' | 'taskOf'> {
+  const { axes } = source;
   const { make, steps } = taskMakerOf(source);
   const values = axes.map((axis) => (axis.distribution === undefined ? valuesOf(axis) : []));
   const parameters = axes.map(({ key, distribution }, axis) => ({
@@ -136,7 +138,7 @@ function compileSearch(source: PhaseSource, request: SearchRequest): Search {
       if (distribution !== undefined) return { value };
       return (steps[axis] as (typeof steps)[0])(choiceOf(values[axis] as Value[], value));
     });
-  return { name, location, ...request, parameters, taskOf };
+  return { parameters, taskOf };
 }
 
 /** The values of an axis, placeholders unfilled. */

@@ -3,12 +3,19 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
-import { type Rerun, type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
+import type { Rerun, TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
 import { type HydraLine, type HydraPlaces, type HydraSweep, readHydra } from './hydra.ts';
-import { checkPhaseName, compilePhase, DEFAULT_OUTPUT, type Phase, type PhaseSource } from './phase.ts';
+import {
+  checkPhaseName,
+  compilePhase,
+  DEFAULT_OUTPUT,
+  defaultOutputOf,
+  type Phase,
+  type PhaseSource,
+} from './phase.ts';
 import {
   drawTrials,
   isKnownAhead,
@@ -95,7 +102,10 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     command === undefined ? null : commandTemplate(command, shell, { option: 'the command line' });
   const parts = files.flatMap((path) => parseSweepFile(readSweepFile(path), path, template, shell));
   if (grid.length > 0) parts.push(gridPhase(source, template));
-  if (ofHydra !== null) parts.push(spaceOf(source, ofHydra));
+  if (ofHydra !== null) {
+    const { phase = 'grid', outputDirectory } = source;
+    parts.push(ofHydra.space(phase, outputDirectory ?? defaultOutputOf(phase)));
+  }
   const commandless = withoutCommand(parts);
   if (commandless !== null && !source.withoutCommand) throw commandless;
   const search = searchOf(parts, source);
@@ -111,23 +121,34 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
       }),
     );
   }
-  const size = phases.reduce((sum, phase) => sum + phase.size, 0);
-  if (size > MAX_TASKS_UNASKED && !source.yes) throw tooMany(phases, size);
   // Standard input can't be read twice.
   const isUnnamed = grid.length > 0 && source.phase === undefined && commands === undefined;
-  function* tasks(): Generator<TaskSpec> {
-    for (const phase of phases) {
-      if (source.rerun === undefined) yield* phase.tasks();
-      else for (const task of phase.tasks()) yield { ...task, rerun: source.rerun };
-    }
-  }
-  return {
+  return sweepOf(source, {
     files,
     phases,
-    size,
     commandless,
     search,
     unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
+  });
+}
+
+/** @throws if it is larger than anybody means */
+function sweepOf(
+  { rerun, yes }: SweepSource,
+  parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'unnamedGrid'>,
+): Sweep {
+  const { phases, search } = parts;
+  const size = phases.reduce((sum, phase) => sum + phase.size, 0);
+  if (size > MAX_TASKS_UNASKED && !yes) throw tooMany(phases, size);
+  function* tasks(): Generator<TaskSpec> {
+    for (const phase of phases) {
+      if (rerun === undefined) yield* phase.tasks();
+      else for (const task of phase.tasks()) yield { ...task, rerun };
+    }
+  }
+  return {
+    ...parts,
+    size,
     tasks,
     samples: () => (search === null || isKnownAhead(search) ? tasks() : drawTrials(search)),
   };
@@ -205,47 +226,24 @@ function gridPhase(
   return { name: phase, location: { option: '--grid' }, fixed: new Map(fixed), axes, command };
 }
 
-/** The space of a command line of Hydra. Each trial has a directory of its own: Hydra would name two of the same second alike. */
-function spaceOf({ phase = 'grid', outputDirectory }: SweepSource, hydra: HydraSweep): SpaceSweep {
-  const space = hydra.space(phase, outputDirectory ?? DEFAULT_OUTPUT.replace('{phase}', phase));
-  const { template } = space;
-  const command = (values: Values): TaskCommand => {
-    const { words } = template.command(values) as { words: readonly string[] };
-    const directory = `${template.outputDirectory}/runs/${taskId(values).slice(0, 14)}`;
-    return { words: [...words, `hydra.run.dir='${directory.replaceAll("'", "\\'")}'`] };
-  };
-  return { ...space, template: { ...template, command } };
-}
-
+/** The jobs of a multirun of Hydra. @param known where earlier starts of it have put them */
 function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces | null): Sweep {
-  const { phase: given, outputDirectory, rerun } = source;
-  const directoryOf = (phase: string) => outputDirectory ?? DEFAULT_OUTPUT.replace('{phase}', phase);
-  const named = (name: string, places: HydraPlaces | null): Sweep => {
-    const phase = hydra.phase(name, directoryOf(name), places);
-    if (phase.size > MAX_TASKS_UNASKED && !source.yes) throw tooMany([phase], phase.size);
-    function* tasks(): Generator<TaskSpec> {
-      for (const task of phase.tasks()) yield rerun === undefined ? task : { ...task, rerun };
-    }
-    return {
-      files: [],
-      phases: [phase],
-      size: phase.size,
-      commandless: null,
-      search: null,
-      unnamedGrid:
-        given === undefined
-          ? {
-              parameters: hydra.parameters.toSorted(),
-              directoryOf: (each) => (outputDirectory === undefined ? directoryOf(each) : null),
-              named: async (each) => named(each, places),
-            }
-          : null,
-      placed: (found) => named(name, found),
-      tasks,
-      samples: tasks,
-    };
+  const { phase = 'grid', outputDirectory } = source;
+  const directoryOf = (name: string) => outputDirectory ?? defaultOutputOf(name);
+  const named = async (name: string) => hydraSweep({ ...source, phase: name }, hydra, known);
+  const unnamedGrid =
+    source.phase === undefined
+      ? {
+          parameters: hydra.parameters.toSorted(),
+          directoryOf: (name: string) => (outputDirectory === undefined ? directoryOf(name) : null),
+          named,
+        }
+      : null;
+  const phases = [hydra.phase(phase, directoryOf(phase), known)];
+  return {
+    ...sweepOf(source, { files: [], phases, commandless: null, search: null, unnamedGrid }),
+    placed: (found) => hydraSweep(source, hydra, found),
   };
-  return named(given ?? 'grid', known);
 }
 
 function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
@@ -253,7 +251,7 @@ function unnamedGrid(source: SweepSource): NonNullable<Sweep['unnamedGrid']> {
   const isPlaced = source.outputDirectory !== undefined || keys.includes('output_dir');
   return {
     parameters: keys.filter((key) => key !== 'output_dir').sort(),
-    directoryOf: (phase) => (isPlaced ? null : DEFAULT_OUTPUT.replace('{phase}', phase)),
+    directoryOf: (phase) => (isPlaced ? null : defaultOutputOf(phase)),
     named: (phase) => openSweep({ ...source, phase }),
   };
 }
@@ -270,7 +268,7 @@ function withoutCommand(parts: readonly (PhaseSource | SpaceSweep)[]): GPUOwnerE
 
 /** @throws as {@link openSweep} */
 export function phaseOf(part: PhaseSource | SpaceSweep): Phase {
-  return 'axes' in part ? compilePhase(part) : gridPhaseOf(part.template, part.trials);
+  return 'axes' in part ? compilePhase(part) : gridPhaseOf(part);
 }
 
 /** A file that is named twice is read once. */

@@ -11,9 +11,9 @@ import {
   type Value,
   type Values,
 } from '../task/index.ts';
-import { type CommandTemplate, checkPlaceholder, mistake } from './command.ts';
+import { type CommandTemplate, mistake } from './command.ts';
 import { phaseOfFile } from './commands-phase.ts';
-import { checkParameterName, DEFAULT_OUTPUT } from './phase.ts';
+import { checkParameterName, defaultOutputOf } from './phase.ts';
 import {
   type Distribution,
   type EarlyStopping,
@@ -23,6 +23,7 @@ import {
   type SearchMethod,
   type SearchParameter,
   type SpaceSweep,
+  spaceCommand,
 } from './search-space.ts';
 import { type MapNode, type Node, numberOf, scalarOf, toValue } from './yaml-tree.ts';
 
@@ -74,16 +75,7 @@ export function parseWandb(tree: MapNode, path: string, override: CommandTemplat
   const parameters = parseParameters(tree, fail);
   const name = phaseOfFile(path);
   const location = { file: path, line: tree.line };
-  const names = parameters.map((parameter) => parameter.name);
-  for (const each of override?.names ?? []) {
-    checkPlaceholder(each, [...names, 'phase'], (why) =>
-      mistake((override as CommandTemplate).location, `the command: ${why}`),
-    );
-  }
-  const command = override
-    ? (values: Values) =>
-        override.fill((each) => (each === 'phase' ? name : formatValue(values[each] as Value)))
-    : ownCommand(tree, parameters, fail);
+  const command = override ? spaceCommand(override, parameters, name) : ownCommand(tree, parameters, fail);
   return {
     name,
     location,
@@ -92,13 +84,8 @@ export function parseWandb(tree: MapNode, path: string, override: CommandTemplat
     metric: parseMetric(tree, fail),
     trials: parseCap(tree, fail),
     earlyStopping: parseEarlyStopping(tree, fail),
-    template: {
-      phase: name,
-      location,
-      parameters,
-      outputDirectory: DEFAULT_OUTPUT.replace('{phase}', name),
-      command,
-    },
+    outputDirectory: defaultOutputOf(name),
+    command,
   };
 }
 
