@@ -52,7 +52,10 @@ export {
 export { type ExportFormat, exportResults } from './results/index.ts';
 export { describeTrial } from './search/index.ts';
 export {
+  DEFAULT_ETA,
+  MIN_ETA,
   openSweepIfAny,
+  rungsFrom,
   type SearchMethod,
   type SearchOptions,
   type Sweep,

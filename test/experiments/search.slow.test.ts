@@ -80,6 +80,18 @@ test.concurrent('a random search has its trials in one table, and shows the best
   expect(json.best[0].value).toBe(losses[0]);
 });
 
+test.concurrent.for([
+  ['hyperband:0', 'is no rule such as hyperband:3'],
+  ['median:5:2', 'is no rule such as hyperband:3'],
+  ['hyperband:1:1.0000001', 'ETA must be at least 1.1'],
+] as const)('--stop-early %s is refused', async ([rule, why], context) => {
+  const experiment = newExperiment(context, 1);
+  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'random', '--stop-early', rule, ...branin()];
+  const { code, stderr } = await experiment.run(words);
+  expect(code).toBe(64);
+  expect(stderr).toContain(why);
+});
+
 test.concurrent('without Optuna, a search names the line that installs it, and adds nothing', async (context) => {
   const experiment = newExperiment(context);
   const bin = join(experiment.project, 'bin');

@@ -3,12 +3,15 @@ import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
+  DEFAULT_ETA,
   type ExperimentLocation,
+  MIN_ETA,
   type Needs,
   type ProtocolSettings,
   parseNetworks,
   QUEUE_URLS,
   type Rerun,
+  rungsFrom,
   type SearchMethod,
   type SearchOptions,
   type SweepSource,
@@ -240,18 +243,15 @@ function checkedPattern(pattern: string): string {
   }
 }
 
-const MAX_STEP = 1e9;
-const DEFAULT_ETA = 3;
-
 function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
   const [, kind, first = '', given] = /^(hyperband|median):(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
   const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
-  if (kind === undefined || step < 1 || !(eta > 1) || (kind === 'median' && given !== undefined))
+  if (kind === undefined || step < 1 || (kind === 'median' && given !== undefined))
     throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3, hyperband:3:2 or median:5`);
   if (kind === 'median') return { kind, first: step };
-  const rungs: number[] = [];
-  for (let rung = step; rung <= MAX_STEP; rung *= eta) rungs.push(Math.floor(rung));
-  return { kind: 'hyperband', rungs: [...new Set(rungs)], eta, strict: true };
+  if (eta < MIN_ETA)
+    throw usage(`--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`);
+  return { kind: 'hyperband', rungs: rungsFrom(step, eta), eta, strict: true };
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

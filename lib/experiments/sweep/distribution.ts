@@ -27,7 +27,7 @@ export type Distribution =
       readonly rounding: Rounding;
     };
 
-/** `integer`: all whole numbers are equally likely. A number: rounded to the nearest multiple. null: as it is. */
+/** `integer`: all whole numbers are equally likely; the ends are whole. A number: rounded to the nearest multiple. null: as it is. */
 export type Rounding = 'integer' | number | null;
 
 /** Whether there is a single value. */

@@ -76,7 +76,10 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   for (const { key, name, value } of last.values()) {
     if (isHydras(name) && !(value?.kind === 'values' && value.isSweep)) continue;
     const { distribution, textOf } = distributionOf(name, value, asked, refuse);
-    parameters.push({ path: [key], name: key.replace(/^\++/, ''), distribution, condition: null });
+    const parameter = parameterOf(key);
+    if (parameters.some((each) => each.name === parameter))
+      throw refuse(`${showValue(parameter)} is overridden twice, with and without +; remove one`);
+    parameters.push({ path: [key], name: parameter, distribution, condition: null });
     texts.set(key, textOf);
   }
   const fill = (values: Values): string[] =>
@@ -179,14 +182,14 @@ function parseOverride(word: string, refuse: Refuse): Override {
   return { key: sign + name, name, value: text === undefined ? null : parseSweep(text, refuseIt) };
 }
 
-function isHydras(name: string): boolean {
-  return /^hydra[./]/.test(name);
-}
 /** The parameter of the tasks for an override with this key. */
 function parameterOf(key: string): string {
   return key.replace(/^\++/, '');
 }
 
+function isHydras(name: string): boolean {
+  return /^hydra[./]/.test(name);
+}
 
 /** `a,b`, or one element. */
 function parseSweep(text: string, refuse: Refuse): Parsed {
@@ -286,7 +289,13 @@ function parseElement(text: string, refuse: Refuse): Parsed {
     default: {
       const sweep =
         all.length === 1 ? parseElement(all[0] as string, refuse) : parseSweep(all.join(','), refuse);
-      if (sweep.kind === 'interval') return { ...sweep, isInteger: name === 'int' };
+      if (sweep.kind === 'interval') {
+        const isInteger = name === 'int';
+        const [min, max] = isInteger
+          ? [Math.trunc(sweep.min), Math.trunc(sweep.max)]
+          : [sweep.min, sweep.max];
+        return { ...sweep, min, max, isInteger };
+      }
       if (sweep.kind === 'glob') throw refuse(`${name}(): a glob can't be converted`);
       return { ...sweep, texts: sweep.texts.map((each) => converted(name, each)) };
     }

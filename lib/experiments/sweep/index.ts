@@ -2,7 +2,16 @@ export { commandsPhase } from './commands-phase.ts';
 export { choiceOf, isFixed, valueAt } from './distribution.ts';
 export { placeOf } from './hydra.ts';
 export { drawTrials, isKnownAhead, type SearchOptions, type SeededSearch } from './search.ts';
-export type { Distribution, Metric, Search, SearchMethod, SearchParameter } from './search-space.ts';
+export {
+  DEFAULT_ETA,
+  type Distribution,
+  type Metric,
+  MIN_ETA,
+  rungsFrom,
+  type Search,
+  type SearchMethod,
+  type SearchParameter,
+} from './search-space.ts';
 export {
   noSweep,
   openSweep,

@@ -134,6 +134,8 @@ function distributionOf(
     if (second < 0) throw refuse('sigma must not be negative');
     return { kind: 'normal', mean: first, deviation: second, log, rounding };
   }
+  if (type === 'randint' && !(Number.isInteger(first) && Number.isInteger(second)))
+    throw refuse('lower and upper of randint must be whole numbers');
   // NNI's whole numbers leave out the upper one.
   const max = type === 'randint' ? second - 1 : second;
   if (first > max)

@@ -41,6 +41,18 @@ export type EarlyStopping =
   /** Trials that are worse at a step than the median of the others were there. */
   | { readonly kind: 'median'; readonly first: number };
 
+export const DEFAULT_ETA = 3;
+/** With less, rungs are without end, and stop nothing. */
+export const MIN_ETA = 1.1;
+const MAX_RUNG = 1e9;
+
+/** The rungs of hyperband from its first one on. @param eta at least {@link MIN_ETA} */
+export function rungsFrom(first: number, eta: number): number[] {
+  const rungs = new Set<number>();
+  for (let rung = first; rung <= MAX_RUNG; rung *= eta) rungs.add(Math.floor(rung));
+  return [...rungs];
+}
+
 /** A part of a sweep whose tasks are made one by one, when GPUs are free. */
 export interface Search {
   /** The name of its phase. */
@@ -200,8 +212,7 @@ function gridValues(distribution: Distribution, refuse: (why: string) => GPUOwne
   }
   const { min, max } = distribution;
   // W&B's grids of multiples begin at min, and leave out max.
-  const size =
-    rounding === 'integer' ? Math.floor(max) - Math.ceil(min) + 1 : Math.ceil((max - min) / step - 1e-9);
+  const size = rounding === 'integer' ? max - min + 1 : Math.ceil((max - min) / step - 1e-9);
   if (size > MAX_GRID_VALUES) throw refuse(`it has ${size.toLocaleString('en')} values; a grid has fewer`);
   return Array.from({ length: size }, (_, i) => decimal(min + i * step));
 }

@@ -27,6 +27,16 @@ export interface SearchOptions {
   seed?: number;
 }
 
+/** Their names on the command line; a goal is its own. */
+const OPTIONS: Readonly<Record<Exclude<keyof SearchOptions, 'goal'>, string>> = {
+  method: '--method',
+  trials: '--trials',
+  metric: '--metric',
+  pattern: '--metric-pattern',
+  stopEarly: '--stop-early',
+  seed: '--search-seed',
+};
+
 /** Methods that need no results. */
 const KNOWN_AHEAD: readonly SearchMethod[] = ['random', 'quasirandom'];
 
@@ -56,7 +66,8 @@ export function searchOf(
   parts: readonly (PhaseSource | SpaceSweep)[],
   { search: options = {}, commands, rerun }: SearchedSource,
 ): SeededSearch | null {
-  const option = { option: `--${Object.keys(options)[0] ?? 'method'}`.replace('goal', 'minimize') };
+  const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
+  const option = { option: first === 'goal' ? `--${options.goal}` : OPTIONS[first] };
   const searched = parts.find((part) => 'method' in part && part.method !== 'grid') ?? parts[0];
   const ofFile = searched !== undefined && 'method' in searched ? searched : null;
   const method = options.method ?? ofFile?.method ?? 'grid';

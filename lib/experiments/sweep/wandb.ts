@@ -15,11 +15,14 @@ import { type CommandTemplate, mistake } from './command.ts';
 import { phaseOfFile } from './commands-phase.ts';
 import { checkParameterName, defaultOutputOf } from './phase.ts';
 import {
+  DEFAULT_ETA,
   type Distribution,
   type EarlyStopping,
   type Metric,
+  MIN_ETA,
   nest,
   type Rounding,
+  rungsFrom,
   type SearchMethod,
   type SearchParameter,
   type SpaceSweep,
@@ -127,8 +130,6 @@ function parseCap(tree: MapNode, fail: Fail): number | null {
   return cap;
 }
 
-const MAX_RUNG = 1e9;
-
 /** As W&B's hyperband_stopping.py. */
 function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   const entry = tree.entries.get('early_terminate');
@@ -143,8 +144,8 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
       ? numberOf(each.node, () => fail(each.line, `early_terminate: ${key} must be a number`))
       : null;
   };
-  const eta = number('eta') ?? 3;
-  if (!(eta > 1)) throw refuse('eta must be larger than 1');
+  const eta = number('eta') ?? DEFAULT_ETA;
+  if (!(eta >= MIN_ETA)) throw refuse(`eta must be at least ${MIN_ETA}`);
   const first = number('min_iter');
   const last = number('max_iter');
   const steps = number('s');
@@ -155,7 +156,7 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
       rungs.unshift(Math.floor(rung));
   } else if (first !== null) {
     if (first < 1) throw refuse('min_iter must be at least 1');
-    for (let rung = first; rung <= MAX_RUNG; rung *= eta) rungs.push(Math.floor(rung));
+    rungs = rungsFrom(first, eta);
   } else throw refuse("it needs 'min_iter', or 'max_iter' and 's'");
   rungs = Array.from(new Set(rungs));
   if (rungs.length === 0) throw refuse('nothing would ever be stopped; use a larger max_iter or s');

@@ -75,6 +75,10 @@ exp1:
 
 test.each([
   [{ search: { metric: 'loss' } }, 'there is no search; add --method random'],
+  [{ search: { stopEarly: { kind: 'median', first: 1 } } }, '--stop-early: there is no search'],
+  [{ search: { pattern: 'x', seed: 1 } }, '--metric-pattern: there is no search'],
+  [{ search: { seed: 1 } }, '--search-seed: there is no search'],
+  [{ search: { goal: 'maximize' } }, '--maximize: there is no search'],
   [{ search: { method: 'tpe' } }, 'needs a metric: add --metric NAME'],
   [{ search: { method: 'random', goal: 'maximize' } }, '--maximize: which value? Add --metric NAME'],
   [{ search: { method: 'random' }, commands: '-' }, 'a search is a sweep of its own'],

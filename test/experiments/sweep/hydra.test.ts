@@ -51,6 +51,7 @@ describe('a command line of Hydra', () => {
     [['x=range(2)'], ['x=0', 'x=1']],
     [['x=range(start=1,stop=3)'], ['x=1', 'x=2']],
     [['x=float(range(1,3))'], ['x=1.0', 'x=2.0']],
+    [['x=int(interval(-1.5,1.9))'], ['x=-1', 'x=0', 'x=1']],
     [['x=range(1,2,0.5)'], ['x=1.0', 'x=1.5']],
     [['x=choice(a, b)'], ['x=a', 'x=b']],
     [['x=[1,2],[3]'], ['x=[1,2]', 'x=[3]']],
@@ -81,6 +82,18 @@ describe('a command line of Hydra', () => {
     ['train lr=1 hydra.job.chdir=true', ['train lr=1 hydra.job.chdir=True']],
   ])('may be one text: %s', async (command, expected) => {
     expect(await lines([], command)).toEqual(expected);
+  });
+
+  test('a search of it puts each run below the output directory', async () => {
+    const sweep = await open({
+      hydra: { command: 'train', overrides: ['x=1,2'] },
+      outputDirectory: "it's",
+      search: { method: 'random' },
+    });
+    for (const { parameters, command } of sweep.tasks()) {
+      const place = `hydra.run.dir='it\\'s/runs/${taskId(parameters).slice(0, 14)}'`;
+      expect(command).toEqual({ words: ['train', `x=${parameters.x}`, place] });
+    }
   });
 
   test('its own hydra.sweep.dir stays', async () => {
@@ -123,6 +136,7 @@ describe('a command line of Hydra', () => {
     [['x=a(b)c'], 'put a text in quotes'],
     [['x=choice(choice(1,2),3)'], 'a sweep in a sweep'],
     [['x=interval(0,1)'], 'values that can be counted'],
+    [['+x=1,2', 'x=3'], "'x' is overridden twice"],
     [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
   ])('is refused with a remedy: %j', async (overrides, why) => {
     expect(await refusal(hydra(overrides))).toContain(why);

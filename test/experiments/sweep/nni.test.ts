@@ -77,6 +77,7 @@ describe('a search space of NNI', () => {
     ['{"a": {"_type": "uniform", "_value": [1]}}', '_value of uniform must be [low, high]'],
     ['{"a": {"_type": "choice", "_value": []}}', '_value must be a list with something in it'],
     ['{"a": {"_type": "loguniform", "_value": [0, 1]}}', 'low must be larger than 0'],
+    ['{"a": {"_type": "randint", "_value": [0.5, 5]}}', 'lower and upper of randint must be whole numbers'],
     ['{"a": {"_type": "choice", "_value": [1]}, "b": 3}', "parameter 'b': it must be a map such as"],
   ])('is refused with a remedy: %s', async (text, why) => {
     expect(await refusal(read(text, { command: ['train'] }))).toContain(why);

@@ -58,6 +58,8 @@ describe('a sweep file of Weights & Biases', () => {
     const [task] = await tasks(text, { command: ['train', '{lr}', 'm={o.m}', '{phase}'] });
     expect(task?.command).toEqual({ words: ['train', '0.1', 'm=0.9', 's'] });
     expect(await refusal(read(text, { command: ['train', '{rl}'] }))).toContain('did you mean {lr}?');
+    const [own] = await tasks(`${base}parameters: {phase: {value: p}}\n`, { command: ['train', '{phase}'] });
+    expect(own?.command).toEqual({ words: ['train', 'p'] });
   });
 
   test('leaves its configuration where wandb.init() reads it, as PyYAML reads numbers', async () => {
@@ -144,6 +146,10 @@ describe('a sweep file of Weights & Biases', () => {
     [
       'parameters: {a: {value: 1}}\nearly_terminate: {type: hyperband}',
       "it needs 'min_iter', or 'max_iter' and 's'",
+    ],
+    [
+      'parameters: {a: {value: 1}}\nearly_terminate: {type: hyperband, min_iter: 1, eta: 1.0000001}',
+      'eta must be at least 1.1',
     ],
   ])('is refused with a remedy: %s', async (lines, why) => {
     expect(await refusal(read(`${base}${lines}\n`))).toContain(why);
