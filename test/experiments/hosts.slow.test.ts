@@ -270,6 +270,39 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, rows().length]).toEqual([3, 2]);
   });
 
+  test('a search chooses trials for workers of all hosts', async () => {
+    const fixtures = join(import.meta.dirname, 'fixtures');
+    const log = join(project, 'told');
+    const words = ['run', '--on', 'a,b', '--gpus', '1', '--grid', 'n=1..90'];
+    const both = task(`while [ $(wc -l < ${project}/starts) -lt 2 ]; do sleep 0.05; done`);
+    const options = ['--method', 'tpe', '--trials', '6', '--metric', 'y'];
+    const ended = await run([...words, ...options, ...both], { PYTHONPATH: fixtures, OPTUNA_LOG: log });
+    expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
+    expect([starts().length, new Set(rows()).size]).toEqual([6, 6]);
+    const homes = new Set(starts().map((line) => line.split(' ')[1]));
+    expect([...homes].sort()).toEqual([a, b].map(({ directory }) => `${directory}/home`).sort());
+    // The last two ends have no trial after them.
+    const values = linesOf('told').map((line) => line.split(' ')[2]);
+    expect(values.length).toBeGreaterThanOrEqual(4);
+    const results = rows().map((row) => row.split(',').at(-1));
+    expect(results).toEqual(expect.arrayContaining(values));
+  });
+
+  test('a trial that reports worse values on another host is stopped there', async () => {
+    const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
+    const words = ['run', '--on', 'a', '--gpus', '1', '--grid', 'x=1,2', '--method', 'quasirandom'];
+    const rule = ['--search-seed', '2', '--metric', 'loss', '--stop-early', 'hyperband:2:2'];
+    const ended = await run([...words, ...rule, '--', 'python3', epochs]);
+    expect(ended, ended.stdout + ended.stderr).toMatchObject({ code: 0 });
+    const [good, bad] = rows()
+      .toSorted()
+      .map((row) => row.split(','));
+    expect(good?.slice(1)).toEqual(['1', '1', '', '']);
+    expect(bad?.slice(1, 3)).toEqual(['2', '2']);
+    expect(Number(bad?.at(-1))).toBeLessThan(12); // the column `stopped`
+    expect(linesOf('terminated.txt')).toEqual([bad?.[0]]);
+  });
+
   describe.skipIf(noRedis !== null)(
     `with a task list on Redis${noRedis === null ? '' : ` (${noRedis})`}`,
     () => {
