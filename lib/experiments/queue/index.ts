@@ -13,6 +13,7 @@ export {
   type Completed,
   type Completion,
   type Counts,
+  completionsAfter,
   type Deadline,
   type Enqueued,
   LEAST_NEEDS,

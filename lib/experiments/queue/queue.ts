@@ -393,6 +393,20 @@ export function* batchesOf<T>(entries: Iterable<T>): Generator<T[]> {
   if (batch.length > 0) yield batch;
 }
 
+/** Reads all completions after one, by its sequence. */
+export async function* completionsAfter(
+  queue: Pick<Queue, 'completions'>,
+  sequence: number,
+): AsyncGenerator<Completion> {
+  for (let cursor = sequence; ; ) {
+    const page = await queue.completions(cursor, MAX_BATCH);
+    yield* page;
+    const last = page.at(-1);
+    if (last === undefined) return;
+    cursor = last.sequence;
+  }
+}
+
 /** The methods of a queue that only read. */
 export type Queries = Pick<
   Queue,

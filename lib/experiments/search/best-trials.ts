@@ -1,5 +1,11 @@
 import { sanitize } from '../../platform/index.ts';
-import type { Completed, Completion, Queue, SearchRecord } from '../queue/index.ts';
+import {
+  type Completed,
+  type Completion,
+  completionsAfter,
+  type Queue,
+  type SearchRecord,
+} from '../queue/index.ts';
 import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
 
 /** A trial with a value of the metric. */
@@ -28,9 +34,6 @@ function shownValue(value: Value): string {
   return typeof value === 'number' ? String(Number(value.toPrecision(5))) : formatValue(value);
 }
 
-/** Completions per question to a queue. */
-const PAGE = 500;
-
 /** The trials of a search that have ended with a value, as they come. */
 export class BestTrials {
   readonly #queue: Pick<Queue, 'completions' | 'counts' | 'search'>;
@@ -56,22 +59,19 @@ export class BestTrials {
     if (JSON.stringify(search) !== JSON.stringify(this.#search) || completed < this.#seen) {
       this.#search = search;
       this.#trials = [];
+      this.#without = null;
       this.#cursor = 0;
       this.#seen = 0;
     }
     const metric = search?.metric;
     if (search === null || !metric) return;
-    for (;;) {
-      const page = await this.#queue.completions(this.#cursor, PAGE);
-      for (const { sequence, task, result } of page) {
-        const value = isTrial(search, task) ? metricOf(result, metric.name) : null;
-        if (value !== null) this.#trials.push({ sequence, task, value });
-        else if (isTrial(search, task)) this.#without ??= { task, result };
-      }
-      this.#seen += page.length;
-      const last = page.at(-1);
-      if (last === undefined) return;
-      this.#cursor = last.sequence;
+    for await (const { sequence, task, result } of completionsAfter(this.#queue, this.#cursor)) {
+      this.#seen++;
+      this.#cursor = sequence;
+      if (!isTrial(search, task)) continue;
+      const value = metricOf(result, metric.name);
+      if (value !== null) this.#trials.push({ sequence, task, value });
+      else this.#without ??= { task, result };
     }
   }
 

@@ -1,7 +1,14 @@
 import { createHash } from 'node:crypto';
 import { GPUOwnerError } from '../../errors.ts';
 import { pause } from '../../platform/index.ts';
-import { batchesOf, type Queue, type State, type TaskRow, type WorkerInfo } from '../queue/index.ts';
+import {
+  batchesOf,
+  completionsAfter,
+  type Queue,
+  type State,
+  type TaskRow,
+  type WorkerInfo,
+} from '../queue/index.ts';
 import { drawTrials, isKnownAhead, type SeededSearch } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
 import { isTrial, metricOf } from './best-trials.ts';
@@ -45,8 +52,6 @@ interface KnownTrial {
 /** The limit for changes that the queue doesn't tell. */
 const RECHECK_MS = 5_000;
 const RETRY_MS = 1_000;
-/** Completions per question to the queue. */
-const PAGE = 500;
 const MAX_RESTARTS = 3;
 /** The number of a trial that no sampler has. */
 const NONE = -1;
@@ -156,13 +161,8 @@ export class SearchRun {
     if (!isKnownAhead(search))
       this.#sampler = await Sampler.start({ python, directory, method, goal, space: codeSpace(parameters) });
     const results = new Map<string, Values>();
-    for (let cursor = 0; ; ) {
-      const page = await queue.completions(cursor, PAGE);
-      for (const { task, result } of page) if (this.#trials.has(task.id)) results.set(task.id, result);
-      const last = page.at(-1);
-      if (last === undefined) break;
-      cursor = last.sequence;
-    }
+    for await (const { task, result } of completionsAfter(queue, 0))
+      if (this.#trials.has(task.id)) results.set(task.id, result);
     const trials = [...this.#trials.values()];
     for (const trial of trials) {
       const [first] = await queue.attempts({ taskId: trial.id });
