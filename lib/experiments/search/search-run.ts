@@ -122,7 +122,7 @@ export class SearchRun {
         }
         await queue.changed(RECHECK_MS, signal, seen);
       } catch (error) {
-        this.#drawn = null; // what it gave last may not have been added
+        this.#drawn = null; // the last task of the generator may not have been added
         if (error instanceof SamplerGoneError && this.#restarts++ < MAX_RESTARTS) this.close();
         else if (error instanceof GPUOwnerError && error.code === 'ERR_QUEUE') await pause(RETRY_MS, signal);
         else {

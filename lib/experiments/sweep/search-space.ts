@@ -77,7 +77,7 @@ export interface SpaceSweep extends Omit<Search, 'method' | 'taskOf'> {
   command(values: Values): TaskCommand;
 }
 
-/** What a space is whose source says nothing of a search. */
+/** The fields of a space whose source says nothing of a search. */
 export const GRID = { method: 'grid', metric: null, trials: null, earlyStopping: null } as const;
 
 const PHASE = 'phase';
