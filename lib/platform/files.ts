@@ -51,6 +51,11 @@ export function statusOf(path: string): FileStatus | null {
   return ask(path, false) === 0 ? filled() : null;
 }
 
+/** The status of what a path leads to; null as in {@link statusOf}: the file systems of users may refuse even root. */
+export function statusAt(path: string): FileStatus | null {
+  return ask(path, true) === 0 ? filled() : null;
+}
+
 /** The status of an open file or directory. */
 export function statusBehind(descriptor: number): FileStatus | null {
   return native().fileStatus(descriptor, false, numbers) === 0 ? filled() : null;

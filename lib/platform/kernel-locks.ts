@@ -1,7 +1,7 @@
 // The locks of all processes, as the kernel shows them. Looking takes none.
-import { fstatSync, readdirSync, statSync } from 'node:fs';
+import { fstatSync, readdirSync } from 'node:fs';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { readSmallFile } from './files.ts';
+import { readSmallFile, statusAt } from './files.ts';
 import { describeProcess, processIds } from './processes.ts';
 import { now } from './time.ts';
 
@@ -104,8 +104,8 @@ export function ownersOf(descriptor: number, byte: number, files?: readonly Open
   for (const { pid, number, locks } of files ?? lockedFiles()) {
     const reaches = ({ inode, start, last }: KernelLock) => inode === ino && start <= byte && byte <= last;
     if (!locks.some(reaches)) continue;
-    const file = statSync(`/proc/${pid}/fd/${number}`, { throwIfNoEntry: false });
-    if (file?.dev !== dev || file.ino !== ino) continue;
+    const file = statusAt(`/proc/${pid}/fd/${number}`);
+    if (file?.device !== dev || file.inode !== ino) continue;
     owners.set(
       pid,
       ownerOf(
