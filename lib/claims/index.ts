@@ -26,7 +26,8 @@ export {
   findDamagedQueue,
   findRecordedLocks,
   findUnexplainedLocks,
-  leaseOwners,
+  LeaseFiles,
+  protectLeaseFiles,
   type UnexplainedLock,
 } from './inspection.ts';
 export { whereJobComputes } from './intruders.ts';

@@ -1,3 +1,4 @@
+import { fstatSync } from 'node:fs';
 import type { GPU } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
 import { type LockOwner, ownersOf, pathIn, readLink } from '../platform/index.ts';
@@ -78,21 +79,82 @@ export function* findRecordedLocks(
   }
 }
 
+/** Makes the lease files of GPUs root's, as whom this runs: no user can remove one, and claim what another user has leased. */
+export function protectLeaseFiles(directory: LockDirectory, uuids: readonly string[]): void {
+  for (const uuid of uuids) directory.makeRoots(leaseName(uuid));
+}
+
+/** The file of a lease that lasts. */
+interface LeaseFile {
+  /** Kept open: so it stays the same file if a user removes or replaces it. */
+  descriptor: number;
+  identity: string;
+  /** The look in which it was first seen to be locked. */
+  since: number;
+  /** Whether it has the lease's name, in one of the directories. */
+  isNamed: boolean;
+}
+
 /**
- * The processes that have leased a GPU, by the kernel's locks, whatever records say; none where that can't be told, or it isn't
- * leased. @param files as for `ownersOf`
+ * The files of leases, for one who must not take another's lease for that of a GPU. Anybody may have made a lease's file, and can
+ * remove it while another user has it locked; and a file of that name in the other directory can be locked by anybody.
  */
-export function leaseOwners(
-  directory: LockDirectory,
-  { uuid, parent }: Pick<GPU, 'uuid' | 'parent'>,
-  files: Parameters<typeof ownersOf>[2],
-): LockOwner[] {
-  const owners: LockOwner[] = [];
-  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
-    if (isLocked(descriptor)) owners.push(...ownersOf(descriptor, LEASE, files));
+export class LeaseFiles {
+  readonly #files = new Map<string, LeaseFile[]>();
+  #look = 0;
+
+  /** Looks which leases last. @param uuids the GPUs and instances that there are now */
+  look(directory: Pick<LockDirectory, 'all' | 'openForProbe'>, uuids: readonly string[]): void {
+    this.#look++;
+    for (const uuid of new Set([...uuids, ...this.#files.keys()])) {
+      const files = this.#lasting(uuid);
+      for (const path of directory.all) {
+        const descriptor = directory.openForProbe(leaseName(uuid), path);
+        if (descriptor < 0) continue;
+        const { dev, ino } = fstatSync(descriptor);
+        const identity = `${dev} ${ino}`;
+        const known = files.find((file) => file.identity === identity);
+        if (known !== undefined) known.isNamed = true;
+        if (known !== undefined || !isLocked(descriptor)) native().fileClose(descriptor);
+        else files.push({ descriptor, identity, since: this.#look, isNamed: true });
+      }
+      if (files.length === 0) this.#files.delete(uuid);
+      else this.#files.set(uuid, files);
+    }
   }
-  if (owners.length > 0 || parent === null) return owners;
-  return leaseOwners(directory, { uuid: parent, parent: null }, files);
+
+  #lasting(uuid: string): LeaseFile[] {
+    return (this.#files.get(uuid) ?? []).filter((file) => {
+      file.isNamed = false;
+      if (isLocked(file.descriptor)) return true;
+      native().fileClose(file.descriptor);
+      return false;
+    });
+  }
+
+  /** Whether a GPU or an instance is leased, or was when its file was removed. */
+  has(uuid: string): boolean {
+    return this.#files.has(uuid);
+  }
+
+  /**
+   * The processes that have leased a GPU, by the kernel's locks, whatever records say; none where that can't be told, or it isn't
+   * leased. A file that is locked later than another counts for nothing, unless the other has lost its name: then both do.
+   * @param files as for `ownersOf`
+   */
+  owners({ uuid, parent }: Pick<GPU, 'uuid' | 'parent'>, files: Parameters<typeof ownersOf>[2]): LockOwner[] {
+    const all = this.#files.get(uuid) ?? [];
+    const first = Math.min(...all.filter(({ isNamed }) => isNamed).map(({ since }) => since));
+    const owners = all
+      .filter(({ isNamed, since }) => !isNamed || since === first)
+      .flatMap(({ descriptor }) => ownersOf(descriptor, LEASE, files));
+    return owners.length > 0 || parent === null ? owners : this.owners({ uuid: parent, parent: null }, files);
+  }
+
+  release(): void {
+    for (const { descriptor } of [...this.#files.values()].flat()) native().fileClose(descriptor);
+    this.#files.clear();
+  }
 }
 
 /** The wait queue's file, if other programs have locked so much of it that no waiter can join it. */

@@ -1,3 +1,4 @@
+import { fchownSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
@@ -15,6 +16,7 @@ import {
   sanitize,
   schema,
   showValue,
+  statusBehind,
   statusOf,
   systemError,
   userName,
@@ -124,6 +126,20 @@ export class LockDirectory {
   /** Opens a file of this user's for reading and writing; it is made if missing. @returns a descriptor or -errno */
   openOwn(name: string, mode: number): number {
     return this.#directory?.openShared(name, 0, mode) ?? -errno.ENOENT;
+  }
+
+  /**
+   * Makes a lock's file root's, and the file itself where it is missing: its maker could remove it while another user has it
+   * locked. For root; in another user's directory it would be no use.
+   */
+  makeRoots(name: string): void {
+    if (this.#directory?.status.uid !== 0) return;
+    const descriptor = this.openIfPossible(name);
+    if (descriptor < 0) return;
+    const status = statusBehind(descriptor);
+    // One with several names may be another user's own.
+    if (status !== null && status.uid !== 0 && status.links === 1) fchownSync(descriptor, 0, status.gid);
+    native().fileClose(descriptor);
   }
 
   /** Removes a file behind a descriptor from one of the directories, if it still has this name. */

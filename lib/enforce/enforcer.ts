@@ -1,4 +1,4 @@
-import { type ClaimOptions, checkOptions, observeGPUs } from '../claims/index.ts';
+import { type ClaimOptions, checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
@@ -30,6 +30,7 @@ export class Enforcer {
   readonly #log: (line: string) => void;
   readonly #watch: Watch;
   #state: State;
+  #saveFailure = '';
 
   /**
    * @param rules those of the configuration; undefined: none, which makes it a dry run
@@ -86,13 +87,27 @@ export class Enforcer {
   async look(): Promise<void> {
     const began = bootMilliseconds();
     const { gpus, directory } = await observeGPUs(this.#request, 'machine');
+    const uuids = gpus.flatMap(({ uuid }) => uuid || []);
+    if (directory !== null && !this.#isDryRun) protectLeaseFiles(directory, uuids);
     const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
     const times = { graceMs: this.#rules.graceMs, killMs: TIMEOUTS.enforceKill };
     const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
     const counters = { ...this.#state.counters };
     for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
     this.#state = { cases, counters };
-    if (!this.#isDryRun) writeState(this.#state);
+    if (!this.#isDryRun) this.#save();
+  }
+
+  /** Without a file it goes on: a user who fills the file system must not stop it. */
+  #save(): void {
+    let failure = '';
+    try {
+      writeState(this.#state);
+    } catch (error) {
+      failure = `can't write the state (${(error as NodeJS.ErrnoException).code}): if enforce is started anew, users are warned anew. Make room in /run.`;
+    }
+    if (failure !== '' && failure !== this.#saveFailure) this.#log(failure);
+    this.#saveFailure = failure;
   }
 
   /** Whether it was done. */

@@ -1,5 +1,5 @@
 // The processes that compute where they may not. Records of leases may be anybody's, so whose a GPU is follows from the kernel's locks.
-import { type GPUStatus, type LockDirectory, leaseOwners } from '../claims/index.ts';
+import { type GPUStatus, LeaseFiles, type LockDirectory } from '../claims/index.ts';
 import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
 import {
@@ -13,6 +13,7 @@ import {
   readProcessStat,
   readSmallFile,
   statusOf,
+  threadsOf,
   userName,
 } from '../platform/index.ts';
 import type { Cases, Sighting } from './cases.ts';
@@ -49,7 +50,8 @@ interface Credentials {
 interface Circumstances {
   /** The look in which the process was first seen on the GPU. */
   first: number;
-  directory: LockDirectory | null;
+  /** Whether the GPU is leased. */
+  isLeased: boolean;
   began: number;
   cases: Cases;
   /** null: they can't be told. */
@@ -71,6 +73,7 @@ export class Watch {
   /** The look in which each process was first seen on a GPU. */
   #firstLooks = new Map<string, number>();
   readonly #leases = new Map<string, SeenLease>();
+  readonly #leaseFiles = new LeaseFiles();
   #look = 0;
 
   constructor(rules: EnforceRules) {
@@ -91,9 +94,15 @@ export class Watch {
       if (files === undefined) files = searchLocks();
       return files;
     };
+    if (directory !== null)
+      this.#leaseFiles.look(
+        directory,
+        gpus.flatMap(({ uuid }) => uuid || []),
+      );
     for (const gpu of gpus) {
       if (isDivided(gpu) || gpu.uuid === '') continue;
-      if (!isLeased(gpu)) this.#leases.delete(gpu.uuid);
+      const isLeased = gpu.lease !== null || gpu.state === 'shared' || this.#leaseFiles.has(gpu.uuid);
+      if (!isLeased) this.#leases.delete(gpu.uuid);
       else if (!this.#leases.has(gpu.uuid)) this.#leases.set(gpu.uuid, { holder: null, since: this.#look });
       for (const pid of new Set(computePids(gpu))) {
         const process = held.get(pid) ?? this.#hold(pid);
@@ -102,7 +111,7 @@ export class Watch {
         const key = `${gpu.uuid} ${process.key}`;
         const first = this.#firstLooks.get(key) ?? this.#look;
         firstLooks.set(key, first);
-        const offence = this.#judge(gpu, process, { first, directory, began, cases, allFiles });
+        const offence = this.#judge(gpu, process, { first, isLeased, began, cases, allFiles });
         if (offence !== null) offences.push(offence);
       }
     }
@@ -121,7 +130,7 @@ export class Watch {
   #judge(
     gpu: GPUStatus,
     held: HeldProcess,
-    { first, directory, began, cases, allFiles }: Circumstances,
+    { first, isLeased, began, cases, allFiles }: Circumstances,
   ): Offence | null {
     const { pid, key, startTicks } = held;
     // A process that is younger than the driver's list isn't the one that the driver means.
@@ -139,25 +148,25 @@ export class Watch {
       name: who.name ?? 'a process',
       gpu: label(gpu),
     };
-    if (!isLeased(gpu)) {
+    if (!isLeased) {
       // A GPU that may not be claimed is no matter of claims.
       const isBusy = gpu.state === 'busy' || gpu.state === 'leased';
       if (this.#rules.claims !== 'required' || !isBusy) return null;
-      return { ...offence, case: `${uid} ${gpu.uuid} unclaimed`, holder: null };
+      return { ...offence, case: caseOf(uid, `${gpu.uuid} unclaimed`, key, cases), holder: null };
     }
     // Other tools' files don't prove whose a GPU is.
-    if ((gpu.lease?.convention ?? 'gpu-owner') !== 'gpu-owner' || directory === null) return null;
+    if ((gpu.lease?.convention ?? 'gpu-owner') !== 'gpu-owner') return null;
     const ancestors = [...lineage(pid, MAX_ANCESTORS)];
-    if (leaseOwners(directory, gpu, lockedFiles(SEARCH_TIMEOUT_MS, ancestors)).length > 0) return null;
+    if (this.#leaseFiles.owners(gpu, lockedFiles(SEARCH_TIMEOUT_MS, ancestors)).length > 0) return null;
     const everything = allFiles();
-    const owners = everything === null ? [] : leaseOwners(directory, gpu, everything);
+    const owners = everything === null ? [] : this.#leaseFiles.owners(gpu, everything);
     if (owners.length === 0 || owners.some((owner) => owner.uid === null)) return null;
     if (owners.some((owner) => credentials.uids.includes(owner.uid as number))) return null;
     const starts = owners.map((owner) => `${readProcessStat(owner.pid)?.startTicks ?? 0}:${owner.pid}`);
     const [holder = ''] = starts.sort((a, b) => Number.parseInt(a, 10) - Number.parseInt(b, 10));
     // Shares come and go: together they are one holder.
     const whose = gpu.lease === null ? 'shared' : holder;
-    const name = `${uid} ${gpu.uuid} ${whose}`;
+    const name = caseOf(uid, `${gpu.uuid} ${whose}`, key, cases);
     const leasedFirst = this.#leasedSince(gpu.uuid, whose);
     // A holder who has leased a GPU on which others computed, by --allow-processes, has agreed.
     const wasThere =
@@ -188,14 +197,18 @@ export class Watch {
   release(): void {
     for (const process of this.#held.values()) process.release();
     this.#held.clear();
+    this.#leaseFiles.release();
   }
 }
 
 const MPS_SERVER = 'nvidia-cuda-mps-server';
 
-/** As a whole, or by shares. */
-function isLeased({ lease, state }: GPUStatus): boolean {
-  return lease !== null || state === 'shared';
+/** A process that is in a case stays in it, whichever uid it has now: in a user namespace it has many to choose from. */
+function caseOf(uid: number, place: string, process: string, cases: Cases): string {
+  const known = Object.entries(cases).find(
+    ([name, { processes }]) => name.endsWith(` ${place}`) && processes[process] !== undefined,
+  );
+  return known?.[0] ?? `${uid} ${place}`;
 }
 
 /** null: it took too long, so holders may be missing. */
@@ -231,8 +244,12 @@ function isUserKnown(pid: number, uids: readonly number[]): boolean {
 
 /** In which its numbers and paths are meant; null: that can't be read. */
 function spacesOf(pid: number): string | null {
-  const [numbers, paths] = ['pid', 'mnt'].map((kind) => readLink(`/proc/${pid}/ns/${kind}`));
-  return numbers === null || paths === null ? null : `${numbers} ${paths}`;
+  // The main thread may have ended before others.
+  for (const thread of [pid, ...threadsOf(pid)]) {
+    const [numbers, paths] = ['pid', 'mnt'].map((kind) => readLink(`/proc/${thread}/ns/${kind}`));
+    if (numbers && paths) return `${numbers} ${paths}`;
+  }
+  return null;
 }
 
 /**

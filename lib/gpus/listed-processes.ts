@@ -1,6 +1,12 @@
 import { readdirSync } from 'node:fs';
 import { simulatedMachine } from '../config/index.ts';
-import { describeProcess, type ProcessDescription, readLink } from '../platform/index.ts';
+import {
+  describeProcess,
+  type ProcessDescription,
+  readLink,
+  readSmallFile,
+  threadsOf,
+} from '../platform/index.ts';
 import { hasPidNamespace } from './containers.ts';
 import type { GPU } from './types.ts';
 
@@ -22,17 +28,38 @@ export function describeListedProcess(pid: number, proc = '/proc'): ProcessDescr
 /** Devices of NVIDIA's drivers: on PCs, under WSL, on Tegra. */
 const DEVICES = /^\/dev\/(nvidia|dxg$|nvhost|nvmap|nvgpu|dri\/)/;
 
-/** null: this process may not know. */
+/**
+ * null: this process may not know. A process can close the descriptors of its main thread, or end that thread, and compute on by
+ * another one; but no thread computes without the driver's mappings, and all threads have the same.
+ */
 function usesDriver(pid: number, proc: string): boolean | null {
   const machine = simulatedMachine();
-  const opens = (path: string) =>
+  const opened = openPaths(`${proc}/${pid}/fd`);
+  const isOpen = (path: string) =>
     machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/slots`);
-  const directory = `${proc}/${pid}/fd`;
+  if (opened?.some(isOpen)) return true;
+  const mapped = mappedPaths(pid, proc);
+  const isMapped = (path: string) =>
+    machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/state`);
+  if (mapped?.some(isMapped)) return true;
+  return opened === null && mapped === null ? null : false;
+}
+
+function openPaths(directory: string): string[] | null {
   try {
-    return readdirSync(directory).some((descriptor) => opens(readLink(`${directory}/${descriptor}`) ?? ''));
+    return readdirSync(directory).map((descriptor) => readLink(`${directory}/${descriptor}`) ?? '');
   } catch {
     return null;
   }
+}
+
+/** The files that a process has mapped; null: they can't be read. The mappings of a thread that has ended are empty. */
+function mappedPaths(pid: number, proc: string): string[] | null {
+  for (const thread of threadsOf(pid, proc)) {
+    const text = readSmallFile(`${proc}/${thread}/maps`);
+    if (text) return [...text.matchAll(/ (\/.*)$/gm)].map(([, path = '']) => path);
+  }
+  return null;
 }
 
 /** The processes that compute on a GPU, as the driver lists them. */

@@ -68,6 +68,7 @@ export {
   processCommand,
   processIds,
   readProcessStat,
+  threadsOf,
   userName,
 } from './processes.ts';
 export {

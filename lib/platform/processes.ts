@@ -131,14 +131,18 @@ export function isRunnable(pid: number): boolean {
 }
 
 function hasThread(proc: string, pid: number, is: (stat: ProcessStat, id: string) => boolean): boolean {
-  const directory = `${pid}/task`;
+  return threadsOf(pid, proc).some((path) => {
+    const stat = readProcessStat(path, proc);
+    return stat !== null && is(stat, path.split('/').at(-1) ?? '');
+  });
+}
+
+/** The threads of a process below /proc, as `PID/task/TID`; none: it is gone, or not visible. */
+export function threadsOf(pid: number, proc = '/proc'): string[] {
   try {
-    return readdirSync(`${proc}/${directory}`).some((id) => {
-      const stat = readProcessStat(`${directory}/${id}`, proc);
-      return stat !== null && is(stat, id);
-    });
+    return readdirSync(`${proc}/${pid}/task`).map((id) => `${pid}/task/${id}`);
   } catch {
-    return false;
+    return [];
   }
 }
 

@@ -1,9 +1,19 @@
 // `gpu-owner enforce` in whole processes, with users who don't want to be found.
-import { chownSync, copyFileSync, existsSync, readFileSync, realpathSync, statSync } from 'node:fs';
+import {
+  chownSync,
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { alice, bob, startHolder } from '../support/holders.ts';
+import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
 import {
   command,
   Machine,
@@ -50,6 +60,12 @@ function enforce(...options: string[]) {
 
 const isAlive = (pid: number) => !['Z', null].includes(processState(pid));
 const ended = (...pids: number[]) => until(() => !pids.some(isAlive));
+/** Waits for the end of a look. */
+async function lookAgain(state: string): Promise<void> {
+  const before = existsSync(state) ? statSync(state).mtimeMs : 0;
+  await until(() => existsSync(state) && statSync(state).mtimeMs > before);
+}
+
 const looks = (enforcer: { lines: string[] }, pattern: RegExp) =>
   until(() => enforcer.lines.some((line) => pattern.test(line)));
 
@@ -134,6 +150,56 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     ]);
   });
 
+  test('a user’s process ends, whichever thread computes, and whatever that user’s number is', async () => {
+    machine.configure('enforce: { grace: 1s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const guilty = [await intrude(0, 'hides', bob), await intrude(0, 'headless', bob)];
+    const child = machine.start([python, fixture('uids.py'), LIBRARY, String(bob.uid)]);
+    guilty.push(Number(await output(child, /^ready (\d+)/m)));
+    const enforcer = enforce();
+    await until(() => machine.processes(0).every((pid) => !guilty.includes(pid)));
+    const sent = () => enforcer.lines.filter((line) => line.startsWith('sent SIGTERM to '));
+    await until(() => sent().length === 3);
+  });
+
+  test('the maker of a lease’s file can’t take it from its holder, and have enforce end the holder', async () => {
+    machine.configure('enforce: { grace: 0s, claims: required }\n');
+    // Root's claim makes the directory.
+    await endHolder(await startHolder(machine, ['--devices', '2']));
+    await endHolder(await startHolder(machine, ['--devices', '0'], bob));
+    const fileOf = (gpu: number) => join(machine.lockDirectory, `${uuidOf(gpu)}.lease`);
+    const own = fileOf(0);
+    expect(statSync(own).uid).toBe(bob.uid);
+    // Another user's file with a link there stays what it is.
+    const letter = join(machine.directory, 'letter');
+    writeFileSync(letter, '', { mode: 0o600 });
+    chownSync(letter, CAROL, CAROL);
+    linkSync(letter, fileOf(1));
+    const words = ['run', '--placeholder', 'none', '--devices', '0', '--'];
+    const program = [python, fixture('intruder.py'), LIBRARY, '0', 'plain'];
+    const job = machine.startCommand([...words, ...program], alice);
+    const pid = Number(await output(job, /^ready (\d+)/m));
+    const other = await intrude(2, 'plain', bob);
+    enforce();
+    await ended(other);
+    expect((await machine.run(['rm', '-f', own], bob)).stderr).toContain('not permitted');
+    expect(statSync(own)).toMatchObject({ uid: 0, mode: 0o100666 });
+    expect(statSync(letter).uid).toBe(CAROL);
+    await ended(await intrude(2, 'plain', bob));
+    expect(isAlive(pid)).toBe(true);
+  });
+
+  test('it goes on where its state can’t be written, and says so once', async () => {
+    machine.configure('enforce: { grace: 1s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const pid = await intrude(0, 'stays', bob);
+    mkdirSync(join(machine.lockDirectory, '../enforce.json.new'));
+    const enforcer = enforce();
+    await ended(pid);
+    await looks(enforcer, /^sent SIGKILL/);
+    expect(enforcer.lines.filter((line) => /^can't write the state \(EISDIR\)/.test(line))).toHaveLength(1);
+  });
+
   test('a stranger on a GPU that others share ends, and its holders don’t', async () => {
     machine.configure('enforce: { grace: 0s }\n');
     const share = (starting: Starting) => {
@@ -182,10 +248,7 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     await startHolder(machine, ['--devices', '0'], alice);
     const pid = await intrude(0, 'plain', bob);
     const state = join(machine.lockDirectory, '../enforce.json');
-    const looked = async () => {
-      const before = existsSync(state) ? statSync(state).mtimeMs : 0;
-      await until(() => existsSync(state) && statSync(state).mtimeMs > before);
-    };
+    const looked = () => lookAgain(state);
     const first = enforce();
     await looks(first, /^warned/);
     const warned = Date.now();
