@@ -113,8 +113,7 @@ void Job::react() {
   const int64_t now = now_ms();
   if (kill_at_ >= 0 && now >= kill_at_) kill_on();
   if (phase_ == Phase::settling && now >= settled_at_) phase_ = Phase::surviving;
-  // The meter is no process of the job, and ends soon.
-  if (phase_ == Phase::surviving && !meter_.pid()) report_survivors();
+  if (phase_ == Phase::surviving) report_survivors();
   output_.react();
   if (meter_.react()) judge_idle();
   usage_.react();
@@ -343,6 +342,8 @@ void Job::kill_on() {
 void Job::report_survivors() {
   Descendants descendants;
   descendants.look_up(getpid(), helper_, meter_.pid());
+  // Only the meter is waited for, which lasts if the driver hangs.
+  if (descendants.count() == 0) meter_.interrupt();
   const bool is_first = survivors_ < 0;
   const bool may_be_ending = descendants.count() == 0 || (is_first && descendants.all_running());
   if (may_be_ending && looks_++ < kMaxLooks) {

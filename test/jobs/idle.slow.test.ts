@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
-import { nameOf, sendSignal, treeOf } from '../support/processes.ts';
+import { childrenOf, nameOf, sendSignal, stat, treeOf } from '../support/processes.ts';
 import { withTimeouts } from '../support/time.ts';
 
 const env = withTimeouts({ usage: 200, grace: 300 });
@@ -62,6 +62,17 @@ test('a command that uses its GPU goes on, and a pause that ends in time is no e
   expect((await machine.status())[0].lease.idleEnds).toBeUndefined();
   machine.touch('done');
   expect((await end).code).toBe(0);
+});
+
+test('a driver that hangs keeps no lease once the last process has ended', async () => {
+  machine.set('gpu=0', 'hang=energy');
+  const left = 'setsid sleep 60 >/dev/null 2>&1 & echo $!';
+  const { stdout } = await machine.runCommand(['run', '--', 'sh', '-c', left], { env });
+  const survivor = Number(stdout);
+  const keeper = stat(survivor)?.parent as number;
+  await until(() => childrenOf(keeper).length === 2); // the other one reads the GPU
+  sendSignal(survivor, 'SIGKILL');
+  await until(async () => (await machine.runCommand(['jobs', '--json'])).stdout === '[]\n');
 });
 
 test("the machine's configuration warns by notifyCommand, and ends nothing if it says never", async () => {
