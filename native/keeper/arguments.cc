@@ -281,7 +281,7 @@ int parse_usage(const char* option, const char* value, Usage* usage) {
   if (!rest || !parse_number(offset, LONG_MAX / 2, &usage->offset) ||
       !parse_number(since, LONG_MAX / 2, &usage->since) || !parse_number(rest, INT_MAX, &usage->interval) ||
       usage->interval == 0) {
-    return complain_value(option, value, "FD:OFFSET:SINCE:INTERVAL");
+    return complain_value(option, value, "FD:OFFSET:SINCE:MS");
   }
   return parse_descriptor(option, fd, &usage->fd);
 }
@@ -388,18 +388,23 @@ constexpr struct {
 } kModes[] = {
     {"run", Mode::run}, {"task", Mode::task}, {"hold", Mode::hold}, {"wait", Mode::wait}, {"submit", Mode::submit}};
 
-const char* name_of(unsigned modes) {
+// "run, task and hold"
+void add_names(Text* text, unsigned modes) {
   for (const auto& each : kModes) {
-    if (modes & mask_of(each.mode)) return each.name;
+    if (!(modes & mask_of(each.mode))) continue;
+    modes &= ~mask_of(each.mode);
+    const bool is_last_but_one = modes && !(modes & (modes - 1));
+    text->add("%s%s", each.name, !modes ? "" : is_last_but_one ? " and " : ", ");
   }
-  return "";
 }
 
 int parse_option(const char* option, const char* value, Options* options) {
   for (const auto& known : kOptions) {
     if (strcmp(option, known.name) != 0) continue;
     if (known.modes & mask_of(options->mode)) return known.parse(option, value, options);
-    say("keeper: %s is for %s only", option, known.modes == kKeep ? "run, task and hold" : name_of(known.modes));
+    Buffer<64> modes;
+    add_names(&modes, known.modes);
+    say("keeper: %s is for %s only", option, modes.c_str());
     return kExitUsage;
   }
   say("keeper: unknown option '%s'; see gpu-owner-keeper --help", option);

@@ -108,6 +108,7 @@ test.each([
   [['task', '--', 'true'], /task needs --control/],
   [['run', '--directory', '/', '--', 'true'], /--directory is for task only/],
   [['wait', '--recheck', '1', '--', 'true'], /--recheck is for run, task and hold only/],
+  [['task', '--meter', '3:1', '--', 'true'], /--meter is for run and hold only/],
   [['wait', '--ahead', '1', '--', 'true'], /--ahead and --queue-path need --queue/],
   [['wait', '--locks', 'all', '--', 'true'], /--locks all needs --lock, and no --ahead/],
   [['wait', '--lock', '1:2', '--', 'true'], /--lock needs an open descriptor above 2, not '1'/],
