@@ -1,3 +1,4 @@
+import { basename } from 'node:path';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { ledgerDirectory, UsageLine } from '../usage/index.ts';
 import type { Claim } from './claim.ts';
@@ -47,5 +48,6 @@ export function ledgerOf(lockDirectory: string | undefined): string | null {
 
 /** The name of the program alone: everybody reads the ledger. */
 function programOf(command: string): string {
-  return (command.split(' ', 1)[0] ?? '').split('/').at(-1)?.slice(0, 64) ?? '';
+  const [, quoted, plain = ''] = /^(?:'([^']*)'|(\S*))/.exec(command) ?? [];
+  return basename(quoted ?? plain).slice(0, 64);
 }
