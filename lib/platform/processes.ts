@@ -180,9 +180,16 @@ export function userName(uid: number): string {
   return name;
 }
 
-/** The name of a group, from /etc/group or 'gid 1234'. Directory services aren't asked. */
+const namesByGid = new Map<number, string>();
+
+/** The name of a group, from /etc/group (read once for each) or 'gid 1234'. Directory services aren't asked. */
 export function groupName(gid: number): string {
-  return nameIn(readSmallFile('/etc/group') ?? '', gid) ?? `gid ${gid}`;
+  let name = namesByGid.get(gid);
+  if (name === undefined) {
+    name = nameIn(readSmallFile('/etc/group') ?? '', gid) ?? `gid ${gid}`;
+    namesByGid.set(gid, name);
+  }
+  return name;
 }
 
 /** From the text of /etc/passwd or /etc/group, which can be long; the first of several names for a uid counts, as for the system. */

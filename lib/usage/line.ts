@@ -6,7 +6,6 @@ import {
   Directory,
   FOR_READING,
   isoTime,
-  pathIn,
   statusBehind,
   systemError,
   TIMEOUTS,
@@ -145,7 +144,7 @@ function prune(directory: Directory, uid: number, keptMs: number): void {
   for (const name of directory.names()) {
     const [, owner, month = oldest] = LEDGER_NAME.exec(name) ?? [];
     if (month >= oldest || (uid !== 0 && Number(owner) !== uid)) continue;
-    const descriptor = native().fileOpenForProbe(pathIn(directory.path, name));
+    const descriptor = directory.openForProbe(name);
     if (descriptor < 0) continue;
     directory.remove(name, descriptor);
     native().fileClose(descriptor);

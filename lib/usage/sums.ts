@@ -160,12 +160,12 @@ function cardsOf({ gpus }: Use): number {
 }
 
 /** A value of a sorted list, below or at which such a part of them lies; 0 for an empty one. */
-export function percentile(sorted: readonly number[], part: number): number {
+function percentile(sorted: readonly number[], part: number): number {
   return sorted[Math.max(0, Math.ceil(part * sorted.length) - 1)] ?? 0;
 }
 
 /** How long the lease lasted within the time, by GPU. */
-export function timeWithin({ since, heldMs }: Use, from: number, until: number): number {
+function timeWithin({ since, heldMs }: Use, from: number, until: number): number {
   return Math.max(0, Math.min(since + heldMs, until) - Math.max(since, from));
 }
 
@@ -190,14 +190,14 @@ function partsOf(use: Use, { since, until, by, groupOf, showsCommand }: SumOptio
 }
 
 /** `alice:7 train`, or `alice:python` for what was no job in the background; `alice` where no more may be shown. */
-export function jobOf({ user, job, name, program }: Use, isShown: boolean): string {
+function jobOf({ user, job, name, program }: Use, isShown: boolean): string {
   if (!isShown) return user;
   const number = job === null ? [] : [String(job)];
   return `${user}:${[...number, name ?? program].join(' ')}`;
 }
 
 /** The days, in local time, of which there is a part between two times. */
-export function daysBetween(from: number, until: number): { key: string; begin: number; end: number }[] {
+function daysBetween(from: number, until: number): { key: string; begin: number; end: number }[] {
   const days = [];
   const day = new Date(from);
   day.setHours(0, 0, 0, 0);
