@@ -150,6 +150,7 @@ export function becomeKeeper(
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
   warnWithoutStandIns(process.argv.slice(-words));
+  const command = basename(process.argv.at(-words) ?? '');
   const { lockDirectory } = settings.request;
   const own = { ...environmentOf(claim), ...(lockDirectory && { GPU_OWNER_LOCK_DIR: lockDirectory }) };
   // Inside a job, the job gives way.
@@ -168,8 +169,8 @@ export function becomeKeeper(
     ...commandOptions(claim, inherited),
     ...(usage?.keeperOptions(inheritable) ?? []),
     ...meterOptions(claim, inheritable),
-    ...shareOptions(claim, basename(process.argv.at(-words) ?? ''), inheritable),
-    ...idleOptions(claim, idle, basename(process.argv.at(-words) ?? ''), job?.idleNotifier(idle) ?? []),
+    ...shareOptions(claim, command, inheritable),
+    ...idleOptions(claim, idle, command, job?.idleNotifier(idle) ?? []),
     ...limitOptions(limit),
     ...jobOptions(job),
     ...giveWay,

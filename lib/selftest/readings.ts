@@ -28,7 +28,8 @@ export async function checkReadings(
   const isBusy = ({ utilizationPercent: percent }: GPU) => percent === null || percent >= MIN_UTILIZATION;
   const isHot = ({ powerWatts: watts }: GPU) =>
     watts === null || idle.powerWatts === null || watts > idle.powerWatts * MIN_POWER;
-  const hasRisen = await until(() => [look()].every((gpu) => isBusy(gpu) && isHot(gpu)), TIMEOUTS.readings);
+  const isLoaded = (gpu: GPU) => isBusy(gpu) && isHot(gpu);
+  const hasRisen = await until(() => isLoaded(look()), TIMEOUTS.readings);
   const gpu = look();
   const readings = [
     ...(gpu.utilizationPercent === null ? [] : [`utilization ${gpu.utilizationPercent} %`]),
