@@ -54,9 +54,12 @@ if [ "$1" = purge ]; then
 fi
 `;
 
-/** Removes files that the package doesn't list: Python's and V8's compiled forms. */
-const PRERM = `#!/bin/sh
+/** Stops services of the system, and removes files that the package doesn't list: Python's and V8's compiled forms. */
+const prerm = (services) => `#!/bin/sh
 set -e
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+  systemctl disable --now --quiet ${services.join(' ')} || true
+fi
 rm -f /usr/lib/python3/dist-packages/__pycache__/gpu_owner.*.pyc
 rm -rf /usr/lib/gpu-owner/python/__pycache__
 rm -f /usr/lib/gpu-owner/dist/*.cache*
@@ -87,20 +90,22 @@ export function writeDebian(directory, { version, arch, node }) {
   place('usr/share/fish/vendor_completions.d/gpu-owner.fish', output('completion', 'fish'));
   place('usr/lib/tmpfiles.d/gpu-owner.conf', TMPFILES);
   place('etc/gpu-owner/config.yaml', readFileSync(join(root, 'examples/config.yaml')));
-  for (const name of readdirSync(join(root, 'examples/systemd'))) {
+  const services = [];
+  for (const name of readdirSync(join(root, 'examples/systemd')).sort()) {
     const unit = readFileSync(join(root, 'examples/systemd', name), 'utf8')
       .replace(/^Environment=GPU_OWNER_NODE=.*\n/m, '')
       .replaceAll('/usr/local/bin/gpu-owner', '/usr/bin/gpu-owner');
     // Each says in its first lines where it belongs.
     const level = unit.includes(`/etc/systemd/system/${name}`) ? 'system' : 'user';
     place(`usr/lib/systemd/${level}/${name}`, unit);
+    if (level === 'system') services.push(name);
   }
   place('usr/share/doc/gpu-owner/copyright', copyright(node));
   const size = Math.ceil(sizeOf(directory) / 1024);
   place('DEBIAN/control', CONTROL({ version, arch, size }));
   place('DEBIAN/conffiles', '/etc/gpu-owner/config.yaml\n');
   place('DEBIAN/postinst', POSTINST, 0o755);
-  place('DEBIAN/prerm', PRERM, 0o755);
+  place('DEBIAN/prerm', prerm(services), 0o755);
   place('DEBIAN/postrm', POSTRM, 0o755);
 }
 

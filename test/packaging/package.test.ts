@@ -396,6 +396,7 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
     const wanted = [
       'etc/gpu-owner/config.yaml',
       'usr/lib/tmpfiles.d/gpu-owner.conf',
+      'usr/lib/systemd/system/gpu-owner-enforce.service',
       'usr/lib/systemd/system/gpu-owner-metrics.timer',
       'usr/lib/systemd/user/gpu-owner-worker.service',
       'usr/lib/python3/dist-packages/gpu_owner.py',
@@ -406,6 +407,14 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
       ...['', '-run', '-exp-run', '-status'].map((name) => `usr/share/man/man1/gpu-owner${name}.1.gz`),
     ];
     expect(wanted.filter((path) => !has(path))).toEqual([]);
+    const control = join(scratch, 'debian-control');
+    execFileSync('dpkg-deb', ['-e', join(releases, deb), control]);
+    const script = (name: string) => readFileSync(join(control, name), 'utf8');
+    expect(script('postinst')).toContain('install -d -m 1777 /var/lib/gpu-owner/usage\n');
+    const services = readdirSync(join(directory, 'usr/lib/systemd/system')).sort();
+    expect(
+      /^ *systemctl disable --now --quiet (.*) \|\| true$/m.exec(script('prerm'))?.[1]?.split(' '),
+    ).toEqual(services);
     const modules = files('find', directory, '-name', 'gpu_owner.py', '-type', 'f');
     expect(modules.map((path) => relative(directory, path))).toEqual([
       'usr/lib/gpu-owner/python/gpu_owner.py',
