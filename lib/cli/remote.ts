@@ -264,10 +264,10 @@ function exitCodeOf(codes: readonly string[], isAny: boolean, exitCodes: ExitCod
   return code === 'ERR_HOST_DIRECTORY' ? exitCodes.ERR_INVALID_ARGUMENT : exitCodes.ERR_NO_DRIVER;
 }
 
-/** The options of a claim that `find` takes, too. */
+/** The options of a claim that `find` takes, too. The host is to say what is free now, so it doesn't wait. */
 function criteriaOf(values: AnyValues): string[] {
   const known = 'groups' in FIND ? optionsOf(FIND.groups) : {};
-  const own = ['json', 'no-wait', ...Object.keys(HOSTS)];
+  const own = ['json', ...WAITING, ...Object.keys(HOSTS)];
   return toArguments(values, (name) => Object.hasOwn(known, name) && !own.includes(name));
 }
 

@@ -252,6 +252,11 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     // The value is in no command line, on neither machine.
     expect([...words, ...decoded].join('\n')).toContain('"$SECRET$OTHER"');
     expect([...words, ...decoded].join('\n')).not.toContain("it's");
+    // A time for the wait changes nothing but its end.
+    expect(await run(['--on', 'a,b', '-n', '3', '--wait=1ms', '--', 'true'])).toMatchObject({
+      code: 75,
+      stderr: expect.stringContaining('gpu-owner: waits in the queue of b\n'),
+    });
     holder.stdin?.end();
     expect(await ended).toMatchObject({
       code: 8,
