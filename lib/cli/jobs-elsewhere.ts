@@ -68,18 +68,24 @@ export async function jobsElsewhere(
   withEnvironment: boolean,
   // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
 ): Promise<any[] | null> {
+  const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : [])];
+  const ask = async ({ host, job }: JobAddress) => {
+    const [answer] = await askHosts([hostOf(host)], 'jobs', [...words, job], TIMEOUT_MS, () => {});
+    const error = answer?.error ?? null;
+    if (error !== null) process.exitCode = tell(host, error);
+    return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
+  };
   const found = await Promise.all(
     addresses.map(async (address) => {
-      if (address.host === ANY) {
-        const moving = movingJob(address.job);
-        return { ...describe(moving), directory: moving.directory, limit: null };
-      }
-      const { host, job } = address;
-      const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
-      const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
-      const error = answer?.error ?? null;
-      if (error !== null) process.exitCode = tell(host, error);
-      return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
+      if (address.host !== ANY) return ask(address);
+      const moving = movingJob(address.job);
+      const own = { ...describe(moving), directory: moving.directory, limit: null };
+      const { step, at } = moving;
+      const there = step === 'settled' && at?.id != null ? { host: at.host, job: String(at.id) } : null;
+      const job = there === null ? null : await ask(there);
+      if (job === null) return own;
+      const reason = [own.reason, job.reason].filter((each) => each !== null).join('; ');
+      return { ...job, host: own.host, id: own.id, submitted: own.submitted, reason };
     }),
   );
   return found.every((job) => job !== null) ? found : null;

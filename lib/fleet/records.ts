@@ -158,7 +158,7 @@ const JOB = {
 /** Fields that only a job that is asked for by its number has. */
 const DETAILS: Fields = {
   directory: optional(text),
-  limit: optional(or(number)),
+  limit: schema.optional(or(number)),
   environment: optional(someOf(text)),
 };
 

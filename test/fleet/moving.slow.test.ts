@@ -77,7 +77,10 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     await until(async () => / as b:2, and may move/.test((await show(moving)).reason));
     writeFileSync(file('a1'), '');
     expect(await run('wait', moving)).toMatchObject({ code: 6 });
-    expect(await show(moving)).toMatchObject({ reason: expect.stringMatching(/^it is a:\d+$/) });
+    expect(await show(moving)).toMatchObject({
+      ...{ host: 'any', id: 1, state: 'failed', exitCode: 6, limit: null },
+      reason: expect.stringMatching(/^it is a:\d+$/),
+    });
     writeFileSync(file('b1'), '');
     expect((await run('wait', ...busy, ahead)).code).toBe(0);
     expect(readFileSync(file('starts'), 'utf8')).toBe('started\n');
