@@ -285,10 +285,9 @@ export function readDivision(directory: LockDirectory, key: LeaseKey): Division 
   const shares: HeldShare[] = [];
   for (const path of directory.all) {
     for (const descriptor of directory.filesNamed(leaseName(uuid, depth), [path])) {
-      const units = countUnits(descriptor);
-      if (units === 0) continue;
-      taken += units;
-      for (const number of shareNumbers(descriptor)) {
+      const numbers = shareNumbers(descriptor);
+      if (numbers.length > 0) taken += countUnits(descriptor);
+      for (const number of numbers) {
         const id = shareId(uuid, depth, number);
         for (const own of directory.filesNamed(leaseName(id), [path])) {
           const size = isLocked(own, SHARED) ? readSize(own) : null;

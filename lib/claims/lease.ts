@@ -17,7 +17,7 @@ import {
 } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { encodeRecord, type RecordContents } from './record.ts';
-import { areUnitsLocked, lockSize, type ShareParts, shareId, takeShare } from './share-file.ts';
+import { isLockedByOtherProgram, lockSize, type ShareParts, shareId, takeShare } from './share-file.ts';
 
 const MAX_REPLACEMENTS = 16;
 
@@ -25,6 +25,8 @@ const MAX_REPLACEMENTS = 16;
 interface Part {
   name: string;
   descriptor: number;
+  /** Of the share that it has of what the file stands for; null: it has none. */
+  shareNumber: number | null;
 }
 
 /** A share to be taken. */
@@ -159,13 +161,13 @@ function lockAll(
 ): Locked | null {
   const level = levelOf(directory, key);
   if (level === null) return null;
-  const lockPart = (name: string, mode: number) => {
-    const part = lockFile(directory, name, holder, mode);
+  const lockPart = (name: string, mode: number, ofIt: ShareDemand | null = null) => {
+    const part = lockFile(directory, name, holder, mode, ofIt);
     if (part !== null) parts.push(part);
     return part;
   };
   const { uuid, depth } = level;
-  const whole = lockPart(leaseName(uuid, depth), share === null ? EXCLUSIVE : SHARED);
+  const whole = lockPart(leaseName(uuid, depth), share === null ? EXCLUSIVE : SHARED, share);
   if (whole === null) return null;
   // A claim inside a job that ends, and the next claim of its GPU, each lock first and then look at the other's level.
   if (isHeldFrom(directory, uuid, depth + 1) || !isSameLevel(levelOf(directory, key), level)) return null;
@@ -178,13 +180,11 @@ function lockAll(
     if (isHeldFrom(directory, parent, 1) || readDivision(directory, { uuid: parent }).taken > 0) return null;
   }
   const [, ...enclosing] = parts;
-  if (share === null) return { id: uuid, own: whole, enclosing };
+  if (share === null || whole.shareNumber === null) return { id: uuid, own: whole, enclosing };
   if (depth === 0 && hasLeasedInstance(directory, uuid)) return null;
-  const number = takeShare(whole.descriptor, share);
-  if (number === null && areUnitsLocked(whole.descriptor)) throw lockedByOtherProgram(directory, whole.name);
   // Claims without the decision lock each take their units first, and then see those of the others.
-  if (number === null || readDivision(directory, key).taken > share.limit) return null;
-  const id = shareId(uuid, depth, number);
+  if (readDivision(directory, key).taken > share.limit) return null;
+  const id = shareId(uuid, depth, whole.shareNumber);
   const own = lockPart(leaseName(id), EXCLUSIVE);
   if (own === null || isHeldFrom(directory, id, 1)) return null;
   const error = lockSize(own.descriptor, share);
@@ -199,6 +199,7 @@ function isSameLevel(found: Level | null, { uuid, depth }: Level): boolean {
 /**
  * Opens and locks a lease file; null where a lock that excludes it is held.
  * @param mode EXCLUSIVE: the lease; SHARED: a part of it, as those who hold MIG instances do
+ * @param share taken before the lease is locked: the file never looks as if it were leased, but not in shares
  * @throws ERR_LOCK_DIRECTORY
  */
 function lockFile(
@@ -206,11 +207,17 @@ function lockFile(
   name: string,
   { generation: epoch }: RecordContents,
   mode: number,
+  share: ShareDemand | null,
 ): Part | null {
   for (let i = 0; i < MAX_REPLACEMENTS; i++) {
     const descriptor = directory.openFile(name);
     let taken = false;
     try {
+      const shareNumber = share === null ? null : takeShare(descriptor, share);
+      if (share !== null && shareNumber === null) {
+        if (isLockedByOtherProgram(descriptor)) throw lockedByOtherProgram(directory, name);
+        return null;
+      }
       if (!lock(descriptor, LEASE, mode)) return null;
       if (!directory.isNamed(descriptor, name)) continue; // the file was replaced: this lock would protect nothing
       if (heldElsewhere(directory, name, mode)) return null;
@@ -221,7 +228,7 @@ function lockFile(
       // systemd's cleaner of temporary files leaves alone what is locked in this way, and only that.
       native().lockTry(descriptor, FLOCK, SHARED, 0, 0);
       taken = true;
-      return { name, descriptor };
+      return { name, descriptor, shareNumber };
     } finally {
       if (!taken) closeSync(descriptor);
     }

@@ -33,29 +33,33 @@ export function isNestedShare(id: string): boolean {
   return id.includes('-nested-');
 }
 
-/** Takes units, and the lowest number that no other share of the GPU has. @returns the number, or null: there isn't enough left */
+/**
+ * Takes the lowest number that no other share of the GPU has, and then units: so units without a number are no share's.
+ * @returns the number, or null: there isn't enough left
+ */
 export function takeShare(descriptor: number, { units, capacity }: ShareParts): number | null {
-  if (native().unitsTake(descriptor, FIRST_UNIT, capacity, units) < 0) return null;
   const place = native().unitsTake(descriptor, FIRST_NUMBER, MAX_SHARES, 1);
-  return place < 0 ? null : place - FIRST_NUMBER + 1;
+  if (place < 0 || native().unitsTake(descriptor, FIRST_UNIT, capacity, units) < 0) return null;
+  return place - FIRST_NUMBER + 1;
 }
 
-/** Whether another program has locked the units, and no share has: none has the last one, as no GPU is so large. */
-export function areUnitsLocked(descriptor: number): boolean {
-  return native().lockProbe(descriptor, OFD, EXCLUSIVE, FIRST_UNIT + MAX_UNITS - 1, 1) >= 0;
+/** Whether another program has locked what shares lock, and no share has: it must not have come or gone meanwhile. */
+export function isLockedByOtherProgram(descriptor: number): boolean {
+  const isShared = () => shareNumbers(descriptor).length > 0;
+  const all = FIRST_NUMBER + MAX_SHARES - FIRST_UNIT;
+  return !isShared() && native().lockProbe(descriptor, OFD, EXCLUSIVE, FIRST_UNIT, all) >= 0 && !isShared();
 }
 
-/** How many units shares with other open files have taken. */
+/** How many units shares with other open files have taken, and other programs beside them. */
 export function countUnits(descriptor: number): number {
   const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS) ?? [FIRST_UNIT, MAX_UNITS];
-  if (flat.length > 0 && areUnitsLocked(descriptor)) return 0;
   return flat.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0);
 }
 
-/** The numbers of the shares that other open files have. */
+/** The numbers of the shares that other open files have. A longer lock is another program's. */
 export function shareNumbers(descriptor: number): number[] {
   const flat = native().unitsTaken(descriptor, FIRST_NUMBER, MAX_SHARES) ?? [];
-  return flat.filter((_, i) => i % 2 === 0).map((place) => place - FIRST_NUMBER + 1);
+  return flat.filter((_, i) => i % 2 === 0 && flat[i + 1] === 1).map((place) => place - FIRST_NUMBER + 1);
 }
 
 /** Tells others the size, by a lock in the share's own file: where it begins tells the GPU's. @returns 0 or an errno value */

@@ -121,13 +121,37 @@ test('a lock for reading on all of a lease file is a stranger’s, and no share'
   await expect.poll(firstGPU).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
 });
 
-test('a claim of a share says so where another program has locked all of the memory', async () => {
-  const { end } = await lock(`${uuid}.lease`, 'ofd-read', 1, 0);
-  const share = ['run', '--memory', '1G', '--placeholder', 'none', '--no-wait', '--devices', '0', 'true'];
-  const { code, stderr } = await machine.runCommand(share);
-  expect([code, stderr]).toEqual([73, expect.stringMatching(/not gpu-owner has locked .*`fuser -v/)]);
-  await end();
-  expect((await machine.runCommand(share)).code).toBe(0);
+/** The first unit of memory in a lease file. */
+const UNIT = 2 ** 51;
+const SHARE = ['run', '--memory', '1G', '--placeholder', 'none', '--no-wait', '--devices', '0', 'true'];
+
+test.each([10, 1000])(
+  'a lock on %i units of memory and the lease is a stranger’s, and no share',
+  async (units) => {
+    const { pid, end } = await lock(`${uuid}.lease`, 'ofd-read', 0, 1, UNIT, units);
+    await expect
+      .poll(firstGPU)
+      .toMatchObject({ state: 'leased', lease: { pid, stranger: true }, shares: [] });
+    for (const words of [RUN, SHARE])
+      await expect
+        .poll(() => machine.runCommand(words))
+        .toMatchObject({ code: 75, stderr: expect.stringContaining(`(pid ${pid}, `) });
+    await end();
+    expect((await machine.runCommand(SHARE)).code).toBe(0);
+  },
+);
+
+test('a claim of a share says so where another program has locked the memory', async () => {
+  for (const range of [
+    [1, 0],
+    [UNIT, 1000],
+  ]) {
+    const { end } = await lock(`${uuid}.lease`, 'ofd-read', ...range);
+    const { code, stderr } = await machine.runCommand(SHARE);
+    expect([code, stderr]).toEqual([73, expect.stringMatching(/not gpu-owner has locked .*`fuser -v/)]);
+    await end();
+    expect((await machine.runCommand(SHARE)).code).toBe(0);
+  }
 });
 
 test.each(['ofd-read', 'ofd', 'posix'])(
