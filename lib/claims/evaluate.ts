@@ -104,12 +104,8 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
     if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const holder = leasable ? whoHolds(directory, gpu, key) : null;
-    // A share looks like a lease, but not on a divided GPU.
-    const mayBeShared = holder !== null || isDivided(gpu) || context.memory !== undefined;
-    const sharing = leasable && mayBeShared ? sharingOf(directory, gpu, context) : undefined;
-    const isShared = sharing !== undefined && sharing.taken > 0;
-    const lease = (isShared ? null : holder) ?? context.foreignHolders?.get(gpu.uuid) ?? null;
+    const { holder, sharing } = leasable ? readHolding(directory, gpu, key, context) : NOT_HELD;
+    const lease = holder ?? context.foreignHolders?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     const verdict = evaluateOne(gpu, context, lease, sharing);
     return applyProblem({ gpu, verdict, lease, problem, ...(sharing === undefined ? {} : { sharing }) });
@@ -191,6 +187,27 @@ export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {
 /** The holder of the lease. Leases of a divided GPU's instances are shown with these. */
 function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): LeaseInfo | null {
   return isDivided(gpu) ? probeWhole(directory, gpu.uuid) : probeLease(directory, key);
+}
+
+/** The lease of a GPU as a whole, and its shares. */
+interface Holding {
+  holder: LeaseInfo | null;
+  sharing: Sharing | undefined;
+}
+
+const NOT_HELD: Holding = { holder: null, sharing: undefined };
+/** So often a share may end between the look at the lease and that at the shares. */
+const MAX_LOOKS = 4;
+
+function readHolding(directory: LockDirectory, gpu: GPU, key: LeaseKey, context: EvaluationContext): Holding {
+  for (let i = 1; ; i++) {
+    const holder = whoHolds(directory, gpu, key);
+    // A share looks like a lease without a record, but not on a divided GPU.
+    const mayBeShared = holder !== null || isDivided(gpu) || context.memory !== undefined;
+    const sharing = mayBeShared ? sharingOf(directory, gpu, context) : undefined;
+    if (sharing !== undefined && sharing.taken > 0) return { holder: null, sharing };
+    if (holder?.stranger !== true || i === MAX_LOOKS) return { holder, sharing };
+  }
 }
 
 /** Makes a GPU unavailable whose lease file can't be used. */

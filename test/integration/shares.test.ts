@@ -369,6 +369,18 @@ test.each(['gpu_lock', 'pid-files'] as const)(
   },
 );
 
+test('shares that come and go at once all find room, without a wait', async () => {
+  machine = new Machine(1);
+  const script = machine.script(
+    `for (let i = 0; i < 300; i++)
+       new GPUOwner({ memory: '1GiB', placeholder: 'none', conventions: 'none' }).release();`,
+  );
+  const claimants = [0, 1, 2].map(() =>
+    finished(machine.start([process.execPath, '--input-type=module', '-e', script])),
+  );
+  for (const claimant of claimants) expect(await claimant).toMatchObject({ code: 0, stderr: '' });
+});
+
 const SECONDS = 6;
 /** Between two kills or stops. */
 const TROUBLE_MS = 500;
