@@ -43,6 +43,7 @@ import {
 import {
   endedWithin,
   findUnexplained,
+  type Holder,
   type LeaseKey,
   type LockOwners,
   levelOf,
@@ -104,8 +105,8 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
     if (job !== null && leasable && levelOf(directory, key) === null) {
       return { gpu, verdict: NOT_OF_THE_JOB, lease: null, problem: null };
     }
-    const { holder, sharing } = leasable ? readHolding(directory, gpu, key, context) : NOT_HELD;
-    const lease = holder ?? context.foreignHolders?.get(gpu.uuid) ?? null;
+    const { lease: own, sharing } = leasable ? readHolding(directory, gpu, key, context) : NOT_HELD;
+    const lease = own ?? context.foreignHolders?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     const verdict = evaluateOne(gpu, context, lease, sharing);
     return applyProblem({ gpu, verdict, lease, problem, ...(sharing === undefined ? {} : { sharing }) });
@@ -127,10 +128,10 @@ export function* explainLocks(candidates: Candidate[], context: EvaluationContex
   if (directory === null || !candidates.some(isUnexplained)) return candidates;
   const again = (candidate: Candidate): Candidate => {
     const { gpu } = candidate;
-    const lease = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
-    return lease === null
-      ? candidate
-      : { ...candidate, lease, verdict: evaluateOne(gpu, context, lease, candidate.sharing) };
+    const holder = isUnexplained(candidate) ? whoHolds(directory, gpu, leaseKey(gpu, job)) : null;
+    if (holder === null) return candidate;
+    const { info: lease } = holder;
+    return { ...candidate, lease, verdict: evaluateOne(gpu, context, lease, candidate.sharing) };
   };
   let present = candidates.map(again);
   const isNew = (candidate: Candidate) =>
@@ -185,28 +186,28 @@ export function leaseKey({ uuid, parent }: GPU, job: number | null): LeaseKey {
 }
 
 /** The holder of the lease. Leases of a divided GPU's instances are shown with these. */
-function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): LeaseInfo | null {
+function whoHolds(directory: LockDirectory, gpu: GPU, key: LeaseKey): Holder | null {
   return isDivided(gpu) ? probeWhole(directory, gpu.uuid) : probeLease(directory, key);
 }
 
 /** The lease of a GPU as a whole, and its shares. */
 interface Holding {
-  holder: LeaseInfo | null;
+  lease: LeaseInfo | null;
   sharing: Sharing | undefined;
 }
 
-const NOT_HELD: Holding = { holder: null, sharing: undefined };
+const NOT_HELD: Holding = { lease: null, sharing: undefined };
 /** So often a share may end between the look at the lease and that at the shares. */
 const MAX_LOOKS = 4;
 
 function readHolding(directory: LockDirectory, gpu: GPU, key: LeaseKey, context: EvaluationContext): Holding {
   for (let i = 1; ; i++) {
     const holder = whoHolds(directory, gpu, key);
-    // A share looks like a lease without a record, but not on a divided GPU.
-    const mayBeShared = holder !== null || isDivided(gpu) || context.memory !== undefined;
+    const isPart = holder?.isPart === true;
+    const mayBeShared = isPart || isDivided(gpu) || context.memory !== undefined;
     const sharing = mayBeShared ? sharingOf(directory, gpu, context) : undefined;
-    if (sharing !== undefined && sharing.taken > 0) return { holder: null, sharing };
-    if (holder?.stranger !== true || i === MAX_LOOKS) return { holder, sharing };
+    if (sharing !== undefined && sharing.taken > 0) return { lease: null, sharing };
+    if (!isPart || i === MAX_LOOKS) return { lease: holder?.info ?? null, sharing };
   }
 }
 

@@ -135,45 +135,59 @@ export interface LeaseKey {
 /** Where a dead owner's GPU may still look used, for so long after the lease has ended. */
 const REMAINS_MS = 5_000;
 
+/** The holder of a lease. */
+export interface Holder {
+  info: LeaseInfo;
+  /** Of a MIG instance or a share only. */
+  isPart: boolean;
+}
+
 /**
  * The holder of the lease, in this machine's directory or one that may be in use as well; null: it has none. A GPU of which
- * only MIG instances are leased is leased, too: as a whole it can't be had.
+ * only MIG instances or shares are leased is leased, too: as a whole it can't be had.
  */
-export function probeLease(directory: LockDirectory, key: LeaseKey): LeaseInfo | null {
+export function probeLease(directory: LockDirectory, key: LeaseKey): Holder | null {
   const { uuid, parent = null, job = null } = key;
-  const holders: LeaseInfo[] = [];
+  const holders: Holder[] = [];
   const level = levelOf(directory, key) ?? { uuid, depth: 0 };
   for (const file of leaseFiles(directory, level.uuid, level.depth)) {
     const holder = holderOf(directory, level.uuid, file);
     if (holder !== null) holders.push(holder);
   }
   if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
-  return holders.reduceRight<LeaseInfo | null>(
-    (nested, holder) => (nested === null ? holder : { ...holder, nested }),
+  return holders.reduceRight<Holder | null>(
+    (nested, { info, isPart }) => ({
+      info: nested === null ? info : { ...info, nested: nested.info },
+      isPart,
+    }),
     null,
   );
 }
 
-function holderOf(
-  directory: LockDirectory,
-  uuid: string,
-  { depth, descriptor }: LeaseFile,
-): LeaseInfo | null {
-  if (isLocked(descriptor, SHARED)) return holderInfo(readHolder(descriptor));
-  // The record in the file is not of those who hold instances.
-  return isLocked(descriptor) ? holderInfo(depth === 0 ? recordOfInstance(directory, uuid) : null) : null;
+function holderOf(directory: LockDirectory, uuid: string, file: LeaseFile): Holder | null {
+  const { descriptor } = file;
+  if (isLocked(descriptor, SHARED)) return { info: holderInfo(readHolder(descriptor)), isPart: false };
+  // The record in the file is not of those who hold instances or shares.
+  return isLocked(descriptor)
+    ? { info: holderInfo(recordOfPart(directory, uuid, file)), isPart: true }
+    : null;
 }
 
 function holderInfo(record: Record<string, unknown> | null): LeaseInfo {
   return record === null ? { ...leaseInfo(null), stranger: true } : leaseInfo(record);
 }
 
-/** As {@link probeLease} on the machine, but who holds MIG instances of the GPU doesn't count. */
-export function probeWhole(directory: LockDirectory, uuid: string): LeaseInfo | null {
-  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
-    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE)) return holderInfo(readHolder(descriptor));
+/** As {@link probeLease} on the machine, but who holds MIG instances or shares of the GPU doesn't count. */
+export function probeWhole(directory: LockDirectory, uuid: string): Holder | null {
+  for (const file of leaseFiles(directory, uuid, 0)) {
+    const holder = holderOfWhole(directory, uuid, file);
+    if (holder !== null) return holder;
   }
   return null;
+}
+
+function holderOfWhole(directory: LockDirectory, uuid: string, file: LeaseFile): Holder | null {
+  return file.depth > 0 || isLocked(file.descriptor, SHARED) ? holderOf(directory, uuid, file) : null;
 }
 
 /** The processes that have a lock without a record of its holder. */
@@ -188,13 +202,11 @@ export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOw
   const { parent = null, job = null } = key;
   const { uuid, depth: from } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
   for (const file of leaseFiles(directory, uuid, from)) {
-    if (holderOf(directory, uuid, file)?.stranger === true) return unexplained(file);
+    if (holderOf(directory, uuid, file)?.info.stranger === true) return unexplained(file);
   }
   if (parent === null || job !== null) return null;
   for (const file of leaseFiles(directory, parent, 0)) {
-    const { depth, descriptor } = file;
-    if (isLocked(descriptor, depth === 0 ? SHARED : EXCLUSIVE) && readHolder(descriptor) === null)
-      return unexplained(file);
+    if (holderOfWhole(directory, parent, file)?.info.stranger === true) return unexplained(file);
   }
   return null;
 }
@@ -334,6 +346,21 @@ export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
   return directory.all
     .map((path) => directory.openForProbe(name, path))
     .filter((descriptor) => descriptor >= 0);
+}
+
+/** The record of a holder of a share of what the file is of, or of an instance of the GPU. */
+function recordOfPart(
+  directory: LockDirectory,
+  uuid: string,
+  { depth, descriptor }: LeaseFile,
+): Record<string, unknown> | null {
+  for (const number of shareNumbers(descriptor)) {
+    for (const own of directory.filesNamed(leaseName(shareId(uuid, depth, number)))) {
+      const record = isLocked(own, SHARED) ? readHolder(own) : null;
+      if (record !== null) return record;
+    }
+  }
+  return depth === 0 ? recordOfInstance(directory, uuid) : null;
 }
 
 /** The record of a holder of an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */

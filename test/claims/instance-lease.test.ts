@@ -80,14 +80,14 @@ test('the holder of an instance is shown for the instance and for its GPU', () =
   const locks = directory();
   release(take(locks, GPU, 'an earlier job on the whole GPU'));
   const one = take(locks, ONE, 'a job on the instance');
-  expect(probeLease(locks, { uuid: GPU })?.command).toBe('a job on the instance');
+  expect(probeLease(locks, { uuid: GPU })?.info.command).toBe('a job on the instance');
   expect(probeWhole(locks, GPU)).toBeNull();
-  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.command).toBe('a job on the instance');
+  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.info.command).toBe('a job on the instance');
   expect(probeLease(locks, { uuid: OTHER, parent: GPU })).toBeNull();
   release(one);
   expect(probeLease(locks, { uuid: GPU })).toBeNull();
   take(locks, GPU, 'a job on the whole GPU');
-  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.command).toBe('a job on the whole GPU');
+  expect(probeLease(locks, { uuid: ONE, parent: GPU })?.info.command).toBe('a job on the whole GPU');
   expect(probeLease(locks, { uuid: ONE })).toBeNull();
 });
 

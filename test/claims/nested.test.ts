@@ -51,17 +51,17 @@ describe('a lease within a job', () => {
     const first = taken('first', job);
     expect(take('second', job)).toBeNull();
     expect(take('somebody else')).toBeNull();
-    expect(probeLease(directory, { uuid: GPU })).toMatchObject({
+    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({
       command: 'job',
       nested: { command: 'first' },
     });
-    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })).toMatchObject({
+    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })?.info).toMatchObject({
       command: 'first',
     });
     expect(first.isIntact()).toBe(true);
     end(first);
-    expect(probeLease(directory, { uuid: GPU })).toMatchObject({ command: 'job' });
-    expect(probeLease(directory, { uuid: GPU })).not.toHaveProperty('nested');
+    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({ command: 'job' });
+    expect(probeLease(directory, { uuid: GPU })?.info).not.toHaveProperty('nested');
     expect(take('second', job)).not.toBeNull();
   });
 
@@ -70,7 +70,7 @@ describe('a lease within a job', () => {
     for (let i = 0; i < 64; i++) chain.push(taken(`level ${i + 1}`, chain.at(-1)));
     expect(take('one too many', chain.at(-1))).toBeNull();
     for (const lease of chain) expect(take('another', lease)).toBeNull();
-    expect(JSON.stringify(probeLease(directory, { uuid: GPU })).match(/"nested"/g)).toHaveLength(64);
+    expect(JSON.stringify(probeLease(directory, { uuid: GPU })?.info).match(/"nested"/g)).toHaveLength(64);
   });
 
   test('can’t be had within a job that has another GPU, none, or has ended', () => {
@@ -87,13 +87,13 @@ describe('a lease within a job', () => {
     const inner = taken('inner', job);
     const innermost = taken('innermost', inner);
     end(job);
-    expect(probeLease(directory, { uuid: GPU })).toMatchObject({
+    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({
       command: 'inner',
       nested: { command: 'innermost' },
     });
     expect(take('next')).toBeNull();
     end(inner);
-    expect(probeLease(directory, { uuid: GPU })).toMatchObject({ command: 'innermost' });
+    expect(probeLease(directory, { uuid: GPU })?.info).toMatchObject({ command: 'innermost' });
     expect(take('next')).toBeNull();
     end(innermost);
     expect(take('next')).not.toBeNull();
@@ -105,7 +105,7 @@ describe('a lease within a job', () => {
     const innermost = taken('innermost', inner);
     end(inner);
     expect(take('sibling', job)).toBeNull();
-    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })).toMatchObject({
+    expect(probeLease(directory, { uuid: GPU, job: job.record.generation })?.info).toMatchObject({
       command: 'innermost',
     });
     end(innermost);

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { type Diagnosis, diagnoseWhileBusy, said } from '../support/doctor.ts';
 import {
+  command,
   finished,
   Machine,
   NOBODY,
@@ -248,4 +249,23 @@ test('a claim in the ordinary way is no stranger, for anybody', async () => {
   await until(async () => (await diagnoseWhileBusy(machine, OTHER)).ids.length === 0);
   holder.stdin?.end();
   await finished(holder);
+});
+
+test('a share is no stranger, nor is one inside of a job, for anybody', async () => {
+  const share = ['run', '--memory', '2G', '--placeholder', 'none', '--'];
+  const hold = [...share, 'sh', '-c', 'echo started; exec cat'];
+  const inner = [process.execPath, command, ...share, 'sh', '-c', 'echo started; exec cat'];
+  const whole = ['run', '--placeholder', 'none', '--devices', '1', '--', ...inner];
+  const holders = [hold, [...share, ...inner], whole].map((words) => machine.startCommand(words));
+  for (const holder of holders) await output(holder, /started/);
+  for (const who of [{}, OTHER]) {
+    const { stdout } = await machine.runCommand(['status'], { ...who, env: { COLUMNS: '500' } });
+    expect(stdout).toMatch(/4 GiB of [\d.]+ GiB leased in shares:\n.*2 GiB for .*\n.*2 GiB for .*\n.*1 /);
+    expect(stdout).toMatch(/leased by \S+ since .* run --memory 2G/);
+    expect((await diagnoseWhileBusy(machine, who)).ids).toEqual([]);
+  }
+  for (const holder of holders) {
+    holder.stdin?.end();
+    await finished(holder);
+  }
 });
