@@ -280,7 +280,7 @@ function available(
   const ahead = () => waitersAhead(directory, position);
   if (job !== null) return reserveForWaiters(candidates, scopeOf(job), ahead());
   const left = reserveForWaiters(applyBookings(candidates, request, directory), null, ahead());
-  return applyLimit(request.memory === undefined ? backfill(left, request, ahead) : left, request, directory);
+  return applyLimit(backfill(left, request, ahead), request, directory);
 }
 
 function freeOf(candidates: readonly Candidate[]): GPU[] {

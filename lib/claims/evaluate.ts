@@ -326,14 +326,14 @@ export function reserveForWaiters(
 
 /**
  * Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed, and
- * no request ahead could use them in that way.
+ * no request ahead could use them in that way. They are lent as a whole only, not to shares.
  */
 export function backfill(
   candidates: Candidate[],
-  { count, limitMs }: { count: number; limitMs?: number | undefined },
+  { count, limitMs, memory }: Pick<DiscoveryDemand, 'count' | 'memory'> & { limitMs?: number | undefined },
   readAhead: () => Iterable<Waiter>,
 ): Candidate[] {
-  if (limitMs === undefined) return candidates;
+  if (limitMs === undefined || memory !== undefined) return candidates;
   const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
   const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined).map(({ gpu }) => gpu.uuid);
   if (missing <= 0 || kept.length < missing) return candidates;

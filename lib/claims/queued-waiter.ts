@@ -16,6 +16,7 @@ import {
   withoutTooSmall,
 } from './evaluate.ts';
 import { isLeased, isLocked, openLeases } from './lease-file.ts';
+import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
@@ -347,7 +348,8 @@ export class QueuedWaiter {
     if (this.#blockers(queue, ahead).length === 0) return true;
     if (job === null) {
       const active = () => activeWaiters(queue.waiters(ahead), this.#skipped);
-      this.#mayBackfill = backfill(kept, this.#request, active) !== kept;
+      const lent = backfill(kept, this.#request, active);
+      this.#mayBackfill = lent !== kept && applyLimit(lent, this.#request, directory) === lent;
       if (this.#mayBackfill) return true;
     }
     this.#report(options, ahead.length + 1);

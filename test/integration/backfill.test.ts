@@ -1,6 +1,8 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { RUN, startHolder } from '../support/holders.ts';
-import { finished, Machine } from '../support/machine.ts';
+import { alice, RUN, startHolder } from '../support/holders.ts';
+import { finished, Machine, until, whyNotNobody } from '../support/machine.ts';
+import { nameOf } from '../support/processes.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 let machine: Machine;
@@ -62,3 +64,26 @@ test('a request that waits already is served when a GPU comes free that is kept 
   expect((await short).code).toBe(0);
   await waiters.untilWaiting(1);
 });
+
+test.skipIf(whyNotNobody() !== null).each([
+  ['a share', 'order: fifo\n', ['--memory', '10GiB']],
+  ['more GPUs than its user may have', 'order: fifo\nlimits: { gpus: 1 }\n', []],
+])(
+  'a request that kept GPUs can’t be lent to waits in the small process: %s',
+  async (_, configuration, options) => {
+    machine.configure(configuration);
+    await holder('-n', '2', '--for', '4h');
+    await startHolder(machine, ['--for', '4h'], alice);
+    // So many, that the one behind doesn't look by itself.
+    for (let i = 1; i <= 4; i++) {
+      machine.startCommand([...RUN, '-n', '4', '--', 'true']);
+      await waiters.untilWaiting(i);
+    }
+    const env = withTimeouts({ handoverBehind: timeoutMs('handoverBehind', 300) });
+    const words = ['submit', '--placeholder', 'none', '--for', '1h', ...options, '--', 'true'];
+    expect((await machine.runCommand(words, { ...alice, env })).code).toBe(0);
+    await waiters.untilWaiting(5);
+    const { pid } = (await waiters.queue())[4];
+    await until(() => nameOf(pid) === 'gpu-owner-wait');
+  },
+);
