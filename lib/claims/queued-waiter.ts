@@ -206,7 +206,7 @@ export class QueuedWaiter {
     const early = handover.earliestBehind - now();
     if (early > 0) return early;
     // A GPU that has come free since the last look may do for this request, and its next change may be hours away.
-    if (await this.#lookAhead(wait, options)) return 0;
+    if ((await this.#lookAhead(wait, options)) || wait.hasChanged()) return 0;
     const opened = this.#leaseFiles();
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
