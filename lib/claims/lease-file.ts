@@ -138,7 +138,7 @@ const REMAINS_MS = 5_000;
 /** The holder of a lease. */
 export interface Holder {
   info: LeaseInfo;
-  /** Of a MIG instance or a share only. */
+  /** Whether only a MIG instance or a share is held. */
   isPart: boolean;
 }
 

@@ -25,7 +25,7 @@ const MAX_REPLACEMENTS = 16;
 interface Part {
   name: string;
   descriptor: number;
-  /** Of the share that it has of what the file stands for; null: it has none. */
+  /** The share of what the file stands for that has its units there; null: none. */
   shareNumber: number | null;
 }
 
