@@ -6,6 +6,7 @@ import {
   findGid,
   formatSince,
   groupsOf,
+  isUserOf,
   now,
   readBlock,
   schema,
@@ -117,9 +118,8 @@ export function bookingLimit(uid: number): BookingLimit | null {
   if (uid === 0) return { gpus: Number.POSITIVE_INFINITY, aheadMs: Number.POSITIVE_INFINITY };
   const rules = bookingRules();
   if (rules === undefined) return null;
-  const isNamed = rules.users.some((name) => name === userName(uid) || name === String(uid));
   const isMember = (group: string) => groupsOf(uid).has(findGid(group) ?? -1);
-  return isNamed || rules.groups.some(isMember) ? rules : null;
+  return isUserOf(uid, rules.users) || rules.groups.some(isMember) ? rules : null;
 }
 
 /** The bookings that count. */

@@ -4,7 +4,9 @@ import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
 import {
   findGid,
+  isLocalUser,
   isRoot,
+  isUserOf,
   lineage,
   lockedFiles,
   now,
@@ -188,9 +190,12 @@ export class Watch {
     const { except, containers } = this.#rules;
     if (uids.includes(0)) return true;
     if (!containers && !isUserKnown(pid, uids)) return true;
-    if (except.users.some((name) => uids.some((uid) => name === userName(uid) || name === String(uid))))
-      return true;
-    if (except.groups.some((group) => gids.has(findGid(group) ?? -1))) return true;
+    const named = uids.map((uid) => isUserOf(uid, except.users));
+    const groups = except.groups.map(findGid);
+    if (named.includes(true) || groups.some((gid) => gid !== null && gids.has(gid))) return true;
+    // As long as a directory service doesn't answer, its users may be the exceptions.
+    const isInDoubt = named.includes(null) || groups.includes(null);
+    if (isInDoubt && !uids.every(isLocalUser)) return true;
     return isProgram(pid, [...except.programs, MPS_SERVER]);
   }
 

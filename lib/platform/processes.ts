@@ -1,6 +1,7 @@
 import { readdirSync } from 'node:fs';
 import { readLink, readSmallFile } from './files.ts';
 import { sanitize } from './text.ts';
+import { now } from './time.ts';
 
 /** A process as /proc describes it. */
 export interface ProcessDescription {
@@ -216,6 +217,33 @@ export function findUid(user: string): number | null {
   return /^\d+$/.test(entry?.[2] ?? '') ? Number(entry?.[2]) : null;
 }
 
+/** The uids that directory services have told by name, and when one was asked for in vain, in ms. */
+const toldUsers = new Map<string, number | { askedAt: number }>();
+/** So long a name counts as unknown before it is asked for again: that starts a program. In ms. */
+const UNKNOWN_MS = 60_000;
+
+/** As {@link findUid}, but each name is asked for once, or once a minute as long as no user has it. */
+function toldUid(user: string): number | null {
+  const told = toldUsers.get(user);
+  if (typeof told === 'number') return told;
+  if (told !== undefined && now() - told.askedAt < UNKNOWN_MS) return null;
+  const uid = findUid(user);
+  toldUsers.set(user, uid ?? { askedAt: now() });
+  return uid;
+}
+
+/** Whether a user is one of these, each by name or by number; null: no, but some of the names are no user's here. */
+export function isUserOf(uid: number, users: readonly string[]): boolean | null {
+  if (users.some((user) => user === userName(uid) || user === String(uid))) return true;
+  const uids = users.map(toldUid);
+  return uids.includes(uid) || (uids.includes(null) ? null : false);
+}
+
+/** Whether /etc/passwd has a user, so that no directory service is asked about it. */
+export function isLocalUser(uid: number): boolean {
+  return nameIn(readSmallFile('/etc/passwd') ?? '', uid) !== null;
+}
+
 /** Which of these groups this process is in, each by name or by number. Directory services are asked for names that /etc/group doesn't have. */
 export function groupNames(wanted: readonly string[]): string[] {
   const own = groupsOf(process.geteuid?.() ?? 0);
@@ -239,7 +267,8 @@ export function groupsOf(uid: number): ReadonlySet<number> {
   let groups = groupsByUid.get(uid);
   if (groups === undefined) {
     const { spawnSync } = process.getBuiltinModule('node:child_process');
-    const { stdout } = spawnSync('id', ['-G', '--', userName(uid)], { encoding: 'utf8' });
+    const user = isLocalUser(uid) ? userName(uid) : String(uid);
+    const { stdout } = spawnSync('id', ['-G', '--', user], { encoding: 'utf8' });
     groups = new Set((stdout ?? '').split(/\s+/).flatMap((each) => (each === '' ? [] : Number(each))));
     groupsByUid.set(uid, groups);
   }

@@ -50,8 +50,8 @@ async function intrude(gpu: number, mode: string, starting: Starting): Promise<n
 }
 
 /** Starts `gpu-owner enforce`, with its lines. */
-function enforce(...options: string[]) {
-  const env = withTimeouts({ enforceLook: 100, enforceKill: 400 });
+function enforce(options: readonly string[] = [], more: NodeJS.ProcessEnv = {}) {
+  const env = { ...withTimeouts({ enforceLook: 100, enforceKill: 400 }), ...more };
   const child = machine.startCommand(['enforce', ...options], { env });
   const lines: string[] = [];
   child.stdout?.on('data', (text) => lines.push(...String(text).split('\n').filter(Boolean)));
@@ -82,7 +82,7 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     machine.configure('enforce: { grace: 0s }\n');
     const refused = await machine.runCommand(['enforce'], bob);
     expect(refused.code).toBe(77);
-    const dry = enforce('--dry-run');
+    const dry = enforce(['--dry-run']);
     await looks(dry, /^would send SIGTERM to /);
     expect(isAlive(pid)).toBe(true);
     expect(existsSync(join(machine.lockDirectory, '../enforce.json'))).toBe(false);
@@ -229,6 +229,28 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     enforce();
     await ended(other);
     expect(isAlive(pid)).toBe(true);
+  });
+
+  test('exceptions of a directory service are left alone, also while it doesn’t answer', async () => {
+    machine.configure(
+      'enforce: { grace: 0s, claims: required, except: { users: [remote], groups: [remotes] } }\n',
+    );
+    const answer = join(machine.directory, 'getent');
+    const answers = (text: string) => writeFileSync(answer, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    const excepted = await intrude(0, 'plain', bob);
+    const unknown = await intrude(1, 'plain', { uid: CAROL });
+    const local = await intrude(2, 'plain', alice);
+    answers('exit 2');
+    const env = { PATH: `${machine.directory}:${process.env.PATH}` };
+    const first = enforce([], env);
+    await ended(local);
+    await lookAgain(join(machine.lockDirectory, '../enforce.json'));
+    expect([excepted, unknown].filter(isAlive)).toEqual([excepted, unknown]);
+    first.child.kill();
+    answers(`[ $1 = group ] && echo remotes:x:77: || echo remote:x:${bob.uid}:100::/:/bin/sh`);
+    enforce([], env);
+    await ended(unknown);
+    expect(isAlive(excepted)).toBe(true);
   });
 
   test('a user who was there before a lease that allows it is left alone', async () => {
