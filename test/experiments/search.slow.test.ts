@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { expect, type TestContext, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python, until } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
+import { sendSignal, signalLiving } from '../support/processes.ts';
 
 const BRANIN = join(import.meta.dirname, 'fixtures/branin.py');
 const SPACE = ['--grid', 'x=-5.0..10', 'y=0.0..15', '--metric', 'loss'];
@@ -107,6 +107,32 @@ test.concurrent('without Optuna, a search names the line that installs it, and a
   expect((await experiment.status()).total).toBe(0);
 });
 
+test.concurrent.for([
+  ['echo "no libfoo" >&2; exit 3', 'the helper process of the search has ended: no libfoo'],
+  [
+    'echo welcome; cat',
+    'the helper process of the search has written something else than an answer: welcome',
+  ],
+])('a Python that does %s is told in a sentence', async ([script, why], context) => {
+  const experiment = newExperiment(context, 1);
+  writeFileSync(join(experiment.project, 'python3'), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'tpe', '--', './python3', BRANIN];
+  const { code, stderr } = await experiment.run(words);
+  expect({ code, stderr }).toEqual({ code: 71, stderr: `gpu-owner: ${why}\n` });
+});
+
+test.concurrent('a value that a program calls stopped is no step of a search', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const script = 'echo "{{\\"loss\\": {x}, \\"stopped\\": -1}}" > "$GPU_OWNER_RESULT"';
+  const words = ['run', '--gpus', '1', ...SPACE, '--method', 'tpe', '--trials', '3', '--shell', '--', script];
+  expect((await experiment.run(words)).code).toBe(0);
+  expect(told(experiment).map((line) => line.split(' ').slice(1, 4).join(' '))).toEqual(
+    column(experiment, 'x')
+      .slice(0, 2)
+      .map((x) => `COMPLETE ${x} None`),
+  );
+});
+
 test.concurrent.for(['tpe', 'gp', 'cmaes'])('the sampler of %s chooses trials', async (method, context) => {
   const experiment = newExperiment(context, 1);
   const { code, stderr } = await experiment.run(search(method, 3));
@@ -164,6 +190,20 @@ test.concurrent('a search goes on after SIGKILL of its run and of its helper, an
   expect(ends.length).toBeGreaterThanOrEqual(20);
   for (const [, state, value] of ends) expect(state === 'FAIL').toBe(value === 'None');
   expect(ends.filter(([, state]) => state === 'FAIL').length).toBeLessThanOrEqual(counts.failed);
+});
+
+test.concurrent('Ctrl-C ends a search whose helper does not answer', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const child = experiment.start(search('tpe', 1000));
+  const end = finished(child);
+  await experiment.untilStarted(2);
+  const [helper] = helpers(experiment) as [number];
+  signalLiving(helper, 'SIGSTOP');
+  await until(async () => (await experiment.status()).running.length === 0);
+  signalLiving(child.pid as number, 'SIGINT');
+  const { code, stdout } = await end;
+  expect({ code, ended: /the search has ended.*/.exec(stdout) }).toEqual({ code: 130, ended: null });
+  await until(() => helpers(experiment).length === 0);
 });
 
 test.concurrent('the same seed and the same order of ends make the same trials, also after SIGKILL', async (context) => {

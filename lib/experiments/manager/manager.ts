@@ -203,7 +203,13 @@ export class Manager {
       workers,
       tell: (text) => this.tell(text),
     });
-    await run.begin();
+    try {
+      await run.begin(options.signal);
+    } catch (error) {
+      run.close();
+      if (options.signal.aborted) return;
+      throw error;
+    }
     await noteSearch(queue, search, run.remaining === 0);
     this.#search = run;
     this.#asked = new AskedTasks(sweep, run.trials);

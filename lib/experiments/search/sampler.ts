@@ -38,16 +38,23 @@ interface Answer extends Partial<CodedTrial> {
 const MAX_COMPLAINT_LENGTH = 2_000;
 
 /** Thrown when the helper process has ended: another one may be started and told everything. */
-export class SamplerGoneError extends Error {}
+export class SamplerGoneError extends GPUOwnerError {
+  constructor(why: string) {
+    super('ERR_SYSTEM', `the helper process of the search ${why}`);
+  }
+}
 
 /** A helper process, which keeps nothing: all that it was told is gone with it. */
 export class Sampler {
   readonly #options: SamplerOptions;
   readonly #child;
+  readonly #lines;
   readonly #answers: AsyncIterator<string>;
+  /** When it has ended, and all of its complaint is there. */
+  readonly #ended: Promise<unknown>;
   #complaint = '';
 
-  private constructor(options: SamplerOptions) {
+  constructor(options: SamplerOptions) {
     this.#options = options;
     const child = spawn(options.python, [`${packageRoot}/python/search_helper.py`], {
       cwd: options.directory,
@@ -60,21 +67,16 @@ export class Sampler {
     child.stderr.setEncoding('utf8').on('data', (text: string) => {
       this.#complaint = (this.#complaint + text).slice(-MAX_COMPLAINT_LENGTH);
     });
-    this.#answers = createInterface(child.stdout)[Symbol.asyncIterator]();
+    this.#ended = new Promise((resolve) => child.once('close', resolve));
+    this.#lines = createInterface(child.stdout);
+    this.#answers = this.#lines[Symbol.asyncIterator]();
     this.#child = child;
   }
 
-  /** @throws ERR_INVALID_ARGUMENT if Optuna isn't there, SamplerGoneError */
-  static async start(options: SamplerOptions): Promise<Sampler> {
-    const sampler = new Sampler(options);
-    try {
-      const { method, goal, space } = options;
-      await sampler.#request({ method, goal, space });
-      return sampler;
-    } catch (error) {
-      sampler.close();
-      throw error;
-    }
+  /** Comes first. @throws ERR_INVALID_ARGUMENT if Optuna isn't there, SamplerGoneError */
+  async begin(): Promise<void> {
+    const { method, goal, space } = this.#options;
+    await this.#request({ method, goal, space });
   }
 
   /**
@@ -99,10 +101,11 @@ export class Sampler {
     this.#child.stdin.write(`${JSON.stringify(message)}\n`);
     const { value: line, done } = await this.#answers.next();
     if (done) {
+      await this.#ended;
       const why = sanitize(this.#complaint.trim().split('\n').at(-1), 300);
-      throw new SamplerGoneError(`the helper process of the search has ended${why === '' ? '' : `: ${why}`}`);
+      throw new SamplerGoneError(`has ended${why === '' ? '' : `: ${why}`}`);
     }
-    const answer = JSON.parse(line as string) as Answer;
+    const answer = parseAnswer(line as string);
     if (answer.error !== undefined) throw this.#failure(answer);
     return answer;
   }
@@ -117,8 +120,21 @@ export class Sampler {
     return new GPUOwnerError('ERR_INVALID_ARGUMENT', text);
   }
 
-  /** The process ends when its input does. */
+  /** Ends the process, also one that hangs: no answer comes then. */
   close(): void {
     this.#child.stdin.destroy();
+    this.#child.stdout.destroy();
+    this.#child.stderr.destroy();
+    this.#child.kill('SIGKILL');
+    this.#lines.close();
+  }
+}
+
+/** @throws SamplerGoneError for the output of another program, such as a script called python3 */
+function parseAnswer(line: string): Answer {
+  try {
+    return JSON.parse(line) as Answer;
+  } catch {
+    throw new SamplerGoneError(`has written something else than an answer: ${sanitize(line, 200)}`);
   }
 }

@@ -77,8 +77,21 @@ export class SearchRun {
     this.#options = options;
   }
 
-  /** Reads the trials that are tasks already, and starts the sampler. @throws ERR_INVALID_ARGUMENT if Optuna isn't there */
-  async begin(): Promise<void> {
+  /**
+   * Reads the trials that are tasks already, and starts the sampler.
+   * @throws ERR_INVALID_ARGUMENT if Optuna isn't there; SamplerGoneError, also if the signal comes
+   */
+  async begin(signal: AbortSignal): Promise<void> {
+    const close = () => this.close();
+    signal.addEventListener('abort', close);
+    try {
+      await this.#begin();
+    } finally {
+      signal.removeEventListener('abort', close);
+    }
+  }
+
+  async #begin(): Promise<void> {
     await this.#read();
     if (this.remaining === 0 || !this.#options.manages()) return;
     await this.#start();
@@ -104,6 +117,7 @@ export class SearchRun {
   /** Works until all trials are tasks, or the signal comes. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { queue, tell } = this.#options;
+    signal.addEventListener('abort', () => this.close(), { once: true });
     while (!signal.aborted && this.remaining > 0) {
       const seen = queue.changeCount;
       try {
@@ -111,7 +125,7 @@ export class SearchRun {
           this.close();
           await this.#read();
         } else {
-          if (!this.#isReady) await this.begin();
+          if (!this.#isReady) await this.#begin();
           // First: an end that it sees is told below.
           const isWanted = await this.#hasIdleWorker();
           await this.#update();
@@ -122,6 +136,7 @@ export class SearchRun {
         }
         await queue.changed(RECHECK_MS, signal, seen);
       } catch (error) {
+        if (signal.aborted) break;
         this.#drawn = null; // the last task of the generator may not have been added
         if (error instanceof SamplerGoneError && this.#restarts++ < MAX_RESTARTS) this.close();
         else if (error instanceof GPUOwnerError && error.code === 'ERR_QUEUE') await pause(RETRY_MS, signal);
@@ -158,8 +173,10 @@ export class SearchRun {
     const { method, metric, parameters } = search;
     this.close();
     const goal = metric?.goal ?? 'minimize';
-    if (!isKnownAhead(search))
-      this.#sampler = await Sampler.start({ python, directory, method, goal, space: codeSpace(parameters) });
+    if (!isKnownAhead(search)) {
+      this.#sampler = new Sampler({ python, directory, method, goal, space: codeSpace(parameters) });
+      await this.#sampler.begin();
+    }
     const results = new Map<string, Values>();
     for await (const { task, result } of completionsAfter(queue, 0))
       if (this.#trials.has(task.id)) results.set(task.id, result);
@@ -223,8 +240,7 @@ export class SearchRun {
     const { metric } = this.#options.search;
     if (metric === null) return;
     const value = metricOf(result, metric.name);
-    const stopped = value === null ? null : metricOf(result, STOPPED);
-    if (number !== null && number !== NONE) await this.#sampler?.tell(number, value, stopped);
+    if (number !== null && number !== NONE) await this.#sampler?.tell(number, value, stepOf(result));
     if (value === null || metric.target === null) return;
     if (metric.goal === 'minimize' ? value <= metric.target : value >= metric.target)
       this.#end(`${metric.name} is ${value}, and was to reach ${metric.target}`);
@@ -298,6 +314,12 @@ export async function noteSearch(queue: Queue, search: SeededSearch, isOver: boo
 export function pythonOf(command: TaskCommand): string {
   const line = 'shell' in command ? command.shell : (command.words[0] ?? '');
   return /(?:^|\s)((?:[^\s'"]*\/)?python[\d.]*)(?:\s|$)/.exec(line)?.[1] ?? 'python3';
+}
+
+/** The step at which a trial was stopped early. null: it wasn't, or the program has a value of this name. */
+function stepOf(result: Values): number | null {
+  const step = metricOf(result, STOPPED);
+  return step !== null && Number.isSafeInteger(step) && step >= 0 ? step : null;
 }
 
 function hasEnded(state: State): boolean {

@@ -60,7 +60,11 @@ async function search(method: 'tpe' | 'cmaes', name: string, seed: number): Prom
     high: 1,
     log: false,
   }));
-  const start = () => Sampler.start({ python: 'python3', directory: '.', method, goal: 'minimize', space });
+  const start = async () => {
+    const started = new Sampler({ python: 'python3', directory: '.', method, goal: 'minimize', space });
+    await started.begin();
+    return started;
+  };
   const seedOf = (trial: number) => seed * 1_000 + trial;
   type Event = { trial: number; end: number | null | undefined };
   const events: Event[] = [];
