@@ -3,6 +3,8 @@ import {
   computePids,
   describeListedProcess,
   type GPU,
+  MAX_UNEXPLAINED_BYTES,
+  memoryOf,
   SHARE_UNIT_BYTES,
   type Share,
   type Sharing,
@@ -76,9 +78,6 @@ interface Users {
 
 const NO_USERS: Users = { usedBytes: [], pids: new Set() };
 
-/** Memory beyond what listed processes explain that the driver may have for itself. */
-const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
-
 /** The processes of the shares' jobs on the GPU. Processes that may be any others count among them, but for no share. */
 function usersOf(gpu: GPU, held: readonly HeldShare[]): Users {
   const roots = held.map(({ record }) => rootsOf(record));
@@ -93,12 +92,12 @@ function usersOf(gpu: GPU, held: readonly HeldShare[]): Users {
     const { alive, name } = describeListedProcess(pid);
     if (index < 0 && (alive === 'alive' ? name !== null : alive === 'dying')) continue;
     pids.add(pid);
-    if (index < 0) isUntold = true;
-    const known = (gpu.processes ?? []).flatMap((process) =>
-      process.pid === pid ? (process.usedBytes ?? []) : [],
-    );
-    const before = usedBytes[index] ?? null;
-    usedBytes[index] = known.length === 0 || before === null ? null : before + Math.max(...known);
+    if (index < 0) {
+      isUntold = true;
+      continue;
+    }
+    const [before, used] = [usedBytes[index] ?? null, memoryOf(gpu, pid)];
+    usedBytes[index] = before === null || used === null ? null : before + used;
   }
   return { usedBytes: isUntold ? held.map(() => null) : usedBytes, pids };
 }

@@ -15,8 +15,15 @@ export {
   openDriver,
   triedLibraries,
 } from './driver.ts';
-export { describeHidden, describeShare, type JudgeContext, judge, SHARE_UNIT_BYTES } from './judge.ts';
-export { computePids, describeListedProcess, isMPSServer } from './listed-processes.ts';
+export {
+  describeHidden,
+  describeShare,
+  type JudgeContext,
+  judge,
+  MAX_UNEXPLAINED_BYTES,
+  SHARE_UNIT_BYTES,
+} from './judge.ts';
+export { computePids, describeListedProcess, isMPSServer, memoryOf } from './listed-processes.ts';
 export {
   byPlace,
   checkDevices,

@@ -6,12 +6,12 @@ import {
   type ProcessDescription,
   sanitize,
 } from '../platform/index.ts';
-import { computePids, isIdleMPSServer, isMPSServer } from './listed-processes.ts';
+import { computePids, isIdleMPSServer, isMPSServer, memoryOf } from './listed-processes.ts';
 import { isDivided, isInstance, matchesName, selects } from './selection.ts';
 import type { GPU, GPUProcess, LeaseInfo, Room, Share, Sharing, Verdict } from './types.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
-const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
+export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 
 /** Memory that a desktop may use where the driver doesn't tell how much that is: so much, but at most half of the GPU's memory. */
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
@@ -306,7 +306,7 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: Jud
     .filter((pid) => !isOwn(pid))
     .map((pid): ComputeProcess => {
       const who = describe?.(pid) ?? { name: null, user: null, uid: null, alive: 'alive' };
-      return { pid, type: 'compute', usedBytes: memoryOf(pid, processes), who };
+      return { pid, type: 'compute', usedBytes: memoryOf(gpu, pid), who };
     });
   const servers = others.filter(({ who, usedBytes }) => isIdleMPSServer(who, usedBytes));
   // To Windows, each of its programs that has a window computes and draws.
@@ -320,7 +320,7 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: Jud
   const graphics = processes.filter(
     ({ pid, type }) => type === 'graphics' && !counted.has(pid) && !isOwn(pid),
   );
-  const own = [...computing].filter(isOwn).map((pid) => memoryOf(pid, processes) ?? 0);
+  const own = [...computing].filter(isOwn).map((pid) => memoryOf(gpu, pid) ?? 0);
   const { usedBytes } = gpu.memory;
   const explained =
     sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + Math.max(sum(own), heldBytes);
@@ -338,12 +338,6 @@ function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: Jud
       sum(compute.filter((process) => !isAlive(process)).map((process) => process.usedBytes ?? 0)) +
       (living ? 0 : nobodys),
   };
-}
-
-/** A process that computes and draws is listed twice, with the same memory. */
-function memoryOf(pid: number, processes: readonly GPUProcess[]): number | null {
-  const known = processes.filter((process) => process.pid === pid && process.usedBytes !== null);
-  return known.length === 0 ? null : Math.max(...known.map((process) => process.usedBytes ?? 0));
 }
 
 function isAlive({ who }: ComputeProcess): boolean {

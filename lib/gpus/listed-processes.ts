@@ -67,6 +67,12 @@ export function computePids({ processes }: GPU): number[] {
   return (processes ?? []).filter(({ type }) => type === 'compute').map(({ pid }) => pid);
 }
 
+/** The memory that a process uses on a GPU; null: unknown. One that computes and draws is listed twice, with the same memory. */
+export function memoryOf({ processes }: GPU, pid: number): number | null {
+  const known = (processes ?? []).filter((process) => process.pid === pid && process.usedBytes !== null);
+  return known.length === 0 ? null : Math.max(...known.map((process) => process.usedBytes ?? 0));
+}
+
 /** `nvidia-cuda-mps-server`, as far as the kernel keeps names. The control daemon has the same, but is on no GPU. */
 const NAME = 'nvidia-cuda-mps';
 
