@@ -147,11 +147,11 @@ export interface Holder {
  * only MIG instances or shares are leased is leased, too: as a whole it can't be had.
  */
 export function probeLease(directory: LockDirectory, key: LeaseKey): Holder | null {
-  const { uuid, parent = null, job = null } = key;
+  const { parent = null, job = null } = key;
   const holders: Holder[] = [];
-  const level = levelOf(directory, key) ?? { uuid, depth: 0 };
-  for (const file of leaseFiles(directory, level.uuid, level.depth)) {
-    const holder = holderOf(directory, level.uuid, file);
+  const { uuid, depth } = levelOrTop(directory, key);
+  for (const file of leaseFiles(directory, uuid, depth)) {
+    const holder = holderOf(directory, uuid, file);
     if (holder !== null) holders.push(holder);
   }
   if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
@@ -200,8 +200,8 @@ export interface LockOwners {
 /** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
 export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOwners | null {
   const { parent = null, job = null } = key;
-  const { uuid, depth: from } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
-  for (const file of leaseFiles(directory, uuid, from)) {
+  const { uuid, depth } = levelOrTop(directory, key);
+  for (const file of leaseFiles(directory, uuid, depth)) {
     if (holderOf(directory, uuid, file)?.info.stranger === true) return unexplained(file);
   }
   if (parent === null || job !== null) return null;
@@ -220,7 +220,7 @@ function unexplained({ descriptor }: LeaseFile): LockOwners {
 
 /** As {@link probeLease}, for those who don't care who it is. */
 export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
-  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const { uuid, depth } = levelOrTop(directory, key);
   return isHeldFrom(directory, uuid, depth);
 }
 
@@ -246,6 +246,11 @@ export function levelOf(
   const held = findHeld(directory, uuid, job);
   if (held === null || held.depth === MAX_DEPTH) return null;
   return { uuid: held.uuid, depth: held.depth + 1, enclosing: held.enclosing };
+}
+
+/** As {@link levelOf}, but the machine's where the job doesn't hold the GPU. */
+function levelOrTop(directory: LockDirectory, key: LeaseKey): Pick<Level, 'uuid' | 'depth'> {
+  return levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
 }
 
 /**
@@ -341,7 +346,7 @@ export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: numbe
 
 /** Descriptors of the files in which the GPU may be leased, to be watched. The caller closes them. */
 export function openLeases(directory: LockDirectory, key: LeaseKey): number[] {
-  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const { uuid, depth } = levelOrTop(directory, key);
   const name = leaseName(uuid, depth);
   return directory.all
     .map((path) => directory.openForProbe(name, path))
@@ -381,7 +386,7 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
 /** Why this process can't take the lease, even if it isn't held; null: nothing keeps it from that. */
 export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerError | null {
   const { parent = null, job = null } = key;
-  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const { uuid, depth } = levelOrTop(directory, key);
   return (
     directory.whyUnusable(leaseName(uuid, depth)) ??
     (parent === null || job !== null ? null : directory.whyUnusable(leaseName(parent)))
@@ -404,7 +409,7 @@ export function endedWithin(directory: LockDirectory, key: LeaseKey, millisecond
 /** How many ms ago the last epochs since the machine's start ended; null: no end is noted. */
 function endsOf(directory: LockDirectory, key: LeaseKey): (number | null)[] {
   const ends: (number | null)[] = [];
-  const { uuid, depth } = levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+  const { uuid, depth } = levelOrTop(directory, key);
   const name = leaseName(uuid, depth);
   for (const descriptor of directory.filesNamed(name)) {
     const record = readRecord(descriptor);
