@@ -63,6 +63,11 @@ async function makeReport(by: Kind, sinceMs: number, lockDir: string | undefined
   const uid = process.geteuid?.() ?? 0;
   const showsAll = uid === 0 || loadConfiguration().usageCommands === 'everybody';
   const ledger = readLedger(path, until - sinceMs, until);
+  if (ledger.problem !== undefined)
+    throw new GPUOwnerError(
+      'ERR_LOCK_DIRECTORY',
+      `the ledger of usage ${path} can't be read: ${ledger.problem}. \`gpu-owner doctor\` says what to do`,
+    );
   return reportOf(ledger, {
     since: until - sinceMs,
     until,

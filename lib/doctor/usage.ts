@@ -20,8 +20,16 @@ export function checkLedger(report: Report, lockDirectory: string): void {
   }
   const status = statusOf(path);
   if (status === null) return; // the first lease makes it
+  if (status.kind !== 'directory') {
+    report.add(
+      'ledger-mode',
+      `${path} of ${userName(status.uid)} isn't a directory: leases aren't noted in the ledger of usage.`,
+      `As root: \`rm ${path}\`. The next lease makes the directory.`,
+    );
+    return;
+  }
   const isOthers = path === MACHINE_LEDGER && !isRoot(status.uid);
-  if (status.kind !== 'directory' || status.mode !== MODE || isOthers) {
+  if (status.mode !== MODE || isOthers) {
     report.add(
       'ledger-mode',
       `The ledger of usage ${path} belongs to ${userName(status.uid)} with mode ${formatMode(status)}: some users' leases aren't noted, or others can remove what is.`,

@@ -1,12 +1,13 @@
 // The ledger as it is found. Files are their owners': a line counts for the owner of its file, whatever stands in it.
 import { readSync } from 'node:fs';
-import { native, OFD, SHARED } from '../native.ts';
+import { errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
   MAX_USER_NAME_LENGTH,
   sanitize,
   schema,
   statusBehind,
+  systemError,
   userName,
 } from '../platform/index.ts';
 import { LEDGER_NAME } from './directory.ts';
@@ -47,6 +48,8 @@ export interface Ledger {
   foreign: string[];
   /** How many lines of files make no sense, by the file's name. */
   damaged: Map<string, number>;
+  /** Why the directory can't be read. Missing: it can, or there is none yet. */
+  problem?: string;
 }
 
 /** A file, and all files of a user, are read up to here, in bytes: some 100,000 leases and more. */
@@ -88,12 +91,14 @@ const LINE = schema.record({
 /** Reads what was used since a moment. @param since, now in ms since 1970 */
 export function readLedger(path: string, since: number, now = Date.now()): Ledger {
   const ledger: Ledger = { uses: [], foreign: [], damaged: new Map() };
-  const directory = Directory.at(path);
+  const directory = Directory.open(path);
+  if (typeof directory === 'number')
+    return directory === -errno.ENOENT ? ledger : { ...ledger, problem: systemError(-directory) };
   const bytesOf = new Map<number, number>();
-  for (const name of directory?.names().sort() ?? []) {
+  for (const name of directory.names().sort()) {
     const uid = Number(LEDGER_NAME.exec(name)?.[1] ?? Number.NaN);
     if (Number.isNaN(uid)) continue;
-    const descriptor = directory?.openForProbe(name) ?? -1;
+    const descriptor = directory.openForProbe(name);
     const status = descriptor < 0 ? null : statusBehind(descriptor);
     const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
     const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;

@@ -1,4 +1,4 @@
-import { appendFileSync, chmodSync, chownSync, writeFileSync } from 'node:fs';
+import { appendFileSync, chmodSync, chownSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { diagnose, said } from '../support/doctor.ts';
@@ -28,6 +28,25 @@ test.skipIf(whyNotNobody() !== null)(
     for (const { remedy } of diagnosis.findings.filter(({ id }) => id.startsWith('ledger-')))
       for (const [, line = ''] of remedy?.matchAll(/`([^`]+)`/g) ?? []) await machine.run(['sh', '-c', line]);
     expect((await diagnose(machine)).ids).toEqual(['ledger-damaged']);
+  },
+);
+
+test.skipIf(whyNotNobody() !== null)(
+  'no remedy follows a link that a user has put in place of the ledger',
+  async () => {
+    await machine.runCommand(['run', 'true']);
+    const ledger = join(machine.lockDirectory, 'usage');
+    rmSync(ledger, { recursive: true });
+    await machine.run(['ln', '-s', machine.directory, ledger], { uid: NOBODY });
+    const report = await machine.runCommand(['report']);
+    expect(report.code).toBe(73);
+    expect(report.stderr).toMatch(`the ledger of usage ${ledger} can't be read: too many symbolic links`);
+    const diagnosis = await diagnose(machine);
+    expect(diagnosis.ids).toEqual(['ledger-mode']);
+    expect(said(diagnosis, 'ledger-mode')).toMatch(/usage of \S+ isn't a directory/);
+    expect(diagnosis.findings.find(({ id }) => id === 'ledger-mode')?.remedy).toMatch(
+      `As root: \`rm ${ledger}\``,
+    );
   },
 );
 
