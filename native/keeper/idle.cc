@@ -7,6 +7,9 @@ namespace {
 // By how much a GPU's mean power differs at rest from minute to minute: 0.2 W of 125 W on an H200 with a context.
 constexpr float kRelative = 0.02f;
 constexpr float kWatts = 2;
+// In microseconds. The mean of a longer time, in which readings failed, may be higher by as much energy only: work of
+// seconds hides in it.
+constexpr float kSpan = 60'000'000;
 
 }  // namespace
 
@@ -31,7 +34,9 @@ int64_t IdleJudge::judge(GPU* gpu, const Reading& reading) {
   gpu->watts[gpu->count++ % kWindow] = watts;
   float lowest = watts;
   for (int i = 0; i < gpu->count && i < kWindow; ++i) lowest = gpu->watts[i] < lowest ? gpu->watts[i] : lowest;
-  const bool rests = reading.utilization < min_utilization_ && watts <= lowest * (1 + kRelative) + kWatts;
+  const float part = static_cast<float>(span) > kSpan ? kSpan / static_cast<float>(span) : 1;
+  const float highest = lowest + (lowest * kRelative + kWatts) * part;
+  const bool rests = reading.utilization < min_utilization_ && watts <= highest;
   if (!rests) {
     gpu->since = -1;
   } else if (gpu->since < 0) {

@@ -161,6 +161,14 @@ TEST("a job is idle since the last of its GPUs is, and not if one of them works"
   CHECK_EQUAL(judge.judge(both(5, 24'000, 60'000, 0)), 3 * kMinute);
 }
 
+TEST("a cell that ran while readings failed for minutes is work, and rest is rest") {
+  IdleJudge judge;
+  for (int64_t minute = 1; minute <= 5; ++minute) judge.judge(reading(minute, minute * 7500, 0));
+  CHECK_EQUAL(judge.judge(reading(15, 15 * 7500, 0)), kMinute);
+  const int64_t cell = static_cast<int64_t>(kCellJoules);
+  CHECK_EQUAL(judge.judge(reading(25, 25 * 7500 + cell, 0)), -1);
+}
+
 TEST("utilization below the least one that counts is none") {
   IdleJudge judge(10);
   judge.judge(reading(1, 0, 9));
