@@ -152,8 +152,10 @@ function remedyFor(command: readonly string[], directory: string): string | null
   const [program = '', ...rest] = command;
   const [first = '', ...words] = program.trim().split(/\s+/);
   if (/^\w+=/.test(program)) return remedyForVariables(command);
-  if (SHELL_STATE.has(first) && !/[|&;<>]/.test(command.join(' ')))
-    return `only a shell understands it, and for what follows; write: ${sanitize(command.join(' '), 200)} && gpu-owner run COMMAND`;
+  if (SHELL_STATE.has(first) && !/[|&;<>]/.test(command.join(' '))) {
+    const change = words.length > 0 ? sanitize(program, 200) : line(command);
+    return `only a shell understands it, and it changes that shell only; write: ${change} && gpu-owner run COMMAND`;
+  }
   if (BUILTINS.has(first) || (words.length > 0 && /[|&;<>$`]/.test(program))) {
     const script = words.length > 0 ? program : command.join(' ');
     return `only a shell understands it; write: ${line(['bash', '-c', script])}`;

@@ -142,7 +142,7 @@ export function shareOptions(
     '--share-warned',
     ends
       ? `${has}: ${all} in ${wait}, unless it uses less by then`
-      : `${has}; other jobs may fail for want of it`,
+      : `${has}; other jobs may run out of memory`,
     ...(ends
       ? [
           '--share-ended',

@@ -108,6 +108,7 @@ describe('the exit code of run', () => {
         /as in Windows \(CR LF\); write: sed -i 's\/\\r\$\/\/' \S+windows/,
       ],
       [['cd', '/'], 127, /only a shell understands it, .* write: cd \/ && gpu-owner run COMMAND/],
+      [['cd', '/my data'], 127, /write: cd '\/my data' && gpu-owner run COMMAND/],
       [['cd', '/;', 'ls'], 127, /only a shell understands it; write: bash -c 'cd \/; ls'/],
       [['sh -c true'], 127, /because of the quotes; write: sh -c true/],
       [['LR=1', 'sh'], 127, /write: env LR=1 sh/],
