@@ -10,6 +10,8 @@ import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.
 import { print, say } from './output.ts';
 
 const DEFAULT_SINCE = '30d';
+/** In 1970 in each time zone. */
+const EARLIEST = Date.UTC(1970, 0, 2);
 
 const GROUPS = [
   {
@@ -60,16 +62,17 @@ async function makeReport(by: Kind, sinceMs: number, lockDir: string | undefined
       'this machine has no ledger of usage: its lock directory is lost at a reboot. As root: install -d -m 1777 /var/lib/gpu-owner/usage',
     );
   const until = Date.now();
+  const since = Math.max(EARLIEST, until - sinceMs);
   const uid = process.geteuid?.() ?? 0;
   const showsAll = uid === 0 || loadConfiguration().usageCommands === 'everybody';
-  const ledger = readLedger(path, until - sinceMs, until);
+  const ledger = readLedger(path, since, until);
   if (ledger.problem !== undefined)
     throw new GPUOwnerError(
       'ERR_LOCK_DIRECTORY',
       `the ledger of usage ${path} can't be read: ${ledger.problem}. \`gpu-owner doctor\` says what to do`,
     );
   return reportOf(ledger, {
-    since: until - sinceMs,
+    since,
     until,
     by,
     gpus: await countGPUs(request.lockDirectory),

@@ -20,6 +20,12 @@ test('--csv has a header, and quotes names of programs', async () => {
   );
 });
 
+test('a time that begins before 1970 begins in it', async () => {
+  const { stdout } = await machine.runCommand(['report', '--since', '100000d', '--json']);
+  expect(JSON.parse(stdout).since).toBe('1970-01-02T00:00:00.000Z');
+  expect((await machine.runCommand(['report', '--since', '100000d'])).stdout).toMatch(/^Since 1970-01-0\d /);
+});
+
 test.skipIf(whyNotNobody() !== null)(
   "a user sees the sums of others, and names of their jobs only with 'usageCommands: everybody'",
   async () => {
