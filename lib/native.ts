@@ -224,6 +224,8 @@ export interface Native {
   processHold(pid: number): number;
   /** Signals the process behind such a descriptor; signal 0 only tells whether there is one. @returns 0 or -errno */
   processSignalHeld(descriptor: number, signal: number): number;
+  /** The uid of the user who made the outermost user namespace around a process that isn't this one's, or -errno; -ENOENT: none. */
+  processNamespaceMaker(pid: number): number;
   processCollect(pid: number): boolean;
   processAdopt(): boolean;
   processReadLine(descriptor: number, milliseconds: number): string;

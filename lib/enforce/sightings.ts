@@ -2,6 +2,7 @@
 import { type GPUStatus, LeaseFiles, type LockDirectory } from '../claims/index.ts';
 import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
+import { native } from '../native.ts';
 import {
   findGid,
   isLocalUser,
@@ -42,8 +43,10 @@ export interface Offence extends Sighting {
 
 /** A process's own account of who it is, by the kernel. */
 interface Credentials {
-  /** Real, effective, saved and of files. */
+  /** The user's, then the real, effective, saved one and that of files. */
   uids: readonly number[];
+  /** Whether it is in a user namespace that a user of this machine has made, whose users are all that user's. */
+  hasOwnUsers: boolean;
   /** The real one. */
   gid: number;
   gids: ReadonlySet<number>;
@@ -163,7 +166,8 @@ export class Watch {
     const everything = allFiles();
     const owners = everything === null ? [] : this.#leaseFiles.owners(gpu, everything);
     if (owners.length === 0 || owners.some((owner) => owner.uid === null)) return null;
-    if (owners.some((owner) => credentials.uids.includes(owner.uid as number))) return null;
+    const holders = owners.flatMap((owner) => [owner.uid, ...(credentialsOf(owner.pid)?.uids ?? [])]);
+    if (holders.some((holder) => holder !== null && credentials.uids.includes(holder))) return null;
     const starts = owners.map((owner) => `${readProcessStat(owner.pid)?.startTicks ?? 0}:${owner.pid}`);
     const [holder = ''] = starts.sort((a, b) => Number.parseInt(a, 10) - Number.parseInt(b, 10));
     // Shares come and go: together they are one holder.
@@ -186,10 +190,11 @@ export class Watch {
     return since;
   }
 
-  #isExempt(pid: number, { uids, gids }: Credentials): boolean {
+  #isExempt(pid: number, credentials: Credentials): boolean {
+    const { uids, gids } = credentials;
     const { except, containers } = this.#rules;
     if (uids.includes(0)) return true;
-    if (!containers && !isUserKnown(pid, uids)) return true;
+    if (!containers && !isUserKnown(pid, credentials)) return true;
     const named = uids.map((uid) => isUserOf(uid, except.users));
     const groups = except.groups.map(findGid);
     if (named.includes(true) || groups.some((gid) => gid !== null && gids.has(gid))) return true;
@@ -230,21 +235,30 @@ function credentialsOf(pid: number): Credentials | null {
   const uids = numbers('Uid');
   const [gid] = numbers('Gid');
   if (uids.length !== 4 || gid === undefined) return null;
-  return { uids, gid, gids: new Set([...numbers('Gid'), ...numbers('Groups')]) };
+  const maker = native().processNamespaceMaker(pid);
+  // Root's are those of daemons, for any user.
+  const hasOwnUsers = maker > 0;
+  return {
+    uids: hasOwnUsers ? [maker, ...uids] : uids,
+    hasOwnUsers,
+    gid,
+    gids: new Set([...numbers('Gid'), ...numbers('Groups')]),
+  };
 }
 
 /**
  * Whether a process's user is one of this machine's. A container has numbers of users of its own: its processes count for a
  * user only if that user has started it, without a daemon in between.
  */
-function isUserKnown(pid: number, uids: readonly number[]): boolean {
+function isUserKnown(pid: number, { uids, hasOwnUsers }: Credentials): boolean {
   const own = spacesOf(1) ?? spacesOf(process.pid);
   for (const at of lineage(pid, MAX_ANCESTORS)) {
     const found = spacesOf(at);
     if (found === null || own === null) return false;
     if (found === own) return credentialsOf(at)?.uids.includes(uids[0] as number) === true;
   }
-  return false;
+  // An orphan: those of a daemon's containers have the daemon above them.
+  return hasOwnUsers;
 }
 
 /** In which its numbers and paths are meant; null: that can't be read. */

@@ -136,6 +136,11 @@ Napi::Value signal_held(const Napi::CallbackInfo& info) {
   return Napi::Number::New(info.Env(), process::signal_held(integer(info[0]), integer(info[1])));
 }
 
+// processNamespaceMaker(pid) -> the uid of the user who made its user namespace, or -errno; -ENOENT: it is in this one
+Napi::Value namespace_maker(const Napi::CallbackInfo& info) {
+  return Napi::Number::New(info.Env(), static_cast<double>(process::namespace_maker(integer(info[0]))));
+}
+
 // processCollect(pid) -> whether it is gone: it has ended, and is collected by this; or it is no child of this process
 Napi::Value collect(const Napi::CallbackInfo& info) {
   const pid_t pid = integer(info[0]);
@@ -242,6 +247,7 @@ void add_process(Napi::Env env, Napi::Object exports) {
   exports.Set("processSignal", Napi::Function::New<signal_holder>(env));
   exports.Set("processHold", Napi::Function::New<hold_process>(env));
   exports.Set("processSignalHeld", Napi::Function::New<signal_held>(env));
+  exports.Set("processNamespaceMaker", Napi::Function::New<namespace_maker>(env));
   exports.Set("processCollect", Napi::Function::New<collect>(env));
   exports.Set("processAdopt", Napi::Function::New<adopt>(env));
   exports.Set("processHangUpWithParent", Napi::Function::New<hang_up_with_parent>(env));

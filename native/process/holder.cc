@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -74,6 +75,25 @@ int hold_process(pid_t process) {
 
 int signal_held(int handle, int signal) {
   return syscall(kPidfdSendSignal, handle, signal, nullptr, 0) == 0 ? 0 : -errno;
+}
+
+int64_t namespace_maker(pid_t process) {
+  // The names are in linux/nsfs.h since Linux 4.11.
+  constexpr unsigned long kGetParent = _IO(0xb7, 0x2), kGetOwner = _IO(0xb7, 0x4);
+  constexpr int kMaxNested = 32;
+  struct stat own, found;
+  if (stat("/proc/self/ns/user", &own) != 0) return -errno;
+  UniqueFd space(open(("/proc/" + std::to_string(process) + "/ns/user").c_str(), O_RDONLY | O_CLOEXEC));
+  int64_t maker = -ENOENT;
+  for (int i = 0; i <= kMaxNested; i++) {
+    if (!space || fstat(space.get(), &found) != 0) return -errno;
+    if (found.st_ino == own.st_ino && found.st_dev == own.st_dev) return maker;
+    uid_t uid;
+    if (ioctl(space.get(), kGetOwner, &uid) != 0) return -errno;
+    maker = uid;
+    space = UniqueFd(ioctl(space.get(), kGetParent));
+  }
+  return -ELOOP;
 }
 
 int signal_holder(pid_t process, const LockedByte& lock, int signal, int value) {

@@ -13,6 +13,10 @@ int hold_process(pid_t process);
 // Sends a signal to it; 0: none. 0 or -errno, -ESRCH if it has ended.
 int signal_held(int handle, int signal);
 
+// The user who has made the outermost user namespace that a process is in and this process isn't, so that the users in
+// it are that user's. -ENOENT: there is none, else another -errno.
+int64_t namespace_maker(pid_t process);
+
 // Device and inode are as JavaScript has them, which rounds the largest.
 struct LockedByte {
   double device;

@@ -154,12 +154,16 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     machine.configure('enforce: { grace: 1s }\n');
     await startHolder(machine, ['--devices', '0'], alice);
     const guilty = [await intrude(0, 'hides', bob), await intrude(0, 'headless', bob)];
-    const child = machine.start([python, fixture('uids.py'), LIBRARY, String(bob.uid)]);
-    guilty.push(Number(await output(child, /^ready (\d+)/m)));
+    const changing = ({ uid }: { uid: number }) =>
+      output(machine.start([python, fixture('uids.py'), LIBRARY, String(uid)]), /^ready (\d+)/m);
+    guilty.push(Number(await changing(bob)));
+    const innocent = Number(await changing(alice));
     const enforcer = enforce();
     await until(() => machine.processes(0).every((pid) => !guilty.includes(pid)));
     const sent = () => enforcer.lines.filter((line) => line.startsWith('sent SIGTERM to '));
     await until(() => sent().length === 3);
+    for (const line of sent()) expect(line).toContain(`, uid ${bob.uid})`);
+    expect(machine.processes(0)).toEqual([innocent]);
   });
 
   test('the maker of a lease’s file can’t take it from its holder, and have enforce end the holder', async () => {
