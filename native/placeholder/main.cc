@@ -147,7 +147,8 @@ int compute(const cuda::Library& library, const std::vector<cuda::Context>& cont
 // Whether a process descends from another one, as far as /proc shows.
 bool descends_from(unsigned pid, pid_t ancestor) {
   constexpr int kMaxAncestors = 100;
-  for (int i = 0; i < kMaxAncestors && pid > 1; i++) {
+  // In a container, the ancestor may be process 1.
+  for (int i = 0; i < kMaxAncestors && pid > 0; i++) {
     if (static_cast<pid_t>(pid) == ancestor) return true;
     char text[512];
     const int file = open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC);

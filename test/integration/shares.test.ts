@@ -1,5 +1,5 @@
 // Several jobs on one GPU, in whole processes.
-import type { ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -202,6 +202,33 @@ test('a share in which a CUDA context has no room is refused with the number', a
   expect(await machine.states()).toEqual(['free']);
   expect((await machine.runCommand(['run', '--memory', '512MiB', '--', 'true'])).code).toBe(0);
 });
+
+const isolated = ['unshare', '--pid', '--fork', '--mount-proc'];
+const isIsolable = spawnSync('unshare', [...isolated.slice(1), 'true']).status === 0;
+
+test.each([
+  { where: 'on the machine', prefix: [] },
+  ...(isIsolable ? [{ where: 'as the first process of a container', prefix: isolated }] : []),
+])(
+  'the placeholder of a share makes way for processes of its own job, not for others: $where',
+  async ({ prefix }) => {
+    machine = new Machine(1);
+    const script = `echo started; read -r line; exec ${occupy('7GiB').join(' ')}`;
+    const run = [process.execPath, command, 'run', '--memory', '10GiB', '--', 'sh', '-c', script];
+    const used = async () => {
+      const [gpu] = await machine.status();
+      return gpu.processes.map(({ usedBytes }: { usedBytes: number }) => usedBytes).sort();
+    };
+    const own = machine.start([...prefix, ...run]);
+    await output(own, /started/);
+    const other = machine.startCommand([...RUN, '--memory', '10GiB', '--', ...occupy('9GiB')]);
+    await output(other, /ready/);
+    const placeholder = CONTEXT + 1024 ** 2;
+    expect(await used()).toEqual([placeholder, 9 * GIB + CONTEXT].sort());
+    own.stdin?.write('\n');
+    await expect.poll(used).toEqual([7 * GIB + CONTEXT, 9 * GIB + CONTEXT].sort());
+  },
+);
 
 test('a job that uses more than its share is told once, and ended only where the configuration says so', async () => {
   machine = new Machine(1);
