@@ -1,7 +1,7 @@
 // Makes and cancels bookings.
 import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
-import { byPlace, type GPU, isDivided, isInstance, label } from '../gpus/index.ts';
+import { byPlace, type GPU, isDivided, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
   bootId,
@@ -19,8 +19,8 @@ import {
   bookingName,
   bookingRules,
   describeBooking,
+  MAX_TIME,
   readBookingFiles,
-  readBookings,
   type StoredBooking,
 } from './bookings.ts';
 import { runAsync } from './effects.ts';
@@ -74,6 +74,8 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     throw invalidArgument(
       `the booking ends ${formatSince(wish.until)}, and ${userName(maker)} may book for the next ${formatDuration(limit.aheadMs)} (bookings.ahead in the configuration). Book an earlier time.`,
     );
+  if (wish.until > MAX_TIME)
+    throw invalidArgument('the booking ends after the year 9999. Book a shorter or an earlier time.');
   return runAsync(
     (function* () {
       const { candidates, directory } = yield* survey(request, LockDirectory.open, 'machine');
@@ -96,7 +98,7 @@ function book(
   const now = Date.now();
   const files = readBookingFiles(directory);
   for (const old of files) if (old.until <= now && old.maker === maker) removeFile(old, directory);
-  const inForce = readBookings(directory, now);
+  const inForce = bookingsInForce(files, bookingLimit, now);
   const overlapping = inForce.filter((other) => other.from < until && from < other.until);
   const usable = candidates.filter(isBookable);
   const open = usable.filter(({ gpu }) => !overlapping.some(({ uuids }) => uuids.includes(gpu.uuid)));
@@ -122,11 +124,10 @@ function book(
   for (let id = 1; ; id++) {
     if (ids.has(bookingName(id))) continue;
     const booking: Booking = { ...stored, id, maker, uid, gid: group?.gid ?? null, madeAt: now };
-    const limitOf = (each: number) => bookingLimit(each);
-    if (!bookingsInForce([...files, booking], limitOf, now).includes(booking))
+    if (!bookingsInForce([...files, booking], bookingLimit, now).includes(booking))
       throw new GPUOwnerError(
         'ERR_GPU_UNAVAILABLE',
-        `${userName(maker)} has booked other GPUs at that time, and may book ${limitOf(maker)?.gpus} at a time here (bookings.gpus in the configuration). \`gpu-owner bookings\` lists them.`,
+        `${userName(maker)} has booked other GPUs at that time, and may book ${bookingLimit(maker)?.gpus} at a time here (bookings.gpus in the configuration). \`gpu-owner bookings\` lists them.`,
       );
     const made = target.create(bookingName(id), Buffer.from(`${JSON.stringify({ id, ...stored })}\n`));
     if (made === -EEXIST) continue;
@@ -211,15 +212,10 @@ export function cancelBooking(directory: LockDirectory | null, id: number): void
     throw invalidArgument(`there is no booking ${id}; \`gpu-owner bookings\` lists them`);
   const maker = process.geteuid?.() ?? 0;
   const own = found.filter((each) => maker === 0 || each.maker === maker);
-  if (own.length === 0)
-    throw new GPUOwnerError(
-      'ERR_NOT_PERMITTED',
-      `booking ${id} is ${userName(first.maker)}'s: only ${userName(first.maker)} and root can cancel it.`,
-    );
+  if (own.length === 0) {
+    const user = userName(first.maker);
+    const who = first.maker === 0 ? user : `${user} and root`;
+    throw new GPUOwnerError('ERR_NOT_PERMITTED', `booking ${id} is ${user}'s: only ${who} can cancel it.`);
+  }
   for (const each of own) removeFile(each, directory);
-}
-
-/** A GPU's label, for a list. */
-export function labelsOf(gpus: readonly GPU[]): string {
-  return gpus.map(label).join(',');
 }

@@ -26,7 +26,7 @@ import type { LockDirectory } from './lock-directory.ts';
 
 const NAME = /^booking-(\d{1,9})$/;
 const MAX_BYTES = 16 * 1024;
-const MAX_NOTE_LENGTH = 200;
+export const MAX_NOTE_LENGTH = 200;
 
 /** A booking as its file has it. */
 export interface StoredBooking extends Booking {
@@ -49,8 +49,9 @@ export interface BookingInfo {
   note: string | null;
 }
 
-/** In year 9999. */
-const TIME = schema.whole(253_402_300_799_999);
+/** The end of the year 9999: a file with a later time is no booking. */
+export const MAX_TIME = 253_402_300_799_999;
+const TIME = schema.whole(MAX_TIME);
 
 export const BOOKING_FILE = schema.jsonOf(
   schema.record({

@@ -4,6 +4,7 @@ export { type BookingWish, bookGPUs, cancelBooking } from './book.ts';
 export {
   type BookingInfo,
   describeBooking,
+  MAX_NOTE_LENGTH,
   readBookingFiles,
   readBookings,
   type StoredBooking,

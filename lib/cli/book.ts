@@ -1,4 +1,4 @@
-import { bookGPUs, checkOptions } from '../claims/index.ts';
+import { bookGPUs, checkOptions, MAX_NOTE_LENGTH } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import {
   findGid,
@@ -18,7 +18,6 @@ import { print, say } from './output.ts';
 
 /** A booking may begin so long ago: it takes time to type. */
 const LATE_MS = 60_000;
-const MAX_NOTE_LENGTH = 200;
 
 const GROUPS = [
   {

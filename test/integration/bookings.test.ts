@@ -58,6 +58,12 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(await bookings()).toEqual([]);
   });
 
+  test('a booking that no file can have is refused', async () => {
+    const { code, stderr } = await machine.runCommand(['book', '--for', '100000000h']);
+    expect(stderr).toContain('after the year 9999');
+    expect(code).toBe(64);
+  });
+
   test('root books for another user', async () => {
     await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
     await endHolder(await startHolder(machine, ['-n', '2', '--no-wait'], alice));
@@ -65,6 +71,8 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(code).toBe(75);
     expect(stderr).toContain('GPU 0: free, but booked for nobody until');
     expect((await machine.runCommand(['book', '--for', '1h', '--user', 'root'], alice)).code).toBe(64);
+    const cancelled = await machine.runCommand(['bookings', 'cancel', '1'], alice);
+    expect(cancelled.stderr).toContain("booking 1 is root's: only root can cancel it.");
   });
 
   test('forged files change nothing', async () => {
