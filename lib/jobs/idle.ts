@@ -42,11 +42,14 @@ export function parseIdle(given: unknown, isHere = true): IdleLimit | null {
   const least = 2 * TIMEOUTS.usage;
   if (endMs < least)
     throw invalidArgument(`--idle: ${showValue(given)} is less than ${formatDuration(least)}; use 30m or 1h`);
-  const warningMs = endMs - Math.min(WARNING_MS, Math.floor(endMs / 2));
+  const warningMs = Math.min(
+    endMs - Math.min(WARNING_MS, Math.floor(endMs / 2)),
+    rule?.warningMs ?? Number.POSITIVE_INFINITY,
+  );
   const minUtilization = rule?.minUtilization ?? 1;
   const own = { warningMs, endMs, text: String(given).trim(), minUtilization, notify: rule?.notify ?? false };
   if (rule?.endMs == null || rule.endMs > endMs) return own;
-  return { ...rule, warningMs: Math.min(rule.warningMs, warningMs) };
+  return { ...rule, warningMs };
 }
 
 function ruleOf({ idle }: Configuration): IdleLimit | null {

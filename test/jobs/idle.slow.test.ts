@@ -107,6 +107,18 @@ test('users of idle.except are left alone, and what comes first of both limits c
   expect(stderr).toMatch(/done nothing for 2 s \(idle in the machine's configuration\)/);
 });
 
+test("the machine's warning comes when it says, whatever --idle the user has", async () => {
+  machine.configure('idle: { after: 1s, end: never }\n');
+  const child = start('run', '--idle', '1h', '--', ...machine.untilFile('done'));
+  const end = finished(child);
+  await output(
+    child,
+    /GPU 0 has done nothing for 1 s \(--idle 1h\): sh and all .* SIGTERM in 59 min 59 s, unless/,
+  );
+  machine.touch('done');
+  expect((await end).code).toBe(0);
+});
+
 test.each([
   [['--idle', '1m'], '', 64, /--idle: '1m' is less than 2 min; use 30m or 1h/],
   [[], 'idle: { end: never }\n', 78, /idle: it needs after/],
