@@ -1,6 +1,7 @@
 import { createInterface } from 'node:readline';
 import type { Readable, Writable } from 'node:stream';
 import { GPUOwnerError } from '../../errors.ts';
+import { schema } from '../../platform/index.ts';
 import { parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 
 /** The first words of a manager to workers on another machine. */
@@ -14,6 +15,21 @@ export interface Begin {
   /** Variables for commands, beside those of the login. */
   environment: Readonly<Record<string, string>>;
 }
+
+const { amount, jsonOf, nullable, record, text } = schema;
+const FIRST_LINE = jsonOf(
+  record({
+    begin: record({
+      silence: amount(),
+      grace: amount(),
+      server: nullable(record({ url: text, password: nullable(text) })),
+      environment: (value, path) => {
+        const variables = schema.object(value, path);
+        return Object.fromEntries(Object.entries(variables).map(([key, each]) => [key, text(each, key)]));
+      },
+    }),
+  }),
+);
 
 /** Receivers of what a manager says, and of the end of the connection. */
 interface Listeners {
@@ -29,6 +45,8 @@ export class ManagerConnection {
   readonly begin: Begin;
   readonly #output: Writable;
   #listeners: Partial<Listeners> = {};
+  /** How the workers are to end, which may have been said before anything listened. */
+  #ending: 'drain' | 'stop' | null = null;
   #lost: string | null = null;
 
   private constructor(output: Writable, begin: Begin) {
@@ -46,9 +64,10 @@ export class ManagerConnection {
         reject(new GPUOwnerError('ERR_QUEUE', 'no manager speaks on standard input: use exp run --on.'));
       };
       lines.on('line', (line) => {
-        const message = parseValue(line) as Record<string, Value>;
-        if (connection !== null) return connection.#receive(message);
-        connection = new ManagerConnection(output, message.begin as unknown as Begin);
+        if (connection !== null) return connection.#receive(line);
+        const first = schema.readAs(FIRST_LINE, line);
+        if (first === null) return lines.close();
+        connection = new ManagerConnection(output, first.begin);
         resolve(connection);
       });
       lines.on('close', () => lose('the connection to the manager ended'));
@@ -58,6 +77,7 @@ export class ManagerConnection {
 
   listen(listeners: Partial<Listeners>): void {
     this.#listeners = { ...this.#listeners, ...listeners };
+    if (this.#ending !== null) listeners[this.#ending]?.();
     if (this.#lost !== null) listeners.lose?.(this.#lost);
   }
 
@@ -65,10 +85,20 @@ export class ManagerConnection {
     if (this.#lost === null) this.#output.write(`${stringifyValue(message)}\n`);
   }
 
-  #receive(message: Record<string, Value>): void {
-    if (message.drain === true) this.#listeners.drain?.();
-    else if (message.stop === true) this.#listeners.stop?.();
-    else this.#listeners.hear?.(message);
+  #receive(line: string): void {
+    let message: Readonly<Record<string, Value>>;
+    try {
+      message = schema.object(parseValue(line), 'message') as Values;
+    } catch {
+      this.#lose('a message of the manager made no sense');
+      return;
+    }
+    const how = message.stop === true ? 'stop' : message.drain === true ? 'drain' : null;
+    if (how === null) this.#listeners.hear?.(message);
+    else {
+      this.#ending = how;
+      this.#listeners[how]?.();
+    }
   }
 
   #lose(why: string): void {

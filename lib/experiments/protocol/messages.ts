@@ -123,8 +123,11 @@ function errorOf(members: Values): string {
   if (typeof value === 'object' && !(value instanceof Literal)) {
     throw new RequestError('error must be a text');
   }
-  const text = String(value instanceof Literal ? value.text : value);
-  // Line by line: a traceback stays readable.
+  return failureText(String(value instanceof Literal ? value.text : value));
+}
+
+/** A failure in the words of a worker. Line by line: a traceback stays readable, and the first line is the summary. */
+export function failureText(text: string): string {
   return text
     .slice(0, MAX_ERROR_LENGTH)
     .split('\n')

@@ -83,8 +83,9 @@ export class RemoteQueue implements WorkerQueue {
     return this.#ask('counts', { ...offer });
   }
 
-  nextTime(offer?: Parameters<WorkerQueue['nextTime']>[0]): Promise<number | null> {
-    return this.#ask('nextTime', { ...offer });
+  async nextTime(offer?: Parameters<WorkerQueue['nextTime']>[0]): Promise<number | null> {
+    const left = await this.#ask<number | null>('nextTime', { ...offer });
+    return left === null ? null : Date.now() + left;
   }
 
   paused(): ReturnType<WorkerQueue['paused']> {
@@ -139,8 +140,10 @@ export class RemoteQueue implements WorkerQueue {
   #receive(message: Readonly<Record<string, Value>>): void {
     const { id, revoked, error } = message;
     if (message.changed === true) this.#notifier.notify();
-    if (typeof revoked === 'string')
-      this.#attempts.get(revoked)?.controller.abort(new Error(String(message.why)));
+    if (typeof revoked === 'string') {
+      // The answer that gave the task may have come together with this message: `take` goes on first.
+      queueMicrotask(() => this.#attempts.get(revoked)?.controller.abort(new Error(String(message.why))));
+    }
     const call = this.#calls.get(id as number);
     if (call === undefined) return;
     this.#calls.delete(id as number);

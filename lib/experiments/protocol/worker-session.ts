@@ -4,6 +4,7 @@ import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailu
 import { Literal, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 import type { Begin } from './manager-connection.ts';
+import { failureText } from './messages.ts';
 
 /** Between the end of a command without a manager and the time when its task is given out again, in ms. */
 const SLACK_MS = 1_000;
@@ -42,13 +43,16 @@ const STEP = record({
   step: whole(),
   value: amount(Number.MAX_VALUE, -Number.MAX_VALUE),
 });
-const FAILURE = record({ error: or(schema.shownText(8_000), ''), retry: flag });
+const FAILURE_TEXT: schema.Check<string> = (value, path) => failureText(text(value, path));
+const FAILURE = record({ error: or(FAILURE_TEXT, ''), retry: flag });
 
 /** Questions of the workers on one host over one connection, and the attempts that they have: see `RemoteQueue`. */
 export class WorkerSession {
   readonly #options: WorkerSessionOptions;
   readonly #given = new Map<string, { attempt: Attempt; worker: string; since: number }>();
   readonly #closed = new AbortController();
+  /** Tasks that are being fetched for the workers. */
+  #fetched = 0;
   #heard = now();
   #window = { since: now(), messages: 0 };
   #prolonged = Number.NEGATIVE_INFINITY;
@@ -130,15 +134,13 @@ export class WorkerSession {
       case 'fail':
         return this.#fail(this.#own(first), FAILURE(second, 'failure'));
       case 'requeue':
-        return this.#requeue(
-          this.#own(first),
-          sanitize(text(second, 'why'), 1_000),
-          amount()(third, 'delay'),
-        );
+        return this.#requeue(this.#own(first), FAILURE_TEXT(second, 'why'), amount()(third, 'delay'));
       case 'counts':
         return { ...(await queue.counts(offerOf(first))) };
-      case 'nextTime':
-        return queue.nextTime(offerOf(first));
+      case 'nextTime': {
+        const time = await queue.nextTime(offerOf(first));
+        return time === null ? null : time - Date.now(); // the clocks of two machines differ
+      }
       case 'paused': {
         const pause = await queue.paused();
         return pause === null ? null : { ...pause };
@@ -182,9 +184,12 @@ export class WorkerSession {
 
   async #take(worker: schema.Checked<typeof WORKER>, offer: Needs | undefined): Promise<Value> {
     const { queue, host, report } = this.#options;
-    if (this.#given.size >= MAX_TASKS) return null;
+    if (this.#given.size + this.#fetched >= MAX_TASKS) return null;
     const options = { outlives: this.#outlives, ...(offer === undefined ? {} : { offer }) };
-    const attempt = await queue.take({ ...worker, host }, options);
+    this.#fetched++;
+    const attempt = await queue.take({ ...worker, host }, options).finally(() => {
+      this.#fetched--;
+    });
     if (attempt === null) return null;
     const { token, task, start, isOnce, signal } = attempt;
     if (this.#closed.signal.aborted) {

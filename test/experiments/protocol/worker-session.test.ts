@@ -90,6 +90,13 @@ test('a failure counts; a task that is given back doesn’t', async () => {
   expect([second.task.name, second.start]).toEqual(['exp1_0', 1]);
   expect(await remote.fail(second.token, { error: 'exit code 1', retry: true })).toBe('pending');
   expect(await rowOf(queue, 'exp1_0')).toMatchObject({ starts: 1, error: 'exit code 1' });
+  // As on one machine, the first line is the summary.
+  const error = 'exit code 1: no \u001b[31mmemory\nThe log ends with:\nno memory';
+  const third = await take();
+  await remote.fail(third.token, { error, retry: true });
+  expect((await rowOf(queue, third.task.name)).error).toBe(
+    'exit code 1: no memory\nThe log ends with:\nno memory',
+  );
 });
 
 test('a task that is cancelled is taken from the worker, which hears of changes', async () => {
@@ -110,6 +117,56 @@ test('the manager’s words reach the worker, and the worker’s the manager', a
   connection.tell({ say: 'hello' });
   await until(() => heard.length === 1);
   expect(heard).toEqual([{ say: 'hello' }]);
+});
+
+test('a task that is given and taken away in one piece of the conversation is taken away', async () => {
+  const both = new PassThrough();
+  const opened = ManagerConnection.open(both, new PassThrough());
+  both.write(`${JSON.stringify({ begin })}\n`);
+  const another = new RemoteQueue(await opened);
+  const given = another.take(worker);
+  both.write('{"id":1,"answer":{"token":"1-a","task":{},"start":1,"isOnce":false}}\n{"revoked":"1-a"}\n');
+  expect((await given)?.signal.aborted).toBe(true);
+  both.end();
+});
+
+test('the time of the next task doesn’t depend on the clock of the host', async () => {
+  const { token } = await take();
+  await queue.cancel({ ids: [(await rowOf(queue, 'exp1_1')).task.id] });
+  await remote.requeue(token, 'not now', 60_000);
+  const time = (await queue.nextTime()) as number;
+  expect(Math.abs(((await remote.nextTime()) as number) - time)).toBeLessThan(1_000);
+  const answer = JSON.parse(sent.findLast((line) => line.includes('"answer"')) as string).answer;
+  expect(answer).toBeGreaterThan(50_000);
+  expect(answer).toBeLessThanOrEqual(60_000);
+});
+
+test('what the manager says at once with its first words is heard', async () => {
+  for (const how of ['drain', 'stop']) {
+    const early = new PassThrough();
+    early.write(`${JSON.stringify({ begin })}\n{"${how}":true}\n`);
+    const opened = await ManagerConnection.open(early, new PassThrough());
+    const ended: string[] = [];
+    opened.listen({ drain: () => ended.push('drain'), stop: () => ended.push('stop') });
+    expect(ended).toEqual([how]);
+    early.end();
+  }
+});
+
+test.each(['Welcome to gpu1', 'null', '{}', '{"begin":3}', '{"begin":{"silence":1000,"grace":100}}'])(
+  'without a manager there is no connection: %s',
+  async (line) => {
+    const noise = new PassThrough();
+    noise.write(`${line}\n`);
+    await expect(ManagerConnection.open(noise, new PassThrough())).rejects.toThrow(/no manager speaks/);
+  },
+);
+
+test('words of the manager that make no sense end the tasks', async () => {
+  const { signal } = await take();
+  input.write('{"id":\n');
+  await until(() => signal.aborted);
+  expect((signal.reason as Error).message).toBe('a message of the manager made no sense');
 });
 
 test('each heartbeat that is answered moves the deadline of the command', async () => {
@@ -175,9 +232,9 @@ test('a host that lies reaches no task of others, and what makes no sense ends i
 
 test('a host gets as many tasks as one machine can run, and can’t keep the manager busy', async () => {
   await queue.enqueue(Array.from({ length: 300 }, (_, n) => spec({ n: 10 + n })));
-  let taken = 0;
-  while ((await take()) !== null) taken++;
-  expect(taken).toBe(256);
+  const taken = await Promise.all(Array.from({ length: 300 }, take));
+  expect(taken.filter((attempt) => attempt !== null).length).toBe(256);
+  expect(await take()).toBe(null);
   expect(() => {
     for (let i = 0; i < 20_001; i++) session.receive('{"say":"x"}');
   }).toThrow('it asks too often');
