@@ -1,5 +1,5 @@
 // A job's address: HOST:JOB, or a number or name of this machine. Read without the code that uses ssh.
-import { JobStore } from '../jobs/index.ts';
+import { isName, JobStore } from '../jobs/index.ts';
 import { usage } from './options.ts';
 
 /** A job of another machine. */
@@ -22,8 +22,7 @@ export function addressOf(word: string): JobAddress | null {
 /** Names may have colons. */
 function isNameHere(word: string): boolean {
   try {
-    const store = JobStore.open();
-    return store.ids().some((id) => store.read(id)?.request.name === word);
+    return isName(JobStore.open(), word);
   } catch {
     return false; // this machine may have no place for jobs
   }

@@ -1,5 +1,6 @@
 // Arrays of jobs: one job with numbered parts, as `sbatch --array` has them.
 import { invalidArgument, showValue } from '../platform/index.ts';
+import { isName } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 
 /** The parts of an array. */
@@ -53,7 +54,7 @@ export interface JobPart {
 /** @returns null: the word means a job @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
 export function partOf(store: JobStore, word: string): JobPart | null {
   const [, job, part] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
-  if (job === undefined) return null;
+  if (job === undefined || isName(store, word)) return null;
   const request = store.read(Number(job))?.request;
   if (request === undefined) return null;
   const array = arrayOf(request);

@@ -300,6 +300,11 @@ export function resolveJob(store: JobStore, word: string): number {
   return resolveJobs(store, [word])[0] as number;
 }
 
+/** Whether a job has this name. */
+export function isName(store: JobStore, word: string): boolean {
+  return store.ids().some((id) => store.read(id)?.request.name === word);
+}
+
 /** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
 export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
   const named = new Map<string, number[]>();
