@@ -71,15 +71,21 @@ function nameOf({ job, part }: JobPart): string {
   return `${job}_${part}`;
 }
 
-/** How parts stand. An array that has not begun has waiting ones. */
+/** How parts stand, in their order. An array that has not begun has waiting ones. */
 export async function describeParts(store: JobStore, parts: readonly JobPart[]): Promise<Part[]> {
-  const described: Part[] = [];
-  for (const each of parts) {
-    const job = jobAt(store, each.job);
-    const part = await withParts(store, each.job, (queue) => describePart(queue, job, each));
-    described.push(part ?? { ...job, part: each.part, progress: null });
+  const described = new Map<JobPart, Part>();
+  for (const id of new Set(parts.map((part) => part.job))) {
+    const job = jobAt(store, id);
+    const wanted = parts.filter((part) => part.job === id);
+    for (const each of wanted) described.set(each, { ...job, part: each.part, progress: null });
+    await withParts(store, id, async (queue) => {
+      for (const each of wanted) {
+        const part = await describePart(queue, job, each);
+        if (part !== null) described.set(each, part);
+      }
+    });
   }
-  return described;
+  return parts.map((part) => described.get(part) as Part);
 }
 
 async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part | null> {
@@ -87,7 +93,7 @@ async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part
   if (row === null) return null;
   const attempt = (await queue.attempts({ taskId: row.task.id })).at(-1) ?? null;
   const state = stateOf(row, job);
-  const isOver = state !== 'waiting' && state !== 'running';
+  const isOver = hasEnded({ state });
   const ended = row.ended ?? attempt?.ended ?? null;
   return {
     ...job,
@@ -151,7 +157,7 @@ export async function partLogs(
   write(1, Buffer.from(all.slice(Math.max(0, all.length - end - lines)).join('\n'), 'latin1'));
 }
 
-/** Cancels parts, and waits until nothing of them runs. @param graceMs for all of them @returns whether it worked */
+/** Cancels a part, and waits until nothing of it runs. @param graceMs for how long @returns whether it worked */
 export async function cancelPart(store: JobStore, part: JobPart, graceMs: number): Promise<boolean> {
   let isOver = false;
   await withPart(store, part, async (queue, { task: { id } }) => {
@@ -167,16 +173,16 @@ export async function cancelPart(store: JobStore, part: JobPart, graceMs: number
   return isOver;
 }
 
-/** @param timeout ms; null: without limit @returns null: the time is up */
-export async function waitForPart(
+/** @param timeout ms; null: without limit @returns how they ended, in their order; null: the time is up */
+export async function waitForParts(
   store: JobStore,
-  part: JobPart,
+  parts: readonly JobPart[],
   timeout: number | null,
-): Promise<Part | null> {
+): Promise<Part[] | null> {
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
   for (;;) {
-    const [described] = await describeParts(store, [part]);
-    if (described === undefined || hasEnded(described)) return described ?? null;
+    const described = await describeParts(store, parts);
+    if (described.every(hasEnded)) return described;
     if (now() >= end) return null;
     await new Promise((resolve) => setTimeout(resolve, Math.min(POLL_MS, Math.max(1, end - now()))));
   }
@@ -191,7 +197,10 @@ export async function retryPart(store: JobStore, part: JobPart): Promise<void> {
   });
 }
 
-/** The parts of an array that a new job is for, as `--array` takes them; null: the job is no array, or has none of them. */
+/**
+ * The parts of an array that a new job is for, as `--array` takes them; null: the job is no array, or has not begun.
+ * @param wanted those that failed or were not run; those that aren't completed @returns '' if there are none
+ */
 export async function partsToResubmit(
   store: JobStore,
   job: number,
@@ -203,15 +212,14 @@ export async function partsToResubmit(
   return withParts(store, job, async (queue) => {
     const ids: number[] = [];
     for await (const { task, state } of queue.tasks()) {
-      const isWanted = wanted === 'failed' ? state === 'failed' : state !== 'completed';
+      const isWanted = state !== 'completed' && (wanted === 'lost' || state !== 'cancelled');
       const part = /_(\d+)$/.exec(task.name)?.[1];
       if (isWanted && part !== undefined) ids.push(Number(part));
     }
-    return ids.length === 0
-      ? null
-      : formatArray(
-          ids.sort((a, b) => a - b),
-          array.atOnce,
-        );
+    if (ids.length === 0) return '';
+    return formatArray(
+      ids.sort((a, b) => a - b),
+      array.atOnce,
+    );
   });
 }

@@ -1,4 +1,4 @@
-import { cancelJob, JobStore, partOf, resolveJob } from '../jobs/index.ts';
+import { cancelJob, type JobPart, JobStore, partOf, resolveJob } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -40,14 +40,15 @@ async function cancelHere(here: readonly { word: string }[], grace: number): Pro
   const store = JobStore.open();
   const parts = here.map(({ word }) => partOf(store, word));
   const ids = here.flatMap(({ word }, i) => (parts[i] === null ? [resolveJob(store, word)] : []));
-  for (const part of parts) {
-    if (part === null || (await (await import('./array-parts.ts')).cancelPart(store, part, grace))) continue;
+  const endPart = async (part: JobPart) => {
+    if (await (await import('./array-parts.ts')).cancelPart(store, part, grace)) return;
     say(`job ${part.job}_${part.part} still ends`);
     process.exitCode = 1;
-  }
-  const outcomes = await Promise.all(
-    ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })),
-  );
+  };
+  const [outcomes] = await Promise.all([
+    Promise.all(ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) }))),
+    ...parts.filter((part) => part !== null).map(endPart),
+  ]);
   for (const { id, outcome } of outcomes) {
     if (outcome === 'not-alive') say(`job ${id} had ended already`);
     if (outcome === 'surviving') {

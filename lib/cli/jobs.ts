@@ -153,14 +153,13 @@ async function showEach(
   const store = JobStore.open();
   const parts = positionals.map((word) => partOf(store, word));
   const ids = positionals.map((word, i) => parts[i]?.job ?? resolveJob(store, word));
+  const wanted = parts.filter((part) => part !== null);
   const list = async () => {
-    const described = await Promise.all(
-      parts.map(async (part) =>
-        part === null ? [] : (await import('./array-parts.ts')).describeParts(store, [part]),
-      ),
-    );
+    const described =
+      wanted.length === 0 ? [] : await (await import('./array-parts.ts')).describeParts(store, wanted);
     return ids.map((id, i) => {
-      const { environment, ...job } = { ...jobDetails(store, id, lockDirectory), ...described[i]?.[0] };
+      const part = parts[i] === null ? undefined : described.shift();
+      const { environment, ...job } = { ...jobDetails(store, id, lockDirectory), ...part };
       return values.environment ? { ...job, environment } : job;
     });
   };

@@ -39,6 +39,7 @@ async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
     if (word === LOST || word === FAILED) {
       for (const id of jobsInState(store, word)) {
         const array = await partsToResubmit(store, id, word);
+        if (array === '') continue;
         if (array !== null) arrays.set(id, array);
         ids.push(id);
       }

@@ -54,18 +54,16 @@ async function waitHere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   if (here.length === 0) return [];
   const store = JobStore.open();
-  const parts = here.map(({ word }) => partOf(store, word));
-  const ids = here.flatMap(({ word }, i) => (parts[i] === null ? [resolveJob(store, word)] : []));
-  const partEnds = await Promise.all(
-    parts.map(async (part) =>
-      part === null ? null : (await import('./array-parts.ts')).waitForPart(store, part, timeout),
-    ),
-  );
-  const jobEnds = await waitForJobs(store, ids, timeout);
-  if (jobEnds === null || partEnds.some((end, i) => end === null && parts[i] !== null)) return null;
+  const found = here.map(({ word }) => partOf(store, word));
+  const parts = found.filter((part) => part !== null);
+  const ids = here.flatMap(({ word }, i) => (found[i] === null ? [resolveJob(store, word)] : []));
+  const [partEnds, jobEnds] = await Promise.all([
+    parts.length === 0 ? [] : (await import('./array-parts.ts')).waitForParts(store, parts, timeout),
+    waitForJobs(store, ids, timeout),
+  ]);
+  if (partEnds === null || jobEnds === null) return null;
   return here.map(({ at, word }, i) => {
-    const part = partEnds[i];
-    if (part) return { at, job: part, address: word };
+    if (found[i] !== null) return { at, job: partEnds.shift() as Job, address: word };
     const job = jobEnds.shift() as Job;
     return { at, job, address: String(job.id) };
   });

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { formatArray, parseArray } from '../../lib/jobs/index.ts';
 import { Machine, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
-import { Jobs } from './background.ts';
+import { Jobs, type ListedJob } from './background.ts';
 
 describe('--array', () => {
   test.each([
@@ -138,6 +138,37 @@ describe('an array', () => {
     const again = Number((await jobs.run(['resubmit', 'lost'])).stdout);
     expect(await jobs.wait(again)).toBe(0);
     expect(await jobs.find(again)).toMatchObject({ array: '1-2%1', state: 'completed' });
+  });
+
+  test('with cancelled parts alone has nothing to run again', async () => {
+    const id = await jobs.submit(['--array', '0-3', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 2);
+    expect((await jobs.run(['cancel', `${id}_1`, `${id}_2`, `${id}_3`])).code).toBe(0);
+    touch('go');
+    expect(await jobs.wait(id)).toBe(1);
+    expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
+    expect(await jobs.list()).toHaveLength(1);
+  });
+
+  test('is waited for and cancelled beside other jobs, within one time limit', async () => {
+    const id = await jobs.submit(['--array', '0-2%2', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 2);
+    const other = String(await jobs.submit(['--', 'sleep', '600']));
+    const words = [`${id}_2`, other, `${id}_0`, `${id}_1`];
+    const start = performance.now();
+    expect((await jobs.run(['wait', ...words, '--timeout', '3s'])).code).toBe(75);
+    expect(performance.now() - start).toBeLessThan(5_500);
+    expect((await jobs.run(['cancel', ...words])).code).toBe(0);
+    const { stdout } = await jobs.run(['jobs', ...words, '--json']);
+    expect(JSON.parse(stdout).map(({ id, part, state }: ListedJob) => [id, part, state])).toEqual([
+      [id, 2, 'cancelled'],
+      [Number(other), undefined, 'cancelled'],
+      [id, 0, 'cancelled'],
+      [id, 1, 'cancelled'],
+    ]);
+    expect((await jobs.run(['wait', ...words])).stderr.split('\n').map((line) => line.split(' ')[2])).toEqual(
+      [...words, undefined],
+    );
   });
 
   test('keeps to limits and to jobs before it', async () => {
