@@ -1,16 +1,9 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
-import { formatBytes, hostName, listWords } from '../../platform/index.ts';
+import { hostName } from '../../platform/index.ts';
 import type { Project } from '../project/index.ts';
-import {
-  type Attempt,
-  type Needs,
-  QueueRemovedError,
-  type State,
-  type TaskFailure,
-  type WorkerQueue,
-} from '../queue/index.ts';
+import type { Attempt, Needs, State, TaskFailure, WorkerQueue } from '../queue/index.ts';
 import { isTrial } from '../search/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { type AttemptResult, AttemptRun, logPath } from './attempt.ts';
@@ -18,6 +11,7 @@ import { AttemptFiles } from './attempt-files.ts';
 import { CircuitBreaker } from './circuit-breaker.ts';
 import { delayOf, forgetDelay, retryClaim, retryQueue } from './retry.ts';
 import { Shutdown } from './shutdown.ts';
+import { type WorkState, WorkStatus } from './work-status.ts';
 
 export interface WorkerOptions {
   queue: WorkerQueue;
@@ -344,14 +338,6 @@ export class Worker {
   }
 }
 
-const MIB = 2 ** 20;
-
-/** A size as options take it, rounded up. */
-function sizeOption(bytes: number): string {
-  const mebibytes = Math.ceil(bytes / MIB);
-  return mebibytes % 1024 === 0 ? `${mebibytes / 1024}GiB` : `${mebibytes}MiB`;
-}
-
 /** The offer of a worker with these settings: what it asks of its GPUs. */
 function offerOf({ request: { count, criteria } }: Settings): Needs {
   return { gpus: count, memory: criteria.minFreeMemory ?? 0 };
@@ -366,120 +352,4 @@ function nameOf({ gpus, shareNumbers }: Pick<WorkerClaim, 'gpus' | 'shareNumbers
     ].join('.'),
   );
   return `gpu${numbers.join('-')}`;
-}
-
-/** Whether there is work for a worker that has no task. */
-type WorkState =
-  /** No task is left or can come back; `left`: except some that need more than the worker has. */
-  | { state: 'done'; left: string | null }
-  /** A task can be had now. */
-  | { state: 'work' }
-  /** There may be one later; look again after `maxWait` ms at the latest. */
-  | { state: 'wait'; why: 'paused' | 'delayed' | 'active'; maxWait: number };
-
-/** The limit for changes that the queue doesn't notify. */
-const RECHECK_MS = 5_000;
-const MIN_WAIT_MS = 10;
-/** The end of an enqueueing is no change of the queue, so it is polled. */
-const ENQUEUE_RECHECK_MS = 500;
-
-/** How long workers wait for the manager of a search. */
-const MANAGER_RESTART_TIMEOUT_MS = 60_000;
-
-/** Tells a worker whether there is work, and when to look again. */
-class WorkStatus {
-  readonly #queue: WorkerQueue;
-  readonly #expecting: () => boolean;
-  readonly #offer: Needs;
-  /** The queue's change count before the last look. */
-  #seen: number | undefined;
-  /** When a search was first found without a manager; null: it has one. */
-  #withoutManager: number | null = null;
-
-  constructor(queue: WorkerQueue, expecting: () => boolean, offer: Needs) {
-    this.#queue = queue;
-    this.#expecting = expecting;
-    this.#offer = offer;
-  }
-
-  async readState(): Promise<WorkState> {
-    this.#seen = this.#queue.changeCount;
-    const expecting = this.#expecting(); // before the look: what comes in between is seen by it
-    const { pending, active } = await this.#queue.counts(this.#offer);
-    if (pending === 0) {
-      if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
-      return active === 0 && !expecting && !(await this.#moreTrialsCome())
-        ? { state: 'done', left: await this.#describeLeft() }
-        : { state: 'wait', why: 'active', maxWait: expecting ? ENQUEUE_RECHECK_MS : RECHECK_MS };
-    }
-    if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', maxWait: RECHECK_MS };
-    const time = await this.#queue.nextTime(this.#offer);
-    const delay = time === null ? 0 : time - Date.now();
-    if (delay <= 0) return { state: 'work' };
-    return { state: 'wait', why: 'delayed', maxWait: Math.min(delay, RECHECK_MS) };
-  }
-
-  /** Whether a search makes more tasks. If its manager is gone, another may be started. */
-  async #moreTrialsCome(): Promise<boolean> {
-    const search = await this.#queue.search();
-    if (search === null || search.isOver) return false;
-    if ((await this.#queue.manager()) !== null) {
-      this.#withoutManager = null;
-      return true;
-    }
-    this.#withoutManager ??= performance.now();
-    return performance.now() - this.#withoutManager < MANAGER_RESTART_TIMEOUT_MS;
-  }
-
-  /** Which tasks need more than the worker has; null: none. */
-  async #describeLeft(): Promise<string | null> {
-    const { pending } = await this.#queue.counts();
-    if (pending === 0) return null;
-    const [most] = await this.#queue.needs();
-    if (most === undefined) return null;
-    const { gpus, memory } = most;
-    const options = [
-      ...(gpus > this.#offer.gpus ? [`--gpus-per-task ${gpus}`] : []),
-      ...(memory > this.#offer.memory ? [`--min-free-memory ${sizeOption(memory)}`] : []),
-    ];
-    const needs = [
-      `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}`,
-      ...(memory > 0 ? [`${formatBytes(memory)} of free memory on each`] : []),
-    ];
-    const [tasks, need] = pending === 1 ? ['task is', 'needs'] : ['tasks are', 'need'];
-    return `${pending} ${tasks} left that ${need} more than this worker has, up to ${listWords(needs)}: start workers with ${options.join(' ')}, where there are such GPUs`;
-  }
-
-  /** Whether lost attempts haven't been ended yet: taking a task ends them, and so frees their tasks. */
-  async #someAreLost(): Promise<boolean> {
-    if ((await this.#queue.paused()) !== null) return false;
-    const living = await this.#queue.attempts('living');
-    // Counted last: attempts that have ended in between aren't lost.
-    return living.length < (await this.#queue.counts()).active;
-  }
-
-  /** Resolves when something has changed since the last look, or after so many ms. @throws once the signal aborts */
-  async change(milliseconds: number, signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    await this.#queue.changed(Math.max(milliseconds, MIN_WAIT_MS), signal, this.#seen);
-    signal.throwIfAborted();
-  }
-
-  /**
-   * Resolves with true when nothing is left to do or the queue was removed: then no GPUs are needed. Resolves with false once the signal
-   * aborts. Never rejects.
-   */
-  async untilNeedless(signal: AbortSignal): Promise<boolean> {
-    while (!signal.aborted) {
-      try {
-        await this.#queue.changed(RECHECK_MS, signal, this.#seen);
-        if (!signal.aborted && (await this.readState()).state === 'done') return true;
-      } catch (error) {
-        if (error instanceof QueueRemovedError) return true;
-        // Other errors are reported by operations that need the queue now.
-        await new Promise((resolve) => setTimeout(resolve, signal.aborted ? 0 : RECHECK_MS / 10));
-      }
-    }
-    return false;
-  }
 }
