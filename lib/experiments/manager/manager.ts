@@ -5,24 +5,17 @@ import { asKnown } from '../plan/index.ts';
 import type { Project } from '../project/index.ts';
 import {
   type AttemptInfo,
-  areDifferent,
-  batchesOf,
   CommandConflictError,
   type Counts,
-  commandText,
   type Enqueued,
   hasStarted,
   type Management,
   type Needs,
-  NO_COMMAND_TEXT,
   type Queue,
   QueueRemovedError,
   type State,
-  startedCommand,
-  type TaskRow,
 } from '../queue/index.ts';
 import {
-  findCompletedTasks,
   OutputDirectories,
   ResultTables,
   type RowsOfTask,
@@ -32,8 +25,9 @@ import {
 } from '../results/index.ts';
 import { BestTrials, noteSearch, pythonOf, SearchRun, type WorkersHere } from '../search/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../sweep/index.ts';
-import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
+import type { TaskSpec } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
+import { countCorrected, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
 
@@ -617,48 +611,4 @@ export class Manager {
     this.#leadership = null;
     await leadership?.release().catch(() => {});
   }
-}
-
-/** How many known tasks have another command than the sweep gives them; 0: one of them was started. */
-async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
-  let count = 0;
-  for (const batch of batchesOf(sweep.tasks())) {
-    const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
-    const others = rows.filter(
-      (row, at) => row !== null && areDifferent(row.task.command, (batch[at] as TaskSpec).command),
-    ) as TaskRow[];
-    count += others.length;
-    if (others.some(hasStarted)) return 0;
-    const attempts = await Promise.all(others.map(({ task }) => queue.attempts({ taskId: task.id })));
-    if (attempts.flat().some(startedCommand)) return 0;
-  }
-  return count;
-}
-
-/**
- * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.
- * @throws the sweep's error about its missing command
- */
-async function refuseCommandless(sweep: Sweep, queue: Queue, project: string): Promise<void> {
-  const { commandless } = sweep;
-  if (commandless === null) return;
-  let recorded: ReadonlyMap<string, string> | null = null;
-  for (const ids of batchesOf(commandlessIds(sweep))) {
-    for (const [at, row] of (await queue.lookUp(ids)).entries()) {
-      if (row !== null) {
-        if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
-        continue;
-      }
-      recorded ??= await findCompletedTasks(sweep, project, queue);
-      if (!recorded.has(ids[at] as string)) throw commandless;
-    }
-  }
-}
-
-function* commandlessIds(sweep: Sweep): Generator<string> {
-  for (const { parameters, command } of sweep.tasks()) if (isNone(command)) yield taskId(parameters);
-}
-
-function isNone(command: TaskCommand): boolean {
-  return commandText(command) === NO_COMMAND_TEXT;
 }
