@@ -2,6 +2,7 @@ import { sanitize, showValue } from '../../platform/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import {
   DEFAULT_SEED,
+  isValues,
   Literal,
   parseValue,
   seedOf,
@@ -86,12 +87,8 @@ function parseObject(bytes: Uint8Array): Values {
   } catch (error) {
     throw new RequestError(`the request is not JSON: ${sanitize((error as Error).message)}`);
   }
-  if (!isObject(value)) throw new RequestError('a request is one JSON object');
+  if (!isValues(value)) throw new RequestError('a request is one JSON object');
   return value;
-}
-
-function isObject(value: Value | undefined): value is Values {
-  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
 }
 
 function own(members: Values, key: string): Value | undefined {
@@ -138,7 +135,7 @@ export function failureText(text: string): string {
 
 function objectOf(members: Values, key: string): Values {
   const value = own(members, key);
-  if (isObject(value)) return value;
+  if (isValues(value)) return value;
   throw new RequestError(`${key} must be an object such as {"accuracy": 0.9}, not ${showValue(value)}`);
 }
 

@@ -1,7 +1,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { now, pause, sanitize, schema } from '../../platform/index.ts';
 import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
-import { Literal, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
+import { isValues, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 import type { Begin } from './manager-connection.ts';
 import { failureText } from './messages.ts';
@@ -278,7 +278,6 @@ function offerOf(value: unknown): Needs | undefined {
 }
 
 function valuesOf(value: unknown): Values | null {
-  if (value === null) return null;
-  if (value instanceof Literal) throw new Error('a result is an object');
-  return object(value, 'result') as Values;
+  if (value === null || isValues(value)) return value;
+  throw new Error('a result is an object');
 }

@@ -3,6 +3,7 @@ import { listWords, sanitize, schema } from '../../platform/index.ts';
 import {
   type Destination,
   formatValue,
+  isValues,
   Literal,
   parseValue,
   type Task,
@@ -57,10 +58,8 @@ class DamageReport {
 }
 
 const MAP: schema.Check<Values> = (value, path) => {
-  const isMap =
-    typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
-  if (!isMap) throw new Mismatch(path);
-  return value as Values;
+  if (!isValues(value)) throw new Mismatch(path);
+  return value;
 };
 
 const VALUES: schema.Check<Values> = (stored, path) => {

@@ -12,6 +12,7 @@ export {
 export {
   canonical,
   formatValue,
+  isValues,
   Literal,
   numberInString,
   parseValue,

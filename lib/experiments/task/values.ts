@@ -27,6 +27,11 @@ export type Value =
 /** The parameters of a task, or the metrics of a result, in their order. */
 export type Values = Readonly<Record<string, Value>>;
 
+/** Whether a value is an object. */
+export function isValues(value: unknown): value is Values {
+  return typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal);
+}
+
 /** Deeper values can be read, but recursion over them would run out of stack. */
 const MAX_LEVELS = 200;
 

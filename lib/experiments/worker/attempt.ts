@@ -18,7 +18,7 @@ import {
 import { type Project, UnsafePathError } from '../project/index.ts';
 import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } from '../queue/index.ts';
 import { STOPPED } from '../search/index.ts';
-import { Literal, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
+import { isValues, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
 import { TrialProgress } from './trial-progress.ts';
 import { readWandbRun } from './wandb-run.ts';
@@ -447,9 +447,7 @@ function decode(bytes: Uint8Array): Result {
   if (text.trim() === '') return { unreadable: 'it is empty' };
   try {
     const value = parseValue(text);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Literal)) {
-      return { values: value as Values };
-    }
+    if (isValues(value)) return { values: value };
     return {
       unreadable: `it is not a JSON object such as {"accuracy": 0.9}; it begins with ${sanitize(text.trim(), 40)}`,
     };
