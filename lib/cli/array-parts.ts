@@ -127,12 +127,16 @@ function exitCodeOf({ error }: TaskRow, state: Job['state']): number | null {
   return signal === undefined ? 1 : SIGNAL_BASE + (constants.signals[signal as NodeJS.Signals] ?? 0);
 }
 
-/** The numbers of the GPUs stand in the worker's name: `gpu0-1`, `gpu0.2`. */
+/** The numbers of the GPUs stand in the worker's name: `gpu0-1`; `gpu0.2` is a MIG instance, or a share of GPU 0. */
 function gpusOf({ worker }: AttemptInfo): Job['gpus'] {
   const names = worker.name.replace(/^gpu/, '').split('-');
   return worker.gpus.map((uuid, i) => {
-    const [index = '', instance] = (names[i] ?? '').split('.');
-    return { index: Number(index) || 0, ...(instance ? { instance: Number(instance) } : {}), uuid };
+    const [index, instance] = (names[i] ?? '').split('.').map(Number);
+    return {
+      index: index || 0,
+      ...(instance !== undefined && uuid.startsWith('MIG-') ? { instance } : {}),
+      uuid,
+    };
   });
 }
 

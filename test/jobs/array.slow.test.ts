@@ -171,6 +171,17 @@ describe('an array', () => {
     );
   });
 
+  test('has parts on shares of a GPU, which are no MIG instances', async () => {
+    const id = await jobs.submit(['--array', '0-1', '--memory', '1GiB', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 2);
+    for (const word of [`${id}_0`, `${id}_1`]) {
+      const { gpus } = await part(word);
+      expect(gpus).toEqual([{ index: 0, uuid: expect.stringMatching(/^GPU-/) }]);
+    }
+    touch('go');
+    expect(await jobs.wait(id)).toBe(0);
+  });
+
   test('keeps to limits and to jobs before it', async () => {
     const first = await jobs.submit(['--', 'sh', '-c', 'until [ -e go ]; do sleep 0.05; done']);
     const id = await jobs.submit([
