@@ -182,6 +182,17 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, rows().length]).toEqual([6, 4]);
   });
 
+  test('Ctrl-C before any host has answered ends it, and pauses nothing', async () => {
+    hosts.add('asleep', { forced: 'sleep 600' });
+    const manager = start(['run', '--on', 'asleep', '--gpus', '1', '--grid', 'n=1', ...task()]);
+    const ended = finished(manager);
+    await until(() => treeOf(manager.pid as number).some((pid) => nameOf(pid) === 'ssh'));
+    manager.kill('SIGINT');
+    const { code, stdout } = await ended;
+    expect({ code, stdout }).toEqual({ code: 130, stdout: expect.not.stringContaining('paused') });
+    expect(JSON.parse((await run(['status', '--json'])).stdout)).toMatchObject({ pause: null });
+  });
+
   test('after kill -9 nothing stays behind, and a new start goes on without doing anything twice at once', async () => {
     const words = ['run', '--on', 'a,b', '--gpus', 'all', '--grid', 'n=1..5'];
     const short = { GPU_OWNER_TIMEOUTS: 'silence:3000,silenceGrace:500' };

@@ -126,10 +126,11 @@ export class RunController {
   /** All workers have stopped for failures, and no others run anything. */
   async #pauseAfterFailures(messages: readonly string[], workers: number): Promise<void> {
     const { queue } = this.#options;
-    if (messages.length < workers) return;
+    const message = messages.at(-1);
+    if (message === undefined || messages.length < workers) return;
     const { counts } = await readProgress(queue);
     if (counts.active > 0 || counts.pending === 0 || (await queue.paused()) !== null) return;
-    await queue.pause('failures', messages.at(-1) as string);
+    await queue.pause('failures', message);
   }
 
   #noteProgress(now: RunProgress): void {
