@@ -54,6 +54,8 @@ test('what is given back, or has failed, can be had at once', async () => {
   const second = await take(60_000);
   expect(second.start).toBe(1);
   expect(await queue.fail(second.token, { error: 'exit code 1', retry: true })).toBe('pending');
+  // A heartbeat that was on its way.
+  await queue.prolong?.([first.token, second.token], 60_000);
   expect((await take(60_000)).start).toBe(2);
 });
 

@@ -64,8 +64,10 @@ export function attemptMethods(
     prolong(tokens, outlives) {
       return database.write(() => {
         const deadline = Date.now() + Math.ceil(outlives);
-        for (const token of tokens)
-          database.run('UPDATE attempt SET deadline = :deadline WHERE token = :token', { token, deadline });
+        // Nothing lives of an attempt that has none any more: its end and this may have been on their way at the same time.
+        const update =
+          'UPDATE attempt SET deadline = :deadline WHERE token = :token AND deadline IS NOT NULL';
+        for (const token of tokens) database.run(update, { token, deadline });
       });
     },
 
