@@ -160,15 +160,16 @@ describe('the ledger', () => {
     }
   });
 
-  test('old files of the user are removed when a month begins', () => {
+  test("old files of the user are removed when a month begins, and everybody's when root's does", () => {
     begin().end();
     const own = `${uid}-${month}.jsonl`;
-    for (const name of [`${uid}-2020-01.jsonl`, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`])
+    const others = `${uid + 1}-2020-01.jsonl`;
+    for (const name of [`${uid}-2020-01.jsonl`, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`, others])
       writeFileSync(path(name), '');
     rmSync(path(own));
     begin({}, () => 30 * DAY).end();
     expect(readdirSync(join(directory, 'usage')).sort()).toEqual(
-      [own, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`].sort(),
+      [own, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`, ...(uid === 0 ? [] : [others])].sort(),
     );
   });
 });

@@ -1,5 +1,5 @@
 // `gpu-owner report` as its users see it. ledger.test.ts has the sums.
-import { existsSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
@@ -40,6 +40,26 @@ test.skipIf(whyNotNobody() !== null)(
     expect(await keys()).toEqual(['root:true', 'root:true']);
   },
 );
+
+test('usageKept of the configuration says when old files are removed', async () => {
+  const ledger = join(machine.lockDirectory, 'usage');
+  const uid = process.geteuid?.();
+  const old = join(
+    ledger,
+    `${uid}-${new Date(Date.now() - 100 * 86_400_000).toISOString().slice(0, 7)}.jsonl`,
+  );
+  const begin = async () => {
+    rmSync(ledger, { recursive: true, force: true });
+    mkdirSync(ledger, { recursive: true });
+    writeFileSync(old, '');
+    await machine.runCommand(['run', 'true']);
+  };
+  await begin();
+  expect(existsSync(old)).toBe(true);
+  machine.configure('usageKept: 30d\n');
+  await begin();
+  expect(existsSync(old)).toBe(false);
+});
 
 test.skipIf(existsSync('/var/lib/gpu-owner/usage'))(
   'without a ledger, report says how to have one',
