@@ -31,6 +31,7 @@ export class Enforcer {
   readonly #watch: Watch;
   #state: State;
   #saveFailure = '';
+  #missed: string | null = null;
 
   /**
    * @param rules those of the configuration; undefined: none, which makes it a dry run
@@ -90,12 +91,22 @@ export class Enforcer {
     const uuids = gpus.flatMap(({ uuid }) => uuid || []);
     if (directory !== null && !this.#isDryRun) protectLeaseFiles(directory, uuids);
     const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
+    this.#tellMissed();
     const times = { graceMs: this.#rules.graceMs, killMs: TIMEOUTS.enforceKill };
     const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
     const counters = { ...this.#state.counters };
     for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
     this.#state = { cases, counters };
     if (!this.#isDryRun) this.#save();
+  }
+
+  #tellMissed(): void {
+    const { missed } = this.#watch;
+    if (missed !== null && missed !== this.#missed)
+      this.#log(
+        `${missed} has too many open files to search for leases: this user's processes get no signal. End it, or lower the user's limit of open files (ulimit -Hn).`,
+      );
+    this.#missed = missed;
   }
 
   /** Without a file it goes on: a user who fills the file system must not stop it. */

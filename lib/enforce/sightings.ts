@@ -4,18 +4,22 @@ import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
+  describeProcess,
   findGid,
   isLocalUser,
   isRoot,
   isUserOf,
   lineage,
   lockedFiles,
-  now,
   type OpenFile,
+  processIds,
   readLink,
   readProcessStat,
   readSmallFile,
+  sanitize,
+  searchLockedFiles,
   statusOf,
+  TIMEOUTS,
   threadsOf,
   userName,
 } from '../platform/index.ts';
@@ -25,9 +29,6 @@ import { HeldProcess } from './held-process.ts';
 const MAX_ANCESTORS = 100;
 /** The kernel counts starts of processes in hundredths of a second. */
 const TICK_MS = 10;
-/** So long a search for the holders of a lease may take: after one that isn't complete, no process is accused. In ms. */
-const SEARCH_TIMEOUT_MS = 10_000;
-
 /** A process that computes where it may not. */
 export interface Offence extends Sighting {
   held: HeldProcess;
@@ -59,8 +60,13 @@ interface Circumstances {
   isLeased: boolean;
   began: number;
   cases: Cases;
-  /** null: they can't be told. */
-  allFiles: () => readonly OpenFile[] | null;
+  search: () => Search;
+}
+
+interface Search {
+  /** The open files with locks of all processes, but of those that have too many files. */
+  files: readonly OpenFile[];
+  missed: readonly number[];
 }
 
 /** A GPU that was leased in all looks since one. */
@@ -80,6 +86,7 @@ export class Watch {
   readonly #leases = new Map<string, SeenLease>();
   readonly #leaseFiles = new LeaseFiles();
   #look = 0;
+  #missed: readonly number[] = [];
 
   constructor(rules: EnforceRules) {
     this.#rules = rules;
@@ -94,11 +101,8 @@ export class Watch {
     const held = new Map<number, HeldProcess>();
     const firstLooks = new Map<string, number>();
     const offences: Offence[] = [];
-    let files: readonly OpenFile[] | null | undefined;
-    const allFiles = () => {
-      if (files === undefined) files = searchLocks();
-      return files;
-    };
+    let found: Search | undefined;
+    const search = () => (found ??= searchLocks());
     if (directory !== null)
       this.#leaseFiles.look(
         directory,
@@ -116,15 +120,24 @@ export class Watch {
         const key = `${gpu.uuid} ${process.key}`;
         const first = this.#firstLooks.get(key) ?? this.#look;
         firstLooks.set(key, first);
-        const offence = this.#judge(gpu, process, { first, isLeased, began, cases, allFiles });
+        const offence = this.#judge(gpu, process, { first, isLeased, began, cases, search });
         if (offence !== null) offences.push(offence);
       }
     }
     for (const [pid, process] of this.#held) if (held.get(pid) !== process) process.release();
+    this.#missed = found?.missed ?? [];
     this.#held = held;
     this.#firstLooks = firstLooks;
     // A process that ended meanwhile may have left its number to another one, of which this was read.
     return offences.filter((offence) => offence.held.isAlive);
+  }
+
+  /** In words, a process that had too many open files in the last look; null: there was none. */
+  get missed(): string | null {
+    const pid = this.#missed.at(-1);
+    if (pid === undefined) return null;
+    const { name, user } = describeProcess(pid);
+    return `${sanitize(name, 32)} (pid ${pid}, ${sanitize(user, 256)})`;
   }
 
   #hold(pid: number): HeldProcess | null {
@@ -135,7 +148,7 @@ export class Watch {
   #judge(
     gpu: GPUStatus,
     held: HeldProcess,
-    { first, isLeased, began, cases, allFiles }: Circumstances,
+    { first, isLeased, began, cases, search }: Circumstances,
   ): Offence | null {
     const { pid, key, startTicks } = held;
     // A process that is younger than the driver's list isn't the one that the driver means.
@@ -162,9 +175,12 @@ export class Watch {
     // Other tools' files don't prove whose a GPU is.
     if ((gpu.lease?.convention ?? 'gpu-owner') !== 'gpu-owner') return null;
     const ancestors = [...lineage(pid, MAX_ANCESTORS)];
-    if (this.#leaseFiles.owners(gpu, lockedFiles(SEARCH_TIMEOUT_MS, ancestors)).length > 0) return null;
-    const everything = allFiles();
-    const owners = everything === null ? [] : this.#leaseFiles.owners(gpu, everything);
+    if (this.#leaseFiles.owners(gpu, lockedFiles(undefined, ancestors)).length > 0) return null;
+    const { files, missed } = search();
+    const isMissed = (other: number) =>
+      ancestors.includes(other) || credentialsOf(other)?.uids.some((each) => credentials.uids.includes(each));
+    if (missed.some(isMissed)) return null;
+    const owners = this.#leaseFiles.owners(gpu, files);
     if (owners.length === 0 || owners.some((owner) => owner.uid === null)) return null;
     const holders = owners.flatMap((owner) => [owner.uid, ...(credentialsOf(owner.pid)?.uids ?? [])]);
     if (holders.some((holder) => holder !== null && credentials.uids.includes(holder))) return null;
@@ -221,11 +237,13 @@ function caseOf(uid: number, place: string, process: string, cases: Cases): stri
   return known?.[0] ?? `${uid} ${place}`;
 }
 
-/** null: it took too long, so holders may be missing. */
-function searchLocks(): readonly OpenFile[] | null {
-  const end = now() + SEARCH_TIMEOUT_MS;
-  const files = lockedFiles(SEARCH_TIMEOUT_MS);
-  return now() < end ? files : null;
+/** Processes with few files come first: those of one user who opens a million must not hide the holders. */
+function searchLocks(): Search {
+  const size = (pid: number) =>
+    Number(/^FDSize:\t(\d+)$/m.exec(readSmallFile(`/proc/${pid}/status`) ?? '')?.[1] ?? 0);
+  const sized = processIds().map((pid) => ({ pid, size: size(pid) }));
+  const pids = sized.sort((a, b) => a.size - b.size).map(({ pid }) => pid);
+  return searchLockedFiles(TIMEOUTS.enforceSearch, pids);
 }
 
 function credentialsOf(pid: number): Credentials | null {

@@ -48,6 +48,7 @@ export {
   ownersOf,
   parseLocks,
   readLocks,
+  searchLockedFiles,
 } from './kernel-locks.ts';
 export { formatMoment, parseMoment } from './moments.ts';
 export {

@@ -78,21 +78,28 @@ export function kernelLocks(): string | null {
 }
 
 /** The open files of these processes that have locks, as far as this user may look within the time; default: of all. */
-export function lockedFiles(
-  timeoutMs = SEARCH_TIMEOUT_MS,
+export function lockedFiles(timeoutMs = SEARCH_TIMEOUT_MS, pids?: readonly number[]): OpenFile[] {
+  return searchLockedFiles(timeoutMs, pids).files;
+}
+
+/** As {@link lockedFiles}, with the processes for which there was too little time. */
+export function searchLockedFiles(
+  timeoutMs: number,
   pids: readonly number[] = processIds(),
-): OpenFile[] {
+): { files: OpenFile[]; missed: number[] } {
   const end = now() + timeoutMs;
-  const found: OpenFile[] = [];
+  const files: OpenFile[] = [];
+  const missed: number[] = [];
   for (const pid of pids) {
-    if (now() > end) break;
-    for (const number of namesIn(`/proc/${pid}/fdinfo`)) {
+    for (const number of now() > end ? [] : namesIn(`/proc/${pid}/fdinfo`)) {
+      if (now() > end) break;
       const text = readSmallFile(`/proc/${pid}/fdinfo/${number}`) ?? '';
       const locks = text.includes('lock:') ? parseLocks(text).filter(({ kind }) => kind !== 'FLOCK') : [];
-      if (locks.length > 0) found.push({ pid, number, locks });
+      if (locks.length > 0) files.push({ pid, number, locks });
     }
+    if (now() > end) missed.push(pid);
   }
-  return found;
+  return { files, missed };
 }
 
 /** The processes with a lock that reaches this byte. @param files where to look, for those who ask more than once */

@@ -31,6 +31,8 @@ const DEFAULTS = {
   enforceLook: 30_000,
   /** Between SIGTERM and SIGKILL of `gpu-owner enforce`. */
   enforceKill: 30_000,
+  /** For a search of `gpu-owner enforce` for the holders of leases: a user can open a million files. */
+  enforceSearch: 10_000,
   /** For which a job that moves to another machine holds GPUs there until that is confirmed. */
   hold: 30_000,
   /** Until a host that has said that GPUs are free has granted them: a driver that hangs takes a while. */

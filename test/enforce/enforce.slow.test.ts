@@ -235,6 +235,26 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     expect(isAlive(pid)).toBe(true);
   });
 
+  test('a user with very many open files doesn’t protect others', async () => {
+    machine.configure('enforce: { grace: 0s }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const hog = `import os, resource, time
+most = min(20000, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+for i in range(most - 20):
+    os.dup(0)
+for i in range(15):
+    if os.fork() == 0:
+        break
+print("open", flush=True)
+os.read(0, 1)`;
+    await output(machine.start([python, '-c', hog], { uid: CAROL }), /^open/m);
+    const pid = await intrude(0, 'plain', bob);
+    const enforcer = enforce([], withTimeouts({ enforceLook: 100, enforceSearch: 1_000 }));
+    await ended(pid);
+    await looks(enforcer, new RegExp(`^python[0-9.]* \\(pid \\d+, uid ${CAROL}\\) has too many open files`));
+  });
+
   test('exceptions of a directory service are left alone, also while it doesn’t answer', async () => {
     machine.configure(
       'enforce: { grace: 0s, claims: required, except: { users: [remote], groups: [remotes] } }\n',
