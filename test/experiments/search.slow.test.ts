@@ -244,6 +244,51 @@ test.concurrent('workers of other processes get trials, and wait for a manager t
   expect(column(experiment, 'task_id')).toHaveLength(12);
 });
 
+test.concurrent('a search ends when a trial has reached the target of a W&B file', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const range = (min: string, max: string) => `{distribution: uniform, min: ${min}, max: ${max}}`;
+  writeFileSync(
+    join(experiment.project, 'grid.yaml'),
+    `method: random\nmetric: {name: loss, target: 1.0e+9}\nparameters: {x: ${range('-5', '10')}, y: ${range('0', '15')}}\n`,
+  );
+  const { code, stdout } = await experiment.run(['run', '--gpus', '1', 'grid.yaml', ...branin()]);
+  expect(code).toBe(0);
+  expect(stdout).toMatch(
+    /the search has ended after \d trials: loss is [-\d.]+, and was to reach 1000000000/,
+  );
+  expect(column(experiment, 'loss').length).toBeLessThan(10);
+});
+
+test.concurrent('a metric that results lack is told with the values that they have', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const words = ['run', '--gpus', '1', '--grid', 'x=1', 'y=1,2', '--method', 'random', '--metric', 'lost'];
+  const { stdout } = await experiment.run([...words, ...branin()]);
+  expect(stdout.match(/warning: grid_\d counts as failed in the search: its result .*/g)).toEqual([
+    expect.stringContaining('has no number lost (it has loss)'),
+  ]);
+});
+
+test.concurrent('a run without the line of a search runs its trials, adds none, and says so', async (context) => {
+  const experiment = newExperiment(context, 1);
+  const hold = join(experiment.project, 'hold');
+  writeFileSync(hold, '');
+  const first = experiment.start(search('tpe', 50));
+  await experiment.untilStarted(1);
+  first.kill('SIGKILL');
+  await finished(first, 'exit');
+  rmSync(hold);
+  const { code, stdout } = await experiment.run(['run', '--gpus', '1']);
+  expect(code).toBe(0);
+  expect(stdout).toContain("the search grid isn't continued: to do so, repeat its command line");
+  expect(column(experiment, 'loss').length).toBeLessThan(5);
+  // More trials than before: those that are there are the first of them.
+  const before = column(experiment, 'x');
+  expect((await experiment.run(search('tpe', 8))).code).toBe(0);
+  const after = column(experiment, 'x');
+  expect(after).toHaveLength(8);
+  expect(after.slice(0, before.length)).toEqual(before);
+});
+
 test.concurrent.for([
   ['reports', [], { loss: '1', stopped: '' }],
   ['prints', ['--metric-pattern', 'loss=([0-9.]+)'], { loss: '1', stopped: '' }],

@@ -9,7 +9,7 @@ import {
   type TaskRow,
   type WorkerInfo,
 } from '../queue/index.ts';
-import { drawTrials, isKnownAhead, type SeededSearch } from '../sweep/index.ts';
+import { drawTrials, isDrawn, type SeededSearch } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
 import { isTrial, metricOf } from './best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
@@ -173,7 +173,7 @@ export class SearchRun {
     const { method, metric, parameters } = search;
     this.close();
     const goal = metric?.goal ?? 'minimize';
-    if (!isKnownAhead(search)) {
+    if (!isDrawn(search)) {
       this.#sampler = new Sampler({ python, directory, method, goal, space: codeSpace(parameters) });
       await this.#sampler.begin();
     }

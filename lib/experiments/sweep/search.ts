@@ -38,7 +38,7 @@ const OPTIONS: Readonly<Record<Exclude<keyof SearchOptions, 'goal'>, string>> = 
 };
 
 /** Methods that need no results. */
-const KNOWN_AHEAD: readonly SearchMethod[] = ['random', 'quasirandom'];
+const DRAWN: readonly SearchMethod[] = ['random', 'quasirandom'];
 
 /** A search, complete. */
 export interface SeededSearch extends Search {
@@ -87,7 +87,7 @@ export function searchOf(
   }
   const metric =
     options.metric === undefined ? (ofFile?.metric ?? null) : { name: options.metric, target: null };
-  if (metric === null && !KNOWN_AHEAD.includes(method)) {
+  if (metric === null && !isDrawn({ method })) {
     throw mistake(option, `the method ${method} needs a metric: add --metric NAME, a value of the results`);
   }
   if (metric === null && options.goal !== undefined)
@@ -126,9 +126,14 @@ export function searchPhase(search: SeededSearch): Phase {
   return { name, size, factors: factorsOf(search), tasks };
 }
 
+/** Whether trials are drawn at random, without a sampler of Optuna. */
+export function isDrawn({ method }: Pick<Search, 'method'>): boolean {
+  return DRAWN.includes(method);
+}
+
 /** Whether the trials of a search are known before any has ended. */
-export function isKnownAhead({ method, metric }: Search): boolean {
-  return KNOWN_AHEAD.includes(method) && (metric?.target ?? null) === null;
+export function isKnownAhead(search: Search): boolean {
+  return isDrawn(search) && (search.metric?.target ?? null) === null;
 }
 
 /** The space that the axes of a phase make. @throws for placeholders that name nothing or refer to each other */
