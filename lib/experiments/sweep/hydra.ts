@@ -457,6 +457,7 @@ function ask(
       cwd: project,
       encoding: 'utf8',
       timeout: ASK_TIMEOUT_MS,
+      killSignal: 'SIGKILL',
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, CUDA_VISIBLE_DEVICES: '' },
     },

@@ -286,7 +286,7 @@ const MAX_NAME_LENGTH = 100;
 /** Checks a parameter's name. @param refuse makes the error */
 export function checkParameterName(name: string, refuse: (why: string) => Error): void {
   if (name === '') throw refuse('a parameter needs a name');
-  if (name === '__proto__') throw refuse(`a parameter can't be called ${name}`);
+  if (name.split('.').includes('__proto__')) throw refuse(`a parameter can't be called ${name}`);
   if (name.length > MAX_NAME_LENGTH)
     throw refuse(`${showValue(name)} is longer than ${MAX_NAME_LENGTH} characters`);
   if (sanitize(name) !== name || /[{}]/.test(name)) {

@@ -274,6 +274,7 @@ function parseDistribution(map: MapNode, refuse: (why: string) => Error): Distri
     if (!Number.isFinite(max) || min === 0)
       throw refuse(`min and max of ${kind} are exponents of e; for the values themselves use ${kind}_values`);
   }
+  if (!Number.isFinite(max - min)) throw refuse(`${min} and ${max} are too far apart`);
   if (log && !(min > 0)) throw refuse(`min must be larger than 0 for the distribution ${kind}`);
   return { kind: 'uniform', min, max, log, rounding };
 }

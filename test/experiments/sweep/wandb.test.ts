@@ -132,6 +132,8 @@ describe('a sweep file of Weights & Biases', () => {
     ['parameters: {a: [1, 2]}', "parameter 'a': it must be a map"],
     ['parameters: {a: {values: []}}', 'values must be a list with something in it'],
     ['parameters: {a: {min: 2, max: 1}}', 'min, 2, is larger than max, 1'],
+    ['parameters: {a: {min: -1.0e+308, max: 1.0e+308}}', 'are too far apart'],
+    ['parameters: {a: {parameters: {__proto__: {value: 1}}}}', "a parameter can't be called a.__proto__"],
     ['parameters: {a: {distribution: loguniform, min: 1, max: 2}}', "did you mean 'log_uniform'?"],
     ['parameters: {a: {distribution: log_uniform, min: 0.0001, max: 1000}}', 'use log_uniform_values'],
     ['parameters: {a: {distribution: log_uniform_values, min: 0, max: 1}}', 'min must be larger than 0'],
