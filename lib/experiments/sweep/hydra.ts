@@ -76,10 +76,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   for (const { key, name, value } of last.values()) {
     if (isHydras(name) && !(value?.kind === 'values' && value.isSweep)) continue;
     const { distribution, textOf } = distributionOf(name, value, asked, refuse);
-    const parameter = parameterOf(key);
-    if (parameters.some((each) => each.name === parameter))
-      throw refuse(`${showValue(parameter)} is overridden twice, with and without +; remove one`);
-    parameters.push({ path: [key], name: parameter, distribution, condition: null });
+    parameters.push({ path: [key], name: parameterOf(key), distribution, condition: null });
     texts.set(key, textOf);
   }
   const fill = (values: Values): string[] =>

@@ -39,6 +39,7 @@ export interface Phase {
   tasks(): Iterable<TaskSpec>;
 }
 
+export const MAX_PARAMETERS = 1000;
 const OUTPUT = 'output_dir';
 const PHASE = 'phase';
 export const DEFAULT_OUTPUT = 'results_{phase}';

@@ -1,10 +1,11 @@
 // The parameters of a search and how their values are distributed, as files of any tool are read; and grids over them.
 
 import type { GPUOwnerError } from '../../errors.ts';
+import { showValue } from '../../platform/index.ts';
 import { formatValue, type TaskCommand, type TaskSpec, type Value, type Values } from '../task/index.ts';
 import { type CommandTemplate, checkPlaceholders, mistake, type SourceLocation } from './command.ts';
 import type { Distribution } from './distribution.ts';
-import { outputDirectory, type Phase } from './phase.ts';
+import { MAX_PARAMETERS, outputDirectory, type Phase } from './phase.ts';
 
 export type { Distribution, Rounding } from './distribution.ts';
 
@@ -99,9 +100,16 @@ export function spaceCommand(
     template.fill((each) => (each === PHASE && !hasPhase ? phase : formatValue(values[each] ?? null)));
 }
 
-/** @throws for an output directory that can't be one */
+/** @throws for parameters that are too many or have the same name, and an output directory that can't be one */
 export function taskMaker(space: SpaceSweep): Search['taskOf'] {
   const { name: phase, parameters, location } = space;
+  if (parameters.length > MAX_PARAMETERS)
+    throw mistake(location, `it has more than ${MAX_PARAMETERS} parameters`);
+  const names = new Set<string>();
+  for (const { name } of parameters) {
+    if (names.has(name)) throw mistake(location, `parameter ${showValue(name)} is given twice; remove one`);
+    names.add(name);
+  }
   const directory = outputDirectory(space.outputDirectory, (why) => mistake(location, why));
   return (chosen) => {
     const values: Record<string, Value> = {};

@@ -8,6 +8,7 @@ import {
   checkParameterName,
   checkPhaseName,
   type Given,
+  MAX_PARAMETERS,
   type PhaseSource,
   type Range,
 } from './phase.ts';
@@ -24,7 +25,6 @@ import {
 } from './yaml-tree.ts';
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
-const MAX_PARAMETERS = 1000;
 /** Scalars in one value, references followed. */
 const MAX_VALUE_SIZE = 10_000;
 /** Keys of the whole file: everything else in it is a phase. */

@@ -136,7 +136,7 @@ describe('a command line of Hydra', () => {
     [['x=a(b)c'], 'put a text in quotes'],
     [['x=choice(choice(1,2),3)'], 'a sweep in a sweep'],
     [['x=interval(0,1)'], 'values that can be counted'],
-    [['+x=1,2', 'x=3'], "'x' is overridden twice"],
+    [['+x=1,2', 'x=3'], "parameter 'x' is given twice"],
     [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
   ])('is refused with a remedy: %j', async (overrides, why) => {
     expect(await refusal(hydra(overrides))).toContain(why);

@@ -77,10 +77,22 @@ describe('a search space of NNI', () => {
     ['{"a": {"_type": "uniform", "_value": [1]}}', '_value of uniform must be [low, high]'],
     ['{"a": {"_type": "choice", "_value": []}}', '_value must be a list with something in it'],
     ['{"a": {"_type": "loguniform", "_value": [0, 1]}}', 'low must be larger than 0'],
+    [
+      '{"a": {"_type": "choice", "_value": [{"_name": "b", "c": {"_type": "choice", "_value": [1]}}]}, "a.b.c": {"_type": "choice", "_value": [1]}}',
+      "parameter 'a.b.c' is given twice",
+    ],
     ['{"a": {"_type": "randint", "_value": [0.5, 5]}}', 'lower and upper of randint must be whole numbers'],
     ['{"a": {"_type": "choice", "_value": [1]}, "b": 3}', "parameter 'b': it must be a map such as"],
   ])('is refused with a remedy: %s', async (text, why) => {
     expect(await refusal(read(text, { command: ['train'] }))).toContain(why);
+  });
+
+  test('has as many parameters as a phase of a sweep file at most', async () => {
+    const each = { _type: 'choice', _value: [1] };
+    const many = Object.fromEntries(Array.from({ length: 1001 }, (_, i) => [`p${i}`, each]));
+    expect(await refusal(read(JSON.stringify(many), { command: ['train'] }))).toContain(
+      'it has more than 1000 parameters',
+    );
   });
 
   test('needs a command behind it, with parameters that it has', async () => {
