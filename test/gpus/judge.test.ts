@@ -215,6 +215,49 @@ describe('an MPS server', () => {
   });
 });
 
+describe('a share', () => {
+  const UNITS_OF_GIB = 4;
+  const room = (gpu: GPU, wanted: number, context: Partial<JudgeContext> = {}, sharing = {}) => {
+    const division = { shares: [], taken: 0, capacity: 79 * UNITS_OF_GIB, pids: new Set<number>() };
+    const whole = { ...division, wanted: wanted * UNITS_OF_GIB, ...sharing };
+    return verdict(gpu, {}, { ...described, sharing: whole, ...context });
+  };
+
+  it('fits as long as all shares have no more than there is', () => {
+    const taken = { taken: 60 * UNITS_OF_GIB };
+    expect(room(makeGPU(), 19, {}, taken)).toMatchObject({ ...FREE, room: { room: 19 * UNITS_OF_GIB } });
+    expect(room(makeGPU(), 20, {}, taken)).toMatchObject({
+      state: 'leased',
+      reason: '19 GiB of 79 GiB are left (memory: 20 GiB)',
+    });
+  });
+
+  it('can’t be had of a GPU that admits one process only, unless MPS runs there', () => {
+    const mode = { computeMode: 'exclusive-process' } as const;
+    expect(room(makeGPU(0, mode), 1)).toMatchObject({
+      state: 'unavailable',
+      reason: expect.stringContaining("'exclusive-process' admits one process only, so it can't be shared"),
+    });
+    const describe = (pid: number): ProcessDescription => ({
+      ...describeFake(pid),
+      name: 'nvidia-cuda-mps',
+    });
+    const served = usedGPU(30 * MIB, { ...mode, processes: [compute(30, 30 * MIB)] });
+    expect(room(served, 1, { describe })).toMatchObject(FREE);
+  });
+
+  it('can’t be had where the driver doesn’t tell how much memory there is, or there is less', () => {
+    expect(room(makeGPU(), 1, {}, { capacity: null })).toMatchObject({
+      state: 'unavailable',
+      reason: "the driver doesn't tell how much memory it has: leave out memory",
+    });
+    expect(room(makeGPU(), 80)).toMatchObject({
+      state: 'unavailable',
+      reason: 'has only 79 GiB of memory (memory: 80 GiB)',
+    });
+  });
+});
+
 describe('a criterion', () => {
   it('maxUsedMemory accepts memory in use, no processes', () => {
     expect(verdict(usedGPU(2 * GIB), { maxUsedMemory: '2GiB' })).toEqual(FREE);
