@@ -244,7 +244,7 @@ function* decide(
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const own = taken.leases.map(({ id }) => id);
     const sharingNow = (gpu: GPU) =>
-      context.memory === undefined ? undefined : sharingOf(deciding.directory, gpu, context, own);
+      context.memory === undefined ? undefined : sharingOf(deciding.directory, gpu, context, undefined, own);
     const verdicts = after.map((gpu) => evaluateOne(gpu, context, null, sharingNow(gpu)));
     if (verdicts.every(({ state }) => state === 'free'))
       return { ...holding, gpus: after, all: seen, leasedAt, seenAt };

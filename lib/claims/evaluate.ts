@@ -50,6 +50,7 @@ import {
   mayHaveRemains,
   probeLease,
   probeWhole,
+  UNDIVIDED,
   whyUntakable,
 } from './lease-file.ts';
 import { sizeOf } from './limits.ts';
@@ -204,8 +205,8 @@ function readHolding(directory: LockDirectory, gpu: GPU, key: LeaseKey, context:
   for (let i = 1; ; i++) {
     const holder = whoHolds(directory, gpu, key);
     const isPart = holder?.isPart === true;
-    const mayBeShared = isPart || isDivided(gpu) || context.memory !== undefined;
-    const sharing = mayBeShared ? sharingOf(directory, gpu, context) : undefined;
+    const division = isPart || isDivided(gpu) ? undefined : UNDIVIDED;
+    const sharing = sharingOf(directory, gpu, context, division);
     if (sharing !== undefined && sharing.taken > 0) return { lease: null, sharing };
     if (!isPart || i === MAX_LOOKS) return { lease: holder?.info ?? null, sharing };
   }

@@ -291,7 +291,7 @@ export interface Division {
   shares: readonly HeldShare[];
 }
 
-const UNDIVIDED: Division = { taken: 0, shares: [] };
+export const UNDIVIDED: Division = { taken: 0, shares: [] };
 
 /** The shares of a GPU, or of what the job has of it. */
 export function readDivision(directory: LockDirectory, key: LeaseKey): Division {

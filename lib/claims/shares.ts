@@ -20,21 +20,20 @@ const MAX_ANCESTORS = 100;
 
 /**
  * How the memory of a GPU is shared; undefined: there are no shares, and none is asked for.
- * @param own shares that don't count, as they are the claimant's
+ * @param division the shares that are held @param own those that don't count, as they are the claimant's
  */
 export function sharingOf(
   directory: LockDirectory,
   gpu: GPU,
   { job, memory }: { job: number | null; memory?: ShareSize | undefined },
+  division = readDivision(directory, { uuid: gpu.uuid, job }),
   own: readonly string[] = [],
 ): Sharing | undefined {
-  const key = { uuid: gpu.uuid, job };
-  const division = readDivision(directory, key);
   if (division.taken === 0 && memory === undefined) return undefined;
   const held = division.shares.filter(({ id }) => !own.includes(id));
   const ours = division.shares.filter(({ id }) => own.includes(id));
   const taken = division.taken - ours.reduce((sum, { units }) => sum + units, 0);
-  const capacity = (job === null ? null : capacityOf(directory, key)) ?? unitsIn(gpu);
+  const capacity = (job === null ? null : capacityOf(directory, { uuid: gpu.uuid, job })) ?? unitsIn(gpu);
   const users = held.length === 0 ? NO_USERS : usersOf(gpu, held);
   return {
     shares: held.map((share, i) => shareOf(share, users.usedBytes[i] ?? null)),
