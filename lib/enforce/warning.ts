@@ -58,19 +58,22 @@ export function runNotifyCommand(
     GPU_OWNER_EVENT: event,
     GPU_OWNER_TEXT: text,
   };
-  const child = spawn(program, args, {
-    cwd: '/',
-    env,
-    uid,
-    gid,
-    detached: true,
-    stdio: ['pipe', 'ignore', 'ignore'],
-  });
+  const refuse = (error: unknown) =>
+    onFailure(`it can't be started (${(error as NodeJS.ErrnoException).code})`);
+  const start = () =>
+    spawn(program, args, { cwd: '/', env, uid, gid, detached: true, stdio: ['pipe', 'ignore', 'ignore'] });
+  let child: ReturnType<typeof start>;
+  try {
+    child = start();
+  } catch (error) {
+    refuse(error); // Node.js throws some errors, such as ENOTDIR
+    return;
+  }
   child.stdin.on('error', () => {}).end(`${JSON.stringify({ event, text, host: hostName(), user })}\n`);
   const timer = setTimeout(killGroup, COMMAND_TIMEOUT_MS, child.pid, 'SIGKILL');
   child.on('error', (error) => {
     clearTimeout(timer);
-    onFailure(`it can't be started (${(error as NodeJS.ErrnoException).code})`);
+    refuse(error);
   });
   child.on('exit', (code, signal) => {
     clearTimeout(timer);

@@ -193,8 +193,8 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     expect(isAlive(pid)).toBe(true);
   });
 
-  test('it goes on where its state can’t be written, and says so once', async () => {
-    machine.configure('enforce: { grace: 1s }\n');
+  test('it goes on where its state can’t be written and the user can’t be told, and says so', async () => {
+    machine.configure('enforce: { grace: 1s }\nnotifyCommand: [/etc/passwd/none]\n');
     await startHolder(machine, ['--devices', '0'], alice);
     const pid = await intrude(0, 'stays', bob);
     mkdirSync(join(machine.lockDirectory, '../enforce.json.new'));
@@ -202,6 +202,7 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     await ended(pid);
     await looks(enforcer, /^sent SIGKILL/);
     expect(enforcer.lines.filter((line) => /^can't write the state \(EISDIR\)/.test(line))).toHaveLength(1);
+    await looks(enforcer, /^notifyCommand of the configuration failed for uid 65533: .*\(ENOTDIR\)/);
   });
 
   test('a stranger on a GPU that others share ends, and its holders don’t', async () => {

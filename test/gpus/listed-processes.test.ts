@@ -53,6 +53,26 @@ describe('describeListedProcess', () => {
     expect(describeListedProcess(process.pid, proc)).toEqual(GONE);
   });
 
+  it.each([
+    ['/dev/nvidia0', 'alive'],
+    ['/tmp/dev/nvidia0', 'gone'],
+    ['/usr/lib/libcuda.so.1', 'gone'],
+  ])('one that has closed all, and has %s mapped, is %s', (path, alive) => {
+    opens('/dev/null');
+    // The main thread has ended: only another one tells the mappings.
+    for (const [thread, text] of [
+      ['1', ''],
+      [
+        '2',
+        `7f0-7f1 rw-s 00000000 00:06 500                        ${path}\n7f1-7f2 rw-p 00000000 00:00 0 \n`,
+      ],
+    ] as const) {
+      mkdirSync(join(proc, String(process.pid), 'task', thread), { recursive: true });
+      writeFileSync(join(proc, String(process.pid), 'task', thread, 'maps'), text);
+    }
+    expect(describeListedProcess(process.pid, proc).alive).toBe(alive);
+  });
+
   it('believes the number where it may not look, and processes have the numbers of the host', () => {
     namespace.own = false;
     expect(describeListedProcess(process.pid, proc)).toMatchObject({
