@@ -1,4 +1,5 @@
-import { open } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { TrialCourse } from '../search/index.ts';
@@ -103,21 +104,26 @@ class LineReader {
 
   /** Reads what is new. Never rejects: there may be no file. @param isEnd the last line needs no end */
   async read(isEnd: boolean): Promise<void> {
-    const file = await open(this.#path, 'r').catch(() => null);
+    const file = await open(this.#path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => null);
     try {
-      const bytes = Buffer.alloc(file === null ? 0 : MAX_READ_BYTES);
-      for (let bytesRead = 1; file !== null && bytesRead > 0; ) {
-        ({ bytesRead } = await file.read(bytes, 0, bytes.length, this.#at));
-        this.#at += bytesRead;
-        const lines = (this.#rest + bytes.toString('utf8', 0, bytesRead)).split(/[\n\r]/);
-        this.#rest = (lines.pop() as string).slice(-MAX_READ_BYTES);
-        for (const line of lines) this.#note(line);
-      }
+      // A program may have put something without an end in its place.
+      if (file !== null && (await file.stat()).isFile()) await this.#readOn(file);
       if (isEnd && this.#rest !== '') this.#note(this.#rest);
     } catch {
       // The disk has an error: the result will tell.
     } finally {
       await file?.close();
+    }
+  }
+
+  async #readOn(file: FileHandle): Promise<void> {
+    const bytes = Buffer.alloc(MAX_READ_BYTES);
+    for (let bytesRead = 1; bytesRead > 0; ) {
+      ({ bytesRead } = await file.read(bytes, 0, bytes.length, this.#at));
+      this.#at += bytesRead;
+      const lines = (this.#rest + bytes.toString('utf8', 0, bytesRead)).split(/[\n\r]/);
+      this.#rest = (lines.pop() as string).slice(-MAX_READ_BYTES);
+      for (const line of lines) this.#note(line);
     }
   }
 }

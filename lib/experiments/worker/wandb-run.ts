@@ -26,7 +26,9 @@ export function readWandbRun(command: TaskCommand, task: string, directory: stri
     const found = readdirSync(runs).find((name) => name.endsWith(`-${id}`));
     if (found === undefined) return null;
     const path = join(runs, found, `run-${id}.wandb`);
-    return statSync(path).size > MAX_FILE_BYTES ? null : valuesIn(readFileSync(path));
+    const file = statSync(path);
+    // A FIFO would never end.
+    return !file.isFile() || file.size > MAX_FILE_BYTES ? null : valuesIn(readFileSync(path));
   } catch {
     return null;
   }

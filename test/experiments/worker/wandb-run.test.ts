@@ -1,6 +1,9 @@
 // Files of W&B's runs, made after its protobuf messages; sweep/wandb-real.slow.test.ts reads some of its own.
-import { describe, expect, test } from 'vitest';
-import { valuesIn } from '../../../lib/experiments/worker/wandb-run.ts';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { readWandbRun, valuesIn } from '../../../lib/experiments/worker/wandb-run.ts';
 
 const varint = (value: number): number[] =>
   value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
@@ -77,5 +80,20 @@ describe('the file of a W&B run', () => {
       expect(() => valuesIn(damaged)).not.toThrow();
     }
     expect(valuesIn(Buffer.alloc(0))).toEqual({});
+  });
+
+  test('is a regular file', () => {
+    const project = mkdtempSync(join(tmpdir(), 'gpu-owner-wandb-'));
+    onTestFinished(() => rmSync(project, { recursive: true }));
+    const read = (id: string) =>
+      readWandbRun({ shell: 'WANDB_RUN_ID=' }, join(project, id, 'task.json'), project);
+    for (const id of ['a', 'b']) mkdirSync(join(project, 'wandb', `run-1-${id}`), { recursive: true });
+    writeFileSync(
+      join(project, 'wandb/run-1-a/run-a.wandb'),
+      file(history(item(field(1, 'x'), field(16, '1')))),
+    );
+    symlinkSync('/dev/null', join(project, 'wandb/run-1-b/run-b.wandb'));
+    expect(read('a')).toEqual({ x: 1 });
+    expect(read('b')).toBeNull();
   });
 });
