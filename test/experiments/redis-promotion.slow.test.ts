@@ -5,6 +5,7 @@ import { Experiment } from '../support/experiment.ts';
 import { finished, output, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { noRedis, RedisServer } from '../support/redis-server.ts';
+import { timeoutMs, withTimeouts } from '../support/time.ts';
 
 describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' : `: ${noRedis}`}`, () => {
   let experiment: Experiment;
@@ -26,7 +27,10 @@ describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' :
   /** Starts a sweep of which each task waits for its file. */
   const start = (tasks: number) => {
     const words = ['run', '--gpus', '1', '--grid', `n=1..${tasks}`, '--shell'];
-    const env = { GPU_OWNER_QUEUE: first.url('project=p&patience=2&margin=0.5') };
+    const env = {
+      GPU_OWNER_QUEUE: first.url('project=p&patience=2&margin=0.5'),
+      ...withTimeouts({ queueReturn: timeoutMs('queueReturn', 3_000) }),
+    };
     return experiment.start([...words, '--', 'until [ -e go{n} ]; do sleep 0.02; done'], { env });
   };
   const go = (...tasks: number[]) => {
@@ -44,7 +48,7 @@ describe.skipIf(noRedis !== null)(`Redis with a replica${noRedis === null ? '' :
         .some((line) => line.includes(`Progress: ${count}/`)),
     );
 
-  test('a server that has become a replica ends exp run with a sentence', { timeout: 180_000 }, async () => {
+  test('a server that has become a replica ends exp run with a sentence', async () => {
     const run = start(2);
     const ended = finished(run);
     await output(run, /Assigned task/);

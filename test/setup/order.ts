@@ -2,19 +2,28 @@
 import { relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Small files that take longest. Vitest begins with large files, and the whole run would wait for these at its end. */
+/** The files that take longest. Vitest begins with large files, and the whole run would wait for small ones at its end. */
 const FIRST = [
-  'test/doctor/selftest.slow.test.ts',
-  'test/python/python.test.ts',
-  'test/jobs/waiting.slow.test.ts',
-  'test/doctor/lock-directory.slow.test.ts',
   'test/packaging/package.test.ts',
+  'test/doctor/selftest.slow.test.ts',
+  'test/experiments/manager.slow.test.ts',
+  'test/experiments/queue/bullmq.slow.test.ts',
+  'test/fleet/moving.slow.test.ts',
   'test/docs/readme.test.ts',
-  'test/experiments/queue/sqlite-conformance.slow.test.ts',
-  'test/integration/race.test.ts',
+  'test/fleet/hosts.slow.test.ts',
+  'test/python/python.test.ts',
+  'test/fleet/on.slow.test.ts',
+  'test/cli/completion.slow.test.ts',
+  'test/experiments/queue/redis-damage.slow.test.ts',
+  'test/integration/lock-directory.test.ts',
+  'test/jobs/state-directory.slow.test.ts',
+  'test/integration/fair-order.test.ts',
+  'test/experiments/hosts.slow.test.ts',
   'test/fuzz/native.test.ts',
-  'test/jobs/submit.slow.test.ts',
-  'test/jobs/notification.slow.test.ts',
+  'test/views/web-page.slow.test.ts',
+  'test/jobs/waiting.slow.test.ts',
+  'test/experiments/queue/sqlite-conformance.slow.test.ts',
+  'test/agents/mcp.slow.test.ts',
 ];
 
 export class LongestFirst extends BaseSequencer {

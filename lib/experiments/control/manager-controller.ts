@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
-import { hostName } from '../../platform/index.ts';
+import { hostName, TIMEOUTS } from '../../platform/index.ts';
 import { isOver, Manager, type Progress } from '../manager/index.ts';
 import { type Family, MetricsCollector, openMetrics, queueFamilies } from '../metrics/index.ts';
 import { PHASE_MEMBER, ProtocolService, type ProtocolSettings } from '../protocol/index.ts';
@@ -18,8 +18,6 @@ interface ManagerControllerOptions extends ControllerOptions {
   resumeCommand: string;
 }
 
-/** How long a removed queue may take to come back: as long as workers wait for it. */
-const QUEUE_REMOVED_TIMEOUT_MS = 30_000;
 /** How long the manager waits, when no task is left, for workers that will ask once more. */
 const FAREWELL_TIMEOUT_MS = 10_000;
 const FAREWELL_INTERVAL_MS = 200;
@@ -102,7 +100,7 @@ export class ManagerController {
     this.#serves = true;
     const end = AbortSignal.any([signals.drain, this.#over.signal]);
     this.#noteProgress(await this.#manager.readProgress());
-    await this.#manager.run(end, QUEUE_REMOVED_TIMEOUT_MS);
+    await this.#manager.run(end, TIMEOUTS.queueReturn);
     try {
       return await this.#manager.finish(signals.drain);
     } finally {
