@@ -69,6 +69,22 @@ function harmless(value: unknown, path: string, depth = 0): unknown {
 const IDLE = or(record({ since: or(time), looks: id }));
 const BOOKING = or(record({ id, user: text, group: or(text), from: time, until: time, note: or(text) }));
 
+const LEASE: Fields = {
+  user: text,
+  uid: or(id),
+  pid: or(id),
+  command: or(text),
+  since: or(time),
+  until: optional(time),
+  idleEnds: optional(time),
+  preemptible: optional(schema.flag),
+  job: optional(id),
+  name: optional(text),
+  note: optional(text),
+};
+
+const SHARE = record({ ...LEASE, bytes: number, usedBytes: or(number) });
+
 /** Fields for which {@link harmless} is enough; `SNAPSHOT` checks some of them. */
 type Unchecked =
   | 'health'
@@ -102,8 +118,7 @@ const GPU = {
   utilizationPercent: or(number),
   temperatureCelsius: or(number),
   memoryRepairPending: or(flag),
-  // Missing in those of releases before shares.
-  shares: (value) => (Array.isArray(value) ? value : []),
+  shares: schema.validOf(SHARE),
   idle: IDLE,
   booking: BOOKING,
 } satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;
@@ -195,20 +210,6 @@ const METRIC = {
     JSON.stringify(Object.entries(all).sort()),
   ),
 } satisfies Record<keyof Family, Check>;
-
-const LEASE: Fields = {
-  user: text,
-  uid: or(id),
-  pid: or(id),
-  command: or(text),
-  since: or(time),
-  until: optional(time),
-  idleEnds: optional(time),
-  preemptible: optional(schema.flag),
-  job: optional(id),
-  name: optional(text),
-  note: optional(text),
-};
 
 const SNAPSHOT = record({
   time,

@@ -112,6 +112,16 @@ describe('records of other machines', () => {
     ]);
   });
 
+  test('shares are shown as far as they make sense', () => {
+    const share = { user: 'a\u001b[2Jnn', uid: 1, pid: 2, since: 'soon', bytes: 3, usedBytes: -1 };
+    const shares = [null, 7, { user: 5, bytes: 3 }, { ...share, bytes: 'all' }, share];
+    expect(gpus({ shares }, { shares: 'none' }, {})).toMatchObject([
+      { shares: [{ user: 'ann', uid: 1, pid: 2, since: null, bytes: 3, usedBytes: null }] },
+      { shares: [] },
+      { shares: [] },
+    ]);
+  });
+
   test('what is too much, too deep or of another kind is refused', () => {
     const deep = JSON.parse('['.repeat(100) + ']'.repeat(100));
     expect(gpus({ deep })).toMatch(/impossible/);

@@ -27,7 +27,7 @@ describe.skipIf(reason !== null)(`top --hosts${reason === null ? '' : ` (skipped
     });
     hosts.add('wall', { forced: `exec ${process.execPath} ${launcher} status --json` });
     hosts.add('liar', {
-      program: `case $1 in --version) echo 9.9.9;; *) printf '%s\\n' '[{"time":"2025-11-20T10:00:00Z","gpus":[{"index":0,"uuid":"GPU-x","name":"\\u001b[2Jevil","state":"leased","memory":{},"lease":{"user":"\\u001b]0;x\\u0007root","since":7}}],"queue":[],"waiting":0,"intruders":[]}]'; sleep 1000;; esac`,
+      program: `case $1 in --version) echo 9.9.9;; *) printf '%s\\n' '[{"time":"2025-11-20T10:00:00Z","gpus":[{"index":0,"uuid":"GPU-x","name":"\\u001b[2Jevil","state":"leased","memory":{},"shares":[null,{"user":7}],"lease":{"user":"\\u001b]0;x\\u0007root","since":7}}],"queue":[],"waiting":0,"intruders":[]}]'; sleep 1000;; esac`,
     });
     hosts.add('senseless', { program: `case $1 in --version) echo 9.9.9;; *) echo '[{"gpus":7}]'; esac` });
     hosts.addName('down', ['Port 1']);
