@@ -1,4 +1,5 @@
 // A gpu-owner on another machine that speaks with this process for long, line by line, over the standard streams of one ssh.
+import type { ChildProcess } from 'node:child_process';
 import type { Host } from '../config/index.ts';
 import { formatDuration, killGroup, sanitize } from '../platform/index.ts';
 import {
@@ -44,98 +45,135 @@ const LAST_TIMEOUT_MS = 500;
 
 /** Starts gpu-owner on a host. The connection ends with this process, however that ends. */
 export function openChannel(host: Host, options: ChannelOptions): Channel {
-  const { words, directory, quietMs, onBegin, onLine } = options;
-  const program = new RemoteProgram();
-  let state: 'starting' | 'reached' | 'begun' = 'starting';
+  return new SSHChannel(host, options);
+}
+
+class SSHChannel implements Channel {
+  readonly ended: Promise<HostFailure | null>;
+  readonly #host: Host;
+  readonly #options: ChannelOptions;
+  readonly #program = new RemoteProgram();
+  readonly #lines = new Lines((line) => this.#read(line));
+  readonly #ssh: ChildProcess;
+  #timer: NodeJS.Timeout;
+  #state: 'starting' | 'reached' | 'begun' = 'starting';
   /** The failure that has ended it from here. */
-  let own: HostFailure | null = null;
-  let isClosed = false;
-  let hasSpoken = false;
-  let exitCode: number | null = null;
-  let early = '';
-  let errors = '';
-  const ssh = startSSH(
-    host.name,
-    program.commandLine(host, words, directory),
-    { flags: ['-T'], options: [UNATTENDED, OWN_CONNECTION], onParentEnd: 'kill -s KILL -- "-$$"' },
-    // A session of its own: Ctrl-C reaches it through this process only.
-    { detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'], env: { ...process.env, LC_ALL: 'C' } },
-  );
-  const end = (failure: HostFailure | null) => {
-    own ??= failure;
-    isClosed ||= failure === null;
+  #failure: HostFailure | null = null;
+  #isClosed = false;
+  #hasSpoken = false;
+  #exitCode: number | null = null;
+  #early = '';
+  #errors = '';
+
+  constructor(host: Host, options: ChannelOptions) {
+    this.#host = host;
+    this.#options = options;
+    this.#ssh = startSSH(
+      host.name,
+      this.#program.commandLine(host, options.words, options.directory),
+      { flags: ['-T'], options: [UNATTENDED, OWN_CONNECTION], onParentEnd: 'kill -s KILL -- "-$$"' },
+      // A session of its own: Ctrl-C reaches it through this process only.
+      { detached: true, stdio: ['pipe', 'pipe', 'pipe', 'pipe'], env: { ...process.env, LC_ALL: 'C' } },
+    );
+    this.#timer = this.#giveUpAfter(LOGIN_TIMEOUT_MS);
+    this.#ssh.stdout?.on('data', (chunk: Buffer) => this.#hear(chunk));
+    this.#ssh.stderr?.on('data', (chunk: Buffer) => {
+      this.#errors = (this.#errors + chunk.toString()).slice(-MAX_ERRORS_LENGTH);
+    });
+    this.ended = this.#untilEnd();
+  }
+
+  send(line: string): void {
+    if (this.#ssh.stdin?.writable) this.#ssh.stdin.write(`${line}\n`);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    this.#end();
+  }
+
+  #fail(reason: HostFailure): void {
+    this.#failure ??= reason;
+    this.#end();
+  }
+
+  #end(): void {
     // The group of an ssh that has ended may be another one's by now.
-    if (exitCode === null) killGroup(ssh.pid, 'SIGKILL');
-    release(ssh);
-  };
-  const giveUpAfter = (ms: number) =>
-    setTimeout(() => {
-      end(failure('ERR_HOST_TIMEOUT', `nothing was heard of it for ${formatDuration(ms)}`));
+    if (this.#exitCode === null) killGroup(this.#ssh.pid, 'SIGKILL');
+    release(this.#ssh);
+  }
+
+  #giveUpAfter(ms: number): NodeJS.Timeout {
+    return setTimeout(() => {
+      this.#fail(failure('ERR_HOST_TIMEOUT', `nothing was heard of it for ${formatDuration(ms)}`));
     }, ms);
-  let timer = giveUpAfter(LOGIN_TIMEOUT_MS);
-  const read = (line: string): boolean => {
-    if (isClosed || own !== null) return false;
-    const word = state === 'begun' ? null : program.wordIn(line);
-    hasSpoken = state === 'begun';
-    if (hasSpoken) onLine(line);
-    else if (word === null) early = `${early}${line}\n`.slice(-MAX_EARLY_LENGTH);
-    else if (word === 'missing') end(notInstalled(host));
-    else if (word === 'directory') end(noProject(host, directory));
-    else if (word === 'reached') state = 'reached';
+  }
+
+  #hear(chunk: Buffer): void {
+    try {
+      const heard = this.#lines.take(chunk);
+      if (heard === 'size') this.#fail(failure('ERR_HOST_ANSWER', 'it says too much at once'));
+      if (heard !== 'alive') return;
+      clearTimeout(this.#timer);
+      this.#timer = this.#giveUpAfter(this.#hasSpoken ? this.#options.quietMs : LOGIN_TIMEOUT_MS);
+    } catch (error) {
+      this.#fail(failure('ERR_HOST_ANSWER', `its answer makes no sense: ${(error as Error).message}`));
+    }
+  }
+
+  #read(line: string): boolean {
+    if (this.#isClosed || this.#failure !== null) return false;
+    this.#hasSpoken = this.#state === 'begun';
+    if (this.#hasSpoken) {
+      this.#options.onLine(line);
+      return true;
+    }
+    const word = this.#program.wordIn(line);
+    if (word === null) this.#early = `${this.#early}${line}\n`.slice(-MAX_EARLY_LENGTH);
+    else if (word === 'missing') this.#fail(notInstalled(this.#host));
+    else if (word === 'directory') this.#fail(noProject(this.#host, this.#options.directory));
+    else if (word === 'reached') this.#state = 'reached';
     else {
-      state = 'begun';
-      errors = ''; // shells have printed it
-      onBegin();
+      this.#state = 'begun';
+      this.#errors = ''; // shells have printed it
+      this.#options.onBegin();
     }
     return true;
-  };
-  const lines = new Lines(read);
-  ssh.stdout?.on('data', (chunk: Buffer) => {
-    try {
-      const heard = lines.take(chunk);
-      if (heard === 'size') end(failure('ERR_HOST_ANSWER', 'it says too much at once'));
-      if (heard !== 'alive') return;
-      clearTimeout(timer);
-      timer = giveUpAfter(hasSpoken ? quietMs : LOGIN_TIMEOUT_MS);
-    } catch (error) {
-      end(failure('ERR_HOST_ANSWER', `its answer makes no sense: ${(error as Error).message}`));
+  }
+
+  #untilEnd(): Promise<HostFailure | null> {
+    return new Promise((resolve) => {
+      let last: NodeJS.Timeout | undefined;
+      const finish = () => {
+        clearTimeout(this.#timer);
+        clearTimeout(last);
+        this.#ssh.stdout?.destroy();
+        this.#ssh.stderr?.destroy();
+        resolve(this.#isClosed ? this.#failure : (this.#failure ?? this.#whyEnded()));
+      };
+      this.#ssh.once('error', () => {
+        this.#failure ??= noSSH();
+        finish();
+      });
+      this.#ssh.once('exit', (code) => {
+        this.#exitCode = code ?? 255;
+        last = setTimeout(finish, LAST_TIMEOUT_MS);
+      });
+      this.#ssh.once('close', finish);
+    });
+  }
+
+  /** Why ssh has ended by itself; null: gpu-owner there has ended well. */
+  #whyEnded(): HostFailure | null {
+    const exitCode = this.#exitCode ?? 255;
+    const errors = this.#errors;
+    if (this.#state === 'starting') {
+      if (exitCode === NO_SSH && errors === '') return noSSH();
+      return explain(this.#host, { exitCode, output: this.#early, errors, cut: null });
     }
-  });
-  ssh.stderr?.on('data', (chunk: Buffer) => {
-    errors = (errors + chunk.toString()).slice(-MAX_ERRORS_LENGTH);
-  });
-  const ended = new Promise<HostFailure | null>((resolve) => {
-    let last: NodeJS.Timeout | undefined;
-    const finish = () => {
-      clearTimeout(timer);
-      clearTimeout(last);
-      ssh.stdout?.destroy();
-      ssh.stderr?.destroy();
-      if (own !== null || isClosed) return resolve(own);
-      const code = exitCode ?? 255;
-      const result = { exitCode: code, output: early, errors, cut: null };
-      if (code === NO_SSH && state === 'starting' && errors === '') resolve(noSSH());
-      else if (state === 'starting') resolve(explain(host, result));
-      else if (code === 255) resolve(failure('ERR_HOST_UNREACHABLE', brokenConnection(errors)));
-      else resolve(code === 0 ? null : remoteError(errors, code));
-    };
-    ssh.once('error', () => {
-      own ??= noSSH();
-      finish();
-    });
-    ssh.once('exit', (code) => {
-      exitCode = code ?? 255;
-      last = setTimeout(finish, LAST_TIMEOUT_MS);
-    });
-    ssh.once('close', finish);
-  });
-  return {
-    send: (line) => {
-      if (ssh.stdin?.writable) ssh.stdin.write(`${line}\n`);
-    },
-    close: () => end(null),
-    ended,
-  };
+    if (exitCode === 255) return failure('ERR_HOST_UNREACHABLE', brokenConnection(errors));
+    return exitCode === 0 ? null : remoteError(errors, exitCode);
+  }
 }
 
 function noProject({ name }: Host, directory: string): HostFailure {
