@@ -99,12 +99,15 @@ export async function leaveHost(word: string, host: string): Promise<void> {
 }
 
 /** The parts of a new job that may move. */
-export type NewMovingJob = Omit<MovingJob, 'id' | 'submitted' | 'step' | 'at' | 'next' | 'left' | 'note'>;
+export type NewMovingJob = Omit<
+  MovingJob,
+  'id' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
+>;
 
 /** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, or can't */
 export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
   const { name, command, count, words, directory, environment, asked, hosts, giveUpAt } = job;
-  const fresh = { step: 'submitting', at: null, next: null, left: [], note: null } as const;
+  const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
     ...{ name, command, count, words, directory, environment, asked, hosts, giveUpAt },
     ...{ ...fresh, left: [], submitted: Date.now() },

@@ -2,13 +2,12 @@
 import { resolve } from 'node:path';
 import {
   askHosts,
+  byExpectedWait,
   chooseHosts,
   commandOnHost,
   type Environment,
-  expectedWait,
   type HostFailure,
   type HostRefusal,
-  loadOf,
   runOnHost,
   startWhereFree,
   submitOnHost,
@@ -78,17 +77,14 @@ async function keepThere(
   return answer.error ?? answer.output.trim();
 }
 
-/** Hosts that answer, the one first where a command is expected to start first. Ties are decided by chance. */
+/** Hosts that answer, the one first where a command is expected to start first. */
 async function inOrder(hosts: Hosts, count: number): Promise<Hosts> {
   const answers = await askHosts(hosts, 'machines', ['top', '--json'], TIMEOUT_MS, () => {});
-  return answers
-    .flatMap(({ records }, i) => {
-      const [host, machine] = [hosts[i], records?.[0]];
-      if (host === undefined || machine === undefined) return [];
-      return [{ host, wait: expectedWait(loadOf(machine), count, Date.now()), chance: Math.random() }];
-    })
-    .sort((one, other) => one.wait - other.wait || one.chance - other.chance)
-    .map(({ host }) => host);
+  const known = answers.flatMap(({ records }, i) => {
+    const [host, snapshot] = [hosts[i], records?.[0]];
+    return host === undefined || snapshot === undefined ? [] : [{ host, snapshot }];
+  });
+  return byExpectedWait(known, count);
 }
 
 /** Submits a job on another machine, and prints its address. */

@@ -34,3 +34,19 @@ export function expectedWait({ gpus, queue }: Load, count: number, now: number):
   free.sort((a, b) => a - b);
   return free[count - 1] ?? Number.POSITIVE_INFINITY;
 }
+
+/** Hosts, the one first where a request is expected to start first. Ties are decided by chance. */
+export function byExpectedWait<T>(
+  known: readonly { host: T; snapshot: Pick<RemoteSnapshot, 'gpus' | 'queue'> }[],
+  count: number,
+): T[] {
+  const now = Date.now();
+  return known
+    .map(({ host, snapshot }) => ({
+      host,
+      wait: expectedWait(loadOf(snapshot), count, now),
+      chance: Math.random(),
+    }))
+    .sort((a, b) => a.wait - b.wait || a.chance - b.chance)
+    .map(({ host }) => host);
+}

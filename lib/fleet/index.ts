@@ -2,7 +2,7 @@
 // and no password passes through here.
 
 export { type Channel, openChannel } from './channel.ts';
-export { expectedWait, type Load, loadOf } from './expected-wait.ts';
+export { byExpectedWait, expectedWait } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostErrorCode, HostFailure } from './host-failure.ts';
 export { Mover } from './mover.ts';

@@ -4,7 +4,7 @@
 import type { Host } from '../config/index.ts';
 import { type PlaceState, STARTED } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
-import { expectedWait, loadOf } from './expected-wait.ts';
+import { byExpectedWait } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 import type { MovingJob, MovingJobs, Place } from './moving-job.ts';
@@ -67,7 +67,7 @@ function newKey(): string {
 }
 
 function placeAt(host: string): Place {
-  return { host, key: newKey(), id: null, boot: null };
+  return { host, key: newKey(), id: null, boot: null, uid: null };
 }
 
 export class Mover {
@@ -157,7 +157,7 @@ export class Mover {
   #settle(job: MovingJob, at: Place | null, note: string | null): void {
     this.#jobs.granted(job.id, 'cancel');
     this.#jobs.granted(job.id, 'from');
-    this.#write({ ...job, step: 'settled', at, next: null, note });
+    this.#write({ ...job, step: 'settled', settled: Date.now(), at, next: null, note });
   }
 
   /** Puts it into a queue. */
@@ -189,29 +189,22 @@ export class Mover {
     if (open.some((host) => this.#feeds.get(host)?.isNew !== false)) return null;
     const known = open.flatMap((host) => {
       const snapshot = this.#feeds.get(host)?.snapshot;
-      if (snapshot == null) return [];
-      return [{ host, wait: expectedWait(loadOf(snapshot), job.count, Date.now()), chance: Math.random() }];
+      return snapshot == null ? [] : [{ host, snapshot }];
     });
-    known.sort((a, b) => a.wait - b.wait || a.chance - b.chance);
-    return known[0]?.host ?? null;
+    return byExpectedWait(known, job.count)[0] ?? null;
   }
 
   /** Whether a submission that got no answer has arrived. */
   async #findSubmitted(job: MovingJob, next: Place): Promise<void> {
-    const found = await this.#ask1(next, ['find']);
+    const found = await this.#ask1(job, next, ['find']);
     if (found === null) return;
     if (found.id !== null) {
-      this.#write({
-        ...job,
-        step: 'queued',
-        at: { ...next, id: found.id, boot: found.boot },
-        next: null,
-        note: null,
-      });
+      const { id, boot, uid } = found;
+      this.#write({ ...job, step: 'queued', at: { ...next, id, boot, uid }, next: null, note: null });
       return;
     }
     // The submission may be on its way still.
-    const settled = await this.#ask1(next, ['cancel', newKey()]);
+    const settled = await this.#ask1(job, next, ['cancel', newKey()]);
     if (settled === null) return;
     if (settled.decision === STARTED) this.#settle(job, { ...next, id: settled.id }, null);
     else this.#write({ ...job, next: null });
@@ -221,9 +214,11 @@ export class Mover {
   async #look(job: MovingJob): Promise<void> {
     const at = job.at as Place;
     const snapshot = this.#feeds.get(at.host)?.snapshot ?? null;
-    const isWaiting = snapshot?.queue.some(({ job: id }) => id !== null && id === at.id) === true;
+    // Each user of a host has jobs with these numbers.
+    const isWaiting =
+      snapshot?.queue.some(({ job: id, uid }) => id !== null && id === at.id && uid === at.uid) === true;
     if (snapshot !== null && (!isWaiting || at.boot === null) && !this.#isPaused(job, at.host)) {
-      const found = await this.#ask1(at, ['find']);
+      const found = await this.#ask1(job, at, ['find']);
       this.#pause(job, at.host, true);
       if (found !== null) return this.#judge(job, at, found);
     }
@@ -232,13 +227,13 @@ export class Mover {
     if (host !== null) await this.#hold(job, host);
   }
 
-  #judge(job: MovingJob, at: Place, { id, boot, state, decision, isOver }: PlaceState): void {
+  #judge(job: MovingJob, at: Place, { id, boot, uid, state, decision, isOver }: PlaceState): void {
     const isRebooted = at.boot !== null && boot !== at.boot;
     if (decision === STARTED) this.#settle(job, { ...at, id }, null);
     else if (isOver || (decision !== null && id !== null)) this.#settle(job, at, `ended on ${at.host}`);
     else if (state === 'lost' || (id === null && isRebooted)) this.#requeue(job, at);
     else if (id === null) this.#settle(job, at, `lost: ${at.host} knows no such job any more`);
-    else if (at.boot === null) this.#write({ ...job, at: { ...at, boot } });
+    else if (at.boot === null) this.#write({ ...job, at: { ...at, boot, uid } });
   }
 
   /** The machine was restarted, or the job's process killed, while it waited. */
@@ -292,7 +287,7 @@ export class Mover {
 
   async #cancel(job: MovingJob): Promise<void> {
     const [at, next] = [job.at as Place, job.next as Place];
-    const state = await this.#ask1(at, ['cancel', next.key]);
+    const state = await this.#ask1(job, at, ['cancel', next.key]);
     if (state === null) return this.#note(job, `${at.host} doesn't answer, so it stays there`);
     if (state.decision !== `cancelled for ${next.key}`) return this.#stay(job);
     if (next.host === '') this.#write({ ...job, step: 'submitting', at: null, next: null });
@@ -302,7 +297,7 @@ export class Mover {
   async #confirm(job: MovingJob): Promise<void> {
     const next = job.next as Place;
     if (this.#wished(job, 'cancel') !== null) return this.#giveUp(job, next);
-    const state = await this.#ask1(next, ['confirm']);
+    const state = await this.#ask1(job, next, ['confirm']);
     if (state === null) {
       return this.#note(
         job,
@@ -316,8 +311,9 @@ export class Mover {
   /** Called when the user has cancelled it. */
   async #giveUp(job: MovingJob, place: Place | null): Promise<void> {
     if (place === null) return this.#settle(job, null, 'cancelled');
-    const state = await this.#ask1(place, ['cancel', newKey()]);
-    if (state === null) return;
+    const state = await this.#ask1(job, place, ['cancel', newKey()]);
+    if (state === null)
+      return this.#note(job, `${place.host} doesn't answer, so it isn't cancelled there yet`);
     this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : 'cancelled');
   }
 
@@ -338,10 +334,8 @@ export class Mover {
   /** Cancels it where it was left without an answer. */
   async #clearLeft(job: MovingJob): Promise<void> {
     for (const place of job.left) {
-      if (this.#isPaused(job, `left ${place.host}`)) continue;
-      this.#pause(job, `left ${place.host}`);
-      const state = await this.#ask1(place, ['cancel', newKey()]);
-      const isOld = Date.now() - job.submitted > LEFT_MS && job.step === 'settled';
+      const state = await this.#ask1(job, place, ['cancel', newKey()]);
+      const isOld = job.settled !== null && Date.now() - job.settled > LEFT_MS;
       if (state === null && !isOld) continue;
       job.left = job.left.filter(({ key }) => key !== place.key);
       if (state?.decision === STARTED) job.note = `it also runs as ${place.host}:${state.id}`;
@@ -351,11 +345,9 @@ export class Mover {
 
   #refused(job: MovingJob, host: string, { code, message }: HostFailure): void {
     this.#pause(job, host);
-    if (!NEVER.has(code)) {
-      this.#write(job.step === 'holding' ? { ...job, step: 'queued' } : job);
-      return;
-    }
-    this.#write({ ...job, hosts: job.hosts.filter((each) => each !== host), note: `${host}: ${message}` });
+    const isForGood = NEVER.has(code);
+    const hosts = job.hosts.filter((each) => each !== host);
+    this.#write(isForGood ? { ...job, hosts, note: `${host}: ${message}` } : job);
   }
 
   /** Submits the job at a place. */
@@ -364,21 +356,25 @@ export class Mover {
     return submitOnHost(this.#hostOf(place.host), words, job.directory, TIMEOUTS.hold, job.environment);
   }
 
-  /** Asks a host about one of its places. null: no answer */
-  async #ask1(place: Place, words: readonly string[]): Promise<PlaceState | null> {
+  /** Asks a host about one of its places. null: no answer, and for a while it isn't asked about this place again */
+  async #ask1(job: MovingJob, place: Place, words: readonly string[]): Promise<PlaceState | null> {
+    if (this.#isPaused(job, place.key)) return null;
     const all = ['settle-move', place.key, ...words];
     const answer = await commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS);
     const found = answer.error === null ? parseRecords('places', answer.output) : null;
-    return Array.isArray(found) ? (found[0] ?? null) : null;
+    if (Array.isArray(found) && found[0] !== undefined) return found[0];
+    this.#pause(job, place.key);
+    return null;
   }
 
-  #isPaused({ id }: MovingJob, host: string): boolean {
-    return performance.now() < (this.#pauses.get(`${id} ${host}`)?.until ?? 0);
+  /** @param what a host, or the key of a place */
+  #isPaused({ id }: MovingJob, what: string): boolean {
+    return performance.now() < (this.#pauses.get(`${id} ${what}`)?.until ?? 0);
   }
 
   /** @param isShort each time as long */
-  #pause({ id }: MovingJob, host: string, isShort = false): void {
-    const key = `${id} ${host}`;
+  #pause({ id }: MovingJob, what: string, isShort = false): void {
+    const key = `${id} ${what}`;
     const ms = isShort
       ? MIN_PAUSE_MS
       : Math.min(2 * (this.#pauses.get(key)?.ms ?? MIN_PAUSE_MS / 2), MAX_PAUSE_MS);

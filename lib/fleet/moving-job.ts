@@ -18,6 +18,8 @@ export interface Place {
   id: number | null;
   /** The boot of that machine; null: not known yet. */
   boot: string | null;
+  /** The user there; null: not known yet. */
+  uid: number | null;
 }
 
 /**
@@ -44,6 +46,8 @@ export interface MovingJob {
   /** When it stops waiting, in ms since 1970; null: never. */
   giveUpAt: number | null;
   step: (typeof STEPS)[number];
+  /** When its moves ended, in ms since 1970; null: they have not. */
+  settled: number | null;
   at: Place | null;
   next: Place | null;
   /** Places that were given up without an answer: it is cancelled there as soon as they answer. */
@@ -53,7 +57,13 @@ export interface MovingJob {
 }
 
 const { amount, among, epochMs, listOf, nullable, pairOf, record, text, whole } = schema;
-const PLACE = record({ host: text, key: text, id: nullable(whole()), boot: nullable(text) });
+const PLACE = record({
+  host: text,
+  key: text,
+  id: nullable(whole()),
+  boot: nullable(text),
+  uid: nullable(whole()),
+});
 const JOB: schema.Check<MovingJob> = record({
   id: whole(),
   name: nullable(text),
@@ -67,6 +77,7 @@ const JOB: schema.Check<MovingJob> = record({
   submitted: epochMs,
   giveUpAt: nullable(amount()),
   step: among(STEPS),
+  settled: nullable(epochMs),
   at: nullable(PLACE),
   next: nullable(PLACE),
   left: listOf(PLACE),

@@ -300,6 +300,7 @@ function snapshotOf(gpus: object[]): object {
 
 const PLACE = {
   boot: text,
+  uid: or(id),
   id: or(id),
   state: or(word),
   decision: or(text),

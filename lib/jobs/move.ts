@@ -33,6 +33,8 @@ export function parseMove(text: string): MoveRequest {
 /** A place as its machine has it. */
 export interface PlaceState {
   boot: string;
+  /** Whose jobs it has looked through. */
+  uid: number | null;
   /** The job's number; null: there is no such job there, or not yet. */
   id: number | null;
   state: Job['state'] | null;
@@ -67,6 +69,7 @@ function describe(store: JobStore, key: string): PlaceState {
   const id = job?.request.id ?? null;
   return {
     boot: bootId(),
+    uid: process.geteuid?.() ?? null,
     id,
     state: id === null ? null : (stateOf(store, id)?.state ?? null),
     decision: readDecision(store, key),
