@@ -6,6 +6,7 @@ import {
   commandOnHost,
   type HostFailure,
   isLiving,
+  type MovingJob,
   showOutput,
   waitOnHost,
 } from '../fleet/index.ts';
@@ -13,7 +14,15 @@ import type { Job, JobElsewhere, JobProcess } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
-import { ANY, cancelMoving, describe, movingJob, resubmitMoving, settledPlace } from './moving-jobs.ts';
+import {
+  ANY,
+  cancelMoving,
+  describe,
+  movingJob,
+  placeOf,
+  settledPlace,
+  submitMoving,
+} from './moving-jobs.ts';
 import { usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
@@ -23,8 +32,10 @@ const TIMEOUT_MS = 15_000;
 /** The place of a job that moves, or its own address. Ends this process where it has no place: it has ended, or isn't submitted yet. */
 async function placeNow(address: JobAddress): Promise<JobAddress> {
   if (address.host !== ANY) return address;
-  const { id, at, note, step } = movingJob(address.job);
-  if (at?.id != null) return { host: at.host, job: String(at.id) };
+  const moving = movingJob(address.job);
+  const { id, note, step } = moving;
+  const place = placeOf(moving);
+  if (place !== null) return place;
   say(`${ANY}:${id} ${step === 'settled' ? `has ended: ${note}` : 'is being put into a queue'}`);
   process.exit();
 }
@@ -68,27 +79,33 @@ export async function jobsElsewhere(
   withEnvironment: boolean,
   // biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
 ): Promise<any[] | null> {
-  const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : [])];
-  const ask = async ({ host, job }: JobAddress) => {
-    const [answer] = await askHosts([hostOf(host)], 'jobs', [...words, job], TIMEOUT_MS, () => {});
-    const error = answer?.error ?? null;
-    if (error !== null) process.exitCode = tell(host, error);
-    return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
-  };
   const found = await Promise.all(
     addresses.map(async (address) => {
-      if (address.host !== ANY) return ask(address);
-      const moving = movingJob(address.job);
-      const own = { ...describe(moving), directory: moving.directory, limit: null };
-      const { step, at } = moving;
-      const there = step === 'settled' && at?.id != null ? { host: at.host, job: String(at.id) } : null;
-      const job = there === null ? null : await ask(there);
-      if (job === null) return own;
-      const reason = [own.reason, job.reason].filter((each) => each !== null).join('; ');
-      return { ...job, host: own.host, id: own.id, submitted: own.submitted, reason };
+      if (address.host === ANY) return movingElsewhere(movingJob(address.job), withEnvironment);
+      const { host, job } = address;
+      const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
+      const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
+      const error = answer?.error ?? null;
+      if (error !== null) process.exitCode = tell(host, error);
+      return answer?.records?.[0] === undefined ? null : { ...answer.records[0], host };
     }),
   );
   return found.every((job) => job !== null) ? found : null;
+}
+
+/** As {@link jobsElsewhere}, for a job that moves: where it stays, that host has to say. */
+// biome-ignore lint/suspicious/noExplicitAny: fields of newer versions are shown, too
+async function movingElsewhere(moving: MovingJob, withEnvironment: boolean): Promise<any> {
+  const listed = describe(moving);
+  const place = moving.step === 'settled' ? placeOf(moving) : null;
+  if (place === null) return { ...listed, directory: moving.directory, limit: null };
+  const found = await jobsElsewhere([place], withEnvironment);
+  if (found === null) {
+    say(`${ANY}:${moving.id}: ${listed.reason}`);
+    return null;
+  }
+  const reason = [listed.reason, found[0].reason].filter(Boolean).join('; ');
+  return { ...found[0], host: ANY, id: moving.id, submitted: listed.submitted, reason };
 }
 
 /** Jobs of a host by their numbers or names; `at`: their place among all that a command is about. */
@@ -150,9 +167,12 @@ export async function commandElsewhere(
   await Promise.all(
     [...elsewhere].map(async ([name, asked]) => {
       if (name === ANY) {
-        const command = words[0] === 'cancel' ? cancelMoving : resubmitMoving;
         for (const { job } of asked) {
-          const place = await command(movingJob(job), onLine);
+          if (words[0] === 'resubmit') {
+            await resubmitMoving(movingJob(job), onLine);
+            continue;
+          }
+          const place = await cancelMoving(movingJob(job));
           if (place !== null)
             await commandElsewhere(new Map([[place.host, [{ job: place.job, at: 0 }]]]), words, graceMs);
         }
@@ -168,6 +188,17 @@ export async function commandElsewhere(
       for (const line of lines(answer.notes)) say(`${name}: ${line.replace(/^gpu-owner: /, '')}`);
     }),
   );
+}
+
+/** Submits a job that has ended once more, to all hosts that it was submitted to. */
+async function resubmitMoving(job: MovingJob, onLine: (host: string, line: string) => void): Promise<void> {
+  const found = await movingElsewhere(job, false);
+  if (found === null) return;
+  if (found.state === 'moving' || isLiving(found.state))
+    throw usage(`${ANY}:${job.id} has not ended: ${found.state}; cancel it first`);
+  const giveUpAt = job.giveUpAt === null ? null : Date.now() + job.giveUpAt - job.submitted;
+  const again = await submitMoving({ ...job, hosts: job.asked, giveUpAt });
+  onLine(ANY, String(again.id));
 }
 
 /** Jobs of hosts that a new one is to follow, by their numbers. Jobs that have ended as wanted are left out. */

@@ -4,6 +4,7 @@ import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
 import { usage } from './options.ts';
+import { say } from './output.ts';
 
 /** The note of a job that its user has cancelled. */
 const CANCELLED = 'cancelled';
@@ -57,35 +58,31 @@ export async function untilMoving(
   return null;
 }
 
+/** The address of a job on the host where it stands; null: it stands nowhere. */
+export function placeOf({ at }: MovingJob): JobAddress | null {
+  return at?.id == null ? null : { host: at.host, job: String(at.id) };
+}
+
 /** Waits until a job stays where it is. @returns its address there; null: it has ended without a start. Undefined: the signal came first */
 export async function settledPlace(
   word: string,
   signal?: AbortSignal,
 ): Promise<JobAddress | null | undefined> {
   const job = await untilMoving(movingJob(word).id, ({ step }) => step === 'settled', signal);
-  if (job === null) return undefined;
-  return job.at?.id == null ? null : { host: job.at.host, job: String(job.at.id) };
+  return job === null ? undefined : placeOf(job);
 }
 
 /** Cancels a job while it moves. @returns where it has started already; null: it is cancelled */
 export async function cancelMoving({ id }: MovingJob): Promise<JobAddress | null> {
   const jobs = new MovingJobs();
   if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
-  const settled = await untilMoving(id, ({ step }) => step === 'settled');
-  return settled?.at?.id == null || settled.note === CANCELLED
-    ? null
-    : { host: settled.at.host, job: String(settled.at.id) };
-}
-
-/** Submits it once more. @returns null: the caller has nothing to do */
-export async function resubmitMoving(
-  job: MovingJob,
-  onLine: (host: string, line: string) => void,
-): Promise<null> {
-  if (job.step !== 'settled') throw usage(`${ANY}:${job.id} has not ended: it waits; cancel it first`);
-  const again = await submitMoving({ ...job, hosts: job.asked, giveUpAt: null });
-  onLine(ANY, String(again.id));
-  return null;
+  let told: string | null = null;
+  const settled = await untilMoving(id, ({ step, note }) => {
+    if (step !== 'settled' && note !== null && note !== told) say(`${ANY}:${id}: ${note}`);
+    told = note;
+    return step === 'settled';
+  });
+  return settled === null || settled.note === CANCELLED ? null : placeOf(settled);
 }
 
 /** Has a job leave a host that is gone for good. */
@@ -95,7 +92,8 @@ export async function leaveHost(word: string, host: string): Promise<void> {
     throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
   const jobs = new MovingJobs();
   jobs.wish(id, 'from', host);
-  await untilMoving(id, () => jobs.wished(id, 'from') === null);
+  // It may have started there meanwhile.
+  await untilMoving(id, (job) => job.step === 'settled' || jobs.wished(id, 'from') === null);
 }
 
 /** The parts of a new job that may move. */
@@ -116,6 +114,12 @@ export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
   return queued as MovingJob;
 }
 
+/** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
+export function cancelUntold(id: number): void {
+  new MovingJobs().wish(id, 'cancel');
+  say(`${ANY}:${id} is cancelled: its address can't be told`);
+}
+
 /** A job as `jobs` lists it. `host`: of another machine, or one that moves; `part`: a part of it. */
 export type ListedJob = Omit<Job, 'state'> & {
   state: Job['state'] | 'moving';
@@ -128,16 +132,23 @@ export function movingJobs(): ListedJob[] {
   return new MovingJobs().unsettled().map(describe);
 }
 
+/** A job as it is listed. One that stays where it is has its state there, which isn't known here. */
 export function describe({ id, name, command, count, at, step, note, submitted }: MovingJob): ListedJob {
   const isOver = step === 'settled';
-  const place = at === null ? null : `${at.host}:${at.id}`;
+  const place = at?.id == null ? null : `${at.host}:${at.id}`;
   const where =
-    place === null ? 'is put into a queue' : isOver ? `it is ${place}` : `waits as ${place}, and may move`;
+    place === null
+      ? isOver
+        ? null
+        : 'is put into a queue'
+      : isOver
+        ? `it is ${place}`
+        : `waits as ${place}, and may move`;
   return {
     host: ANY,
     id,
     name,
-    state: isOver ? (at === null ? 'cancelled' : 'running') : 'moving',
+    state: isOver ? 'cancelled' : 'moving',
     exitCode: null,
     reason: [where, note].filter((each) => each !== null).join('; '),
     position: null,

@@ -105,11 +105,12 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
     const words = wordsFor('submit', parsed, isAny, host.name);
     const answer = await submitOnHost(host, words, directory, timeoutMs, environment);
     if (answer.error !== null) return answer;
-    print(`${host.name}:${answer.id}`);
+    const address = `${host.name}:${answer.id}`;
+    print(address, () => say(`the job was submitted: gpu-owner cancel ${address}`));
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
-    const { ensureMover, submitMoving } = await import('./moving-jobs.ts');
+    const { cancelUntold, ensureMover, submitMoving } = await import('./moving-jobs.ts');
     ensureMover();
     const { id, at, note } = await submitMoving({
       ...{ directory, environment, giveUpAt: giveUpAt(wait) },
@@ -124,7 +125,7 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
       say(note ?? 'no host can serve it');
       return exitCodes.ERR_INVALID_ARGUMENT;
     }
-    print(`any:${id}`);
+    print(`any:${id}`, () => cancelUntold(id));
     return 0;
   };
   await choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);

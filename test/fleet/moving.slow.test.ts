@@ -2,12 +2,14 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import { launcher, type Machine, until } from '../support/machine.ts';
+import { bootId, hostName } from '../../lib/platform/index.ts';
+import { launcher, type Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const movesDirectory = hostName().replace(/[^A-Za-z0-9._-]/g, '-');
 /** How many jobs wait for long. */
 const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 2;
 /** Words of a question of the mover, and when it is killed. All of them in `npm run test:soak`. */
@@ -81,11 +83,78 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       ...{ host: 'any', id: 1, state: 'failed', exitCode: 6, limit: null },
       reason: expect.stringMatching(/^it is a:\d+$/),
     });
+    const again = await run('resubmit', moving);
+    expect(again).toMatchObject({ code: 0, stderr: '', stdout: 'any:2\n' });
+    expect(await run('wait', 'any:2')).toMatchObject({ code: 6 });
     writeFileSync(file('b1'), '');
     expect((await run('wait', ...busy, ahead)).code).toBe(0);
-    expect(readFileSync(file('starts'), 'utf8')).toBe('started\n');
+    expect(readFileSync(file('starts'), 'utf8')).toBe('started\nstarted\n');
     await until(() => mover().length === 0);
     expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
+  });
+
+  test('a wait that is over ends with 75; a job that is not told is cancelled; one that runs is not submitted again', async () => {
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('wait-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('wait-b')),
+    ];
+    const late = await submit('--on', 'a,b', '-n', '2', '--wait=1s', '--', 'touch', file('late'));
+    expect(
+      await run('run', '--on', 'a,b', '-n', '2', '--wait=1s', '--', 'touch', file('late')),
+    ).toMatchObject({
+      code: 75,
+      stderr: expect.stringMatching(/timed out after 1 s/),
+    });
+    expect(await run('wait', late)).toMatchObject({ code: 75 });
+
+    const words = `'${launcher}' submit --on a,b -n 2 -- touch '${file('late')}' >/dev/full`;
+    const untold = await hosts.viewer.run(['sh', '-c', words], { env, cwd: place });
+    const [, job = ''] = /(any:\d+) is cancelled: its address can't be told\n$/.exec(untold.stderr) ?? [];
+    expect(untold.code).toBe(74);
+    expect(await run('wait', job)).toMatchObject({ code: 143 });
+    expect(await show(job)).toMatchObject({ state: 'cancelled' });
+
+    const moving = await submit('--on', 'a,b', '-n', '2', ...untilFile('end'));
+    const again = () => run('resubmit', moving);
+    expect(await again()).toMatchObject({ code: 64, stderr: expect.stringMatching(/has not ended: moving/) });
+    for (const name of ['wait-a', 'wait-b']) writeFileSync(file(name), '');
+    await until(async () => (await show(moving)).state === 'running');
+    expect(await again()).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/has not ended: running/),
+    });
+    writeFileSync(file('end'), '');
+    expect((await run('wait', ...busy, moving)).code).toBe(0);
+    expect(existsSync(file('late'))).toBe(false);
+  });
+
+  test.skipIf(whyNotNobody() !== null)('another user’s job with the same number is another one', async () => {
+    const shared = hosts.add('shared', { gpus: 1 });
+    hosts.add('other', { gpus: 1 });
+    const busy = [
+      await submit('--on', 'shared', ...untilFile('shared')),
+      await submit('--on', 'other', ...untilFile('other')),
+      await submit('--on', 'other', '--', 'true'),
+    ];
+    const moving = await submit('--on', 'shared,other', ...untilFile('runs'));
+    await until(async () => / as shared:2, and may move/.test((await show(moving)).reason));
+    const moves = join(hosts.viewer.stateDirectory(), 'gpu-owner/moving', movesDirectory);
+    await until(() =>
+      readFileSync(join(moves, `${moving.slice('any:'.length)}.json`), 'utf8').includes(bootId()),
+    );
+    // Served after all others.
+    for (const id of ['1', '2']) {
+      const { stdout } = await shared.runCommand(['submit', '--preemptible', '--', 'true'], {
+        uid: NOBODY,
+        cwd: '/',
+      });
+      expect(stdout).toBe(`${id}\n`);
+    }
+    writeFileSync(file('shared'), '');
+    await until(async () => (await show(moving)).state === 'running');
+    for (const name of ['runs', 'other']) writeFileSync(file(name), '');
+    expect((await run('wait', moving, ...busy)).code).toBe(0);
+    expect((await shared.runCommand(['wait', '1', '2'], { uid: NOBODY, cwd: '/' })).code).toBe(0);
   });
 
   test('a mover that is killed at any step runs no job twice, and loses none', async () => {
@@ -152,6 +221,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const cancelled = await submit('--on', 'a,b', '-n', '2', '--name', 'no', '--', 'touch', file('never'));
     expect(await run('cancel', cancelled)).toMatchObject({ code: 0, stderr: '' });
     expect(await run('wait', cancelled)).toMatchObject({ code: 143 });
+    expect(await show(cancelled)).toMatchObject({ state: 'cancelled' });
     const secret = "it's a\nsecret $HOME";
     const words = [
       '--env',
@@ -232,6 +302,45 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     writeFileSync(file('cut-a'), '');
     expect((await run('wait', ...busy)).code).toBe(0);
     expect(readFileSync(file('once'), 'utf8')).toBe('\n');
+  });
+
+  test('a host that does not answer is asked in pauses, and a place that was left there is not forgotten', async () => {
+    const state = join(hosts.viewer.directory, 'state-gone');
+    const moving = join(state, 'gpu-owner/moving', movesDirectory);
+    mkdirSync(moving, { recursive: true });
+    const place = (key: string) => ({ host: 'gone', key: key.repeat(32), id: 1, boot: null, uid: null });
+    const job = {
+      ...{ name: null, command: 'true', count: 1, words: ['--', 'true'], directory: '/', environment: [] },
+      ...{ asked: ['gone'], hosts: [], giveUpAt: null, next: null, note: null },
+      submitted: Date.now() - 2 * 86_400_000,
+    };
+    const left = { step: 'settled', settled: Date.now(), at: null, left: [place('1')] };
+    const queued = { step: 'queued', settled: null, at: place('2'), left: [] };
+    for (const [i, more] of [left, queued].entries())
+      writeFileSync(join(moving, `${i + 1}.json`), JSON.stringify({ ...job, ...more, id: i + 1 }));
+    writeFileSync(join(moving, '2.cancel'), '');
+    const [ssh, asked] = [file('gone-ssh'), file('gone-asked')];
+    const note = `echo "$(date +%s%3N) $(printf %s "\${last##* }" | base64 -d | grep -o 'settle-move.*')" >>'${asked}'`;
+    const script = `for word; do last=$word; done\n${note}\necho 'ssh: connect to host gone: No route to host' >&2\nexit 255`;
+    writeFileSync(ssh, `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    const mover = hosts.viewer.start([launcher, 'mover'], {
+      env: { ...env, GPU_OWNER_SSH: ssh, XDG_STATE_HOME: state },
+    });
+    const timesOf = (key: string) =>
+      readFileSync(asked, { encoding: 'utf8', flag: 'a+' })
+        .split('\n')
+        .filter((line) => line.includes(`settle-move ${key.repeat(32)}`))
+        .map((line) => Number(line.split(' ')[0]));
+    await until(() => mover.exitCode !== null || (timesOf('1').length >= 2 && timesOf('2').length >= 2));
+    const [first = 0, second = 0] = timesOf('2');
+    expect(second - first).toBeGreaterThan(1_500);
+    const read = (id: number) => JSON.parse(readFileSync(join(moving, `${id}.json`), 'utf8'));
+    expect(read(1).left).toHaveLength(1);
+    expect(read(2)).toMatchObject({
+      step: 'queued',
+      note: expect.stringMatching(/isn't cancelled there yet/),
+    });
+    sendSignal(mover.pid, 'SIGTERM');
   });
 
   test('jobs that wait for long cost one connection per host, and next to nothing', async () => {
