@@ -92,7 +92,7 @@ export async function leaveHost(word: string, host: string): Promise<void> {
     throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
   const jobs = new MovingJobs();
   jobs.wish(id, 'from', host);
-  // It may have started there meanwhile.
+  // The job may have started there meanwhile.
   await untilMoving(id, (job) => job.step === 'settled' || jobs.wished(id, 'from') === null);
 }
 

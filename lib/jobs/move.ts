@@ -33,7 +33,7 @@ export function parseMove(text: string): MoveRequest {
 /** A place as its machine has it. */
 export interface PlaceState {
   boot: string;
-  /** Whose jobs it has looked through. */
+  /** The user whose jobs were looked through. */
   uid: number | null;
   /** The job's number; null: there is no such job there, or not yet. */
   id: number | null;
