@@ -7,10 +7,11 @@ import {
   NO_PID,
   type Queue,
   type State,
+  type TaskFailure,
   type WorkerInfo,
 } from '../queue.ts';
 import { serverTime } from './connection.ts';
-import { type Holder, newToken, type Status, TaskJob } from './jobs.ts';
+import { type Holder, newToken, TaskJob } from './jobs.ts';
 import { FOREVER_MS, type LockRenewal } from './lock-renewal.ts';
 import { fits, putFirst } from './needs.ts';
 import type { JobStore } from './store.ts';
@@ -23,154 +24,14 @@ export function attemptMethods(
   store: JobStore,
   renewal: LockRenewal,
 ): Pick<Queue, 'take' | 'endLost' | 'setLog' | 'submit' | 'complete' | 'fail' | 'requeue'> {
-  const { connection } = store;
-  const { jobs, redis } = connection;
-  /** Tokens that may have got a task although an error was heard. */
-  const doubtful = new Set<string>();
-
-  const doubt = (token: string) => (error: unknown) => {
-    doubtful.add(token);
-    throw error;
-  };
-  const requeueDoubtful = async () => {
-    for (const token of doubtful) {
-      await store.requeueUnheard(token, 'the queue could not be reached when the task was given out');
-      doubtful.delete(token);
-    }
-  };
-
-  const take = async (worker: WorkerInfo, lifetime?: number, offer?: Needs): Promise<Attempt | null> => {
-    await requeueDoubtful();
-    void connection.setName(worker.host);
-    for (let hasLooked = false, tries = 0; tries < MAX_TRIES; tries++) {
-      const token = newToken();
-      const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
-      const asked = renewal.time;
-      const { isPaused, areUnequal } = await store.settings();
-      const isOffered = !isPaused && (!areUnequal || offer === undefined || (await putFirst(store, offer)));
-      const job = !isOffered ? null : await store.next(holder).catch(doubt(token));
-      if (job === null) {
-        await store.check();
-        if (hasLooked || (await store.endLost()) === 0) return null;
-        hasLooked = true;
-        continue;
-      }
-      const attempt = await begin(job, holder, lifetime, asked, offer).catch(doubt(token));
-      if (attempt !== null) return attempt;
-    }
-    return null;
-  };
-
-  /** null: the job that BullMQ has given is none to be started. */
-  const begin = async (
-    job: TaskJob,
-    { token }: Holder,
-    lifetime: number | undefined,
-    asked: number,
-    offer: Needs | undefined,
-  ): Promise<Attempt | null> => {
-    const { id, status } = job;
-    if (job.isParked) {
-      await store.park(id, token, status, false);
-      return null;
-    }
-    const wait = await store.held(job);
-    if (wait > 0) {
-      const due = Date.now() + wait;
-      await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);
-      return null;
-    }
-    const starts = job.starts(false);
-    const isLost = job.json.stalledCounter > status.stalls;
-    if (starts >= MAX_STARTS || (job.isOnce && isLost)) {
-      await store.failLost(job, token);
-      return null;
-    }
-    const { isPaused } = await store.settings();
-    if (isPaused || (offer !== undefined && !fits(job.needs, offer))) {
-      await store.putBack(id, token);
-      if (!isPaused) await store.readSettings();
-      return null;
-    }
-    const task = job.task();
-    if (task.damage !== undefined) {
-      // A damaged task can't be run, and must not stop others.
-      await store.fail(id, token, job.ended('failed', task.damage));
-      return null;
-    }
-    const isOnce = job.isOnce && lifetime === undefined;
-    if (lifetime !== undefined) await jobs.extendLock(id, token, Math.ceil(lifetime));
-    if (isOnce) {
-      await jobs.extendLock(id, token, FOREVER_MS);
-      await redis.hset(connection.key('seen'), id, await serverTime(redis));
-    }
-    const kept = renewal.add(`${token}.${id}`, { lifetime: lifetime !== undefined, isOnce }, asked);
-    return { token: `${token}.${id}`, task, start: starts + 1, descriptors: [], isOnce, ...kept };
-  };
-
-  const jobOf = async (token: string) => {
-    const { lock, id } = partsOf(token);
-    const job = lock === '' ? null : await store.get(id);
-    return { lock, job };
-  };
-
   /** Ends the attempt, whatever the answer: its process has nothing more to do with the task. */
   const ended = <T>(token: string, answer: T): T => {
     renewal.remove(token);
     return answer;
   };
 
-  /** A result of an attempt that was given up, where there is no other. */
-  const completeLate = async (job: TaskJob, lock: string, result: string): Promise<boolean> => {
-    const attempt = job.status.attempts.find(({ token }) => token === lock);
-    if (attempt?.outcome !== 'lost' || attempt.kind === 'heartbeat') return false;
-    const state = await store.state(job);
-    if (state !== 'pending' && state !== 'active' && state !== 'failed') return false;
-    const why = `worker ${attempt.name} came late, but with a result`;
-    const status = state === 'active' ? job.ended('cancelled', why) : job.status;
-    const attempts = status.attempts.map((each) =>
-      each === attempt ? { ...each, outcome: 'completed' as const, error: null, ended: Date.now() } : each,
-    );
-    const holder = state === 'active' ? job.holder : attempt;
-    if (holder === null) return false;
-    if (state !== 'active' && (await store.seize(job, holder)) === null) return false;
-    await store.save(job.id, {
-      ...status,
-      attempts,
-      by: lock,
-      forgiven: status.forgiven + (state === 'active' ? 0 : 1),
-    });
-    return store.complete(job.id, holder.token, result);
-  };
-
-  const complete = async (token: string, result: string | null): Promise<boolean> => {
-    const { lock, id } = partsOf(token);
-    if (lock === '') return false;
-    // The usual way.
-    if (result !== null && renewal.has(token) && (await store.complete(id, lock, result))) return true;
-    for (let tries = 0; tries < 2; tries++) {
-      const job = await store.get(id);
-      if (job === null) return false;
-      if (job.finished === 'completed')
-        return job.completedBy === lock && (result ?? job.result) === job.result;
-      const submitted = job.status.results?.[lock] ?? null;
-      const given = result ?? submitted ?? '{}';
-      const isOwn = job.belongsTo(lock);
-      const lacks = isOwn && result === null && submitted === null && job.holder?.pid === NO_PID;
-      if (lacks) await redis.hset(connection.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
-      if (isOwn && (await store.complete(id, lock, given))) return true;
-      if (lacks) await redis.hdel(connection.key('without'), id);
-      // The lifetime may be over, though that isn't noted yet.
-      if (tries === 0 && isOwn && (await store.endLost()) > 0) continue;
-      if (await completeLate(job, lock, given)) return true;
-      await store.release(job, lock);
-      return false;
-    }
-    return false;
-  };
-
   return {
-    take: (worker, { lifetime, offer } = {}) => take(worker, lifetime, offer),
+    take: (worker, { lifetime, offer } = {}) => take(store, renewal, worker, lifetime, offer),
 
     async endLost() {
       await store.check();
@@ -178,16 +39,16 @@ export function attemptMethods(
     },
 
     async setLog(token, { path, from, to }) {
-      const { lock, job } = await jobOf(token);
+      const { lock, job } = await jobOf(store, token);
       if (job === null) return;
       const host = [job.holder, ...job.status.attempts].find((each) => each?.token === lock)?.host;
       if (host === undefined) return;
-      await jobs.addLog(job.id, `${lock} its output is on ${host}: ${path} (${from}-${to ?? ''})`);
+      await store.jobs.addLog(job.id, `${lock} its output is on ${host}: ${path} (${from}-${to ?? ''})`);
       await store.notify();
     },
 
     async submit(token, result) {
-      const { lock, job } = await jobOf(token);
+      const { lock, job } = await jobOf(store, token);
       if (job === null || job.finished === 'completed' || job.isParked) return false;
       const lost = job.status.attempts.find((each) => each.token === lock);
       const mayComplete = job.last?.token === lock || (lost?.outcome === 'lost' && lost.kind !== 'heartbeat');
@@ -197,51 +58,204 @@ export function attemptMethods(
     },
 
     async complete(token, result) {
-      return ended(token, await complete(token, result === null ? null : stringifyValue(result)));
+      return ended(
+        token,
+        await complete(store, renewal, token, result === null ? null : stringifyValue(result)),
+      );
     },
 
-    async fail(token, { error, retry }) {
-      const { lock, job } = await jobOf(token);
-      if (job === null) return ended(token, null);
-      const status = job.ended('failed', error);
-      const mayStart = retry && !job.isOnce && job.starts(true) < MAX_STARTS;
-      if (job.belongsTo(lock)) {
-        const priority = TaskJob.priority(job.starts(true));
-        const moved = mayStart
-          ? store.requeue(job.id, lock, status, priority)
-          : store.fail(job.id, lock, status);
-        if (await moved) return ended(token, mayStart ? 'pending' : 'failed');
-      }
-      return ended(token, await repeated(lock, job.id, 'failed', error));
+    async fail(token, failure) {
+      return ended(token, await fail(store, token, failure));
     },
 
     async requeue(token, why, delay = 0) {
-      const { lock, job } = await jobOf(token);
-      if (job === null) return ended(token, false);
-      const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
-      if (job.belongsTo(lock)) {
-        const { forgiven } = job.status;
-        const more: Partial<Status> =
-          milliseconds > 0 ? { due: Date.now() + milliseconds } : { forgiven: forgiven + 1 };
-        const status = job.ended('given-back', why, more);
-        const priority = TaskJob.priority(job.starts(false), true);
-        if (await store.requeue(job.id, lock, status, priority, milliseconds)) return ended(token, true);
-      }
-      return ended(token, (await repeated(lock, job.id, 'given-back', why)) !== null);
+      return ended(token, await requeue(store, token, why, delay));
     },
   };
+}
 
-  /** The state of a task whose attempt has ended so before, and the answer was lost. null: it has not, and its command is gone now. */
-  async function repeated(lock: string, id: string, outcome: string, error: string): Promise<State | null> {
-    const job = await store.get(id);
-    if (job === null) return null;
-    const last = job.status.attempts.at(-1);
-    const isLast =
-      last?.token === lock && last.outcome === outcome && last.error === error && job.last === null;
-    if (isLast) return store.state(job);
-    await store.release(job, lock);
+async function take(
+  store: JobStore,
+  renewal: LockRenewal,
+  worker: WorkerInfo,
+  lifetime?: number,
+  offer?: Needs,
+): Promise<Attempt | null> {
+  await store.requeueDoubtful();
+  void store.connection.setName(worker.host);
+  for (let hasLooked = false, tries = 0; tries < MAX_TRIES; tries++) {
+    const token = newToken();
+    const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
+    const asked = renewal.time;
+    const { isPaused, areUnequal } = await store.settings();
+    const isOffered = !isPaused && (!areUnequal || offer === undefined || (await putFirst(store, offer)));
+    const job = !isOffered ? null : await store.next(holder).catch(store.doubt(token));
+    if (job === null) {
+      await store.check();
+      if (hasLooked || (await store.endLost()) === 0) return null;
+      hasLooked = true;
+      continue;
+    }
+    const attempt = await begin(store, renewal, job, holder, lifetime, asked, offer).catch(
+      store.doubt(token),
+    );
+    if (attempt !== null) return attempt;
+  }
+  return null;
+}
+
+/** null: the job that BullMQ has given is none to be started. */
+async function begin(
+  store: JobStore,
+  renewal: LockRenewal,
+  job: TaskJob,
+  { token }: Holder,
+  lifetime: number | undefined,
+  asked: number,
+  offer: Needs | undefined,
+): Promise<Attempt | null> {
+  const { id, status } = job;
+  if (job.isParked) {
+    await store.park(id, token, status, false);
     return null;
   }
+  const wait = await store.held(job);
+  if (wait > 0) {
+    const due = Date.now() + wait;
+    await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);
+    return null;
+  }
+  const starts = job.starts(false);
+  const isLost = job.json.stalledCounter > status.stalls;
+  if (starts >= MAX_STARTS || (job.isOnce && isLost)) {
+    await store.failLost(job, token);
+    return null;
+  }
+  const { isPaused } = await store.settings();
+  if (isPaused || (offer !== undefined && !fits(job.needs, offer))) {
+    await store.putBack(id, token);
+    if (!isPaused) await store.readSettings();
+    return null;
+  }
+  const task = job.task();
+  if (task.damage !== undefined) {
+    // A damaged task can't be run, and must not stop others.
+    await store.fail(id, token, job.ended('failed', task.damage));
+    return null;
+  }
+  const isOnce = job.isOnce && lifetime === undefined;
+  if (lifetime !== undefined) await store.jobs.extendLock(id, token, Math.ceil(lifetime));
+  if (isOnce) {
+    await store.jobs.extendLock(id, token, FOREVER_MS);
+    await store.redis.hset(store.key('seen'), id, await serverTime(store.redis));
+  }
+  const kept = renewal.add(`${token}.${id}`, { lifetime: lifetime !== undefined, isOnce }, asked);
+  return { token: `${token}.${id}`, task, start: starts + 1, descriptors: [], isOnce, ...kept };
+}
+
+async function jobOf(store: JobStore, token: string) {
+  const { lock, id } = partsOf(token);
+  const job = lock === '' ? null : await store.get(id);
+  return { lock, job };
+}
+
+/** A result of an attempt that was given up, where there is no other. */
+async function completeLate(store: JobStore, job: TaskJob, lock: string, result: string): Promise<boolean> {
+  const attempt = job.status.attempts.find(({ token }) => token === lock);
+  if (attempt?.outcome !== 'lost' || attempt.kind === 'heartbeat') return false;
+  const state = await store.state(job);
+  if (state !== 'pending' && state !== 'active' && state !== 'failed') return false;
+  const why = `worker ${attempt.name} came late, but with a result`;
+  const status = state === 'active' ? job.ended('cancelled', why) : job.status;
+  const attempts = status.attempts.map((each) =>
+    each === attempt ? { ...each, outcome: 'completed' as const, error: null, ended: Date.now() } : each,
+  );
+  const holder = state === 'active' ? job.holder : attempt;
+  if (holder === null) return false;
+  if (state !== 'active' && (await store.seize(job, holder)) === null) return false;
+  await store.save(job.id, {
+    ...status,
+    attempts,
+    by: lock,
+    forgiven: status.forgiven + (state === 'active' ? 0 : 1),
+  });
+  return store.complete(job.id, holder.token, result);
+}
+
+async function complete(
+  store: JobStore,
+  renewal: LockRenewal,
+  token: string,
+  result: string | null,
+): Promise<boolean> {
+  const { lock, id } = partsOf(token);
+  if (lock === '') return false;
+  // The usual way.
+  if (result !== null && renewal.has(token) && (await store.complete(id, lock, result))) return true;
+  for (let tries = 0; tries < 2; tries++) {
+    const job = await store.get(id);
+    if (job === null) return false;
+    if (job.finished === 'completed')
+      return job.completedBy === lock && (result ?? job.result) === job.result;
+    const submitted = job.status.results?.[lock] ?? null;
+    const given = result ?? submitted ?? '{}';
+    const isOwn = job.belongsTo(lock);
+    const lacks = isOwn && result === null && submitted === null && job.holder?.pid === NO_PID;
+    if (lacks) await store.redis.hset(store.key('without'), id, `${job.holder?.host}\n${job.holder?.name}`);
+    if (isOwn && (await store.complete(id, lock, given))) return true;
+    if (lacks) await store.redis.hdel(store.key('without'), id);
+    // The lifetime may be over, though that isn't noted yet.
+    if (tries === 0 && isOwn && (await store.endLost()) > 0) continue;
+    if (await completeLate(store, job, lock, given)) return true;
+    await store.release(job, lock);
+    return false;
+  }
+  return false;
+}
+
+async function fail(store: JobStore, token: string, { error, retry }: TaskFailure): Promise<State | null> {
+  const { lock, job } = await jobOf(store, token);
+  if (job === null) return null;
+  const status = job.ended('failed', error);
+  const mayStart = retry && !job.isOnce && job.starts(true) < MAX_STARTS;
+  if (job.belongsTo(lock)) {
+    const priority = TaskJob.priority(job.starts(true));
+    const moved = mayStart ? store.requeue(job.id, lock, status, priority) : store.fail(job.id, lock, status);
+    if (await moved) return mayStart ? 'pending' : 'failed';
+  }
+  return repeated(store, lock, job.id, 'failed', error);
+}
+
+async function requeue(store: JobStore, token: string, why: string, delay: number): Promise<boolean> {
+  const { lock, job } = await jobOf(store, token);
+  if (job === null) return false;
+  const milliseconds = Math.min(Math.max(0, Math.ceil(delay)), MAX_DELAY_MS);
+  if (job.belongsTo(lock)) {
+    const { forgiven } = job.status;
+    const more = milliseconds > 0 ? { due: Date.now() + milliseconds } : { forgiven: forgiven + 1 };
+    const status = job.ended('given-back', why, more);
+    const priority = TaskJob.priority(job.starts(false), true);
+    if (await store.requeue(job.id, lock, status, priority, milliseconds)) return true;
+  }
+  return (await repeated(store, lock, job.id, 'given-back', why)) !== null;
+}
+
+/** The state of a task whose attempt has ended so before, and the answer was lost. null: it has not, and its command is gone now. */
+async function repeated(
+  store: JobStore,
+  lock: string,
+  id: string,
+  outcome: string,
+  error: string,
+): Promise<State | null> {
+  const job = await store.get(id);
+  if (job === null) return null;
+  const last = job.status.attempts.at(-1);
+  const isLast =
+    last?.token === lock && last.outcome === outcome && last.error === error && job.last === null;
+  if (isLast) return store.state(job);
+  await store.release(job, lock);
+  return null;
 }
 
 function partsOf(token: string): { lock: string; id: string } {

@@ -27,163 +27,6 @@ const TURN_MS = 10_000;
 export function bulkMethods(
   store: JobStore,
 ): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
-  const { connection } = store;
-  const { jobs, redis } = connection;
-  const key = (name: string) => connection.key(name);
-
-  const cancel = async (job: TaskJob): Promise<boolean> => {
-    const { id, json, holder } = job;
-    const state = await store.state(job);
-    if (state === 'active' && holder !== null) {
-      const until = holder.kind === 'once' ? UNTIL_SAID : (await serverTime(redis)) + connection.lock;
-      const isHeld = holder.kind !== 'lifetime';
-      const held = isHeld ? { held: { token: holder.token, until } } : {};
-      const { error } = job.status;
-      const status = { ...job.ended('cancelled', 'cancelled', held), error, ended: Date.now() };
-      if (await store.park(id, holder.token, status, true)) return true;
-      await store.endLost();
-      const again = await store.get(id);
-      return again !== null && (await store.state(again)) === 'pending' && cancel(again);
-    }
-    if (state !== 'pending') return false;
-    await store.save(id, { ...job.status, ended: Date.now(), due: undefined });
-    await jobs.changePriority(id, PARKED);
-    if ((json.delay ?? 0) > 0) await isDone(jobs.changeDelay(id, NEVER - Date.now()));
-    // A worker may have got it meanwhile.
-    const now = await store.get(id);
-    if (now === null || now.finished !== null) return false;
-    if ((await jobs.getState(id)) !== 'active') return true;
-    now.json.priority = 0;
-    return cancel(now);
-  };
-
-  const retry = async (job: TaskJob): Promise<boolean> => {
-    const { id, json, status, finished } = job;
-    const state = await store.state(job);
-    if (state === 'pending' || state === 'active') return false;
-    const { error: _, ended: __, by, ...rest } = status;
-    const { results } = status;
-    const fresh = { ...rest, forgiven: json.attemptsMade + json.stalledCounter, retried: Date.now() };
-    const again = async () => {
-      if (finished !== null) await isDone(jobs.retryFinishedJob({ id, opts: json.opts } as never, finished));
-      await jobs.changePriority(id, TaskJob.priority(0)); // older versions put it before all others
-    };
-    if (finished === 'completed') {
-      await connection.perform((client) =>
-        client
-          .multi()
-          .zadd(key('retracted'), job.number, id)
-          .zrem(key('completions'), id)
-          .hdel(key('without'), id)
-          .exec(),
-      );
-      const { attempts } =
-        by === undefined && job.completedBy !== null ? job.ended('completed', null) : status;
-      const over = json.finishedOn ?? Date.now();
-      // A result that comes late would be one of before.
-      const past = attempts.map((each) => ({
-        ...each,
-        ...(each.outcome === 'lost' ? { kind: 'heartbeat' as const } : {}),
-        ...(results?.[each.token] === undefined ? {} : { submitted: true as const }),
-      }));
-      const last = past.at(-1);
-      if (last?.outcome === 'completed') last.ended = over;
-      await store.save(id, { ...fresh, attempts: past, results: undefined });
-      await again();
-      await redis.zrem(key('completions'), id);
-    } else if (finished === 'failed') {
-      await store.save(id, fresh);
-      await again();
-    } else {
-      const wait = await store.held(job);
-      await store.save(id, wait > 0 ? { ...fresh, due: Date.now() + wait } : fresh);
-      await again();
-      if (wait > 0) await isDone(jobs.changeDelay(id, wait));
-      else await isDone(jobs.promote(id));
-    }
-    await store.notify();
-    return true;
-  };
-
-  /** Ends an attempt that no other process ends, and that wasn't heard of for long. */
-  const giveUp = async (job: TaskJob): Promise<boolean> => {
-    const { id, status } = job;
-    const state = await store.state(job);
-    const token = state === 'active' && job.holder?.kind === 'once' ? job.holder.token : status.held?.token;
-    if (token === undefined) return false;
-    const seen = await redis.hget(key('seen'), id);
-    if (seen === null || (await serverTime(redis)) - Number(seen) <= connection.lock) return false;
-    if (state !== 'active') {
-      await store.release(job, token);
-      return true;
-    }
-    const who = `worker ${job.holder?.name} (PID ${job.holder?.pid} on ${job.holder?.host})`;
-    return store.fail(id, token, job.ended('lost', `${who} was given up by a person`));
-  };
-
-  const select = async (
-    selection: Selection | 'all',
-    act: (job: TaskJob) => Promise<boolean>,
-  ): Promise<string[]> => {
-    await store.check();
-    const names: string[] = [];
-    const ids =
-      selection !== 'all' && 'ids' in selection
-        ? await resolve(selection.ids)
-        : await store.inOrder(selection === 'all' ? undefined : selection.state);
-    const active = selection === 'all' || 'ids' in selection ? null : await store.activeIds();
-    for (let from = 0; from < ids.length; from += PAGE) {
-      const some = await Promise.all(ids.slice(from, from + PAGE).map((id) => store.get(id)));
-      const acted = await Promise.all(
-        some.map(async (job) => {
-          if (job === null) return null;
-          const isWanted =
-            active === null || job.state(active.has(job.id)) === (selection as { state: string }).state;
-          return isWanted && (await act(job)) ? job.json.name : null;
-        }),
-      );
-      names.push(...acted.filter((name) => name !== null));
-    }
-    if (names.length > 0) await store.notify();
-    return names;
-  };
-
-  /** Ids of tasks by their ids or names. */
-  const resolve = async (words: readonly string[]): Promise<string[]> => {
-    if (words.length === 0) return [];
-    const named = await redis.hmget(key('names'), ...words);
-    return [...new Set(words.map((word, at) => (isId(word) ? word : named[at])).filter((id) => id != null))];
-  };
-
-  const importSome = async (rows: readonly { id: string; result: string }[]): Promise<string[]> => {
-    const results = new Map(rows.map(({ id, result }) => [id, result]));
-    const ids = [...results.keys()];
-    const retracted = await redis.zmscore(key('retracted'), ...ids);
-    const found = await Promise.all(
-      ids.map(async (id, at) => {
-        const job = retracted[at] === null ? await store.get(id) : null;
-        const isOpen = job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job));
-        return isOpen ? job : null;
-      }),
-    );
-    const wanted = found.filter((job) => job !== null);
-    const holder = (): Holder => ({
-      ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
-      token: newToken(),
-    });
-    const place = new Map(ids.map((id, at) => [id, at]));
-    const seized = (await store.seizeAll(wanted, holder)).sort(
-      (one, other) => (place.get(one.id) as number) - (place.get(other.id) as number),
-    );
-    const done: string[] = [];
-    for (const job of seized) {
-      const token = job.holder?.token as string;
-      await store.save(job.id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
-      if (await store.complete(job.id, token, results.get(job.id) as string)) done.push(job.id);
-    }
-    return done;
-  };
-
   return {
     async enqueue(tasks, options = {}) {
       await store.check();
@@ -200,7 +43,7 @@ export function bulkMethods(
         const fresh = some.filter(
           ({ id }, at) => isId(id) && some.findIndex((each) => each.id === id) === at,
         );
-        const imported = fresh.length === 0 ? [] : await importSome(fresh);
+        const imported = fresh.length === 0 ? [] : await importSome(store, fresh);
         for (const { id } of some) {
           answers.push(imported.includes(id) && !done.has(id));
           if (imported.includes(id)) done.add(id);
@@ -209,16 +52,174 @@ export function bulkMethods(
       return answers;
     },
 
-    retry: (selection) => select(selection, retry),
-    cancel: (selection) => select(selection, cancel),
-    giveUp: (selection) => select(selection, giveUp),
+    retry: (selection) => select(store, selection, retry),
+    cancel: (selection) => select(store, selection, cancel),
+    giveUp: (selection) => select(store, selection, giveUp),
 
     async forgetRetracted(ids) {
       if (ids.length === 0) return;
-      await redis.zrem(key('retracted'), ...ids);
+      await store.redis.zrem(store.key('retracted'), ...ids);
       await store.notify();
     },
   };
+}
+
+async function cancel(store: JobStore, job: TaskJob): Promise<boolean> {
+  const { id, json, holder } = job;
+  const state = await store.state(job);
+  if (state === 'active' && holder !== null) {
+    const until =
+      holder.kind === 'once' ? UNTIL_SAID : (await serverTime(store.redis)) + store.connection.lock;
+    const isHeld = holder.kind !== 'lifetime';
+    const held = isHeld ? { held: { token: holder.token, until } } : {};
+    const { error } = job.status;
+    const status = { ...job.ended('cancelled', 'cancelled', held), error, ended: Date.now() };
+    if (await store.park(id, holder.token, status, true)) return true;
+    await store.endLost();
+    const again = await store.get(id);
+    return again !== null && (await store.state(again)) === 'pending' && cancel(store, again);
+  }
+  if (state !== 'pending') return false;
+  await store.save(id, { ...job.status, ended: Date.now(), due: undefined });
+  await store.jobs.changePriority(id, PARKED);
+  if ((json.delay ?? 0) > 0) await isDone(store.jobs.changeDelay(id, NEVER - Date.now()));
+  // A worker may have got it meanwhile.
+  const now = await store.get(id);
+  if (now === null || now.finished !== null) return false;
+  if ((await store.jobs.getState(id)) !== 'active') return true;
+  now.json.priority = 0;
+  return cancel(store, now);
+}
+
+async function retry(store: JobStore, job: TaskJob): Promise<boolean> {
+  const { id, json, status, finished } = job;
+  const state = await store.state(job);
+  if (state === 'pending' || state === 'active') return false;
+  const { error: _, ended: __, by, ...rest } = status;
+  const { results } = status;
+  const fresh = { ...rest, forgiven: json.attemptsMade + json.stalledCounter, retried: Date.now() };
+  const again = async () => {
+    if (finished !== null)
+      await isDone(store.jobs.retryFinishedJob({ id, opts: json.opts } as never, finished));
+    await store.jobs.changePriority(id, TaskJob.priority(0)); // older versions put it before all others
+  };
+  if (finished === 'completed') {
+    await store.connection.perform((client) =>
+      client
+        .multi()
+        .zadd(store.key('retracted'), job.number, id)
+        .zrem(store.key('completions'), id)
+        .hdel(store.key('without'), id)
+        .exec(),
+    );
+    const { attempts } = by === undefined && job.completedBy !== null ? job.ended('completed', null) : status;
+    const over = json.finishedOn ?? Date.now();
+    // A result that comes late would be one of before.
+    const past = attempts.map((each) => ({
+      ...each,
+      ...(each.outcome === 'lost' ? { kind: 'heartbeat' as const } : {}),
+      ...(results?.[each.token] === undefined ? {} : { submitted: true as const }),
+    }));
+    const last = past.at(-1);
+    if (last?.outcome === 'completed') last.ended = over;
+    await store.save(id, { ...fresh, attempts: past, results: undefined });
+    await again();
+    await store.redis.zrem(store.key('completions'), id);
+  } else if (finished === 'failed') {
+    await store.save(id, fresh);
+    await again();
+  } else {
+    const wait = await store.held(job);
+    await store.save(id, wait > 0 ? { ...fresh, due: Date.now() + wait } : fresh);
+    await again();
+    if (wait > 0) await isDone(store.jobs.changeDelay(id, wait));
+    else await isDone(store.jobs.promote(id));
+  }
+  await store.notify();
+  return true;
+}
+
+/** Ends an attempt that no other process ends, and that wasn't heard of for long. */
+async function giveUp(store: JobStore, job: TaskJob): Promise<boolean> {
+  const { id, status } = job;
+  const state = await store.state(job);
+  const token = state === 'active' && job.holder?.kind === 'once' ? job.holder.token : status.held?.token;
+  if (token === undefined) return false;
+  const seen = await store.redis.hget(store.key('seen'), id);
+  if (seen === null || (await serverTime(store.redis)) - Number(seen) <= store.connection.lock) return false;
+  if (state !== 'active') {
+    await store.release(job, token);
+    return true;
+  }
+  const who = `worker ${job.holder?.name} (PID ${job.holder?.pid} on ${job.holder?.host})`;
+  return store.fail(id, token, job.ended('lost', `${who} was given up by a person`));
+}
+
+async function select(
+  store: JobStore,
+  selection: Selection | 'all',
+  act: (store: JobStore, job: TaskJob) => Promise<boolean>,
+): Promise<string[]> {
+  await store.check();
+  const names: string[] = [];
+  const ids =
+    selection !== 'all' && 'ids' in selection
+      ? await resolve(store, selection.ids)
+      : await store.inOrder(selection === 'all' ? undefined : selection.state);
+  const active = selection === 'all' || 'ids' in selection ? null : await store.activeIds();
+  for (let from = 0; from < ids.length; from += PAGE) {
+    const some = await Promise.all(ids.slice(from, from + PAGE).map((id) => store.get(id)));
+    const acted = await Promise.all(
+      some.map(async (job) => {
+        if (job === null) return null;
+        const isWanted =
+          active === null || job.state(active.has(job.id)) === (selection as { state: string }).state;
+        return isWanted && (await act(store, job)) ? job.json.name : null;
+      }),
+    );
+    names.push(...acted.filter((name) => name !== null));
+  }
+  if (names.length > 0) await store.notify();
+  return names;
+}
+
+/** Ids of tasks by their ids or names. */
+async function resolve(store: JobStore, words: readonly string[]): Promise<string[]> {
+  if (words.length === 0) return [];
+  const named = await store.redis.hmget(store.key('names'), ...words);
+  return [...new Set(words.map((word, at) => (isId(word) ? word : named[at])).filter((id) => id != null))];
+}
+
+async function importSome(
+  store: JobStore,
+  rows: readonly { id: string; result: string }[],
+): Promise<string[]> {
+  const results = new Map(rows.map(({ id, result }) => [id, result]));
+  const ids = [...results.keys()];
+  const retracted = await store.redis.zmscore(store.key('retracted'), ...ids);
+  const found = await Promise.all(
+    ids.map(async (id, at) => {
+      const job = retracted[at] === null ? await store.get(id) : null;
+      const isOpen = job !== null && ['pending', 'failed', 'cancelled'].includes(await store.state(job));
+      return isOpen ? job : null;
+    }),
+  );
+  const wanted = found.filter((job) => job !== null);
+  const holder = (): Holder => ({
+    ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
+    token: newToken(),
+  });
+  const place = new Map(ids.map((id, at) => [id, at]));
+  const seized = (await store.seizeAll(wanted, holder)).sort(
+    (one, other) => (place.get(one.id) as number) - (place.get(other.id) as number),
+  );
+  const done: string[] = [];
+  for (const job of seized) {
+    const token = job.holder?.token as string;
+    await store.save(job.id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
+    if (await store.complete(job.id, token, results.get(job.id) as string)) done.push(job.id);
+  }
+  return done;
 }
 
 interface Described {
@@ -299,11 +300,8 @@ async function addBatch(
   replaceCommands: boolean,
   needs: Partial<Needs>,
 ): Promise<Enqueued> {
-  const { connection } = store;
-  const { redis, jobs } = connection;
-  const key = (name: string) => connection.key(name);
   const ids = [...new Set(batch.map(({ id }) => id))];
-  const numbers = await redis.zmscore(key('order'), ...ids);
+  const numbers = await store.redis.zmscore(store.key('order'), ...ids);
   const known = new Map<string, TaskJob>();
   await Promise.all(
     ids.map(async (id, at) => {
@@ -311,23 +309,7 @@ async function addBatch(
       if (job !== null) known.set(id, job);
     }),
   );
-
-  const commands = new Map<string, string>();
-  const conflicts: string[] = [];
-  let count = 0;
-  for (const { id, spec, command, isEarlier } of batch) {
-    const job = known.get(id);
-    const before = commands.get(id) ?? (job === undefined ? undefined : commandText(job.task().command));
-    const differs = before !== undefined && areDifferent(JSON.parse(before), spec.command);
-    if (differs && (!replaceCommands || isEarlier || commands.has(id))) {
-      count++;
-      if (conflicts.length < MAX_CONFLICTS)
-        conflicts.push(conflict(job?.json.name ?? phaseInName(spec.phase), before, command));
-    }
-    if (command !== NO_COMMAND_TEXT) commands.set(id, command);
-  }
-  if (count > 0) throw conflictError(conflicts, count);
-
+  refuseConflicts(batch, known, replaceCommands);
   const kinds = await setNeeds(store, ids, needs);
   const result: Enqueued = { added: 0, known: 0, placed: 0 };
   const fresh = new Map<string, { spec: TaskSpec; data: TaskData }>();
@@ -371,10 +353,33 @@ async function addBatch(
     if (job !== undefined && JSON.stringify(data) !== before) changed.set(id, { job, data });
   }
 
-  for (const [id, { data }] of changed) await jobs.updateData({ id } as never, jobData(data));
+  for (const [id, { data }] of changed) await store.jobs.updateData({ id } as never, jobData(data));
   if (changed.size > 0) await store.notify();
   if (fresh.size > 0) await addFresh(store, fresh, new Map(ids.map((id, at) => [id, numbers[at] ?? null])));
   return result;
+}
+
+/** @param known tasks that the queue has @throws ERR_INVALID_ARGUMENT for equal parameters with different commands */
+function refuseConflicts(
+  batch: readonly Described[],
+  known: ReadonlyMap<string, TaskJob>,
+  replaceCommands: boolean,
+): void {
+  const commands = new Map<string, string>();
+  const conflicts: string[] = [];
+  let count = 0;
+  for (const { id, spec, command, isEarlier } of batch) {
+    const job = known.get(id);
+    const before = commands.get(id) ?? (job === undefined ? undefined : commandText(job.task().command));
+    const differs = before !== undefined && areDifferent(JSON.parse(before), spec.command);
+    if (differs && (!replaceCommands || isEarlier || commands.has(id))) {
+      count++;
+      if (conflicts.length < MAX_CONFLICTS)
+        conflicts.push(conflict(job?.json.name ?? phaseInName(spec.phase), before, command));
+    }
+    if (command !== NO_COMMAND_TEXT) commands.set(id, command);
+  }
+  if (count > 0) throw conflictError(conflicts, count);
 }
 
 /** Names and adds tasks. A repetition gives the same names to those that were named, and adds what is missing. */
@@ -383,15 +388,12 @@ async function addFresh(
   fresh: ReadonlyMap<string, { spec: TaskSpec; data: TaskData }>,
   numbers: ReadonlyMap<string, string | null>,
 ): Promise<void> {
-  const { connection } = store;
-  const { redis, jobs } = connection;
-  const key = (name: string) => connection.key(name);
   const counters = new Map<string, number>();
   const named = new Map<string, string>();
-  let last = await redis.zcard(key('order'));
+  let last = await store.redis.zcard(store.key('order'));
   const unnamed = [...fresh].filter(([id]) => numbers.get(id) === null);
   const phases = [...new Set(unnamed.map(([, { spec }]) => phaseInName(spec.phase)))];
-  const before = phases.length === 0 ? [] : await redis.hmget(key('phases'), ...phases);
+  const before = phases.length === 0 ? [] : await store.redis.hmget(store.key('phases'), ...phases);
   for (const [at, phase] of phases.entries()) counters.set(phase, readCount(before[at]));
   const used = new Set<string>();
   const name = (spec: TaskSpec): string => {
@@ -410,7 +412,7 @@ async function addFresh(
   let rest = unnamed;
   while (rest.length > 0) {
     const names = rest.map(([, { spec }]) => name(spec));
-    const taken = await redis.hmget(key('names'), ...names);
+    const taken = await store.redis.hmget(store.key('names'), ...names);
     const again: typeof rest = [];
     for (const [at, entry] of rest.entries()) {
       if (taken[at] == null) named.set(entry[0], names[at] as string);
@@ -423,23 +425,23 @@ async function addFresh(
       data.number = ++last;
       return [last, id];
     });
-    await connection.perform((client) =>
+    await store.connection.perform((client) =>
       client
         .multi()
-        .zadd(key('order'), ...order)
-        .hset(key('names'), ...[...named].flatMap(([id, each]) => [each, id]))
-        .hset(key('phases'), ...[...counters].flat())
+        .zadd(store.key('order'), ...order)
+        .hset(store.key('names'), ...[...named].flatMap(([id, each]) => [each, id]))
+        .hset(store.key('phases'), ...[...counters].flat())
         .exec(),
     );
   }
   const lost = [...fresh.keys()].filter((id) => !named.has(id));
   for (const id of lost) (fresh.get(id) as { data: TaskData }).data.number = readCount(numbers.get(id));
   if (lost.length > 0) {
-    const all = Object.entries(await redis.hgetall(key('names')));
+    const all = Object.entries(await store.redis.hgetall(store.key('names')));
     for (const [each, id] of all) if (lost.includes(id)) named.set(id, each);
   }
   const timestamp = Date.now();
-  await jobs.addJobs(
+  await store.jobs.addJobs(
     [...fresh].map(([id, { data }]) => ({
       jobId: id,
       job: {
@@ -452,15 +454,14 @@ async function addFresh(
 
 /** @returns by id, what is said of them now; undefined: the least */
 async function setNeeds(
-  { connection }: JobStore,
+  store: JobStore,
   ids: readonly string[],
   { gpus, memory }: Partial<Needs>,
 ): Promise<Map<string, Needs | undefined>> {
   const kinds = new Map<string, Needs | undefined>();
   if (gpus === undefined && memory === undefined) return kinds;
-  const { redis } = connection;
-  const key = connection.key('needs');
-  const before = await redis.hmget(key, ...ids);
+  const key = store.key('needs');
+  const before = await store.redis.hmget(key, ...ids);
   for (const [at, id] of ids.entries()) {
     const had = before[at] == null ? LEAST_NEEDS : parseNeeds(before[at] as string);
     const now = { gpus: gpus ?? had.gpus, memory: memory ?? had.memory };
@@ -470,9 +471,9 @@ async function setNeeds(
   const set = [...kinds].flatMap(([id, each]) => (each ? [id, `${each.gpus} ${each.memory}`] : []));
   const least = ids.filter((id) => kinds.get(id) === undefined);
   if (set.length > 0) {
-    await redis.hset(connection.key('settings'), 'unequal', 1);
-    await redis.hset(key, ...set);
+    await store.redis.hset(store.key('settings'), 'unequal', 1);
+    await store.redis.hset(key, ...set);
   }
-  if (least.length > 0) await redis.hdel(key, ...least);
+  if (least.length > 0) await store.redis.hdel(key, ...least);
   return kinds;
 }

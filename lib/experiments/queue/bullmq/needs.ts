@@ -5,8 +5,8 @@ import type { JobStore } from './store.ts';
 // Needs of tasks that need more than one GPU. BullMQ gives jobs out in their order, to any worker.
 
 /** By id, of tasks that need more than others. */
-export async function allNeeds({ connection }: JobStore): Promise<Map<string, Needs>> {
-  const found = await connection.redis.hgetall(connection.key('needs'));
+export async function allNeeds(store: JobStore): Promise<Map<string, Needs>> {
+  const found = await store.redis.hgetall(store.key('needs'));
   return new Map(Object.entries(found).map(([id, text]) => [id, parseNeeds(text)]));
 }
 
@@ -24,7 +24,7 @@ export async function putFirst(store: JobStore, offer: Needs): Promise<boolean> 
   const needs = await allNeeds(store);
   if ([...needs.values()].every((each) => fits(each, offer))) return true;
   const isFirst = async (id: string | undefined) => {
-    if (id !== undefined) await store.connection.jobs.changePriority(id, 1, true);
+    if (id !== undefined) await store.jobs.changePriority(id, 1, true);
     return id !== undefined;
   };
   const first = (await store.waitingIds()).find((id) => fits(needs.get(id), offer));
@@ -32,7 +32,7 @@ export async function putFirst(store: JobStore, offer: Needs): Promise<boolean> 
   const now = Date.now();
   for (const { id, status } of (await store.delayed()).delayed) {
     if ((status.due ?? Number.POSITIVE_INFINITY) > now || !fits(needs.get(id), offer)) continue;
-    await store.connection.jobs.promote(id);
+    await store.jobs.promote(id);
     return isFirst(id);
   }
   return false;

@@ -4,8 +4,8 @@ import type { JobStore } from './store.ts';
 
 /** The methods of a queue about its pause: BullMQ's own, and a record that says why. */
 export function pauseMethods(store: JobStore): Pick<Queue, 'pause' | 'resume' | 'paused'> {
-  const { jobs, redis } = store.connection;
-  const settings = store.connection.key('settings');
+  const { jobs, redis } = store;
+  const settings = store.key('settings');
 
   return {
     async pause(by, message) {

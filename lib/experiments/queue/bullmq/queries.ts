@@ -15,152 +15,10 @@ import { allNeeds, fits } from './needs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
 export function queryMethods(store: JobStore): Queries {
-  const { connection } = store;
-  const { redis, jobs } = connection;
-  const key = (name: string) => connection.key(name);
-
-  /** Numbers completions that have none yet, in their order. */
-  const numberCompletions = async () => {
-    const [[completed = 0], known] = await Promise.all([
-      jobs.getCounts(['completed']),
-      redis.zcard(key('completions')),
-    ]);
-    if (known > completed) {
-      // Some were retried in a dashboard.
-      const there = new Set(await store.ids('completed'));
-      const gone = (await redis.zrange(key('completions'), '0', '-1')).filter((id) => !there.has(id));
-      if (gone.length > 0) await redis.zrem(key('completions'), ...gone);
-    }
-    const fresh: string[] = [];
-    for (let from = 0; fresh.length < completed - known; from += PAGE) {
-      const ids = (await jobs.getRanges(['completed'], from, from + PAGE - 1, false)).flat();
-      if (ids.length === 0) break;
-      const scores = await redis.zmscore(key('completions'), ...ids);
-      fresh.push(...ids.filter((_, at) => scores[at] === null));
-    }
-    if (fresh.length === 0) return;
-    const ordered = await inOrderOfCompletion(fresh);
-    const last = await redis.hincrby(key('settings'), 'sequence', fresh.length);
-    const entries = ordered.flatMap((id, at) => [last - fresh.length + 1 + at, id]);
-    await redis.zadd(key('completions'), 'NX', ...(entries as [number, string]));
-  };
-
-  /** @param ids the last one first, by milliseconds: of one millisecond, BullMQ's events tell the order */
-  const inOrderOfCompletion = async (ids: string[]): Promise<string[]> => {
-    const reversed = ids.toReversed();
-    if (ids.length < 2) return reversed;
-    const count = Math.min(EVENTS, 10 * ids.length);
-    const events = await redis.xrevrange(connection.backend.keys.events as string, '+', '-', 'COUNT', count);
-    const place = new Map<string, number>();
-    for (const [at, [, fields]] of events.entries()) {
-      const id = fields[fields.indexOf('jobId') + 1] as string;
-      if (fields[fields.indexOf('event') + 1] === 'completed' && !place.has(id)) place.set(id, -at);
-    }
-    const unknown = Number.NEGATIVE_INFINITY;
-    return reversed.sort((one, other) => {
-      const [first, second] = [place.get(one) ?? unknown, place.get(other) ?? unknown];
-      return first === second ? 0 : first - second;
-    });
-  };
-
-  /** Completed jobs behind a number, with theirs. */
-  async function* completedJobs(
-    after: number,
-    limit: number,
-    withResults: boolean,
-  ): AsyncGenerator<[job: TaskJob, sequence: number]> {
-    await store.check();
-    await numberCompletions();
-    const found = await redis.zrangebyscore(
-      key('completions'),
-      `(${after}`,
-      '+inf',
-      'WITHSCORES',
-      'LIMIT',
-      0,
-      limit,
-    );
-    const ids = found.filter((_, at) => at % 2 === 0);
-    let at = 0;
-    let size = 0;
-    for await (const job of store.read(ids)) {
-      const sequence = Number(found[2 * at++ + 1]);
-      if (job?.finished !== 'completed') continue;
-      size += withResults ? sizeOf(job) : job.json.data.length;
-      if (at > 1 && size > MAX_BYTES) return;
-      yield [job, sequence];
-    }
-  }
-
-  async function* rows(ids: readonly string[]): AsyncGenerator<TaskRow | null> {
-    const active = await store.activeIds();
-    let sequences: (string | null)[] = [];
-    let at = 0;
-    for await (const job of store.read(ids)) {
-      if (at % PAGE === 0) {
-        await numberCompletions();
-        sequences = await redis.zmscore(key('completions'), ...ids.slice(at, at + PAGE));
-      }
-      const sequence = sequences[at++ % PAGE] ?? null;
-      if (job === null) {
-        yield null;
-        continue;
-      }
-      // Tasks that were completed since have no number yet.
-      const isNew = job.finished === 'completed' && sequence === null;
-      if (isNew) await numberCompletions();
-      const number = isNew ? await redis.zscore(key('completions'), job.id) : sequence;
-      yield job.row(
-        active.has(job.id),
-        job.finished === 'completed' && number !== null ? Number(number) : null,
-      );
-    }
-  }
-
-  const infoOf = (
-    job: TaskJob,
-    attempt: Record<string, unknown> & { token: string },
-    logs: readonly string[],
-    more = {},
-  ): AttemptInfo => {
-    const log = logs.filter((line) => line.startsWith(attempt.token)).at(-1) ?? '';
-    const [, path, from, to] = /^\S+ its output is on .*?: (.*) \((\d+)-(\d*)\)$/s.exec(log) ?? [];
-    const { name: worker, ...rest } = attempt;
-    return attemptInfoOf({
-      ...{ ended: null, outcome: null, error: null, ...rest, worker, id: job.id, name: job.json.name },
-      ...{ log: path, log_from: from, log_to: to, ...more },
-      token: `${attempt.token}.${job.id}`,
-      submitted: attempt.submitted === true || job.status.results?.[attempt.token] !== undefined,
-    } as never);
-  };
-
-  const logsOf = async (id: string) => (await jobs.getJobLogs(id, 0, -1, true)).logs;
-
-  const livingInfo = async (job: TaskJob, last: Last): Promise<AttemptInfo> => {
-    const isOnce = job.isOnce && last.kind !== 'lifetime';
-    const seen = isOnce ? Number(await redis.hget(key('seen'), job.id)) : 0;
-    const isSilent = isOnce && (await serverTime(redis)) - seen > connection.lock;
-    return infoOf(job, { ...last }, await logsOf(job.id), isSilent ? { silentSince: seen } : {});
-  };
-
-  const living = async (): Promise<AttemptInfo[]> => {
-    const jobs: [TaskJob, Last][] = [];
-    for await (const job of store.read(await store.ids('active')))
-      if (job?.last != null && !job.isParked) jobs.push([job, job.last]);
-    const found = await Promise.all(jobs.map(([job, last]) => livingInfo(job, last)));
-    return found.sort((one, other) => one.since - other.since);
-  };
-
-  /** Ids of tasks that wait, without those that are cancelled. */
-  const pendingIds = async () => {
-    const { delayed } = await store.delayed();
-    return [...new Set([...(await store.waitingIds()), ...delayed.map(({ id }) => id)])];
-  };
-
   return {
     async lookUp(ids) {
       const found: (TaskRow | null)[] = [];
-      for await (const row of rows(ids)) found.push(row);
+      for await (const row of rows(store, ids)) found.push(row);
       return found;
     },
 
@@ -170,23 +28,14 @@ export function queryMethods(store: JobStore): Queries {
       if (offer === undefined) return counts;
       const needs = await allNeeds(store);
       if ([...needs.values()].every((each) => fits(each, offer))) return counts;
-      const pending = (await pendingIds()).filter((id) => fits(needs.get(id), offer)).length;
+      const pending = (await pendingIds(store)).filter((id) => fits(needs.get(id), offer)).length;
       return { ...counts, pending };
     },
 
-    async nextTime(offer) {
-      const { delayed } = await store.delayed();
-      if (delayed.length === 0) return null;
-      const needs = offer === undefined ? new Map<string, Needs>() : await allNeeds(store);
-      const isWanted = (id: string) => offer === undefined || fits(needs.get(id), offer);
-      const times = delayed.filter(({ id }) => isWanted(id)).map(({ status }) => status.due ?? 0);
-      if ((await store.waitingIds()).some(isWanted)) return null;
-      const next = Math.min(...times);
-      return times.length === 0 || next <= Date.now() ? null : next;
-    },
+    nextTime: (offer) => nextTime(store, offer),
 
     async needs() {
-      const [needs, ids] = await Promise.all([allNeeds(store), pendingIds()]);
+      const [needs, ids] = await Promise.all([allNeeds(store), pendingIds(store)]);
       const kinds = new Map<string, Needs>();
       for (const id of [...ids, ...(await store.ids('active'))]) {
         const each = needs.get(id) ?? LEAST_NEEDS;
@@ -197,35 +46,24 @@ export function queryMethods(store: JobStore): Queries {
 
     async *tasks({ state, match, limit = Number.POSITIVE_INFINITY } = {}) {
       await store.check();
-      const ids = match === undefined ? await store.inOrder(state) : await matching(match);
+      const ids = match === undefined ? await store.inOrder(state) : await matching(store, match);
       let left = limit;
       if (left <= 0) return;
-      for await (const row of rows(ids)) {
+      for await (const row of rows(store, ids)) {
         if (row === null || (state !== undefined && row.state !== state)) continue;
         yield row;
         if (--left <= 0) return;
       }
     },
 
-    async withoutResult() {
-      const tally = new Map<string, WithoutResult>();
-      for (const text of await redis.hvals(key('without'))) {
-        const [host = '', ...worker] = text.split('\n');
-        const entry = tally.get(text) ?? { worker: worker.join('\n'), host, tasks: 0 };
-        entry.tasks++;
-        tally.set(text, entry);
-      }
-      return [...tally.values()].sort(
-        (one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1),
-      );
-    },
+    withoutResult: () => withoutResult(store),
 
     async attempts(which) {
       await store.check();
-      if (which === 'living') return living();
+      if (which === 'living') return living(store);
       const job = await store.get(which.taskId);
       if (job === null) return [];
-      const logs = await logsOf(job.id);
+      const logs = await logsOf(store, job.id);
       const past = job.status.attempts.map((each) => infoOf(job, { ...each }, logs));
       const last = job.last;
       const isCompleted = job.finished === 'completed';
@@ -236,30 +74,203 @@ export function queryMethods(store: JobStore): Queries {
 
     async completions(after, limit) {
       const found = [];
-      for await (const [job, sequence] of completedJobs(after, limit, true))
+      for await (const [job, sequence] of completedJobs(store, after, limit, true))
         found.push(job.completion(sequence));
       return found;
     },
 
     async completed(after, limit) {
       const found = [];
-      for await (const [job, sequence] of completedJobs(after, limit, false))
+      for await (const [job, sequence] of completedJobs(store, after, limit, false))
         found.push(job.completed(sequence));
       return found;
     },
 
     async retracted() {
       const tasks: Task[] = [];
-      const ids = await redis.zrange(key('retracted'), '0', '-1');
+      const ids = await store.redis.zrange(store.key('retracted'), '0', '-1');
       for await (const job of store.read(ids)) if (job !== null) tasks.push(job.task());
       return tasks;
     },
   };
+}
 
-  async function matching(match: string): Promise<string[]> {
-    if (match === '') return [];
-    const found = await redis.hget(key('names'), match);
-    const ids = match.startsWith('t-') ? (await store.inOrder()).filter((id) => id.startsWith(match)) : [];
-    return [...new Set([...ids, ...(found === null ? [] : [found])])];
+async function nextTime(store: JobStore, offer: Needs | undefined): Promise<number | null> {
+  const { delayed } = await store.delayed();
+  if (delayed.length === 0) return null;
+  const needs = offer === undefined ? new Map<string, Needs>() : await allNeeds(store);
+  const isWanted = (id: string) => offer === undefined || fits(needs.get(id), offer);
+  const times = delayed.filter(({ id }) => isWanted(id)).map(({ status }) => status.due ?? 0);
+  if ((await store.waitingIds()).some(isWanted)) return null;
+  const next = Math.min(...times);
+  return times.length === 0 || next <= Date.now() ? null : next;
+}
+
+async function withoutResult(store: JobStore): Promise<WithoutResult[]> {
+  const tally = new Map<string, WithoutResult>();
+  for (const text of await store.redis.hvals(store.key('without'))) {
+    const [host = '', ...worker] = text.split('\n');
+    const entry = tally.get(text) ?? { worker: worker.join('\n'), host, tasks: 0 };
+    entry.tasks++;
+    tally.set(text, entry);
   }
+  return [...tally.values()].sort(
+    (one, other) => other.tasks - one.tasks || (one.worker < other.worker ? -1 : 1),
+  );
+}
+
+/** Numbers completions that have none yet, in their order. */
+async function numberCompletions(store: JobStore) {
+  const [[completed = 0], known] = await Promise.all([
+    store.jobs.getCounts(['completed']),
+    store.redis.zcard(store.key('completions')),
+  ]);
+  if (known > completed) {
+    // Some were retried in a dashboard.
+    const there = new Set(await store.ids('completed'));
+    const gone = (await store.redis.zrange(store.key('completions'), '0', '-1')).filter(
+      (id) => !there.has(id),
+    );
+    if (gone.length > 0) await store.redis.zrem(store.key('completions'), ...gone);
+  }
+  const fresh: string[] = [];
+  for (let from = 0; fresh.length < completed - known; from += PAGE) {
+    const ids = (await store.jobs.getRanges(['completed'], from, from + PAGE - 1, false)).flat();
+    if (ids.length === 0) break;
+    const scores = await store.redis.zmscore(store.key('completions'), ...ids);
+    fresh.push(...ids.filter((_, at) => scores[at] === null));
+  }
+  if (fresh.length === 0) return;
+  const ordered = await inOrderOfCompletion(store, fresh);
+  const last = await store.redis.hincrby(store.key('settings'), 'sequence', fresh.length);
+  const entries = ordered.flatMap((id, at) => [last - fresh.length + 1 + at, id]);
+  await store.redis.zadd(store.key('completions'), 'NX', ...(entries as [number, string]));
+}
+
+/** @param ids the last one first, by milliseconds: of one millisecond, BullMQ's events tell the order */
+async function inOrderOfCompletion(store: JobStore, ids: string[]): Promise<string[]> {
+  const reversed = ids.toReversed();
+  if (ids.length < 2) return reversed;
+  const count = Math.min(EVENTS, 10 * ids.length);
+  const events = await store.redis.xrevrange(
+    store.connection.backend.keys.events as string,
+    '+',
+    '-',
+    'COUNT',
+    count,
+  );
+  const place = new Map<string, number>();
+  for (const [at, [, fields]] of events.entries()) {
+    const id = fields[fields.indexOf('jobId') + 1] as string;
+    if (fields[fields.indexOf('event') + 1] === 'completed' && !place.has(id)) place.set(id, -at);
+  }
+  const unknown = Number.NEGATIVE_INFINITY;
+  return reversed.sort((one, other) => {
+    const [first, second] = [place.get(one) ?? unknown, place.get(other) ?? unknown];
+    return first === second ? 0 : first - second;
+  });
+}
+
+/** Completed jobs behind a number, with theirs. */
+async function* completedJobs(
+  store: JobStore,
+  after: number,
+  limit: number,
+  withResults: boolean,
+): AsyncGenerator<[job: TaskJob, sequence: number]> {
+  await store.check();
+  await numberCompletions(store);
+  const found = await store.redis.zrangebyscore(
+    store.key('completions'),
+    `(${after}`,
+    '+inf',
+    'WITHSCORES',
+    'LIMIT',
+    0,
+    limit,
+  );
+  const ids = found.filter((_, at) => at % 2 === 0);
+  let at = 0;
+  let size = 0;
+  for await (const job of store.read(ids)) {
+    const sequence = Number(found[2 * at++ + 1]);
+    if (job?.finished !== 'completed') continue;
+    size += withResults ? sizeOf(job) : job.json.data.length;
+    if (at > 1 && size > MAX_BYTES) return;
+    yield [job, sequence];
+  }
+}
+
+async function* rows(store: JobStore, ids: readonly string[]): AsyncGenerator<TaskRow | null> {
+  const active = await store.activeIds();
+  let sequences: (string | null)[] = [];
+  let at = 0;
+  for await (const job of store.read(ids)) {
+    if (at % PAGE === 0) {
+      await numberCompletions(store);
+      sequences = await store.redis.zmscore(store.key('completions'), ...ids.slice(at, at + PAGE));
+    }
+    const sequence = sequences[at++ % PAGE] ?? null;
+    if (job === null) {
+      yield null;
+      continue;
+    }
+    // Tasks that were completed since have no number yet.
+    const isNew = job.finished === 'completed' && sequence === null;
+    if (isNew) await numberCompletions(store);
+    const number = isNew ? await store.redis.zscore(store.key('completions'), job.id) : sequence;
+    yield job.row(
+      active.has(job.id),
+      job.finished === 'completed' && number !== null ? Number(number) : null,
+    );
+  }
+}
+
+function infoOf(
+  job: TaskJob,
+  attempt: Record<string, unknown> & { token: string },
+  logs: readonly string[],
+  more = {},
+): AttemptInfo {
+  const log = logs.filter((line) => line.startsWith(attempt.token)).at(-1) ?? '';
+  const [, path, from, to] = /^\S+ its output is on .*?: (.*) \((\d+)-(\d*)\)$/s.exec(log) ?? [];
+  const { name: worker, ...rest } = attempt;
+  return attemptInfoOf({
+    ...{ ended: null, outcome: null, error: null, ...rest, worker, id: job.id, name: job.json.name },
+    ...{ log: path, log_from: from, log_to: to, ...more },
+    token: `${attempt.token}.${job.id}`,
+    submitted: attempt.submitted === true || job.status.results?.[attempt.token] !== undefined,
+  } as never);
+}
+
+async function logsOf(store: JobStore, id: string) {
+  return (await store.jobs.getJobLogs(id, 0, -1, true)).logs;
+}
+
+async function livingInfo(store: JobStore, job: TaskJob, last: Last): Promise<AttemptInfo> {
+  const isOnce = job.isOnce && last.kind !== 'lifetime';
+  const seen = isOnce ? Number(await store.redis.hget(store.key('seen'), job.id)) : 0;
+  const isSilent = isOnce && (await serverTime(store.redis)) - seen > store.connection.lock;
+  return infoOf(job, { ...last }, await logsOf(store, job.id), isSilent ? { silentSince: seen } : {});
+}
+
+async function living(store: JobStore): Promise<AttemptInfo[]> {
+  const jobs: [TaskJob, Last][] = [];
+  for await (const job of store.read(await store.ids('active')))
+    if (job?.last != null && !job.isParked) jobs.push([job, job.last]);
+  const found = await Promise.all(jobs.map(([job, last]) => livingInfo(store, job, last)));
+  return found.sort((one, other) => one.since - other.since);
+}
+
+/** Ids of tasks that wait, without those that are cancelled. */
+async function pendingIds(store: JobStore) {
+  const { delayed } = await store.delayed();
+  return [...new Set([...(await store.waitingIds()), ...delayed.map(({ id }) => id)])];
+}
+
+async function matching(store: JobStore, match: string): Promise<string[]> {
+  if (match === '') return [];
+  const found = await store.redis.hget(store.key('names'), match);
+  const ids = match.startsWith('t-') ? (await store.inOrder()).filter((id) => id.startsWith(match)) : [];
+  return [...new Set([...ids, ...(found === null ? [] : [found])])];
 }

@@ -4,8 +4,8 @@ import type { JobStore } from './store.ts';
 
 /** The methods of a queue about its search. */
 export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'search' | 'report'> {
-  const { redis } = store.connection;
-  const settings = store.connection.key('settings');
+  const { redis } = store;
+  const settings = store.key('settings');
   return {
     async setSearch(search) {
       await store.check();
@@ -17,7 +17,7 @@ export function searchMethods(store: JobStore): Pick<Queue, 'setSearch' | 'searc
     },
     async report({ phase, id, step, value }) {
       await store.check();
-      const key = store.connection.key(`report:${step}:${phase}`);
+      const key = store.key(`report:${step}:${phase}`);
       await redis.hset(key, id, value);
       const { [id]: _, ...others } = await redis.hgetall(key);
       return Object.values(others).map(Number).filter(Number.isFinite);

@@ -41,19 +41,29 @@ export class JobStore {
   #holders = new Map<string, Last>();
   #settings: Settings = { exists: true, isPaused: false, areUnequal: true };
   #read = Number.NEGATIVE_INFINITY;
+  /** Tokens that may have got a task although an error was heard. */
+  readonly #doubtful = new Set<string>();
 
   constructor(connection: RedisConnection) {
     this.connection = connection;
   }
 
-  get #jobs(): RedisConnection['jobs'] {
+  get jobs(): RedisConnection['jobs'] {
     return this.connection.jobs;
+  }
+
+  get redis(): RedisConnection['redis'] {
+    return this.connection.redis;
+  }
+
+  key(name: string): string {
+    return this.connection.key(name);
   }
 
   /** null: there is none. */
   async get(id: string): Promise<TaskJob | null> {
     if (!isId(id)) return null;
-    const json = await this.#jobs.getJobData(id);
+    const json = await this.jobs.getJobData(id);
     return json === undefined ? null : new TaskJob(id, json);
   }
 
@@ -70,12 +80,12 @@ export class JobStore {
 
   /** Ids of jobs by where they are. Waiting jobs come in the order in which they are given out. */
   async ids(...types: ('active' | 'completed' | 'failed' | Waiting)[]): Promise<string[]> {
-    return (await this.#jobs.getRanges(types, 0, -1, true)).flat();
+    return (await this.jobs.getRanges(types, 0, -1, true)).flat();
   }
 
   /** Ids in the order of arrival. @param state without it, of all; of others there may be some among them */
   async inOrder(state?: State): Promise<string[]> {
-    const all = await this.connection.redis.zrange(this.connection.key('order'), '0', '-1');
+    const all = await this.redis.zrange(this.key('order'), '0', '-1');
     if (state === undefined) return all;
     const places = state === 'pending' || state === 'cancelled' ? WAITING : [state];
     const some = new Set(await this.ids(...places));
@@ -95,8 +105,8 @@ export class JobStore {
 
   async readSettings(): Promise<Settings> {
     const read = now();
-    const key = this.connection.key('settings');
-    const [format, pause, unequal] = await this.connection.redis.hmget(key, 'format', 'pause', 'unequal');
+    const key = this.key('settings');
+    const [format, pause, unequal] = await this.redis.hmget(key, 'format', 'pause', 'unequal');
     this.#settings = { exists: format != null, isPaused: pause != null, areUnequal: unequal != null };
     this.#read = read;
     return this.#settings;
@@ -116,7 +126,7 @@ export class JobStore {
 
   /** Ids of jobs that can be had now, in the order in which they are given out. */
   async waitingIds(): Promise<string[]> {
-    const [parked = 0] = await this.#jobs.getCountsPerPriority([PARKED]);
+    const [parked = 0] = await this.jobs.getCountsPerPriority([PARKED]);
     const ids = await this.ids('wait', 'prioritized');
     return ids.slice(0, Math.max(0, ids.length - parked)); // parked ones are the last
   }
@@ -126,8 +136,8 @@ export class JobStore {
     // First: a delayed job that is taken meanwhile would be counted as a parked one, and its task as cancelled.
     const { parked: never } = await this.delayed();
     const [numbers, [late = 0]] = await Promise.all([
-      this.#jobs.getCounts([...types]),
-      this.#jobs.getCountsPerPriority([PARKED]),
+      this.jobs.getCounts([...types]),
+      this.jobs.getCountsPerPriority([PARKED]),
     ]);
     const [active = 0, completed = 0, failed = 0, wait = 0, prioritized = 0, delayed = 0] = numbers;
     const pending = wait + prioritized - late + Math.max(0, delayed - never);
@@ -141,25 +151,25 @@ export class JobStore {
 
   /** Tells those who wait for changes of one that BullMQ doesn't tell itself. */
   async notify(): Promise<void> {
-    await this.#jobs.publishEvent({ event: 'changed' }, EVENTS);
+    await this.jobs.publishEvent({ event: 'changed' }, EVENTS);
   }
 
   async save(id: string, status: Status): Promise<boolean> {
-    return isDone(this.#jobs.updateProgress(id, compact(status)));
+    return isDone(this.jobs.updateProgress(id, compact(status)));
   }
 
   /** Moves on the job of an attempt that ends with its task unfinished: to wait for the next start. */
   requeue(id: string, token: string, status: Status, priority: number, delay = 0): Promise<boolean> {
     const fieldsToUpdate = { priority, progress: JSON.stringify(compact(status)) };
-    if (delay === 0) return isDone(this.#jobs.retryJob(id, false, token, { fieldsToUpdate }));
+    if (delay === 0) return isDone(this.jobs.retryJob(id, false, token, { fieldsToUpdate }));
     const skipAttempt = true;
-    return isDone(this.#jobs.moveToDelayed(id, Date.now(), delay, token, { skipAttempt, fieldsToUpdate }));
+    return isDone(this.jobs.moveToDelayed(id, Date.now(), delay, token, { skipAttempt, fieldsToUpdate }));
   }
 
   fail(id: string, token: string, status: Status): Promise<boolean> {
     const error = status.error ?? 'failed';
     const fields = { progress: JSON.stringify(compact(status)), stacktrace: JSON.stringify([error]) };
-    return isDone(this.#jobs.moveToFailed(minimal(id), error, undefined as never, token, false, fields));
+    return isDone(this.jobs.moveToFailed(minimal(id), error, undefined as never, token, false, fields));
   }
 
   /** Puts a job where time never comes: of a cancelled task. */
@@ -167,17 +177,17 @@ export class JobStore {
     const fieldsToUpdate = { priority: PARKED, progress: JSON.stringify(compact(status)) };
     const opts = { skipAttempt: !isStart, fieldsToUpdate };
     const now = Date.now();
-    return isDone(this.#jobs.moveToDelayed(id, now, NEVER - now, token, opts));
+    return isDone(this.jobs.moveToDelayed(id, now, NEVER - now, token, opts));
   }
 
   complete(id: string, token: string, result: string): Promise<boolean> {
     return isDone(
-      this.#jobs.moveToCompleted(minimal(id), resultValue(result), undefined as never, token, false),
+      this.jobs.moveToCompleted(minimal(id), resultValue(result), undefined as never, token, false),
     );
   }
 
   putBack(id: string, token: string): Promise<boolean> {
-    return isDone(this.#jobs.moveJobFromActiveToWait(id, token));
+    return isDone(this.jobs.moveJobFromActiveToWait(id, token));
   }
 
   /** The next job. */
@@ -199,12 +209,24 @@ export class JobStore {
     return null;
   }
 
-  async requeueUnheard(token: string, why: string): Promise<void> {
-    const job = await this.#heldBy(token);
-    if (job === null) return;
-    const starts = job.starts(false);
-    const status = job.ended('given-back', why, { forgiven: job.status.forgiven + 1 });
-    await this.requeue(job.id, token, status, TaskJob.priority(starts, true));
+  /** Notes that a token may have got a task, although its worker hears of an error. */
+  doubt(token: string): (error: unknown) => never {
+    return (error) => {
+      this.#doubtful.add(token);
+      throw error;
+    };
+  }
+
+  async requeueDoubtful(): Promise<void> {
+    for (const token of this.#doubtful) {
+      const job = await this.#heldBy(token);
+      if (job !== null) {
+        const why = 'the queue could not be reached when the task was given out';
+        const status = job.ended('given-back', why, { forgiven: job.status.forgiven + 1 });
+        await this.requeue(job.id, token, status, TaskJob.priority(job.starts(false), true));
+      }
+      this.#doubtful.delete(token);
+    }
   }
 
   /** Gets a job that waits, or has failed. null: another worker has it by now. */
@@ -215,7 +237,7 @@ export class JobStore {
 
   /** @param holders called for each try */
   async seizeAll(wanted: readonly TaskJob[], holder: () => Holder): Promise<TaskJob[]> {
-    const jobs = this.#jobs;
+    const jobs = this.jobs;
     const missing = new Set(wanted.map(({ id }) => id));
     if (missing.size === 0) return [];
     await Promise.all(
@@ -263,7 +285,7 @@ export class JobStore {
   /** One of two looks. @returns how many were lost */
   async look(): Promise<number> {
     // BullMQ puts them there, and only them: a process may have ended before it noted what they were.
-    const [ids = [], unsettled = []] = await this.#jobs.getRanges(['active', 'wait'], 0, -1, true);
+    const [ids = [], unsettled = []] = await this.jobs.getRanges(['active', 'wait'], 0, -1, true);
     const known = this.#holders;
     const holders = new Map<string, Last>();
     for (const id of ids) {
@@ -271,7 +293,7 @@ export class JobStore {
       if (last != null) holders.set(id, last);
     }
     this.#holders = holders; // whole: another look may go on beside this one
-    const stalled = ids.length === 0 ? [] : await this.#jobs.moveStalledJobsToWait();
+    const stalled = ids.length === 0 ? [] : await this.jobs.moveStalledJobsToWait();
     const lost = new Set([...unsettled, ...stalled]);
     for (const id of lost) await this.#settle(id, holders.get(id));
     return lost.size;
@@ -282,7 +304,7 @@ export class JobStore {
     this.#holders.delete(id);
     const job = await this.get(id);
     if (job === null || job.finished === 'completed' || job.status.stalls >= job.json.stalledCounter) return;
-    const isTaken = (await this.#jobs.getState(id)) === 'active';
+    const isTaken = (await this.jobs.getState(id)) === 'active';
     const isNoted = (last: Last) => job.status.attempts.some(({ token }) => token === last.token);
     const last = before !== undefined && !isNoted(before) ? before : isTaken ? null : job.last;
     if (last === null) return;
@@ -293,7 +315,7 @@ export class JobStore {
     const error = `worker ${last.name} (PID ${last.pid} on ${last.host}) ${how}`;
     await this.save(id, job.ended('lost', error, { stalls: job.json.stalledCounter }, last));
     if (isTaken || job.finished !== null) return;
-    await isDone(this.#jobs.changePriority(id, TaskJob.priority(job.starts(false))));
+    await isDone(this.jobs.changePriority(id, TaskJob.priority(job.starts(false))));
     if (!job.isExhausted) return;
     const holder = { ...last, token: `lost-${last.token}` };
     const again = await this.seize(job, holder);
@@ -312,7 +334,7 @@ export class JobStore {
 
   /** For how many ms the command of an attempt may still run that doesn't have the task any longer, by the clock of Redis. */
   async held({ status }: TaskJob): Promise<number> {
-    return status.held === undefined ? 0 : status.held.until - (await serverTime(this.connection.redis));
+    return status.held === undefined ? 0 : status.held.until - (await serverTime(this.redis));
   }
 
   /** An attempt whose task isn't its own any longer says that its command has ended. */
@@ -320,7 +342,7 @@ export class JobStore {
     if (job.status.held?.token === token) {
       const { held: _, ...status } = job.status;
       await this.save(job.id, { ...status, due: undefined });
-      if (!job.isParked) await isDone(this.#jobs.promote(job.id));
+      if (!job.isParked) await isDone(this.jobs.promote(job.id));
       await this.notify();
     }
     const { attempts, retried } = job.status;
@@ -335,13 +357,13 @@ export class JobStore {
     };
     await this.save(job.id, status);
     if (!isForgiven || job.finished !== 'failed' || job.status.error !== lost.error) return;
-    await isDone(this.#jobs.retryFinishedJob({ id: job.id, opts: job.json.opts } as never, 'failed'));
-    await isDone(this.#jobs.changePriority(job.id, TaskJob.priority(job.starts(false) - 1)));
+    await isDone(this.jobs.retryFinishedJob({ id: job.id, opts: job.json.opts } as never, 'failed'));
+    await isDone(this.jobs.changePriority(job.id, TaskJob.priority(job.starts(false) - 1)));
   }
 
   async state(job: TaskJob): Promise<State> {
     if (job.finished !== null || job.isParked) return job.state(false);
-    return job.state((await this.#jobs.getState(job.id)) === 'active');
+    return job.state((await this.jobs.getState(job.id)) === 'active');
   }
 }
 

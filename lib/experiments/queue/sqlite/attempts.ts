@@ -4,12 +4,15 @@ import type { GPUOwnerError } from '../../../errors.ts';
 import { bootId } from '../../../platform/index.ts';
 import { stringifyValue } from '../../task/index.ts';
 import {
+  type Attempt,
   type AttemptInfo,
   MAX_DELAY_MS,
   MAX_STARTS,
   type Needs,
   NO_PID,
   type Queue,
+  type State,
+  type TaskFailure,
   type WorkerInfo,
 } from '../queue.ts';
 import { taskOf } from '../records.ts';
@@ -47,17 +50,12 @@ export function attemptMethods(
     async take(worker, { lifetime, outlives, offer } = {}) {
       const taken = await take(database, locks, worker, { lifetime, outlives }, offer);
       if (taken === null) return null;
-      const { token, task, start, lock } = taken;
-      const signal = open.add(token, lock);
-      const descriptors = lock === null ? [] : [lock];
+      const { lock, ...attempt } = taken;
       return {
-        token,
-        task: taskOf(task),
-        start,
-        descriptors,
-        signal,
+        ...attempt,
+        descriptors: lock === null ? [] : [lock],
+        signal: open.add(attempt.token, lock),
         deadline: null,
-        isOnce: task.once === 1,
       };
     },
 
@@ -80,10 +78,9 @@ export function attemptMethods(
       return database.writeAlong(() => {
         const attempt = findAttempt(database, token);
         if (attempt === undefined) return;
-        database.run(
-          'UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number',
-          { number: attempt.number, path: withoutNUL(path), from, to },
-        );
+        const update =
+          'UPDATE attempt SET log = :path, log_from = :from, log_to = :to WHERE number = :number';
+        database.run(update, { number: attempt.number, path: withoutNUL(path), from, to });
       }, LOG_DELAY_MS);
     },
 
@@ -92,10 +89,8 @@ export function attemptMethods(
       return database.write(() => {
         const attempt = findAttempt(database, token);
         if (attempt === undefined || !mayComplete(database, attempt)) return false;
-        database.run('UPDATE attempt SET result = :text WHERE number = :number', {
-          number: attempt.number,
-          text,
-        });
+        const { number } = attempt;
+        database.run('UPDATE attempt SET result = :text WHERE number = :number', { number, text });
         return true;
       });
     },
@@ -105,34 +100,18 @@ export function attemptMethods(
       return ended(token, await database.write(() => complete(database, token, given)));
     },
 
-    async fail(token, { error, retry }) {
-      const state = await database.write(() => {
-        const attempt = findEnded(database, token);
-        if (attempt === undefined || attempt.outcome !== null) return null;
-        endAttempt(database, attempt.number, 'failed', error);
-        return failTask(database, attempt.task, error, retry);
-      });
-      return ended(token, state);
+    async fail(token, failure) {
+      return ended(token, await database.write(() => fail(database, token, failure)));
     },
 
     async requeue(token, why, delay = 0) {
       const due = delay > 0 ? Date.now() + Math.min(Math.ceil(delay), MAX_DELAY_MS) : null;
-      const isOwn = await database.write(() => {
-        const attempt = findEnded(database, token);
-        if (attempt === undefined || attempt.outcome !== null) return false;
-        endAttempt(database, attempt.number, 'given-back', why);
-        requeueTask(database, attempt.task, why, due);
-        return true;
-      });
-      return ended(token, isOwn);
+      return ended(token, await database.write(() => requeue(database, token, why, due)));
     },
   };
 }
 
-interface Taken {
-  token: string;
-  task: TaskRecord;
-  start: number;
+interface Taken extends Pick<Attempt, 'token' | 'task' | 'start' | 'isOnce'> {
   /** null: it has a lifetime instead. */
   lock: number | null;
 }
@@ -188,7 +167,7 @@ async function take(
         { number: task.number, start },
       );
       if (changed !== 1) throw wrongIndex(database);
-      return { token, task, start, lock: held?.descriptor ?? null };
+      return { token, task: taskOf(task), start, isOnce: task.once === 1, lock: held?.descriptor ?? null };
     });
   } catch (error) {
     unlock();
@@ -238,6 +217,21 @@ export function nextTask(database: Database, offer = UNKNOWN_OFFER): TaskRecord 
      ORDER BY starts, number LIMIT 1`,
     { now, latest: now + MAX_DELAY_MS, ...offer },
   );
+}
+
+function fail(database: Database, token: string, { error, retry }: TaskFailure): State | null {
+  const attempt = findEnded(database, token);
+  if (attempt === undefined || attempt.outcome !== null) return null;
+  endAttempt(database, attempt.number, 'failed', error);
+  return failTask(database, attempt.task, error, retry);
+}
+
+function requeue(database: Database, token: string, why: string, due: number | null): boolean {
+  const attempt = findEnded(database, token);
+  if (attempt === undefined || attempt.outcome !== null) return false;
+  endAttempt(database, attempt.number, 'given-back', why);
+  requeueTask(database, attempt.task, why, due);
+  return true;
 }
 
 function complete(database: Database, token: string, given: string | null): boolean {

@@ -75,40 +75,8 @@ export function bulkMethods(
       return imported;
     },
 
-    retry(selection) {
-      return forEachSelected(database, selection, ({ number, state }) => {
-        if (state === 'pending' || state === 'active') return false;
-        if (state === 'completed') {
-          database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
-          // A late result would be one from before the retry.
-          database.run(`UPDATE attempt SET deadline = NULL WHERE task = :number AND outcome = 'lost'`, {
-            number,
-          });
-        }
-        database.run(
-          `UPDATE task SET state = 'pending', starts = 0, due = NULL, error = NULL, ended = NULL, sequence = NULL, source = NULL,
-             result = NULL WHERE number = :number`,
-          { number },
-        );
-        return true;
-      });
-    },
-
-    cancel(selection) {
-      return forEachSelected(database, selection, ({ number, state }) => {
-        if (state !== 'pending' && state !== 'active') return false;
-        database.run(`UPDATE task SET state = 'cancelled', due = NULL, ended = :now WHERE number = :number`, {
-          number,
-          now: Date.now(),
-        });
-        const attempts = database.all<AttemptRecord>(
-          'SELECT * FROM attempt WHERE task = :number AND outcome IS NULL',
-          { number },
-        );
-        for (const attempt of attempts) endAttempt(database, attempt.number, 'cancelled', 'cancelled');
-        return true;
-      });
-    },
+    retry: (selection) => forEachSelected(database, selection, retry),
+    cancel: (selection) => forEachSelected(database, selection, cancel),
 
     /** The kernel tells which attempts live. */
     giveUp: async () => [],
@@ -121,6 +89,32 @@ export function bulkMethods(
       });
     },
   };
+}
+
+function retry(database: Database, { number, state }: Selected): boolean {
+  if (state === 'pending' || state === 'active') return false;
+  if (state === 'completed') {
+    database.run('INSERT OR IGNORE INTO retracted VALUES (:number)', { number });
+    // A late result would be one from before the retry.
+    const update = `UPDATE attempt SET deadline = NULL WHERE task = :number AND outcome = 'lost'`;
+    database.run(update, { number });
+  }
+  database.run(
+    `UPDATE task SET state = 'pending', starts = 0, due = NULL, error = NULL, ended = NULL, sequence = NULL, source = NULL,
+       result = NULL WHERE number = :number`,
+    { number },
+  );
+  return true;
+}
+
+function cancel(database: Database, { number, state }: Selected): boolean {
+  if (state !== 'pending' && state !== 'active') return false;
+  const update = `UPDATE task SET state = 'cancelled', due = NULL, ended = :now WHERE number = :number`;
+  database.run(update, { number, now: Date.now() });
+  const select = 'SELECT * FROM attempt WHERE task = :number AND outcome IS NULL';
+  for (const attempt of database.all<AttemptRecord>(select, { number }))
+    endAttempt(database, attempt.number, 'cancelled', 'cancelled');
+  return true;
 }
 
 interface Prepared {
@@ -287,11 +281,11 @@ interface Selected {
 async function forEachSelected(
   database: Database,
   selection: Selection | 'all',
-  act: (task: Selected) => boolean,
+  act: (database: Database, task: Selected) => boolean,
 ): Promise<string[]> {
   const names: string[] = [];
   const actOn = (tasks: readonly Selected[]) => {
-    for (const task of tasks) if (act(task)) names.push(task.name);
+    for (const task of tasks) if (act(database, task)) names.push(task.name);
   };
   if (selection !== 'all' && 'ids' in selection) {
     const ids = [...new Set(selection.ids)].filter((id) => !id.includes('\0'));

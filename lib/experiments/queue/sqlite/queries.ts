@@ -2,6 +2,7 @@ import { setImmediate as breathe } from 'node:timers/promises';
 import type { GPUOwnerError } from '../../../errors.ts';
 import {
   type AttemptInfo,
+  type Completion,
   type Counts,
   MAX_BYTES,
   MAX_DELAY_MS,
@@ -84,59 +85,9 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return listTasks(database, which);
     },
 
-    async withoutResult() {
-      const rows = await database.read(() =>
-        database.all<WithoutResult>(
-          `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
-           WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
-             AND state = 'completed' AND source = 'worker' AND task.result = '{}'
-             AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
-           GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
-        ),
-      );
-      return rows.map(({ worker, host, tasks }) => ({
-        worker: readText(worker),
-        host: readText(host),
-        tasks,
-      }));
-    },
-
-    /** Attempts whose processes are gone don't live, although that isn't recorded yet. */
-    async attempts(which) {
-      type Joined = AttemptRecord & { id: string; name: string };
-      const select =
-        'SELECT attempt.*, task.id, task.name FROM attempt JOIN task ON task.number = attempt.task';
-      if (which === 'living') {
-        const records = await database.read(() =>
-          database.all<Joined>(`${select} WHERE outcome IS NULL AND gone = 0 ORDER BY attempt.number`),
-        );
-        return records.filter((record) => whyEnded(record, locks) === null).map(infoOf);
-      }
-      const records = await database.read(() =>
-        database.all<Joined>(`${select} WHERE task.id = :id ORDER BY attempt.number`, { id: which.taskId }),
-      );
-      return records.map(infoOf);
-    },
-
-    async completions(after, limit) {
-      const records = await database.read(() => {
-        // Their sizes are known without reading them.
-        const sizes = database.all<{ bytes: number }>(
-          `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
-          { after, limit },
-        );
-        let count = 0;
-        for (let bytes = 0; count < sizes.length; count++) {
-          bytes += sizes[count]?.bytes ?? 0;
-          if (bytes > MAX_BYTES && count > 0) break;
-        }
-        return database.all<TaskRecord & { result: string }>(`SELECT ${TASK}, result ${COMPLETED}`, {
-          after,
-          limit: count,
-        });
-      });
-      return inOrder(database, records, after).map((record) => completionOf(record, taskOf(record)));
-    },
+    withoutResult: () => withoutResult(database),
+    attempts: (which) => listAttempts(database, locks, which),
+    completions: (after, limit) => listCompletions(database, after, limit),
 
     async completed(after, limit) {
       const records = await database.read(() =>
@@ -187,6 +138,55 @@ async function* listTasks(
     left -= records.length;
     await breathe();
   }
+}
+
+async function withoutResult(database: Database): Promise<WithoutResult[]> {
+  const rows = await database.read(() =>
+    database.all<WithoutResult>(
+      `SELECT worker, host, count(*) AS tasks FROM attempt JOIN task ON task.number = attempt.task
+       WHERE pid = ${NO_PID} AND outcome = 'completed' AND attempt.result IS NULL
+         AND state = 'completed' AND source = 'worker' AND task.result = '{}'
+         AND attempt.number = (SELECT max(last.number) FROM attempt AS last WHERE last.task = task.number AND last.outcome = 'completed')
+       GROUP BY worker, host ORDER BY tasks DESC, worker, host`,
+    ),
+  );
+  return rows.map(({ worker, host, tasks }) => ({ worker: readText(worker), host: readText(host), tasks }));
+}
+
+/** Attempts whose processes are gone don't live, although that isn't recorded yet. */
+async function listAttempts(
+  database: Database,
+  locks: LockFile,
+  which: 'living' | { taskId: string },
+): Promise<AttemptInfo[]> {
+  const areLiving = which === 'living';
+  const condition = areLiving ? 'outcome IS NULL AND gone = 0' : 'task.id = :id';
+  const records = await database.read(() =>
+    database.all<AttemptRecord & { id: string; name: string }>(
+      `SELECT attempt.*, task.id, task.name FROM attempt JOIN task ON task.number = attempt.task
+       WHERE ${condition} ORDER BY attempt.number`,
+      areLiving ? {} : { id: which.taskId },
+    ),
+  );
+  return records.filter((record) => !areLiving || whyEnded(record, locks) === null).map(infoOf);
+}
+
+async function listCompletions(database: Database, after: number, limit: number): Promise<Completion[]> {
+  const records = await database.read(() => {
+    // Their sizes are known without reading them.
+    const sizes = database.all<{ bytes: number }>(
+      `SELECT octet_length(result) + octet_length(parameters) AS bytes ${COMPLETED}`,
+      { after, limit },
+    );
+    let count = 0;
+    for (let bytes = 0; count < sizes.length; count++) {
+      bytes += sizes[count]?.bytes ?? 0;
+      if (bytes > MAX_BYTES && count > 0) break;
+    }
+    const select = `SELECT ${TASK}, result ${COMPLETED}`;
+    return database.all<TaskRecord & { result: string }>(select, { after, limit: count });
+  });
+  return inOrder(database, records, after).map((record) => completionOf(record, taskOf(record)));
 }
 
 /** A condition on tasks. The second comparison lets SQLite use the index of tasks that aren't pending. */
