@@ -11,13 +11,12 @@ import {
   protocolSettings,
   QUEUE,
   REPLACE_COMMANDS,
-  SWEEP_GROUP,
   sameQueue,
-  sweepSource,
   taskNeeds,
 } from './options.ts';
 import { plainScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
+import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 
 const GROUPS = [
   {

@@ -3,24 +3,16 @@ import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
   Authentication,
-  DEFAULT_ETA,
   type ExperimentLocation,
-  MIN_ETA,
   type Needs,
   type ProtocolSettings,
   parseNetworks,
   QUEUE_URLS,
-  type Rerun,
-  rungsFrom,
-  type SearchMethod,
-  type SearchOptions,
-  type SweepSource,
   type WorkerRequest,
   withoutPassword,
 } from '../../experiments/index.ts';
 import {
   type Endpoint,
-  oneOf,
   parseDuration,
   parseEndpoint,
   readToken,
@@ -37,14 +29,7 @@ import {
   refusePreemptibleShare,
   SIZES,
 } from '../claim-options.ts';
-import {
-  type InferValues,
-  type Option,
-  type OptionGroup,
-  type OptionTable,
-  type Parsed,
-  usage,
-} from '../options.ts';
+import { type InferValues, type Option, type OptionGroup, type OptionTable, usage } from '../options.ts';
 import { isTerminal } from '../output.ts';
 
 /** Options of commands that use a queue. */
@@ -102,177 +87,6 @@ export function tasksNamed(names: readonly string[]): string {
 export const REPLACE_COMMANDS = {
   help: 'replace the command of known tasks, unless they are completed',
 } satisfies Option;
-
-const RERUNS: readonly Rerun[] = ['auto', 'never'];
-
-const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
-
-/** Options of commands that take a sweep. Words before `--` are its files; after --grid, those with `=` are axes. */
-export const SWEEP_GROUP = {
-  title: "What to run (default: the project's configs/config_exp*.yaml):",
-  operands: [['FILE ...', 'sweep files in YAML']],
-  options: {
-    grid: {
-      value: 'NAME=VALUES',
-      isRepeatable: true,
-      help: 'add an axis of an inline grid: width=1,2 seed=42..44',
-    },
-    hydra: {
-      value: 'COMMAND',
-      help: "run a program of Hydra with the overrides behind it, as -m does: --hydra 'python train.py' lr=0.1,0.01",
-    },
-    commands: {
-      value: 'FILE',
-      help: 'run the commands of a file, one per line ("-": of standard input)',
-      candidates: 'file',
-    },
-    phase: { value: 'NAME', help: 'name the phase of grid or commands' },
-    'output-dir': { value: 'TEMPLATE', help: 'write its results there (default: results_{phase})' },
-    rerun: {
-      value: 'WHEN',
-      help: 'start tasks again by themselves: auto (default), never',
-      candidates: RERUNS,
-    },
-    method: {
-      value: 'METHOD',
-      help: `search instead of trying all combinations: ${METHODS.join(', ')}`,
-      candidates: METHODS,
-    },
-    trials: { value: 'N', help: 'try so many combinations' },
-    metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
-    minimize: { help: 'smaller values of the metric are better (default)' },
-    maximize: { help: 'larger values of the metric are better' },
-    'metric-pattern': {
-      value: 'REGEXP',
-      help: "find the metric's values in the output of programs that don't report them: 'loss: ([0-9.]+)'",
-    },
-    'stop-early': {
-      value: 'RULE',
-      help: 'stop bad trials: hyperband:FIRST_STEP[:ETA], median:FIRST_STEP',
-    },
-    'search-seed': {
-      value: 'N',
-      help: 'choose other trials: the same number gives the same ones (default 0)',
-    },
-    shell: { help: 'treat commands as lines for sh' },
-    yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
-  },
-  notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It replaces the command of sweep files.`,
-} as const satisfies OptionGroup;
-
-/**
- * The sweep that a command line asks for.
- * @param parsed of a command with {@link SWEEP_GROUP}
- * @throws ERR_INVALID_ARGUMENT
- */
-export function sweepSource(
-  {
-    values,
-    positionals,
-    command,
-  }: Pick<Parsed, 'positionals' | 'command'> & {
-    values: InferValues<typeof SWEEP_GROUP.options>;
-  },
-  project: string,
-): SweepSource {
-  const { grid = [], commands, phase, shell, yes, hydra } = values;
-  const outputDirectory = values['output-dir'];
-  // A file with = in its name can be written ./a=b.yaml.
-  const isAxis = (word: string) => hydra === undefined && /^[^/]*=/.test(word);
-  const axes = positionals.filter(isAxis);
-  if (axes.length > 0 && values.grid === undefined) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${showValue(axes[0])} looks like a part of a grid; write --grid ${axes[0]}, or ./${axes[0]} for a file of this name`,
-    );
-  }
-  refuseBareGrid(grid, positionals);
-  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
-  return {
-    project,
-    files: hydra === undefined ? positionals.filter((word) => !isAxis(word)) : [],
-    grid: [...grid, ...axes],
-    shell: shell === true,
-    yes: yes === true,
-    ...given('commands', commands),
-    ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
-    ...given('phase', phase),
-    ...given('outputDirectory', outputDirectory),
-    ...given('rerun', values.rerun === undefined ? undefined : oneOf(values.rerun, RERUNS, '--rerun')),
-    ...given('command', command.length > 0 ? command : undefined),
-    ...given('search', searchOptions(values)),
-  };
-}
-
-/** undefined: the command line says nothing about a search. */
-function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchOptions | undefined {
-  const {
-    method,
-    trials,
-    metric,
-    minimize,
-    maximize,
-    'search-seed': seed,
-    'metric-pattern': pattern,
-  } = values;
-  if (minimize && maximize) throw usage('--minimize and --maximize contradict each other');
-  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
-  const number = (text: string | undefined, option: string, least: number) => {
-    if (text === undefined) return undefined;
-    if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);
-    throw usage(`${option}: ${showValue(text)} is not a whole number from ${least} on`);
-  };
-  const options: SearchOptions = {
-    ...given('method', method === undefined ? undefined : oneOf(method, METHODS, '--method')),
-    ...given('trials', number(trials, '--trials', 1)),
-    ...given('metric', metric),
-    ...given('pattern', pattern === undefined ? undefined : checkedPattern(pattern)),
-    ...given('stopEarly', values['stop-early'] === undefined ? undefined : stopRule(values['stop-early'])),
-    ...given('goal', maximize ? 'maximize' : minimize ? 'minimize' : undefined),
-    ...given('seed', number(seed, '--search-seed', 0)),
-  };
-  return Object.keys(options).length === 0 ? undefined : options;
-}
-
-function checkedPattern(pattern: string): string {
-  try {
-    new RegExp(pattern);
-    return pattern;
-  } catch (error) {
-    throw usage(`--metric-pattern: ${sanitize((error as Error).message, 200)}`);
-  }
-}
-
-function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
-  const [, kind, first = '', given] = /^(hyperband|median):(\d{1,9})(?::(\d+(?:\.\d+)?))?$/.exec(text) ?? [];
-  const [step, eta] = [Number(first), Number(given ?? DEFAULT_ETA)];
-  if (kind === undefined || step < 1 || (kind === 'median' && given !== undefined))
-    throw usage(`--stop-early: ${showValue(text)} is no rule such as hyperband:3, hyperband:3:2 or median:5`);
-  if (kind === 'median') return { kind, first: step };
-  if (eta < MIN_ETA)
-    throw usage(`--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`);
-  return { kind: 'hyperband', rungs: rungsFrom(step, eta), eta, strict: true };
-}
-
-/** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */
-function refuseBareGrid(grid: readonly string[], positionals: readonly string[]): void {
-  const bare = grid.find((word) => !word.includes('='));
-  const value = positionals.find((word) => /^[\d.,e+-]+$/.test(word));
-  if (bare === undefined && (value === undefined || grid.length === 0)) return;
-  const axes: string[] = [];
-  for (const word of [...grid, ...positionals]) {
-    const last = axes.at(-1)?.replace(/,+$/, '');
-    if (word.includes('=') || last === undefined || /^[a-z_]\w*$/i.test(word)) axes.push(word);
-    else axes[axes.length - 1] = `${last}${/=./.test(last) ? ',' : last.includes('=') ? '' : '='}${word}`;
-  }
-  const example = axes.every((axis) => axis.includes('='))
-    ? axes.join(' ').replace(/,+(?= |$)/g, '')
-    : 'lr=0.1,0.2 seed=1..3';
-  throw new GPUOwnerError(
-    'ERR_INVALID_ARGUMENT',
-    `--grid: ${showValue(bare ?? value)} has no '='; an axis is NAME=VALUE,VALUE. Write --grid ${sanitize(example, 200)}`,
-  );
-}
 
 /** Options of commands that have workers. @param gpus help for how many they may take in all */
 export function workerOptions(gpus: string) {

@@ -14,7 +14,8 @@ import { listWords, sanitize } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../options.ts';
 import { print } from '../output.ts';
-import { locationOf, QUEUE, SWEEP_GROUP, sweepSource } from './options.ts';
+import { locationOf, QUEUE } from './options.ts';
+import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 
 const GROUPS = [
   {

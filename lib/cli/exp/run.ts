@@ -32,13 +32,12 @@ import {
   metricsEndpoint,
   QUEUE,
   REPLACE_COMMANDS,
-  SWEEP_GROUP,
-  sweepSource,
   workerOptions,
   workerRequest,
 } from './options.ts';
 import { openScreen, screenReporter } from './screen.ts';
 import { exitCode, summary } from './summary.ts';
+import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 
 const GROUPS = [
   {

@@ -1,7 +1,6 @@
-import { constants } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
-import { commandProblem, INHERITED, parseInherited } from '../../jobs/index.ts';
-import { type Endpoint, formatDuration, now, pause, sanitize, showValue } from '../../platform/index.ts';
+import { commandProblem } from '../../jobs/index.ts';
+import { type Endpoint, formatDuration, now, pause, sanitize } from '../../platform/index.ts';
 import {
   type Eta,
   type Manager,
@@ -15,6 +14,7 @@ import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from
 import type { Best } from '../search/index.ts';
 import { noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
+import { ShutdownSignals } from './shutdown-signals.ts';
 
 export interface ExperimentLocation {
   /** The project's directory. */
@@ -194,76 +194,6 @@ export function checkPrograms(sweep: Sweep, directory: string): void {
   if (message !== undefined) throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
 }
 
-/** Finds the id of a named task. @throws ERR_INVALID_ARGUMENT for a name that no task has, or several */
-export async function resolveTask(queue: Queue, name: string): Promise<string> {
-  const ids: string[] = [];
-  for await (const { task } of queue.tasks({ match: name, limit: 2 })) ids.push(task.id);
-  const [id] = ids;
-  if (id === undefined) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `no task has the name or id ${showValue(name)}; gpu-owner exp export lists completed tasks, exp status lists running and failed ones`,
-    );
-  }
-  if (ids.length > 1) {
-    throw new GPUOwnerError(
-      'ERR_INVALID_ARGUMENT',
-      `${showValue(name)} is the beginning of several ids; write more characters`,
-    );
-  }
-  return id;
-}
-
-/** @throws as {@link resolveTask} */
-async function resolveTasks(queue: Queue, names: readonly string[]): Promise<string[]> {
-  const ids = new Set<string>();
-  for (const name of names) ids.add(await resolveTask(queue, name));
-  return [...ids];
-}
-
-/** The names of tasks that were changed, and how many of those that a user named are as they were. */
-interface ChangedTasks {
-  names: readonly string[];
-  unchanged: number;
-}
-
-/** States that stand for all tasks in them where tasks are retried. */
-export const RETRIED_STATES = ['failed', 'cancelled'] as const;
-
-/** Starts tasks again. @param words names, ids and {@link RETRIED_STATES} @throws as {@link resolveTask} */
-export async function retryTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  const isState = (word: string) => RETRIED_STATES.some((state) => state === word);
-  const ids = await resolveTasks(
-    queue,
-    words.filter((word) => !isState(word)),
-  );
-  const again = ids.length > 0 ? await queue.retry({ ids }) : [];
-  const names = [...again];
-  for (const state of RETRIED_STATES) {
-    if (words.includes(state)) names.push(...(await queue.retry({ state })));
-  }
-  return { names, unchanged: ids.length - again.length };
-}
-
-/** Cancels tasks. @param words names and ids, or `all` alone @throws as {@link resolveTask} */
-export async function cancelTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  if (words.length === 1 && words[0] === 'all') return { names: await queue.cancel('all'), unchanged: 0 };
-  const ids = await resolveTasks(queue, words);
-  const names = await queue.cancel({ ids });
-  return { names, unchanged: ids.length - names.length };
-}
-
-/**
- * Fails tasks with `rerun: never` whose hosts are lost, as a person says. @param words names and ids, or `all` alone
- * @throws as {@link resolveTask}
- */
-export async function giveUpTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  if (words.length === 1 && words[0] === 'all') return { names: await queue.giveUp('all'), unchanged: 0 };
-  const ids = await resolveTasks(queue, words);
-  const names = await queue.giveUp({ ids });
-  return { names, unchanged: ids.length - names.length };
-}
-
 /** The state of a worker, for a display. */
 export interface WorkerLine {
   worker: string;
@@ -350,78 +280,4 @@ export async function concludeRun(
   };
   reporter.conclude(end);
   return end;
-}
-
-const SIGNALS = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-type Signal = (typeof SIGNALS)[number];
-
-/**
- * Ends a run in three steps: the first signal drains the workers, the second stops them, the third ends the process. Signals that
- * were ignored when the process was started (`nohup`, a job in the background of a script) stay ignored.
- */
-export class ShutdownSignals {
-  readonly #drain = new AbortController();
-  readonly #stop = new AbortController();
-  readonly #handlers: [Signal, () => void][];
-  #code: number | null = null;
-  readonly #isBackground: boolean;
-
-  /** @param isBackground the first signal counts as two */
-  constructor(isBackground = false) {
-    this.#isBackground = isBackground;
-    const ignored = BigInt(`0x${parseInherited(process.env[INHERITED]).sigign ?? '0'}`);
-    this.#handlers = SIGNALS.map((signal) => {
-      const number = constants.signals[signal];
-      const isIgnored = ((ignored >> BigInt(number - 1)) & 1n) === 1n;
-      // Node.js has reset it: without a listener it would end the process.
-      return [signal, isIgnored ? () => {} : () => this.#receive(number)];
-    });
-    for (const [signal, handler] of this.#handlers) process.on(signal, handler);
-  }
-
-  /** Aborted by the first signal. */
-  get drain(): AbortSignal {
-    return this.#drain.signal;
-  }
-
-  /** Aborted by the second signal. */
-  get stop(): AbortSignal {
-    return this.#stop.signal;
-  }
-
-  /** The exit code of a process that a signal has ended: 128 + the first signal's number; null: no signal came. */
-  get exitCode(): number | null {
-    return this.#code;
-  }
-
-  /** Drains and stops workers, and says so. */
-  forwardTo(workers: { drain(): void; stop(): void }, tell: (text: string) => void): void {
-    this.drain.addEventListener('abort', () => {
-      tell('ending: running tasks finish, and no more are started; a second Ctrl-C stops and requeues them');
-      workers.drain();
-    });
-    this.stop.addEventListener('abort', () => {
-      tell('ending at once: running tasks are stopped and requeued');
-      workers.stop();
-    });
-    if (this.drain.aborted) workers.drain();
-    if (this.stop.aborted) workers.stop();
-  }
-
-  #receive(number: number): void {
-    if (this.#code === null) {
-      this.#code = 128 + number;
-      this.#drain.abort();
-      if (this.#isBackground) this.#stop.abort();
-    } else if (!this.#stop.signal.aborted) {
-      this.#stop.abort();
-    } else {
-      process.exit(this.#code);
-    }
-  }
-
-  /** Gives signals back their default effect. */
-  close(): void {
-    for (const [signal, handler] of this.#handlers) process.off(signal, handler);
-  }
 }

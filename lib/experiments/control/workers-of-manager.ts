@@ -6,7 +6,8 @@ import { openProject } from '../project/index.ts';
 import { type Begin, ManagerConnection, RemoteQueue } from '../protocol/index.ts';
 import { openQueue, type Queue } from '../queue/index.ts';
 import type { WorkerEnd, WorkerEvent } from '../worker/index.ts';
-import { leaveToOwner, ShutdownSignals } from './experiment.ts';
+import { leaveToOwner } from './experiment.ts';
+import { ShutdownSignals } from './shutdown-signals.ts';
 import { settingsFor, WorkerPool, type WorkerRequest } from './worker-pool.ts';
 
 /** How often the manager is told what the workers do. */

@@ -1,6 +1,3 @@
-import { constants as fsConstants } from 'node:fs';
-import { open, statfs } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import { allowedTime } from '../../claims/index.ts';
@@ -18,8 +15,10 @@ import {
 import { type Project, UnsafePathError } from '../project/index.ts';
 import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } from '../queue/index.ts';
 import { STOPPED } from '../search/index.ts';
-import { isValues, parseValue, type Task, type TaskCommand, type Values } from '../task/index.ts';
+import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
+import { isDiskFull, readResult } from './result-file.ts';
+import { environmentFor, freePort } from './task-environment.ts';
 import { TrialProgress } from './trial-progress.ts';
 import { readWandbRun } from './wandb-run.ts';
 
@@ -154,13 +153,6 @@ export class AttemptRun {
     const { attempt, claim, project, grace } = this.#context;
     const { task } = attempt;
     const files = this.#files as AttemptFiles;
-    const env = environmentFor({
-      taskFile: files.task,
-      resultFile: files.result,
-      progressFile: files.progress,
-      gpus: claim.environment,
-      port,
-    });
     const started = performance.now();
     const limitMs = allowedTime(null);
     const limitAt = limitMs === null ? Number.POSITIVE_INFINITY : bootMilliseconds() + limitMs;
@@ -169,7 +161,7 @@ export class AttemptRun {
     if (!this.#interrupted && !this.#givesWay) {
       this.#supervised = claim.run({
         words: commandWords(task.command),
-        env,
+        env: environmentFor(files, claim.environment, port),
         directory: project.workingDirectory ?? project.directory,
         output: log.descriptor,
         descriptors: [...attempt.descriptors, files.descriptor],
@@ -327,131 +319,4 @@ function footer({ task }: Attempt, words: string, seconds: number, left: Attempt
   const leftover =
     left === null ? '' : `; ended ${left.count} left behind: ${sanitize(left.names.join(', '))}`;
   return `<== ${timestamp()} ${sanitize(task.name)}: ${sanitize(words)} after ${seconds.toFixed(1)} s${leftover}`;
-}
-
-/** Values for the environment of a command. */
-interface TaskEnvironment {
-  /** Path of the JSON file that describes the task. */
-  taskFile: string;
-  /** Path where it may leave its result. */
-  resultFile: string;
-  /** Path of the file to which it may append its values so far. */
-  progressFile: string;
-  /** Variables that show it its GPUs. */
-  gpus: Readonly<Record<string, string>>;
-  /** A port where its processes may meet. */
-  port: number;
-}
-
-/** The environment of a command: this process's own without passwords, and the task's. Some variables are set only if the user hasn't. */
-function environmentFor({
-  taskFile,
-  resultFile,
-  progressFile,
-  gpus,
-  port,
-}: TaskEnvironment): NodeJS.ProcessEnv {
-  const { MASTER_ADDR, MASTER_PORT, PYTHONUNBUFFERED } = process.env;
-  // Commands write their environment into logs and reports.
-  const { GPU_OWNER_QUEUE_PASSWORD: _, GPU_OWNER_QUEUE: url, ...inherited } = process.env;
-  const queue = url === undefined ? null : withoutSecret(url);
-  return {
-    ...inherited,
-    ...(queue === null ? {} : { GPU_OWNER_QUEUE: queue }),
-    ...gpus,
-    GPU_OWNER_TASK: taskFile,
-    GPU_OWNER_RESULT: resultFile,
-    GPU_OWNER_PROGRESS: progressFile,
-    // Otherwise the log would come in large pieces, and not at all from a command that is killed.
-    PYTHONUNBUFFERED: PYTHONUNBUFFERED ?? '1',
-    // For frameworks that rendezvous there: two tasks at a time mustn't meet on the same default port.
-    MASTER_ADDR: MASTER_ADDR ?? '127.0.0.1',
-    MASTER_PORT: MASTER_PORT ?? String(port),
-  };
-}
-
-/** Removes the password from a URL. null: it isn't known where the password would be. */
-function withoutSecret(url: string): string | null {
-  if (!url.includes('@')) return url;
-  try {
-    const parsed = new URL(url);
-    if (parsed.password === '') return url;
-    parsed.password = '';
-    return parsed.href;
-  } catch {
-    return null;
-  }
-}
-
-/** PyTorch's default, for the case that no free port is found. */
-const DEFAULT_PORT = 29_500;
-
-/** Finds a free TCP port. Never rejects. */
-function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(DEFAULT_PORT));
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() =>
-        resolve(typeof address === 'object' && address !== null ? address.port : DEFAULT_PORT),
-      );
-    });
-  });
-}
-
-const MAX_RESULT_BYTES = 1024 ** 2;
-/** A disk with less free space counts as full: other writers have taken the rest, or soon will. */
-const MIN_FREE_BYTES = 64 * 1024;
-
-/** The result that a command has written. `unreadable` says why it can't be read. */
-type Result = { values: Values } | { unreadable: string } | null;
-
-/** Reads a command's result; null: it has written none. */
-async function readResult(path: string): Promise<Result> {
-  try {
-    // Not blocking: it could be a pipe.
-    const file = await open(path, fsConstants.O_RDONLY | fsConstants.O_NONBLOCK);
-    try {
-      const stat = await file.stat();
-      if (!stat.isFile()) return { unreadable: 'it is not a regular file' };
-      if (stat.size > MAX_RESULT_BYTES) {
-        return {
-          unreadable: `it has ${stat.size} bytes, and at most ${MAX_RESULT_BYTES} (1 MiB) are allowed`,
-        };
-      }
-      return decode((await file.readFile()).subarray(0, MAX_RESULT_BYTES + 1));
-    } finally {
-      await file.close();
-    }
-  } catch (error) {
-    const { code, errno, message } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') return null;
-    return { unreadable: errno === undefined ? message : systemError(-errno) };
-  }
-}
-
-/** Whether a disk is full; false where that isn't known. */
-async function isDiskFull(path: string): Promise<boolean> {
-  const { bavail, bsize } = await statfs(path).catch(() => ({ bavail: 1, bsize: MIN_FREE_BYTES }));
-  return bavail * bsize < MIN_FREE_BYTES;
-}
-
-function decode(bytes: Uint8Array): Result {
-  let text: string;
-  try {
-    text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
-  } catch {
-    return { unreadable: 'it is not UTF-8 text' };
-  }
-  if (text.trim() === '') return { unreadable: 'it is empty' };
-  try {
-    const value = parseValue(text);
-    if (isValues(value)) return { values: value };
-    return {
-      unreadable: `it is not a JSON object such as {"accuracy": 0.9}; it begins with ${sanitize(text.trim(), 40)}`,
-    };
-  } catch (error) {
-    return { unreadable: `it is not JSON: ${sanitize((error as Error).message)}` };
-  }
 }

@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto';
 import { realpathSync } from 'node:fs';
-import { hostName } from '../../../platform/index.ts';
+import { hostName, sanitize, showValue } from '../../../platform/index.ts';
 import { keepIdentity, readIdentity } from '../../project/index.ts';
 import type { Queue } from '../queue.ts';
 import { readRecord } from '../records.ts';
 import { parseAddress } from './address.ts';
 import { attemptMethods } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
-import { checkFormat, RedisConnection, unusable } from './connection.ts';
+import { EVENTS, RedisConnection } from './connection.ts';
+import { unusable } from './errors.ts';
 import { Leadership, LockRenewal } from './lock-renewal.ts';
 import { pauseMethods } from './pause.ts';
 import { queryMethods } from './queries.ts';
@@ -89,4 +90,45 @@ function assemble(connection: RedisConnection): Queue {
       connection.close();
     },
   };
+}
+
+/** The version of our records. */
+const FORMAT = 2;
+
+/** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
+export async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
+  const { redis } = connection;
+  const settings = connection.key('settings');
+  let format = await redis.hget(settings, 'format');
+  if (format === null && (await redis.exists(connection.key('names'))) === 1) format = ''; // a part was removed
+  if (format === null && !create) return false;
+  if (format === null) {
+    await connection.jobs.setQueueMeta({ 'opts.maxLenEvents': EVENTS });
+    await redis.hsetnx(settings, 'format', FORMAT);
+    format = String(FORMAT);
+  }
+  if (!/^[1-9]\d*$/.test(format)) {
+    const { url, name } = connection.address;
+    throw unusable(
+      url,
+      `has ${showValue(format)} as its version, which isn't one of gpu-owner: its records are damaged, or belong to another program`,
+      `Name another project=NAME. If nothing there is needed, remove it (redis-cli --scan --pattern 'gpu-owner*:${name}:*' | xargs redis-cli DEL) ` +
+        'and start again; results that are in the tables are found there.',
+    );
+  }
+  if (Number(format) < FORMAT) {
+    throw unusable(
+      connection.address.url,
+      'was made by an older version of gpu-owner, whose records this one does not read',
+      'Finish it with that version, or name another project=NAME and start again; results that are in the tables are found there.',
+    );
+  }
+  if (Number(format) > FORMAT) {
+    throw unusable(
+      connection.address.url,
+      `was made by a newer version (${sanitize(format, 20)}, this one knows ${FORMAT})`,
+      'Update gpu-owner here.',
+    );
+  }
+  return true;
 }

@@ -1,7 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { now } from '../../../platform/index.ts';
 import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
-import { EVENTS, isDone, type RedisConnection, removed, serverTime } from './connection.ts';
+import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
+import { removed } from './errors.ts';
 import {
   type Ended,
   type Holder,
@@ -146,7 +147,7 @@ export class JobStore {
 
   /** @throws ERR_QUEUE where the records are gone */
   async check(): Promise<void> {
-    if (!(await this.readSettings()).exists) throw removed(this.connection);
+    if (!(await this.readSettings()).exists) throw removed(this.connection.address.url);
   }
 
   /** Tells those who wait for changes of one that BullMQ doesn't tell itself. */

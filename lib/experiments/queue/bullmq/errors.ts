@@ -1,0 +1,138 @@
+import { GPUOwnerError } from '../../../errors.ts';
+import { sanitize } from '../../../platform/index.ts';
+import { QueueRemovedError } from '../queue.ts';
+
+/** The error where the records were removed: otherwise, all tasks would seem to be done. */
+export function removed(url: string): QueueRemovedError {
+  return new QueueRemovedError(
+    sanitize(
+      `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
+        'Start again; results that are in the tables are found there.',
+      1_000,
+    ),
+  );
+}
+
+export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
+  return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
+}
+
+/** Whether an operation may work in a moment: the server is away, starts, or doesn't answer. */
+export function isPassing(error: unknown): boolean {
+  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  return (
+    /^(?:E[A-Z]+|NR_CLOSED)$/.test(code) ||
+    /^(?:LOADING|MASTERDOWN|TRYAGAIN|BUSY|READONLY)\b|Connection is closed|Command timed out|isn't writeable|max retries|ECONN|EPIPE|ETIMEDOUT/i.test(
+      message,
+    )
+  );
+}
+
+/** Problems and remedies by Redis's message. */
+const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
+  [
+    /^NOAUTH|HELLO must be called/,
+    'requires a password',
+    'Put it into GPU_OWNER_QUEUE_PASSWORD, or the name of a file that has it into GPU_OWNER_QUEUE_PASSWORD_FILE.',
+  ],
+  [
+    /^WRONGPASS|invalid password|invalid username/i,
+    'refuses the password',
+    'Check GPU_OWNER_QUEUE_PASSWORD, and the user in the URL.',
+  ],
+  [
+    /^NOPERM|ACL failure|can't access/,
+    'refuses a command to this user',
+    'It needs ~gpu-owner* +@all -@dangerous +info (see `gpu-owner docs many-machines`).',
+  ],
+  [
+    /unknown (?:redis )?command/i,
+    'lacks a command, or has renamed it (rename-command)',
+    'Use a server that has EVAL, EVALSHA, INFO, TIME and the data commands under their own names.',
+  ],
+  [/^OOM/, "has no memory left ('maxmemory')", 'Raise maxmemory; acknowledged changes are kept.'],
+  [/^MISCONF/, "can't write its file", 'Make room on its disk; see the log of Redis.'],
+  [
+    /^(?:MOVED|CLUSTERDOWN|CROSSSLOT)/,
+    'is a cluster',
+    'Use a single Redis server: a queue does not work on a cluster.',
+  ],
+  [
+    /^DENIED/,
+    'refuses connections from other machines: it is in protected mode, because it has no password',
+    "Set 'requirepass' in redis.conf, and the password in GPU_OWNER_QUEUE_PASSWORD.",
+  ],
+  [
+    /max number of clients/,
+    'has as many connections as it accepts',
+    "End some, or raise 'maxclients' in redis.conf.",
+  ],
+  [/ENOTFOUND|EAI_AGAIN/, "can't be reached: no such host", 'Check the host in --queue or GPU_OWNER_QUEUE.'],
+  [
+    /ECONNREFUSED/,
+    "can't be reached: no server listens there",
+    'Start Redis, or check host and port in --queue or GPU_OWNER_QUEUE.',
+  ],
+  [
+    /ENOENT/,
+    "can't be reached: there is no such socket",
+    'Start Redis, or check the path in --queue or GPU_OWNER_QUEUE.',
+  ],
+  [
+    /EACCES/,
+    "can't be reached: permission denied",
+    'Join the group of the socket, or change its mode (unixsocketperm).',
+  ],
+  [
+    /DB index is out of range/,
+    'is a database that this Redis does not have',
+    "Name one from 0 to 15, or raise 'databases' in redis.conf.",
+  ],
+  [
+    /^WRONGTYPE/,
+    'has keys of another program',
+    'Use another project=NAME, or another database; or remove these keys with the program that wrote them.',
+  ],
+  [
+    /certificate|self.signed|ERR_TLS|ssl|TLS/i,
+    "can't be trusted",
+    'Add ?ca=FILE with the certificate of its authority, or name the host as the certificate has it.',
+  ],
+];
+
+/** Turns an error into one for people, with the remedy. */
+export function explain(error: unknown, url: string): GPUOwnerError {
+  if (error instanceof GPUOwnerError) return error;
+  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  const text = `${code} ${message}`.trim();
+  // The server was no replica when it was opened.
+  if (/^READONLY/.test(message)) {
+    return new QueueRemovedError(
+      sanitize(
+        `the queue ${url} has become a replica, which takes no changes: another server was promoted. ` +
+          'Name that server in --queue or GPU_OWNER_QUEUE, and start again.',
+        1_000,
+      ),
+    );
+  }
+  const known = PROBLEMS.find(([pattern]) => pattern.test(message) || pattern.test(text));
+  if (known !== undefined) return unusable(url, known[1], known[2], error);
+  if (isPassing(error)) {
+    return unusable(
+      url,
+      `doesn't answer (${sanitize(text, 200)})`,
+      'Check that Redis runs, that it can be reached from here, and whether it uses TLS (rediss://) or not (redis://).',
+      error,
+    );
+  }
+  // An error inside of a script, or of BullMQ when it reads a job.
+  if (/^(?:ReplyError|SyntaxError|TypeError|RangeError)$/.test((error as Error).name)) {
+    return unusable(
+      url,
+      `has a record that is damaged (${sanitize(text, 200)})`,
+      'If nothing there is needed, name another project=NAME and start again; results that are in the tables are found there.',
+      error,
+    );
+  }
+  return new GPUOwnerError('ERR_INTERNAL', sanitize(`the queue ${url}: ${text}`, 1_000), { cause: error });
+}
