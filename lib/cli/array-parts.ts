@@ -14,11 +14,19 @@ import {
 } from '../experiments/index.ts';
 import { arrayOf, formatArray, type Job, type JobPart, type JobStore, jobAt } from '../jobs/index.ts';
 import { isoTime, now, sanitize } from '../platform/index.ts';
-import { say, write } from './output.ts';
+import { say } from './output.ts';
 
 /** A job, and which part of it. */
 export interface Part extends Job {
   part: number;
+}
+
+/** Prints output. */
+export interface Printer {
+  /** @param at where the next piece begins */
+  bytes(bytes: Buffer, at: number): void;
+  /** Is told where the output ends for now, and whether it does so for good. */
+  end(at: number, isOver: boolean): void;
 }
 
 const POLL_MS = 500;
@@ -140,25 +148,41 @@ function gpusOf({ worker }: AttemptInfo): Job['gpus'] {
   });
 }
 
-/** Prints the output of a part. @param lines the last ones; null: all */
+/** Prints the output of a part. @param lines the last ones; null: all @param from the first byte that is wanted */
 export async function partLogs(
   store: JobStore,
   part: JobPart,
-  { lines, follow }: { lines: number | null; follow: boolean },
+  { lines, follow, from }: { lines: number | null; follow: boolean; from: number },
+  printed: Printer,
 ): Promise<void> {
-  const chunks: Uint8Array[] = [];
+  const chunks: Buffer[] = [];
+  let at = 0;
+  const print = (bytes: Buffer) => {
+    at += bytes.length;
+    const wanted = bytes.subarray(Math.max(0, bytes.length - Math.max(0, at - from)));
+    if (wanted.length > 0) printed.bytes(wanted, at);
+  };
+  // As a sign of life for a reader on another machine.
+  const timer = follow ? setInterval(() => printed.end(at, false), POLL_MS) : undefined;
   await withPart(store, part, async (queue, { task: { id } }) => {
     const output = {
       line: (text: string) => /^(?:==>|<== (?:completed|failed|cancelled|it runs))/.test(text) || say(text),
       note: say,
-      bytes: (bytes: Uint8Array) => (lines === null ? write(1, bytes) : chunks.push(bytes)),
+      bytes: (bytes: Uint8Array) => {
+        if (lines === null) print(Buffer.from(bytes));
+        else chunks.push(Buffer.from(bytes));
+      },
     };
     await new TaskLogs(queue, id, store.directoryOf(part.job), output).print(follow);
-  });
-  if (lines === null) return;
-  const all = Buffer.concat(chunks).toString('latin1').split('\n');
-  const end = all.at(-1) === '' ? 1 : 0;
-  write(1, Buffer.from(all.slice(Math.max(0, all.length - end - lines)).join('\n'), 'latin1'));
+  }).finally(() => clearInterval(timer));
+  if (lines !== null) {
+    const all = Buffer.concat(chunks).toString('latin1').split('\n');
+    const end = all.at(-1) === '' ? 1 : 0;
+    const last = Buffer.from(all.slice(Math.max(0, all.length - end - lines)).join('\n'), 'latin1');
+    at = chunks.reduce((sum, { length }) => sum + length, 0) - last.length;
+    print(last);
+  }
+  printed.end(at, true);
 }
 
 /** Cancels a part, and waits until nothing of it runs. @param graceMs for how long @returns whether it worked */

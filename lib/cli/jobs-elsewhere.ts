@@ -9,6 +9,7 @@ import {
   type MovingJob,
   showOutput,
   waitOnHost,
+  wordOf,
 } from '../fleet/index.ts';
 import type { Job, JobElsewhere, JobProcess } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
@@ -124,7 +125,10 @@ export async function waitElsewhere(
       const found = await waitOnHost(hostOf(name), jobs, tellLost(name), signal, isKnown);
       if (found.error !== null) process.exit(tell(name, found.error));
       return (
-        found.jobs?.map((job, i) => ({ at: asked[i]?.at ?? 0, job, address: `${name}:${job.id}` })) ?? null
+        found.jobs?.map((job, i) => {
+          const { at, job: word } = asked[i] as Asked[number];
+          return { at, job, address: `${name}:${wordOf(word, job.id)}` };
+        }) ?? null
       );
     }),
   );
@@ -213,7 +217,11 @@ export async function livingElsewhere(
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {
-    const { id, state, exitCode } = found[i] as Job;
+    const { id, part, state, exitCode } = found[i];
+    if (part !== undefined)
+      throw usage(
+        `${host}:${job} is a part of an array, which can't be followed; give the whole one, ${host}:${id}`,
+      );
     if (id === null) throw usage(`${host}:${job} is not a job of \`submit\``);
     if (isLiving(state)) return [{ host, id, isOk }];
     const why = isOk ? whyNotOk({ state, exitCode }) : null;

@@ -34,17 +34,24 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
     const { showLogs } = await import('./jobs-elsewhere.ts');
     return showLogs(address, { lines, follow: values.follow === true });
   }
+  const overSSH = values['over-ssh'];
+  const offset = typeof overSSH === 'string' ? Number(overSSH) || 0 : null;
+  const printer = (id: number) => (overSSH === undefined ? new Plain() : new OverSSH(id));
   const store = JobStore.open();
   const part = partOf(store, word);
   if (part !== null) {
     if (lines !== null && values.follow)
       throw usage('--lines: a part of an array is followed from its beginning');
     const { partLogs } = await import('./array-parts.ts');
-    return partLogs(store, part, { lines, follow: values.follow === true });
+    return partLogs(
+      store,
+      part,
+      { lines, follow: values.follow === true, from: offset ?? 0 },
+      printer(part.job),
+    );
   }
   const id = resolveJob(store, word);
-  const offset = typeof values['over-ssh'] === 'string' ? Number(values['over-ssh']) || 0 : null;
-  const printed = values['over-ssh'] === undefined ? new Plain() : new OverSSH(id);
+  const printed = printer(id);
   let output: JobOutput | null = null;
   for (;;) {
     const { output: path, ended, state } = jobAt(store, id);

@@ -11,5 +11,5 @@ export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
-export { isLiving, showOutput, waitOnHost } from './remote-jobs.ts';
+export { isLiving, showOutput, waitOnHost, wordOf } from './remote-jobs.ts';
 export type { Environment } from './request.ts';

@@ -175,6 +175,7 @@ const DETAILS: Fields = {
   directory: optional(text),
   limit: schema.optional(or(number)),
   environment: optional(someOf(text)),
+  part: optional(id),
 };
 
 const OUTPUT = {

@@ -12,6 +12,11 @@ export function isLiving(state: Job['state']): boolean {
   return state === 'waiting' || state === 'running';
 }
 
+/** The word for a job from its first answer on: a name may be that of another job later, and a part of an array stays one. */
+export function wordOf(asked: string, id: number | null): string {
+  return asked.startsWith(`${id}_`) ? asked : String(id);
+}
+
 /** Whether a host that has answered before may do so again: it hasn't said itself that there is no such job. */
 function isPassing({ code }: HostFailure): boolean {
   return code !== 'ERR_INVALID_ARGUMENT';
@@ -75,7 +80,6 @@ export async function waitOnHost(
   isKnown = false,
 ): Promise<{ jobs: Job[] | null; error: HostFailure | null }> {
   const connection = new Connection(onLost, signal, isKnown);
-  // A name may be that of another job later.
   let named = jobs;
   let found: Job[] | null = null;
   const words = () => ['jobs', '--json', '--watch=1s', ...named];
@@ -91,7 +95,7 @@ export async function waitOnHost(
         return connection.failed({ code: 'ERR_HOST_ANSWER', message });
       }
       connection.answered();
-      named = records.map(({ id }) => String(id));
+      named = records.map(({ id }, i) => wordOf(jobs[i] as string, id));
       if (records.some(({ state }) => isLiving(state))) return;
       found = records;
       connection.end();
@@ -144,7 +148,7 @@ export async function showOutput(
       if (error !== null) return connection.failed(error);
       connection.answered();
       for (const piece of records) {
-        named = String(piece.id);
+        named = wordOf(job, piece.id);
         at = piece.at;
         if (piece.dropped > 0) onDropped(piece.dropped);
         if (piece.bytes !== '') onBytes(Buffer.from(piece.bytes, 'base64'));

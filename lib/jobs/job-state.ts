@@ -345,8 +345,11 @@ function askForNumbers(store: JobStore): GPUOwnerError {
 }
 
 export function unknownJob(word: string): GPUOwnerError {
+  const array = /^(\d{1,9})_\d{1,9}$/.exec(word)?.[1];
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`,
+    array === undefined
+      ? `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`
+      : `${word} would be a part of an array, which can't be named here; give the number of a job, such as ${array}`,
   );
 }

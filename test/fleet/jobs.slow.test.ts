@@ -49,6 +49,14 @@ describe.skipIf(reason !== null)(
       for (const pid of connections()) sendSignal(pid, 'SIGKILL');
     };
 
+    /** Runs ssh, and keeps what hosts answer. */
+    const overheard = (name: string) => {
+      const ssh = file(name);
+      const script = `set -o pipefail; ${env.GPU_OWNER_SSH} "$@" | tee -a '${ssh}.answers'`;
+      writeFileSync(ssh, `#!/bin/bash\n${script}\n`, { mode: 0o755 });
+      return { ssh, answers: () => readFileSync(`${ssh}.answers`, { encoding: 'utf8', flag: 'a+' }) };
+    };
+
     test('the address that submit prints is one for logs, wait, jobs, cancel and resubmit', async () => {
       const address = await submit('a', '--name', 'far', ...sh('echo one; echo two; exit 3'));
       expect(await run('wait', address)).toMatchObject({ code: 3, stdout: '', stderr: '' });
@@ -113,22 +121,45 @@ describe.skipIf(reason !== null)(
       expect(bytes()).toMatch(/^(?:\d{13}\n){5}\xff\0end$/);
     });
 
+    test('a part of an array is one for them too, also where the connection is lost', async () => {
+      const part = `echo part $GPU_OWNER_ARRAY_ID; ${untilFile('end-$GPU_OWNER_ARRAY_ID').replaceAll("'", '"')}; echo end; exit 5`;
+      const address = await submit('a', '--array', '0-1%1', ...sh(part));
+      const [first, second] = [`${address}_0`, `${address}_1`];
+      const { ssh, answers } = overheard('ssh-of-parts');
+      const [waiting, following] = [['wait'], ['logs', '-f']].map((words) =>
+        finished(
+          hosts.viewer.start([launcher, ...words, first], {
+            env: { ...env, GPU_OWNER_SSH: ssh },
+            cwd: place,
+          }),
+        ),
+      );
+      await until(() => ['"state":"running"', '"bytes":"c'].every((answer) => answers().includes(answer)));
+      await cut();
+      writeFileSync(file('end-0'), '');
+      expect(await following).toMatchObject({ code: 0, stdout: 'part 0\nend\n' });
+      expect(await waiting).toMatchObject({
+        code: 5,
+        stderr: expect.stringMatching(new RegExp(`^gpu-owner: job ${first}: exit code 5`, 'm')),
+      });
+      expect(await run('logs', first, '-n', '1')).toMatchObject({ code: 0, stdout: 'end\n', stderr: '' });
+      expect(await run('cancel', second)).toMatchObject({ code: 0, stderr: '' });
+      expect(await run('wait', second)).toMatchObject({
+        code: 143,
+        stderr: `gpu-owner: job ${second} was cancelled\n`,
+      });
+    });
+
     test('wait goes on where the connection is lost, and the exit code is that of the first that failed', async () => {
       const [slow, quick] = [
         await submit('a', ...sh(`${untilFile('go')}; exit 4`)),
         await submit('b', '--', 'false'),
       ];
       const own = Number((await here.runCommand(['submit', '--', 'true'])).stdout);
-      const answers = file('answers');
-      const ssh = file('ssh');
-      const script = `set -o pipefail; ${env.GPU_OWNER_SSH} "$@" | tee -a '${answers}'`;
-      writeFileSync(ssh, `#!/bin/bash\n${script}\n`, { mode: 0o755 });
+      const { ssh, answers } = overheard('ssh');
       const child = here.startCommand(['wait', String(own), slow, quick], { env: { GPU_OWNER_SSH: ssh } });
       const ended = finished(child);
-      await until(() => {
-        const text = readFileSync(answers, { encoding: 'utf8', flag: 'a+' });
-        return text.includes('"state":"running"') && text.includes('"state":"failed"');
-      });
+      await until(() => ['running', 'failed'].every((state) => answers().includes(`"state":"${state}"`)));
       await cut();
       writeFileSync(file('go'), '');
       expect(await ended).toMatchObject({ code: 4 });
@@ -167,6 +198,11 @@ describe.skipIf(reason !== null)(
       expect(await submitHere('--after-ok', failing, '--', 'true')).toMatchObject({
         code: 64,
         stderr: expect.stringMatching(/the job failed with exit code 9, so the new job would never start/),
+      });
+      const array = await submit('a', '--array', '0', '--', 'true');
+      expect(await submitHere('--after', `${array}_0`, '--', 'true')).toMatchObject({
+        code: 64,
+        stderr: expect.stringContaining(`${array}_0 is a part of an array, which can't be followed`),
       });
       // A host needs no ssh to itself.
       const same = await submit('a', `--after=${failing}`, '--', 'true');

@@ -1,5 +1,5 @@
 // Arrays of jobs: `submit --array`, and what the commands for jobs make of their parts.
-import { mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { formatArray, parseArray } from '../../lib/jobs/index.ts';
@@ -65,7 +65,8 @@ describe('an array', () => {
   test('runs so many parts at a time, each on its own GPU, under one number', async () => {
     touch('go');
     const show =
-      'echo "$GPU_OWNER_ARRAY_ID $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT in $PWD: $CUDA_VISIBLE_DEVICES"';
+      'echo "$GPU_OWNER_ARRAY_ID $SLURM_ARRAY_TASK_ID of $SLURM_ARRAY_TASK_COUNT in $PWD: $CUDA_VISIBLE_DEVICES"; ' +
+      'echo "$SLURM_ARRAY_JOB_ID: $SLURM_ARRAY_TASK_MIN to $SLURM_ARRAY_TASK_MAX by $SLURM_ARRAY_TASK_STEP" >slurm';
     const id = await jobs.submit([
       '--array',
       '1,3,7%1',
@@ -78,6 +79,7 @@ describe('an array', () => {
       show,
     ]);
     expect(await jobs.wait(id)).toBe(0);
+    expect(readFileSync(join(here, 'slurm'), 'utf8')).toBe(`${id}: 1 to 7 by 2\n`);
     expect(await jobs.find(id)).toMatchObject({
       array: '1,3,7%1',
       progress: { done: 3, total: 3 },
@@ -87,6 +89,9 @@ describe('an array', () => {
     expect(await jobs.logs(`${id}_7`, '-n', '1')).toMatch(/^7 7 of 3/);
     expect((await jobs.logs(id)).match(/Assigned task \S+ to gpu0/g)).toHaveLength(3);
     expect(await part(`${id}_3`)).toMatchObject({ id, part: 3, state: 'completed', exitCode: 0 });
+    expect((await jobs.run(['submit', '--after', `${id}_3`, '--', 'true'])).stderr).toMatch(
+      `${id}_3 would be a part of an array, which can't be named here`,
+    );
     const { code, stderr } = await jobs.run(['logs', `${id}_2`]);
     expect({ code, stderr }).toEqual({
       code: 64,
