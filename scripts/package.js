@@ -12,7 +12,7 @@
 //   --arch ARCH   x64 or arm64, may be repeated; default: those that npm run prebuild can make here
 //   --prebuilt    take what is in prebuilds/, if it was made from these sources
 //   --binaries DIR  take what is there, such as build/Release, and dist/ as it is: for tests; with one --arch
-//   --quick       compress little: for tests
+//   --quick       compress little, and make no tar.xz: for tests
 //   --out DIR     default: release/
 //   --node DIR    where node-linux-ARCH-VERSION.tgz of npm is, or is downloaded to; default: node_modules/.cache/gpu-owner
 import { execFileSync, spawnSync } from 'node:child_process';
@@ -287,10 +287,8 @@ function packTarball(tree, arch) {
   mkdirSync(join(directory, 'bin'));
   symlinkSync('../lib/gpu-owner/bin/gpu-owner.cjs', join(directory, 'bin/gpu-owner'));
   const args = ['--sort=name', '--owner=0', '--group=0', '--numeric-owner', `--mtime=${modified()}`];
-  for (const [ending, program] of [
-    ['xz', `xz -T1 -${values.quick ? 0 : 6}`],
-    ['gz', `gzip -n -${values.quick ? 1 : 9}`],
-  ]) {
+  const programs = values.quick ? { gz: 'gzip -n -1' } : { xz: 'xz -T1 -6', gz: 'gzip -n -9' };
+  for (const [ending, program] of Object.entries(programs)) {
     const file = join(out, `${name}.tar.${ending}`);
     run('tar', [...args, '-I', program, '-cf', file, name], { cwd: join(scratch, arch) });
     said(basename(file));
@@ -347,7 +345,8 @@ function packDebian(tree, arch) {
   writeDebian(directory, { version, arch: ARCHES[arch].deb, node: NODE.version });
   const file = join(out, `gpu-owner_${version}_${ARCHES[arch].deb}.deb`);
   const epoch = String(Math.floor(Date.parse(modified()) / 1000));
-  run('dpkg-deb', ['--root-owner-group', '-Zxz', `-z${values.quick ? 0 : 6}`, '--build', directory, file], {
+  const compression = values.quick ? ['-Zgzip', '-z1'] : ['-Zxz', '-z6'];
+  run('dpkg-deb', ['--root-owner-group', ...compression, '--build', directory, file], {
     env: { ...process.env, SOURCE_DATE_EPOCH: epoch },
   });
   rmSync(directory, { recursive: true });

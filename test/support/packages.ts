@@ -7,7 +7,7 @@ import { root } from './machine.ts';
 /** The environment of programs that ask a registry. */
 export const registryEnv = { ...process.env, NODE_EXTRA_CA_CERTS: process.env.GPU_OWNER_TEST_CA_CERTS };
 
-/** Packing compresses Node.js three times: half a minute on two cores that do nothing else. */
+/** Packing compresses Node.js three times. */
 const TIMEOUT_MS = 280_000;
 
 /** Makes packages of the binaries under test and of dist/, little compressed. */
