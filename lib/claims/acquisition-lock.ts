@@ -12,7 +12,7 @@ import {
   warn,
   warnOnce,
 } from '../platform/index.ts';
-import type { Effectful } from './effects.ts';
+import type { ClaimSteps } from './effects.ts';
 import type { LockOwners } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
@@ -55,7 +55,7 @@ export class AcquisitionLock {
     directory: LockDirectory,
     timeout: number,
     record: RecordContents,
-  ): Effectful<AcquisitionLock> {
+  ): ClaimSteps<AcquisitionLock> {
     const end = now() + 2 * timeout;
     let waited = false;
     /** The record of the holder that is waited for: others write something else. */

@@ -29,7 +29,7 @@ import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { ownRecord } from './record.ts';
 import { whoMay } from './request-class.ts';
-import { survey } from './survey.ts';
+import { evaluateMachine } from './survey.ts';
 
 const TMPFS = 0x01021994;
 
@@ -78,7 +78,7 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
     throw invalidArgument('the booking ends after the year 9999. Book a shorter or an earlier time.');
   return runAsync(
     (function* () {
-      const { candidates, directory } = yield* survey(request, LockDirectory.open, 'machine');
+      const { candidates, directory } = yield* evaluateMachine(request, LockDirectory.open, 'machine');
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, ownRecord(bootId()));
       try {
         return book(candidates, count, directory, { ...wish, maker });

@@ -11,7 +11,7 @@ import { bootId, now, sleeping } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
 import { applyBookings } from './bookings.ts';
-import { type Effectful, reached, takeSnapshot } from './effects.ts';
+import { type ClaimSteps, takeSnapshot, traceStep } from './effects.ts';
 import {
   applyProblem,
   backfill,
@@ -37,7 +37,7 @@ import { wakeThoseBehind } from './own-requests.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { demandOf, sharingOf } from './shares.ts';
-import { claimantOf, survey } from './survey.ts';
+import { claimantOf, evaluateMachine } from './survey.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 
 /** GPUs that are leased by this process. */
@@ -96,9 +96,12 @@ const CONTENTION_TIMEOUT_MS = 5_000;
 export function* claim(
   request: ClaimRequest,
   position: QueuePosition | null = null,
-): Effectful<Claim | NotGranted> {
-  reached('start');
-  const { candidates, context, directory, job, conventions } = yield* survey(request, LockDirectory.open);
+): ClaimSteps<Claim | NotGranted> {
+  traceStep('start');
+  const { candidates, context, directory, job, conventions } = yield* evaluateMachine(
+    request,
+    LockDirectory.open,
+  );
   refuseImpossible(
     request.count,
     candidates.map(({ verdict }) => verdict),
@@ -128,7 +131,7 @@ export function* claim(
     try {
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, record);
       try {
-        reached('acquisition-lock');
+        traceStep('acquisition-lock');
         outcome = yield* decide(gpus, request, deciding);
       } finally {
         lock.release();
@@ -136,7 +139,7 @@ export function* claim(
     } finally {
       if (!outcome?.leases) entry.leave();
     }
-    reached('unlocked');
+    traceStep('unlocked');
     if (outcome.leases !== null) {
       const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
       if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
@@ -159,7 +162,7 @@ function* notGranted(
   job: ParentJob | null,
   left: Candidate[],
   isOutrun: boolean,
-): Effectful<NotGranted> {
+): ClaimSteps<NotGranted> {
   const candidates = yield* explainLocks(left, context);
   const verdicts = candidates.map(({ verdict }) => verdict);
   return {
@@ -199,7 +202,7 @@ function* decide(
   gpus: readonly GPU[],
   request: ClaimRequest,
   deciding: DecisionContext,
-): Effectful<Decision> {
+): ClaimSteps<Decision> {
   const { count } = request;
   const { position, conventions, claimant } = deciding;
   const foreignHolders = yield* conventions.holders(gpus, claimant, true);
@@ -209,7 +212,7 @@ function* decide(
   for (;;) {
     const chosen = chooseFree(candidates, count);
     if (chosen === null) return { leases: null, candidates, obstacle: obstacleOf(candidates, count) };
-    reached('chosen');
+    traceStep('chosen');
     const taken = takeLeases(chosen, candidates, deciding);
     if (taken.error !== undefined) {
       const { uuid, error } = taken;
@@ -219,7 +222,7 @@ function* decide(
       continue;
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
-    reached('leased');
+    traceStep('leased');
     const leasedAt = Date.now();
     const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
     let seen: GPU[];
@@ -233,14 +236,14 @@ function* decide(
         continue;
       }
       holding.marks = marked.marks;
-      reached('marked');
+      traceStep('marked');
       seenAt = now();
       seen = yield* takeSnapshot(chosen.map(({ index }) => index));
     } catch (error) {
       releaseClaim(holding);
       throw error;
     }
-    reached('looked-again');
+    traceStep('looked-again');
     const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
     const own = taken.leases.map(({ id }) => id);
     const sharingNow = (gpu: GPU) =>
@@ -320,7 +323,7 @@ function takeLeases(
     let failure: unknown;
     try {
       lease = Lease.tryTake(directory, leaseKey(gpu, context.job), record, shareOf(gpu));
-      if (lease !== null) reached('lease');
+      if (lease !== null) traceStep('lease');
     } catch (error) {
       failure = error;
     }

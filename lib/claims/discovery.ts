@@ -12,7 +12,7 @@ import {
 import { idleText } from '../platform/index.ts';
 import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
-import { type Effectful, runAsync, runSync } from './effects.ts';
+import { type ClaimSteps, runAsync, runSync } from './effects.ts';
 import {
   type Candidate,
   chooseFree,
@@ -30,7 +30,7 @@ import { findIntruders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { type DiscoveryRequest, type Perspective, type Survey, survey } from './survey.ts';
+import { type DiscoveryRequest, evaluateMachine, type Perspective, type Survey } from './survey.ts';
 import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 
 /** A GPU with what keeps it from being claimed. */
@@ -102,7 +102,7 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
     );
 }
 
-function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): Effectful<GPUStatus[]> {
+function discoverFor(criteria: DiscoveryOptions, perspective: Perspective): ClaimSteps<GPUStatus[]> {
   refuseNoObject(criteria);
   const { lockDirectory: given, conventions, ...options } = criteria;
   const lockDirectory = checkDirectory(given, 'lockDirectory');
@@ -147,7 +147,7 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
   return { gpus: told, intruders, directory };
 }
 
-function* discovering(request: DiscoveryRequest, perspective: Perspective): Effectful<GPUStatus[]> {
+function* discovering(request: DiscoveryRequest, perspective: Perspective): ClaimSteps<GPUStatus[]> {
   const { candidates, directory } = yield* explainedSurvey(request, perspective);
   return statusesOf(candidates, directory, perspective);
 }
@@ -171,7 +171,7 @@ export type NotFound = Omit<NotGranted, 'directory' | 'record'> & {
 export function* findForClaim(
   request: DiscoveryRequest,
   position: QueuePosition | null = null,
-): Effectful<Found | NotFound> {
+): ClaimSteps<Found | NotFound> {
   const { count } = request;
   const { candidates, directory, job } = yield* explainedSurvey(request, 'claimant', position);
   const gpus = statusesOf(candidates, directory, 'claimant');
@@ -199,7 +199,7 @@ function* explainedSurvey(
   request: DiscoveryRequest,
   perspective: Perspective,
   position: QueuePosition | null = null,
-): Effectful<Survey<LockDirectory | null>> {
+): ClaimSteps<Survey<LockDirectory | null>> {
   let ahead: readonly Waiter[] = [];
   // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {
@@ -207,7 +207,7 @@ function* explainedSurvey(
     if (perspective === 'claimant') ahead = [...waitersAhead(directory, position)];
     return directory;
   };
-  const found = yield* survey(request, find, perspective);
+  const found = yield* evaluateMachine(request, find, perspective);
   const all = yield* explainLocks(found.candidates, found.context);
   const isLimited = perspective === 'claimant' && found.job === null;
   const open = isLimited ? applyBookings(all, request, found.directory) : all;

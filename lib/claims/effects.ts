@@ -19,19 +19,19 @@ export interface Awaiting {
 }
 
 /** A computation that yields effects; `yield*` its parts. */
-export type Effectful<Result, Step = Effect> = Generator<Step, Result, unknown>;
+export type ClaimSteps<Result, Step = Effect> = Generator<Step, Result, unknown>;
 
 /** The GPUs: all of them, or only those with these indices (the others as they were). */
-export function* takeSnapshot(asked?: Asked): Effectful<GPU[]> {
+export function* takeSnapshot(asked?: Asked): ClaimSteps<GPU[]> {
   return (yield asked === undefined ? { kind: 'look' } : { kind: 'look', asked }) as GPU[];
 }
 
-export function* awaiting<Result>(begin: () => Promise<Result>): Effectful<Result, Awaiting> {
+export function* awaiting<Result>(begin: () => Promise<Result>): ClaimSteps<Result, Awaiting> {
   return (yield { kind: 'await', begin }) as Result;
 }
 
 /** Runs it on this thread, blocking. A signal that the program handles ends every wait with ERR_ABORTED. */
-export function runSync<Result>(claim: Effectful<Result>): Result {
+export function runSync<Result>(claim: ClaimSteps<Result>): Result {
   // Also one that comes between two waits: its handler can't run before this returns.
   native().processWatchSignals();
   try {
@@ -57,7 +57,7 @@ function performSync(effect: Effect): unknown {
   }
 }
 
-function drive<Result>(claim: Effectful<Result>, perform: (effect: Effect) => unknown): Result {
+function drive<Result>(claim: ClaimSteps<Result>, perform: (effect: Effect) => unknown): Result {
   let step = claim.next();
   while (!step.done) {
     let value: unknown;
@@ -78,7 +78,7 @@ function drive<Result>(claim: Effectful<Result>, perform: (effect: Effect) => un
  *   answer is told by libuv
  */
 export async function runAsync<Result>(
-  claim: Effectful<Result, Effect | Awaiting>,
+  claim: ClaimSteps<Result, Effect | Awaiting>,
   signal?: AbortSignal,
   blocksToLook = false,
 ): Promise<Result> {
@@ -190,7 +190,7 @@ const stopAt = process.env.GPU_OWNER_STOP_AT;
  * Marks that a claim has come this far. Subscribers of the diagnostics channel `gpu-owner:step` learn of it (benchmarks);
  * with `GPU_OWNER_STOP_AT=<step>` the process stops itself here (SIGSTOP), so that tests can kill a claimant at any point.
  */
-export function reached(step: TracePoint): void {
+export function traceStep(step: TracePoint): void {
   if (steps.hasSubscribers) steps.publish({ step, at: process.hrtime.bigint() });
   if (stopAt === step) process.kill(process.pid, 'SIGSTOP');
 }

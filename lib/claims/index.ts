@@ -1,4 +1,5 @@
 export { DECISION_EPOCHS } from './acquisition-lock.ts';
+export { type ActiveClaim, claimForCommands } from './active-claim.ts';
 export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
 export { type BookingWish, bookGPUs, cancelBooking } from './book.ts';
 export {
@@ -58,7 +59,6 @@ export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo } from './record.ts';
 export { sharesOf } from './shares.ts';
-export { claimForCommands, type ShownClaim } from './shown-claim.ts';
 export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
 export { ledgerOf } from './usage.ts';

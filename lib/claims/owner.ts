@@ -4,8 +4,9 @@ import { GPUOwnerError } from '../errors.ts';
 import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
 import { parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
+import { ActiveClaim } from './active-claim.ts';
 import type { Claim } from './claim.ts';
-import { awaiting, type Effect, type Effectful, runAsync, runSync } from './effects.ts';
+import { awaiting, type ClaimSteps, type Effect, runAsync, runSync } from './effects.ts';
 import { usesCUDA } from './evaluate.ts';
 import {
   type AcquireOptions,
@@ -16,7 +17,6 @@ import {
   type Settings,
 } from './options.ts';
 import type { WaitingState } from './queued-waiter.ts';
-import { ShownClaim } from './shown-claim.ts';
 import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
 
 /** A GPU that is owned. */
@@ -54,7 +54,7 @@ export class GPUOwner {
   readonly devices: readonly Device[];
   /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
-  #shown: ShownClaim<Placeholder> | null;
+  #shown: ActiveClaim<Placeholder> | null;
 
   /**
    * Claims now, without waiting for GPUs to become free.
@@ -68,7 +68,7 @@ export class GPUOwner {
   constructor(first: number | ClaimOptions = {}, second?: ClaimOptions) {
     const options = optionsOf(first, second);
     const shown =
-      (options as { [ADOPT]?: ShownClaim<Placeholder> })[ADOPT] ??
+      (options as { [ADOPT]?: ActiveClaim<Placeholder> })[ADOPT] ??
       runSync(claimFor(prepare(options), claimAtOnce));
     this.#shown = shown;
     this.visibleDevices = shown.variables.CUDA_VISIBLE_DEVICES;
@@ -146,7 +146,7 @@ export class GPUOwner {
 }
 
 /** Not in the class: if the class named itself, it would be called _GPUOwner in the bundle, and when one is printed. */
-function adopt(shown: ShownClaim<Placeholder>): GPUOwner {
+function adopt(shown: ActiveClaim<Placeholder>): GPUOwner {
   return new GPUOwner({ [ADOPT]: shown } as ClaimOptions);
 }
 
@@ -226,9 +226,9 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Sett
 /** Claims GPUs and shows them in this process. */
 function claimFor<Step>(
   settings: Settings,
-  take: (request: ClaimRequest) => Effectful<Claim, Step>,
-): Effectful<ShownClaim<Placeholder>, Step | Effect> {
-  return ShownClaim.take<Placeholder, Step>(
+  take: (request: ClaimRequest) => ClaimSteps<Claim, Step>,
+): ClaimSteps<ActiveClaim<Placeholder>, Step | Effect> {
+  return ActiveClaim.take<Placeholder, Step>(
     settings,
     (conflict) => {
       // No other GPUs can be shown once CUDA has seen some.

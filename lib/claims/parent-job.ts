@@ -90,8 +90,8 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
   const value = process.env.GPU_OWNER_JOB;
   if (!value) return null;
   const epoch = parseEpoch(value);
-  if (epoch === null) return ignored(`is ${showValue(value)}, which is not a job`);
-  if (directory === null) return ignored('names a job that holds no GPU here');
+  if (epoch === null) return warnIgnored(`is ${showValue(value)}, which is not a job`);
+  if (directory === null) return warnIgnored('names a job that holds no GPU here');
   let size = 0;
   let isCertain = true;
   let record: Record<string, unknown> | null = null;
@@ -109,20 +109,20 @@ export function findParentJob(directory: LockDirectory | null, gpus: readonly GP
     record = held.record;
   }
   if (size === 0) {
-    return ignored(
+    return warnIgnored(
       `names a job that holds no GPU in ${directory.path}: it has ended, or uses another lock directory`,
     );
   }
   const unproved = whyUnproved(directory, epoch);
-  if (unproved !== null) return ignored(unproved);
+  if (unproved !== null) return warnIgnored(unproved);
   if (!isCertain) {
-    return ignored(
+    return warnIgnored(
       `can't be checked: a program that is not gpu-owner has locked lease files in ${directory.path} (as root, \`fuser -v\` tells which)`,
     );
   }
-  if (isElsewhere(record, epoch)) {
+  if (isForeignJob(record, epoch)) {
     const { user, pid, command } = leaseInfo(record);
-    return ignored(
+    return warnIgnored(
       `names a job that did not start this process (${user}, pid ${pid ?? 'unknown'}: ${command ?? 'unknown'})`,
     );
   }
@@ -171,12 +171,12 @@ function proves(descriptor: number, epoch: number): boolean {
 }
 
 /** The record may make a claim stay outside of the job, never let it in. */
-function isElsewhere(record: Record<string, unknown> | null, epoch: number): boolean {
+function isForeignJob(record: Record<string, unknown> | null, epoch: number): boolean {
   if (record?.generation !== epoch || record.pidNamespace !== pidNamespace()) return false;
   return descendsFrom([record.keeper, record.pid]) === false;
 }
 
-function ignored(why: string): null {
+function warnIgnored(why: string): null {
   warnOnce(`GPU_OWNER_JOB ${why}. It is ignored: the claim chooses among all GPUs of the machine.`);
   return null;
 }

@@ -24,7 +24,7 @@ import { HEARTBEAT_MS } from './queue-file.ts';
 import { ownRecord, type RecordContents } from './record.ts';
 import { type KeptSlot, Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
-import { survey } from './survey.ts';
+import { evaluateMachine } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
@@ -333,7 +333,7 @@ export class QueuedWaiter {
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;
-    const found = await runAsync(survey(this.#request, LockDirectory.open), options.signal);
+    const found = await runAsync(evaluateMachine(this.#request, LockDirectory.open), options.signal);
     if (wait.ended) return true; // the next wait has a watch of its own by now, and this one's files are closed
     const candidates =
       job === null ? applyBookings(found.candidates, this.#request, directory) : found.candidates;

@@ -11,7 +11,7 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, readBlock, sleeping, warnOnce } from '../platform/index.ts';
-import { type Effectful, reached, runAsync, takeSnapshot } from './effects.ts';
+import { type ClaimSteps, runAsync, takeSnapshot, traceStep } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
 import { isEpochHeld, isLeased } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
@@ -57,16 +57,16 @@ export interface Survey<Directory> {
  * @param open gives the lock directory: `LockDirectory.open` or `LockDirectory.find`
  * @throws ERR_INVALID_ARGUMENT for devices that this machine doesn't have, ERR_LOCK_DIRECTORY, ERR_NO_DRIVER, ERR_DRIVER
  */
-export function* survey<Directory extends LockDirectory | null>(
+export function* evaluateMachine<Directory extends LockDirectory | null>(
   request: DiscoveryRequest,
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
-): Effectful<Survey<Directory>> {
+): ClaimSteps<Survey<Directory>> {
   const { criteria, count, bound, memory } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
   const gpus = yield* awaitDriverStartup(count);
-  reached('driver');
+  traceStep('driver');
   checkDevices(criteria, gpus);
   const job = perspective === 'machine' ? null : findParentJob(directory, gpus);
   const inherited = job === null ? inheritedDevices : inheritedClaim;
@@ -80,7 +80,7 @@ export function* survey<Directory extends LockDirectory | null>(
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 
-/** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link survey}. @throws ERR_NO_DRIVER, ERR_DRIVER */
+/** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link evaluateMachine}. @throws ERR_NO_DRIVER, ERR_DRIVER */
 export function snapshotAfterStartup(): Promise<GPU[]> {
   return runAsync(awaitDriverStartup(1));
 }
@@ -98,7 +98,7 @@ let startedUp = false;
  * rather than a GPU that hangs.
  * @param wanted how many GPUs the caller needs
  */
-function* awaitDriverStartup(wanted: number): Effectful<GPU[]> {
+function* awaitDriverStartup(wanted: number): ClaimSteps<GPU[]> {
   const started = now();
   for (;;) {
     const gpus = yield* takeSnapshot();

@@ -7,7 +7,7 @@ import type { JoiningRequest } from '../policy/index.ts';
 import { untilBookingsEnd } from './bookings.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
 import { type Found, findForClaim, type NotFound } from './discovery.ts';
-import { abortedError, type Effectful, runAsync, takeSnapshot } from './effects.ts';
+import { abortedError, type ClaimSteps, runAsync, takeSnapshot } from './effects.ts';
 import {
   backfilledSlots,
   type Candidate,
@@ -190,7 +190,7 @@ function driverError(gpus: readonly GPU[]): GPUOwnerError | null {
 }
 
 /** Whether no GPU can be asked about, as the driver is being updated or reset. */
-export function* isDriverAway(): Effectful<boolean> {
+export function* isDriverAway(): ClaimSteps<boolean> {
   try {
     return driverError(yield* takeSnapshot()) !== null;
   } catch (error) {
@@ -394,7 +394,7 @@ class UnqueuedStallDetector {
  * Claims without waiting for GPUs to come free, but for some seconds for waiters, where they could take what is free.
  * @throws as {@link claim}, ERR_GPU_UNAVAILABLE
  */
-export function* claimAtOnce(request: ClaimRequest): Effectful<Claim> {
+export function* claimAtOnce(request: ClaimRequest): ClaimSteps<Claim> {
   const stalls = new UnqueuedStallDetector();
   const started = now();
   for (let pause = MIN_PAUSE_MS; ; pause = Math.min(2 * pause, MAX_PAUSE_MS)) {

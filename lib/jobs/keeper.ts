@@ -2,10 +2,10 @@ import { closeSync, fstatSync } from 'node:fs';
 import { basename, resolve } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
 import {
+  type ActiveClaim,
   type Claim,
   claimForCommands,
   type Settings,
-  type ShownClaim,
   type WaitOptions,
 } from '../claims/index.ts';
 import { simulatedMachine } from '../config/index.ts';
@@ -37,7 +37,7 @@ interface JobWait extends WaitOptions {
 }
 
 /** GPUs leased for a command, shown in the environment, and visibly taken by a process of their own. */
-export type JobClaim = ShownClaim<PlaceholderProcess>;
+export type JobClaim = ActiveClaim<PlaceholderProcess>;
 
 /**
  * Claims GPUs for a command that will be started from this process.

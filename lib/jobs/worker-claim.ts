@@ -1,4 +1,4 @@
-import { claimForCommands, type Settings, type ShownClaim, type WaitOptions } from '../claims/index.ts';
+import { type ActiveClaim, claimForCommands, type Settings, type WaitOptions } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { keepPrograms } from '../native.ts';
 import { warnOnce } from '../platform/index.ts';
@@ -16,13 +16,13 @@ const IDLE_MS = 1_000;
  * process itself is changed. Nothing of it blocks the event loop for more than moments.
  */
 export class WorkerClaim {
-  readonly #shown: ShownClaim<PlaceholderProcess>;
+  readonly #shown: ActiveClaim<PlaceholderProcess>;
   #starting: Promise<void> | null = null;
   #idle: NodeJS.Timeout | undefined;
   #running = 0;
   #released = false;
 
-  private constructor(shown: ShownClaim<PlaceholderProcess>) {
+  private constructor(shown: ActiveClaim<PlaceholderProcess>) {
     this.#shown = shown;
   }
 
@@ -69,12 +69,12 @@ export class WorkerClaim {
     return supervised;
   }
 
-  /** As {@link ShownClaim.othersWait}. */
+  /** As {@link ActiveClaim.othersWait}. */
   othersWait(): boolean {
     return this.#shown.othersWait();
   }
 
-  /** As {@link ShownClaim.foreignUse}. No command may be running on the GPUs. */
+  /** As {@link ActiveClaim.foreignUse}. No command may be running on the GPUs. */
   foreignUse(): Promise<string | null> {
     return this.#shown.foreignUse();
   }
@@ -115,6 +115,6 @@ export class WorkerClaim {
   }
 }
 
-function startPlaceholder(shown: ShownClaim<PlaceholderProcess>): Promise<PlaceholderProcess | null> {
+function startPlaceholder(shown: ActiveClaim<PlaceholderProcess>): Promise<PlaceholderProcess | null> {
   return PlaceholderProcess.startIdle(shown.gpus, shown.settings, { ...shown.variables });
 }

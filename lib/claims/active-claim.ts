@@ -19,11 +19,11 @@ import { countClaim } from './counts.ts';
 import {
   type Awaiting,
   awaiting,
+  type ClaimSteps,
   type Effect,
-  type Effectful,
-  reached,
   runAsync,
   takeSnapshot,
+  traceStep,
 } from './effects.ts';
 import { listReasons, scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
@@ -52,15 +52,15 @@ export interface ContextHolder {
 }
 
 /** How a claim's GPUs are shown to the program that will use them, and to others who look at the driver. */
-export interface Showing<Holder extends ContextHolder, Step = Effect> {
-  /** Whether the environment of this process shows them; otherwise {@link ShownClaim.variables} is for others. */
+export interface ActivationOptions<Holder extends ContextHolder, Step = Effect> {
+  /** Whether the environment of this process shows them; otherwise {@link ActiveClaim.variables} is for others. */
   ownEnvironment: boolean;
   /** null: these GPUs have none. @throws ERR_PLACEHOLDER */
-  startPlaceholder(claim: ShownClaim<Holder>): Effectful<Holder | null, Step>;
+  startPlaceholder(claim: ActiveClaim<Holder>): ClaimSteps<Holder | null, Step>;
 }
 
 /** GPUs that are leased, shown to the program that will use them, and visibly taken. */
-export class ShownClaim<Holder extends ContextHolder> {
+export class ActiveClaim<Holder extends ContextHolder> {
   readonly claim: Claim;
   readonly settings: Settings;
   /** May be ended and replaced while the GPUs are held. */
@@ -85,18 +85,18 @@ export class ShownClaim<Holder extends ContextHolder> {
    */
   static *take<Holder extends ContextHolder, Step>(
     settings: Settings,
-    take: (conflict: GPUOwnerError | null) => Effectful<Claim, Step>,
-    { ownEnvironment, startPlaceholder }: Showing<Holder, Step>,
-  ): Effectful<ShownClaim<Holder>, Step | Effect> {
+    take: (conflict: GPUOwnerError | null) => ClaimSteps<Claim, Step>,
+    { ownEnvironment, startPlaceholder }: ActivationOptions<Holder, Step>,
+  ): ClaimSteps<ActiveClaim<Holder>, Step | Effect> {
     let conflict: GPUOwnerError | null = null;
     try {
       for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
         const claim: Claim = yield* take(conflict);
-        const shown: ShownClaim<Holder> = new ShownClaim(claim, settings);
+        const shown: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
         let isKept = false;
         try {
           shown.#setVariables(ownEnvironment);
-          reached('environment');
+          traceStep('environment');
           try {
             shown.placeholder = yield* startPlaceholder(shown);
           } catch (error) {
@@ -104,11 +104,11 @@ export class ShownClaim<Holder extends ContextHolder> {
             conflict = error;
             continue;
           }
-          reached('placeholder');
+          traceStep('placeholder');
           claim.entry.leave(); // now others see it on the GPUs
           conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
           if (conflict === null) {
-            reached('claimed');
+            traceStep('claimed');
             if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
             countClaim(
               claim.directory,
@@ -188,7 +188,7 @@ export class ShownClaim<Holder extends ContextHolder> {
     }
   }
 
-  *#findForeignUse(): Effectful<{ reason: string | null; isCertain: boolean }> {
+  *#findForeignUse(): ClaimSteps<{ reason: string | null; isCertain: boolean }> {
     const seen = yield* takeSnapshot(this.gpus.map(({ index }) => index));
     let uncertain: string | null = null;
     for (const gpu of this.gpus) {
@@ -243,7 +243,7 @@ export class ShownClaim<Holder extends ContextHolder> {
   }
 
   /** @throws ERR_INVALID_ARGUMENT for a share in which a CUDA context has no room */
-  *#findNewProcesses(): Effectful<GPUOwnerError | null> {
+  *#findNewProcesses(): ClaimSteps<GPUOwnerError | null> {
     if (!this.#excludesProcesses && !this.#mayBeTooSmall) return null;
     // Without a placeholder nothing took time since the look under the lock, as a rule: then that was the last one.
     if (this.placeholder === null && now() - this.claim.seenAt < FRESH_SNAPSHOT_MS) return null;
@@ -320,21 +320,21 @@ function conflictError(what: string, gpus: GPUReason[]): GPUOwnerError {
  * Claims GPUs for commands, without blocking.
  *
  * @param wait null: don't wait for GPUs to become free
- * @param showing as {@link Showing}, with a promise
- * @throws as {@link ShownClaim.take}, ERR_TIMEOUT, ERR_ABORTED; nothing is held then
+ * @param activation as {@link ActivationOptions}, with a promise
+ * @throws as {@link ActiveClaim.take}, ERR_TIMEOUT, ERR_ABORTED; nothing is held then
  */
 export function claimForCommands<Holder extends ContextHolder>(
   settings: Settings,
   wait: WaitOptions | null,
-  showing: {
+  activation: {
     ownEnvironment: boolean;
-    startPlaceholder: (claim: ShownClaim<Holder>) => Promise<Holder | null>;
+    startPlaceholder: (claim: ActiveClaim<Holder>) => Promise<Holder | null>;
   },
-): Promise<ShownClaim<Holder>> {
+): Promise<ActiveClaim<Holder>> {
   const { request } = settings;
   const idle = wait?.handover?.received?.rest ?? null;
   const end = idle === null ? endOf(wait?.maxWait ?? null) : (idle.end ?? Number.POSITIVE_INFINITY);
-  function* take(conflict: GPUOwnerError | null): Effectful<Claim, Effect | Awaiting> {
+  function* take(conflict: GPUOwnerError | null): ClaimSteps<Claim, Effect | Awaiting> {
     if (wait === null) return yield* claimAtOnce(request);
     // A job in the background was checked when it was submitted.
     const wasThere = conflict !== null || request.about?.job !== undefined;
@@ -343,9 +343,9 @@ export function claimForCommands<Holder extends ContextHolder>(
     const first = yield* claim(request);
     return first.granted ? first : yield* awaiting(() => claimWhenFree(request, wait, first, end));
   }
-  const { ownEnvironment } = showing;
-  const startPlaceholder = (claim: ShownClaim<Holder>) => awaiting(() => showing.startPlaceholder(claim));
-  const taking = ShownClaim.take(settings, take, { ownEnvironment, startPlaceholder });
+  const { ownEnvironment } = activation;
+  const startPlaceholder = (claim: ActiveClaim<Holder>) => awaiting(() => activation.startPlaceholder(claim));
+  const taking = ActiveClaim.take(settings, take, { ownEnvironment, startPlaceholder });
   // With an environment of its own, this process is about to become the command, and does nothing else.
   return runAsync(taking, wait?.signal, ownEnvironment);
 }

@@ -1,10 +1,10 @@
 // Whatever goes wrong between the leases and the end of a claim, everything is given back.
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
+import { ActiveClaim, type ContextHolder } from '../../lib/claims/active-claim.ts';
 import { type Claim, claim, releaseClaim } from '../../lib/claims/claim.ts';
-import { type Awaiting, awaiting, type Effectful, runAsync, runSync } from '../../lib/claims/effects.ts';
+import { type Awaiting, awaiting, type ClaimSteps, runAsync, runSync } from '../../lib/claims/effects.ts';
 import { checkOptions } from '../../lib/claims/options.ts';
-import { type ContextHolder, ShownClaim } from '../../lib/claims/shown-claim.ts';
 import { binaries } from '../support/binaries.ts';
 import { Machine, output } from '../support/machine.ts';
 
@@ -30,7 +30,7 @@ beforeEach(() => {
 /** A placeholder that shows nowhere. */
 const placeholder: ContextHolder = { pid: process.pid, isOn: () => false, end: () => ended++ };
 
-function* take(): Effectful<Claim> {
+function* take(): ClaimSteps<Claim> {
   const result = yield* claim(settings().request);
   if (!result.granted) throw result.error;
   return result;
@@ -57,10 +57,10 @@ async function intrude(gpu: number): Promise<() => Promise<void>> {
 }
 
 test('a placeholder that fails gives everything back', async () => {
-  const failing = ShownClaim.take(settings(), take, {
+  const failing = ActiveClaim.take(settings(), take, {
     ownEnvironment: true,
     // biome-ignore lint/correctness/useYield: it fails before
-    *startPlaceholder({ variables }): Effectful<ContextHolder> {
+    *startPlaceholder({ variables }): ClaimSteps<ContextHolder> {
       expect(process.env.CUDA_VISIBLE_DEVICES).toBe(variables.CUDA_VISIBLE_DEVICES);
       throw new Error('no memory');
     },
@@ -70,12 +70,12 @@ test('a placeholder that fails gives everything back', async () => {
 });
 
 test('GPUs that can’t be shown are given back', async () => {
-  function* unknown(): Effectful<Claim> {
+  function* unknown(): ClaimSteps<Claim> {
     const claimed = yield* take();
     return { ...claimed, gpus: claimed.gpus.map((gpu) => ({ ...gpu, uuid: '' })) };
   }
   for (const ownEnvironment of [true, false]) {
-    const failing = ShownClaim.take(settings(), unknown, {
+    const failing = ActiveClaim.take(settings(), unknown, {
       ownEnvironment,
       startPlaceholder: () => {
         throw new Error('too late');
@@ -88,7 +88,7 @@ test('GPUs that can’t be shown are given back', async () => {
 
 test('a claim that is aborted when its placeholder has started gives everything back', async () => {
   const controller = new AbortController();
-  const claiming = ShownClaim.take<ContextHolder, Awaiting>(settings(), takeAsync, {
+  const claiming = ActiveClaim.take<ContextHolder, Awaiting>(settings(), takeAsync, {
     ownEnvironment: true,
     startPlaceholder: () =>
       awaiting(async () => {
@@ -101,7 +101,7 @@ test('a claim that is aborted when its placeholder has started gives everything 
   await expectNothingHeld();
 });
 
-function takeAsync(): Effectful<Claim, Awaiting> {
+function takeAsync(): ClaimSteps<Claim, Awaiting> {
   return awaiting(() => runAsync(take()));
 }
 
@@ -110,7 +110,7 @@ test('if a program without a claim comes in between, other GPUs are taken, up to
   const shownTo: string[] = [];
   const claimWith = (intrusions: number) =>
     runAsync(
-      ShownClaim.take<ContextHolder, Awaiting>(settings(), takeAsync, {
+      ActiveClaim.take<ContextHolder, Awaiting>(settings(), takeAsync, {
         ownEnvironment: false,
         startPlaceholder: ({ gpus, variables }) =>
           awaiting(async () => {
