@@ -24,7 +24,7 @@ import {
   type StoredBooking,
 } from './bookings.ts';
 import { runAsync } from './effects.ts';
-import { type Candidate, listReasons } from './evaluate.ts';
+import { type Candidate, listReasons, reasonsOf, refuseImpossible } from './evaluate.ts';
 import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { ownRecord } from './record.ts';
@@ -79,6 +79,9 @@ export async function bookGPUs(request: ClaimRequest, wish: BookingWish): Promis
   return runAsync(
     (function* () {
       const { candidates, directory } = yield* evaluateMachine(request, LockDirectory.open, 'machine');
+      const whole = candidates.filter(({ gpu }) => !isInstance(gpu));
+      const verdicts = whole.map(({ verdict }) => verdict);
+      refuseImpossible(count, verdicts, () => reasonsOf(whole));
       const lock = yield* AcquisitionLock.take(directory, request.lockTimeout, ownRecord(bootId()));
       try {
         return book(candidates, count, directory, { ...wish, maker });

@@ -2,6 +2,7 @@
 import { invalidArgument } from './argument.ts';
 import { parseDuration } from './quantities.ts';
 import { closest, showValue } from './text.ts';
+import { isoTime } from './time.ts';
 
 const DAYS = ['sunday', 'monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday'];
 const EXAMPLES = "'tomorrow 9:00', 'monday 14:30', '2026-01-31 9:00', '+2h' or 'now'";
@@ -14,6 +15,8 @@ const EXAMPLES = "'tomorrow 9:00', 'monday 14:30', '2026-01-31 9:00', '+2h' or '
 export function parseMoment(value: string, option: string, now = Date.now()): number {
   const text = value.trim().toLowerCase();
   if (text === 'now') return now;
+  const [date] = /^\d{4}-\d\d-\d\d/.exec(text) ?? [];
+  if (date !== undefined && !isDate(date)) throw noMoment(option, value);
   if (text.startsWith('+')) return now + parseDuration(text.slice(1).trim(), option);
   if (/^\d{4}-\d\d-\d\dt\d\d:\d\d(:\d\d)?(z|[+-]\d\d:\d\d)$/.test(text)) {
     const moment = Date.parse(value.trim().toUpperCase());
@@ -29,12 +32,8 @@ export function parseMoment(value: string, option: string, now = Date.now()): nu
   }
   if (day === 'today') return at(0);
   if (day === 'tomorrow') return at(1);
-  const [, year, month, date] = /^(\d{4})-(\d\d)-(\d\d)$/.exec(day) ?? [];
-  if (year !== undefined) {
-    const given = new Date(Number(year), Number(month) - 1, Number(date), 12);
-    if (given.getMonth() !== Number(month) - 1) throw noMoment(option, value);
-    return atTime(given.getTime(), 0, Number(hours), Number(minutes), option, value);
-  }
+  if (day === date)
+    return atTime(Date.parse(`${day}T12:00`), 0, Number(hours), Number(minutes), option, value);
   const weekday = DAYS.findIndex((name) => name === day || (day.length >= 3 && name.startsWith(day)));
   if (weekday < 0) {
     const meant = closest(day, ['today', 'tomorrow', ...DAYS]);
@@ -43,6 +42,12 @@ export function parseMoment(value: string, option: string, now = Date.now()): nu
   const distance = (weekday - new Date(now).getDay() + 7) % 7;
   const next = at(distance);
   return next > now ? next : at(distance + 7);
+}
+
+/** `Date.parse` takes 2026-02-30 for 2026-03-02. */
+function isDate(text: string): boolean {
+  const moment = Date.parse(text);
+  return !Number.isNaN(moment) && isoTime(moment).startsWith(text);
 }
 
 /** A time of day, so many days after that of a moment. Days have 23 to 25 hours. */

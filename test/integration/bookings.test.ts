@@ -48,6 +48,9 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect(taken.stderr).toMatch(
       /only 1 can be booked.*GPU 0: booked for nobody until .*\(booking 1: demo\)/s,
     );
+    const never = await machine.runCommand(['book', '-n', '2', '--devices', '0', '--for', '30m']);
+    expect(never.code).toBe(64);
+    expect(never.stderr).toContain('this machine has 3, of which 1 may be used here');
     expect(await bookings()).toEqual([
       expect.objectContaining({ id: 1, user: 'nobody', gpus: 2, note: 'demo' }),
       expect.objectContaining({ id: 2, user: 'nobody', gpus: 2, note: null }),

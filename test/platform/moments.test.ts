@@ -44,6 +44,8 @@ test.each([
   ['tomorrow', 'is not a time; use'],
   ['25:00', 'is not a time; use'],
   ['2026-02-30 9:00', 'is not a time; use'],
+  ['2026-02-30T09:00Z', 'is not a time; use'],
+  ['2026-13-01 9:00', 'is not a time; use'],
   ['fridya 9:00', 'did you mean friday?'],
   ['+2', 'without its unit'],
 ])('%j is refused, with a remedy', (text, words) => {
