@@ -1,8 +1,9 @@
-// An independent witness that no GPU had two holders while a benchmark hurried. Each holder notes in a shared log when it began to use a
-// GPU, after it got it, and when it stopped, before it gave it back, on the machine's monotonic clock. Nothing of gpu-owner is asked:
-// two intervals of one GPU that overlap are a violation. Noting costs one write, so throughput hardly suffers.
+// An independent witness that no GPU had two holders while a benchmark hurried, nor gave more shares than there is of it. Each holder notes
+// in a shared log when it began to use a GPU, after it got it, and when it stopped, before it gave it back, on the machine's monotonic
+// clock. Nothing of gpu-owner is asked. Noting costs one write, so throughput hardly suffers.
 //
-// The log: "PID had NANOSECONDS GPU", "PID gone NANOSECONDS GPU", and "PID killed NANOSECONDS", noted just before a kill.
+// The log: "PID had NANOSECONDS GPU [PART]", "PID gone NANOSECONDS GPU [PART]", and "PID killed NANOSECONDS", noted just before a kill.
+// Later notes of that process don't count, until another one with its number says "PID born NANOSECONDS".
 // Holders in JavaScript use testimony(), commands of `gpu-owner run` and other programs baselines/witness.c.
 import { appendFileSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,14 +17,18 @@ export function openWitness(directory) {
     path,
     /** To be called just before a holder is killed, which can't note its end itself. */
     killed: (pid) => appendFileSync(path, `${pid} killed ${process.hrtime.bigint()}\n`),
-    /** @returns { holds, gpus }: how much it saw. @throws if a GPU had two holders at once, or nothing was seen at all */
+    /** @returns { holds, gpus }: how much it saw. @throws if a GPU was given twice, or nothing was seen at all */
     check: () => judge(readFileSync(path, 'utf8')),
   };
 }
 
-/** In a holder. @param path the witness's. @returns had(gpus) and gone(gpus), to be called just after and just before */
+/**
+ * In a holder. @param path the witness's. @returns had(gpus) and gone(gpus), to be called just after and just before, with
+ * names of GPUs; 'GPU 0.25' is a share
+ */
 export function testimony(path) {
   const log = openSync(path, 'a');
+  writeSync(log, `${process.pid} born ${process.hrtime.bigint()}\n`);
   const note = (what) => (gpus) => {
     const at = process.hrtime.bigint();
     writeSync(log, [...gpus].map((gpu) => `${process.pid} ${what} ${at} ${gpu}\n`).join(''));
@@ -31,26 +36,41 @@ export function testimony(path) {
   return { had: note('had'), gone: note('gone') };
 }
 
+/** Parts add up with errors of this size. */
+const ROUNDING = 1e-9;
+
 function judge(text) {
-  const holds = intervals(text).sort((a, b) => (a.had < b.had ? -1 : 1));
+  const holds = intervals(text).filter(({ had, gone }) => had < gone);
   if (holds.length === 0) throw new Error('the witness saw no holder at all');
-  const last = new Map();
-  for (const hold of holds) {
-    const before = last.get(hold.gpu);
-    if (before !== undefined && hold.had < before.gone) throw new Error(violation(before, hold));
-    last.set(hold.gpu, hold);
+  const changes = holds.flatMap((hold) => [
+    { at: hold.had, begins: true, hold },
+    { at: hold.gone, begins: false, hold },
+  ]);
+  changes.sort((a, b) => (a.at === b.at ? a.begins - b.begins : a.at < b.at ? -1 : 1));
+  const present = new Map(holds.map(({ gpu }) => [gpu, new Set()]));
+  for (const { begins, hold } of changes) {
+    const holders = present.get(hold.gpu);
+    if (!begins) holders.delete(hold);
+    else {
+      holders.add(hold);
+      const given = [...holders].reduce((sum, { part }) => sum + part, 0);
+      if (given > 1 + ROUNDING) throw new Error(violation([...holders]));
+    }
   }
-  return { holds: holds.length, gpus: last.size };
+  return { holds: holds.length, gpus: present.size };
 }
 
 /** A hold whose end isn't noted lasts for ever: the next hold of the GPU is a violation, rather than overlooked. */
 function intervals(text) {
   const holds = [];
   const open = new Map();
+  const killed = new Set();
   for (const line of text.split('\n').filter(Boolean)) {
-    const [pid, what, at, gpu] = line.split(' ');
-    if (what === 'had') {
-      const hold = { pid, gpu, had: BigInt(at), gone: null };
+    const [pid, what, at, gpu, part = '1'] = line.split(' ');
+    if (what === 'born') killed.delete(pid);
+    else if (killed.has(pid)) continue;
+    else if (what === 'had') {
+      const hold = { pid, gpu, part: Number(part), had: BigInt(at), gone: null };
       const key = `${pid} ${gpu}`;
       if (open.has(key))
         throw new Error(`process ${pid} noted twice that it had ${gpu}, with no end between`);
@@ -62,6 +82,7 @@ function intervals(text) {
       hold.gone = BigInt(at);
       open.delete(`${pid} ${gpu}`);
     } else if (what === 'killed') {
+      killed.add(pid);
       for (const [key, hold] of open) {
         if (hold.pid !== pid) continue;
         hold.gone = BigInt(at);
@@ -78,7 +99,13 @@ function max(...values) {
   return values.reduce((a, b) => (a > b ? a : b));
 }
 
-function violation(first, second) {
-  const overlap = Number((first.gone < second.gone ? first.gone : second.gone) - second.had) / 1e3;
-  return `${first.gpu} had two holders, processes ${first.pid} and ${second.pid}, for ${overlap.toFixed(1)} us at least`;
+function violation(holders) {
+  const first = holders.reduce((a, b) => (a.gone < b.gone ? a : b));
+  const overlap = Number(first.gone - holders.at(-1).had) / 1e3;
+  const processes = holders.map(({ pid }) => pid);
+  const who =
+    holders.length === 2 && holders.every(({ part }) => part === 1)
+      ? `two holders, processes ${processes.join(' and ')},`
+      : `holders of more than all of it, processes ${processes.join(', ')},`;
+  return `${holders[0].gpu} had ${who} for ${overlap.toFixed(1)} us at least`;
 }

@@ -53,6 +53,24 @@ describe('the log', () => {
     expect(told('1 had 10 A', '1 killed 20', '2 had 19 A', '2 gone 30 A')).toThrow('two holders');
   });
 
+  test('shares of a GPU may add up to all of it, not to more, and exclude whole holders', () => {
+    const shares = ['1 had 10 A 0.7', '2 had 11 A 0.2', '3 had 12 A 0.1'];
+    const ends = ['1 gone 20 A 0.7', '2 gone 21 A 0.2', '3 gone 22 A 0.1'];
+    expect(told(...shares, ...ends, '4 had 22 A', '4 gone 30 A')()).toEqual({ holds: 4, gpus: 1 });
+    for (const fourth of ['4 had 19000 A 0.01', '4 had 15000 A']) {
+      rmSync(join(directory, 'witness.log'));
+      const check = told(...shares, fourth, '1 gone 20000 A 0.7');
+      expect(check).toThrow(/A had holders of more than all of it, processes 1, 2, 3, 4, for [15]\.0 us/);
+    }
+  });
+
+  test('what a process notes after its kill was noted does not count, until another one has its number', () => {
+    const late = ['1 had 10 A', '1 killed 20', '1 gone 21 A', '1 had 22 B', '2 had 30 B', '2 gone 40 B'];
+    expect(told(...late)().holds).toBe(2);
+    rmSync(join(directory, 'witness.log'));
+    expect(told(...late, '1 born 33', '1 had 35 B')).toThrow('B had two holders');
+  });
+
   test('a log without entries proves nothing, and is refused', () => {
     expect(told()).toThrow('saw no holder');
   });

@@ -4,17 +4,17 @@
 // gpu_lock and PID files are checked first and written later by their originals, so there is a moment in which they themselves
 // aren't safe (docs/conventions.md has how long). No other moment is unsafe, as promised: these programs here make their files
 // in one step.
-import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { finished, Machine, NOBODY, pause, python, whyNotNobody } from '../support/machine.ts';
+import { Claimants } from '../support/claimants.ts';
+import { Machine, NOBODY, pause, until, whyNotNobody } from '../support/machine.ts';
 import {
   directoryOf,
   here,
   makeDirectory,
   NAMES,
-  original,
   placeOf,
   SAFE_GPU,
   startOriginal,
@@ -22,63 +22,40 @@ import {
 
 const GPUS = 4;
 const SECONDS = process.env.GPU_OWNER_SOAK ? 240 : 2.5;
-const claimant = join(import.meta.dirname, '../integration/fixtures/claimant.mjs');
+const claimant = join(import.meta.dirname, '../integration/fixtures/share-claimant.mjs');
 const twoUsers = whyNotNobody() === null;
 
 let machine: Machine;
 afterEach(() => machine.close());
 
+/** Between two kills or stops. */
+const TROUBLE_MS = 250;
+
 test.each(NAMES)(
-  `%s: ours and theirs${twoUsers ? ', of two users,' : ''} claim at once and are killed: no GPU is held twice, none is lost`,
+  `%s: shares, whole GPUs and programs of the tool${twoUsers ? ', of two users,' : ''} at once, with kills and stops: none is over another`,
   { timeout: (SECONDS + 60) * 1000 },
   async (name) => {
     machine = new Machine(GPUS);
     const directory = directoryOf(machine, name);
     makeDirectory(placeOf(machine, '/tmp'));
-    const witness = randomBytes(8).toString('hex');
+    const claimants = new Claimants(machine);
+    const { path } = claimants.witness;
     const user = (i: number) => (twoUsers && i % 2 === 1 ? { uid: NOBODY } : {});
-    const ours = Array.from({ length: 6 }, (_, i) =>
-      machine.start([process.execPath, claimant, witness, String(SECONDS), String(1 + (i % 2))], {
-        ...here(machine),
-        ...user(i),
-        umask: i % 3 === 0 ? '077' : '022',
-      }),
-    );
-    const theirs = Array.from({ length: 6 }, (_, i) =>
-      startOriginal(machine, ['loop', name, directory, witness, String(GPUS), String(SECONDS)], {
-        ...user(i),
-        umask: '0',
-      }),
-    );
-    const outcomes = [...ours, ...theirs].map((child) => finished(child));
-    // A third of each is killed while it claims and holds.
-    await pause(SECONDS * 400);
-    for (let i = 0; i < 2; i++) {
-      ours[i]?.kill('SIGKILL');
-      await pause(SECONDS * 20);
-      theirs[i]?.kill('SIGKILL');
-      await pause(SECONDS * 20);
+    for (let i = 0; i < 6; i++) {
+      const umask = i % 3 === 0 ? '077' : '022';
+      const words = [process.execPath, claimant, path, String(SECONDS), '0.7'];
+      claimants.add(() => machine.start(words, { ...here(machine), ...user(i), umask }));
     }
-    const results = await Promise.all(outcomes);
-    const texts = results.map(({ stdout }) => stdout).join('');
-    expect(texts.match(/violation: .*/g)).toBeNull();
-    const survivors = results.filter(({ signal }) => signal !== 'SIGKILL');
-    expect(survivors.map(({ code, stderr }) => [code, stderr])).toEqual(
-      survivors.map(() => [0, expect.any(String)]),
-    );
-    // One or another may have ended just before it was killed.
-    expect(survivors.length).toBeGreaterThanOrEqual(8);
-    expect(survivors.length).toBeLessThan(12);
-    const claims = (of: typeof results) =>
-      of
-        .flatMap(({ stdout }) => [...stdout.matchAll(/claims (\d+)/g)])
-        .reduce((sum, [, n]) => sum + Number(n), 0);
-    console.log(
-      `${name}: ${claims(results.slice(0, 6))} of our claims, ${claims(results.slice(6))} of theirs in ${SECONDS} s`,
-    );
-    // That it was put to the test at all: how many a busy machine manages isn't promised.
-    expect(claims(results.slice(0, 6))).toBeGreaterThan(SECONDS / 2);
-    expect(claims(results.slice(6))).toBeGreaterThan(SECONDS / 2);
+    for (let i = 0; i < 5; i++) {
+      const words = ['loop', name, directory, path, String(GPUS), String(SECONDS)];
+      claimants.add(() => startOriginal(machine, words, { ...user(i), umask: '0' }));
+    }
+    const end = performance.now() + SECONDS * 1000;
+    while (performance.now() < end) {
+      await pause(TROUBLE_MS);
+      claimants.trouble();
+    }
+    await endOf(claimants, name);
     const free = await machine.runCommand(
       ['run', '--no-wait', '-n', String(GPUS), '--', 'true'],
       here(machine),
@@ -89,87 +66,73 @@ test.each(NAMES)(
   },
 );
 
-/** Claims for commands, one after the other: these have placeholders, which is all that safe-gpu sees of them. */
-async function runAgainAndAgain(witness: string, longest: number): Promise<{ claims: number; said: string }> {
-  const end = performance.now() + SECONDS * 1000;
-  let claims = 0;
-  let said = '';
-  while (performance.now() < end) {
-    const seconds = String(Math.random() * longest);
-    const { code, stdout, stderr } = await machine.runCommand([
-      ...['run', '--wait=30s', '--', python, original, 'testify', witness, seconds],
-    ]);
-    said += stdout;
-    if (code !== 0 && code !== 75) throw new Error(stderr);
-    if (code === 0) claims++;
-  }
-  return { claims, said };
+/** Ends all, and expects that the witness has seen enough of ours and of a tool's. How many a busy machine manages isn't promised. */
+async function endOf(claimants: Claimants, tool: string): Promise<void> {
+  const { errors } = await claimants.end();
+  expect(errors).toEqual([]);
+  const log = readFileSync(claimants.witness.path, 'utf8');
+  const count = (pattern: RegExp) => log.match(pattern)?.length ?? 0;
+  const [ours, theirs] = [count(/ had \d+ \d+ [\d.]+$/gm), count(/ had \d+ \d+$/gm)]; // only ours note the part
+  console.log(`${ours} of our leases and shares, ${theirs} claims of ${tool} in ${SECONDS} s`);
+  expect(Math.min(ours, theirs)).toBeGreaterThan(SECONDS / 2);
 }
 
-/** safe-gpu's programs and ours, all at once. @param slow everything is slowed down until it must go wrong */
-async function claimAtOnce(slow: boolean): Promise<{ violations: number; own: number; theirs: number }> {
-  const witness = randomBytes(8).toString('hex');
-  const path = join(makeDirectory(placeOf(machine, '/tmp/safe_gpu')), SAFE_GPU);
+/** Programs of safe-gpu, shares and whole GPUs, all at once. @param window how slow safe-gpu's are between look and allocation, in s */
+function besideSafeGPU(window: string, conventions: string): Claimants {
+  const claimants = new Claimants(machine);
+  const { path } = claimants.witness;
+  const lock = join(makeDirectory(placeOf(machine, '/tmp/safe_gpu')), SAFE_GPU);
   const tools = [join(binaries(), 'gpu-owner-simulator'), join(binaries(), 'simulator/libcuda.so.1')];
-  const theirs = Array.from({ length: 3 }, () =>
-    finished(
-      startOriginal(machine, ['safe-gpu-loop', path, ...tools, witness, String(SECONDS)], {
-        env: { WINDOW: slow ? '0.5' : '0.02' },
-      }),
-    ),
-  );
-  const ours = await Promise.all([1, 2, 3].map(() => runAgainAndAgain(witness, slow ? 1 : 0.05)));
-  const results = await Promise.all(theirs);
-  expect(results.map(({ code, stderr }) => [code, stderr])).toEqual(results.map(() => [0, '']));
-  const said = [...ours.map((each) => each.said), ...results.map(({ stdout }) => stdout)].join('');
-  const found = {
-    violations: said.match(/violation/g)?.length ?? 0,
-    own: ours.reduce((sum, each) => sum + each.claims, 0),
-    theirs: results.reduce((sum, { stdout }) => sum + Number(/claims (\d+)/.exec(stdout)?.[1]), 0),
-  };
-  console.log(`${found.own} of our claims, ${found.theirs} of safe-gpu's, ${found.violations} violations`);
-  return found;
+  for (let i = 0; i < 3; i++) {
+    const theirs = ['safe-gpu-loop', lock, ...tools, path, '600'];
+    claimants.add(() => startOriginal(machine, theirs, { env: { WINDOW: window } }));
+    // These have placeholders, which is all that safe-gpu sees of them.
+    const ours = [process.execPath, claimant, path, '600', '0.8', 'keep'];
+    claimants.add(() => machine.start(ours, { env: { GPU_OWNER_CONVENTIONS: conventions } }));
+  }
+  return claimants;
 }
 
-test('safe-gpu’s programs and ours claim at once: no GPU is held twice', {
+async function untilViolated(claimants: Claimants): Promise<void> {
+  const isSeen = () => {
+    try {
+      claimants.witness.check();
+      return false;
+    } catch (error) {
+      return /had (two )?holders/.test(String(error));
+    }
+  };
+  await until(isSeen);
+  await expect(claimants.end()).rejects.toThrow('holders');
+}
+
+test('safe-gpu’s programs, shares and whole GPUs at once, with kills and stops: none is over another', {
   timeout: (SECONDS + 60) * 1000,
 }, async () => {
   machine = new Machine(2);
-  process.env.GPU_OWNER_CONVENTIONS = 'safe-gpu';
-  try {
-    const { violations, own, theirs } = await claimAtOnce(false);
-    expect(violations).toBe(0);
-    expect(own).toBeGreaterThan(SECONDS / 4);
-    expect(theirs).toBeGreaterThan(SECONDS / 4);
-  } finally {
-    delete process.env.GPU_OWNER_CONVENTIONS;
+  const claimants = besideSafeGPU('0.02', 'safe-gpu');
+  const end = performance.now() + SECONDS * 1000;
+  while (performance.now() < end) {
+    await pause(TROUBLE_MS);
+    claimants.trouble();
   }
+  await endOf(claimants, 'safe-gpu');
 });
 
 test('the witness sees that GPUs are held twice without the convention safe-gpu', {
   timeout: 150_000,
 }, async () => {
   machine = new Machine(2);
-  process.env.GPU_OWNER_CONVENTIONS = 'none';
-  try {
-    let seen = 0;
-    for (let round = 0; seen === 0 && round < 6; round++) seen = (await claimAtOnce(true)).violations;
-    expect(seen).toBeGreaterThan(0);
-  } finally {
-    delete process.env.GPU_OWNER_CONVENTIONS;
-  }
+  await untilViolated(besideSafeGPU('0.5', 'none'));
 });
 
 test('the witness sees that GPUs are held twice without the convention gpu_lock', async () => {
   machine = new Machine(1);
-  const directory = directoryOf(machine, 'gpu_lock');
-  const witness = randomBytes(8).toString('hex');
+  const claimants = new Claimants(machine);
+  const { path } = claimants.witness;
   const env = { GPU_OWNER_CONVENTIONS: 'none' };
-  // Each counts from its own start, and they must overlap.
-  const running = [
-    machine.start([process.execPath, claimant, witness, '8', '1'], { env }),
-    startOriginal(machine, ['loop', 'gpu_lock', directory, witness, '1', '8']),
-  ];
-  const results = await Promise.all(running.map((child) => finished(child)));
-  expect(results.map(({ stdout }) => stdout).join('')).toMatch(/violation: GPU 0/);
+  claimants.add(() => machine.start([process.execPath, claimant, path, '600'], { env }));
+  const theirs = ['loop', 'gpu_lock', directoryOf(machine, 'gpu_lock'), path, '1', '600'];
+  claimants.add(() => startOriginal(machine, theirs));
+  await untilViolated(claimants);
 });
