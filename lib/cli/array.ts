@@ -23,7 +23,16 @@ import { checkRun, type SUBMIT_GROUPS } from './run-request.ts';
 type Submitted = Parsed<typeof SUBMIT_GROUPS>;
 
 /** Options of jobs that have no meaning for many of them. */
-const REFUSED = ['no-wait', 'wait', 'max-wait', 'signal', 'conflict-exit-code', 'on'] as const;
+const REFUSED = [
+  'no-wait',
+  'wait',
+  'max-wait',
+  'signal',
+  'grace',
+  'idle',
+  'conflict-exit-code',
+  'on',
+] as const;
 /** The words of this program before those of the user: submit --as-job DESCRIPTORS. */
 const OWN_WORDS = 3;
 const CONTROLLER = ['submit'];
@@ -42,7 +51,7 @@ export async function submitArray(parsed: Submitted): Promise<void> {
   const refused = REFUSED.find((name) => values[name] !== undefined);
   if (refused !== undefined) {
     throw usage(
-      `--${refused} is for a single job: parts of an array run here, and wait for GPUs; leave it out`,
+      `--${refused} is for a single job: parts of an array run here, wait for GPUs, and end as tasks of a sweep do; leave it out`,
     );
   }
   parseArray(values.array as string);

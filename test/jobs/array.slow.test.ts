@@ -228,6 +228,9 @@ describe('an array', () => {
     expect(await submit('--array', '0-1', '--no-wait', '--', 'true')).toMatch(
       /--no-wait is for a single job/,
     );
+    expect(await submit('--array', '0-1', '--idle', '30m', '--', 'true')).toMatch(
+      /--idle is for a single job/,
+    );
     expect(await submit('--like-slurm', '--', 'true')).toMatch(/--like-slurm is for the parts of --array/);
     expect(await jobs.list()).toEqual([]);
   });
