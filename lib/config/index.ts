@@ -29,6 +29,6 @@ export { DEFAULT_ENFORCE_RULES, type EnforceRules } from './enforce.ts';
 export { checkHostName, type Host } from './hosts.ts';
 export type { IdleRules } from './idle.ts';
 export type { Limit, Limits } from './limits.ts';
-export { driverLibraries, simulatedMachine, simulationDirectory } from './simulation.ts';
+export { driverLibraries, simulatedMachine, simulatedVariables, simulationDirectory } from './simulation.ts';
 export type { UrgentUsers } from './urgent.ts';
 export { loadYAML, nestingBeyond } from './yaml.ts';

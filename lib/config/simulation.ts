@@ -1,8 +1,8 @@
 import { readFileSync, statSync } from 'node:fs';
-import { join, parse } from 'node:path';
+import { join, parse, resolve } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
-import { showValue } from '../platform/index.ts';
+import { prepend, showValue } from '../platform/index.ts';
 
 /**
  * The name of the simulated machine that was asked for with `GPU_OWNER_SIMULATE` (or `--simulate`), or null: then the real
@@ -71,5 +71,19 @@ export function driverLibraries(env: NodeJS.ProcessEnv = process.env): { nvml: s
   return {
     nvml: env.GPU_OWNER_NVML_LIBRARY || (simulated ? nativeFile('simulator/libnvidia-ml.so.1') : ''),
     cuda: env.GPU_OWNER_CUDA_LIBRARY || (simulated ? nativeFile('simulator/libcuda.so.1') : ''),
+  };
+}
+
+/** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */
+export function simulatedVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
+  const { LD_LIBRARY_PATH, PATH, GPU_OWNER_SIMULATE: machine } = env;
+  if (simulatedMachine() === null) return {};
+  const simulator = nativeFile('simulator');
+  return {
+    LD_LIBRARY_PATH: LD_LIBRARY_PATH ? prepend(simulator, LD_LIBRARY_PATH) : simulator,
+    // Without a PATH, programs are looked for in the system's directories.
+    ...(PATH && { PATH: prepend(`${simulator}/bin`, PATH) }),
+    // Commands may start in another directory.
+    ...(machine?.includes('/') && { GPU_OWNER_SIMULATE: resolve(machine) }),
   };
 }

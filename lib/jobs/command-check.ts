@@ -1,9 +1,9 @@
 // Whether a command can be started at all: asked before anything waits for GPUs, as a shell would find out.
 import { accessSync, closeSync, constants, openSync, readdirSync, readSync, statSync } from 'node:fs';
 import { basename, dirname, extname, resolve } from 'node:path';
+import { simulatedVariables } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue, warnOnce } from '../platform/index.ts';
-import { showSimulatedDriver } from './keeper.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
 export interface CommandProblem {
@@ -192,9 +192,8 @@ function line(words: readonly string[]): string {
 }
 
 function searchPath(): string[] {
-  const env = { PATH: process.env.PATH };
-  showSimulatedDriver(env);
-  return (env.PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
+  const { PATH = process.env.PATH } = simulatedVariables({ PATH: process.env.PATH });
+  return (PATH || '/usr/local/bin:/usr/bin:/bin').split(':').map((each) => each || '.');
 }
 
 function namesIn(directory: string): string[] {

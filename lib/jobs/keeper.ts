@@ -1,5 +1,5 @@
 import { closeSync, fstatSync } from 'node:fs';
-import { basename, resolve } from 'node:path';
+import { basename } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
 import {
   type ActiveClaim,
@@ -8,7 +8,7 @@ import {
   type Settings,
   type WaitOptions,
 } from '../claims/index.ts';
-import { simulatedMachine } from '../config/index.ts';
+import { simulatedVariables } from '../config/index.ts';
 import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance, label } from '../gpus/index.ts';
@@ -26,7 +26,7 @@ import {
   restartVariables,
 } from './preemption.ts';
 import { endHelpers } from './reaper.ts';
-import { prepend, pythonPath, warnWithoutStandIns } from './stand-ins.ts';
+import { pythonPath, warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
 import { type ContinuedWait, type Restart, type WaitLine, waitHandover } from './waiter.ts';
 
@@ -359,23 +359,6 @@ function become(args: string[], words: number, descriptors: readonly number[], d
     'ERR_INTERNAL',
     `the keeper ${nativeFile(KEEPER)} can't be started: ${systemError(-error)}. Is the package complete?`,
   );
-}
-
-/** On a simulated machine, a command finds the driver's libraries and `nvidia-smi` as it would find the real ones. */
-export function showSimulatedDriver(env: NodeJS.ProcessEnv): void {
-  Object.assign(env, simulatedVariables(env));
-}
-
-function simulatedVariables({ LD_LIBRARY_PATH, PATH, GPU_OWNER_SIMULATE: machine }: NodeJS.ProcessEnv) {
-  if (simulatedMachine() === null) return {};
-  const simulator = nativeFile('simulator');
-  return {
-    LD_LIBRARY_PATH: LD_LIBRARY_PATH ? prepend(simulator, LD_LIBRARY_PATH) : simulator,
-    // Without a PATH, programs are looked for in the system's directories.
-    ...(PATH && { PATH: prepend(`${simulator}/bin`, PATH) }),
-    // Commands may start in another directory.
-    ...(machine?.includes('/') && { GPU_OWNER_SIMULATE: resolve(machine) }),
-  };
 }
 
 /** A command to be run under the leases of a worker, which keeps them. */

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import { packageRoot } from '../native.ts';
-import { warn } from '../platform/index.ts';
+import { prepend, warn } from '../platform/index.ts';
 
 /** Where Python finds what makes claims of safe-gpu, gpu_lock and GPU Scheduler claims of the job: see decision 49. */
 const DIRECTORY = `${packageRoot}/python/job`;
@@ -13,11 +13,6 @@ const MAX_SCRIPT_BYTES = 1024 * 1024;
 export function pythonPath(before = process.env.PYTHONPATH): { PYTHONPATH?: string } {
   if (before?.includes('\ufffd')) return {};
   return { PYTHONPATH: before ? prepend(DIRECTORY, before) : DIRECTORY };
-}
-
-/** Leaves a list alone that has the directory: another one may have been put before it. */
-export function prepend(directory: string, list: string): string {
-  return list.split(':').includes(directory) ? list : `${directory}:${list}`;
 }
 
 /** Warns of a Python program that claims by one of these packages, started so that it doesn't read PYTHONPATH. */

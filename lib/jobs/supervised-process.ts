@@ -1,11 +1,12 @@
 import { readlinkSync, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
+import { simulatedVariables } from '../config/index.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
 import { changesTo, INHERITED, KEEPER, parseInherited } from './inherited.ts';
-import { type SupervisedTask, showSimulatedDriver, taskArguments } from './keeper.ts';
+import { type SupervisedTask, taskArguments } from './keeper.ts';
 import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './reaper.ts';
 
 /** How a command ended. Nothing of it is left then. */
@@ -58,7 +59,7 @@ export function supervise(supervising: SupervisedTask): Supervised {
   const { control: first, descriptors, args } = taskArguments(supervising);
   const env = { ...supervising.env };
   delete env[INHERITED];
-  showSimulatedDriver(env);
+  Object.assign(env, simulatedVariables(env));
   const { error, pid, control } = native().processStart(
     nativeProgram(KEEPER),
     args,

@@ -22,3 +22,8 @@ export function setVariables(variables: Readonly<Record<string, string | undefin
     );
   }
 }
+
+/** Puts a directory first in a list such as PATH. Leaves a list alone that has the directory: another one may have been put before it. */
+export function prepend(directory: string, list: string): string {
+  return list.split(':').includes(directory) ? list : `${directory}:${list}`;
+}

@@ -10,7 +10,7 @@ export {
   type SocketFile,
   tokenDigest,
 } from './endpoint.ts';
-export { setVariables } from './environment.ts';
+export { prepend, setVariables } from './environment.ts';
 export {
   decode,
   type FileStatus,
@@ -101,6 +101,7 @@ export {
 } from './system.ts';
 export {
   closest,
+  csvLine,
   fitColumns,
   listWords,
   ordinal,
