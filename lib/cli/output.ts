@@ -44,6 +44,17 @@ export function write(
   }
 }
 
+/** Lines of a table whose columns are as wide as their widest cell. @param isNumber whether a column is aligned to the right */
+export function alignColumns(
+  rows: readonly (readonly string[])[],
+  isNumber: (column: number) => boolean = () => false,
+): string[] {
+  const widths = (rows[0] ?? []).map((_, at) => Math.max(...rows.map((row) => row[at]?.length ?? 0)));
+  const fill = (cell: string, at: number) =>
+    isNumber(at) ? cell.padStart(widths[at] ?? 0) : cell.padEnd(widths[at] ?? 0);
+  return rows.map((row) => row.map(fill).join('  ').trimEnd());
+}
+
 /** Where the addon can be loaded it is asked: loading node:tty costs 6 ms, and even /dev/null is a character device. */
 export function isTerminal(descriptor: number): boolean {
   try {

@@ -1,13 +1,21 @@
 import { checkOptions, getGPUs, ledgerOf } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { formatDuration, formatSince, groupName, oneOf, parseDuration, sanitize } from '../platform/index.ts';
+import {
+  csvLine,
+  formatDuration,
+  formatSince,
+  groupName,
+  oneOf,
+  parseDuration,
+  sanitize,
+} from '../platform/index.ts';
 import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum } from '../usage/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
-import { print, say } from './output.ts';
+import { alignColumns, print, say } from './output.ts';
 
 const DEFAULT_SINCE = '30d';
 /** In 1970 in each time zone. */
@@ -109,15 +117,7 @@ function page({ since, by, gpus, rows, longest, skipped }: Report): string {
   if (rows.length === 0) return `${lines[0]} no lease.${note(skipped)}`;
   const titles = [by.toUpperCase(), ...COLUMNS.map(({ title }) => title)];
   const table = rows.map((row) => [sanitize(row.key, 60), ...COLUMNS.map(({ of }) => of(row))]);
-  const widths = titles.map((title, i) =>
-    Math.max(title.length, ...table.map((cells) => cells[i]?.length ?? 0)),
-  );
-  const line = (cells: readonly string[]) =>
-    cells
-      .map((cell, i) => (i === 0 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0)))
-      .join('  ')
-      .trimEnd();
-  lines.push(line(titles), ...table.map(line), '', 'The longest leases:');
+  lines.push(...alignColumns([titles, ...table], (column) => column > 0), '', 'The longest leases:');
   for (const { job, gpus: on, gpuHours, since: began, exit } of longest)
     lines.push(
       `  ${gpuHours.toFixed(1)} GPU hours  ${sanitize(job, 60)} on GPU ${on.join(',')}, since ${formatSince(began)}${exit === null || exit === 0 ? '' : `, exit code ${exit}`}`,
@@ -132,10 +132,11 @@ function note(skipped: number): string {
 }
 
 function csv({ rows, by }: Report): string {
-  const quoted = (text: string) => (/[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
   const lines = rows.map(
     ({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }) =>
-      [quoted(key), leases, gpuHours, share ?? '', p50, p90, idleShare ?? '', energyKWh ?? ''].join(','),
+      csvLine(
+        [key, leases, gpuHours, share, p50, p90, idleShare, energyKWh].map((each) => String(each ?? '')),
+      ),
   );
   return [
     `${by},leases,gpu_hours,share,waited_seconds_p50,waited_seconds_p90,idle_share,energy_kwh`,

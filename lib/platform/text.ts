@@ -149,3 +149,13 @@ export function fitColumns(text: string, width: number): string {
   }
   return used <= width ? text : `${kept}…`;
 }
+
+/** Cells that need quotes, by RFC 4180 or for readers that strip spaces. */
+const NEEDS_QUOTES = /[",\r\n]|^\s|\s$/;
+
+/** A line of a table in CSV, without its line break. */
+export function csvLine(cells: readonly string[]): string {
+  // A lone empty cell would be an empty line, which readers skip.
+  if (cells.length === 1 && (cells[0] as string).trim() === '') return `"${cells[0]}"`;
+  return cells.map((cell) => (NEEDS_QUOTES.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',');
+}

@@ -14,13 +14,7 @@ import {
   normalizeValue,
   valueOfCell,
 } from '../../lib/experiments/results/cell-value.ts';
-import {
-  type CSVRow,
-  decode,
-  formatRow,
-  MalformedCSVError,
-  parseRows,
-} from '../../lib/experiments/results/csv.ts';
+import { type CSVRow, decode, MalformedCSVError, parseRows } from '../../lib/experiments/results/csv.ts';
 import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
 import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
 import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
@@ -32,6 +26,7 @@ import {
   stringifyValue,
   type Value,
 } from '../../lib/experiments/task/index.ts';
+import { csvLine } from '../../lib/platform/index.ts';
 import { parseScenario } from '../../lib/simulate/scenario.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
@@ -283,7 +278,7 @@ fuzzAsync(
   fc.array(fc.array(text(['"', ',', '\n']), { minLength: 1, maxLength: 4 }), { maxLength: 5 }),
   async (table) => {
     const cells = table.map((row) => row.map((cell) => cellText(cell)));
-    const rows = (await rowsOf(Buffer.from(cells.map((row) => `${formatRow(row)}\n`).join('')))) as CSVRow[];
+    const rows = (await rowsOf(Buffer.from(cells.map((row) => `${csvLine(row)}\n`).join('')))) as CSVRow[];
     expect(rows.map((row) => row.cells)).toEqual(cells.filter(isFull));
   },
 );

@@ -13,7 +13,7 @@ import {
 import { listWords, sanitize } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../options.ts';
-import { print } from '../output.ts';
+import { alignColumns, print } from '../output.ts';
 import { locationOf, QUEUE } from './options.ts';
 import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 
@@ -80,7 +80,11 @@ function planTable(plan: Plan): string {
   ]);
   const total = ['all', ...numbers(plan.size, plan.counts), ''];
   const header = ['PHASE', 'TASKS', 'TO RUN', 'DONE', 'FAILED', 'OUTPUT DIRECTORIES'];
-  const table = align(plan.phases.length === 1 ? [header, ...rows] : [header, ...rows, total]);
+  const isNumber = (column: number) => column > 0 && column < header.length - 1;
+  const table = alignColumns(
+    plan.phases.length === 1 ? [header, ...rows] : [header, ...rows, total],
+    isNumber,
+  );
   return [...table, '', ...plan.phases.flatMap(details), ...footer(plan)].join('\n').trimEnd();
 }
 
@@ -146,19 +150,6 @@ function footer({ gone, otherCommands, keepsCommands }: Plan): string[] {
 
 function amount(count: number): string {
   return count === 1 ? '1 task' : `${count.toLocaleString('en')} tasks`;
-}
-
-/** Names left, numbers right. */
-function align(rows: readonly string[][]): string[] {
-  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
-  return rows.map((row) =>
-    row
-      .map((cell, i) =>
-        i === 0 || i === row.length - 1 ? cell.padEnd(widths[i] ?? 0) : cell.padStart(widths[i] ?? 0),
-      )
-      .join('  ')
-      .trimEnd(),
-  );
 }
 
 function shorten(name: string): string {

@@ -12,7 +12,7 @@ import { fitColumns, formatSince, hostName, sanitize, shellWords, showValue } fr
 import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from '../options.ts';
-import { isTerminal, pageWidth, print } from '../output.ts';
+import { alignColumns, isTerminal, pageWidth, print } from '../output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from '../refresh.ts';
 import { locationOf, QUEUE, sameQueue } from './options.ts';
 import { bestLines, counts, seconds } from './render.ts';
@@ -146,8 +146,7 @@ function table(running: readonly AttemptInfo[], now: number): string[] {
     worker.gpus.map((gpu) => sanitize(gpu, 12).replace('\u2026', '')).join(' '),
     `since ${formatSince(since) ?? '?'} (${seconds(now - since)})`,
   ]);
-  const widths = [0, 1, 2].map((column) => Math.max(...rows.map((row) => (row[column] as string).length)));
-  return rows.map((row) => `  ${row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join('  ')}`.trimEnd());
+  return alignColumns(rows).map((line) => `  ${line}`);
 }
 
 /** The first line of an error, which says what happened: the end of the log follows it. */

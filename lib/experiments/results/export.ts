@@ -1,7 +1,7 @@
+import { csvLine } from '../../platform/index.ts';
 import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
 import { strictJSON, type Value, type Values } from '../task/index.ts';
 import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
-import { formatRow } from './csv.ts';
 
 export type ExportFormat = 'csv' | 'jsonl';
 
@@ -63,12 +63,12 @@ async function exportTable(
     }
   });
   const header = [...columns];
-  write([formatRow(header)]);
+  write([csvLine(header)]);
   return eachPage(inFull, last, (page) =>
     write(
       sound(page).map(({ task, result }) => {
         const cells = cellsOf(task, result, parameters);
-        return formatRow(header.map((column) => cells.get(column) ?? ''));
+        return csvLine(header.map((column) => cells.get(column) ?? ''));
       }),
     ),
   );

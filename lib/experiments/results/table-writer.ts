@@ -1,6 +1,6 @@
-import { sanitize } from '../../platform/index.ts';
+import { csvLine, sanitize } from '../../platform/index.ts';
 import { cellsOf, NAME_COLUMN } from './cell-value.ts';
-import { BOM, type CSVRow, decode, formatRow, parseRows } from './csv.ts';
+import { BOM, type CSVRow, decode, parseRows } from './csv.ts';
 import type { PendingRow, Table, TableContents } from './table.ts';
 import { append, FileChangedError, readTable, replace } from './table-file.ts';
 
@@ -110,7 +110,7 @@ async function rewrite(
       await file.appendFile(text);
       text = '';
     };
-    await add(formatRow(header));
+    await add(csvLine(header));
     if (contents !== null) {
       const now = await readTable(table.file);
       if (now.fingerprint !== contents.fingerprint) throw new FileChangedError();
@@ -120,7 +120,7 @@ async function rewrite(
         const cells = row.newline === '' && contents.tail === 'ours' ? null : edit(row);
         // A row that is too short stays so: with empty cells, it would look complete.
         const gap = cells === null || cells.length < columns ? 0 : Math.max(0, header.length - cells.length);
-        if (cells !== null) await add(formatRow([...cells, ...Array<string>(gap).fill('')]));
+        if (cells !== null) await add(csvLine([...cells, ...Array<string>(gap).fill('')]));
       }
     }
     for (const { completion } of entries) await add(table.lineOf(completion, header));

@@ -1,9 +1,9 @@
-import { sanitize } from '../../platform/index.ts';
+import { csvLine, sanitize } from '../../platform/index.ts';
 import { UnsafePathError } from '../project/index.ts';
 import type { Completion } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import { cellsOf, contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
-import { type CSVRow, decode, formatRow, MalformedCSVError, parseRows } from './csv.ts';
+import { type CSVRow, decode, MalformedCSVError, parseRows } from './csv.ts';
 import { explain, type Problems, type RowProblems } from './problems.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
 import { isTooWide, type Reading, RowReader, UnassignedRows } from './row-reader.ts';
@@ -288,7 +288,7 @@ export class Table {
   /** A task's row in a table with these columns. */
   lineOf({ task, result }: Completion, header: readonly string[]): string {
     const cells = cellsOf(task, result, this.index.columns);
-    return formatRow(header.map((column) => cells.get(column) ?? ''));
+    return csvLine(header.map((column) => cells.get(column) ?? ''));
   }
 
   private take(

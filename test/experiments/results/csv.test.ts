@@ -1,6 +1,7 @@
 import { parse } from 'csv-parse/sync';
 import { expect, test } from 'vitest';
-import { type CSVRow, decode, formatRow, parseRows } from '../../../lib/experiments/results/csv.ts';
+import { type CSVRow, decode, parseRows } from '../../../lib/experiments/results/csv.ts';
+import { csvLine } from '../../../lib/platform/index.ts';
 import { Random } from '../../support/random.ts';
 
 const rowsOf = (bytes: Buffer): CSVRow[] => [...parseRows(decode(bytes).text)];
@@ -18,7 +19,7 @@ test.each([1, 2, 3, 4])('what we write is read back, by us and by others (%i)', 
     ),
   );
   (cells[5] as string[])[0] = '"\n'.repeat(300_000);
-  const bytes = Buffer.from(cells.map((row) => formatRow(row) + newline).join(''));
+  const bytes = Buffer.from(cells.map((row) => csvLine(row) + newline).join(''));
   const rows = rowsOf(bytes);
   expect(rows.map((row) => row.cells)).toEqual(cells);
   expect(parse(bytes, { record_delimiter: newline, relax_column_count: true })).toEqual(cells);
