@@ -1,6 +1,8 @@
 // Hosts in network namespaces of their own: a network between them that can be cut, and, with netem in the kernel, is slow
 // and loses packets.
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { writeFileSync } from 'node:fs';
 import { output } from './machine.ts';
 
 const DELAY = ['delay', '50ms', 'loss', '2%'];
@@ -28,8 +30,10 @@ export class Network {
   constructor(number: number) {
     this.#name = `gpu-owner-${process.pid}-${number}`;
     this.#link = `go${process.pid % 100_000}n${number}`;
-    this.#own = `10.213.${number}.1`;
-    this.address = `10.213.${number}.2`;
+    // Tests of another checkout may run beside this one.
+    const own = `10.${128 + (process.pid % 100)}.${number}`;
+    this.#own = `${own}.1`;
+    this.address = `${own}.2`;
   }
 
   /** @returns whether it was possible */
@@ -49,8 +53,14 @@ export class Network {
     return isMade;
   }
 
+  /** Starts a sshd, in a machine that has just been booted: whatever logs in there sees a boot ID of its own. */
   async startSSHD(configuration: string): Promise<void> {
-    const words = ['netns', 'exec', this.#name, '/usr/sbin/sshd', '-D', '-e', '-f', configuration];
+    this.#sshd?.kill('SIGKILL');
+    const boot = `${configuration}.boot`;
+    writeFileSync(boot, `${randomUUID()}\n`);
+    // `ip netns exec` has made a mount namespace.
+    const script = 'mount --bind "$0" /proc/sys/kernel/random/boot_id && exec /usr/sbin/sshd -D -e -f "$1"';
+    const words = ['netns', 'exec', this.#name, 'sh', '-c', script, boot, configuration];
     this.#sshd = spawn('ip', words, { stdio: ['ignore', 'ignore', 'pipe'] });
     await output(this.#sshd, /Server listening/);
     this.#sshd.stderr?.resume();

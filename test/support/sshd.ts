@@ -1,10 +1,18 @@
 // Hosts for tests that are asked over ssh: one real sshd of this test's own, which a name of ~/.ssh/config reaches with a key of its own.
 // The key decides on the script that a login runs, and so on the machine, the shell and the home that it finds.
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
-import { appendFileSync, chmodSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { launcher, Machine, output } from './machine.ts';
+import { launcher, Machine, output, until } from './machine.ts';
 import type { Network } from './namespaces.ts';
 import { freePort } from './ports.ts';
 import { processesWith, signalAll } from './processes.ts';
@@ -160,6 +168,18 @@ export class Hosts {
       'ServerAliveInterval 2',
     ];
     return this.add(name, { ...settings, config });
+  }
+
+  /** Reboots a host that was added away: all its processes end at once. @param keepsJobs whether its state directory outlives that */
+  async reboot(name: string, network: Network, machine: Machine, keepsJobs: boolean): Promise<void> {
+    const { directory, env } = machine;
+    const living = () => processesWith(`HOME=${directory}/home`);
+    await until(() => {
+      signalAll(living(), 'SIGKILL');
+      return living().length === 0;
+    });
+    if (!keepsJobs) rmSync(join(env.XDG_STATE_HOME as string, 'gpu-owner'), { recursive: true });
+    await network.startSSHD(join(this.#place, `sshd-config-${name}`));
   }
 
   /** Adds a name of ~/.ssh/config. The first entry counts. */
