@@ -15,7 +15,7 @@ import textwrap
 import unittest
 from typing import Any, Dict
 
-from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine
+from test_gpu_owner import COMMAND, CUDA, MODULE, OnMachine, until
 
 sys.path.insert(0, str(MODULE.parent))
 import gpu_owner  # noqa: E402
@@ -670,16 +670,36 @@ class SafeGPU(OnMachine):
 
     def test_the_acquisitor_of_the_original(self):
         """That what is asked of this module is what the original does."""
+        lines = self.run_script(STUB + "from safe_gpu import safe_gpu\n" + ACQUISITOR, self.original())
+        # Only placeholders keep a GPU for safe-gpu, and these here aren't real: the program takes the same GPU again.
+        self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
+
+    def original(self):
+        """Has scripts find the original, and an nvidia-smi for it. Skips the test where it isn't installed."""
         try:
             directory = pathlib.Path(str(importlib.import_module("safe_gpu.safe_gpu").__file__)).parents[1]
         except ImportError:
             self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
         pathlib.Path(self.directory, "nvidia-smi").write_text(NVIDIA_SMI)
         os.chmod(os.path.join(self.directory, "nvidia-smi"), 0o755)
-        path = {"PATH": f"{self.directory}:{self.env['PATH']}", "PYTHONPATH": f"{MODULE.parent}:{directory}"}
-        lines = self.run_script(STUB + "from safe_gpu import safe_gpu\n" + ACQUISITOR, path)
-        # Only placeholders keep a GPU for safe-gpu, and these here aren't real: the program takes the same GPU again.
-        self.assertEqual(lines[: len(ACQUIRED)], ACQUIRED)
+        return {"PATH": f"{self.directory}:{self.env['PATH']}", "PYTHONPATH": f"{MODULE.parent}:{directory}"}
+
+    def test_the_original_beside_shares(self):
+        """As long as one share is held, a GPU is taken for it, whichever share came first."""
+        path = self.original()
+        tell = "from safe_gpu import safe_gpu\nprint(safe_gpu.get_free_gpus())"
+        shares = []
+        for _ in range(3):
+            shares.append(self.start_words([str(COMMAND), "hold", "--memory", "10GiB", "-n", "3"]))
+            shares[-1].line()
+        shares[0].process.kill()
+        shares[0].process.wait()
+        until(lambda: all(len(gpu["processes"]) == 2 for gpu in self.status()), "the killed share has ended")
+        self.assertEqual(self.run_script(tell, path), ["[]"])
+        shares[1].end()
+        self.assertEqual(self.run_script(tell, path), ["[]"])
+        shares[2].end()
+        self.assertEqual(self.run_script(tell, path), ["['0', '1', '2']"])
 
     def test_times_of_the_lock(self):
         """The next claim doesn't wait for placeholders, so two logs show their locks one after the other."""

@@ -13,7 +13,6 @@ import {
   NOBODY,
   output,
   pause,
-  python,
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
@@ -298,21 +297,6 @@ test('MIG instances are shared in the same way', async () => {
     null,
   ]);
   await endHolder(holder);
-});
-
-test('releases before shares see a shared GPU as leased: a lock on the first byte of its file is refused', async () => {
-  machine = new Machine(1);
-  const holder = await share('1GiB');
-  const file = join(machine.lockDirectory, `${uuidOf(0)}.lease`);
-  const lock = `import fcntl, struct, sys
-file = open(${JSON.stringify(file)}, 'r+b')
-try:
-    fcntl.fcntl(file, 37, struct.pack('hhqqi4x', fcntl.F_WRLCK, 0, 0, 1, 0))
-except OSError:
-    sys.exit(3)`;
-  expect((await machine.run([python, '-c', lock])).code).toBe(3);
-  await endHolder(holder);
-  expect((await machine.run([python, '-c', lock])).code).toBe(0);
 });
 
 test('a job gives shares of its GPU to its steps, and a share’s job has its share, or parts of it', async () => {

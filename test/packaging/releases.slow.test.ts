@@ -164,6 +164,41 @@ describe.skipIf(process.arch !== 'x64')(
       }
     });
 
+    test('the first one sees a GPU with shares as leased until the last of them ends, and its leases exclude shares', async () => {
+      const run = (directory: string, ...words: string[]) =>
+        finished(start(directory, 'run', '--devices', '0', ...words, '--', 'true'));
+      const share = async () => {
+        const holder = start(current, 'hold', '--memory', '10GiB', '--devices', '0');
+        await output(holder, /visibleDevices/);
+        return holder;
+      };
+      const shares = [await share(), await share(), await share()];
+      const isRefused = async () => {
+        const { code, stderr } = await run(first, '--no-wait');
+        expect({ code, stderr }).toMatchObject({
+          code: 75,
+          stderr: expect.stringMatching(/GPU 0: l(eas|ock)ed/),
+        });
+        const [gpu] = JSON.parse((await finished(start(first, 'status', '--json'))).stdout);
+        expect(gpu.state).toBe('leased');
+      };
+      await isRefused();
+      shares[0]?.kill('SIGKILL');
+      await isRefused();
+      shares[1]?.stdin?.end();
+      await finished(shares[1] as (typeof shares)[0]);
+      await isRefused();
+      const waiting = run(first);
+      shares[2]?.stdin?.end();
+      expect(await waiting).toMatchObject({ code: 0 });
+      const lease = start(first, 'hold', '--devices', '0');
+      await output(lease, /visibleDevices/);
+      const refused = await run(current, '--no-wait', '--memory', '10GiB');
+      expect(refused).toMatchObject({ code: 75, stderr: expect.stringMatching(/GPU 0: leased by/) });
+      lease.stdin?.end();
+      await finished(lease);
+    });
+
     describe.each([
       ['upgraded', (place: string) => cpSync(current, place, { recursive: true })],
       ['removed', () => {}],
