@@ -1,4 +1,5 @@
 // The stream of states from the server, and the token that it wants.
+import { useEffect, useState } from 'preact/hooks';
 import type { StreamLine } from '../lib/views/web/feed.ts';
 
 /** News of the connection. */
@@ -13,6 +14,8 @@ const MIN_PAUSE_MS = 500;
 const MAX_PAUSE_MS = 10_000;
 /** How long the server may take to answer, and how much later than promised a line may be. */
 const MAX_LATENESS_MS = 15_000;
+/** After an answer that failed. */
+const RETRY_MS = 60_000;
 const MAX_LINE_LENGTH = 32 * 1024 ** 2;
 
 /** Moves the token from the address, where others could read it on the screen, into the storage of this tab. */
@@ -68,6 +71,42 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
     }
     await pause(Math.min(MIN_PAUSE_MS * 2 ** failures++, MAX_PAUSE_MS), signal);
   }
+}
+
+/**
+ * Asks the API again and again. null: there is no answer yet
+ * @param token null: nothing is asked @param intervalOf how long an answer is good for, in ms; must not change
+ */
+export function useAnswer<Answer>(
+  path: string,
+  token: string | null,
+  intervalOf: (answer: Answer) => number,
+): Answer | null {
+  const [last, setLast] = useState<Answer | null>(null);
+  useEffect(() => {
+    if (token === null) return;
+    const end = new AbortController();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const ask = async (): Promise<number> => {
+      const headers = { authorization: `Bearer ${token}` };
+      const response = await fetch(path, { headers, cache: 'no-store', signal: end.signal });
+      if (!response.ok) return RETRY_MS;
+      const answer = (await response.json()) as Answer;
+      setLast(answer);
+      return intervalOf(answer);
+    };
+    const repeat = async () => {
+      // Where there is no connection, the stream says so.
+      const intervalMs = await ask().catch(() => RETRY_MS);
+      if (!end.signal.aborted) timer = setTimeout(repeat, intervalMs);
+    };
+    void repeat();
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  }, [path, token, intervalOf]);
+  return last;
 }
 
 async function reasonOf(response: Response): Promise<string> {

@@ -1,5 +1,4 @@
 // The last 24 hours of each GPU, as charts.
-import { useEffect, useState } from 'preact/hooks';
 import { formatDuration } from '../lib/platform/quantities.ts';
 import type { GPUDay } from '../lib/views/web/day.ts';
 import type { HistoryAnswer } from '../lib/views/web/feed.ts';
@@ -13,35 +12,11 @@ const SLOTS = 288;
 const HEIGHT = 60;
 const HOURS = [6, 12, 18];
 
-/** Asks for the last 24 hours as long as the page is seen. null: not known yet */
-export function useHistory(token: string | null, isSeen: boolean): HistoryAnswer | null {
-  const [history, setHistory] = useState<HistoryAnswer | null>(null);
-  useEffect(() => {
-    if (token === null || !isSeen) return;
-    const end = new AbortController();
-    let timer: ReturnType<typeof setTimeout> | undefined;
-    const ask = async (): Promise<number> => {
-      const headers = { authorization: `Bearer ${token}` };
-      const response = await fetch('api/v1/history', { headers, cache: 'no-store', signal: end.signal });
-      if (!response.ok) return MAX_INTERVAL_MS;
-      const answer = (await response.json()) as HistoryAnswer;
-      setHistory(answer);
-      const spans = answer.machines.flatMap(({ gpus }) => gpus.map(({ spanSeconds }) => spanSeconds));
-      const shareMs = (Math.max(0, ...spans) * 1_000) / INTERVALS_PER_SPAN;
-      return Math.min(MAX_INTERVAL_MS, Math.max(MIN_INTERVAL_MS, shareMs));
-    };
-    const repeat = async () => {
-      // Where there is no connection, the stream says so.
-      const intervalMs = await ask().catch(() => MAX_INTERVAL_MS);
-      if (!end.signal.aborted) timer = setTimeout(repeat, intervalMs);
-    };
-    void repeat();
-    return () => {
-      clearTimeout(timer);
-      end.abort();
-    };
-  }, [token, isSeen]);
-  return history;
+/** How long an answer is good for. */
+export function historyIntervalMs({ machines }: HistoryAnswer): number {
+  const spans = machines.flatMap(({ gpus }) => gpus.map(({ spanSeconds }) => spanSeconds));
+  const shareMs = (Math.max(0, ...spans) * 1_000) / INTERVALS_PER_SPAN;
+  return Math.min(MAX_INTERVAL_MS, Math.max(MIN_INTERVAL_MS, shareMs));
 }
 
 /** The first slot in which something is known of any GPU: with it charts begin. */

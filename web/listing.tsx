@@ -8,8 +8,8 @@ export interface Column<Row> {
   title: string;
   /** null or '': nothing. A column with nothing in any row is left out. */
   cell: (row: Row) => ComponentChildren;
-  /** heading: what a row is called. note, text: they break into lines. rest: it has the room that is left, and is cut. */
-  kind?: 'heading' | 'note' | 'text' | 'rest';
+  /** heading: what a row is called. note, text: they break into lines. rest: it has the room that is left, and is cut. bars: a chart. */
+  kind?: 'heading' | 'note' | 'text' | 'rest' | 'bars';
 }
 
 interface ListingProps<Row> {

@@ -5,9 +5,11 @@ import { formatBytes, formatDuration } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
 import type { HistoryAnswer, StreamMachine } from '../lib/views/web/feed.ts';
+import type { UsageAnswer } from '../lib/views/web/server.ts';
 import { type GPU, GPUCard, type Intruder, idleOf, labelOf, sinceText, untilText } from './card.tsx';
 import { firstSlotOf, Legend } from './history.tsx';
 import { type Column, Listing } from './listing.tsx';
+import { Scale, usageColumns } from './usage.tsx';
 
 type Request = MachineSnapshot['queue'][number];
 type Job = StreamMachine['jobs'][number];
@@ -35,6 +37,7 @@ export function summaryOf(machines: readonly StreamMachine[]): string {
 interface MachinesProps {
   machines: readonly StreamMachine[];
   history: HistoryAnswer | null;
+  usage: UsageAnswer | null;
   user: string;
   filter: string;
   /** By the server's clock. */
@@ -42,7 +45,7 @@ interface MachinesProps {
 }
 
 /** One machine, or all: what is listed then has its host. */
-export function Machines({ machines, history, user, filter, now }: MachinesProps) {
+export function Machines({ machines, history, usage, user, filter, now }: MachinesProps) {
   const known = machines.flatMap(({ snapshot, ...machine }) =>
     snapshot === null ? [] : { ...machine, snapshot },
   );
@@ -71,6 +74,7 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
   );
   const jobs = of((machine) => machine.jobs);
   const totals = totalsOf(snapshots, now).map(([name, total]) => ({ ...total, name }));
+  const used = usage?.users ?? [];
   const shown = {
     gpus: groups.reduce((sum, { cards }) => sum + cards.length, 0),
     silent: silent.filter(({ host }) => matches([host])),
@@ -78,6 +82,7 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
     intruders: intruders.filter(({ at, ...each }) => isWanted(at, intruderTexts(each))),
     jobs: jobs.filter(({ at, ...each }) => isWanted(at, jobTexts(each))),
     totals: totals.filter(({ name }) => matches([name])),
+    used: used.filter((each) => matches([each.user])),
   };
   const { gpus, ...lists } = shown;
   if (filter.trim() !== '' && gpus === 0 && Object.values(lists).every(({ length }) => length === 0))
@@ -143,6 +148,22 @@ export function Machines({ machines, history, user, filter, now }: MachinesProps
       <Section title="Users" count={shown.totals.length} of={totals.length} empty="Nobody uses a GPU.">
         <Listing label="Users" columns={USER_COLUMNS} rows={shown.totals} keyOf={({ name }) => name} />
       </Section>
+      {usage !== null && used.length > 0 && (
+        <Section
+          title="Last 30 days"
+          count={shown.used.length}
+          of={used.length}
+          empty=""
+          aside={<Scale {...usage} />}
+        >
+          <Listing
+            label="Last 30 days"
+            columns={usageColumns(usage)}
+            rows={shown.used}
+            keyOf={({ uid }) => String(uid)}
+          />
+        </Section>
+      )}
       <Section title="Without a claim" count={shown.intruders.length} of={intruders.length} empty="None.">
         <Listing
           label="Without a claim"

@@ -1,9 +1,11 @@
 // The page: who asks for the token, follows the stream, and shows the last line of it.
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { follow, type News, storeToken, takeToken, tokenIn } from './connection.ts';
-import { useHistory } from './history.tsx';
+import type { UsageAnswer } from '../lib/views/web/server.ts';
+import { follow, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
+import { historyIntervalMs } from './history.tsx';
 import { Machines, summaryOf } from './machine.tsx';
+import { usageIntervalMs } from './usage.tsx';
 
 function Page() {
   const [token, setToken] = useState(takeToken);
@@ -14,7 +16,9 @@ function Page() {
   const [problem, setProblem] = useState<string | null>(null);
   const [filter, setFilter] = useState('');
   const isSeen = useVisibility();
-  const history = useHistory(token, isSeen);
+  const isOne = line?.machines.length === 1;
+  const history = useAnswer('api/v1/history', isSeen ? token : null, historyIntervalMs);
+  const usage = useAnswer<UsageAnswer>('api/v1/usage', isSeen && isOne ? token : null, usageIntervalMs);
 
   useEffect(() => {
     const take = () => {
@@ -97,6 +101,7 @@ function Page() {
           <Machines
             machines={machines}
             history={history}
+            usage={usage}
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}

@@ -116,6 +116,7 @@ export {
   MAX_TIMER_MS,
   now,
   pause,
+  reuseAnswer,
   sleeping,
   timerMs,
   timestamp,

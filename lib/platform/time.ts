@@ -69,3 +69,18 @@ export function* locking(
 export function* sleeping(milliseconds: number): Waiting<void> {
   yield { kind: 'sleep', milliseconds };
 }
+
+/** Asks once in a while, however many want the answer; after a failure, the next one asks. @param forMs how long an answer is reused */
+export function reuseAnswer<T>(ask: () => Promise<T>, forMs: number): () => Promise<T> {
+  let answer: Promise<T> | null = null;
+  return () => {
+    if (answer !== null) return answer;
+    const asked = ask();
+    answer = asked;
+    const forget = () => {
+      answer = null;
+    };
+    asked.then(() => setTimeout(forget, forMs).unref(), forget);
+    return asked;
+  };
+}

@@ -1,5 +1,12 @@
 import type { Socket } from 'node:net';
-import { type Endpoint, formatEndpoint, isLocalHost, isLoopback, openHTTPServer } from '../platform/index.ts';
+import {
+  type Endpoint,
+  formatEndpoint,
+  isLocalHost,
+  isLoopback,
+  openHTTPServer,
+  reuseAnswer,
+} from '../platform/index.ts';
 import { CONTENT_TYPE, exposition, type Family } from './exposition.ts';
 
 /** A server of metrics. */
@@ -67,15 +74,5 @@ export async function serveMetrics(
 
 /** The text of families, which are collected once a second at most, however many ask. */
 export function freshExposition(families: () => Promise<Family[]>): () => Promise<string> {
-  let fresh: Promise<string> | null = null;
-  return () => {
-    if (fresh !== null) return fresh;
-    const asked = families().then(exposition);
-    fresh = asked;
-    const forget = () => {
-      fresh = null;
-    };
-    asked.then(() => setTimeout(forget, FRESH_MS).unref(), forget);
-    return asked;
-  };
+  return reuseAnswer(() => families().then(exposition), FRESH_MS);
 }

@@ -3,6 +3,7 @@ import { readSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
+  type FileStatus,
   MAX_USER_NAME_LENGTH,
   sanitize,
   schema,
@@ -94,80 +95,99 @@ export function readLedger(path: string, since: number, now = Date.now()): Ledge
   const directory = Directory.open(path);
   if (typeof directory === 'number')
     return directory === -errno.ENOENT ? ledger : { ...ledger, problem: systemError(-directory) };
+  for (const file of filesOf(directory, since, ledger.foreign)) {
+    let damaged = 0;
+    for (const { line, end } of linesOf(file.descriptor)) {
+      const use = readLine(file, line, end, now);
+      if (use === null) damaged += line.trim() === '' ? 0 : 1;
+      else if (use.since + use.heldMs >= since) ledger.uses.push(use);
+    }
+    if (damaged > 0) ledger.damaged.set(file.name, damaged);
+  }
+  return ledger;
+}
+
+/** A file of the ledger, open. */
+export interface LedgerFile {
+  name: string;
+  uid: number;
+  user: string;
+  descriptor: number;
+  status: FileStatus;
+}
+
+/** The files that changed since a moment, each open until the next one. @param foreign takes the names of files that don't count */
+export function* filesOf(directory: Directory, since: number, foreign: string[] = []): Generator<LedgerFile> {
   const bytesOf = new Map<number, number>();
   for (const name of directory.names().sort()) {
     const uid = Number(LEDGER_NAME.exec(name)?.[1] ?? Number.NaN);
     if (Number.isNaN(uid)) continue;
     const descriptor = directory.openForProbe(name);
-    const status = descriptor < 0 ? null : statusBehind(descriptor);
-    const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
-    const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;
-    if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) ledger.foreign.push(name);
-    else if (status.changedAt >= since) {
-      bytesOf.set(uid, bytes);
-      const damaged = readFile(descriptor, uid, since, now, ledger.uses);
-      if (damaged > 0) ledger.damaged.set(name, damaged);
+    try {
+      const status = descriptor < 0 ? null : statusBehind(descriptor);
+      const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
+      const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;
+      if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) foreign.push(name);
+      else if (status.changedAt >= since) {
+        bytesOf.set(uid, bytes);
+        yield { name, uid, user: sanitize(userName(uid), MAX_USER_NAME_LENGTH), descriptor, status };
+      }
+    } finally {
+      if (descriptor >= 0) native().fileClose(descriptor);
     }
-    if (descriptor >= 0) native().fileClose(descriptor);
   }
-  return ledger;
 }
 
-/** @returns how many lines make no sense */
-function readFile(descriptor: number, uid: number, since: number, now: number, uses: Use[]): number {
-  let damaged = 0;
-  const user = sanitize(userName(uid), MAX_USER_NAME_LENGTH);
-  for (const { line, end } of linesOf(descriptor)) {
-    if (line.trim() === '') continue;
-    const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
-    if (read === null || read.since > now + 60_000) {
-      damaged++;
-      continue;
-    }
-    const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
-    // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
-    const isRunning =
-      !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
-    const heldMs = Math.min(
-      isRunning ? Math.max(held, now - read.since) : held,
-      Math.max(0, now - read.since),
-    );
-    if (read.since + heldMs < since) continue;
-    const state = isRunning ? 'running' : ended ? 'ended' : 'lost';
-    uses.push({
-      uid,
-      user,
-      heldMs,
-      notedMs: held,
-      waitedMs: waited,
-      state,
-      meteredMs: metered,
-      idleMs: Math.min(idle, metered),
-      energyJoules: energy === null ? null : energy / 1000,
-      memoryBytes: memory,
-      peakMemoryBytes: peakMemory,
-      ...rest,
-    });
-  }
-  return damaged;
+/** The lease of a line; null: the line makes no sense. @param end where the line ends in the file; 0: the file ends before */
+export function readLine(
+  { uid, user, descriptor }: LedgerFile,
+  line: string,
+  end: number,
+  now: number,
+): Use | null {
+  const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
+  if (read === null || read.since > now + 60_000) return null;
+  const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
+  // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
+  const isRunning = !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
+  const heldMs = Math.min(isRunning ? Math.max(held, now - read.since) : held, Math.max(0, now - read.since));
+  return {
+    uid,
+    user,
+    heldMs,
+    notedMs: held,
+    waitedMs: waited,
+    state: isRunning ? 'running' : ended ? 'ended' : 'lost',
+    meteredMs: metered,
+    idleMs: Math.min(idle, metered),
+    energyJoules: energy === null ? null : energy / 1000,
+    memoryBytes: memory,
+    peakMemoryBytes: peakMemory,
+    ...rest,
+  };
 }
 
-function* linesOf(descriptor: number): Generator<{ line: string; end: number }> {
+/** Lines, also one that the file ends in. @param from where the first one begins */
+export function* linesOf(
+  descriptor: number,
+  from = 0,
+): Generator<{ line: string; begin: number; end: number }> {
   const chunk = Buffer.alloc(CHUNK_BYTES);
   let rest: Buffer = Buffer.alloc(0);
-  for (let position = 0; position <= MAX_FILE_BYTES; ) {
+  for (let position = from; position <= MAX_FILE_BYTES; ) {
     const length = readSync(descriptor, chunk, 0, chunk.length, position);
     if (length === 0) break;
     position += length;
     const bytes = Buffer.concat([rest, chunk.subarray(0, length)]);
     let begin = 0;
     for (let newline = bytes.indexOf(10); newline >= 0; newline = bytes.indexOf(10, begin)) {
-      const end = position - bytes.length + newline + 1;
-      yield { line: newline - begin > MAX_LINE_BYTES ? '?' : bytes.toString('utf8', begin, newline), end };
+      const start = position - bytes.length;
+      const line = newline - begin > MAX_LINE_BYTES ? '?' : bytes.toString('utf8', begin, newline);
+      yield { line, begin: start + begin, end: start + newline + 1 };
       begin = newline + 1;
     }
     // The rest of a line that is too long makes no sense either.
     rest = bytes.length - begin > MAX_LINE_BYTES ? Buffer.from('?') : Buffer.from(bytes.subarray(begin));
   }
-  if (rest.length > 0) yield { line: rest.toString('utf8'), end: 0 };
+  if (rest.length > 0) yield { line: rest.toString('utf8'), begin: 0, end: 0 };
 }

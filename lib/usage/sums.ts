@@ -58,7 +58,7 @@ interface Part {
   ms: number;
 }
 
-const HOUR_MS = 3_600_000;
+export const HOUR_MS = 3_600_000;
 const JOULES_PER_KWH = 3_600_000;
 
 /** A row for each key, the largest first; days in their order. */
@@ -130,32 +130,8 @@ export function reportOf({ uses, foreign, damaged }: Ledger, options: SumOptions
   };
 }
 
-/** Sums of a user's leases that never get less until the machine is restarted. */
-export interface UserTotals {
-  user: string;
-  uid: number;
-  leases: number;
-  gpuSeconds: number;
-  /** As far as it was read. */
-  energyJoules: number;
-}
-
-/** The totals of the leases that began after a moment, in ms since 1970. */
-export function totalsOf(uses: readonly Use[], since: number): UserTotals[] {
-  const totals = new Map<number, UserTotals>();
-  for (const use of uses) {
-    if (use.since < since) continue;
-    const { uid, user, notedMs, energyJoules } = use;
-    const sum = totals.get(uid) ?? { user, uid, leases: 0, gpuSeconds: 0, energyJoules: 0 };
-    totals.set(uid, sum);
-    sum.leases++;
-    sum.gpuSeconds += (notedMs * cardsOf(use)) / 1000;
-    sum.energyJoules += energyJoules ?? 0;
-  }
-  return [...totals.values()].sort((a, b) => a.uid - b.uid);
-}
-
-function cardsOf({ gpus }: Use): number {
+/** How many GPUs it has, parts counted as such. */
+export function cardsOf({ gpus }: Use): number {
   return gpus.reduce((sum, { part }) => sum + part, 0);
 }
 
@@ -165,7 +141,7 @@ function percentile(sorted: readonly number[], part: number): number {
 }
 
 /** How long the lease lasted within the time, by GPU. */
-function timeWithin({ since, heldMs }: Use, from: number, until: number): number {
+export function timeWithin({ since, heldMs }: Use, from: number, until: number): number {
   return Math.max(0, Math.min(since + heldMs, until) - Math.max(since, from));
 }
 
@@ -197,7 +173,7 @@ function jobOf({ user, job, name, program }: Use, isShown: boolean): string {
 }
 
 /** The days, in local time, of which there is a part between two times. */
-function daysBetween(from: number, until: number): { key: string; begin: number; end: number }[] {
+export function daysBetween(from: number, until: number): { key: string; begin: number; end: number }[] {
   const days = [];
   const day = new Date(from);
   day.setHours(0, 0, 0, 0);

@@ -11,7 +11,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
-import { readLedger, totalsOf } from '../usage/index.ts';
+import { LedgerSums, type UserSums } from '../usage/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({
   free: 0,
@@ -62,7 +62,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     ...leaseFamilies(readings, now),
     ...shareFamilies(readings),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
-    ...usageFamilies(request.lockDirectory),
+    ...(await usageFamilies(request.lockDirectory)),
     ...enforceFamilies(),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
       [{}, (performance.now() - started) / 1_000],
@@ -295,20 +295,22 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
   ];
 }
 
+/** By the path of a ledger: a server is asked again and again. */
+const ledgers = new Map<string, LedgerSums>();
+
 /** None where the machine has no ledger of usage. */
-function usageFamilies(lockDirectory: string | undefined): Family[] {
+async function usageFamilies(lockDirectory: string | undefined): Promise<Family[]> {
   const path = ledgerOf(lockDirectory);
   if (path === null) return [];
-  const boot = Date.now() - bootMilliseconds();
-  const totals = totalsOf(readLedger(path, boot).uses, boot);
-  const each = (name: string, help: string, value: (total: (typeof totals)[number]) => number): Family => ({
+  const ledger = ledgers.get(path) ?? new LedgerSums(path, Date.now() - bootMilliseconds());
+  ledgers.set(path, ledger);
+  const { users } = await ledger.read();
+  const sums = users.filter(({ leases }) => leases > 0);
+  const each = (name: string, help: string, value: (sum: UserSums) => number): Family => ({
     name,
     type: 'counter',
     help,
-    samples: totals.map((total) => ({
-      labels: userLabels({ user: total.user, uid: total.uid }),
-      value: value(total),
-    })),
+    samples: sums.map((sum) => ({ labels: userLabels(sum), value: value(sum) })),
   });
   return [
     each('gpu_owner_user_leases_total', 'Leases of the user that began since boot.', ({ leases }) => leases),

@@ -7,19 +7,20 @@ import {
   mkdtempSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import {
   type BeginningLease,
+  LedgerSums,
   readLedger,
   reportOf,
   type SumOptions,
-  totalsOf,
   UsageLine,
   type Use,
 } from '../../lib/usage/index.ts';
@@ -235,18 +236,6 @@ describe('sums', () => {
     ]);
   });
 
-  test('totals of users count what is noted since boot, so that they never get less', () => {
-    const uses = [
-      use({ since: since - 1 }),
-      use({ heldMs: 2 * HOUR, state: 'running', energyJoules: 7 }),
-      use({ uid: 2, user: 'bob', gpus: [{ index: 1, instance: 0, uuid: 'm', part: 0.25 }] }),
-    ];
-    expect(totalsOf(uses, since)).toEqual([
-      { user: 'ann', uid: 1, leases: 1, gpuSeconds: 3_600, energyJoules: 7 },
-      { user: 'bob', uid: 2, leases: 1, gpuSeconds: 900, energyJoules: 0 },
-    ]);
-  });
-
   test('nine of ten leases were waited for so long', () => {
     const uses = Array.from({ length: 10 }, (_, i) => use({ waitedMs: (i + 1) * 1000 }));
     expect(sum(uses)[0]?.waitedSeconds).toEqual({ p50: 5, p90: 9 });
@@ -287,5 +276,54 @@ describe('sums', () => {
       ['ann:3 train', 2],
       ['bob', 1],
     ]);
+  });
+});
+
+describe('sums that are asked for again and again', () => {
+  const sumsOf = async (ledger: LedgerSums) => {
+    const { days, users } = await ledger.read();
+    expect(days).toHaveLength(30);
+    return users.map(({ leases, gpuSeconds, gpuHours }) => ({
+      leases,
+      gpuSeconds: Math.round(gpuSeconds),
+      gpuHours: Math.round(100 * [...gpuHours.values()].reduce((sum, each) => sum + each, 0)) / 100,
+    }));
+  };
+
+  // Files are by month, and leases of some days are in one.
+  beforeEach(() => {
+    vi.useFakeTimers({ toFake: ['Date'], now: Date.parse('2026-06-15T12:00:00') });
+  });
+  afterEach(() => vi.useRealTimers());
+
+  test('count what is noted since a moment, and read only what came since', async () => {
+    const ledger = new LedgerSums(join(directory, 'usage'), Date.now() - DAY);
+    expect(await sumsOf(ledger)).toEqual([]);
+    const gpus = [0, 1].map((index) => ({ index, uuid: `GPU-${index}`, part: 0.75 }));
+    begin({ since: Date.now() - 2 * DAY }).end(); // long ago, and for as long
+    const running = begin({ since: Date.now() - HOUR, gpus });
+    begin({ since: Date.now() - 2 * HOUR }).end();
+    expect(await sumsOf(ledger)).toEqual([{ leases: 2, gpuSeconds: 7_200, gpuHours: 48 + 2 + 1.5 }]);
+    const file = path(`${uid}-2026-06.jsonl`);
+    // A line isn't read again: its change isn't seen.
+    writeFileSync(file, readFileSync(file, 'utf8').replaceAll('"index":0', '"index":?'), { flag: 'r+' });
+    appendFileSync(file, 'a part of a li');
+    expect(await sumsOf(ledger)).toEqual([{ leases: 1, gpuSeconds: 7_200, gpuHours: 48 + 2 }]);
+    writeFileSync(file, readFileSync(file, 'utf8').replaceAll('"index":?', '"index":0'), { flag: 'r+' });
+    const [again] = await sumsOf(new LedgerSums(join(directory, 'usage'), Date.now() - DAY));
+    expect(again).toEqual({ leases: 2, gpuSeconds: 7_200, gpuHours: 51.5 });
+    running.end();
+    appendFileSync(file, 'ne\n');
+    begin({ since: Date.now() - 3 * HOUR }).end();
+    const fresh = new LedgerSums(join(directory, 'usage'), Date.now() - DAY);
+    expect(await sumsOf(fresh)).toEqual([{ leases: 3, gpuSeconds: 5 * 3_600 + 5_400, gpuHours: 54.5 }]);
+    expect(await sumsOf(ledger)).toEqual([{ leases: 2, gpuSeconds: 5 * 3_600, gpuHours: 53 }]);
+    // A file that got shorter, or is another one, is read anew.
+    writeFileSync(file, readFileSync(file, 'utf8').split(/(?<=\n)/)[0] ?? '');
+    expect(await sumsOf(ledger)).toEqual([{ leases: 0, gpuSeconds: 0, gpuHours: 48 }]);
+    const text = readFileSync(file, 'utf8');
+    writeFileSync(path('other'), text.repeat(2));
+    renameSync(path('other'), file);
+    expect(await sumsOf(ledger)).toEqual([{ leases: 0, gpuSeconds: 0, gpuHours: 96 }]);
   });
 });

@@ -1,5 +1,5 @@
 // The page of `web` as people meet it: in a real browser, by mouse or keyboard, while things happen on the machine.
-import { readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -110,7 +110,12 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('shows how far a sweep is, and the last 24 hours', async () => {
+  test('shows how far a sweep is, the last 24 hours, and the last 30 days', async () => {
+    await machine.runCommand(['run', 'true']);
+    const ledger = join(machine.lockDirectory, 'usage');
+    const held = 12 * 3_600_000;
+    const lease = { since: Date.now() - 3 * held, gpus: [{ index: 0, uuid: 'x' }], held, ended: true };
+    appendFileSync(join(ledger, readdirSync(ledger)[0] ?? ''), `${JSON.stringify(lease)}\n`);
     const go = join(machine.directory, 'go');
     const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done`;
     const words = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--', 'sh', '-c', task];
@@ -125,8 +130,14 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       .getByRole('img', { name: /^GPU 0, last \d+ (s|min).*: leased for \d+ s, .*memory up to \d+ %/ })
       .waitFor();
     expect(await page.getByRole('img', { name: /^GPU/ }).count()).toBe(4);
+    const bars = page.getByRole('img', {
+      name: /: up to ([6-9]|1[0-2])\.\d GPU hours a day, on \d{4}-\d\d-\d\d$/,
+    });
+    await bars.waitFor();
+    expect(await bars.locator('title').count()).toBe(30);
     await page.getByRole('searchbox').fill('GPU 3');
     await until(async () => (await page.getByRole('img', { name: /^GPU/ }).count()) === 1);
+    expect(await bars.count()).toBe(0);
     await page.getByRole('searchbox').fill('');
     writeFileSync(go, '');
     await row

@@ -85,6 +85,10 @@ describe('the API', () => {
     expect(lines).toHaveLength(3);
     for (const line of lines) expect(validatorOf('StreamLine')(line)).toEqual([]);
     expect(lines[0]?.machines[0]?.snapshot).toMatchObject({ waiting: 1, intruders: [{ name: 'python' }] });
+    const usage = (await server.get('/api/v1/usage')).json;
+    expect(validatorOf('Usage')(usage)).toEqual([]);
+    expect(usage.days).toHaveLength(30);
+    expect(usage.users).toMatchObject([{ uid: process.geteuid?.(), gpuHours: { length: 30 } }]);
     const metrics = await server.get('/metrics');
     expect(metrics.headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
     const names = (text: string) => text.match(/^# TYPE .*/gm)?.join('\n');

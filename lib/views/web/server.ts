@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import type { DiscoveryRequest } from '../../claims/index.ts';
+import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import { packageRoot } from '../../native.ts';
 import {
@@ -11,9 +11,11 @@ import {
   formatEndpoint,
   hostName,
   openHTTPServer,
+  reuseAnswer,
   type SocketFile,
 } from '../../platform/index.ts';
 import { CONTENT_TYPE, freshExposition } from '../../prometheus/index.ts';
+import { LedgerSums } from '../../usage/index.ts';
 import type { FleetView } from '../fleet-view.ts';
 import { machineFamilies } from '../machine-metrics.ts';
 import type { MachineView } from '../machine-view.ts';
@@ -44,6 +46,16 @@ interface Reply {
 const JSON_TYPE = 'application/json';
 const MAX_CONNECTIONS = 2_000;
 const IDLE_TIMEOUT_MS = 30_000;
+const USAGE_FRESH_MS = 60_000;
+const USAGE_MS = 30 * 86_400_000;
+
+/** The last 30 days of each user, as /api/v1/usage has them. */
+export interface UsageAnswer {
+  /** In the server's time zone, such as 2026-01-31. */
+  days: string[];
+  /** The largest sum comes first. None where the machine has no ledger. */
+  users: { user: string; uid: number; gpuHours: number[] }[];
+}
 
 /** Files of the page: nothing in these files is secret. */
 const FILES: Readonly<Record<string, { name: string; type: string }>> = {
@@ -112,7 +124,12 @@ export async function serveWeb(
     '/api/v1/queue': answerWith('queue', ({ snapshot }) => snapshot?.queue),
     '/api/v1/jobs': answerWith('jobs', ({ jobs }) => jobs),
     '/api/v1/history': async () => JSON.stringify(feed.history()),
-    ...(request === null ? {} : { '/metrics': freshExposition(() => machineFamilies(request)) }),
+    ...(request === null
+      ? {}
+      : {
+          '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
+          '/metrics': freshExposition(() => machineFamilies(request)),
+        }),
   };
 
   /** @returns null: it is a viewer now */
@@ -169,6 +186,28 @@ export async function serveWeb(
     }
   }
   return endpoint;
+}
+
+function usageAnswer({ lockDirectory }: DiscoveryRequest): () => Promise<string> {
+  let ledger: LedgerSums | null = null;
+  return async () => {
+    const path = ledgerOf(lockDirectory);
+    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
+    const { days, users } = (await ledger?.read()) ?? { days: [], users: [] };
+    const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
+    const answer: UsageAnswer = {
+      days,
+      users: users
+        .map(({ user, uid, gpuHours }) => ({
+          user,
+          uid,
+          gpuHours: days.map((day) => gpuHours.get(day) ?? 0),
+        }))
+        .filter(({ gpuHours }) => sum(gpuHours) > 0)
+        .sort((a, b) => sum(b.gpuHours) - sum(a.gpuHours)),
+    };
+    return JSON.stringify(answer);
+  };
 }
 
 /** Sends a line of JSON per look, until the viewer goes. @returns a reply, if it can't */
