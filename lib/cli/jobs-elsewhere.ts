@@ -7,11 +7,12 @@ import {
   type HostFailure,
   isLiving,
   type MovingJob,
+  MovingJobs,
   showOutput,
   waitOnHost,
   wordOf,
 } from '../fleet/index.ts';
-import type { Job, JobElsewhere, JobProcess } from '../jobs/index.ts';
+import { type Job, type JobElsewhere, type JobProcess, MOVED } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
@@ -19,6 +20,7 @@ import {
   ANY,
   cancelMoving,
   describe,
+  type ListedJob,
   movingJob,
   placeOf,
   settledPlace,
@@ -29,6 +31,7 @@ import { print, say, write } from './output.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 15_000;
+const FOLLOW_MS = 1_000;
 
 /** The place of a job that moves, or its own address. Ends this process where it has no place: it has ended, or isn't submitted yet. */
 async function placeNow(address: JobAddress): Promise<JobAddress> {
@@ -209,11 +212,6 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
 export async function livingElsewhere(
   wanted: readonly (JobAddress & { isOk: boolean })[],
 ): Promise<JobElsewhere[]> {
-  const moving = wanted.find(({ host }) => host === ANY);
-  if (moving !== undefined)
-    throw usage(
-      `--after ${ANY}:${moving.job}: a job that moves can't be followed yet; give its address once it has started`,
-    );
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {
@@ -223,7 +221,8 @@ export async function livingElsewhere(
         `${host}:${job} is a part of an array, which can't be followed; give the whole one, ${host}:${id}`,
       );
     if (id === null) throw usage(`${host}:${job} is not a job of \`submit\``);
-    if (isLiving(state)) return [{ host, id, isOk }];
+    if (isLiving(state) || (host === ANY && (found[i] as ListedJob).state === 'moving'))
+      return [{ host, id, isOk }];
     const why = isOk ? whyNotOk({ state, exitCode }) : null;
     if (why !== null)
       throw usage(`--after-ok ${host}:${job}: the job ${why}, so the new job would never start`);
@@ -240,6 +239,7 @@ export async function followElsewhere(job: JobProcess): Promise<string | null> {
       const wanted = job.elsewhere.filter(({ host }) => host === name);
       const ids = wanted.map(({ id }) => String(id));
       const onLost = (reason: string) => job.waitsElsewhere(`${name}: ${reason}`);
+      if (name === ANY) return followMoving(wanted, onLost);
       const { jobs, error } = await waitOnHost(hostOf(name), ids, onLost, undefined, true);
       return wanted.map(({ id, isOk }, i) => {
         const ended = jobs?.[i];
@@ -249,6 +249,47 @@ export async function followElsewhere(job: JobProcess): Promise<string | null> {
     }),
   );
   return obstacles.flat().find((why) => why !== null) ?? null;
+}
+
+/** Waits for jobs that move. @returns as {@link followElsewhere}, of each */
+function followMoving(wanted: readonly JobElsewhere[], onLost: (reason: string) => void) {
+  const ends = wanted.map(async ({ id, isOk }) => {
+    const ended = await endOfMoving(id, onLost);
+    const why = ended === null ? 'is no longer known' : whyNotOk(ended);
+    return isOk && why !== null ? `it was to follow job ${ANY}:${id}, which ${why}` : null;
+  });
+  return Promise.all(ends);
+}
+
+/**
+ * Resolves with the end of a job, wherever that is; null: the job isn't known any more. Starts no mover, which would outlive the caller with
+ * its locks: without one, the job starts where it stands.
+ */
+async function endOfMoving(
+  id: number,
+  onLost: (reason: string) => void,
+): Promise<Pick<Job, 'state' | 'exitCode'> | null> {
+  const moving = new MovingJobs();
+  for (;;) {
+    const job = moving.read(id);
+    if (job === null) return null;
+    const place = placeOf(job);
+    const isSettled = job.step === 'settled';
+    if (place === null && isSettled) return { state: 'cancelled', exitCode: null };
+    if (place !== null) {
+      const moved = new AbortController();
+      const timer = setInterval(() => {
+        if (moving.read(id)?.at?.key !== job.at?.key) moved.abort();
+      }, FOLLOW_MS);
+      const { jobs } = await waitOnHost(hostOf(place.host), [place.job], onLost, moved.signal, true);
+      clearInterval(timer);
+      const ended = jobs?.[0];
+      if (ended === undefined && isSettled) return null;
+      const hasLeft = ended?.state === 'lost' || ended?.reason?.includes(MOVED);
+      if (ended !== undefined && (isSettled || !hasLeft)) return ended;
+    }
+    await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+  }
 }
 
 function whyNotOk({ state, exitCode }: Pick<Job, 'state' | 'exitCode'>): string | null {

@@ -63,6 +63,18 @@ export function placeOf({ at }: MovingJob): JobAddress | null {
   return at?.id == null ? null : { host: at.host, job: String(at.id) };
 }
 
+/** The address by which other machines know a job. @throws ERR_INVALID_ARGUMENT if it still moves */
+export function addressForOthers(word: string): string {
+  const job = movingJob(word);
+  const place = job.step === 'settled' ? placeOf(job) : null;
+  if (place !== null) return `${place.host}:${place.job}`;
+  throw usage(
+    job.step === 'settled'
+      ? `${ANY}:${job.id} has ended without a start`
+      : `only this machine knows where ${ANY}:${job.id} is while that moves: jobs of this machine can follow it, others can once it has started`,
+  );
+}
+
 /** Waits until a job stays where it is. @returns its address there; null: it has ended without a start. Undefined: the signal came first */
 export async function settledPlace(
   word: string,

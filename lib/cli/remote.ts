@@ -8,6 +8,7 @@ import {
   type Environment,
   type HostFailure,
   type HostRefusal,
+  noteSentJob,
   runOnHost,
   startWhereFree,
   submitOnHost,
@@ -63,7 +64,8 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     say(`${host.name}: ${refusal.error.message}`);
     return exitCodeOf([refusal.error.code], true, exitCodes);
   };
-  await choose(hosts, isAny, values, exitCodes, (host) => startOn(host, isAny), waits ? waitSomewhere : null);
+  const start = (host: Hosts[number]) => startOn(host, isAny);
+  process.exit(await choose(hosts, isAny, values, exitCodes, start, waits ? waitSomewhere : null));
 }
 
 /** Has a host keep variables for the next command. @returns the path of the file; null: there are none. Otherwise why it doesn't */
@@ -87,9 +89,21 @@ async function inOrder(hosts: Hosts, count: number): Promise<Hosts> {
   return byExpectedWait(known, count);
 }
 
-/** Submits a job on another machine, and prints its address. */
-export async function submitOn(list: string, parsed: RunArguments, { exitCodes }: RunRequest): Promise<void> {
-  const { hosts, isAny, directory } = check(list, parsed);
+/** Submits a job on another machine, prints its address, and ends this process. */
+export async function submitOn(list: string, parsed: RunArguments, request: RunRequest): Promise<void> {
+  const environment = environmentFor(parsed.values.env ?? []);
+  process.exit(await submitTo(list, parsed, request, environment)); // other hosts may still be asked
+}
+
+/** As {@link submitOn}, but returns the exit code. @param environment variables that go with it */
+export async function submitTo(
+  list: string,
+  given: RunArguments,
+  { exitCodes }: RunRequest,
+  environment: Environment,
+): Promise<number> {
+  const { hosts, isAny, directory } = check(list, given);
+  const parsed = { ...given, values: await withPlaces(given.values) };
   const { values } = parsed;
   const wait = waitOption(values, true);
   const after = ['after', 'after-ok'].find((name) => (values as AnyValues)[name] !== undefined);
@@ -99,13 +113,14 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
     );
   if (isAny && (values as AnyValues).array !== undefined)
     throw usage('--array needs one host: all parts of it run there');
-  const environment = environmentFor(values.env ?? []);
   const timeoutMs = isAny || wait === null ? TIMEOUTS.grant : TIMEOUT_MS;
   const start = async (host: Hosts[number]): Promise<HostRefusal | null> => {
     const words = wordsFor('submit', parsed, isAny, host.name);
     const answer = await submitOnHost(host, words, directory, timeoutMs, environment);
     if (answer.error !== null) return answer;
     const address = `${host.name}:${answer.id}`;
+    const sent = wordsFor('submit', parsed, false).slice(1);
+    noteSentJob(host.name, answer.id, { words: sent, directory, environment });
     print(address, () => say(`the job was submitted: gpu-owner cancel ${address}`));
     return null;
   };
@@ -128,7 +143,21 @@ export async function submitOn(list: string, parsed: RunArguments, { exitCodes }
     print(`any:${id}`, () => cancelUntold(id));
     return 0;
   };
-  await choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);
+  return choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);
+}
+
+/** Options in which jobs that have moved have the address of their host, as other hosts know no other one. @throws ERR_INVALID_ARGUMENT */
+async function withPlaces(values: RunArguments['values']): Promise<RunArguments['values']> {
+  const changed: Record<string, string[]> = {};
+  for (const name of ['after', 'after-ok']) {
+    const lists = (values as AnyValues)[name];
+    if (!Array.isArray(lists) || !lists.some((list) => /(?:^|,)\s*any:/.test(list))) continue;
+    const { addressForOthers } = await import('./moving-jobs.ts');
+    changed[name] = lists.map((list) =>
+      list.replace(/(?<=^|,)\s*any:([^,]*)/g, (_, job) => addressForOthers(job)),
+    );
+  }
+  return { ...values, ...changed };
 }
 
 /** @throws ERR_INVALID_ARGUMENT */
@@ -140,12 +169,12 @@ function giveUpAt(wait: ReturnType<typeof waitOption>): number | null {
 const LOGIN =
   /^(?:PATH|HOME|PWD|OLDPWD|SHELL|SHLVL|USER|LOGNAME|MAIL|TERM|TMPDIR|DISPLAY|_|(?:SSH|XDG|GPU_OWNER|DBUS)_.*)$/;
 
-/** The variables that `--env` names. @throws ERR_INVALID_ARGUMENT */
-export function environmentFor(given: readonly string[]): Environment {
+/** The variables that `--env` names. @param known their values @throws ERR_INVALID_ARGUMENT */
+export function environmentFor(given: readonly string[], known = process.env): Environment {
   return given.flatMap((entry): [string, string][] => {
     const [, name = '', , value] = /^([A-Za-z_][A-Za-z0-9_]*)(=([\s\S]*))?$/.exec(entry) ?? [];
     if (name !== '') {
-      const found = value ?? process.env[name];
+      const found = value ?? known[name];
       if (found === undefined)
         throw usage(`--env ${name}: the variable is not set here; write --env ${name}=VALUE`);
       if (found.includes('\ufffd'))
@@ -155,7 +184,7 @@ export function environmentFor(given: readonly string[]): Environment {
     if (!/^[A-Za-z0-9_*?]+$/.test(entry))
       throw usage(`--env: ${showValue(entry)} is neither NAME, NAME=VALUE nor a pattern such as 'WANDB_*'`);
     const pattern = new RegExp(`^${entry.replaceAll('*', '.*').replaceAll('?', '.')}$`);
-    return Object.entries(process.env).flatMap(([each, text]): [string, string][] =>
+    return Object.entries(known).flatMap(([each, text]): [string, string][] =>
       /^[A-Za-z_][A-Za-z0-9_]*$/.test(each) && pattern.test(each) && !LOGIN.test(each)
         ? [[each, text ?? '']]
         : [],
@@ -215,7 +244,7 @@ async function choose(
   exitCodes: ExitCodes,
   start: (host: Hosts[number]) => Promise<HostRefusal | null>,
   wait: ((possible: Hosts) => Promise<number>) | null = null,
-): Promise<void> {
+): Promise<number> {
   const startOnly = async ([host]: [Hosts[number]]) => {
     const refusal = await start(host);
     return refusal && [{ host: host.name, ...refusal }];
@@ -227,20 +256,18 @@ async function choose(
   if (wait !== null && refusals !== null && possible.length > 0) {
     for (const { host, error } of refusals)
       if (!possible.some(({ name }) => name === host)) say(`${host} is left out: ${error.message}`);
-    process.exit(await wait(possible));
+    return wait(possible);
   }
-  if (refusals !== null) {
-    for (const { host, error } of refusals) say(`${host}: ${error.message}`);
-    // A user who is told that no GPU is free tries again, and the command would run twice.
-    const uncertain = refusals.filter(({ isCertain }) => !isCertain);
-    const decisive = uncertain.length > 0 ? uncertain : refusals;
-    process.exitCode = exitCodeOf(
-      decisive.map(({ error }) => error.code),
-      isAny,
-      exitCodes,
-    );
-  }
-  process.exit(); // other hosts may still be asked
+  if (refusals === null) return Number(process.exitCode ?? 0);
+  for (const { host, error } of refusals) say(`${host}: ${error.message}`);
+  // A user who is told that no GPU is free tries again, and the command would run twice.
+  const uncertain = refusals.filter(({ isCertain }) => !isCertain);
+  const decisive = uncertain.length > 0 ? uncertain : refusals;
+  return exitCodeOf(
+    decisive.map(({ error }) => error.code),
+    isAny,
+    exitCodes,
+  );
 }
 
 /** Hosts that may serve it later; none if there is no such host that has answered, or it may run already. */

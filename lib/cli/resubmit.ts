@@ -16,11 +16,28 @@ import { byHost } from './job-address.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { print } from './output.ts';
 
-const GROUPS = [{ options: {} }] as const satisfies readonly OptionGroup[];
+const GROUPS = [
+  {
+    options: {
+      on: {
+        value: 'HOST|any',
+        help: 'submit them on another machine, as `submit --on` does; give numbers, names or HOST:JOB',
+      },
+      env: {
+        value: 'NAME[=VALUE]',
+        isRepeatable: true,
+        help: "with --on, carry a variable of the job's environment over; NAME can be a pattern ('WANDB_*')",
+      },
+    },
+  },
+] as const satisfies readonly OptionGroup[];
 
-async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
+async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
   if (positionals.length === 0)
     throw usage('which job? Give its number or name, or `failed` or `lost` for all of these');
+  if (values.on !== undefined)
+    return (await import('./resubmit-on.ts')).resubmitOn(values.on, positionals, values.env ?? []);
+  if (values.env !== undefined) throw usage('--env belongs to --on: here a job keeps its environment');
   const { here, elsewhere } = byHost(positionals);
   if (elsewhere.size > 0) {
     const { commandElsewhere } = await import('./jobs-elsewhere.ts');
@@ -70,8 +87,8 @@ async function resubmit({ positionals }: Parsed<typeof GROUPS>): Promise<void> {
 }
 
 export const COMMAND: Command = {
-  usage: 'JOB...|failed|lost',
-  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, HOST:JOB one of another machine, where it is submitted again; \`failed\` stands for all jobs that failed, \`lost\` for all that were lost (by a restart of the machine, for example), and weren't resubmitted since; of an array, the parts that failed, or aren't completed, run again. 17_3 is part 3 of the array 17: it gets a new job, or its turn in the array if that still runs.`,
+  usage: '[--on HOST|any] JOB...|failed|lost',
+  about: `Submits ended jobs again, with their original arguments, environment and directory, and prints their new numbers. JOB is a number or a name, HOST:JOB one of another machine, where it is submitted again, or on that which --on names; \`failed\` stands for all jobs that failed, \`lost\` for all that were lost (by a restart of the machine, for example), and weren't resubmitted since; of an array, the parts that failed, or aren't completed, run again. 17_3 is part 3 of the array 17: it gets a new job, or its turn in the array if that still runs.`,
   groups: GROUPS,
   operands: 'jobs',
   run: resubmit,

@@ -13,3 +13,4 @@ export { type RemoteEnd, runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { isLiving, showOutput, waitOnHost, wordOf } from './remote-jobs.ts';
 export type { Environment } from './request.ts';
+export { noteSentJob, type SentJob, sentJob } from './sent-job.ts';

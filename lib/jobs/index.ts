@@ -16,10 +16,10 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
-export { type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
+export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
-export { resubmitJob, submitCommand, submitJob } from './submission.ts';
+export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
 export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { SweepProgress } from './sweep-progress.ts';

@@ -12,6 +12,8 @@ import { type JobStore, unusable } from './job-store.ts';
 
 /** The command runs there, or has run. */
 export const STARTED = 'started';
+/** The reason of a job's end where it has left. */
+export const MOVED = 'moved to another machine';
 /** The job held GPUs there, and no confirmation came in time. */
 const EXPIRED = 'expired';
 const POLL_MS = 50;
@@ -58,7 +60,7 @@ export async function settleMove(store: JobStore, key: string, action: MoveActio
     const word = `cancelled for ${action.cancel}`;
     if (decide(store, key, word) === word) {
       const found = findJob(store, key);
-      if (found !== null) await cancelJob(store, found.request.id, 0, 'moved to another machine');
+      if (found !== null) await cancelJob(store, found.request.id, 0, MOVED);
     }
   }
   return describe(store, key);
@@ -100,7 +102,7 @@ export async function startHere(store: JobStore, { key, isHeld }: MoveRequest): 
   while (isHeld && readDecision(store, key) === null && performance.now() < end) await pause(POLL_MS);
   const word = decide(store, key, isHeld ? EXPIRED : STARTED);
   if (word === STARTED) return;
-  const why = word === EXPIRED ? 'the move was not confirmed in time' : 'moved to another machine';
+  const why = word === EXPIRED ? 'the move was not confirmed in time' : MOVED;
   throw new GPUOwnerError('ERR_ABORTED', why);
 }
 

@@ -139,25 +139,13 @@ export async function resubmitJob(
   renumbered: ReadonlyMap<number, number>,
   array: string | null = null,
 ): Promise<{ id: number; exitCode: number }> {
-  const found = stateOf(store, id);
-  if (found === null) throw unknownJob(String(id));
-  if (found.state === 'waiting' || found.state === 'running')
-    throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
+  const { request, files } = askedOf(store, id);
   const {
     id: _,
     lock: { path: lockPath },
     move: __,
     ...asked
-  } = found.job.request;
-  const read = (name: string) => {
-    try {
-      return readFileSync(join(store.directoryOf(id), name));
-    } catch (error) {
-      throw new GPUOwnerError('ERR_JOBS', `job ${id} can't be read: ${(error as Error).message}`, {
-        cause: error,
-      });
-    }
-  };
+  } = request;
   const place = openDirectory(id, asked);
   const locks = LockDirectory.open(dirname(lockPath), {});
   const after = asked.after.flatMap(({ id: before, isOk }) => {
@@ -166,7 +154,6 @@ export async function resubmitJob(
     // A job that had ended well, or is forgotten, needn't be waited for again.
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
-  const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
   const made = store.create(
     { ...asked, after, submitted: Date.now(), resubmits: id, ...(array === null ? {} : { array }) },
     files,
@@ -185,6 +172,25 @@ export async function resubmitJob(
     process.umask(umask);
     for (const descriptor of [place, made.lock, made.file]) closeSync(descriptor);
   }
+}
+
+/** A job that has ended, as it was asked for: its request, arguments and environment. @throws ERR_INVALID_ARGUMENT, ERR_JOBS */
+export function askedOf(store: JobStore, id: number) {
+  const found = stateOf(store, id);
+  if (found === null) throw unknownJob(String(id));
+  if (found.state === 'waiting' || found.state === 'running')
+    throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
+  const read = (name: string) => {
+    try {
+      return readFileSync(join(store.directoryOf(id), name));
+    } catch (error) {
+      throw new GPUOwnerError('ERR_JOBS', `job ${id} can't be read: ${(error as Error).message}`, {
+        cause: error,
+      });
+    }
+  };
+  const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
+  return { request: found.job.request, files };
 }
 
 /** The directory in which a job is started once more. @throws ERR_INVALID_ARGUMENT */

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bootId, hostName } from '../../lib/platform/index.ts';
-import { launcher, type Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { launcher, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
@@ -126,6 +126,70 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     writeFileSync(file('end'), '');
     expect((await run('wait', ...busy, moving)).code).toBe(0);
     expect(existsSync(file('late'))).toBe(false);
+  });
+
+  test('a job follows one that moves; an ended job is submitted again on another host', async () => {
+    const here = new Machine(1);
+    hosts.machines.push(here);
+    const own = (words: string[], more = {}) =>
+      here.runCommand(words, { env: { GPU_OWNER_SSH: env.GPU_OWNER_SSH, ...more }, cwd: place });
+    const get = async (words: string[], more = {}) => {
+      const { code, stdout, stderr } = await own(words, more);
+      expect({ code, stderr }, words.join(' ')).toEqual({ code: 0, stderr: '' });
+      return stdout.trim();
+    };
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('full-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('full-b')),
+    ];
+    const moving = await get(['submit', '--on', 'a,b', '-n', '2', ...untilFile('followed')]);
+    const follower = await get(['submit', '--after-ok', moving, '--', 'touch', file('follower')]);
+    const jobOf = async (id: string) => JSON.parse(await get(['jobs', id, '--json']))[0];
+    await until(async () => (await jobOf(follower)).reason === 'after job any:1');
+    expect(await own(['submit', '--on', 'a', '--after', moving, '--', 'true'])).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/only this machine knows where any:1 is while that moves/),
+    });
+    const [, at = ''] = /waits as (.):/.exec((await jobOf(moving)).reason) ?? [];
+    writeFileSync(file(at === 'a' ? 'full-b' : 'full-a'), '');
+    await until(async () => (await jobOf(moving)).state === 'running');
+    expect(existsSync(file('follower'))).toBe(false);
+    const [, host = ''] = /it is (.):/.exec((await jobOf(moving)).reason) ?? [];
+    expect(host).not.toBe(at);
+    const next = await get(['submit', '--on', host, '--after-ok', moving, '--', 'true']);
+    expect((await jobOf(next)).reason).toMatch(/^after job \d+$/);
+    writeFileSync(file('followed'), '');
+    expect(await get(['wait', next, follower])).toBe('');
+    expect(existsSync(file('follower'))).toBe(true);
+    for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
+    expect((await run('wait', ...busy)).code).toBe(0);
+
+    const script = 'echo "$GIVEN $(pwd)"; exit 3';
+    const words = ['--env', 'GIVEN', '--', 'sh', '-c', script];
+    const first = await get(['submit', '--on', 'a', ...words], { GIVEN: 'a  b' });
+    const local = await get(['submit', ...words.slice(2)], { GIVEN: 'c' });
+    expect((await own(['wait', first, local])).code).toBe(3);
+    const again = [
+      await get(['resubmit', '--on', 'b', first, moving]),
+      await get(['resubmit', '--on', 'b', '--env', 'GIVEN', local]),
+    ];
+    expect(again.join(' ')).toMatch(/^b:\d+\nb:\d+ b:\d+$/);
+    const [one = '', two = '', three = ''] = again.flatMap((text) => text.split('\n'));
+    expect((await own(['wait', one, three])).code).toBe(3);
+    expect(await get(['wait', two])).toBe('');
+    expect([await get(['logs', one]), await get(['logs', three])]).toEqual([`a  b ${place}`, `c ${place}`]);
+    const stranger = (await machines.a?.runCommand(['submit', '--', 'true'], { cwd: place }))?.stdout.trim();
+    await until(async () => (await jobOf(`a:${stranger}`)).state === 'completed');
+    for (const [job, code, message] of [
+      [`a:${stranger}`, 64, /was not submitted from here, .*: ssh a gpu-owner resubmit --on b/],
+      ['failed', 64, /give the numbers of the jobs/],
+      ['down:1', 69, /^gpu-owner: down: /],
+    ] as const) {
+      expect(await own(['resubmit', '--on', 'b', job])).toMatchObject({
+        code,
+        stderr: expect.stringMatching(message),
+      });
+    }
   });
 
   test.skipIf(whyNotNobody() !== null)('another user’s job with the same number is another one', async () => {
