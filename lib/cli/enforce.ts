@@ -1,4 +1,3 @@
-import { loadConfiguration } from '../config/index.ts';
 import { Enforcer } from '../enforce/index.ts';
 import { formatDuration, TIMEOUTS } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
@@ -18,14 +17,13 @@ const GROUPS = [
 async function enforce(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { values } = parsed;
-  const { enforce: rules } = loadConfiguration();
   const { lockDirectory } = claimOptions(values);
-  const enforcer = new Enforcer(rules, values['dry-run'] === true, { lockDirectory }, print);
+  const enforcer = new Enforcer(values['dry-run'] === true, { lockDirectory }, print);
   const controller = new AbortController();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => controller.abort());
   const every = `looking every ${formatDuration(TIMEOUTS.enforceLook)}`;
   if (!enforcer.isDryRun) say(every);
-  else if (rules === undefined)
+  else if (!enforcer.hasRules)
     say(`${every}; this is a dry run, as the machine's configuration has no \`enforce\``);
   else say(`${every}; this is a dry run`);
   await enforcer.run(controller.signal);

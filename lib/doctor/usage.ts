@@ -28,7 +28,8 @@ export function checkLedger(report: Report, lockDirectory: string): void {
     );
     return;
   }
-  const isOthers = path === MACHINE_LEDGER && !isRoot(status.uid);
+  const owner = path === MACHINE_LEDGER ? 0 : statusOf(lockDirectory)?.uid;
+  const isOthers = !isRoot(status.uid) && status.uid !== owner;
   if (status.mode !== MODE || isOthers) {
     report.add(
       'ledger-mode',

@@ -1,5 +1,5 @@
 import { type ClaimOptions, checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
-import { DEFAULT_ENFORCE_RULES, type EnforceRules } from '../config/index.ts';
+import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   bootMilliseconds,
@@ -16,6 +16,7 @@ import { type Offence, Watch } from './sightings.ts';
 import { readState, type State, writeState } from './state.ts';
 import { runNotifyCommand, writeToTerminals } from './warning.ts';
 
+const NOTHING_DONE: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
 const SIGNALS: Partial<Record<ActionKind, [number: number, name: string]>> = {
   terminate: [15, 'SIGTERM'],
   kill: [9, 'SIGKILL'],
@@ -24,29 +25,25 @@ const ESRCH = 3;
 
 /** Looks at all GPUs again and again, and deals with programs that compute where they may not. */
 export class Enforcer {
-  readonly #rules: EnforceRules;
-  readonly #isDryRun: boolean;
+  /** undefined: the configuration has none, which makes it a dry run */
+  #rules: EnforceRules | undefined;
+  readonly #isAlwaysDry: boolean;
   readonly #request: ReturnType<typeof checkOptions>['request'];
   readonly #log: (line: string) => void;
   readonly #watch: Watch;
-  #state: State;
+  #state: State = NOTHING_DONE;
+  #mistake = '';
   #saveFailure = '';
   #missed: string | null = null;
 
   /**
-   * @param rules those of the configuration; undefined: none, which makes it a dry run
    * @param log takes a line for each action
-   * @throws ERR_NOT_PERMITTED, ERR_SYSTEM
+   * @throws ERR_CONFIGURATION, ERR_NOT_PERMITTED, ERR_SYSTEM
    */
-  constructor(
-    rules: EnforceRules | undefined,
-    isDryRun: boolean,
-    options: ClaimOptions,
-    log: (line: string) => void,
-  ) {
-    this.#rules = rules ?? DEFAULT_ENFORCE_RULES;
-    this.#isDryRun = isDryRun || rules === undefined;
-    if (!this.#isDryRun && process.geteuid?.() !== 0)
+  constructor(isDryRun: boolean, options: ClaimOptions, log: (line: string) => void) {
+    this.#rules = loadConfiguration().enforce;
+    this.#isAlwaysDry = isDryRun;
+    if (!this.isDryRun && process.geteuid?.() !== 0)
       throw new GPUOwnerError(
         'ERR_NOT_PERMITTED',
         `${userName(process.geteuid?.() ?? 0)} may not end others' processes: only root runs enforce. To see what it would do: \`gpu-owner enforce --dry-run\`.`,
@@ -58,19 +55,44 @@ export class Enforcer {
       );
     this.#request = checkOptions(options).request;
     this.#log = log;
-    this.#watch = new Watch(this.#rules);
-    // A dry run doesn't go on with what was done.
-    this.#state = this.#isDryRun ? { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } } : readState();
+    this.#watch = new Watch(this.#rules ?? DEFAULT_ENFORCE_RULES);
+    if (!this.isDryRun) this.#state = readState();
   }
 
   get isDryRun(): boolean {
-    return this.#isDryRun;
+    return this.#isAlwaysDry || !this.hasRules;
+  }
+
+  /** Whether the configuration has `enforce`. */
+  get hasRules(): boolean {
+    return this.#rules !== undefined;
+  }
+
+  /** Reads the configuration again; after a mistake in it, the rules stay. */
+  #readRules(): void {
+    try {
+      const rules = loadConfiguration().enforce;
+      this.#mistake = '';
+      if (JSON.stringify(rules) === JSON.stringify(this.#rules)) return;
+      const wasDry = this.isDryRun;
+      this.#rules = rules;
+      this.#watch.rules = rules ?? DEFAULT_ENFORCE_RULES;
+      // A dry run has done nothing.
+      if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING_DONE;
+      this.#log(`the configuration has changed${this.isDryRun ? '; this is a dry run' : ''}`);
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+      if (this.#mistake !== error.message)
+        this.#log(`the rules stay as they were: ${sanitize(error.message, 500)}`);
+      this.#mistake = error.message;
+    }
   }
 
   /** Returns when the signal comes. */
   async run(signal: AbortSignal): Promise<void> {
     let failure = '';
     while (!signal.aborted) {
+      this.#readRules();
       try {
         await this.look();
         failure = '';
@@ -89,15 +111,15 @@ export class Enforcer {
     const began = bootMilliseconds();
     const { gpus, directory } = await observeGPUs(this.#request, 'machine');
     const uuids = gpus.flatMap(({ uuid }) => uuid || []);
-    if (directory !== null && !this.#isDryRun) protectLeaseFiles(directory, uuids);
+    if (directory !== null && !this.isDryRun) protectLeaseFiles(directory, uuids);
     const offences = this.#watch.look(gpus, directory, began, this.#state.cases);
     this.#tellMissed();
-    const times = { graceMs: this.#rules.graceMs, killMs: TIMEOUTS.enforceKill };
+    const times = { graceMs: this.#watch.rules.graceMs, killMs: TIMEOUTS.enforceKill };
     const { cases, actions } = decideActions(this.#state.cases, offences, bootMilliseconds(), times);
     const counters = { ...this.#state.counters };
     for (const action of actions) if (this.#perform(action)) counters[action.kind]++;
     this.#state = { cases, counters };
-    if (!this.#isDryRun) this.#save();
+    if (!this.isDryRun) this.#save();
   }
 
   #tellMissed(): void {
@@ -130,11 +152,11 @@ export class Enforcer {
     if (number === undefined) {
       const then = leftMs === 0 ? 'at once' : `in ${formatDuration(leftMs)}`;
       this.#say('warned', 'would warn', `${process} ${why}: SIGTERM ${then}`);
-      if (!this.#isDryRun)
+      if (!this.isDryRun)
         this.#warn(sighting, `${process} ${why}. It will be ended ${then}. Use \`gpu-owner run\`.`);
       return true;
     }
-    const error = this.#isDryRun ? 0 : held.signal(number);
+    const error = this.isDryRun ? 0 : held.signal(number);
     if (error === -ESRCH) return false; // the process has ended by itself
     if (error !== 0) this.#log(`can't send ${signalName} to ${process}: ${systemError(-error)}`);
     else this.#say(`sent ${signalName} to`, `would send ${signalName} to`, `${process}, which ${why}`);
@@ -142,7 +164,7 @@ export class Enforcer {
   }
 
   #say(done: string, planned: string, what: string): void {
-    this.#log(`${this.#isDryRun ? planned : done} ${what}`);
+    this.#log(`${this.isDryRun ? planned : done} ${what}`);
   }
 
   #warn({ uid, gid, user }: Offence, text: string): void {

@@ -78,7 +78,7 @@ interface SeenLease {
 
 /** The watch over the GPUs of a machine, with what it has seen since it began. */
 export class Watch {
-  readonly #rules: EnforceRules;
+  rules: EnforceRules;
   /** The processes of the last look, held since they were first seen. */
   #held = new Map<number, HeldProcess>();
   /** The look in which each process was first seen on a GPU. */
@@ -89,7 +89,7 @@ export class Watch {
   #missed: readonly number[] = [];
 
   constructor(rules: EnforceRules) {
-    this.#rules = rules;
+    this.rules = rules;
   }
 
   /**
@@ -169,7 +169,7 @@ export class Watch {
     if (!isLeased) {
       // A GPU that may not be claimed is no matter of claims.
       const isBusy = gpu.state === 'busy' || gpu.state === 'leased';
-      if (this.#rules.claims !== 'required' || !isBusy) return null;
+      if (this.rules.claims !== 'required' || !isBusy) return null;
       return { ...offence, case: caseOf(uid, `${gpu.uuid} unclaimed`, key, cases), holder: null };
     }
     // Other tools' files don't prove whose a GPU is.
@@ -208,7 +208,7 @@ export class Watch {
 
   #isExempt(pid: number, credentials: Credentials): boolean {
     const { uids, gids } = credentials;
-    const { except, containers } = this.#rules;
+    const { except, containers } = this.rules;
     if (uids.includes(0)) return true;
     if (!containers && !isUserKnown(pid, credentials)) return true;
     const named = uids.map((uid) => isUserOf(uid, except.users));

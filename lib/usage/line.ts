@@ -59,6 +59,13 @@ export class UsageLine {
     const uid = process.geteuid?.() ?? 0;
     const directory = Directory.open(path, FOR_ALL_STICKY);
     const month = isoTime(lease.since).slice(0, 7);
+    const isShared = typeof directory !== 'number' && canOthersRemove(directory);
+    if (isShared) {
+      warnOnce(
+        `the use of these GPUs isn't noted in ${path}, where other users could remove the file. As root: chmod 1777 ${path}`,
+      );
+      return null;
+    }
     const descriptor = typeof directory === 'number' ? directory : openOwn(directory, uid, month, keptMs);
     const { waitedMs, program, since, gpus, name, job } = lease;
     const gid = process.getegid?.();
@@ -110,6 +117,11 @@ export class UsageLine {
     const heldMs = Math.max(0, Math.round(bootMilliseconds() - this.#since));
     native().fileWriteBlock(this.#descriptor, Buffer.from(endOf(heldMs, ended)), this.#offset);
   }
+}
+
+/** Whether users who don't own the directory can remove others' files. */
+function canOthersRemove({ status: { mode } }: Directory): boolean {
+  return (mode & 0o022) !== 0 && (mode & 0o1000) === 0;
 }
 
 function endAll(): void {

@@ -9,8 +9,8 @@ namespace keeper {
 
 struct Options;
 
-// A lease of more GPUs isn't metered.
-constexpr int kMaxMetered = 32;
+// A lease of more GPUs isn't metered: the driver serves no machine that has them.
+constexpr int kMaxMetered = 64;
 
 // A GPU at one moment; -1: the driver doesn't tell.
 struct Reading {

@@ -20,11 +20,17 @@ test.skipIf(whyNotNobody() !== null)(
     const forged = join(ledger, '0-2020-01.jsonl');
     writeFileSync(forged, '');
     chownSync(forged, NOBODY, NOBODY);
-    chmodSync(ledger, 0o755);
+    chownSync(ledger, NOBODY, NOBODY);
+    chmodSync(ledger, 0o777);
+    expect(await machine.runCommand(['run', 'true'])).toMatchObject({
+      code: 0,
+      stderr: expect.stringContaining('where other users could remove the file. As root: chmod 1777'),
+    });
     const diagnosis = await diagnose(machine);
     expect(diagnosis.ids.sort()).toEqual(['ledger-damaged', 'ledger-files', 'ledger-mode']);
     expect(said(diagnosis, 'ledger-damaged')).toMatch(`A line of ${own} makes no sense`);
     expect(said(diagnosis, 'ledger-files')).toMatch(`${forged} isn't a file of the user`);
+    expect(said(diagnosis, 'ledger-mode')).toMatch('belongs to nobody with mode 0777');
     for (const { remedy } of diagnosis.findings.filter(({ id }) => id.startsWith('ledger-')))
       for (const [, line = ''] of remedy?.matchAll(/`([^`]+)`/g) ?? []) await machine.run(['sh', '-c', line]);
     expect((await diagnose(machine)).ids).toEqual(['ledger-damaged']);

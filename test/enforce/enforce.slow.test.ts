@@ -88,6 +88,22 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     expect(existsSync(join(machine.lockDirectory, '../enforce.json'))).toBe(false);
   });
 
+  test('a change of the configuration counts at once, and a mistake in it changes nothing', async () => {
+    machine.configure('enforce: { grace: 1h }\n');
+    await startHolder(machine, ['--devices', '0'], alice);
+    const pid = await intrude(0, 'plain', bob);
+    const enforcer = enforce();
+    await looks(enforcer, /^warned /);
+    machine.configure('enforce: { grace: soon }\n');
+    await looks(enforcer, /^the rules stay as they were: .*soon/);
+    expect(isAlive(pid)).toBe(true);
+    machine.configure('enforce: { grace: 0s }\n');
+    await ended(pid);
+    expect(enforcer.lines.filter((line) => /^the (rules|configuration)/.test(line))).toHaveLength(2);
+    machine.configure('');
+    await looks(enforcer, /^the configuration has changed; this is a dry run/);
+  });
+
   test('intruders end, whatever they do, and no process of others does', async () => {
     machine.configure(`enforce: { grace: 1s, claims: required, except: { users: ['${CAROL}'] } }\n`);
     const holder = await startHolder(machine, ['--devices', '0'], alice);

@@ -37,6 +37,13 @@ test('a command whose GPU does nothing is warned, and ended with exit code 124',
   expect(rows[0].energyKWh).toBeGreaterThan(0);
 });
 
+test('a command on 64 GPUs that do nothing is ended', async () => {
+  await machine.close();
+  machine = new Machine(64);
+  const child = start('run', '-n', '64', '--idle', '1s', '--placeholder', 'none', '--', 'sleep', '60');
+  expect((await finished(child)).code).toBe(124);
+});
+
 test('a stopped command with a placeholder that is kept does nothing either', async () => {
   const child = start('run', '--idle', '1s', '--placeholder', 'keep', '--', 'sleep', '60');
   const end = finished(child);
