@@ -8,10 +8,12 @@ import {
   type StoredBooking,
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
+import type { BookingEntry } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
+import { askFleet, HOSTS, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
@@ -21,13 +23,27 @@ const GROUPS = [
       json: {
         help: 'print an array of { id, user, group, gpus, devices: [{ index, uuid }], from, until, note }',
       },
+      ...HOSTS,
       ...LOCKS,
     },
   },
 ] as const satisfies readonly OptionGroup[];
 
+const NOTHING = 'Nothing is booked.';
+
 async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
+  if (isForHosts(values)) {
+    if (positionals[0] === 'cancel')
+      throw usage('cancel: it is for this machine; leave --hosts out, or run it there');
+    rejectOperands(parsed);
+    return askFleet('bookings', parsed, 'bookings', ({ host, records }) => {
+      const lines = records.map((entry) =>
+        lineOf(entry, entry.devices.map(({ index }) => index ?? '?').join()),
+      );
+      return `${host}:\n${lines.join('\n') || NOTHING}\n`;
+    });
+  }
   const options = claimOptions(values);
   const { request } = checkOptions(options, [], NAMES);
   const directory = LockDirectory.find(request.lockDirectory, loadConfiguration());
@@ -54,15 +70,14 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
         2,
       ),
     );
-  else
-    print(found.length === 0 ? 'Nothing is booked.' : found.map((each) => paragraph(each, gpus)).join('\n'));
+  else print(found.length === 0 ? NOTHING : found.map((each) => paragraph(each, gpus)).join('\n'));
 }
 
 function gpusOf({ uuids }: StoredBooking, gpus: readonly GPUStatus[]): GPUStatus[] {
   return gpus.filter(({ uuid }) => uuids.includes(uuid));
 }
 
-function bookingJSON(booking: StoredBooking, gpus: readonly GPUStatus[]) {
+function bookingJSON(booking: StoredBooking, gpus: readonly GPUStatus[]): BookingEntry {
   const { id, user, group, uuids, from, until, note } = booking;
   const index = (uuid: string) => gpus.find((gpu) => gpu.uuid === uuid)?.index ?? null;
   return {
@@ -83,16 +98,19 @@ function isInUse({ state, lease, shares }: GPUStatus, user: string): boolean {
   return state === 'busy' || holders.some((holder) => holder.user !== user);
 }
 
+function lineOf({ id, user, group, from, until, note }: BookingEntry, labels: string): string {
+  const whom = group === null ? user : `${user} and the group ${group}`;
+  const [begin, end] = [from, until].map((time) => formatMoment(Date.parse(time)));
+  return `${String(id).padStart(3)}. GPU ${labels} for ${whom}, from ${begin} to ${end}${note === null ? '' : `\n     note: ${note}`}`;
+}
+
 /** With what is in the way of a booking that has begun. */
 function paragraph(booking: StoredBooking, gpus: readonly GPUStatus[]): string {
-  const { id, user, group, uuids, from, until, note } = booking;
+  const { user, uuids, from } = booking;
   const own = gpusOf(booking, gpus);
   const labels =
     own.length < uuids.length ? `${own.map(label).join(',')} (of ${uuids.length})` : own.map(label).join(',');
-  const lines = [
-    `${String(id).padStart(3)}. GPU ${labels} for ${group === null ? user : `${user} and the group ${group}`}, from ${formatMoment(from)} to ${formatMoment(until)}`,
-  ];
-  if (note !== null) lines.push(`     note: ${note}`);
+  const lines = [lineOf(bookingJSON(booking, gpus), labels)];
   if (from <= Date.now())
     for (const gpu of own)
       if (isInUse(gpu, user))

@@ -8,7 +8,7 @@ export type { HostErrorCode, HostFailure } from './host-failure.ts';
 export { Mover } from './mover.ts';
 export { type MovingJob, MovingJobs } from './moving-job.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
-export type { OutputPiece, Records, RemoteSnapshot } from './records.ts';
+export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { isLiving, showOutput, waitOnHost, wordOf } from './remote-jobs.ts';

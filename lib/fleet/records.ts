@@ -289,6 +289,31 @@ const REPORT = {
   skipped: id,
 } satisfies Record<keyof Report, Check>;
 
+const BOOKING_ENTRY = {
+  id,
+  user: text,
+  group: or(text),
+  gpus: id,
+  devices: listOf(record({ index: or(index), uuid: text })),
+  from: time,
+  until: time,
+  note: or(text),
+} satisfies Record<keyof BookingEntry, Check>;
+
+/** A booking, as `bookings --json` prints it. */
+export interface BookingEntry {
+  id: number;
+  user: string;
+  group: string | null;
+  /** How many. */
+  gpus: number;
+  /** Without an index: the driver doesn't show it now. */
+  devices: { index: number | null; uuid: string }[];
+  from: string;
+  until: string;
+  note: string | null;
+}
+
 /** Whether it is what `status --json` prints: a key may run nothing else. */
 function isOfGPUs(value: unknown): value is object[] {
   const [first] = Array.isArray(value) ? value : [];
@@ -333,6 +358,7 @@ export interface Records {
   machines: RemoteSnapshot;
   /** One. */
   report: Report;
+  bookings: BookingEntry;
 }
 
 const CHECKS: Readonly<Record<keyof Records, Check>> = {
@@ -343,6 +369,7 @@ const CHECKS: Readonly<Record<keyof Records, Check>> = {
   places: listOf(record(PLACE), 1),
   metrics: eachOnce(listOf(record(METRIC)), ({ name }) => name),
   report: (value, path) => [record(REPORT)(value, path)],
+  bookings: listOf(record(BOOKING_ENTRY), MAX_RECORDS),
   machines: (value, path) => listOf(SNAPSHOT)(isOfGPUs(value) ? [snapshotOf(value)] : value, path),
 };
 
