@@ -50,7 +50,10 @@ export function isLockedByOtherProgram(descriptor: number): boolean {
   return !isShared() && native().lockProbe(descriptor, OFD, EXCLUSIVE, FIRST_UNIT, all) >= 0 && !isShared();
 }
 
-/** How many units shares with other open files have taken, and other programs beside them. */
+/**
+ * How many units shares with other open files have taken, and other programs beside them: these gain no more than a claim of the whole GPU
+ * does, which every user may make.
+ */
 export function countUnits(descriptor: number): number {
   const flat = native().unitsTaken(descriptor, FIRST_UNIT, MAX_UNITS) ?? [FIRST_UNIT, MAX_UNITS];
   return flat.filter((_, i) => i % 2 === 1).reduce((sum, units) => sum + units, 0);

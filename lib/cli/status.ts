@@ -67,7 +67,7 @@ function table(gpus: readonly GPUStatus[]): string {
   const width = pageWidth();
   const colour = hasColour();
   const header = `GPU  ${'NAME'.padEnd(NAME_WIDTH)}  ${'MEMORY (GiB)'.padStart(13)}  UTIL  ${'POWER (W)'.padStart(9)}  TEMP  STATE`;
-  const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width)]);
+  const lines = gpus.flatMap((gpu) => [row(gpu, colour), ...reasonLines(gpu, width, colour)]);
   return [header, ...lines].join('\n');
 }
 
@@ -92,7 +92,11 @@ function row(gpu: GPUStatus, colour: boolean): string {
 const REPAIR_WARNING =
   'warning: spare memory takes the place of faulty memory at its next reset (nvidia-smi --gpu-reset)';
 
-function reasonLines(gpu: GPUStatus, width: number): string[] {
+/** Where the driver lists no processes, or by numbers that mean nothing here. */
+const UNTOLD_USE =
+  "which process is whose can't be told here: other programs are noticed once all together use more than the shares have";
+
+function reasonLines(gpu: GPUStatus, width: number, colour: boolean): string[] {
   const columns = Math.max(width, 40) - INDENT.length;
   const warning = gpu.memoryRepairPending && !isInstance(gpu) ? wrapText(REPAIR_WARNING, columns) : [];
   const booked = gpu.booking === null || isInstance(gpu) ? '' : describeBooking(gpu.booking);
@@ -100,11 +104,17 @@ function reasonLines(gpu: GPUStatus, width: number): string[] {
   if (gpu.state === 'shared') {
     const [all = ''] = (gpu.reason ?? '').split(': ', 1);
     const [, intruders] = /; ([^;]+ on it without a claim)$/.exec(gpu.reason ?? '') ?? [];
-    const each = gpu.shares.map((share) => describeShare(share, { hostname: hostName() }));
-    const lines = [`${all}:`, ...each, ...(intruders === undefined ? [] : [intruders])].flatMap((text) =>
-      wrapText(text, columns),
+    const each = gpu.shares.flatMap((share) => {
+      const lines = wrapText(describeShare(share, { hostname: hostName() }), columns);
+      const isOverused = colour && (share.usedBytes ?? 0) > share.bytes;
+      return isOverused ? lines.map((line) => `\u001b[31m${line}\u001b[0m`) : lines;
+    });
+    const others = intruders === undefined ? [] : wrapText(intruders, columns);
+    const isUntold = gpu.shares.length > 0 && gpu.shares.every(({ usedBytes }) => usedBytes === null);
+    const untold = isUntold ? wrapText(UNTOLD_USE, columns) : [];
+    return [...wrapText(`${all}:`, columns), ...each, ...others, ...untold, ...warning].map(
+      (line) => INDENT + line,
     );
-    return [...lines, ...warning].map((line) => INDENT + line);
   }
   if (gpu.reason === null) return warning.map((line) => INDENT + line);
   // The reason's first words repeat the state, and paths can be longer than a line.

@@ -13,6 +13,7 @@ import {
   NOBODY,
   output,
   pause,
+  python,
   uuidOf,
   whyNotNobody,
 } from '../support/machine.ts';
@@ -184,6 +185,10 @@ test('where processes are hidden, as in a container, memory decides', async () =
   const holder = machine.startCommand([...RUN, '--memory', '20GiB', '--', ...occupy('7GiB')]);
   await output(holder, /ready/);
   expect((await machine.status())[0].shares).toMatchObject([{ usedBytes: null }]);
+  const status = async () => (await machine.runCommand(['status'])).stdout.replace(/\s+/g, ' ');
+  expect(await status()).toContain(
+    "which process is whose can't be told here: other programs are noticed once",
+  );
   const claim = () => machine.runCommand([...RUN, '--no-wait', '--memory', '10GiB', '--', 'true']);
   expect((await claim()).code).toBe(0);
   const stranger = machine.start(occupy('30GiB'));
@@ -262,6 +267,12 @@ test('metrics have each share, and whether it uses more than it has', async () =
   expect(values('share_bytes')).toEqual([10 * GIB, 10 * GIB]);
   expect(values('share_used_bytes').sort((a, b) => a - b)).toEqual([5, 15].map((n) => n * GIB + CONTEXT));
   expect(values('share_overused').sort()).toEqual([0, 1]);
+  const inTerminal = [python, '-c', 'import pty, sys; pty.spawn(sys.argv[1:])', process.execPath, command];
+  const env = { TERM: 'xterm', NO_COLOR: '' };
+  const { stdout: status } = await machine.run([...inTerminal, 'status'], { env });
+  const [before = '', ...red] = status.split('\u001b[31m').map((text) => text.split('\u001b[0m')[0]);
+  expect(before).toContain('GPU');
+  expect(red.join('')).toMatch(/^10 GiB for .*, uses 15\.4 GiB \([\s\S]*--memory 15GiB/);
   expect(stdout).toMatch(/^gpu_owner_gpu_processes_without_claim\{.*\} 0$/m);
 });
 
