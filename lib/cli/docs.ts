@@ -11,6 +11,7 @@ const DIRECTORY = join(packageRoot, 'docs');
 
 /** Pages of earlier releases, and the parts of pages that have their subject now. */
 export const MOVED: Readonly<Record<string, string>> = {
+  arrays: 'jobs#arrays',
   'batch-systems': 'sessions#batch-systems',
   'benchmarks-claims': 'benchmarks#a-claim',
   'benchmarks-experiments': 'benchmarks#queues',

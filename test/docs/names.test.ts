@@ -66,7 +66,6 @@ const PAGES_OF_COMMANDS = [
   'first-steps',
   'bookings',
   'enforce',
-  'arrays',
 ];
 const PAGES_OF_EXPERIMENTS = [
   'experiments-reference',
