@@ -1,12 +1,22 @@
 // Tools for jobs that were submitted.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
-import { type Job, JobStore, jobAt, listJobs, resolveJob } from '../jobs/index.ts';
+import { isName, type Job, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
-import { MAX_LOG_BYTES, readLog } from './log.ts';
-import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
-import { describeJob, hasEnded, JobState, jobOf, jobWord } from './records.ts';
+import { MAX_LOG_BYTES, readLog, readLogElsewhere } from './log.ts';
+import { ANSWER_TIMEOUT_MS, askOwn, CommandFailure, runOwn } from './own-command.ts';
+import {
+  describeJob,
+  type Fields,
+  fieldsOf,
+  hasEnded,
+  JobState,
+  jobOf,
+  jobWord,
+  listOf,
+  text,
+} from './records.ts';
 
 /** Clients give up after 60 s. */
 const MAX_WAIT_SECONDS = 45;
@@ -19,19 +29,27 @@ export function addListJobs(server: McpServer): void {
     'list_jobs',
     {
       title: 'List jobs',
-      description: "Lists this user's jobs on this machine: waiting, running and ended ones.",
+      description: "Lists this user's jobs on this machine, or on others: waiting, running and ended ones.",
       inputSchema: z.strictObject({
         all: z.boolean().default(false).describe('old ones, too'),
         limit: z.number().int().min(1).max(MAX_JOBS).default(DEFAULT_JOBS).describe('the newest so many'),
+        hosts: text('other machines, over ssh: a,b; all: those of the configuration', 1_000)
+          .min(1)
+          .optional(),
       }),
-      outputSchema: z.object({ total: z.number(), jobs: z.array(JobState) }),
+      outputSchema: z.object({
+        total: z.number(),
+        jobs: z.array(JobState),
+        problems: z.array(z.string()).describe('hosts that gave no answer, and why'),
+      }),
       annotations: { readOnlyHint: true, openWorldHint: false },
     },
-    orRefuse(async ({ all, limit }) => {
-      const listed = listJobs({ user: null, all, lockDirectory: undefined });
-      const jobs = listed.slice(-limit).map(jobOf);
+    orRefuse(async ({ all, limit, hosts }) => {
+      const { listed, problems } = await listAll(hosts, all);
+      const jobs = listed.slice(-limit);
       return answer(
-        { total: listed.length, jobs },
+        { total: listed.length, jobs, problems },
+        ...problems,
         jobs.length === 0 ? 'No jobs.' : jobs.map(describeJob).join('\n'),
       );
     }),
@@ -58,7 +76,7 @@ export function addJobLog(server: McpServer): void {
         text: z.string().describe('without escape sequences and control characters'),
         offset: z.number().describe('where the text begins, in bytes'),
         nextOffset: z.number(),
-        size: z.number().describe('of the whole output, in bytes'),
+        size: z.number().describe('of the whole output, in bytes; of another machine at least so much'),
         isComplete: z.boolean().describe('the job has ended, and this is its end'),
         state: JobState.shape.state,
       }),
@@ -66,9 +84,13 @@ export function addJobLog(server: McpServer): void {
     },
     orRefuse(async ({ job, offset, maxBytes }) => {
       // First the state: what it wrote before its end is there then.
-      const { state, output } = find(job);
-      const log = readLog(output, offset, maxBytes);
-      const isComplete = hasEnded({ state }) && log.nextOffset >= log.size;
+      const address = addressOf(job);
+      const { state, output } = address === null ? find(job) : { ...(await jobNow(job)), output: null };
+      const { isWhole, ...log } =
+        address === null
+          ? { ...readLog(output, offset, maxBytes), isWhole: true }
+          : await readLogElsewhere(address, offset, maxBytes);
+      const isComplete = hasEnded({ state }) && isWhole && log.nextOffset >= log.size;
       return answer(
         { ...log, isComplete, state },
         log.text,
@@ -97,7 +119,8 @@ export function addWaitJob(server: McpServer): void {
     },
     orRefuse(async ({ job, seconds: wanted }, context) => {
       const seconds = Math.min(wanted, MAX_WAIT_SECONDS);
-      const { id } = find(job);
+      const known = await jobNow(job);
+      const word = wordOf(job, known);
       const { signal, _meta, notify } = context.mcpReq;
       const begin = Date.now();
       const tell = async () => {
@@ -105,22 +128,22 @@ export function addWaitJob(server: McpServer): void {
         const params = {
           progressToken: _meta.progressToken,
           progress: Math.round((Date.now() - begin) / 1_000),
-          message: describeJob(jobOf(jobOfID(id))),
+          message: describeJob(addressOf(word) === null ? await jobNow(word) : known),
         };
         await notify({ method: 'notifications/progress', params });
       };
       // An error that a timer's function throws would end the server.
       const repeat = setInterval(() => void tell().catch(() => {}), TIMEOUTS.progress);
       try {
-        if (!hasEnded(jobOfID(id)))
-          await runOwn(['wait', String(id), `--timeout=${Math.max(seconds, 0.001)}s`], {
+        if (!hasEnded(known))
+          await runOwn(['wait', `--timeout=${Math.max(seconds, 0.001)}s`, '--', word], {
             timeoutMs: ANSWER_TIMEOUT_MS + seconds * 1_000,
             signal,
           });
       } finally {
         clearInterval(repeat);
       }
-      const now = jobOf(jobOfID(id));
+      const now = await jobNow(word);
       return answer(
         { hasEnded: hasEnded(now), job: now },
         describeJob(now),
@@ -145,15 +168,61 @@ export function addCancelJob(server: McpServer): void {
       annotations: { destructiveHint: true, idempotentHint: true, openWorldHint: false },
     },
     orRefuse(async ({ job, graceSeconds }) => {
-      const { id } = find(job);
-      const { exitCode, errors } = await runOwn(['cancel', String(id), `--grace=${graceSeconds}s`], {
+      const word = wordOf(job, await jobNow(job));
+      const { exitCode, errors } = await runOwn(['cancel', `--grace=${graceSeconds}s`, '--', word], {
         timeoutMs: MAX_WAIT_SECONDS * 1_000,
       });
       if (exitCode !== 0 && exitCode !== 1) throw new CommandFailure(errors);
-      const now = jobOf(jobOfID(id));
+      const now = await jobNow(word);
       return answer({ hasEnded: hasEnded(now), job: now }, describeJob(now), errors);
     }),
   );
+}
+
+/** A job's address on another machine; null: the job is of this one. A name may have a colon. */
+export function addressOf(word: string | number): string | null {
+  return typeof word === 'string' && word.includes(':') && !isName(JobStore.open(), word) ? word : null;
+}
+
+/** A name may be that of another job later. */
+function wordOf(word: string | number, { host, id }: z.infer<typeof JobState>): string {
+  return addressOf(word) === null ? String(id) : `${host}:${id}`;
+}
+
+/** A job of this user as it is now, here or elsewhere. @throws ERR_INVALID_ARGUMENT, CommandFailure */
+export async function jobNow(word: string | number): Promise<z.infer<typeof JobState>> {
+  const address = addressOf(word);
+  if (address === null) return jobOf(find(word));
+  const [job] = listOf(await askOwn(['jobs', '--', address], { timeoutMs: ANSWER_TIMEOUT_MS }));
+  if (job === undefined) throw new CommandFailure(`${address} is not known there`);
+  return shownJob(job);
+}
+
+/** A job as the command shows it, which has checked what another machine says. */
+const shownJob = (job: Fields) =>
+  jobOf(job as unknown as Parameters<typeof jobOf>[0], typeof job.host === 'string' ? job.host : null);
+
+/** @param hosts undefined: jobs of this machine, and those that move */
+async function listAll(hosts: string | undefined, all: boolean) {
+  const words = ['jobs', ...(all ? ['--all'] : [])];
+  if (hosts === undefined)
+    return {
+      listed: listOf(await askOwn(words, { timeoutMs: ANSWER_TIMEOUT_MS })).map(shownJob),
+      problems: [],
+    };
+  const { output, errors } = await runOwn([...words, '--json', `--hosts=${hosts}`], {
+    timeoutMs: ANSWER_TIMEOUT_MS,
+  });
+  if (output === '') throw new CommandFailure(errors);
+  const problems: string[] = [];
+  const listed = Object.entries(fieldsOf(JSON.parse(output))).flatMap(([host, told]) => {
+    const { jobs, error } = fieldsOf(told);
+    if (error !== undefined) problems.push(`${host}: ${fieldsOf(error).message}`);
+    return listOf(jobs).map(shownJob);
+  });
+  const time = ({ submitted, started }: (typeof listed)[number]) =>
+    Date.parse(submitted ?? started ?? '') || 0;
+  return { listed: listed.sort((a, b) => time(a) - time(b)), problems };
 }
 
 /** A job of this user. @throws ERR_INVALID_ARGUMENT */

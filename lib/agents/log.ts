@@ -1,9 +1,12 @@
 // The output of a job, a bounded part at a time.
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
-import { CommandFailure } from './own-command.ts';
+import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
 
 export const MAX_LOG_BYTES = 64 * 1024;
+/** How far before the end it may begin on another machine. */
+const MAX_TAIL_BYTES = 16 * 1024 * 1024;
+const MAX_CHARACTER_BYTES = 4;
 
 interface LogPart {
   text: string;
@@ -34,19 +37,48 @@ export function readLog(path: string | null, from: number, maxBytes: number): Lo
     const { size } = status;
     const begin = from < 0 ? Math.max(0, size + from) : Math.min(from, size);
     const bytes = Buffer.alloc(Math.min(maxBytes, size - begin));
-    const part = bytes.subarray(0, readSync(file, bytes, 0, bytes.length, begin));
-    const start = from < 0 && begin > 0 ? part.findIndex((byte) => !isContinuation(byte)) : 0;
-    const end = begin + part.length < size ? wholeCharacters(part) : part.length;
-    const whole = part.subarray(Math.max(0, start), Math.max(start, end));
-    return {
-      text: plain(whole.toString('utf8')),
-      offset: begin + Math.max(0, start),
-      nextOffset: begin + end,
-      size,
-    };
+    return wholePart(bytes.subarray(0, readSync(file, bytes, 0, bytes.length, begin)), begin, from < 0, size);
   } finally {
     closeSync(file);
   }
+}
+
+/** @param bytes from `begin` on, @param isCut whether that may be within a character */
+function wholePart(bytes: Buffer, begin: number, isCut: boolean, size: number): LogPart {
+  const start = isCut && begin > 0 ? bytes.findIndex((byte) => !isContinuation(byte)) : 0;
+  const end = begin + bytes.length < size ? wholeCharacters(bytes) : bytes.length;
+  const whole = bytes.subarray(Math.max(0, start), Math.max(start, end));
+  const offset = begin + Math.max(0, start);
+  return { text: plain(whole.toString('utf8')), offset, nextOffset: begin + end, size };
+}
+
+/**
+ * As {@link readLog}, of a job of another machine: reads on until it has what is wanted.
+ * @returns also whether all was read; otherwise the size is what is known of it
+ */
+export async function readLogElsewhere(
+  address: string,
+  from: number,
+  maxBytes: number,
+): Promise<LogPart & { isWhole: boolean }> {
+  const kept = from < 0 ? Math.min(-from, MAX_TAIL_BYTES) : maxBytes + MAX_CHARACTER_BYTES;
+  let bytes = Buffer.alloc(0);
+  let size = 0;
+  const onOutput = (chunk: Buffer) => {
+    const skipped = Math.max(0, from - size);
+    size += chunk.length;
+    if (from < 0) bytes = Buffer.concat([bytes, chunk]).subarray(-kept);
+    else if (bytes.length < kept) bytes = Buffer.concat([bytes, chunk.subarray(skipped)]).subarray(0, kept);
+    return from >= 0 && bytes.length >= kept;
+  };
+  const { exitCode, errors } = await runOwn(['logs', '--', address], {
+    timeoutMs: ANSWER_TIMEOUT_MS,
+    onOutput,
+  });
+  if (exitCode !== null && exitCode !== 0) throw new CommandFailure(errors);
+  const begin = from < 0 ? size - bytes.length : Math.min(from, size);
+  const part = wholePart(bytes.subarray(0, maxBytes), begin, from < 0, size);
+  return { ...part, isWhole: exitCode === 0 };
 }
 
 const isContinuation = (byte: number) => (byte & 0xc0) === 0x80;

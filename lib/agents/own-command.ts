@@ -20,6 +20,8 @@ export interface OwnCommandOptions {
   signal?: AbortSignal;
   directory?: string | undefined;
   env?: Readonly<Record<string, string>>;
+  /** Takes the output, which isn't collected then. @returns whether that is enough */
+  onOutput?: (chunk: Buffer) => boolean;
 }
 
 /** The request of an agent can't be met: the message names cause and remedy. */
@@ -27,7 +29,7 @@ export class CommandFailure extends Error {}
 
 /** Runs a command of gpu-owner to its end. @throws CommandFailure if it can't be started, or takes too long */
 export function runOwn(words: readonly string[], options: OwnCommandOptions): Promise<Finished> {
-  const { timeoutMs, signal, directory, env } = options;
+  const { timeoutMs, signal, directory, env, onOutput } = options;
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(new CommandFailure('cancelled'));
     const child = start(words, directory, env);
@@ -38,7 +40,6 @@ export function runOwn(words: readonly string[], options: OwnCommandOptions): Pr
       bytes += chunk.length;
       if (bytes <= MAX_OUTPUT_BYTES) into.push(chunk);
     };
-    child.stdout.on('data', collect(output));
     child.stderr.on('data', collect(errors));
     const settle = () => {
       clearTimeout(timer);
@@ -49,14 +50,23 @@ export function runOwn(words: readonly string[], options: OwnCommandOptions): Pr
       const text = (chunks: Buffer[]) => Buffer.concat(chunks).toString('utf8');
       resolve({ exitCode, output: text(output), errors: plainLines(text(errors)) });
     };
-    const give = (message: string) => {
+    const leave = () => {
       child.kill('SIGKILL');
       // A process whose driver call hangs ends when the call returns: it isn't waited for.
       for (const stream of [child.stdout, child.stderr]) stream.destroy();
       child.unref();
       settle();
+    };
+    const give = (message: string) => {
+      leave();
       reject(new CommandFailure(message));
     };
+    const take = (chunk: Buffer) => {
+      if (onOutput?.(chunk) !== true) return;
+      leave();
+      resolve({ exitCode: null, output: '', errors: '' });
+    };
+    child.stdout.on('data', onOutput === undefined ? collect(output) : take);
     const abort = () => give('cancelled');
     const timer = setTimeout(
       () =>
@@ -106,12 +116,12 @@ function plainLines(text: string): string {
 
 /** Runs a command that prints JSON. @throws CommandFailure with its message, if it fails */
 export async function askOwn(words: readonly string[], options: OwnCommandOptions): Promise<unknown> {
-  const { exitCode, output, errors } = await runOwn([...words, '--json'], options);
-  if (exitCode !== 0)
-    throw new CommandFailure(errors || `gpu-owner ${words[0]} failed (exit code ${exitCode})`);
+  const [name = '', ...rest] = words;
+  const { exitCode, output, errors } = await runOwn([name, '--json', ...rest], options);
+  if (exitCode !== 0) throw new CommandFailure(errors || `gpu-owner ${name} failed (exit code ${exitCode})`);
   try {
     return JSON.parse(output);
   } catch {
-    throw new CommandFailure(`gpu-owner ${words[0]} printed no JSON`);
+    throw new CommandFailure(`gpu-owner ${name} printed no JSON`);
   }
 }

@@ -13,7 +13,9 @@ export const text = (description: string, max = 4_096) =>
 export const time = z.string().nullable().describe('ISO 8601');
 export const jobWord = z
   .union([z.number().int().positive(), text('', 200).min(1)])
-  .describe('its number, or its name: the newest with this name');
+  .describe(
+    'its number, or its name: the newest with this name; of another machine: HOST:ID; any:ID for one that moves',
+  );
 
 /** Text of another user stands in fields of its own, never in a sentence. */
 export const OTHERS_TEXT =
@@ -73,9 +75,13 @@ export const Request = z.object({
 });
 
 export const JobState = z.object({
+  host: z
+    .string()
+    .nullable()
+    .describe('the machine; null: this one; any: it moves between machines while it waits'),
   id: z.number().nullable().describe('null: a `gpu-owner run` in a terminal'),
   name: z.string().nullable(),
-  state: z.enum(['waiting', 'running', 'completed', 'failed', 'cancelled', 'lost']),
+  state: z.enum(['waiting', 'moving', 'running', 'completed', 'failed', 'cancelled', 'lost']),
   exitCode: z.number().nullable(),
   reason: z.string().nullable().describe('why it waits, was cancelled or never started'),
   position: z.number().nullable().describe('in the wait queue'),
@@ -179,8 +185,13 @@ export function requestOf(entry: Fields, gpus: readonly z.infer<typeof GPU>[]): 
   };
 }
 
-export function jobOf(job: Job): z.infer<typeof JobState> {
+/** @param host of another machine */
+export function jobOf(
+  job: Omit<Job, 'state'> & Pick<z.infer<typeof JobState>, 'state'>,
+  host: string | null = null,
+): z.infer<typeof JobState> {
   return {
+    host,
     id: job.id,
     name: words(job.name),
     state: job.state,
@@ -201,11 +212,21 @@ export function jobOf(job: Job): z.infer<typeof JobState> {
 }
 
 /** A job in a line. */
-export function describeJob({ id, name, state, exitCode, gpus, reason }: z.infer<typeof JobState>): string {
-  const title = `${id === null ? 'run' : `job ${id}`}${name === null ? '' : ` (${name})`}`;
+export function describeJob({
+  host,
+  id,
+  name,
+  state,
+  exitCode,
+  gpus,
+  reason,
+}: z.infer<typeof JobState>): string {
+  const where = host === null ? '' : `${host}:`;
+  const title = `${id === null ? `run ${where}`.trim() : `job ${where}${id}`}${name === null ? '' : ` (${name})`}`;
   const on = state === 'running' && gpus.length > 0 ? ` on GPU ${gpus.join(',')}` : '';
   const code = exitCode === null ? '' : `, exit code ${exitCode}`;
   return `${title}: ${state}${on}${code}${reason === null ? '' : `: ${reason}`}`;
 }
 
-export const hasEnded = ({ state }: { state: Job['state'] }) => state !== 'waiting' && state !== 'running';
+export const hasEnded = ({ state }: Pick<z.infer<typeof JobState>, 'state'>) =>
+  state !== 'waiting' && state !== 'moving' && state !== 'running';

@@ -6,7 +6,7 @@ import { type Job, listJobs } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { ask, askGPUs } from './gpu-tools.ts';
-import { jobOfID } from './job-tools.ts';
+import { jobNow, jobOfID } from './job-tools.ts';
 import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
 import {
   describeJob,
@@ -26,6 +26,9 @@ import {
 /** A job that gets GPUs at once has them by then. */
 const START_TIMEOUT_MS = 3_000;
 const START_POLL_MS = 100;
+/** Hosts are asked, and one of them may take its time. */
+const REMOTE_TIMEOUT_MS = 50_000;
+const FOLLOW = 'Follow it with wait_job and job_log.';
 const MAX_WORDS = 10_000;
 const MAX_GPUS = 64;
 /** The exit code of `find` where too few are free. */
@@ -71,6 +74,12 @@ const Wanted = z.strictObject({
     .boolean()
     .default(false)
     .describe('use GPUs that would be idle: others may end it, and it waits and starts anew then'),
+  on: text(
+    'run on another machine, over ssh: its name, a,b, or any: that where it starts first. The directory must be there, and gets only these environment variables',
+    1_000,
+  )
+    .min(1)
+    .optional(),
   directory: text('where it runs: an absolute path; default: that of this server').min(1).optional(),
   environment: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/), text('a value', 100_000))
@@ -109,12 +118,27 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
     ...(wanted.minFreeMemory === undefined ? [] : [`--min-free-memory=${wanted.minFreeMemory}`]),
     ...(wanted.devices === undefined ? [] : [`--devices=${wanted.devices}`]),
   ];
-  const running = { timeoutMs: ANSWER_TIMEOUT_MS, directory: wanted.directory, env: wanted.environment };
-  if (!wanted.wait && wanted.gpus > 0) await refuseUnlessFree(criteria, running);
+  const { on, directory } = wanted;
+  const running = {
+    timeoutMs: on === undefined ? ANSWER_TIMEOUT_MS : REMOTE_TIMEOUT_MS,
+    directory: on === undefined ? directory : undefined,
+    env: wanted.environment,
+  };
+  // Values are in no command line.
+  const there =
+    on === undefined
+      ? []
+      : [
+          `--on=${on}`,
+          ...(directory === undefined ? [] : [`--chdir=${directory}`]),
+          ...Object.keys(wanted.environment).map((name) => `--env=${name}`),
+        ];
+  if (!wanted.wait && wanted.gpus > 0 && wanted.on === undefined) await refuseUnlessFree(criteria, running);
   const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
   const { exitCode, output, errors } = await runOwn(
     [
       'submit',
+      ...there,
       ...criteria,
       `--note=${note}`,
       ...(wanted.name === undefined ? [] : [`--name=${wanted.name}`]),
@@ -131,6 +155,11 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
     ],
     running,
   );
+  if (on !== undefined) {
+    if (exitCode !== 0) throw new CommandFailure(errors || 'it was not submitted');
+    const job = await jobNow(output.trim());
+    return answer({ job, waitingFor: [], latestStart: null }, describeJob(job), errors, FOLLOW);
+  }
   const id = Number(output);
   if (exitCode !== 0 || !(id > 0)) throw new CommandFailure(errors || 'it was not submitted');
   const begun = await beginningOf(id);
@@ -145,7 +174,7 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
     { job, waitingFor, latestStart },
     describeJob(job),
     ...waitingFor.map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`),
-    hasEnded(job) ? 'Read its output with job_log.' : 'Follow it with wait_job and job_log.',
+    hasEnded(job) ? 'Read its output with job_log.' : FOLLOW,
     quoteOthers(waitingFor.flatMap(({ holder, ...gpu }) => (holder ? [{ GPU: label(gpu), ...holder }] : []))),
   );
 }

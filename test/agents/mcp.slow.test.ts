@@ -1,6 +1,6 @@
 // `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -13,6 +13,7 @@ import { whyUnchanged } from '../support/changes.ts';
 import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
 import { registryEnv } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
+import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
 
 const TOOLS = ['gpu_status', 'gpu_queue', 'submit_job', 'list_jobs', 'job_log', 'wait_job', 'cancel_job'];
@@ -312,6 +313,56 @@ describe('an agent', () => {
     expect(tail.text.endsWith('100%\n')).toBe(true);
     expect(tail.text).not.toContain('\ufffd');
     expect(await agent.call('job_log', { job: job.id, offset: 10 ** 9 })).toMatchObject({ text: '' });
+  });
+
+  test.skipIf(whyNoSSHD() !== null)('has jobs on other machines, by their addresses', async () => {
+    const hosts = await Hosts.start();
+    try {
+      const a = hosts.add('a', { gpus: 1 });
+      hosts.addName('down', ['Port 1']);
+      hosts.add('liar', {
+        program: `case $1 in --version) echo 9.9.9;; *) echo '[{"id":1,"state":"running","command":"\\u001b[2Jx","gpus":7}]';; esac`,
+      });
+      const agent = await Agent.start({ GPU_OWNER_SSH: hosts.env.GPU_OWNER_SSH });
+      const script = 'printf "1\\033[2J2é3 $SENT"; until [ -e go ]; do sleep 0.05; done; exit 3';
+      const submitted = await agent.call('submit_job', {
+        ...{ on: 'a', command: ['sh', '-c', script], directory: a.directory, environment: { SENT: 'x y' } },
+      });
+      expect(submitted.job).toMatchObject({ host: 'a', id: 1, wanted: 1 });
+      const job = 'a:1';
+      await until(async () => (await agent.call('job_log', { job })).size === 13);
+      expect(await agent.call('job_log', { job, offset: 5, maxBytes: 2 })).toMatchObject({
+        ...{ text: '2', offset: 5, nextOffset: 6, isComplete: false },
+      });
+      expect(await agent.call('job_log', { job, offset: -3 })).toMatchObject({
+        text: 'x y',
+        isComplete: false,
+      });
+      writeFileSync(join(a.directory, 'go'), '');
+      expect(await end(agent, job)).toMatchObject({ host: 'a', state: 'failed', exitCode: 3 });
+      expect(await agent.call('job_log', { job })).toMatchObject({ text: '12é3 x y', isComplete: true });
+      const unknown = { on: 'any', command: ['true'], wait: false };
+      expect(await agent.refusal('submit_job', unknown)).toMatch(/no host is configured/);
+      await agent.call('submit_job', { on: 'a', command: ['sleep', '600'], directory: '/' });
+      expect(await agent.call('cancel_job', { job: 'a:2', graceSeconds: 0 })).toMatchObject({
+        ...{ hasEnded: true, job: { host: 'a', id: 2, state: 'cancelled' } },
+      });
+      expect(await agent.call('list_jobs', { hosts: 'a,down,liar' })).toMatchObject({
+        total: 2,
+        jobs: [
+          { host: 'a', id: 1 },
+          { host: 'a', id: 2 },
+        ],
+        problems: [
+          expect.stringMatching(/^down: /),
+          expect.stringMatching(/^liar: its answer makes no sense/),
+        ],
+      });
+      expect(await agent.refusal('wait_job', { job: 'down:1' })).toMatch(/^down: /);
+      expect(await agent.refusal('job_log', { job: '-x:1' })).toMatch(/-x/);
+    } finally {
+      await hosts.close();
+    }
   });
 
   test('that gives up waiting frees the server, and one that asks for it is told how it goes', async () => {
