@@ -5,10 +5,11 @@ import { formatBytes, formatDuration } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
 import type { HistoryAnswer, StreamMachine } from '../lib/views/web/feed.ts';
-import type { UsageAnswer } from '../lib/views/web/server.ts';
+import type { Sweep, UsageAnswer } from '../lib/views/web/server.ts';
 import { type GPU, GPUCard, type Intruder, idleOf, labelOf, sinceText, untilText } from './card.tsx';
 import { firstSlotOf, Legend } from './history.tsx';
 import { type Column, Listing } from './listing.tsx';
+import { SweepCharts, SweepLegend } from './sweeps.tsx';
 import { Scale, usageColumns } from './usage.tsx';
 
 type Request = MachineSnapshot['queue'][number];
@@ -38,6 +39,7 @@ interface MachinesProps {
   machines: readonly StreamMachine[];
   history: HistoryAnswer | null;
   usage: UsageAnswer | null;
+  sweeps: readonly Sweep[];
   user: string;
   filter: string;
   /** By the server's clock. */
@@ -45,7 +47,7 @@ interface MachinesProps {
 }
 
 /** One machine, or all: what is listed then has its host. */
-export function Machines({ machines, history, usage, user, filter, now }: MachinesProps) {
+export function Machines({ machines, history, usage, sweeps, user, filter, now }: MachinesProps) {
   const known = machines.flatMap(({ snapshot, ...machine }) =>
     snapshot === null ? [] : { ...machine, snapshot },
   );
@@ -80,6 +82,7 @@ export function Machines({ machines, history, usage, user, filter, now }: Machin
     silent: silent.filter(({ host }) => matches([host])),
     waiting: waiting.filter(({ at, ...each }) => isWanted(at, requestTexts(each))),
     intruders: intruders.filter(({ at, ...each }) => isWanted(at, intruderTexts(each))),
+    sweeps: sweeps.filter(({ job, name, state }) => matches([jobNumber(job), name, state])),
     jobs: jobs.filter(({ at, ...each }) => isWanted(at, jobTexts(each))),
     totals: totals.filter(({ name }) => matches([name])),
     used: used.filter((each) => matches([each.user])),
@@ -145,6 +148,17 @@ export function Machines({ machines, history, usage, user, filter, now }: Machin
           keyOf={({ at, id, pid, started }) => `${at} ${id} ${pid} ${started}`}
         />
       </Section>
+      {shown.sweeps.length > 0 && (
+        <Section
+          title="Sweeps"
+          count={shown.sweeps.length}
+          of={sweeps.length}
+          empty=""
+          aside={<SweepLegend />}
+        >
+          <SweepCharts sweeps={shown.sweeps} />
+        </Section>
+      )}
       <Section title="Users" count={shown.totals.length} of={totals.length} empty="Nobody uses a GPU.">
         <Listing label="Users" columns={USER_COLUMNS} rows={shown.totals} keyOf={({ name }) => name} />
       </Section>

@@ -1,10 +1,11 @@
 // The page: who asks for the token, follows the stream, and shows the last line of it.
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { UsageAnswer } from '../lib/views/web/server.ts';
+import type { Sweep, UsageAnswer } from '../lib/views/web/server.ts';
 import { follow, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
 import { historyIntervalMs } from './history.tsx';
 import { Machines, summaryOf } from './machine.tsx';
+import { sweepsIntervalMs } from './sweeps.tsx';
 import { usageIntervalMs } from './usage.tsx';
 
 function Page() {
@@ -19,6 +20,9 @@ function Page() {
   const isOne = line?.machines.length === 1;
   const history = useAnswer('api/v1/history', isSeen ? token : null, historyIntervalMs);
   const usage = useAnswer<UsageAnswer>('api/v1/usage', isSeen && isOne ? token : null, usageIntervalMs);
+  const machines = line?.machines ?? [];
+  const hasSweeps = isOne && machines[0]?.jobs.some(({ progress }) => progress !== null);
+  const sweeps = useAnswer<Sweep[]>('api/v1/sweeps', isSeen && hasSweeps ? token : null, sweepsIntervalMs);
 
   useEffect(() => {
     const take = () => {
@@ -44,7 +48,6 @@ function Page() {
     return () => end.abort();
   }, [token, isSeen, attempt]);
 
-  const machines = line?.machines ?? [];
   const host = machines.length > 1 ? `${machines.length} machines` : (machines[0]?.host ?? null);
   const summary = line === null ? '' : summaryOf(line.machines);
   useEffect(() => {
@@ -102,6 +105,7 @@ function Page() {
             machines={machines}
             history={history}
             usage={usage}
+            sweeps={sweeps ?? []}
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}

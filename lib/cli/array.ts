@@ -168,6 +168,7 @@ function sweepOf(job: number, ids: readonly number[], words: (part: number) => r
     size: ids.length,
     commandless: null,
     search: null,
+    comparison: null,
     unnamedGrid: null,
     tasks,
     samples: tasks,

@@ -22,7 +22,7 @@ export { type Preemption, parsePreemption } from './preemption.ts';
 export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
 export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
-export { SweepProgress } from './sweep-progress.ts';
+export { readSweepTrials, SweepProgress, type SweepTrials } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
 export { type ContinuedWait, continueWait, type WaitLine } from './waiter.ts';
 export { pauseJob, putJobsFirst, resumeJob } from './waiting-jobs.ts';

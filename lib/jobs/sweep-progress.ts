@@ -1,13 +1,36 @@
 // A sweep in the background: its job has no GPUs, and its controller says how far it is.
-import { closeSync } from 'node:fs';
-import { setVariables } from '../platform/index.ts';
+import { closeSync, renameSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { readSmallFile, schema, setVariables } from '../platform/index.ts';
 import { type JobProgress, writeBlock } from './job-record.ts';
 import { JobStore } from './job-store.ts';
 
 /** Tells a controller that it is a job, by the number. Tasks don't inherit the variable. */
 const VARIABLE = 'GPU_OWNER_SWEEP_JOB';
 
-/** Notes in its job's file how many tasks of a sweep have ended. */
+const { amount, among, flag, jsonOf, listOf, nullable, readAs, record, shownText, whole } = schema;
+const value = amount(Number.MAX_VALUE, -Number.MAX_VALUE);
+const MAX_POINTS = 1_000;
+
+/** The tasks of a sweep with a metric that have ended with a value, for a chart. */
+const TRIALS = record({
+  metric: shownText(100),
+  goal: among(['minimize', 'maximize']),
+  /** How many there are. The lists count them from 1, in the order in which they ended. */
+  count: whole(),
+  /** The best one, in words; null: none has a value yet. */
+  best: nullable(shownText(400)),
+  /** All, or some that are spread evenly. */
+  points: listOf(record({ trial: whole(), value, stopped: flag }), MAX_POINTS),
+  /** Trials that were better than all before them. */
+  records: listOf(record({ trial: whole(), value }), MAX_POINTS),
+});
+export type SweepTrials = schema.Checked<typeof TRIALS>;
+
+/** The file's name, beside the job's. */
+const FILE = 'trials';
+
+/** Notes in its job's directory how many tasks of a sweep have ended, and their values. */
 export class SweepProgress {
   /** The job's number. */
   readonly id: number;
@@ -29,12 +52,21 @@ export class SweepProgress {
     return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
   }
 
-  /** A failure is ignored: the sweep goes on without it, and the next note tries again. */
-  note(done: number, total: number): void {
+  /**
+   * A failure is ignored: the sweep goes on without it, and the next note tries again.
+   * @param trials null: they aren't compared
+   */
+  note(done: number, total: number, trials: () => SweepTrials | null = () => null): void {
     const noted = `${done}/${total}`;
     if (noted === this.#noted) return;
     try {
       const store = JobStore.open();
+      const found = trials();
+      if (found !== null) {
+        const path = join(store.directoryOf(this.id), FILE);
+        writeFileSync(`${path}.new`, JSON.stringify(found), { mode: 0o600 });
+        renameSync(`${path}.new`, path);
+      }
       const progress = store.read(this.id)?.progress;
       if (progress == null) return;
       const file = store.openFile(this.id);
@@ -43,4 +75,9 @@ export class SweepProgress {
       closeSync(file);
     } catch {}
   }
+}
+
+/** null: it is no sweep with a metric, or has no value yet. */
+export function readSweepTrials(id: number): SweepTrials | null {
+  return readAs(jsonOf(TRIALS), readSmallFile(join(JobStore.open().directoryOf(id), FILE)));
 }

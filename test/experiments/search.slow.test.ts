@@ -263,7 +263,7 @@ test.concurrent('a metric that results lack is told with the values that they ha
   const experiment = newExperiment(context, 1);
   const words = ['run', '--gpus', '1', '--grid', 'x=1', 'y=1,2', '--method', 'random', '--metric', 'lost'];
   const { stdout } = await experiment.run([...words, ...branin()]);
-  expect(stdout.match(/warning: grid_\d counts as failed in the search: its result .*/g)).toEqual([
+  expect(stdout.match(/warning: grid_\d isn't compared with others: its result .*/g)).toEqual([
     expect.stringContaining('has no number lost (it has loss)'),
   ]);
 });
@@ -291,14 +291,18 @@ test.concurrent('a run without the line of a search runs its trials, adds none, 
 
 test.concurrent.for([
   ['reports', [], { loss: '1', stopped: '' }],
-  ['prints', ['--metric-pattern', 'loss=([0-9.]+)'], { loss: '1', stopped: '' }],
+  [
+    'prints',
+    ['--method', 'quasirandom', '--search-seed', '2', '--metric-pattern', 'loss=([0-9.]+)'],
+    { loss: '1', stopped: '' },
+  ],
 ] as const)(
   'a trial that %s worse values than others is stopped, and its row has the last one',
   async ([kind, options], context) => {
     const experiment = newExperiment(context, 1);
     const epochs = join(import.meta.dirname, 'fixtures/epochs.py');
     const { code, stderr } = await experiment.run([
-      ...['run', '--gpus', '1', '--grid', 'x=1,2', '--method', 'quasirandom', '--search-seed', '2'],
+      ...['run', '--gpus', '1', '--grid', 'x=1,2'],
       ...[
         '--metric',
         'loss',
@@ -324,6 +328,10 @@ test.concurrent.for([
     // Not before the first rung, and long before the last epoch.
     expect(Number(bad?.stopped)).toBeGreaterThanOrEqual(2);
     expect(Number(bad?.stopped)).toBeLessThan(12);
+    const { stdout: status } = await experiment.run(['status', '--best', '2']);
+    expect(status).toMatch(
+      /best loss=1 \S+ x=1\nbest loss=2 \S+ x=2 \(stopped at step \d+\)\n1 stopped early$/m,
+    );
     const terminated = readFileSync(join(experiment.project, 'terminated.txt'), 'utf8').trim().split('\n');
     expect(terminated).toHaveLength(1);
     expect(

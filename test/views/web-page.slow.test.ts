@@ -12,7 +12,7 @@ import { openBrowser, whyNoBrowser } from '../support/browser.ts';
 import { finished, Machine, output, until } from '../support/machine.ts';
 import { freePort } from '../support/ports.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
-import { WebServer } from '../support/web.ts';
+import { validatorOf, WebServer } from '../support/web.ts';
 
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const WIDE = { width: 1280, height: 800 };
@@ -110,15 +110,16 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('shows how far a sweep is, the last 24 hours, and the last 30 days', async () => {
+  test('shows how far a sweep is, with the values of its tasks, the last 24 hours, and the last 30 days', async () => {
     await machine.runCommand(['run', 'true']);
     const ledger = join(machine.lockDirectory, 'usage');
     const held = 12 * 3_600_000;
     const lease = { since: Date.now() - 3 * held, gpus: [{ index: 0, uuid: 'x' }], held, ended: true };
     appendFileSync(join(ledger, readdirSync(ledger)[0] ?? ''), `${JSON.stringify(lease)}\n`);
     const go = join(machine.directory, 'go');
-    const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done`;
-    const words = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--', 'sh', '-c', task];
+    const task = `[ {a} = 1 ] || while [ ! -e ${go} ]; do sleep 0.05; done; echo '{{"loss": {a}}}' >$GPU_OWNER_RESULT`;
+    const sweep = ['exp', 'run', '--detach', '--gpus', '1', '--grid', 'a=1..3', '--metric', 'loss'];
+    const words = [...sweep, '--', 'sh', '-c', task];
     const { code, stderr } = await machine.runCommand(words, { cwd: machine.directory });
     expect([code, stderr]).toEqual([0, stderr]);
     const server = await WebServer.start(machine);
@@ -126,6 +127,10 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const row = page.getByRole('row').filter({ hasText: 'exp run' });
     await row.filter({ hasText: '1 of 3 tasks' }).waitFor();
     expect(await row.getByRole('progressbar').getAttribute('value')).toBe('1');
+    await page.getByRole('img', { name: 'loss of 1 tasks, smallest loss=1 grid_0 a=1' }).waitFor();
+    const { json: sweeps } = await server.get('/api/v1/sweeps');
+    expect(sweeps).toHaveLength(1);
+    expect(validatorOf('Sweep')(sweeps[0])).toEqual([]);
     await page
       .getByRole('img', { name: /^GPU 0, last \d+ (s|min).*: leased for \d+ s, .*memory up to \d+ %/ })
       .waitFor();
@@ -145,6 +150,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       .or(row.filter({ hasText: 'completed' }))
       .first()
       .waitFor();
+    await page.getByRole('img', { name: 'loss of 3 tasks, smallest loss=1 grid_0 a=1' }).waitFor();
     expect(complaints).toEqual([]);
   });
 

@@ -83,7 +83,9 @@ export function counts({ counts }: Pick<Progress, 'counts'>): string {
 
 /** "best loss=0.1 grid_3 lr=0.01" */
 export function bestLines(best: RunView['best']): string[] {
-  return best === null ? [] : best.trials.map((trial) => `best ${describeTrial(best.metric, trial)}`);
+  if (best === null) return [];
+  const stopped = best.stopped === 0 ? [] : [`${best.stopped} stopped early`];
+  return [...best.trials.map((trial) => `best ${describeTrial(best.metric, trial)}`), ...stopped];
 }
 
 function workerLines(workers: readonly WorkerLine[], now: number, clip: (text: string) => string): string[] {

@@ -221,8 +221,8 @@ function reportProgress(reporter: Reporter, background: SweepProgress | null): R
     show: (view) => {
       reporter.show(view);
       const note = () => {
-        const { ended, total } = view().progress;
-        background.note(ended, total);
+        const { progress, best } = view();
+        background.note(progress.ended, progress.total, () => best?.picture() ?? null);
       };
       clearInterval(timer);
       timer = setInterval(note, PROGRESS_MS).unref();
@@ -230,7 +230,7 @@ function reportProgress(reporter: Reporter, background: SweepProgress | null): R
     },
     conclude: (end) => {
       clearInterval(timer);
-      background.note(end.progress.ended, end.progress.total);
+      background.note(end.progress.ended, end.progress.total, () => end.best?.picture() ?? null);
       reporter.conclude(end);
     },
   };

@@ -195,10 +195,12 @@ function experimentJSON(
       metric: search.metric?.name ?? null,
       goal: search.metric?.goal ?? null,
       isOver: search.isOver,
-      best: (search.best?.trials ?? []).map(({ task, value }) => ({
+      stopped: search.best?.stopped ?? 0,
+      best: (search.best?.trials ?? []).map(({ task, value, stopped }) => ({
         id: task.id,
         name: task.name,
         value,
+        stopped,
         parameters: JSON.parse(strictJSON(task.parameters)),
       })),
     },

@@ -167,8 +167,8 @@ export class Manager {
     });
     if (enqueued === undefined) return;
     this.#asked = new AskedTasks(sweep);
-    if (sweep.search === null) this.#best = null;
-    else await noteSearch(queue, sweep.search, true);
+    if (sweep.comparison === null) this.#best = null;
+    else await noteSearch(queue, sweep.comparison, true);
     const { added, known, placed } = enqueued;
     if (placed > 0) this.#tables?.destinationsChanged();
     this.tell(`Generated ${added + known} total tasks`);
@@ -509,7 +509,7 @@ export class Manager {
     const names = Object.keys(trial.result);
     const has = names.length === 0 ? 'it has none' : `it has ${listWords(names.slice(0, MAX_NAMES))}`;
     this.tell(
-      `warning: ${trial.task.name} counts as failed in the search: its result has no number ${sanitize(metric, 100)} (${sanitize(has, 300)}). ` +
+      `warning: ${trial.task.name} ${this.#search === null ? "isn't compared with others" : 'counts as failed in the search'}: its result has no number ${sanitize(metric, 100)} (${sanitize(has, 300)}). ` +
         'The program writes it to the file in GPU_OWNER_RESULT; another value: --metric NAME',
     );
   }

@@ -8,12 +8,17 @@ import {
 } from '../queue/index.ts';
 import { formatValue, Literal, type Task, type Value, type Values } from '../task/index.ts';
 
+/** The member of a result that says at which step a trial was stopped early. */
+export const STOPPED = 'stopped';
+
 /** A trial with a value of the metric. */
 export interface Trial {
   /** The place in the order of completion, from 1. */
   sequence: number;
   task: Task;
   value: number;
+  /** The step at which it was stopped early; null: it wasn't. */
+  stopped: number | null;
 }
 
 /** The best trials of a search, for people. */
@@ -21,12 +26,31 @@ export interface Best {
   metric: string;
   /** The best first. */
   trials: readonly Trial[];
+  /** How many trials were stopped early, of those with a value. */
+  stopped: number;
+  /** All of them as points, for a chart. */
+  picture(): TrialPicture;
 }
 
+/** Trials with a value in the order in which they ended, counted from 1: at most {@link MAX_POINTS}, evenly. */
+export interface TrialPicture {
+  metric: string;
+  goal: 'minimize' | 'maximize';
+  count: number;
+  /** The best one, as {@link describeTrial} has it. null: there is none yet. */
+  best: string | null;
+  points: { trial: number; value: number; stopped: boolean }[];
+  /** Trials that were better than all before them. */
+  records: { trial: number; value: number }[];
+}
+
+const MAX_POINTS = 500;
+
 /** Describes a trial: `loss=0.1 grid_3 lr=0.01`. */
-export function describeTrial(metric: string, { task, value }: Trial): string {
+export function describeTrial(metric: string, { task, value, stopped }: Trial): string {
   const parameters = Object.entries(task.parameters).map(([name, each]) => `${name}=${shownValue(each)}`);
-  return sanitize(`${metric}=${shownValue(value)} ${task.name} ${parameters.join(' ')}`, 300);
+  const end = stopped === null ? '' : ` (stopped at step ${stopped})`;
+  return sanitize([`${metric}=${shownValue(value)}`, task.name, ...parameters].join(' '), 300) + end;
 }
 
 /** In few digits: tables have all of them. */
@@ -70,7 +94,7 @@ export class BestTrials {
       this.#cursor = sequence;
       if (!isTrial(search, task)) continue;
       const value = metricOf(result, metric.name);
-      if (value !== null) this.#trials.push({ sequence, task, value });
+      if (value !== null) this.#trials.push({ sequence, task, value, stopped: stepOf(result) });
       else this.#without ??= { task, result };
     }
   }
@@ -86,8 +110,49 @@ export class BestTrials {
     if (!metric) return null;
     const sign = metric.goal === 'maximize' ? -1 : 1;
     const trials = this.#trials.toSorted((a, b) => sign * (a.value - b.value)).slice(0, count);
-    return { metric: metric.name, trials };
+    const stopped = this.#trials.filter((each) => each.stopped !== null).length;
+    return {
+      metric: metric.name,
+      trials,
+      stopped,
+      picture: () => pictureOf(metric, this.#trials, trials[0]),
+    };
   }
+}
+
+function pictureOf(
+  { name, goal }: NonNullable<SearchRecord['metric']>,
+  trials: readonly Trial[],
+  best: Trial | undefined,
+): TrialPicture {
+  const points = trials.map(({ value, stopped }, i) => ({ trial: i + 1, value, stopped: stopped !== null }));
+  let record = goal === 'minimize' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
+  const records: TrialPicture['records'] = [];
+  for (const { trial, value } of points) {
+    if (goal === 'minimize' ? value >= record : value <= record) continue;
+    record = value;
+    records.push({ trial, value });
+  }
+  return {
+    metric: name,
+    goal,
+    count: trials.length,
+    best: best === undefined ? null : describeTrial(name, best),
+    points: thinned(points),
+    records: thinned(records),
+  };
+}
+
+/** The last one is among them. */
+function thinned<T>(points: readonly T[]): T[] {
+  const step = Math.ceil(points.length / MAX_POINTS);
+  return points.filter((_, i) => (points.length - 1 - i) % step === 0);
+}
+
+/** The step at which a trial was stopped early. null: it wasn't, or the program has a value of this name. */
+export function stepOf(result: Values): number | null {
+  const step = metricOf(result, STOPPED);
+  return step !== null && Number.isSafeInteger(step) && step >= 0 ? step : null;
 }
 
 /** Whether a task is a trial of a search. */

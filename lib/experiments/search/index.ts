@@ -1,3 +1,3 @@
-export { type Best, BestTrials, describeTrial, isTrial } from './best-trials.ts';
+export { type Best, BestTrials, describeTrial, isTrial, STOPPED, type TrialPicture } from './best-trials.ts';
 export { noteSearch, pythonOf, SearchRun, type WorkersHere } from './search-run.ts';
-export { STOPPED, TrialCourse } from './trial-course.ts';
+export { TrialCourse } from './trial-course.ts';

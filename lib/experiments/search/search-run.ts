@@ -9,12 +9,11 @@ import {
   type TaskRow,
   type WorkerInfo,
 } from '../queue/index.ts';
-import { drawTrials, isDrawn, type SeededSearch } from '../sweep/index.ts';
+import { type Comparison, drawTrials, isDrawn, type SeededSearch } from '../sweep/index.ts';
 import { type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
-import { isTrial, metricOf } from './best-trials.ts';
+import { isTrial, metricOf, stepOf } from './best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
 import { Sampler, SamplerGoneError } from './sampler.ts';
-import { STOPPED } from './trial-course.ts';
 
 /** The workers of this process. */
 export interface WorkersHere {
@@ -304,7 +303,7 @@ export class SearchRun {
 }
 
 /** Keeps in the task list what a search is, for those who show it and for workers. */
-export async function noteSearch(queue: Queue, search: SeededSearch, isOver: boolean): Promise<void> {
+export async function noteSearch(queue: Queue, search: Comparison, isOver: boolean): Promise<void> {
   const { name: phase, trials, metric, pattern, earlyStopping: stopping } = search;
   const compared = metric && { name: metric.name, goal: metric.goal, pattern };
   await queue.setSearch({ phase, trials, metric: compared, stopping, isOver });
@@ -314,12 +313,6 @@ export async function noteSearch(queue: Queue, search: SeededSearch, isOver: boo
 export function pythonOf(command: TaskCommand): string {
   const line = 'shell' in command ? command.shell : (command.words[0] ?? '');
   return /(?:^|\s)((?:[^\s'"]*\/)?python[\d.]*)(?:\s|$)/.exec(line)?.[1] ?? 'python3';
-}
-
-/** The step at which a trial was stopped early. null: it wasn't, or the program has a value of this name. */
-function stepOf(result: Values): number | null {
-  const step = metricOf(result, STOPPED);
-  return step !== null && Number.isSafeInteger(step) && step >= 0 ? step : null;
 }
 
 function hasEnded(state: State): boolean {

@@ -3,9 +3,6 @@ import type { Values } from '../task/index.ts';
 import { metricOf } from './best-trials.ts';
 import { isStopped, rungsUntil, valueAtRung } from './stopping.ts';
 
-/** The member of a result that says at which step a trial was stopped early. */
-export const STOPPED = 'stopped';
-
 /** The values that a running trial has reported. */
 export class TrialCourse {
   readonly #search: SearchRecord;

@@ -1,7 +1,14 @@
 export { commandsPhase } from './commands-phase.ts';
 export { choiceOf, isFixed, valueAt } from './distribution.ts';
 export { placeOf } from './hydra.ts';
-export { drawTrials, isDrawn, isKnownAhead, type SearchOptions, type SeededSearch } from './search.ts';
+export {
+  type Comparison,
+  drawTrials,
+  isDrawn,
+  isKnownAhead,
+  type SearchOptions,
+  type SeededSearch,
+} from './search.ts';
 export {
   DEFAULT_ETA,
   type Distribution,

@@ -49,6 +49,9 @@ export interface SeededSearch extends Search {
   readonly pattern: string | null;
 }
 
+/** How the trials of a search, or the tasks of a grid, are compared. */
+export type Comparison = Pick<SeededSearch, 'name' | 'trials' | 'metric' | 'pattern' | 'earlyStopping'>;
+
 /** The part of a sweep's source that concerns its search. */
 interface SearchedSource {
   search?: SearchOptions;
@@ -66,15 +69,16 @@ export function searchOf(
   parts: readonly (PhaseSource | SpaceSweep)[],
   { search: options = {}, commands, rerun }: SearchedSource,
 ): SeededSearch | null {
-  const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
-  const option = { option: first === 'goal' ? `--${options.goal}` : OPTIONS[first] };
   const searched = parts.find((part) => 'method' in part && part.method !== 'grid') ?? parts[0];
   const ofFile = searched !== undefined && 'method' in searched ? searched : null;
   const method = options.method ?? ofFile?.method ?? 'grid';
+  const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
+  const option = optionOf(first, options);
   if (searched === undefined || method === 'grid') {
-    if (Object.keys(options).length === 0) return null;
+    const odd = (['method', 'trials', 'seed'] as const).find((key) => options[key] !== undefined);
+    if (odd === undefined) return null;
     throw mistake(
-      option,
+      optionOf(odd, options),
       'there is no search; add --method random, or another method, and a grid or a sweep file',
     );
   }
@@ -85,24 +89,16 @@ export function searchOf(
       `a search is a sweep of its own; start it without ${listWords([...others, ...(commands === undefined ? [] : ['--commands'])])}`,
     );
   }
-  const metric =
-    options.metric === undefined ? (ofFile?.metric ?? null) : { name: options.metric, target: null };
-  if (metric === null && !isDrawn({ method })) {
+  const compared = comparedBy(ofFile, options);
+  if (compared.metric === null && !isDrawn({ method })) {
     throw mistake(option, `the method ${method} needs a metric: add --metric NAME, a value of the results`);
   }
-  if (metric === null && options.goal !== undefined)
-    throw mistake({ option: `--${options.goal}` }, 'which value? Add --metric NAME, a value of the results');
-  const goal = options.goal ?? ofFile?.metric?.goal ?? 'minimize';
   const request = {
     method,
-    metric: metric && { ...metric, goal },
+    ...compared,
     trials: options.trials ?? ofFile?.trials ?? DEFAULT_TRIALS,
     seed: options.seed ?? DEFAULT_SEED,
-    earlyStopping: options.stopEarly ?? ofFile?.earlyStopping ?? null,
-    pattern: options.pattern ?? null,
   };
-  if (metric === null && (request.earlyStopping !== null || request.pattern !== null))
-    throw mistake(option, 'which value tells good trials from bad ones? Add --metric NAME');
   const { name, location } = searched;
   const { parameters, taskOf } =
     'axes' in searched
@@ -115,6 +111,50 @@ export function searchOf(
     ...request,
     taskOf: rerun === undefined ? taskOf : (values) => ({ ...taskOf(values), rerun }),
   };
+}
+
+/** How the tasks of a grid are compared. null: they aren't. @throws for several phases */
+export function comparisonOf(
+  parts: readonly (PhaseSource | SpaceSweep)[],
+  phases: readonly Phase[],
+  options: SearchOptions = {},
+): Comparison | null {
+  const [part] = parts;
+  const compared = comparedBy(part !== undefined && 'method' in part ? part : null, options);
+  const [phase] = phases;
+  if (phase === undefined || compared.metric === null) return null;
+  if (phases.length === 1) return { ...compared, name: phase.name, trials: phase.size };
+  if (options.metric === undefined) return null;
+  throw mistake(
+    { option: OPTIONS.metric },
+    `tasks of one phase are compared, and there are ${phases.length}; start one of them alone, or leave --metric out`,
+  );
+}
+
+/** The metric of a file, and what belongs to it, with the changes that options make. */
+function comparedBy(
+  ofFile: SpaceSweep | null,
+  options: SearchOptions,
+): Pick<Comparison, 'metric' | 'pattern' | 'earlyStopping'> {
+  const metric =
+    options.metric === undefined ? (ofFile?.metric ?? null) : { name: options.metric, target: null };
+  const goal = options.goal ?? ofFile?.metric?.goal ?? 'minimize';
+  const earlyStopping = options.stopEarly ?? ofFile?.earlyStopping ?? null;
+  const { pattern = null } = options;
+  const odd = (['goal', 'stopEarly', 'pattern'] as const).find((key) => options[key] !== undefined);
+  if (metric === null && (odd !== undefined || earlyStopping !== null)) {
+    const location =
+      odd === undefined && ofFile !== null ? ofFile.location : optionOf(odd ?? 'metric', options);
+    throw mistake(
+      location,
+      'which value tells good trials from bad ones? Add --metric NAME, a value of the results',
+    );
+  }
+  return { metric: metric && { ...metric, goal }, pattern, earlyStopping };
+}
+
+function optionOf(key: keyof SearchOptions, { goal }: SearchOptions): { option: string } {
+  return { option: key === 'goal' ? `--${goal}` : OPTIONS[key] };
 }
 
 /** The phase of a search, with the tasks that are known ahead. */

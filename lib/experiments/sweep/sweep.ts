@@ -17,6 +17,8 @@ import {
   type PhaseSource,
 } from './phase.ts';
 import {
+  type Comparison,
+  comparisonOf,
   drawTrials,
   isKnownAhead,
   type SearchOptions,
@@ -71,6 +73,8 @@ export interface Sweep {
   readonly commandless: GPUOwnerError | null;
   /** The search, whose phase is the only one; null: there is none. */
   readonly search: SeededSearch | null;
+  /** How the tasks of {@link search}, or of a grid, are compared; null: they aren't. */
+  readonly comparison: Comparison | null;
   /** An inline grid without a name: its parameters, and the same sweep with a name for it. null: there is none. */
   readonly unnamedGrid: {
     readonly parameters: readonly string[];
@@ -95,7 +99,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
   checkInline(source, inline);
   const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
-  if (ofHydra !== null && source.search === undefined) return hydraSweep(source, ofHydra, null);
+  if (ofHydra !== null && isGrid(source)) return hydraSweep(source, ofHydra, null);
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
@@ -128,14 +132,20 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     phases,
     commandless,
     search,
+    comparison: search ?? comparisonOf(parts, phases, source.search),
     unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
   });
+}
+
+/** Whether no option asks for a search. */
+function isGrid({ search }: SweepSource): boolean {
+  return search?.method === undefined && search?.trials === undefined && search?.seed === undefined;
 }
 
 /** @throws if it is larger than anybody means */
 function sweepOf(
   { rerun, yes }: SweepSource,
-  parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'unnamedGrid'>,
+  parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'comparison' | 'unnamedGrid'>,
 ): Sweep {
   const { phases, search } = parts;
   const size = phases.reduce((sum, phase) => sum + phase.size, 0);
@@ -240,8 +250,9 @@ function hydraSweep(source: SweepSource, hydra: HydraSweep, known: HydraPlaces |
         }
       : null;
   const phases = [hydra.phase(phase, directoryOf(phase), known)];
+  const comparison = comparisonOf([], phases, source.search);
   return {
-    ...sweepOf(source, { files: [], phases, commandless: null, search: null, unnamedGrid }),
+    ...sweepOf(source, { files: [], phases, commandless: null, search: null, comparison, unnamedGrid }),
     placed: (found) => hydraSweep(source, hydra, found),
   };
 }

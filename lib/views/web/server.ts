@@ -5,6 +5,7 @@ import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
+import { type Job, readSweepTrials, type SweepTrials } from '../../jobs/index.ts';
 import { packageRoot } from '../../native.ts';
 import {
   type Endpoint,
@@ -128,6 +129,7 @@ export async function serveWeb(
       ? {}
       : {
           '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
+          '/api/v1/sweeps': async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
           '/metrics': freshExposition(() => machineFamilies(request)),
         }),
   };
@@ -208,6 +210,29 @@ function usageAnswer({ lockDirectory }: DiscoveryRequest): () => Promise<string>
     };
     return JSON.stringify(answer);
   };
+}
+
+/** A sweep in the background that compares its tasks. */
+export interface Sweep extends SweepTrials {
+  /** The job's number. */
+  job: number;
+  name: string | null;
+  state: Job['state'];
+}
+
+const MAX_SWEEPS = 4;
+
+/** Running sweeps before others, and the newest first. */
+function sweepsOf(jobs: readonly Job[]): Sweep[] {
+  const found: Sweep[] = [];
+  const isRunning = ({ state }: Job) => Number(state === 'running');
+  const newest = jobs.toSorted((a, b) => isRunning(b) - isRunning(a) || (b.id ?? 0) - (a.id ?? 0));
+  for (const { id, name, state, progress } of newest) {
+    const trials = id === null || progress === null ? null : readSweepTrials(id);
+    if (id !== null && trials !== null) found.push({ job: id, name, state, ...trials });
+    if (found.length === MAX_SWEEPS) break;
+  }
+  return found;
 }
 
 /** Sends a line of JSON per look, until the viewer goes. @returns a reply, if it can't */

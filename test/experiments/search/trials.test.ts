@@ -1,5 +1,8 @@
 // Trials that need no results, and values as samplers have them.
+import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import type { Completion } from '../../../lib/experiments/queue/index.ts';
+import { BestTrials } from '../../../lib/experiments/search/best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from '../../../lib/experiments/search/coding.ts';
 import { valueAt } from '../../../lib/experiments/sweep/index.ts';
 import type { Distribution } from '../../../lib/experiments/sweep/search-space.ts';
@@ -73,14 +76,70 @@ exp1:
   expect(await refusal(open({ files }))).toContain('add --method random');
 });
 
+test('a metric compares the tasks of a grid that has one phase', async () => {
+  const phase = 'combinations: [{lr: [1, 2]}]';
+  const directory = project({
+    'one.yaml': `command: train\na: {${phase}}`,
+    'two.yaml': `command: train\na: {${phase}}\nb: {${phase}, x: 1}`,
+    'wandb.yaml': `program: t.py\nmethod: grid\nmetric: {name: acc, goal: maximize}\nparameters: {lr: {values: [1, 2, 3]}}
+early_terminate: {type: hyperband, min_iter: 3}`,
+  });
+  const compared = async (name: string, search?: object) =>
+    (await open({ files: [join(directory, name)], ...(search && { search }) })).comparison;
+  expect(await compared('one.yaml')).toBe(null);
+  expect(await compared('one.yaml', { metric: 'loss' })).toMatchObject({ name: 'a', trials: 2 });
+  expect(await compared('two.yaml')).toBe(null);
+  expect(await refusal(compared('two.yaml', { metric: 'loss' }))).toContain(
+    'tasks of one phase are compared',
+  );
+  expect(await compared('wandb.yaml')).toMatchObject({
+    trials: 3,
+    metric: { name: 'acc', goal: 'maximize' },
+    earlyStopping: { kind: 'hyperband', eta: 3 },
+  });
+});
+
+test('the picture of ten thousand trials has 500 points, the last one and the best one among them', async () => {
+  const page: Completion[] = Array.from({ length: 10_000 }, (_, i) => ({
+    sequence: i + 1,
+    task: {
+      id: `${i}`,
+      name: `t${i}`,
+      parameters: {},
+      command: { words: ['x'] },
+      destinations: [{ phase: 'p', outputDirectory: 'o' }],
+    },
+    source: 'worker',
+    result: { loss: 10_000 - i, ...(i % 2 === 0 && { stopped: 3 }) },
+  }));
+  const trials = new BestTrials({
+    completions: async (after, limit) => page.slice(after, after + limit),
+    counts: async () => ({ completed: page.length, pending: 0, active: 0, failed: 0, cancelled: 0 }),
+    search: async () => ({
+      phase: 'p',
+      trials: page.length,
+      metric: { name: 'loss', goal: 'minimize', pattern: null },
+      stopping: null,
+      isOver: true,
+    }),
+  });
+  await trials.update();
+  const picture = trials.best(1)?.picture();
+  expect(picture).toMatchObject({ count: 10_000, best: 'loss=1 t9999' });
+  for (const points of [picture?.points, picture?.records]) {
+    expect(points).toHaveLength(500);
+    expect(points?.at(-1)).toMatchObject({ trial: 10_000, value: 1 });
+  }
+});
+
 test.each([
-  [{ search: { metric: 'loss' } }, 'there is no search; add --method random'],
-  [{ search: { stopEarly: { kind: 'median', first: 1 } } }, '--stop-early: there is no search'],
-  [{ search: { pattern: 'x', seed: 1 } }, '--metric-pattern: there is no search'],
-  [{ search: { seed: 1 } }, '--search-seed: there is no search'],
-  [{ search: { goal: 'maximize' } }, '--maximize: there is no search'],
+  [{ search: { trials: 3 } }, '--trials: there is no search; add --method random'],
+  [{ search: { metric: 'loss', seed: 1 } }, '--search-seed: there is no search'],
+  [{ search: { stopEarly: { kind: 'median', first: 1 } } }, '--stop-early: which value'],
+  [{ search: { pattern: 'x' } }, '--metric-pattern: which value'],
+  [{ search: { goal: 'maximize' } }, '--maximize: which value'],
   [{ search: { method: 'tpe' } }, 'needs a metric: add --metric NAME'],
-  [{ search: { method: 'random', goal: 'maximize' } }, '--maximize: which value? Add --metric NAME'],
+  [{ search: { method: 'random', goal: 'maximize' } }, '--maximize: which value tells good trials from bad'],
   [{ search: { method: 'random' }, commands: '-' }, 'a search is a sweep of its own'],
   [{ grid: ['lr=log:0..1'], search: { method: 'random' } }, 'min must be larger than 0'],
   [{ grid: ['lr=0.5..0.1'], search: { method: 'random' } }, 'a larger one as max'],
