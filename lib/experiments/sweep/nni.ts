@@ -1,7 +1,7 @@
 // Search spaces of NNI: https://nni.readthedocs.io/en/stable/hpo/search_space.html
 
-import { closest, listWords, showValue } from '../../platform/index.ts';
-import type { Value } from '../task/index.ts';
+import { closest, listWords, shellWords, showValue } from '../../platform/index.ts';
+import { canonical, stringifyValue, type Value, type Values } from '../task/index.ts';
 import { type CommandTemplate, mistake } from './command.ts';
 import { phaseOfFile } from './commands-phase.ts';
 import { checkParameterName, defaultOutputOf } from './phase.ts';
@@ -45,8 +45,9 @@ export function isNNI(tree: MapNode): boolean {
  */
 export function parseNNI(tree: MapNode, path: string, command: CommandTemplate | null): SpaceSweep {
   const fail: Fail = (line, text) => mistake({ file: path, line }, text);
-  const parameters: SearchParameter[] = [];
-  addParameters(tree, [], null, parameters, fail);
+  const space: Space = { parameters: [], named: new Set(), fail };
+  addParameters(tree, [], null, space);
+  const { parameters } = space;
   const name = phaseOfFile(path);
   const location = { file: path, line: tree.line };
   if (command === null) {
@@ -61,8 +62,50 @@ export function parseNNI(tree: MapNode, path: string, command: CommandTemplate |
     location,
     parameters,
     outputDirectory: defaultOutputOf(name),
-    command: spaceCommand(command, parameters, name),
+    command: asTrial(spaceCommand(command, parameters, name), space),
   };
+}
+
+/** A space that is read. */
+interface Space {
+  parameters: SearchParameter[];
+  /** Choices that are maps with a `_name`: see {@link keyOf}. */
+  named: Set<string>;
+  fail: Fail;
+}
+
+const keyOf = (parameter: string, choice: Value) => JSON.stringify([parameter, canonical(choice)]);
+
+/**
+ * The variables of NNI's local training service: its SDK reads the parameters from a file, appends reports to another, which
+ * worker/nni-run.ts reads, and makes a log of the output.
+ */
+const TRIAL =
+  'FILES=${GPU_OWNER_TASK%/*}; export NNI_PLATFORM=local NNI_EXP_ID=gpu-owner NNI_TRIAL_JOB_ID="${FILES##*/}" NNI_TRIAL_SEQ_ID=0 NNI_SYS_DIR="$FILES/nni" NNI_OUTPUT_DIR="$FILES/nni"; ' +
+  'mkdir -p "$NNI_SYS_DIR/.nni"; ln -sf /dev/stdout "$NNI_SYS_DIR/trial.log"';
+
+/** The command with its parameters where `nni.get_next_parameter()` reads them. */
+function asTrial(command: SpaceSweep['command'], { parameters, named }: Space): SpaceSweep['command'] {
+  return (values) => {
+    const filled = command(values);
+    const line = 'shell' in filled ? filled.shell : `exec ${shellWords(filled.words)}`;
+    const record = { parameter_id: 0, parameter_source: 'algorithm', parameters: nested(values) };
+    const text = shellWords([stringifyValue(record)]);
+    return { shell: `${TRIAL}; printf %s ${text} >"$NNI_SYS_DIR/parameter.cfg"; ${line}` };
+  };
+
+  function nested(values: Values): Values {
+    const all: Record<string, Value> = {};
+    for (const { path, name } of parameters) {
+      if (!Object.hasOwn(values, name)) continue;
+      // Keys alternate with the names of choices.
+      let map = all;
+      for (let i = 0; i < path.length - 1; i += 2) map = map[path[i] as string] as Record<string, Value>;
+      const value = values[name] as Value;
+      map[path.at(-1) as string] = named.has(keyOf(name, value)) ? { _name: value } : value;
+    }
+    return all;
+  }
 }
 
 /** @param above the names of choices, and what was chosen */
@@ -70,9 +113,9 @@ function addParameters(
   map: MapNode,
   above: readonly string[],
   condition: SearchParameter['condition'],
-  parameters: SearchParameter[],
-  fail: Fail,
+  space: Space,
 ): void {
+  const { parameters, named, fail } = space;
   for (const [key, { node, line }] of map.entries) {
     if (key === '_name') continue;
     const path = [...above, key];
@@ -96,14 +139,9 @@ function addParameters(
       const values = list.items.map(choiceName);
       parameters.push({ path, name, condition, distribution: { kind: 'choice', values, weights: null } });
       for (const [choice, item] of list.items.entries()) {
-        if (nameOf(item) !== null)
-          addParameters(
-            item as MapNode,
-            [...path, String(values[choice])],
-            { name, choice },
-            parameters,
-            fail,
-          );
+        if (nameOf(item) === null) continue;
+        named.add(keyOf(name, values[choice] as Value));
+        addParameters(item as MapNode, [...path, String(values[choice])], { name, choice }, space);
       }
       continue;
     }

@@ -128,8 +128,7 @@ export function nest(parameters: readonly SearchParameter[], values: Values): Va
     if (!Object.hasOwn(values, name)) continue;
     let map = all;
     for (const key of path.slice(0, -1)) {
-      // A map that is the value of a condition, as NNI's choices are, is extended.
-      map[key] = { ...(map[key] as Values | undefined) };
+      map[key] ??= {};
       map = map[key] as Record<string, Value>;
     }
     map[path.at(-1) as string] = values[name] as Value;

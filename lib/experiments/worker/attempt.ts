@@ -17,6 +17,7 @@ import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } fr
 import { STOPPED } from '../search/index.ts';
 import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
+import { nniReports, readNNIRun } from './nni-run.ts';
 import { isDiskFull, readResult } from './result-file.ts';
 import { environmentFor, freePort } from './task-environment.ts';
 import { TrialProgress } from './trial-progress.ts';
@@ -239,8 +240,9 @@ export class AttemptRun {
       this.#stoppedAt = step;
       this.#supervised?.terminate(grace);
     };
-    const { progress } = this.#files as AttemptFiles;
-    this.#progress = new TrialProgress({ queue, search, id: attempt.task.id, progress, log, stop });
+    const { progress, task } = this.#files as AttemptFiles;
+    const nni = nniReports(attempt.task.command, task);
+    this.#progress = new TrialProgress({ queue, search, id: attempt.task.id, progress, nni, log, stop });
   }
 
   /** The row of a trial that was stopped early has its last values. */
@@ -260,7 +262,9 @@ export class AttemptRun {
     if (result === null) {
       const { attempt, project } = this.#context;
       const directory = project.workingDirectory ?? project.directory;
-      const logged = readWandbRun(attempt.task.command, files.task, directory);
+      const nni = nniReports(attempt.task.command, files.task);
+      const logged =
+        nni === null ? readWandbRun(attempt.task.command, files.task, directory) : readNNIRun(nni);
       return { kind: 'completed', result: { ...metric, ...logged } };
     }
     if ('values' in result) return { kind: 'completed', result: { ...metric, ...result.values } };

@@ -4,6 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { TrialCourse } from '../search/index.ts';
 import { Literal, parseValue, type Values } from '../task/index.ts';
+import { parseNNIReport } from './nni-run.ts';
 
 const POLL_MS = 250;
 /** The most that is read at a time, and of a line that has no end yet. */
@@ -16,6 +17,8 @@ interface TrialOptions {
   id: string;
   /** The file to which the command appends lines of JSON. */
   progress: string;
+  /** The file to which the SDK of NNI appends; null: it is no program of NNI. */
+  nni: string | null;
   /** The command's output. */
   log: { path: string; from: number };
   /** Called once, with the step, if the trial isn't worth going on. */
@@ -32,9 +35,10 @@ export class TrialProgress {
 
   constructor(options: TrialOptions) {
     this.#options = options;
-    const { search, id, progress, log } = options;
+    const { search, id, progress, nni, log } = options;
     this.#course = new TrialCourse(search, id);
     this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
+    if (nni !== null) this.#sources.push(new LineReader(nni, 0, (line) => this.#noteNNI(line)));
     const pattern = search.metric?.pattern ?? null;
     if (pattern !== null) {
       const expression = new RegExp(pattern);
@@ -78,6 +82,11 @@ export class TrialProgress {
     } catch {
       // A line that isn't one of JSON.
     }
+  }
+
+  #noteNNI(line: string): void {
+    const report = parseNNIReport(line);
+    if (report !== null) this.#course.note(report.isFinal ? this.#course.step : null, report.values);
   }
 
   #noteOutput(line: string, pattern: RegExp): void {

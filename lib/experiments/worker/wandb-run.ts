@@ -2,7 +2,7 @@
 // (wandb/proto/wandb_internal.proto).
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { basename, join } from 'node:path';
-import { parseValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
+import { isValues, parseValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
 
 const HEADER_BYTES = 7;
 const BLOCK_BYTES = 32 * 1024;
@@ -61,12 +61,8 @@ function noteItem(item: Buffer, values: Record<string, Value>): void {
   }
   const name = keys.join('.');
   // Pictures and such things are maps; W&B's own values begin with _.
-  const isShown = value !== undefined && (typeof value !== 'object' || !isMap(value));
+  const isShown = value !== undefined && !isValues(value);
   if (isShown && name !== '' && !name.startsWith('_') && name !== '__proto__') values[name] = value as Value;
-}
-
-function isMap(value: Value): boolean {
-  return value !== null && typeof value === 'object' && Object.getPrototypeOf(value) === Object.prototype;
 }
 
 function parsed(text: string): Value | undefined {

@@ -4,14 +4,17 @@ import { describe, expect, test } from 'vitest';
 import { commandTemplate } from '../../../lib/experiments/sweep/command.ts';
 import type { SpaceSweep } from '../../../lib/experiments/sweep/search-space.ts';
 import { parseSweepFile } from '../../../lib/experiments/sweep/sources.ts';
+import type { TaskSpec } from '../../../lib/experiments/task/index.ts';
 import { open, read, refusal } from './sweeps.ts';
 
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
 const command = ['train', '{lr}'];
 const words = async (name: string, line: string[]) =>
   Array.from((await open({ files: [fixture(name)], command: line })).tasks(), (task) =>
-    'words' in task.command ? task.command.words.slice(1).join(' ') : '',
+    'shell' in task.command ? (task.command.shell.split('; exec train ')[1] ?? '') : '',
   );
+const trial = ({ command: made }: TaskSpec) =>
+  JSON.parse(/printf %s '(.*)' >"\$NNI_SYS_DIR/.exec('shell' in made ? made.shell : '')?.[1] ?? '');
 const space = (text: string) =>
   parseSweepFile(text, 's.json', commandTemplate('train', false, { option: '' }), false)[0] as SpaceSweep;
 const distribution = (type: string, value: string) =>
@@ -36,11 +39,10 @@ describe('a search space of NNI', () => {
       ...['Empty k s 0', 'Conv k1 s 0', 'Conv k3 s 0', 'Conv k5 s 0', 'Pool k s2 0', 'Pool k s3 0'],
     ]);
     const sweep = await open({ files: [fixture('nni-nested.json')], command: ['train'] });
-    expect(Array.from(sweep.tasks(), ({ parameters }) => parameters)[2]).toEqual({
-      layer: 'Conv',
-      'layer.Conv.kernel_size': 1,
-      seed: 0,
-    });
+    const [empty, , conv] = Array.from(sweep.tasks()) as [TaskSpec, TaskSpec, TaskSpec];
+    expect(conv.parameters).toEqual({ layer: 'Conv', 'layer.Conv.kernel_size': 1, seed: 0 });
+    expect(trial(empty).parameters).toEqual({ layer: { _name: 'Empty' }, seed: 0 });
+    expect(trial(conv).parameters).toEqual({ layer: { _name: 'Conv', kernel_size: 1 }, seed: 0 });
   });
 
   test('is searched by any method', async () => {

@@ -18,6 +18,11 @@ const SEARCH: SearchRecord = {
 test.for<[string, (path: string) => void, string[]]>([
   ['a file', (path) => writeFileSync(path, '{"loss": 1}\nx\n{"loss": 2}'), ['loss']],
   ['nothing', () => {}, []],
+  [
+    'one of NNI',
+    (path) => writeFileSync(path, 'ME000040{"type": "FINAL", "value": "{\\"acc\\": 1}"}\nME000001{\n'),
+    ['acc'],
+  ],
   ['a FIFO', (path) => execFileSync('mkfifo', [path]), []],
   ['a device without an end', (path) => symlinkSync('/dev/zero', path), []],
 ])('the progress of a trial: %s', async ([, make, names]) => {
@@ -27,6 +32,14 @@ test.for<[string, (path: string) => void, string[]]>([
   make(progress);
   const log = { path: join(directory, 'log'), from: 0 };
   const queue = {} as WorkerQueue;
-  const trial = new TrialProgress({ queue, search: SEARCH, id: '1', progress, log, stop: () => {} });
+  const trial = new TrialProgress({
+    queue,
+    search: SEARCH,
+    id: '1',
+    progress,
+    nni: progress,
+    log,
+    stop: () => {},
+  });
   expect(Object.keys(await trial.end())).toEqual(names);
 });
