@@ -1,3 +1,11 @@
-export { type Best, BestTrials, describeTrial, isTrial, STOPPED, type TrialPicture } from './best-trials.ts';
+export {
+  type Best,
+  BestTrials,
+  describeTrial,
+  isTrial,
+  metricOf,
+  STOPPED,
+  type TrialPicture,
+} from './best-trials.ts';
 export { noteSearch, pythonOf, SearchRun, type WorkersHere } from './search-run.ts';
 export { TrialCourse } from './trial-course.ts';

@@ -21,7 +21,7 @@ import { nniReports, readNNIRun } from './nni-run.ts';
 import { isDiskFull, readResult } from './result-file.ts';
 import { environmentFor, freePort } from './task-environment.ts';
 import { TrialProgress } from './trial-progress.ts';
-import { readWandbRun } from './wandb-run.ts';
+import { WandbRun } from './wandb-run.ts';
 
 /** The end of an attempt, as its worker judges it. */
 export type AttemptResult =
@@ -242,7 +242,23 @@ export class AttemptRun {
     };
     const { progress, task } = this.#files as AttemptFiles;
     const nni = nniReports(attempt.task.command, task);
-    this.#progress = new TrialProgress({ queue, search, id: attempt.task.id, progress, nni, log, stop });
+    const wandb = this.#wandbRun();
+    this.#progress = new TrialProgress({
+      queue,
+      search,
+      id: attempt.task.id,
+      progress,
+      nni,
+      wandb,
+      log,
+      stop,
+    });
+  }
+
+  #wandbRun(): WandbRun | null {
+    const { attempt, project } = this.#context;
+    const directory = project.workingDirectory ?? project.directory;
+    return WandbRun.of(attempt.task.command, (this.#files as AttemptFiles).task, directory);
   }
 
   /** The row of a trial that was stopped early has its last values. */
@@ -260,11 +276,9 @@ export class AttemptRun {
     const value = name === undefined ? undefined : reported[name];
     const metric = name === undefined || value === undefined ? {} : { [name]: value };
     if (result === null) {
-      const { attempt, project } = this.#context;
-      const directory = project.workingDirectory ?? project.directory;
-      const nni = nniReports(attempt.task.command, files.task);
-      const logged =
-        nni === null ? readWandbRun(attempt.task.command, files.task, directory) : readNNIRun(nni);
+      const { command } = this.#context.attempt.task;
+      const nni = nniReports(command, files.task);
+      const logged = nni === null ? this.#wandbRun()?.last() : readNNIRun(nni);
       return { kind: 'completed', result: { ...metric, ...logged } };
     }
     if ('values' in result) return { kind: 'completed', result: { ...metric, ...result.values } };

@@ -2,11 +2,13 @@ import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
-import { TrialCourse } from '../search/index.ts';
+import { metricOf, TrialCourse } from '../search/index.ts';
 import { Literal, parseValue, type Values } from '../task/index.ts';
 import { parseNNIReport } from './nni-run.ts';
+import type { WandbRun } from './wandb-run.ts';
 
 const POLL_MS = 250;
+const WANDB_POLL_MS = 2_000;
 /** The most that is read at a time, and of a line that has no end yet. */
 const MAX_READ_BYTES = 1024 * 1024;
 
@@ -19,6 +21,8 @@ interface TrialOptions {
   progress: string;
   /** The file to which the SDK of NNI appends; null: it is no program of NNI. */
   nni: string | null;
+  /** null: it is no program of W&B. */
+  wandb: WandbRun | null;
   /** The command's output. */
   log: { path: string; from: number };
   /** Called once, with the step, if the trial isn't worth going on. */
@@ -29,16 +33,18 @@ interface TrialOptions {
 export class TrialProgress {
   readonly #options: TrialOptions;
   readonly #course: TrialCourse;
-  readonly #sources: LineReader[];
+  readonly #sources: { read(isEnd: boolean): Promise<void> }[];
   readonly #ending = new AbortController();
+  #nextWandb = 0;
   readonly #watching: Promise<void>;
 
   constructor(options: TrialOptions) {
     this.#options = options;
-    const { search, id, progress, nni, log } = options;
+    const { search, id, progress, nni, wandb, log } = options;
     this.#course = new TrialCourse(search, id);
     this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
     if (nni !== null) this.#sources.push(new LineReader(nni, 0, (line) => this.#noteNNI(line)));
+    if (wandb !== null) this.#sources.push({ read: async (isEnd) => this.#readWandb(wandb, isEnd) });
     const pattern = search.metric?.pattern ?? null;
     if (pattern !== null) {
       const expression = new RegExp(pattern);
@@ -81,6 +87,17 @@ export class TrialProgress {
       this.#course.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
     } catch {
       // A line that isn't one of JSON.
+    }
+  }
+
+  /** Each call of `wandb.log()` with the metric is a step, as W&B counts. */
+  #readWandb(run: WandbRun, isEnd: boolean): void {
+    if (!isEnd && performance.now() < this.#nextWandb) return;
+    this.#nextWandb = performance.now() + WANDB_POLL_MS;
+    const name = this.#options.search.metric?.name ?? '';
+    for (const { isLogged, values } of run.read()) {
+      const isStep = isLogged && metricOf(values, name) !== null;
+      this.#course.note(isStep ? null : this.#course.step, values);
     }
   }
 

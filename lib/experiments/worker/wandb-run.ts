@@ -1,9 +1,10 @@
 // The values that a run of W&B has logged, as its file on disk has them, also offline: a log of LevelDB with protobuf records
 // (wandb/proto/wandb_internal.proto).
-import { readdirSync, readFileSync, statSync } from 'node:fs';
-import { basename, join } from 'node:path';
+import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { isValues, parseValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
 
+/** The length of the header of a record, and of the file. */
 const HEADER_BYTES = 7;
 const BLOCK_BYTES = 32 * 1024;
 const MAX_FILE_BYTES = 256 * 1024 * 1024;
@@ -12,38 +13,79 @@ const RECORD = { history: 2, summary: 3 };
 const ITEMS = 1;
 const ITEM = { key: 1, nestedKey: 2, boolean: 4, integer: 5, number: 6, text: 7, json: 8, valueJSON: 16 };
 
-/**
- * The last values of `wandb.log()` and of the run's summary: what W&B shows of a run in its table. Tasks of a W&B sweep have the name of
- * their directory as the number of the run, see sweep/wandb.ts.
- * @param task the file that describes the task @param directory where the command ran
- * @returns null: the command is none of W&B, or has left no such file
- */
-export function readWandbRun(command: TaskCommand, task: string, directory: string): Values | null {
-  if (!('shell' in command) || !command.shell.includes('WANDB_RUN_ID=')) return null;
-  const id = basename(join(task, '..'));
-  try {
-    const runs = join(process.env.WANDB_DIR || directory, 'wandb');
-    const found = readdirSync(runs).find((name) => name.endsWith(`-${id}`));
-    if (found === undefined) return null;
-    const path = join(runs, found, `run-${id}.wandb`);
-    const file = statSync(path);
-    // A FIFO would never end.
-    return !file.isFile() || file.size > MAX_FILE_BYTES ? null : valuesIn(readFileSync(path));
-  } catch {
-    return null;
+/** The values of one call of `wandb.log()`, or of the run's summary. */
+interface Row {
+  isLogged: boolean;
+  values: Values;
+}
+
+/** The file of a run of W&B, also while it is written: wandb does so about every ten seconds. */
+export class WandbRun {
+  readonly #directory: string;
+  readonly #id: string;
+  #path: string | null = null;
+  #at = HEADER_BYTES;
+
+  private constructor(directory: string, id: string) {
+    this.#directory = directory;
+    this.#id = id;
+  }
+
+  /**
+   * The run of a task of a W&B sweep: it has the name of the task's directory as its number, see sweep/wandb.ts.
+   * @param task the file that describes the task @param directory where the command runs
+   * @returns null: the command is none of W&B
+   */
+  static of(command: TaskCommand, task: string, directory: string): WandbRun | null {
+    if (!('shell' in command) || !command.shell.includes('WANDB_RUN_ID=')) return null;
+    return new WandbRun(join(process.env.WANDB_DIR || directory, 'wandb'), basename(dirname(task)));
+  }
+
+  /** Reads the rows since the last call. Never throws: there may be no file. */
+  read(): Row[] {
+    const rows: Row[] = [];
+    try {
+      this.#path ??= this.#find();
+      if (this.#path === null) return rows;
+      // A FIFO would never end.
+      const file = openSync(this.#path, constants.O_RDONLY | constants.O_NONBLOCK);
+      try {
+        const status = fstatSync(file);
+        const size = status.size - this.#at;
+        if (!status.isFile() || size <= 0 || size > MAX_FILE_BYTES) return rows;
+        const bytes = Buffer.alloc(size);
+        const length = readSync(file, bytes, 0, size, this.#at);
+        for (const { record, end } of recordsIn(bytes.subarray(0, length), this.#at)) {
+          this.#at = end;
+          rows.push(...rowsIn(record));
+        }
+      } finally {
+        closeSync(file);
+      }
+    } catch {
+      // The result tells.
+    }
+    return rows;
+  }
+
+  #find(): string | null {
+    const found = readdirSync(this.#directory).find((name) => name.endsWith(`-${this.#id}`));
+    return found === undefined ? null : join(this.#directory, found, `run-${this.#id}.wandb`);
+  }
+
+  /** The last values that were logged: W&B shows them of a run in its table. */
+  last(): Values {
+    return Object.assign({}, ...this.read().map(({ values }) => values));
   }
 }
 
-/** The values of such a file; a part that can't be read has none. */
-export function valuesIn(file: Buffer): Values {
-  const values: Record<string, Value> = {};
-  for (const record of recordsIn(file)) {
-    for (const [field, message] of fieldsOf(record)) {
-      if (field !== RECORD.history && field !== RECORD.summary) continue;
-      for (const [part, item] of fieldsOf(message)) if (part === ITEMS) noteItem(item, values);
-    }
+function* rowsIn(record: Buffer): Generator<Row> {
+  for (const [field, message] of fieldsOf(record)) {
+    if (field !== RECORD.history && field !== RECORD.summary) continue;
+    const values: Record<string, Value> = {};
+    for (const [part, item] of fieldsOf(message)) if (part === ITEMS) noteItem(item, values);
+    yield { isLogged: field === RECORD.history, values };
   }
-  return values;
 }
 
 function noteItem(item: Buffer, values: Record<string, Value>): void {
@@ -105,11 +147,11 @@ function varint(bytes: Buffer, from: number): { value: bigint; end: number } {
   return { value, end: Number.POSITIVE_INFINITY };
 }
 
-/** Whole, first, middle and last parts of records, in blocks. The file has a header of its own in the first one. */
-function* recordsIn(file: Buffer): Generator<Buffer> {
+/** Whole, first, middle and last parts of records, in blocks. @param base where the bytes are in the file */
+function* recordsIn(file: Buffer, base: number): Generator<{ record: Buffer; end: number }> {
   let parts: Buffer[] = [];
-  for (let at = HEADER_BYTES; at + HEADER_BYTES <= file.length; ) {
-    const left = BLOCK_BYTES - (at % BLOCK_BYTES);
+  for (let at = 0; at + HEADER_BYTES <= file.length; ) {
+    const left = BLOCK_BYTES - ((base + at) % BLOCK_BYTES);
     if (left < HEADER_BYTES) {
       at += left;
       continue;
@@ -121,6 +163,6 @@ function* recordsIn(file: Buffer): Generator<Buffer> {
     if (type === 1 || type === 2) parts = [part];
     else parts.push(part);
     if (type === 0 || part.length < length) return;
-    if (type === 1 || type === 4) yield Buffer.concat(parts);
+    if (type === 1 || type === 4) yield { record: Buffer.concat(parts), end: base + at };
   }
 }

@@ -63,6 +63,24 @@ describe.skipIf(missing !== null)(`with wandb from PyPI${missing === null ? '' :
     });
   });
 
+  test('early_terminate stops a run by what it logs', async () => {
+    writeFileSync(
+      join(experiment.project, 'train.py'),
+      `import time, wandb
+with wandb.init() as run:
+    for step in range(3 if run.config["lr"] == 1 else 600):
+        run.log({"val_loss": run.config["lr"]})
+        time.sleep(0.1)
+`,
+    );
+    const rows = await sweep(
+      'method: grid\nmetric: {name: val_loss}\nearly_terminate: {type: hyperband, min_iter: 2, eta: 2}\nparameters: {lr: {values: [1, 2]}}\n',
+    );
+    const stopped = rows.find(({ parameters }) => parameters.lr === 2)?.result.stopped;
+    expect(stopped).toBeGreaterThanOrEqual(2);
+    expect(stopped).toBeLessThan(600);
+  });
+
   test('a search finds its metric in what wandb.log() got', async () => {
     const rows = await sweep(
       'method: random\nrun_cap: 3\nmetric: {name: val_loss}\nparameters:\n  lr: {min: 0.1, max: 0.9}\n',

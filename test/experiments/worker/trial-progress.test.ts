@@ -38,6 +38,7 @@ test.for<[string, (path: string) => void, string[]]>([
     id: '1',
     progress,
     nni: progress,
+    wandb: null,
     log,
     stop: () => {},
   });

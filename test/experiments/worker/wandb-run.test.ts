@@ -3,7 +3,7 @@ import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { readWandbRun, valuesIn } from '../../../lib/experiments/worker/wandb-run.ts';
+import { WandbRun } from '../../../lib/experiments/worker/wandb-run.ts';
 
 const varint = (value: number): number[] =>
   value < 128 ? [value] : [(value % 128) | 128, ...varint(Math.floor(value / 128))];
@@ -40,6 +40,24 @@ function file(...records: Buffer[]): Buffer {
     }
   }
   return bytes;
+}
+
+const FILE = 'wandb/run-1-a/run-a.wandb';
+
+function project(): string {
+  const path = mkdtempSync(join(tmpdir(), 'gpu-owner-wandb-'));
+  onTestFinished(() => rmSync(path, { recursive: true }));
+  mkdirSync(join(path, 'wandb/run-1-a'), { recursive: true });
+  return path;
+}
+
+const runOf = (path: string) =>
+  WandbRun.of({ shell: 'WANDB_RUN_ID=' }, join(path, 'a/task.json'), path) as WandbRun;
+
+function valuesIn(bytes: Buffer) {
+  const path = project();
+  writeFileSync(join(path, FILE), bytes);
+  return runOf(path).last();
 }
 
 describe('the file of a W&B run', () => {
@@ -82,18 +100,22 @@ describe('the file of a W&B run', () => {
     expect(valuesIn(Buffer.alloc(0))).toEqual({});
   });
 
-  test('is a regular file', () => {
-    const project = mkdtempSync(join(tmpdir(), 'gpu-owner-wandb-'));
-    onTestFinished(() => rmSync(project, { recursive: true }));
-    const read = (id: string) =>
-      readWandbRun({ shell: 'WANDB_RUN_ID=' }, join(project, id, 'task.json'), project);
-    for (const id of ['a', 'b']) mkdirSync(join(project, 'wandb', `run-1-${id}`), { recursive: true });
-    writeFileSync(
-      join(project, 'wandb/run-1-a/run-a.wandb'),
-      file(history(item(field(1, 'x'), field(16, '1')))),
+  test('is a regular file, which is read on as it grows', () => {
+    const whole = file(
+      ...[1, 2, 3].map((x) => history(item(field(1, 'x'), field(16, `${x}`)))),
+      field(4, 'x'.repeat(50_000)),
     );
-    symlinkSync('/dev/null', join(project, 'wandb/run-1-b/run-b.wandb'));
-    expect(read('a')).toEqual({ x: 1 });
-    expect(read('b')).toBeNull();
+    const path = project();
+    const run = runOf(path);
+    expect(run.read()).toEqual([]);
+    const seen: unknown[] = [];
+    for (let length = 0; length <= whole.length; length += 11) {
+      writeFileSync(join(path, FILE), whole.subarray(0, length));
+      seen.push(...run.read());
+    }
+    expect(seen).toEqual([1, 2, 3].map((x) => ({ isLogged: true, values: { x } })));
+    rmSync(join(path, FILE));
+    symlinkSync('/dev/zero', join(path, FILE));
+    expect(runOf(path).read()).toEqual([]);
   });
 });
