@@ -76,3 +76,12 @@ Object.defineProperty(GPUOwnerError.prototype, 'name', {
   configurable: true,
   writable: true,
 });
+
+/** The code of an error of the system, such as `ENOENT`. */
+export function errorCode(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
+}
+
+export function errorMessage(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

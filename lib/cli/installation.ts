@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { errorMessage, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 
 /** The directory of this installation. */
@@ -26,7 +26,7 @@ function nativeDirectory(): string {
   try {
     return dirname(nativeFile('addon'));
   } catch (error) {
-    return (error as Error).message;
+    return errorMessage(error);
   }
 }
 

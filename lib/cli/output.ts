@@ -1,6 +1,7 @@
 import { fstatSync, writeSync } from 'node:fs';
+import { errorCode } from '../errors.ts';
 import { native, nativeOrNull } from '../native.ts';
-import { systemError } from '../platform/index.ts';
+import { errorReason } from '../platform/index.ts';
 
 /** As in sysexits.h. */
 const EX_IOERR = 74;
@@ -33,11 +34,11 @@ export function write(
     try {
       done += writeSync(descriptor, bytes, done);
     } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
+      const code = errorCode(error);
       if (code === 'EAGAIN') continue; // another process made it non-blocking
       if (descriptor === 2) return; // no message can be printed, and a command that waits for its GPUs shall run all the same
       if (code === 'EPIPE' && ifLost === undefined) process.exit(ifClosed); // the reader has seen enough (head)
-      say(`standard output can't be written: ${systemError(-((error as NodeJS.ErrnoException).errno ?? 0))}`);
+      say(`standard output can't be written: ${errorReason(error)}`);
       ifLost?.();
       process.exit(EX_IOERR);
     }

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { setVariables, systemError } from '../platform/index.ts';
 import { playScenario, recordMachine } from '../simulate/index.ts';
@@ -75,9 +75,7 @@ function record({ output, uuids }: InferValues<typeof RECORD>): void {
     if (output !== undefined) writeFileSync(output, text);
     else write(1, text);
   } catch (error) {
-    throw usage(
-      `--output: ${output} can't be written (${(error as NodeJS.ErrnoException).code}); name another file`,
-    );
+    throw usage(`--output: ${output} can't be written (${errorCode(error)}); name another file`);
   }
 }
 

@@ -1,6 +1,6 @@
 import { readFileSync, statSync } from 'node:fs';
 import { join, parse, resolve } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 import { prepend, showValue } from '../platform/index.ts';
 
@@ -35,7 +35,7 @@ function nameOfFile(path: string): string {
   } catch (error) {
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
-      `the simulated machine ${showValue(path)} can't be read (${(error as NodeJS.ErrnoException).code}): name a file ` +
+      `the simulated machine ${showValue(path)} can't be read (${errorCode(error)}): name a file ` +
         'that describes a machine; `gpu-owner simulate record` writes one.',
       { cause: error },
     );

@@ -2,10 +2,11 @@ import { accessSync, closeSync, constants, openSync, type Stats, statfsSync, sta
 import { dirname } from 'node:path';
 import { chooseLockDirectory, LockDirectory, PREFERRED } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { whichContainer } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
+  errorReason,
   formatBytes,
   formatMode,
   type Mount,
@@ -98,8 +99,7 @@ function reportAbsent(report: Report, path: string, why: string): void {
     try {
       accessSync(parent, constants.W_OK | constants.X_OK);
     } catch (error) {
-      problem =
-        PARENT_PROBLEMS[(error as NodeJS.ErrnoException).code ?? '']?.(parent) ?? (error as Error).message;
+      problem = PARENT_PROBLEMS[errorCode(error) ?? '']?.(parent) ?? errorMessage(error);
     }
   }
   // A simulated machine makes its own place when it is first used.
@@ -254,12 +254,12 @@ function reportLocking(report: Report, path: string): void {
   try {
     file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);
   } catch (error) {
-    const { errno: number, code } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (code === 'ENOSPC') return; // that it is full has been said
     const why =
       code === 'EOPNOTSUPP' || code === 'EISDIR'
         ? 'the file system does not support O_TMPFILE'
-        : systemError(-(number ?? 0));
+        : errorReason(error);
     report.add(
       'locks-untested',
       `Locks in ${path} were not tested, because a test would leave a file behind (${why}).`,

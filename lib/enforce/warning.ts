@@ -1,6 +1,8 @@
 // Tells a user of what will happen to a process: on the user's terminals, and by the command of the configuration.
+
 import { closeSync, constants, fstatSync, openSync, readdirSync, writeSync } from 'node:fs';
 import { loadNotificationTargets } from '../config/index.ts';
+import { errorCode } from '../errors.ts';
 import { hostName, killGroup } from '../platform/index.ts';
 
 const TERMINALS = '/dev/pts';
@@ -58,8 +60,7 @@ export function runNotifyCommand(
     GPU_OWNER_EVENT: event,
     GPU_OWNER_TEXT: text,
   };
-  const refuse = (error: unknown) =>
-    onFailure(`it can't be started (${(error as NodeJS.ErrnoException).code})`);
+  const refuse = (error: unknown) => onFailure(`it can't be started (${errorCode(error)})`);
   const start = () =>
     spawn(program, args, { cwd: '/', env, uid, gid, detached: true, stdio: ['pipe', 'ignore', 'ignore'] });
   let child: ReturnType<typeof start>;

@@ -1,6 +1,8 @@
 // A gpu-owner on another machine that speaks with this process for long, line by line, over the standard streams of one ssh.
+
 import type { ChildProcess } from 'node:child_process';
 import type { Host } from '../config/index.ts';
+import { errorMessage } from '../errors.ts';
 import { formatDuration, killGroup, sanitize } from '../platform/index.ts';
 import {
   brokenConnection,
@@ -117,7 +119,7 @@ class SSHChannel implements Channel {
       clearTimeout(this.#timer);
       this.#timer = this.#giveUpAfter(this.#hasSpoken ? this.#options.quietMs : LOGIN_TIMEOUT_MS);
     } catch (error) {
-      this.#fail(failure('ERR_HOST_ANSWER', `its answer makes no sense: ${(error as Error).message}`));
+      this.#fail(failure('ERR_HOST_ANSWER', `its answer makes no sense: ${errorMessage(error)}`));
     }
   }
 

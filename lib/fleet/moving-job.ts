@@ -1,7 +1,9 @@
 // Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
 // others leave wishes beside it. Each file is written before the step that it tells of.
+
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { errorCode } from '../errors.ts';
 import { stateDirectory } from '../jobs/index.ts';
 import { hostName, schema } from '../platform/index.ts';
 import type { Environment } from './request.ts';
@@ -137,7 +139,7 @@ export class MovingJobs {
       try {
         writeFileSync(this.#file(id), '', { mode: 0o600, flag: 'wx' });
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code === 'EEXIST') continue;
+        if (errorCode(error) === 'EEXIST') continue;
         throw error;
       }
       const made = { ...job, id };

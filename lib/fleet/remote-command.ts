@@ -1,9 +1,11 @@
 // A command on another machine, as `ssh HOST COMMAND` runs it: the terminal, signals and the window's size are ssh's business, and so is
 // the end of the connection.
+
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import type { Writable } from 'node:stream';
 import type { Host } from '../config/index.ts';
+import { errorMessage } from '../errors.ts';
 import { formatDuration, sanitize, shellWords } from '../platform/index.ts';
 import {
   brokenConnection,
@@ -60,7 +62,7 @@ export async function runOnHost(host: Host, command: RemoteCommand): Promise<Rem
   try {
     directory = mkdtempSync(`${place}/gpu-owner-ssh-`);
   } catch (error) {
-    const message = `no file can be made in ${place}: ${(error as Error).message}. Set TMPDIR to another directory`;
+    const message = `no file can be made in ${place}: ${errorMessage(error)}. Set TMPDIR to another directory`;
     return failed({ code: 'ERR_NO_SSH', message: sanitize(message, MAX_MESSAGE_LENGTH) });
   }
   try {

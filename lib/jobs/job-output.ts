@@ -1,6 +1,7 @@
 // The file with a job's output, while it grows.
+
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { GPUOwnerError } from '../errors.ts';
+import { errorMessage, GPUOwnerError } from '../errors.ts';
 import { errno, nativeOrNull } from '../native.ts';
 import { showValue } from '../platform/index.ts';
 
@@ -20,7 +21,7 @@ export class JobOutput {
       this.#file = openOutput(path);
     } catch (error) {
       throw unreadable(
-        `the output of job ${id} can't be read: ${(error as Error).message}. Check whether the file was moved, and its permissions.`,
+        `the output of job ${id} can't be read: ${errorMessage(error)}. Check whether the file was moved, and its permissions.`,
       );
     }
     // A device may have no end.
@@ -141,7 +142,7 @@ export class JobOutputTail {
     try {
       file = openOutput(this.#path);
     } catch (error) {
-      return [`(it can't be read: ${(error as Error).message})`];
+      return [`(it can't be read: ${errorMessage(error)})`];
     }
     try {
       const status = fstatSync(file);

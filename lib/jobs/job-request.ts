@@ -1,7 +1,9 @@
 // The request for a background job, as far as that can be checked and noted before it is made.
+
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
-import { invalidArgument, privately, sanitize, schema, showValue, systemError } from '../platform/index.ts';
+import { errorCode } from '../errors.ts';
+import { errorReason, invalidArgument, privately, sanitize, schema, showValue } from '../platform/index.ts';
 import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
@@ -70,10 +72,10 @@ export function openOutput({ output }: JobRequest, directory: string): number {
     const open = () => openSync(output, O_WRONLY | O_APPEND | O_CREAT, 0o666);
     return isOwn ? privately(open) : open();
   } catch (error) {
-    const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (isOwn || code === 'ENOSPC' || code === 'EDQUOT') throw unusable(dirname(output), error);
     throw invalidArgument(
-      `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : systemError(-number)}`,
+      `--output: ${showValue(output)} can't be written: ${code === 'ENOENT' ? `${dirname(output)} does not exist` : errorReason(error)}`,
     );
   }
 }

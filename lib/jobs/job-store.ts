@@ -1,6 +1,7 @@
 // A user's background jobs on one machine: a directory for each in the user's state directory, which may be on NFS, and a byte
 // of a file in the lock directory. There is no list: a job lives as long as its byte is locked.
 // docs/decisions/042-background-jobs.md
+
 import {
   closeSync,
   constants,
@@ -15,9 +16,10 @@ import {
 import { dirname, join } from 'node:path';
 import type { LockDirectory } from '../claims/index.ts';
 import { loadConfiguration, simulatedMachine, simulationDirectory } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
+  errorReason,
   formatBytes,
   hostName,
   pathIn,
@@ -85,7 +87,7 @@ export class JobStore {
     try {
       names = readdirSync(this.path);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+      if (errorCode(error) === 'ENOENT') return [];
       throw unusable(this.path, error);
     }
     return names
@@ -171,7 +173,7 @@ export class JobStore {
         mkdirSync(this.directoryOf(id), { mode: 0o700 });
         return id;
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw unusable(this.path, error);
+        if (errorCode(error) !== 'EEXIST') throw unusable(this.path, error);
       }
     }
   }
@@ -309,10 +311,9 @@ function foreign(path: string): GPUOwnerError {
 /** Jobs can't be kept there. */
 export function unusable(path: string, error: unknown): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
-  const { errno: number = 0 } = error as NodeJS.ErrnoException;
   return new GPUOwnerError(
     'ERR_JOBS',
-    `background jobs can't be kept in ${path}: ${systemError(-number)}. Make room there, correct its mode, or set XDG_STATE_HOME.`,
+    `background jobs can't be kept in ${path}: ${errorReason(error)}. Make room there, correct its mode, or set XDG_STATE_HOME.`,
     { cause: error },
   );
 }

@@ -1,9 +1,10 @@
 // A job that may move to another machine while it waits. Each of its places has a key, and for each key one word is written once, as a
 // file that is never replaced: what becomes of the job there. So it starts in one place at most, by whomever, however often and whenever that is asked.
 // docs/decisions/058-moving-jobs.md
+
 import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { bootId, pause, TIMEOUTS } from '../platform/index.ts';
 import { cancelJob } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
@@ -119,7 +120,7 @@ function decide(store: JobStore, key: string, word: string): string {
     try {
       linkSync(draft, path);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+      if (errorCode(error) !== 'EEXIST') throw error;
     } finally {
       rmSync(draft, { force: true });
     }

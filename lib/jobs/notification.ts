@@ -1,12 +1,13 @@
 // Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which
 // is not waited for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret:
 // only this process reads it, and writes it nowhere.
+
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type * as HTTPS from 'node:https';
 import { basename, dirname, join } from 'node:path';
 import { readActivity } from '../claims/index.ts';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
@@ -99,7 +100,7 @@ export function startNotifier(store: JobStore, id: number, event: JobEvent): voi
     );
     if (error !== 0) throw new Error(systemError(error));
   } catch (error) {
-    log(store, id, `${event}: the notifier can't be started: ${(error as Error).message}`);
+    log(store, id, `${event}: the notifier can't be started: ${errorMessage(error)}`);
   } finally {
     if (nothing >= 0) closeSync(nothing);
   }
@@ -139,7 +140,7 @@ async function notify(store: JobStore, id: number, event: JobEvent, limits: type
   try {
     targets = loadNotificationTargets();
   } catch (error) {
-    return log(store, id, `${message.event}: ${(error as Error).message}`);
+    return log(store, id, `${message.event}: ${errorMessage(error)}`);
   }
   const { command, webhook } = targets;
   const report = (target: string, failure: string | null) =>
@@ -239,7 +240,7 @@ function runCommand(
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
     child.stdin.on('error', () => {}).end(`${JSON.stringify(message)}\n`);
-    child.on('error', (error) => done(`it can't be started (${(error as NodeJS.ErrnoException).code})`));
+    child.on('error', (error) => done(`it can't be started (${errorCode(error)})`));
     child.on('exit', (code, signal) => {
       if (isLate) killGroup(child.pid, 'SIGKILL');
       const how = signal === null ? `exit code ${code}` : `ended by ${signal}`;

@@ -1,10 +1,18 @@
 // How jobs in the background are made. One is an ordinary `run` in a session of its own, which waits in the queue like any other.
+
 import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
-import { invalidArgument, sanitize, shellWords, showValue, systemError } from '../platform/index.ts';
+import {
+  errorReason,
+  invalidArgument,
+  sanitize,
+  shellWords,
+  showValue,
+  systemError,
+} from '../platform/index.ts';
 import type { RequestClass } from '../policy/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
@@ -202,8 +210,8 @@ function openDirectory(
     const path = directoryBytes == null ? directory : Buffer.from(directoryBytes, 'hex');
     return openSync(path, constants.O_RDONLY | constants.O_DIRECTORY);
   } catch (error) {
-    const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
-    const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${systemError(-number)}`;
+    const code = errorCode(error);
+    const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${errorReason(error)}`;
     throw invalidArgument(`job ${id}: its directory ${showValue(directory)} ${why}`);
   }
 }

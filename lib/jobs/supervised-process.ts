@@ -2,6 +2,7 @@ import { readlinkSync, writeSync } from 'node:fs';
 import { Socket } from 'node:net';
 import { constants } from 'node:os';
 import { simulatedVariables } from '../config/index.ts';
+import { errorCode } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile, nativeProgram } from '../native.ts';
 import { systemError, warnOnce } from '../platform/index.ts';
@@ -154,8 +155,7 @@ class SupervisedProcess implements Supervised {
       writeSync(this.#descriptor, `{"${what}":${value}}\n`);
     } catch (error) {
       // The keeper is stopped, and is continued with each heartbeat. Otherwise it is gone, and the end follows.
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN')
-        setTimeout(() => this.#ask(what, value), HEARTBEAT_MS).unref();
+      if (errorCode(error) === 'EAGAIN') setTimeout(() => this.#ask(what, value), HEARTBEAT_MS).unref();
     }
   }
 

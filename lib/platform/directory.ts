@@ -1,8 +1,9 @@
 import { readSync } from 'node:fs';
 import { resolve } from 'node:path';
+import { errorCode } from '../errors.ts';
 import { type NativeDirectory, native } from '../native.ts';
 import { type FileStatus, pathIn, readLink, statusBehind, statusOf } from './files.ts';
-import { systemError, warnOnce } from './system.ts';
+import { errorReason, warnOnce } from './system.ts';
 
 /** For files that any user must be able to write or lock: an exclusive lock takes a file open for writing. */
 export const FOR_ALL = 0o666;
@@ -142,10 +143,10 @@ export function readBlock(descriptor: number, block: Uint8Array, position: numbe
     try {
       return readSync(descriptor, block, 0, block.byteLength, position);
     } catch (error) {
-      const { code, errno: number = 0 } = error as NodeJS.ErrnoException;
+      const code = errorCode(error);
       if (code === 'EINTR' && tries < MAX_INTERRUPTIONS) continue;
       const path = readLink(`/proc/self/fd/${descriptor}`) ?? 'a file';
-      warnOnce(`${path} can't be read: ${systemError(-number)}. This process goes on without what is in it.`);
+      warnOnce(`${path} can't be read: ${errorReason(error)}. This process goes on without what is in it.`);
       return 0;
     }
   }

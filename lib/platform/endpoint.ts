@@ -1,6 +1,7 @@
 // Where a server listens, and the secret that it asks for. Modules of Node.js that take milliseconds to load are loaded by those who listen.
+
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { invalidValue } from './argument.ts';
 import { decode, readAtMost } from './files.ts';
 import { sanitize, showValue } from './text.ts';
@@ -43,7 +44,7 @@ export async function parseEndpoint(text: string, option: string, others = ''): 
   try {
     return { host: (await lookup(host)).address, port };
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `${option}: the host ${showValue(host)} can't be found (${sanitize(code ?? '')}); write its IP address`,
@@ -79,7 +80,7 @@ export function readToken(path: string): string {
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw refuse(`it can't be opened (${(error as NodeJS.ErrnoException).code})`, error);
+    throw refuse(`it can't be opened (${errorCode(error)})`, error);
   }
   try {
     const { mode, size, uid } = fstatSync(file);

@@ -1,6 +1,8 @@
 // Files: small ones of the system, their status, their text, and where they lie. The addon asks where it is there: its first call takes
 // microseconds (native/bindings/system.cc).
+
 import { lstatSync, readFileSync, readlinkSync, readSync, realpathSync, type Stats, statSync } from 'node:fs';
+import { errorCode } from '../errors.ts';
 import { errno, native, nativeOrNull } from '../native.ts';
 
 /** The text of a small file of the system; null where it can't be read. */
@@ -135,7 +137,7 @@ export function readAtMost(descriptor: number, maxBytes: number, tooLarge: strin
     try {
       length = readSync(descriptor, chunk);
     } catch (error) {
-      throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
+      throw refuse(`it can't be read (${errorCode(error)})`, error);
     }
     if (length === 0) return Buffer.concat(chunks);
     total += length;

@@ -1,13 +1,14 @@
 // HTTP servers that anybody can connect to. Node.js' modules for them take milliseconds to load: those who listen load them.
+
 import { lstatSync, realpathSync, type Stats, statSync, unlinkSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { dirname } from 'node:path';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { type Endpoint, formatEndpoint, isLoopback, type SocketFile } from './endpoint.ts';
 import { privately } from './files.ts';
 import { userName } from './processes.ts';
-import { hostName, systemError } from './system.ts';
+import { errorReason, hostName } from './system.ts';
 import { showValue } from './text.ts';
 
 /** A server that listens. */
@@ -65,8 +66,7 @@ export async function openHTTPServer<At extends Endpoint | SocketFile>(
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
       // Node's own message names the address once more.
-      const why = error.errno === undefined ? error.message : systemError(-error.errno);
-      reject(refuse(`${why}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error));
+      reject(refuse(`${errorReason(error)}; choose another ${'path' in endpoint ? 'file' : 'port'}`, error));
     });
     // A socket has its mode from the moment when it is there.
     privately(() => server.listen({ ...endpoint }, resolve));
@@ -103,8 +103,8 @@ async function makeWay(path: string, refuse: (why: string, cause?: Error) => GPU
     }
   } catch (error) {
     if (error instanceof GPUOwnerError) throw error;
-    const { code, errno = 0 } = error as NodeJS.ErrnoException;
-    const why = code === 'ENOENT' ? `there is no directory ${showValue(dirname(path))}` : systemError(-errno);
+    const code = errorCode(error);
+    const why = code === 'ENOENT' ? `there is no directory ${showValue(dirname(path))}` : errorReason(error);
     throw refuse(`${why}; choose another file`, error as Error);
   }
   const found = lstatSync(path, { throwIfNoEntry: false });

@@ -89,6 +89,7 @@ export {
   avoidIdleWork,
   bootId,
   bootMilliseconds,
+  errorReason,
   hostName,
   isNewMessage,
   lastMessage,

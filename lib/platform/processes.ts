@@ -1,4 +1,5 @@
 import { readdirSync } from 'node:fs';
+import { errorCode } from '../errors.ts';
 import { readLink, readSmallFile } from './files.ts';
 import { sanitize } from './text.ts';
 import { now } from './time.ts';
@@ -157,7 +158,7 @@ function exists(pid: number): boolean {
     process.kill(pid, 0);
     return true;
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
+    return errorCode(error) === 'EPERM';
   }
 }
 

@@ -1,4 +1,5 @@
 import { getSystemErrorMap } from 'node:util';
+import { errorMessage } from '../errors.ts';
 import { native } from '../native.ts';
 import { readSmallFile } from './files.ts';
 
@@ -48,6 +49,12 @@ const HINTS: Record<number, string> = {
 export function systemError(errno: number): string {
   const text = getSystemErrorMap().get(-errno)?.[1] ?? `system error ${errno}`;
   return HINTS[errno] === undefined ? text : `${text} (${HINTS[errno]})`;
+}
+
+/** Why something failed: an error of the system in words, else the message. */
+export function errorReason(error: unknown): string {
+  const { errno: number } = error as NodeJS.ErrnoException;
+  return number === undefined ? errorMessage(error) : systemError(-number);
 }
 
 /** Receives what a person should know but that stops nothing. */

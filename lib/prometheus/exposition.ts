@@ -1,8 +1,9 @@
 // The text format of Prometheus, version 0.0.4, and files with it, which node_exporter's textfile collector may read at any moment.
+
 import { closeSync, fchmodSync, lstatSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { sanitize, systemError } from '../platform/index.ts';
+import { errorReason, sanitize } from '../platform/index.ts';
 
 /** A number, and the labels that tell it from others of its name. */
 export interface MetricSample {
@@ -76,6 +77,6 @@ export function writeTextFile(path: string, text: string): void {
   } catch (error) {
     rmSync(unfinished, { force: true });
     if (error instanceof GPUOwnerError) throw error;
-    throw refuse(systemError(-((error as NodeJS.ErrnoException).errno ?? 0)), error);
+    throw refuse(errorReason(error), error);
   }
 }

@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { problem } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import { formatBytes, now, pause, timerMs } from '../platform/index.ts';
 import { type Action, checkScenario, parseScenario, parseSpeed, type Step } from './scenario.ts';
 import { reasonIn, Simulator } from './simulator.ts';
@@ -60,12 +60,7 @@ function read(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (error) {
-    throw problem(
-      path,
-      null,
-      `it can't be read (${(error as NodeJS.ErrnoException).code}); name a scenario in YAML`,
-      error,
-    );
+    throw problem(path, null, `it can't be read (${errorCode(error)}); name a scenario in YAML`, error);
   }
 }
 

@@ -1,7 +1,7 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
-import { closest, sanitize, showValue, systemError } from '../../platform/index.ts';
+import { closest, errorReason, sanitize, showValue } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { say, write } from '../output.ts';
@@ -70,10 +70,9 @@ function openFile(path: string): number {
 }
 
 function unwritable(path: string, error: unknown): GPUOwnerError {
-  const { errno = 0 } = error as NodeJS.ErrnoException;
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    `${sanitize(path, 500)} can't be written: ${systemError(-errno)}; name another file with --output`,
+    `${sanitize(path, 500)} can't be written: ${errorReason(error)}; name another file with --output`,
   );
 }
 

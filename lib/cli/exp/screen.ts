@@ -1,5 +1,6 @@
 import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
+import { errorCode } from '../../errors.ts';
 import type { Reporter, RunEnd, RunView } from '../../experiments/index.ts';
 import { isInForeground, sanitize, timestamp } from '../../platform/index.ts';
 import { isTerminal } from '../output.ts';
@@ -125,7 +126,7 @@ function writeBestEffort(descriptor: number, text: string): void {
     try {
       done += writeSync(descriptor, bytes, done);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EAGAIN') continue; // another process made it non-blocking
+      if (errorCode(error) === 'EAGAIN') continue; // another process made it non-blocking
       return;
     }
   }

@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../../errors.ts';
+import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import {
   DEFAULT_ETA,
   MIN_ETA,
@@ -147,7 +147,7 @@ function checkedPattern(pattern: string): string {
     new RegExp(pattern);
     return pattern;
   } catch (error) {
-    throw usage(`--metric-pattern: ${sanitize((error as Error).message, 200)}`);
+    throw usage(`--metric-pattern: ${sanitize(errorMessage(error), 200)}`);
   }
 }
 

@@ -1,7 +1,7 @@
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { type HostFailure, readFromHost } from '../../fleet/index.ts';
-import { formatSince, hostName, pause, sanitize, shellWords, systemError } from '../../platform/index.ts';
+import { errorReason, formatSince, hostName, pause, sanitize, shellWords } from '../../platform/index.ts';
 import { type AttemptInfo, NO_PID, type Queue, type TaskRow } from '../queue/index.ts';
 
 /** Where the output of a task is printed. */
@@ -239,8 +239,7 @@ class FileTail {
       closeSync(file);
       return { problem: 'it is not a regular file' };
     } catch (error) {
-      const { errno, message } = error as NodeJS.ErrnoException;
-      return { problem: errno === undefined ? message : systemError(-errno) };
+      return { problem: errorReason(error) };
     }
   }
 

@@ -1,5 +1,5 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
-import { formatDuration, sanitize, systemError, timestamp } from '../../platform/index.ts';
+import { errorReason, formatDuration, sanitize, timestamp } from '../../platform/index.ts';
 import { refuseOtherThanFile } from '../project/index.ts';
 import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
@@ -55,8 +55,7 @@ export class ManagerLog {
       this.close();
       if (this.#complained) return;
       this.#complained = true;
-      const { errno, message } = error as NodeJS.ErrnoException;
-      const why = errno === undefined ? message : systemError(-errno);
+      const why = errorReason(error);
       this.#tell(
         `${this.#path} can't be written: ${why}. Logging resumes when the file can be written; nothing else waits for it.`,
       );

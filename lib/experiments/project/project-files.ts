@@ -1,5 +1,6 @@
 import { chmodSync, chownSync, lstatSync, mkdirSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
+import { errorCode } from '../../errors.ts';
 import { networkFileSystem, statusOf, userName } from '../../platform/index.ts';
 
 // docs/decisions/003-project-files.md has the rules and the reasons.
@@ -81,7 +82,7 @@ function makeWithParents(path: string, isLast = false): void {
     mkdirSync(path);
   } catch (error) {
     if (statSync(path, { throwIfNoEntry: false })?.isDirectory()) return;
-    if (isLast || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    if (isLast || errorCode(error) !== 'ENOENT') throw error;
     makeWithParents(dirname(path));
     makeWithParents(path, true);
   }

@@ -10,8 +10,9 @@ import {
 } from 'node:fs';
 import { homedir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
-import { GPUOwnerError } from '../../errors.ts';
+import { errorCode, GPUOwnerError } from '../../errors.ts';
 import {
+  errorReason,
   hostName,
   networkFileSystem,
   readSmallFile,
@@ -19,7 +20,6 @@ import {
   schema,
   showValue,
   statusOf,
-  systemError,
   userName,
   warnOnce,
 } from '../../platform/index.ts';
@@ -137,7 +137,7 @@ function realDirectory(directory: string): string {
   } catch (error) {
     if ((error as NodeJS.ErrnoException).path?.includes('\ufffd'))
       throw refuse("can't be used, because its path isn't UTF-8: give it another name (convmv, or mv)");
-    throw error instanceof GPUOwnerError ? error : refuse(`can't be used: ${reason(error)}`);
+    throw error instanceof GPUOwnerError ? error : refuse(`can't be used: ${errorReason(error)}`);
   }
 }
 
@@ -172,8 +172,8 @@ function checkState(path: string, project: string): boolean {
   try {
     stat = statSync(path);
   } catch (error) {
-    const isDangling = there.kind === 'link' && (error as NodeJS.ErrnoException).code === 'ENOENT';
-    const why = isDangling ? 'it is a symbolic link that leads nowhere' : reason(error);
+    const isDangling = there.kind === 'link' && errorCode(error) === 'ENOENT';
+    const why = isDangling ? 'it is a symbolic link that leads nowhere' : errorReason(error);
     throw unusable(project, `can't keep its queue in ${path}: ${why}`, isDangling ? 'Remove it.' : ELSEWHERE);
   }
   if (!stat.isDirectory())
@@ -206,7 +206,7 @@ function readPointer(path: string): { host: string; path: string } | null {
   try {
     text = readFileSync(path, 'utf8');
   } catch (error) {
-    throw new GPUOwnerError('ERR_QUEUE', sanitize(`${path} can't be read: ${reason(error)}.`, 1_000));
+    throw new GPUOwnerError('ERR_QUEUE', sanitize(`${path} can't be read: ${errorReason(error)}.`, 1_000));
   }
   const pointer = schema.readAs(POINTER_CONTENTS, text);
   if (pointer !== null) return pointer;
@@ -220,10 +220,10 @@ function make(path: string, project: string): void {
     mkdirSync(path, 0o700);
     if (isShared(top)) setSharedOwner(path, top.gid);
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (code === 'EEXIST') return; // another process was quicker
     const whose = code === 'EACCES' ? ` (it belongs to ${userName(top.uid)})` : '';
-    throw unusable(project, `can't keep a queue in ${STATE}: ${reason(error)}${whose}`, ELSEWHERE);
+    throw unusable(project, `can't keep a queue in ${STATE}: ${errorReason(error)}${whose}`, ELSEWHERE);
   }
 }
 
@@ -232,7 +232,7 @@ function makeElsewhere(path: string): void {
     mkdirSync(path, { recursive: true, mode: 0o700 });
   } catch (error) {
     const remedy = 'Set XDG_STATE_HOME to a directory that you can write to.';
-    throw unusable(path, `can't be made for the queue: ${reason(error)}`, remedy);
+    throw unusable(path, `can't be made for the queue: ${errorReason(error)}`, remedy);
   }
 }
 
@@ -241,8 +241,8 @@ function write(path: string, text: string): void {
   try {
     writeFileSync(path, text, { flag: 'wx' });
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EEXIST') return;
-    const message = `${path} can't be written: ${reason(error)}. ${ELSEWHERE}`;
+    if (errorCode(error) === 'EEXIST') return;
+    const message = `${path} can't be written: ${errorReason(error)}. ${ELSEWHERE}`;
     throw new GPUOwnerError('ERR_QUEUE', sanitize(message, 1_000));
   }
 }
@@ -252,9 +252,4 @@ const ELSEWHERE = 'Or put the queue elsewhere: --queue sqlite:/a/path, the same 
 
 function unusable(project: string, problem: string, remedy: string): GPUOwnerError {
   return new GPUOwnerError('ERR_QUEUE', sanitize(`the project ${project} ${problem}. ${remedy}`, 1_000));
-}
-
-function reason(error: unknown): string {
-  const { errno, message } = error as NodeJS.ErrnoException;
-  return errno === undefined ? message : systemError(-errno);
 }

@@ -1,4 +1,5 @@
 import type { Socket } from 'node:net';
+import { errorMessage } from '../../errors.ts';
 import { sanitize } from '../../platform/index.ts';
 
 /** The answer to a request. */
@@ -80,7 +81,7 @@ export class ClientConnection {
     try {
       end = this.#framing.find(piece);
     } catch (error) {
-      this.refuse((error as Error).message);
+      this.refuse(errorMessage(error));
       return;
     }
     if (end !== null) void this.#respond(this.#size - piece.length + end);

@@ -1,3 +1,4 @@
+import { errorMessage } from '../../errors.ts';
 import { sanitize, showValue } from '../../platform/index.ts';
 import type { AttemptInfo } from '../queue/index.ts';
 import {
@@ -85,7 +86,7 @@ function parseObject(bytes: Uint8Array): Values {
   try {
     value = parseValue(text);
   } catch (error) {
-    throw new RequestError(`the request is not JSON: ${sanitize((error as Error).message)}`);
+    throw new RequestError(`the request is not JSON: ${sanitize(errorMessage(error))}`);
   }
   if (!isValues(value)) throw new RequestError('a request is one JSON object');
   return value;

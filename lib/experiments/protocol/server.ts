@@ -1,5 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net';
-import { GPUOwnerError } from '../../errors.ts';
+import { errorCode, GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
 import type { Authentication, Client } from './access.ts';
 import { ClientConnection, errorAnswer, type RequestAnswer } from './connection.ts';
@@ -291,7 +291,7 @@ export class ProtocolService {
         if (this.#news === null) this.#options.tell(text);
         else this.#news.push(text);
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error;
+        if (errorCode(error) !== 'EADDRINUSE') throw error;
         taken.push(endpoint);
       }
     }

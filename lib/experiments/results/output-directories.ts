@@ -1,7 +1,7 @@
 import { accessSync, closeSync, constants, openSync, readFileSync, statSync, writeSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
-import { GPUOwnerError } from '../../errors.ts';
-import { listWords, sanitize, statusOf, systemError } from '../../platform/index.ts';
+import { errorCode, GPUOwnerError } from '../../errors.ts';
+import { errorReason, listWords, sanitize, statusOf } from '../../platform/index.ts';
 import { isInside, whyReplaceable } from '../project/index.ts';
 import { batchesOf, type Queue, readJSON } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
@@ -92,9 +92,8 @@ function whyNotWritable(path: string): string | null {
     accessSync(path, constants.W_OK | constants.X_OK);
     return null;
   } catch (error) {
-    const { code, errno, message } = error as NodeJS.ErrnoException;
-    if (code !== 'ENOENT' && code !== 'ENOTDIR')
-      return `${path}: ${errno === undefined ? message : systemError(-errno)}`;
+    const code = errorCode(error);
+    if (code !== 'ENOENT' && code !== 'ENOTDIR') return `${path}: ${errorReason(error)}`;
     return statusOf(path)?.kind === 'link'
       ? `${path} is a symbolic link that leads nowhere`
       : whyNotWritable(dirname(path));

@@ -1,10 +1,10 @@
 import { createHash } from 'node:crypto';
+import { errorCode } from '../../errors.ts';
 import { listWords, shellWords } from '../../platform/index.ts';
-import { codeOf } from './table-file.ts';
 
 /** Errors of the system that people meet, in words. */
 export function explain(error: unknown): string {
-  switch (codeOf(error)) {
+  switch (errorCode(error)) {
     case 'ENOSPC':
       return 'the disk is full: make room';
     case 'EDQUOT':

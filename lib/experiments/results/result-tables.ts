@@ -1,3 +1,4 @@
+import { errorCode } from '../../errors.ts';
 import { UnsafePathError } from '../project/index.ts';
 import { NO_PID, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
@@ -6,7 +7,7 @@ import { KnownTasks, PAGE } from './known-tasks.ts';
 import { explain, type Problems } from './problems.ts';
 import type { UnassignedRow } from './row-reader.ts';
 import type { PendingRow, Table } from './table.ts';
-import { codeOf, FileBusyError, FileChangedError, sync } from './table-file.ts';
+import { FileBusyError, FileChangedError, sync } from './table-file.ts';
 import { drop, UnwritableError, whyNothingCanBeWritten, write } from './table-writer.ts';
 
 /** The rows of a table that may be the row of a task that runs. */
@@ -241,7 +242,7 @@ export class ResultTables {
         return true;
       } catch (error) {
         // A file that went away meanwhile is looked for again; then its absence is an error.
-        const isGone = codeOf(error) === 'ENOENT' && tries < MAX_TRIES - 1;
+        const isGone = errorCode(error) === 'ENOENT' && tries < MAX_TRIES - 1;
         if (error instanceof FileChangedError || isGone) table.forget();
         else if (error instanceof FileBusyError) this.busy.add(table);
         else {
@@ -258,7 +259,7 @@ export class ResultTables {
 
   private refuse(table: Table, error: unknown): void {
     const isKnown = error instanceof UnwritableError || error instanceof UnsafePathError;
-    if (!isKnown && codeOf(error) === undefined) throw error;
+    if (!isKnown && errorCode(error) === undefined) throw error;
     const why = isKnown ? error.message : `${table.shown}: ${explain(error)}`;
     table.unwritable = { why, needsCorrection: error instanceof UnwritableError };
     const key = `${table.shown}\n${why}`;

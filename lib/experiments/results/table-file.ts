@@ -15,6 +15,7 @@ import {
 import { type FileHandle, lstat, open, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join, relative, resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { errorCode } from '../../errors.ts';
 import { isInside, makeDirectory, realPath } from '../project/index.ts';
 
 /** A table's path, and the project that it belongs to. */
@@ -39,16 +40,12 @@ function fingerprintOf(stats: BigIntStats): Fingerprint {
   return [stats.dev, stats.ino, stats.size, stats.mtimeNs, stats.ctimeNs].join(':');
 }
 
-export function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
-}
-
 /** null: nothing is there. */
 export async function readFingerprint({ path }: TableFile): Promise<Fingerprint | null> {
   try {
     return fingerprintOf(await stat(path, { bigint: true }));
   } catch (error) {
-    if (codeOf(error) !== 'ENOENT') throw error;
+    if (errorCode(error) !== 'ENOENT') throw error;
     if (await lstat(path).catch(() => null))
       throw new FileRefusedError('it is a symbolic link that leads nowhere: remove it');
     return null;
@@ -188,7 +185,7 @@ export async function sync(path: string): Promise<void> {
     await file.sync();
   } catch (error) {
     // Some file systems can't, for directories.
-    if (codeOf(error) !== 'EINVAL') throw error;
+    if (errorCode(error) !== 'EINVAL') throw error;
   } finally {
     await file.close();
   }
@@ -203,7 +200,7 @@ function linkWithoutReplacing(temporary: string, path: string): void {
   try {
     linkSync(temporary, path);
   } catch (error) {
-    if (codeOf(error) === 'EEXIST') throw new FileChangedError();
+    if (errorCode(error) === 'EEXIST') throw new FileChangedError();
     // File systems without hard links.
     if (lstatSync(path, { throwIfNoEntry: false }) !== undefined) throw new FileChangedError();
     renameSync(temporary, path);

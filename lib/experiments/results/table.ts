@@ -1,3 +1,4 @@
+import { errorCode } from '../../errors.ts';
 import { csvLine, sanitize } from '../../platform/index.ts';
 import { UnsafePathError } from '../project/index.ts';
 import type { Completion } from '../queue/index.ts';
@@ -8,7 +9,6 @@ import { explain, type Problems, type RowProblems } from './problems.ts';
 import { RowMatcher, TaskIndex } from './row-matcher.ts';
 import { isTooWide, type Reading, RowReader, UnassignedRows } from './row-reader.ts';
 import {
-  codeOf,
   FileBusyError,
   FileChangedError,
   FileRefusedError,
@@ -163,7 +163,7 @@ export class Table {
       return imported;
     } catch (error) {
       if (error instanceof FileBusyError) throw error;
-      if (error instanceof FileChangedError || codeOf(error) === 'ENOENT') throw new FileChangedError();
+      if (error instanceof FileChangedError || errorCode(error) === 'ENOENT') throw new FileChangedError();
       this.refuse(error, fingerprint);
       return 0;
     }
@@ -172,7 +172,7 @@ export class Table {
   private refuse(error: unknown, fingerprint: Fingerprint | null | undefined): void {
     const isMalformed = error instanceof MalformedCSVError;
     const isContent = isMalformed || error instanceof FileRefusedError || error instanceof UnsafePathError;
-    if (!isContent && codeOf(error) === undefined) throw error;
+    if (!isContent && errorCode(error) === undefined) throw error;
     this.contents = null;
     // Permissions of directories can change without a trace in the file.
     this.fingerprint = isContent ? fingerprint : undefined;

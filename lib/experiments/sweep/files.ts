@@ -3,7 +3,7 @@
 import { closeSync, constants, fstatSync, openSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { problem } from '../../config/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../../errors.ts';
 import { decode, type Refuse, readAtMost, sanitize } from '../../platform/index.ts';
 
 export function hasSweepFiles(project: string): boolean {
@@ -35,9 +35,9 @@ export function findSweepFiles(project: string): string[] {
   try {
     names = readdirSync(directory);
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (code !== 'ENOENT' && code !== 'ENOTDIR') {
-      throw problem(directory, null, `it can't be listed (${code ?? message})`, error);
+      throw problem(directory, null, `it can't be listed (${code ?? errorMessage(error)})`, error);
     }
   }
   const found = names.filter((name) => PATTERN.test(name));
@@ -77,7 +77,7 @@ export async function readCommands(path: string): Promise<string> {
       chunks.push(chunk);
     }
   } catch (error) {
-    throw refuse(`it can't be read (${(error as NodeJS.ErrnoException).code})`, error);
+    throw refuse(`it can't be read (${errorCode(error)})`, error);
   }
   if (total > MAX_COMMANDS_BYTES) throw refuse('it is larger than 64 MiB; is it really a list of commands?');
   return decode(Buffer.concat(chunks), refuse);
@@ -90,10 +90,10 @@ function readRegular(path: string, most: number, tooLarge: string): string {
     // O_NONBLOCK: a FIFO must not hold us up.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (code === 'ENOENT') throw refuse("it doesn't exist", error);
     if (code === 'EACCES') throw refuse('no permission to read it', error);
-    throw refuse(`it can't be opened (${code ?? message})`, error);
+    throw refuse(`it can't be opened (${code ?? errorMessage(error)})`, error);
   }
   try {
     const stat = fstatSync(descriptor);

@@ -1,3 +1,4 @@
+import { errorMessage } from '../../errors.ts';
 import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Rerun, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
@@ -433,7 +434,7 @@ function quotedOrList(text: string, refuse: (why: string) => Error): Value {
     return toValue(node);
   } catch (error) {
     throw refuse(
-      `${showValue(text)} is neither a text in quotes nor a list in brackets (${(error as Error).message.replace(/^--grid:1: /, '')})`,
+      `${showValue(text)} is neither a text in quotes nor a list in brackets (${errorMessage(error).replace(/^--grid:1: /, '')})`,
     );
   }
 }

@@ -12,6 +12,7 @@ import {
 } from 'node:fs';
 import { type FileHandle, open, rm } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
+import { errorCode } from '../../errors.ts';
 import { EXCLUSIVE, native, OFD } from '../../native.ts';
 import { sanitize } from '../../platform/index.ts';
 import { isShared, makeDirectory, refuseOtherThanFile, setSharedOwner } from '../project/index.ts';
@@ -91,7 +92,7 @@ function makeParent(path: string): void {
     const state = statSync(dirname(path));
     if (isShared(state)) setSharedOwner(path, state.gid);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    if (errorCode(error) !== 'EEXIST') throw error;
   }
 }
 

@@ -1,14 +1,15 @@
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import { allowedTime } from '../../claims/index.ts';
+import { errorMessage } from '../../errors.ts';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import {
   bootMilliseconds,
+  errorReason,
   formatDuration,
   hostName,
   sanitize,
   shellWords,
-  systemError,
   TIMEOUTS,
   timestamp,
 } from '../../platform/index.ts';
@@ -130,15 +131,15 @@ export class AttemptRun {
         freePort(),
       ]);
     } catch (error) {
-      const { errno, message, path: where = path } = error as NodeJS.ErrnoException;
+      const { path: where = path } = error as NodeJS.ErrnoException;
       const what = error instanceof UnsafePathError ? 'its output' : where;
-      const why = `${what} can't be written: ${errno === undefined ? message : systemError(-errno)}`;
+      const why = `${what} can't be written: ${errorReason(error)}`;
       return { kind: 'environment', why, gpuFault: false };
     }
     try {
       return await this.#supervise(log, port);
     } catch (error) {
-      return { kind: 'environment', why: (error as Error).message, gpuFault: false };
+      return { kind: 'environment', why: errorMessage(error), gpuFault: false };
     } finally {
       await log.close();
     }

@@ -1,6 +1,7 @@
 import { constants as fsConstants } from 'node:fs';
 import { open, statfs } from 'node:fs/promises';
-import { sanitize, systemError } from '../../platform/index.ts';
+import { errorCode, errorMessage } from '../../errors.ts';
+import { errorReason, sanitize } from '../../platform/index.ts';
 import { isValues, parseValue, type Values } from '../task/index.ts';
 
 const MAX_RESULT_BYTES = 1024 ** 2;
@@ -28,9 +29,7 @@ export async function readResult(path: string): Promise<Result> {
       await file.close();
     }
   } catch (error) {
-    const { code, errno, message } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') return null;
-    return { unreadable: errno === undefined ? message : systemError(-errno) };
+    return errorCode(error) === 'ENOENT' ? null : { unreadable: errorReason(error) };
   }
 }
 
@@ -55,6 +54,6 @@ function decode(bytes: Uint8Array): Result {
       unreadable: `it is not a JSON object such as {"accuracy": 0.9}; it begins with ${sanitize(text.trim(), 40)}`,
     };
   } catch (error) {
-    return { unreadable: `it is not JSON: ${sanitize((error as Error).message)}` };
+    return { unreadable: `it is not JSON: ${sanitize(errorMessage(error))}` };
   }
 }

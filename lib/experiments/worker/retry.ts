@@ -1,4 +1,4 @@
-import { type ErrorCode, GPUOwnerError } from '../../errors.ts';
+import { type ErrorCode, errorMessage, GPUOwnerError } from '../../errors.ts';
 import { pause, sanitize, TIMEOUTS } from '../../platform/index.ts';
 import { MAX_DELAY_MS, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 import type { Shutdown } from './shutdown.ts';
@@ -74,7 +74,7 @@ async function retry<T>(
       return await operation();
     } catch (error) {
       const milliseconds = pauseAfter(error, tries);
-      tell(`${(error as Error).message} (trying again in ${milliseconds / 1000} s)`);
+      tell(`${errorMessage(error)} (trying again in ${milliseconds / 1000} s)`);
       await pause(milliseconds, signal);
     }
   }

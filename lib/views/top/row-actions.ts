@@ -1,6 +1,7 @@
 // Actions of keys on the selected row: only jobs of this user, and processes on this machine, are touched.
+
 import type { Host } from '../../config/index.ts';
-import { GPUOwnerError } from '../../errors.ts';
+import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { chooseHosts, commandOnHost, showOutput } from '../../fleet/index.ts';
 import { cancelJob, type Job, JobOutputTail, JobStore, jobAt, linesOf } from '../../jobs/index.ts';
 import { formatSince, readProcessStat, sanitize } from '../../platform/index.ts';
@@ -116,7 +117,7 @@ export class RowActions {
       this.#told.set(pid, startTicks);
       return `pid ${pid} was sent ${signal}${signal === 'SIGTERM' ? '; k again: SIGKILL' : ''}`;
     } catch (error) {
-      return `pid ${pid} can't be ended: ${(error as Error).message}`;
+      return `pid ${pid} can't be ended: ${errorMessage(error)}`;
     }
   }
 }

@@ -1,4 +1,5 @@
 // The terminal while `top` has it: a screen of its own, keys, and the way back, however this process ends.
+
 import { writeSync } from 'node:fs';
 import {
   cursorHide,
@@ -9,6 +10,7 @@ import {
   eraseScreen,
   exitAlternativeScreen,
 } from 'ansi-escapes';
+import { errorCode } from '../../errors.ts';
 import { isInForeground } from '../../platform/index.ts';
 
 /** A key as Node.js' readline tells it. */
@@ -190,7 +192,7 @@ export class Terminal {
       try {
         done += writeSync(1, bytes, done);
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EAGAIN') return false;
+        if (errorCode(error) !== 'EAGAIN') return false;
       }
     }
     return true;

@@ -1,7 +1,7 @@
 import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
 import type { RedisOptions } from 'ioredis';
-import { GPUOwnerError } from '../../../errors.ts';
+import { errorCode, GPUOwnerError } from '../../../errors.ts';
 import { sanitize, shellWords, showValue, userName, warnOnce } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
@@ -143,7 +143,7 @@ function refuseExposed(descriptor: number, path: string): void {
   try {
     accessSync(path, constants.W_OK);
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'EROFS') return;
+    if (errorCode(error) === 'EROFS') return;
   }
   const shown = sanitize(path, 300);
   const problem = `everybody may read or write ${shown}, which has the password of the queue`;
@@ -166,7 +166,7 @@ function readConfigured(
     return readFileSync(descriptor);
   } catch (error) {
     if (error instanceof GPUOwnerError) throw error;
-    const { code } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `${sanitize(path, 300)}, which ${what} names, can't be read (${code}). Name a file that can.`,

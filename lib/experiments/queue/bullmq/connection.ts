@@ -2,7 +2,7 @@ import { createRequire } from 'node:module';
 import { setTimeout as pause } from 'node:timers/promises';
 import type * as BullMQ from 'bullmq';
 import type * as IORedis from 'ioredis';
-import { GPUOwnerError } from '../../../errors.ts';
+import { errorMessage, GPUOwnerError } from '../../../errors.ts';
 import { now } from '../../../platform/index.ts';
 import type { Address } from './address.ts';
 import { explain, isPassing, unusable } from './errors.ts';
@@ -146,8 +146,7 @@ export class RedisConnection {
       } catch (error) {
         if (typeof (error as { code?: unknown }).code === 'number') throw error; // BullMQ's answer
         // The old connection would try again less and less often, and go on with a replica although the name leads to another server now.
-        if (/timed out|^READONLY/.test((error as Error).message) && !this.#closed)
-          this.client.disconnect(true);
+        if (/timed out|^READONLY/.test(errorMessage(error)) && !this.#closed) this.client.disconnect(true);
         if (this.#closed || !isPassing(error) || now() > end) throw explain(error, this.address.url);
         last = error;
       }

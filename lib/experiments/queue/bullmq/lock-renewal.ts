@@ -1,4 +1,5 @@
 import { randomBytes } from 'node:crypto';
+import { errorCode } from '../../../errors.ts';
 import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
@@ -344,7 +345,7 @@ function isDead(text: string): boolean {
   try {
     process.kill(leader.pid, 0);
   } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'ESRCH';
+    return errorCode(error) === 'ESRCH';
   }
   // The PID may be another process's by now.
   const start = startOf(leader.pid);

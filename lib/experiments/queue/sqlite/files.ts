@@ -1,6 +1,6 @@
 import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { GPUOwnerError } from '../../../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
 import { networkFileSystem, sanitize, systemError, userName } from '../../../platform/index.ts';
 import { isShared, restrictMode, setSharedOwner } from '../../project/index.ts';
 import { QueueRemovedError } from '../queue.ts';
@@ -57,7 +57,7 @@ export function makeFile(path: string): string {
       const around = statSync(directory);
       if (isShared(around)) setSharedOwner(file, around.gid);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code === 'EEXIST') {
+      if (errorCode(error) === 'EEXIST') {
         // Another process was quicker; or it is a link that leads nowhere.
         if (statSync(path, { throwIfNoEntry: false }) !== undefined) continue;
         throw unusable(path, 'is a symbolic link that leads nowhere', 'Remove it.', error);
@@ -73,9 +73,9 @@ export function whyReadOnly(path: string): 'file system' | 'permission' | null {
     accessSync(path, constants.W_OK);
     return null;
   } catch (error) {
-    const { code = '' } = error as NodeJS.ErrnoException;
+    const code = errorCode(error);
     if (code === 'EROFS') return 'file system';
-    return ['EACCES', 'EPERM'].includes(code) ? 'permission' : null;
+    return code === 'EACCES' || code === 'EPERM' ? 'permission' : null;
   }
 }
 
@@ -101,7 +101,7 @@ export function openBeside(database: string, path: string, readOnly = false): nu
       try {
         return openSync(path, flags);
       } catch (error) {
-        if (readOnly || (error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+        if (readOnly || errorCode(error) !== 'ENOENT') throw error;
       }
       try {
         const { gid, ...stat } = statSync(database);
@@ -109,7 +109,7 @@ export function openBeside(database: string, path: string, readOnly = false): nu
         if (isShared(stat)) setSharedOwner(path, gid);
         return file;
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+        if (errorCode(error) !== 'EEXIST') throw error;
       }
     }
   } catch (error) {
@@ -232,7 +232,7 @@ export function removed(path: string): QueueRemovedError {
 /** Turns an error of SQLite into one for people, with the remedy. Returns other errors as they are. */
 export function explain(error: unknown, path: string): unknown {
   // An integer above 2^53: no queue of ours has one.
-  if ((error as NodeJS.ErrnoException).code === 'ERR_OUT_OF_RANGE') {
+  if (errorCode(error) === 'ERR_OUT_OF_RANGE') {
     return unusable(path, 'is damaged', DAMAGED, error);
   }
   const code = codeOf(error);
@@ -240,7 +240,7 @@ export function explain(error: unknown, path: string): unknown {
   const known = PROBLEMS[code & 0xff];
   // Tables, columns or constraints that aren't as they were made.
   if (known === undefined) {
-    const why = sanitize((error as Error).message, 200);
+    const why = sanitize(errorMessage(error), 200);
     const problem = `is damaged, or was changed by another program: ${why} (SQLite ${code})`;
     return unusable(path, problem, DAMAGED, error);
   }
