@@ -46,7 +46,6 @@ export type {
   LeaseInfo,
   Measured,
   MIGInstance,
-  Room,
   Share,
   Sharing,
   Verdict,

@@ -33,7 +33,6 @@ export {
   statusOf,
 } from './files.ts';
 export {
-  type HTTPServer,
   hostIn,
   isLocalHost,
   openHTTPServer,
@@ -124,4 +123,4 @@ export {
   type Wait,
   type Waiting,
 } from './time.ts';
-export { TIMEOUTS, type Timeout } from './timeouts.ts';
+export { TIMEOUTS } from './timeouts.ts';

@@ -1,2 +1,2 @@
-export { type PlayOptions, playScenario } from './play.ts';
+export { playScenario } from './play.ts';
 export { recordMachine } from './record.ts';

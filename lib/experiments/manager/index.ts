@@ -1,4 +1,3 @@
-export type { AskedTasks } from './asked-tasks.ts';
 export { describeEvent, firstLine } from './log.ts';
 export { Manager } from './manager.ts';
 export {

@@ -13,7 +13,6 @@ import {
   type Needs,
   type Queue,
   QueueRemovedError,
-  type State,
 } from '../queue/index.ts';
 import {
   OutputDirectories,
@@ -21,7 +20,6 @@ import {
   type RowsOfTask,
   refuseUnusable,
   tablePath,
-  type UnusableTable,
 } from '../results/index.ts';
 import { BestTrials, noteSearch, pythonOf, SearchRun, type WorkersHere } from '../search/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../sweep/index.ts';
@@ -30,6 +28,7 @@ import { AskedTasks } from './asked-tasks.ts';
 import { countCorrected, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
 import { formatProgress, isOver, type RunProgress, readProgress, tallyOf } from './progress.ts';
+import { refuseToWait, refuseUnusableTables } from './unusable-tables.ts';
 
 interface ManagerOptions {
   queue: Queue;
@@ -249,7 +248,7 @@ export class Manager {
     await this.#endSearchOfOthers();
     if (this.#tables === null) return;
     await this.#sync();
-    await this.#refuseUnusableTables(this.#tables.tableState);
+    await refuseUnusableTables(this.#tables.tableState, this.#options.queue, this.#options.project.directory);
     const { asked, others } = await this.readProgress();
     this.tell(`Marked ${asked.completed} tasks as already completed`);
     const waiting = others.counts.pending + others.counts.active;
@@ -293,48 +292,6 @@ export class Manager {
     this.tell(
       `${length} ${length === 1 ? 'task' : 'tasks'} whose program could not be started will be tried again`,
     );
-  }
-
-  /** Refuses unreadable tables, unless all their tasks are cancelled; and those to which rows can't be written, if any are to come. */
-  async #refuseUnusableTables({
-    unreadable,
-    unwritable,
-  }: Record<'unreadable' | 'unwritable', UnusableTable[]>): Promise<void> {
-    const cannotBeRead = await this.#tableOfTasks(unreadable, ['pending', 'active', 'failed', 'completed']);
-    if (cannotBeRead !== null) {
-      throw new GPUOwnerError(
-        'ERR_CONFIGURATION',
-        `a table of results can't be read, so its completed tasks would run again. Repair or move the table, or cancel its tasks (gpu-owner exp cancel ${cannotBeRead.task} ...), and start again. ${cannotBeRead.why}`,
-      );
-    }
-    const cannotBeWritten =
-      unwritable.find(({ missing }) => missing > 0) ??
-      (await this.#tableOfTasks(unwritable, ['pending', 'active']));
-    if (cannotBeWritten) {
-      throw new GPUOwnerError(
-        'ERR_CONFIGURATION',
-        `no result can be written to a table, so no task was started. Correct the table or move it away, and start again. ${cannotBeWritten.why}`,
-      );
-    }
-  }
-
-  /** Finds the first of some tables that has a task in one of these states, and the task's name. */
-  async #tableOfTasks(
-    tables: readonly UnusableTable[],
-    states: readonly State[],
-  ): Promise<{ why: string; task: string } | null> {
-    if (tables.length === 0) return null;
-    const { queue, project } = this.#options;
-    for (const state of states) {
-      for await (const { task } of queue.tasks({ state })) {
-        const paths = task.destinations.map(({ outputDirectory }) =>
-          tablePath(project.directory, outputDirectory),
-        );
-        const found = tables.find(({ path }) => paths.includes(path));
-        if (found !== undefined) return { why: found.why, task: task.name };
-      }
-    }
-    return null;
   }
 
   /**
@@ -400,7 +357,8 @@ export class Manager {
       if (signal.aborted) return false;
       if (this.#isComplete) return true; // the queue can't be read, but nothing is left to do
       if (this.#queueRemoved !== null) throw this.#queueRemoved;
-      if (tries > 0) this.#refuseToWait();
+      // An editor may be about to correct a table; later, nothing but a person would.
+      if (tries > 0) refuseToWait(this.#tables?.tableState);
       else {
         this.tell(
           'all workers have ended, and no GPU is held; waiting until the tables can be written. After Ctrl-C, the next start writes them',
@@ -409,17 +367,6 @@ export class Manager {
       await pause(RETRY_MS, signal);
     }
     return this.manages || (await this.#otherManagerLives(signal));
-  }
-
-  /** An editor may be about to correct a table; later, nothing but a person would. */
-  #refuseToWait(): void {
-    const { unreadable = [], unwritable = [] } = this.#tables?.tableState ?? {};
-    const table = [...unreadable, ...unwritable].find(({ missing }) => missing > 0);
-    if (table === undefined) return;
-    throw new GPUOwnerError(
-      'ERR_CONFIGURATION',
-      `no result can be written to a table. The results are kept in the task list. Correct the table or move it away, and start again: its rows are written then. ${table.why}`,
-    );
   }
 
   /**

@@ -1,2 +1,2 @@
-export type { Family, MetricsServer } from '../../prometheus/index.ts';
+export type { Family } from '../../prometheus/index.ts';
 export { MetricsCollector, openMetrics, queueFamilies } from './collector.ts';

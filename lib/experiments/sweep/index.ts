@@ -12,10 +12,8 @@ export {
 export {
   DEFAULT_ETA,
   type Distribution,
-  type Metric,
   MIN_ETA,
   rungsFrom,
-  type Search,
   type SearchMethod,
   type SearchParameter,
 } from './search-space.ts';
