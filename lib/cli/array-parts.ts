@@ -8,7 +8,6 @@ import {
   cancelTasks,
   type Queue,
   retryTasks,
-  TaskLogs,
   type TaskRow,
   withQueue,
 } from '../experiments/index.ts';
@@ -19,14 +18,6 @@ import { say } from './output.ts';
 /** A job, and which part of it. */
 export interface Part extends Job {
   part: number;
-}
-
-/** Prints output. */
-export interface Printer {
-  /** @param at where the next piece begins */
-  bytes(bytes: Buffer, at: number): void;
-  /** Is told where the output ends for now, and whether it does so for good. */
-  end(at: number, isOver: boolean): void;
 }
 
 const POLL_MS = 500;
@@ -85,15 +76,22 @@ export async function describeParts(store: JobStore, parts: readonly JobPart[]):
   for (const id of new Set(parts.map((part) => part.job))) {
     const job = jobAt(store, id);
     const wanted = parts.filter((part) => part.job === id);
-    for (const each of wanted) described.set(each, { ...job, part: each.part, progress: null });
+    for (const each of wanted) described.set(each, { ...job, part: each.part, progress: null, output: null });
     await withParts(store, id, async (queue) => {
       for (const each of wanted) {
         const part = await describePart(queue, job, each);
-        if (part !== null) described.set(each, part);
+        if (part !== null) described.set(each, { ...part, output: outputOf(store, each) });
       }
     });
   }
   return parts.map((part) => described.get(part) as Part);
+}
+
+/** @returns null: it has never begun */
+function outputOf(store: JobStore, { job, part }: JobPart): string | null {
+  const request = store.read(job)?.request;
+  const path = request === undefined ? null : store.outputOfPart(request, part);
+  return path !== null && existsSync(path) ? path : null;
 }
 
 async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part | null> {
@@ -112,9 +110,7 @@ async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part
     gpus: state === 'running' && attempt !== null ? gpusOf(attempt) : [],
     started: attempt === null ? null : isoTime(attempt.since),
     ended: isOver && ended !== null ? isoTime(ended) : null,
-    // Workers write the output of one part after the other: `logs` finds it.
     pid: null,
-    output: null,
     progress: null,
   };
 }
@@ -146,43 +142,6 @@ function gpusOf({ worker }: AttemptInfo): Job['gpus'] {
       uuid,
     };
   });
-}
-
-/** Prints the output of a part. @param lines the last ones; null: all @param from the first byte that is wanted */
-export async function partLogs(
-  store: JobStore,
-  part: JobPart,
-  { lines, follow, from }: { lines: number | null; follow: boolean; from: number },
-  printed: Printer,
-): Promise<void> {
-  const chunks: Buffer[] = [];
-  let at = 0;
-  const print = (bytes: Buffer) => {
-    at += bytes.length;
-    const wanted = bytes.subarray(Math.max(0, bytes.length - Math.max(0, at - from)));
-    if (wanted.length > 0) printed.bytes(wanted, at);
-  };
-  // As a sign of life for a reader on another machine.
-  const timer = follow ? setInterval(() => printed.end(at, false), POLL_MS) : undefined;
-  await withPart(store, part, async (queue, { task: { id } }) => {
-    const output = {
-      line: (text: string) => /^(?:==>|<== (?:completed|failed|cancelled|it runs))/.test(text) || say(text),
-      note: say,
-      bytes: (bytes: Uint8Array) => {
-        if (lines === null) print(Buffer.from(bytes));
-        else chunks.push(Buffer.from(bytes));
-      },
-    };
-    await new TaskLogs(queue, id, store.directoryOf(part.job), output).print(follow);
-  }).finally(() => clearInterval(timer));
-  if (lines !== null) {
-    const all = Buffer.concat(chunks).toString('latin1').split('\n');
-    const end = all.at(-1) === '' ? 1 : 0;
-    const last = Buffer.from(all.slice(Math.max(0, all.length - end - lines)).join('\n'), 'latin1');
-    at = chunks.reduce((sum, { length }) => sum + length, 0) - last.length;
-    print(last);
-  }
-  printed.end(at, true);
 }
 
 /** Cancels a part, and waits until nothing of it runs. @param graceMs for how long @returns whether it worked */

@@ -115,18 +115,19 @@ async function runParts(parsed: Submitted, background: SweepProgress): Promise<v
   };
   const workingDirectory = process.cwd();
   await runSweep({ directory: store.directoryOf(id), url: null }, sweep, background, {
-    start: ({ project, ...experiment }, reporter) => {
-      const here = { ...project, workingDirectory };
-      const options = {
+    start: ({ project, ...experiment }, reporter) =>
+      new RunController({
         ...experiment,
-        project: here,
+        project: {
+          ...project,
+          workingDirectory,
+          outputOf: ({ parameters }) => store.outputOfPart(request, Number(parameters.array_id)),
+        },
         request: workers,
         hosts: null,
         metrics: null,
         reporter,
-      };
-      return new RunController(options).run(sweep);
-    },
+      }).run(sweep),
     summary,
   });
 }

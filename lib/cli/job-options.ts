@@ -36,7 +36,7 @@ export const JOB = {
   },
   output: {
     value: 'FILE',
-    help: "append its output to FILE; %j is the job's number, %n its name",
+    help: "append its output to FILE; %j (or %A) is the job's number, %n (or %x) its name, %a a part's number",
     candidates: 'file',
   },
   notify: { help: 'notify you when the job starts and ends, by notifyCommand or notifyWebhook' },

@@ -36,26 +36,16 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   }
   const overSSH = values['over-ssh'];
   const offset = typeof overSSH === 'string' ? Number(overSSH) || 0 : null;
-  const printer = (id: number) => (overSSH === undefined ? new Plain() : new OverSSH(id));
   const store = JobStore.open();
   const part = partOf(store, word);
-  if (part !== null) {
-    if (lines !== null && values.follow)
-      throw usage('--lines: a part of an array is followed from its beginning');
-    const { partLogs } = await import('./array-parts.ts');
-    return partLogs(
-      store,
-      part,
-      { lines, follow: values.follow === true, from: offset ?? 0 },
-      printer(part.job),
-    );
-  }
-  const id = resolveJob(store, word);
-  const printed = printer(id);
+  const parts = part === null ? null : await import('./array-parts.ts');
+  const id = part?.job ?? resolveJob(store, word);
+  const printed = overSSH === undefined ? new Plain() : new OverSSH(id);
   let output: JobOutput | null = null;
   for (;;) {
-    const { output: path, ended, state } = jobAt(store, id);
-    const isOver = ended !== null || state === 'lost';
+    const [described] = part === null ? [] : ((await parts?.describeParts(store, [part])) ?? []);
+    const { output: path, ended, state } = described ?? jobAt(store, id);
+    const isOver = ended !== null || (state !== 'waiting' && state !== 'running');
     if (output === null && path !== null) {
       output = new JobOutput(path, id, offset ?? 0);
       if (lines !== null && offset === null) output.skipToLast(lines);

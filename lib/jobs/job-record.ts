@@ -33,7 +33,7 @@ export interface JobRequest {
   umask: number;
   /** Where its output goes: an absolute path. */
   output: string;
-  /** The same with %j and %n, as it was asked for; null: to the job's own directory. */
+  /** The same with %j, %n and, for parts, %a, as it was asked for; null: to the job's own directory. */
   outputPattern: string | null;
   /** ms since 1970 */
   submitted: number;

@@ -44,6 +44,8 @@ const UNANNOUNCED = 'job.new';
 export const ARGUMENTS = 'arguments';
 export const ENVIRONMENT = 'environment';
 export const OUTPUT = 'output';
+/** The directory with the output of an array's parts. */
+export const PARTS = 'parts';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
@@ -79,6 +81,12 @@ export class JobStore {
 
   directoryOf(id: number): string {
     return join(this.path, String(id));
+  }
+
+  /** Where the output of a part of an array goes. */
+  outputOfPart(request: Pick<JobRequest, 'id' | 'outputPattern' | 'name'>, part: number): string {
+    const own = join(this.directoryOf(request.id), PARTS, `${part}.log`);
+    return outputOf(request, request.id, part) ?? own;
   }
 
   /** The numbers of all jobs, in order. */
@@ -212,7 +220,7 @@ export class JobStore {
       const path = this.directoryOf(id);
       // The job's file was last written at its end: one that ran for a month is kept as long as others.
       const age = Date.now() - (mtimeOf(join(path, FILE)) ?? mtimeOf(path) ?? Date.now());
-      size += sizeOf(join(path, OUTPUT));
+      for (const name of [OUTPUT, ...partsIn(path)]) size += sizeOf(join(path, name));
       const isWanted = newer < jobsKept && age < jobsKeptFor && size < jobLogsSize;
       return newer > 0 && !isWanted;
     });
@@ -232,13 +240,24 @@ export class JobStore {
   }
 }
 
+/**
+ * The file for the output of a job or a part of it.
+ * @returns undefined: one in the job's own directory; also for a job whose file is that of a part
+ */
 function outputOf(
   { outputPattern, name }: Pick<JobRequest, 'outputPattern' | 'name'>,
   id: number,
+  part: number | null = null,
 ): string | undefined {
-  return outputPattern?.replace(/%[jn%]/g, (field) =>
-    field === '%j' ? String(id) : field === '%n' ? (name ?? String(id)) : '%',
-  );
+  if (outputPattern === null || isOfPart(outputPattern) !== (part !== null)) return;
+  const fields: Record<string, string> = { '%n': name ?? String(id), '%a': String(part), '%%': '%' };
+  // Slurm has %x for the name, and %A for the number.
+  return outputPattern.replace(/%[aAjnx%]/g, (field) => fields[field === '%x' ? '%n' : field] ?? String(id));
+}
+
+/** Whether a pattern has the number of a part: each writes to a file of its own then. */
+export function isOfPart(outputPattern: string): boolean {
+  return outputPattern.replaceAll('%%', '').includes('%a');
 }
 
 /** Limits of what is kept of jobs, of the configuration or by default. */
@@ -339,6 +358,14 @@ function openLockFile(locks: LockDirectory): {
     'ERR_LOCK_DIRECTORY',
     `no file for the locks of background jobs can be made in ${locks.path}: jobs-${uid} belongs to somebody else. Remove it (as root).`,
   );
+}
+
+function partsIn(path: string): string[] {
+  try {
+    return readdirSync(join(path, PARTS)).map((name) => join(PARTS, name));
+  } catch {
+    return [];
+  }
 }
 
 function sizeOf(path: string): number {

@@ -30,7 +30,7 @@ import {
   refuseTooLarge,
 } from './job-request.ts';
 import { stateOf, unknownJob } from './job-state.ts';
-import { ARGUMENTS, ENVIRONMENT, JobStore } from './job-store.ts';
+import { ARGUMENTS, ENVIRONMENT, isOfPart, JobStore } from './job-store.ts';
 import { MAX_TITLE_LENGTH } from './keeper.ts';
 import { checkNotification } from './notification.ts';
 import { ERRORS, type Submitter } from './submitter.ts';
@@ -101,6 +101,10 @@ export async function submitJob(
   const place = currentDirectory();
   const { uuids } = await check();
   const outputPattern = options.output === undefined ? null : outputPath(options.output, place.directory);
+  if (submission.array === undefined && outputPattern !== null && isOfPart(outputPattern))
+    throw invalidArgument(
+      '--output: %a is the number of a part, so it needs --array; write %%a for these two letters',
+    );
   const files = {
     arguments: ownArguments(words.length),
     environment: ownEnvironment(),

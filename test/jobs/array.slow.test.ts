@@ -176,6 +176,24 @@ describe('an array', () => {
     );
   });
 
+  test('writes the output of each part where --output with %a says, as for Slurm', async () => {
+    const output = ['--output', 'log-%x-%A_%a.txt', '--name', 'a'];
+    const id = await jobs.submit(['--array', '0-2%1', ...output, '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 1);
+    expect(await part(`${id}_0`)).toMatchObject({ output: join(here, `log-a-${id}_0.txt`) });
+    expect(await part(`${id}_2`)).toMatchObject({ output: null });
+    const followed = jobs.run(['logs', '-f', `${id}_2`, '-n', '1']);
+    touch('go', 'fail-2');
+    expect(await jobs.wait(id)).toBe(1);
+    expect(await followed).toMatchObject({ code: 0, stdout: 'part 2\n', stderr: '' });
+    for (const each of [0, 1, 2])
+      expect(readFileSync(join(here, `log-a-${id}_${each}.txt`), 'utf8')).toBe(`part ${each}\n`);
+    expect(await jobs.logs(id)).toContain(`${id}_2 failed on gpu0: exit code 7: part 2`);
+    expect((await jobs.run(['submit', '--output', '%a', '--', 'true'])).stderr).toMatch(
+      /%a is the number of a part, so it needs --array/,
+    );
+  });
+
   test('has parts on shares of a GPU, which are no MIG instances', async () => {
     const id = await jobs.submit(['--array', '0-1', '--memory', '1GiB', '--', 'sh', '-c', HELD]);
     await until(() => begun().length === 2);

@@ -55,10 +55,15 @@ const NOT_FOUND: ReadonlySet<number> = new Set([126, 127]);
 const FINAL_ERRORS: ReadonlySet<number> = new Set([E2BIG, EACCES, ELOOP, ENOENT, ENOEXEC, ENOTDIR]);
 
 /** The path of the log that an attempt's output goes to. */
-export function logPath(project: Project, { destinations }: Task, worker: string): string {
+export function logPath(project: Project, task: Task, worker: string): string {
+  if (project.outputOf !== undefined) return project.outputOf(task);
   // Two machines that append to one file of a network file system overwrite each other.
   const host = project.host === undefined ? '' : `${project.host.replace(/[^A-Za-z0-9.-]/g, '_')}_`;
-  return resolve(project.directory, destinations[0]?.outputDirectory ?? '.', `worker_${host}${worker}.log`);
+  return resolve(
+    project.directory,
+    task.destinations[0]?.outputDirectory ?? '.',
+    `worker_${host}${worker}.log`,
+  );
 }
 
 /** One attempt at a task: its command, and what belongs to it, from start to end. */
@@ -127,7 +132,9 @@ export class AttemptRun {
     try {
       this.#files = AttemptFiles.make(project.state, attempt, name);
       [log, port] = await Promise.all([
-        AttemptLog.open(path, project.directory, header(attempt, name, project)),
+        project.outputOf === undefined
+          ? AttemptLog.open(path, project.directory, header(attempt, name, project))
+          : AttemptLog.openOwn(path),
         freePort(),
       ]);
     } catch (error) {
