@@ -138,25 +138,28 @@ export async function waitElsewhere(
   return ends.some((each) => each === null) ? null : ends.flatMap((each) => each ?? []);
 }
 
-/** As {@link waitElsewhere}, for jobs that move: until they stay where they are, and then there. */
+/** As {@link waitElsewhere}, for jobs that move: until all stay where they are, and then there, over one connection for each host. */
 async function waitForMoving(
   asked: Asked,
   signal: AbortSignal,
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
-  const ends = await Promise.all(
-    asked.map(async ({ job: word, at }) => {
-      const place = await settledPlace(word, signal);
-      if (place === undefined) return null;
-      const address = `${ANY}:${movingJob(word).id}`;
-      if (place === null) {
-        const job = { ...describe(movingJob(word)), state: 'cancelled' as const };
-        return [{ at, job, address }];
-      }
-      const found = await waitElsewhere(new Map([[place.host, [{ job: place.job, at }]]]), signal, true);
-      return found?.map((each) => ({ ...each, address })) ?? null;
-    }),
+  const byHost = new Map<string, { job: string; at: number }[]>();
+  const ends: { at: number; job: Job; address: string }[] = [];
+  const addresses = new Map<number, string>();
+  const places = await Promise.all(asked.map(({ job }) => settledPlace(job, signal)));
+  for (const [i, { job: word, at }] of asked.entries()) {
+    const place = places[i];
+    if (place === undefined) return null;
+    const moving = movingJob(word);
+    const address = `${ANY}:${moving.id}`;
+    addresses.set(at, address);
+    if (place !== null) byHost.set(place.host, [...(byHost.get(place.host) ?? []), { job: place.job, at }]);
+    else ends.push({ at, job: { ...describe(moving), state: 'cancelled' }, address });
+  }
+  const found = await waitElsewhere(byHost, signal, true);
+  return (
+    found && [...ends, ...found.map((each) => ({ ...each, address: addresses.get(each.at) ?? each.address }))]
   );
-  return ends.some((each) => each === null) ? null : ends.flatMap((each) => each ?? []);
 }
 
 /**

@@ -1,3 +1,4 @@
+import { setMaxListeners } from 'node:events';
 import { GPUOwnerError } from '../errors.ts';
 import { exitCodeOfEnd, type Job, JobStore, partOf, resolveJob, waitForJobs } from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
@@ -24,6 +25,7 @@ async function wait({ values, positionals }: Parsed<typeof GROUPS>): Promise<voi
   const timeout = values.timeout === undefined ? null : parseDuration(values.timeout, '--timeout');
   const { here, elsewhere } = byHost(positionals);
   const others = new AbortController();
+  setMaxListeners(0, others.signal); // each job and host has one
   const away =
     elsewhere.size === 0 ? [] : (await import('./jobs-elsewhere.ts')).waitElsewhere(elsewhere, others.signal);
   const timer =

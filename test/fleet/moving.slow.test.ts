@@ -439,7 +439,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     );
     expect(Math.min(...shares)).toBeLessThan(0.05);
     writeFileSync(file('rest'), '');
-    expect((await run('wait', ...busy, ...jobs)).code).toBe(0);
+    expect(await run('wait', ...busy, ...jobs)).toMatchObject({ code: 0, stderr: '' });
   });
 
   test('a host can only lie about itself', async () => {
