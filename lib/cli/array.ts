@@ -1,5 +1,8 @@
 // Arrays of jobs: a sweep in the background, whose tasks are the parts.
+import { existsSync } from 'node:fs';
+import { dirname } from 'node:path';
 import { type ClaimPurpose, checkOptions, checkPossible } from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
 import { RunController, type RunEnd, type Sweep } from '../experiments/index.ts';
 import {
   arrayOf,
@@ -12,7 +15,7 @@ import {
   SweepProgress,
   submitJob,
 } from '../jobs/index.ts';
-import { listWords, sanitize, shellWords } from '../platform/index.ts';
+import { listWords, networkFileSystem, sanitize, shellWords } from '../platform/index.ts';
 import { claimOptions, NAMES } from './claim-options.ts';
 import { runSweep } from './exp/run.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -72,9 +75,23 @@ export async function submitArray(parsed: Submitted): Promise<void> {
     lockDirectory,
     configuredDirectory,
   };
+  refuseNetworkFileSystem();
   const check = () => checkPossible(request);
   const job = await submitJob(submission, await jobOptions(values), check, submitter, announce);
   await becomeSweepJob(job, submission.start.length, CONTROLLER);
+}
+
+/** The queue of the parts stands where jobs are kept. @throws ERR_JOBS where SQLite's locks aren't safe there */
+function refuseNetworkFileSystem(): void {
+  const { path } = JobStore.open();
+  let there = path;
+  while (!existsSync(there)) there = dirname(there);
+  const system = networkFileSystem(there);
+  if (system === undefined) return;
+  throw new GPUOwnerError(
+    'ERR_JOBS',
+    `--array: jobs are kept in ${sanitize(path, 300)}, on a network file system (${system}), and the queue of an array needs a local disk. Write 'export XDG_STATE_HOME=/a/local/directory' into ~/.profile; jobs are kept there from then on`,
+  );
 }
 
 /** The controller: runs the parts of its job. */
@@ -121,7 +138,7 @@ async function runParts(parsed: Submitted, background: SweepProgress): Promise<v
         project: {
           ...project,
           workingDirectory,
-          outputOf: ({ parameters }) => store.outputOfPart(request, Number(parameters.array_id)),
+          outputOf: ({ name: part }) => store.outputOfPart(request, Number(part.split('_')[1])),
         },
         request: workers,
         hosts: null,

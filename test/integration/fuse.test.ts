@@ -1,6 +1,6 @@
 // File systems in user space, mounted by the real programs: one number stands for local and for remote ones.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, Machine } from '../support/machine.ts';
@@ -52,6 +52,16 @@ describe.skipIf(whyNot !== null)(`file systems in user space${whyNot === null ? 
     const { code, stdout, stderr } = await machine.runCommand(['run', '--', 'echo', 'ran'], { env });
     expect({ code, stdout }).toEqual({ code: 73, stdout: '' });
     expect(stderr).toMatch(/over-network is on a network file system \(fuse\.sshfs\), whose locks/);
+  });
+
+  test('an array whose jobs would be kept over sshfs is refused', async () => {
+    const env = { XDG_STATE_HOME: overNetwork };
+    const { code, stderr } = await machine.runCommand(['submit', '--array', '0-1', '--', 'true'], { env });
+    expect(code).toBe(73);
+    expect(stderr).toMatch(
+      /on a network file system \(fuse\.sshfs\), and the queue of an array needs a local disk/,
+    );
+    expect(readdirSync(shown)).toEqual([]);
   });
 
   test('a project over sshfs has its queue on one host, and the other one is told of Redis', async () => {

@@ -23,7 +23,6 @@ import {
   userName,
   warnOnce,
 } from '../../platform/index.ts';
-import type { Task } from '../task/index.ts';
 import { isShared, realPath, restrictMode, setSharedOwner, whyReplaceable } from './project-files.ts';
 
 /** Where experiments are run: the directory that commands run in, and the one with what gpu-owner knows about them. */
@@ -33,7 +32,7 @@ export interface Project {
   /** Where commands run instead. Absent: in the directory. */
   workingDirectory?: string;
   /** The file for a task's output alone. Absent: a worker has one for all its tasks, with lines in between. */
-  outputOf?: (task: Task) => string;
+  outputOf?: (task: { name: string }) => string;
   /** Where the queue and the attempts' files are; on a local disk, unless the queue isn't there. */
   state: string;
   /**
