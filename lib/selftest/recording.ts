@@ -73,7 +73,7 @@ function factsOf(gpu: GPUStatus): Readonly<Record<string, unknown>> {
     display: displayActive,
     MIG: migEnabled,
     'memory (MiB)': rounded(memory.totalBytes, MiB),
-    'reserved memory (MiB)': rounded(memory.reservedBytes ?? 0, MiB),
+    'reserved memory': memory.reservedBytes ?? 0,
     'power limit (W)': rounded(gpu.powerLimitWatts, 1),
     'memory in use': tells(memory.usedBytes),
     power: tells(gpu.powerWatts),

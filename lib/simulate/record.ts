@@ -47,7 +47,8 @@ function sectionOf(gpu: GPU, instances: readonly GPU[], uuids: boolean): string[
     lines.push('memory = 16GiB');
   } else {
     lines.push(`memory = ${Math.round(totalBytes / MIB)} MiB`);
-    lines.push(`reserved = ${Math.round((reservedBytes ?? 0) / MIB)} MiB`);
+    const reserved = reservedBytes ?? 0;
+    lines.push(`reserved = ${reserved % MIB === 0 ? `${reserved / MIB} MiB` : reserved}`);
   }
   if (uuids && gpu.uuid !== '') lines.push(`uuid = ${gpu.uuid}`);
   if (!isHealthy) return lines;

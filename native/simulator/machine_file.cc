@@ -371,7 +371,8 @@ class Parser {
       section_.has_memory = true;
       return read_memory(key, value, 64, &section_.model.memory_mib);
     }
-    if (is("reserved")) return read_memory(key, value, 0, &section_.model.reserved_mib);
+    if (is("reserved"))
+      return read_size(value, &section_.model.reserved_bytes) || expected(key, value, "a size, as in 614 MiB");
     if (is("used")) {
       section_.has_used = true;
       return read_size(value, &gpu.base_used) || expected(key, value, "a size, as in 4MiB");
@@ -495,8 +496,8 @@ class Parser {
     for (const MigInstance& instance : section.gpu.instances)
       if (instance.memory > section.gpu.total()) return fail_at(line, "an instance has more memory than its GPU");
     Model& model = section.model;
-    if (model.reserved_mib >= model.memory_mib ||
-        section.gpu.base_used > (uint64_t{model.memory_mib} - model.reserved_mib) * kMiB)
+    const Gpu& gpu = section.gpu;
+    if (gpu.reserved() >= gpu.total() || gpu.base_used > gpu.total() - gpu.reserved())
       return fail_at(line, "less memory than is reserved and used; correct `memory`, `reserved` or `used`");
     // Figures that are missing follow those that were given.
     model.lowest_power_limit_mw = std::min(model.lowest_power_limit_mw, model.power_limit_mw);

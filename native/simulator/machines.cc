@@ -11,7 +11,7 @@ namespace {
 // Each line of a model is one of these:
 //   name, brand
 //   compute capability, multiprocessors, speed, PCI device id
-//   memory, reserved, BAR1 (MiB), bits of the memory bus, ECC
+//   memory (MiB), reserved (bytes), BAR1 (MiB), bits of the memory bus, ECC
 //   power: idle, busy, limit, lowest and highest limit (mW), no sensor
 //   temperature: idle, busy, slowdown, shutdown; fans, their speed when idle (%)
 //   SM clock: idle, busy, highest; memory clock: idle, highest; highest video clock (MHz); performance state when idle
@@ -22,7 +22,7 @@ namespace {
 constexpr Model kSimulated = {
     "Simulated GPU", Brand::nvidia,
     90, 132, 500, 0x000010de,
-    81920, 512, 131072, 5120, Ecc::on,
+    81920, 512 * kMiB, 131072, 5120, Ecc::on,
     60000, 560000, 700000, 200000, 700000, false,
     30, 66, 87, 92, 0, 0,
     345, 1755, 1980, 405, 2619, 1545, 8,
@@ -31,7 +31,7 @@ constexpr Model kSimulated = {
 constexpr Model kH200 = {
     "NVIDIA H200", Brand::nvidia,
     90, 132, 900, 0x233510de,
-    143771, 614, 262144, 6144, Ecc::on,
+    143771, 614 * kMiB, 262144, 6144, Ecc::on,
     76000, 610000, 700000, 200000, 700000, false,
     29, 64, 87, 92, 0, 0,
     345, 1830, 1980, 3201, 3201, 1545, 0,
@@ -40,7 +40,7 @@ constexpr Model kH200 = {
 constexpr Model kA100 = {
     "NVIDIA A100-SXM4-80GB", Brand::nvidia,
     80, 108, 600, 0x20b210de,
-    81920, 631, 131072, 5120, Ecc::on,
+    81920, 631 * kMiB, 131072, 5120, Ecc::on,
     58000, 340000, 400000, 100000, 400000, false,
     31, 62, 89, 92, 0, 0,
     210, 1410, 1410, 1593, 1593, 1290, 0,
@@ -49,7 +49,7 @@ constexpr Model kA100 = {
 constexpr Model kA100Pcie = {
     "NVIDIA A100 80GB PCIe", Brand::nvidia,
     80, 108, 600, 0x20b510de,
-    81920, 631, 131072, 5120, Ecc::on,
+    81920, 631 * kMiB, 131072, 5120, Ecc::on,
     45000, 250000, 300000, 150000, 300000, false,
     34, 65, 90, 93, 0, 0,
     210, 1335, 1410, 1512, 1512, 1290, 0,
@@ -58,7 +58,7 @@ constexpr Model kA100Pcie = {
 constexpr Model kRtx4090 = {
     "NVIDIA GeForce RTX 4090", Brand::geforce,
     89, 128, 800, 0x268410de,
-    24564, 366, 32768, 384, Ecc::none,
+    24564, 366 * kMiB, 32768, 384, Ecc::none,
     21000, 380000, 450000, 150000, 600000, false,
     35, 67, 90, 100, 2, 0,
     210, 2730, 3105, 405, 10501, 2415, 8,
@@ -67,7 +67,7 @@ constexpr Model kRtx4090 = {
 constexpr Model kRtx4080 = {
     "NVIDIA GeForce RTX 4080", Brand::geforce,
     89, 76, 700, 0x270410de,
-    16376, 302, 16384, 256, Ecc::none,
+    16376, 302 * kMiB, 16384, 256, Ecc::none,
     14000, 260000, 320000, 150000, 400000, false,
     38, 63, 90, 100, 2, 0,
     210, 2775, 3105, 405, 11201, 2415, 8,
@@ -76,7 +76,7 @@ constexpr Model kRtx4080 = {
 constexpr Model kRtxA4000 = {
     "NVIDIA RTX A4000", Brand::nvidia_rtx,
     86, 48, 400, 0x24b010de,
-    16376, 254, 256, 256, Ecc::off,
+    16376, 254 * kMiB, 256, 256, Ecc::off,
     15000, 132000, 140000, 100000, 140000, false,
     41, 78, 96, 101, 1, 41,
     210, 1710, 2100, 405, 7001, 1950, 8,
@@ -85,7 +85,7 @@ constexpr Model kRtxA4000 = {
 constexpr Model kT400 = {
     "NVIDIA T400 4GB", Brand::nvidia,
     75, 6, 100, 0x1ff210de,
-    4096, 150, 256, 64, Ecc::none,
+    4096, 150 * kMiB, 256, 64, Ecc::none,
     0, 0, 31000, 20000, 31000, true,
     45, 70, 93, 96, 1, 38,
     300, 1425, 2100, 405, 5001, 1950, 8,

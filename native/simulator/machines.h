@@ -20,7 +20,7 @@ struct Model {
   uint32_t speed;  // CUDA's default order is fastest first
   uint32_t pci_device_id;
   uint32_t memory_mib;
-  uint32_t reserved_mib;
+  uint64_t reserved_bytes;
   uint32_t bar1_mib;
   uint32_t memory_bus_bits;
   Ecc ecc;
@@ -91,7 +91,7 @@ struct Gpu {
   uint32_t compute_mode;                   // as in NVML
   uint64_t unsupported;                    // calls that the driver doesn't support, a bit each
   uint64_t total() const { return model->memory_mib * kMiB; }
-  uint64_t reserved() const { return model->reserved_mib * kMiB; }
+  uint64_t reserved() const { return model->reserved_bytes; }
   bool can_mig() const { return model->mig_profiles[0] != nullptr; }
   bool is_at(unsigned in_domain, unsigned on_bus, unsigned in_slot) const {
     return in_domain == domain && on_bus == bus && in_slot == slot;

@@ -174,6 +174,8 @@ std::string driver_version() {
   return call("nvmlSystemGetDriverVersion", text, kTextLength) == NVML_SUCCESS ? text : "N/A";
 }
 
+bool is_since_580() { return atoi(driver_version().c_str()) >= 580; }
+
 std::string cuda_version() {
   int version = 0;
   if (call("nvmlSystemGetCudaDriverVersion", &version) != NVML_SUCCESS) return "N/A";

@@ -82,6 +82,8 @@ Answer<std::string> ask_text(const char* name, nvmlDevice_t device);
 std::string date();
 
 std::string driver_version();
+// Whether the driver is of branch 580 or newer, whose nvidia-smi was compared, too.
+bool is_since_580();
 std::string nvml_version();
 std::string cuda_version();  // "13.0"
 

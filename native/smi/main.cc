@@ -232,6 +232,7 @@ int main(int count, char** arguments) {
   int code = parse(count, arguments, request);
   if (code != -1) return code;
   code = smi::open();
+  if (code == 0) code = request.query.refuse_gone();
   if (code != 0) return code;
   for (bool is_first = true;; is_first = false) {
     code = print(request, is_first);

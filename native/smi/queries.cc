@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <ctime>
 #include <functional>
+#include <map>
 
 #include "smi/values.h"
 
@@ -224,8 +225,33 @@ Fields gpu_fields() {
   return fields;
 }
 
+// Changes fields to those of version 580, as it was recorded on an H100 and an H200 of virtual machines.
+void change_for_580(Fields& fields) {
+  const std::map<std::string, Value> values = {
+      {"pcie.link.gen.hostmax", {}},         {"display_mode", missing(NVML_ERROR_DEPRECATED)},
+      {"c2c.mode", known("Disabled")},       {"protected_memory.total", known("0")},
+      {"protected_memory.used", known("0")}, {"protected_memory.free", known("0")},
+      {"fabric.state", known("N/A")},        {"fabric.status", known("N/A")},
+  };
+  for (Field& field : fields) {
+    const auto found = values.find(field.names[0]);
+    if (found != values.end()) field.value = [value = found->second](const Subject&) { return value; };
+  }
+}
+
+bool is_gone(const Field& field) { return is_since_580() && field.names[0].rfind("reset_status.", 0) == 0; }
+
+int refuse_field(const std::string& name) {
+  printf("Field \"%s\" is not a valid field to query.\n\n", name.c_str());
+  return kInvalidArgument;
+}
+
 Fields fields_of(Topic topic) {
-  if (topic == Topic::gpu) return gpu_fields();
+  if (topic == Topic::gpu) {
+    Fields fields = gpu_fields();
+    if (is_since_580()) change_for_580(fields);
+    return fields;
+  }
   Fields fields = {
       {{"timestamp"}, nullptr, VALUE(known(now()))},       {{"gpu_name"}, nullptr, TEXT("nvmlDeviceGetName")},
       {{"gpu_bus_id"}, nullptr, VALUE(known(gpu.bus_id))}, {{"gpu_serial"}, nullptr, TEXT("nvmlDeviceGetSerial")},
@@ -350,12 +376,16 @@ int Query::parse(const std::string& list, Topic topic) {
       return std::find(field.names.begin(), field.names.end(), part) != field.names.end();
     };
     const auto found = std::find_if(fields.begin(), fields.end(), is_called);
-    if (found == fields.end()) {
-      printf("Field \"%s\" is not a valid field to query.\n\n", part.c_str());
-      return kInvalidArgument;
-    }
+    if (found == fields.end()) return refuse_field(part);
     fields_.push_back(static_cast<size_t>(found - fields.begin()));
   }
+  return 0;
+}
+
+int Query::refuse_gone() const {
+  const Fields fields = fields_of(topic_);
+  for (const size_t at : fields_)
+    if (is_gone(fields[at])) return refuse_field(fields[at].names[0]);
   return 0;
 }
 

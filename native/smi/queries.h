@@ -35,6 +35,8 @@ class Query {
  public:
   // Parses "name,memory.used". 0, or the exit code, after saying which field doesn't exist.
   int parse(const std::string& fields, Topic topic);
+  // With the driver open: refuses fields that its version no longer has. 0, or the exit code.
+  int refuse_gone() const;
   void print_header(const Format& format) const;
   void print_rows(const std::vector<Gpu>& gpus, const Format& format) const;
 

@@ -157,7 +157,8 @@ unsigned link_speed(const Gpu& gpu, unsigned link) {
 
 Value memory(const Gpu& gpu, uint64_t MemoryUse::* part) {
   const Answer<MemoryUse> memory = gpu.memory();
-  return memory ? known(std::to_string((memory.value.*part) >> 20)) : missing(memory.code);
+  const uint64_t incomplete = is_since_580() ? (1 << 20) - 1 : 0;  // counts as one there
+  return memory ? known(std::to_string(((memory.value.*part) + incomplete) >> 20)) : missing(memory.code);
 }
 
 Value bar1(const Gpu& gpu, unsigned long long Bar1::* part) {

@@ -14,6 +14,10 @@ const directory = mkdtempSync(join(tmpdir(), 'nvidia-smi-550-'));
 const table = join(directory, 'table.so');
 afterAll(() => rmSync(directory, { recursive: true }));
 
+/** On simulated drivers since 580, these fields of ours are those of version 580; see nvidia-smi.test.ts. */
+const OTHERWISE_IN_580 =
+  /^(pcie\.link\.gen\.hostmax|display_mode|c2c\.mode|(protected_memory|fabric|reset_status)\..*)$/;
+
 /** The output of a program and its exit code, without what differs by right: the time, and its own version. */
 function printed(program: string, machine: Simulated, args: string[]): string {
   const environment = { ...machine.environment, LD_LIBRARY_PATH: libraries } as NodeJS.ProcessEnv;
@@ -93,8 +97,9 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
         'remapped-rows',
         'supported-clocks',
       ]) {
-        const fields = helped(topic);
-        expect(fields.length).toBeGreaterThan(topic === 'gpu' ? 170 : 5);
+        const isComparable = (field: string) => name === 'wsl' || !OTHERWISE_IN_580.test(field);
+        const fields = helped(topic).filter(isComparable);
+        expect(fields.length).toBeGreaterThan(topic === 'gpu' ? 160 : 5);
         for (const format of ['csv', 'csv,noheader', 'csv,nounits'])
           same(name, `--query-${topic}=${fields.join(',')}`, `--format=${format}`);
       }

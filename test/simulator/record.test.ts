@@ -1,7 +1,7 @@
 // gpu-owner simulate record: a machine that is described by what it wrote is the same one.
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { Machine } from '../support/machine.ts';
@@ -10,6 +10,8 @@ const tool = join(binaries(), 'gpu-owner-simulator');
 const names: string[] = JSON.parse(execFileSync(tool, ['machines', '--json'], { encoding: 'utf8' })).map(
   (machine: { name: string }) => machine.name,
 );
+/** A real machine whose driver reserves no whole number of MiB. */
+const H200 = join(import.meta.dirname, 'fixtures/h200-580.conf');
 const UUID = /(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
 
 let machine: Machine;
@@ -27,9 +29,9 @@ async function status(name?: string): Promise<string> {
 }
 
 describe('simulate record', () => {
-  test.each([...names, '3'])('%s: status is the same on the machine that it wrote', async (name) => {
+  test.each([...names, '3', H200])('%s: status is the same on the machine that it wrote', async (name) => {
     machine = new Machine(name);
-    const file = `./${name}.conf`;
+    const file = `./${basename(name, '.conf')}.conf`;
     const recorded = await machine.runCommand(['simulate', 'record', '--output', file], {
       cwd: machine.directory,
     });
