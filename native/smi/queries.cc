@@ -56,7 +56,9 @@ Value plain(const Value& value) { return known(value.text); }
 #define PROCESS(TEXT) VALUE(subject.process != nullptr ? known(TEXT) : Value{})
 #define NONE VALUE((Value{}))
 
-Value with_prefix(const Value& digits) { return digits.is_known ? known("0x" + digits.text) : digits; }
+Value with_prefix(const Value& digits) {
+  return digits.is_known ? known(std::string("0x").append(digits.text)) : digits;
+}
 
 Value bits(const Answer<unsigned long long>& reasons) {
   return reasons ? known(format("0x%016llX", reasons.value)) : missing(reasons.code);
@@ -70,7 +72,8 @@ Value is_active(const Gpu& gpu, unsigned long long bit) {
 
 void add_clock_reasons(Fields& fields) {
   const auto names = [](const std::string& name) {
-    return std::vector<std::string>{"clocks_event_reasons." + name, "clocks_throttle_reasons." + name};
+    return std::vector<std::string>{std::string("clocks_event_reasons.").append(name),
+                                    std::string("clocks_throttle_reasons.").append(name)};
   };
   fields.push_back({names("supported"), nullptr, VALUE(bits(supported_clock_reasons(gpu)))});
   fields.push_back({names("active"), nullptr, VALUE(bits(clock_reasons(gpu)))});
@@ -410,7 +413,7 @@ void Query::print_rows(const std::vector<Gpu>& gpus, const Format& format) const
         const Field& field = fields[fields_[i]];
         const Value value = field.value(subject);
         if (i > 0) line += ", ";
-        line += value.is_known ? value.text : "[" + value.text + "]";
+        line += value.is_known ? value.text : std::string("[").append(value.text) + "]";
         if (format.units && field.unit != nullptr && value.is_known) line += " " + std::string(field.unit);
       }
       puts(line.c_str());
