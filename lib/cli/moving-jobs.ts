@@ -1,4 +1,5 @@
 // Jobs with an address that stays while they move between machines: any:5.
+import { errorCode } from '../errors.ts';
 import { type MovingJob, MovingJobs } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
@@ -35,7 +36,8 @@ export function ensureMover(): void {
   if (new MovingJobs().mover !== null) return;
   const { spawn } = process.getBuiltinModule('node:child_process');
   const words = [...process.execArgv, ...NODE_OPTIONS, process.argv[1] as string, 'mover'];
-  spawn(process.execPath, words, { detached: true, stdio: 'ignore', cwd: '/' }).unref();
+  const mover = spawn(process.execPath, words, { detached: true, stdio: 'ignore', cwd: '/' });
+  mover.on('error', (error) => say(`can't start the process that moves jobs (${errorCode(error)})`)).unref();
 }
 
 /** Resolves with a job as soon as that is so; null: the signal came first. */
