@@ -279,8 +279,8 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
 
   test('cancel ends a job that waits; logs -f follows one to where it runs; variables and directory go with it', async () => {
     const busy = [
-      await submit('--on', 'a', '-n', '2', ...untilFile('full-a')),
-      await submit('--on', 'b', '-n', '2', ...untilFile('full-b')),
+      await submit('--on', 'a', '-n', '2', ...untilFile('occupied-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('occupied-b')),
     ];
     const cancelled = await submit('--on', 'a,b', '-n', '2', '--name', 'no', '--', 'touch', file('never'));
     expect(await run('cancel', cancelled)).toMatchObject({ code: 0, stderr: '' });
@@ -319,7 +319,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       new RegExp(`^ *${moving} +moving .*\\n +waits as [ab]:\\d+, and may move`, 'm'),
     );
     const logs = run('logs', '-f', moving);
-    for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
+    for (const name of ['occupied-a', 'occupied-b']) writeFileSync(file(name), '');
     expect(await logs).toMatchObject({
       code: 0,
       stdout: expect.stringContaining(`${hosts.viewer.directory}\nx=y|${secret}|p\n`),
