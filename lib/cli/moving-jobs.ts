@@ -15,6 +15,8 @@ export const ANY = 'any';
 const POLL_MS = 200;
 /** Node.js needs less memory so. */
 const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=128', '--no-compilation-cache'];
+/** So does the C library: with 50 jobs on three hosts, 17 MB are private in place of 24. */
+const MEMORY = { MALLOC_ARENA_MAX: '1' };
 
 /** @throws ERR_INVALID_ARGUMENT */
 export function movingJob(word: string): MovingJob {
@@ -36,7 +38,10 @@ export function ensureMover(): void {
   if (new MovingJobs().mover !== null) return;
   const { spawn } = process.getBuiltinModule('node:child_process');
   const words = [...process.execArgv, ...NODE_OPTIONS, process.argv[1] as string, 'mover'];
-  const mover = spawn(process.execPath, words, { detached: true, stdio: 'ignore', cwd: '/' });
+  const mover = spawn(process.execPath, words, {
+    ...{ detached: true, stdio: 'ignore', cwd: '/' },
+    env: { ...process.env, ...MEMORY },
+  });
   mover.on('error', (error) => say(`can't start the process that moves jobs (${errorCode(error)})`)).unref();
 }
 
