@@ -292,9 +292,9 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
     expect([starts().length, new Set(rows()).size]).toEqual([6, 6]);
     const homes = new Set(starts().map((line) => line.split(' ')[1]));
     expect([...homes].sort()).toEqual([a, b].map(({ directory }) => `${directory}/home`).sort());
-    // The last two ends have no trial after them.
+    // When the last trial was chosen, one for other machines to take, two ran, and all others had ended.
     const values = linesOf('told').map((line) => line.split(' ')[2]);
-    expect(values.length).toBeGreaterThanOrEqual(4);
+    expect(values.length).toBeGreaterThanOrEqual(3);
     const results = rows().map((row) => row.split(',').at(-1));
     expect(results).toEqual(expect.arrayContaining(values));
   });
