@@ -11,7 +11,15 @@ import {
   type TaskRow,
   withQueue,
 } from '../experiments/index.ts';
-import { arrayOf, formatArray, type Job, type JobPart, type JobStore, jobAt } from '../jobs/index.ts';
+import {
+  arrayOf,
+  formatArray,
+  isLiving,
+  type Job,
+  type JobPart,
+  type JobStore,
+  jobAt,
+} from '../jobs/index.ts';
 import { isoTime, now, sanitize } from '../platform/index.ts';
 import { say } from './output.ts';
 
@@ -22,10 +30,6 @@ export interface Part extends Job {
 
 const POLL_MS = 500;
 const MAX_REASON_LENGTH = 1_000;
-
-function hasEnded({ state }: Pick<Job, 'state'>): boolean {
-  return state !== 'waiting' && state !== 'running';
-}
 
 /** @returns null: the array has not begun */
 async function withParts<T>(
@@ -99,7 +103,7 @@ async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part
   if (row === null) return null;
   const attempt = (await queue.attempts({ taskId: row.task.id })).at(-1) ?? null;
   const state = stateOf(row, job);
-  const isOver = hasEnded({ state });
+  const isOver = !isLiving(state);
   const ended = row.ended ?? attempt?.ended ?? null;
   return {
     ...job,
@@ -117,7 +121,7 @@ async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part
 
 function stateOf({ state }: TaskRow, job: Job): Job['state'] {
   if (state === 'completed' || state === 'failed' || state === 'cancelled') return state;
-  if (hasEnded(job)) return job.state === 'lost' ? 'lost' : 'cancelled';
+  if (!isLiving(job.state)) return job.state === 'lost' ? 'lost' : 'cancelled';
   return state === 'active' ? 'running' : 'waiting';
 }
 
@@ -169,7 +173,7 @@ export async function waitForParts(
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
   for (;;) {
     const described = await describeParts(store, parts);
-    if (described.every(hasEnded)) return described;
+    if (!described.some((part) => isLiving(part.state))) return described;
     if (now() >= end) return null;
     await new Promise((resolve) => setTimeout(resolve, Math.min(POLL_MS, Math.max(1, end - now()))));
   }

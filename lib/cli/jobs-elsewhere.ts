@@ -5,14 +5,13 @@ import {
   chooseHosts,
   commandOnHost,
   type HostFailure,
-  isLiving,
   type MovingJob,
   MovingJobs,
   showOutput,
   waitOnHost,
   wordOf,
 } from '../fleet/index.ts';
-import { type Job, type JobElsewhere, type JobProcess, MOVED } from '../jobs/index.ts';
+import { isLiving, type Job, type JobElsewhere, type JobProcess, MOVED } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';

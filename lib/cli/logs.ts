@@ -1,5 +1,5 @@
 import type { OutputPiece } from '../fleet/index.ts';
-import { JobOutput, JobStore, jobAt, partOf, resolveJob } from '../jobs/index.ts';
+import { isLiving, JobOutput, JobStore, jobAt, partOf, resolveJob } from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { addressOf } from './job-address.ts';
@@ -44,8 +44,8 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   let output: JobOutput | null = null;
   for (;;) {
     const [described] = part === null ? [] : ((await parts?.describeParts(store, [part])) ?? []);
-    const { output: path, ended, state } = described ?? jobAt(store, id);
-    const isOver = ended !== null || (state !== 'waiting' && state !== 'running');
+    const { output: path, state } = described ?? jobAt(store, id);
+    const isOver = !isLiving(state);
     if (output === null && path !== null) {
       output = new JobOutput(path, id, offset ?? 0);
       if (lines !== null && offset === null) output.skipToLast(lines);

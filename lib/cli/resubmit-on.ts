@@ -1,6 +1,6 @@
 // `resubmit --on`: ended jobs once more, on other machines.
 import { type SentJob, sentJob } from '../fleet/index.ts';
-import { askedOf, FAILED, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
+import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
 import { jobsElsewhere, livingElsewhere } from './jobs-elsewhere.ts';
@@ -78,7 +78,7 @@ function refuseLiving(store: JobStore, id: number, after: readonly { id: number;
   for (const { id: before, isOk } of after) {
     if (store.read(before) === null) continue;
     const { state } = jobAt(store, before);
-    if (state === 'waiting' || state === 'running')
+    if (isLiving(state))
       throw usage(`job ${id} follows job ${before}, which has not ended: ${state}; wait for that first`);
     if (isOk && state !== 'completed')
       throw usage(`job ${id} was to follow job ${before} if that ends well, but it is ${state}`);

@@ -1,5 +1,4 @@
 // Tells a user of what will happen to a process: on the user's terminals, and by the command of the configuration.
-
 import { closeSync, constants, fstatSync, openSync, readdirSync, writeSync } from 'node:fs';
 import { loadNotificationTargets } from '../config/index.ts';
 import { errorCode } from '../errors.ts';

@@ -1,5 +1,4 @@
 // A gpu-owner on another machine that speaks with this process for long, line by line, over the standard streams of one ssh.
-
 import type { ChildProcess } from 'node:child_process';
 import type { Host } from '../config/index.ts';
 import { errorMessage } from '../errors.ts';

@@ -1,6 +1,5 @@
 // Jobs that may move between machines while they wait, as files of the user who has submitted them. The mover alone changes a job's file;
 // others leave wishes beside it. Each file is written before the step that it tells of.
-
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../errors.ts';

@@ -1,6 +1,5 @@
 // A command on another machine, as `ssh HOST COMMAND` runs it: the terminal, signals and the window's size are ssh's business, and so is
 // the end of the connection.
-
 import type { ChildProcess } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import type { Writable } from 'node:stream';

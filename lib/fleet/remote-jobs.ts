@@ -1,16 +1,12 @@
 // Background jobs of other machines, followed over one connection each. A connection that is lost is neither an end nor a failure of a
 // job: it is made anew.
 import type { Host } from '../config/index.ts';
-import type { Job } from '../jobs/index.ts';
+import { isLiving, type Job } from '../jobs/index.ts';
 import { watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 
 /** A host that says nothing for so long has failed, for now, in ms. */
 const QUIET_MS = 15_000;
-/** Whether a job in this state hasn't ended. */
-export function isLiving(state: Job['state']): boolean {
-  return state === 'waiting' || state === 'running';
-}
 
 /** The word for a job from its first answer on: a name may be that of another job later, and a part of an array stays one. */
 export function wordOf(asked: string, id: number | null): string {

@@ -7,7 +7,16 @@ export { JobOutput, JobOutputTail, linesOf } from './job-output.ts';
 export { JobProcess } from './job-process.ts';
 export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
-export { isName, type Job, type JobDetails, jobAt, jobDetails, listJobs, resolveJob } from './job-state.ts';
+export {
+  isLiving,
+  isName,
+  type Job,
+  type JobDetails,
+  jobAt,
+  jobDetails,
+  listJobs,
+  resolveJob,
+} from './job-state.ts';
 export { JobStore, stateDirectory } from './job-store.ts';
 export {
   becomeHolder,

@@ -1,5 +1,4 @@
 // The file with a job's output, while it grows.
-
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { errorMessage, GPUOwnerError } from '../errors.ts';
 import { errno, nativeOrNull } from '../native.ts';

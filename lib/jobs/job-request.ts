@@ -1,5 +1,4 @@
 // The request for a background job, as far as that can be checked and noted before it is made.
-
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
 import { errorCode } from '../errors.ts';

@@ -202,7 +202,7 @@ function describe(
   activity: Pick<Activity, 'leases' | 'waiting'>,
 ): Job {
   const { request, progress, cancellation } = job;
-  const isOver = state !== 'waiting' && state !== 'running';
+  const isOver = !isLiving(state);
   const waiter =
     state === 'waiting'
       ? activity.waiting.find(({ info }) => info.job === request.id && info.pid === progress?.pid)
@@ -334,7 +334,8 @@ export function resolveJobs(store: JobStore, words: readonly string[]): number[]
   });
 }
 
-function isLiving(state: Job['state'] | undefined): boolean {
+/** Whether a job has not ended. undefined: there is none */
+export function isLiving(state: Job['state'] | undefined): boolean {
   return state === 'waiting' || state === 'running';
 }
 

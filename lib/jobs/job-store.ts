@@ -1,7 +1,6 @@
 // A user's background jobs on one machine: a directory for each in the user's state directory, which may be on NFS, and a byte
 // of a file in the lock directory. There is no list: a job lives as long as its byte is locked.
 // docs/decisions/042-background-jobs.md
-
 import {
   closeSync,
   constants,

@@ -1,7 +1,6 @@
 // A job that may move to another machine while it waits. Each of its places has a key, and for each key one word is written once, as a
 // file that is never replaced: what becomes of the job there. So it starts in one place at most, by whomever, however often and whenever that is asked.
 // docs/decisions/058-moving-jobs.md
-
 import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode, GPUOwnerError } from '../errors.ts';

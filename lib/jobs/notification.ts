@@ -1,7 +1,6 @@
 // Tells a job's user of its start and end, by a command or a webhook of the configuration. A process of its own does it, which
 // is not waited for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret:
 // only this process reads it, and writes it nowhere.
-
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import type * as HTTPS from 'node:https';
 import { basename, dirname, join } from 'node:path';

@@ -1,9 +1,8 @@
 // How jobs in the background are made. One is an ordinary `run` in a session of its own, which waits in the queue like any other.
-
 import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
-import { errorCode, GPUOwnerError } from '../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import {
   errorReason,
@@ -29,7 +28,7 @@ import {
   refuseInsideJob,
   refuseTooLarge,
 } from './job-request.ts';
-import { stateOf, unknownJob } from './job-state.ts';
+import { isLiving, stateOf, unknownJob } from './job-state.ts';
 import { ARGUMENTS, ENVIRONMENT, isOfPart, JobStore } from './job-store.ts';
 import { MAX_TITLE_LENGTH } from './keeper.ts';
 import { checkNotification } from './notification.ts';
@@ -190,13 +189,13 @@ export async function resubmitJob(
 export function askedOf(store: JobStore, id: number) {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
-  if (found.state === 'waiting' || found.state === 'running')
+  if (isLiving(found.state))
     throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
   const read = (name: string) => {
     try {
       return readFileSync(join(store.directoryOf(id), name));
     } catch (error) {
-      throw new GPUOwnerError('ERR_JOBS', `job ${id} can't be read: ${(error as Error).message}`, {
+      throw new GPUOwnerError('ERR_JOBS', `job ${id} can't be read: ${errorMessage(error)}`, {
         cause: error,
       });
     }

@@ -1,5 +1,4 @@
 // Where a server listens, and the secret that it asks for. Modules of Node.js that take milliseconds to load are loaded by those who listen.
-
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { invalidValue } from './argument.ts';

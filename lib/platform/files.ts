@@ -1,6 +1,5 @@
 // Files: small ones of the system, their status, their text, and where they lie. The addon asks where it is there: its first call takes
 // microseconds (native/bindings/system.cc).
-
 import { lstatSync, readFileSync, readlinkSync, readSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { errorCode } from '../errors.ts';
 import { errno, native, nativeOrNull } from '../native.ts';

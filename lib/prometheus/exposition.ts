@@ -1,5 +1,4 @@
 // The text format of Prometheus, version 0.0.4, and files with it, which node_exporter's textfile collector may read at any moment.
-
 import { closeSync, fchmodSync, lstatSync, openSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';

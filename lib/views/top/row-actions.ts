@@ -1,9 +1,8 @@
 // Actions of keys on the selected row: only jobs of this user, and processes on this machine, are touched.
-
 import type { Host } from '../../config/index.ts';
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { chooseHosts, commandOnHost, showOutput } from '../../fleet/index.ts';
-import { cancelJob, type Job, JobOutputTail, JobStore, jobAt, linesOf } from '../../jobs/index.ts';
+import { cancelJob, isLiving, type Job, JobOutputTail, JobStore, jobAt, linesOf } from '../../jobs/index.ts';
 import { formatSince, readProcessStat, sanitize } from '../../platform/index.ts';
 import { isOwn, type SelectableRow } from './rows.ts';
 
@@ -68,7 +67,7 @@ export class RowActions {
       if (typeof found === 'string') return found;
       const { address, job } = found;
       const { command, name, state } = job;
-      if (state !== 'waiting' && state !== 'running') return `job ${address} has ended already`;
+      if (!isLiving(state)) return `job ${address} has ended already`;
       return {
         text: `Cancel job ${address}? y/N  (${state}: ${name === null ? '' : `${name}, `}${command})`,
         onYes: () => void this.#cancel(found),

@@ -1,5 +1,4 @@
 // The terminal while `top` has it: a screen of its own, keys, and the way back, however this process ends.
-
 import { writeSync } from 'node:fs';
 import {
   cursorHide,
