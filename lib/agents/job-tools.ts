@@ -1,11 +1,11 @@
 // Tools for jobs that were submitted.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
-import { isName, type Job, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
+import { isNameHere, type Job, JobStore, jobAt, resolveJob, wordOf } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { MAX_LOG_BYTES, readLog, readLogElsewhere } from './log.ts';
-import { ANSWER_TIMEOUT_MS, askOwn, CommandFailure, runOwn } from './own-command.ts';
+import { ANSWER_TIMEOUT_MS, askOwn, CommandFailure, parseOwn, runOwn } from './own-command.ts';
 import {
   describeJob,
   type Fields,
@@ -120,7 +120,7 @@ export function addWaitJob(server: McpServer): void {
     orRefuse(async ({ job, seconds: wanted }, context) => {
       const seconds = Math.min(wanted, MAX_WAIT_SECONDS);
       const known = await jobNow(job);
-      const word = wordOf(job, known);
+      const word = knownWord(job, known);
       const { signal, _meta, notify } = context.mcpReq;
       const begin = Date.now();
       const tell = async () => {
@@ -168,7 +168,7 @@ export function addCancelJob(server: McpServer): void {
       annotations: { destructiveHint: true, idempotentHint: true, openWorldHint: false },
     },
     orRefuse(async ({ job, graceSeconds }) => {
-      const word = wordOf(job, await jobNow(job));
+      const word = knownWord(job, await jobNow(job));
       const { exitCode, errors } = await runOwn(['cancel', `--grace=${graceSeconds}s`, '--', word], {
         timeoutMs: MAX_WAIT_SECONDS * 1_000,
       });
@@ -181,12 +181,13 @@ export function addCancelJob(server: McpServer): void {
 
 /** A job's address on another machine; null: the job is of this one. A name may have a colon. */
 export function addressOf(word: string | number): string | null {
-  return typeof word === 'string' && word.includes(':') && !isName(JobStore.open(), word) ? word : null;
+  return typeof word === 'string' && word.includes(':') && !isNameHere(word) ? word : null;
 }
 
-/** A name may be that of another job later. */
-function wordOf(word: string | number, { host, id }: z.infer<typeof JobState>): string {
-  return addressOf(word) === null ? String(id) : `${host}:${id}`;
+/** The word for a job that is known. */
+function knownWord(word: string | number, { host, id }: z.infer<typeof JobState>): string {
+  const address = addressOf(word);
+  return address === null ? String(id) : `${host}:${wordOf(address.slice(address.lastIndexOf(':') + 1), id)}`;
 }
 
 /** A job of this user as it is now, here or elsewhere. @throws ERR_INVALID_ARGUMENT, CommandFailure */
@@ -215,7 +216,7 @@ async function listAll(hosts: string | undefined, all: boolean) {
   });
   if (output === '') throw new CommandFailure(errors);
   const problems: string[] = [];
-  const listed = Object.entries(fieldsOf(JSON.parse(output))).flatMap(([host, told]) => {
+  const listed = Object.entries(fieldsOf(parseOwn('jobs', output))).flatMap(([host, told]) => {
     const { jobs, error } = fieldsOf(told);
     if (error !== undefined) problems.push(`${host}: ${fieldsOf(error).message}`);
     return listOf(jobs).map(shownJob);

@@ -1,6 +1,7 @@
 // The output of a job, a bounded part at a time.
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
+import { errorMessage } from '../errors.ts';
 import { ANSWER_TIMEOUT_MS, CommandFailure, runOwn } from './own-command.ts';
 
 export const MAX_LOG_BYTES = 64 * 1024;
@@ -28,7 +29,7 @@ export function readLog(path: string | null, from: number, maxBytes: number): Lo
   try {
     file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
   } catch (error) {
-    throw new CommandFailure(`its output can't be read: ${(error as Error).message}`);
+    throw new CommandFailure(`its output can't be read: ${errorMessage(error)}`);
   }
   try {
     const status = fstatSync(file);

@@ -119,6 +119,11 @@ export async function askOwn(words: readonly string[], options: OwnCommandOption
   const [name = '', ...rest] = words;
   const { exitCode, output, errors } = await runOwn([name, '--json', ...rest], options);
   if (exitCode !== 0) throw new CommandFailure(errors || `gpu-owner ${name} failed (exit code ${exitCode})`);
+  return parseOwn(name, output);
+}
+
+/** What a command has printed. @throws CommandFailure if it is no JSON */
+export function parseOwn(name: string, output: string): unknown {
   try {
     return JSON.parse(output);
   } catch {

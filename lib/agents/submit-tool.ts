@@ -1,6 +1,7 @@
 // The tool that submits a job.
 import type { McpServer, ServerContext } from '@modelcontextprotocol/server';
 import { z } from 'zod';
+import { errorMessage } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
@@ -157,7 +158,12 @@ async function submit(wanted: z.infer<typeof Wanted>, client: string) {
   );
   if (on !== undefined) {
     if (exitCode !== 0) throw new CommandFailure(errors || 'it was not submitted');
-    const job = await jobNow(output.trim());
+    const address = output.trim();
+    const job = await jobNow(address).catch((error) => {
+      throw new CommandFailure(
+        `it is submitted as ${address}: don't submit it again. How it stands isn't known: ${errorMessage(error)}`,
+      );
+    });
     return answer({ job, waitingFor: [], latestStart: null }, describeJob(job), errors, FOLLOW);
   }
   const id = Number(output);

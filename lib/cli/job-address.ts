@@ -1,5 +1,5 @@
 // A job's address: HOST:JOB, or a number or name of this machine. Read without the code that uses ssh.
-import { isName, JobStore } from '../jobs/index.ts';
+import { isNameHere } from '../jobs/index.ts';
 import { usage } from './options.ts';
 
 /** A job of another machine. */
@@ -17,15 +17,6 @@ export function addressOf(word: string): JobAddress | null {
   if (host === '' || !/^[^\s/-][^\s/]*$/.test(job))
     throw usage(`'${word.slice(0, 60)}' is not a job: give HOST:ID, such as gpu1:17, or a number or a name`);
   return { host, job };
-}
-
-/** Names may have colons. */
-function isNameHere(word: string): boolean {
-  try {
-    return isName(JobStore.open(), word);
-  } catch {
-    return false; // this machine may have no place for jobs
-  }
 }
 
 /** Words for jobs, and which are of other machines: by host, in the order of the words. */

@@ -9,9 +9,8 @@ import {
   MovingJobs,
   showOutput,
   waitOnHost,
-  wordOf,
 } from '../fleet/index.ts';
-import { isLiving, type Job, type JobElsewhere, type JobProcess, MOVED } from '../jobs/index.ts';
+import { isLiving, type Job, type JobElsewhere, type JobProcess, MOVED, wordOf } from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';

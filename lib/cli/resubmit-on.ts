@@ -90,14 +90,15 @@ async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   const { host } = address;
   const found = await jobsElsewhere([address], false);
   if (found === null) process.exit();
-  const [{ state }] = found;
+  const [{ part, state }] = found;
   const id = /^\d+$/.test(address.job) ? Number(address.job) : found[0].id;
+  const word = part === undefined ? id : address.job;
   if (['moving', 'waiting', 'running'].includes(state))
-    throw usage(`${host}:${id} has not ended: ${state}; cancel it first`);
+    throw usage(`${host}:${word} has not ended: ${state}; cancel it first`);
   const sent = host === ANY ? movingJob(address.job) : sentJob(host, id);
   if (sent === null)
     throw usage(
-      `${host}:${id} was not submitted from here, and what ${host} says of it is not run elsewhere. Submit it there: ssh ${host} gpu-owner resubmit --on ${list} ${id}`,
+      `${host}:${word} was not submitted from here, and what ${host} says of it is not run elsewhere. Submit it there: ssh ${host} gpu-owner resubmit --on ${list} ${word}`,
     );
   const { after = [], 'after-ok': afterOk = [] } = parseSubmit(sent.words).values;
   const followed = (lists: string[], isOk: boolean) =>
@@ -108,5 +109,6 @@ async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   return {
     ...{ words, directory, environment, variables: Object.fromEntries(environment) },
     after: [...followed(after, false), ...followed(afterOk, true)],
+    ...(part === undefined ? {} : { array: String(part) }),
   };
 }

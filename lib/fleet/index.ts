@@ -11,6 +11,6 @@ export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { type RemoteEnd, runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
-export { showOutput, waitOnHost, wordOf } from './remote-jobs.ts';
+export { showOutput, waitOnHost } from './remote-jobs.ts';
 export type { Environment } from './request.ts';
 export { noteSentJob, type SentJob, sentJob } from './sent-job.ts';

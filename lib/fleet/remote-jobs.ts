@@ -1,17 +1,12 @@
 // Background jobs of other machines, followed over one connection each. A connection that is lost is neither an end nor a failure of a
 // job: it is made anew.
 import type { Host } from '../config/index.ts';
-import { isLiving, type Job } from '../jobs/index.ts';
+import { isLiving, type Job, wordOf } from '../jobs/index.ts';
 import { watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 
 /** A host that says nothing for so long has failed, for now, in ms. */
 const QUIET_MS = 15_000;
-
-/** The word for a job from its first answer on: a name may be that of another job later, and a part of an array stays one. */
-export function wordOf(asked: string, id: number | null): string {
-  return asked.startsWith(`${id}_`) ? asked : String(id);
-}
 
 /** Whether a host that has answered before may do so again: it hasn't said itself that there is no such job. */
 function isPassing({ code }: HostFailure): boolean {

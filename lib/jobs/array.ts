@@ -64,6 +64,11 @@ export function partOf(store: JobStore, word: string): JobPart | null {
   return { job: Number(job), part: Number(part) };
 }
 
+/** The word for a job from its first answer on: a name may be that of another job later, and a part of an array stays one. */
+export function wordOf(asked: string, id: number | null): string {
+  return asked.startsWith(`${id}_`) ? asked : String(id);
+}
+
 /** The parts of a job. null: it is no array, or its file has been changed. */
 export function arrayOf({ array }: { array?: string | null }): JobArray | null {
   try {

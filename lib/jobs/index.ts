@@ -1,4 +1,4 @@
-export { arrayOf, formatArray, type JobPart, parseArray, partOf } from './array.ts';
+export { arrayOf, formatArray, type JobPart, parseArray, partOf, wordOf } from './array.ts';
 export { type CommandProblem, checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
@@ -9,7 +9,7 @@ export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export {
   isLiving,
-  isName,
+  isNameHere,
   type Job,
   type JobDetails,
   jobAt,

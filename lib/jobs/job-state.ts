@@ -305,6 +305,15 @@ export function isName(store: JobStore, word: string): boolean {
   return store.ids().some((id) => store.read(id)?.request.name === word);
 }
 
+/** The same, of this machine's jobs: names may have colons, as addresses on other machines have. */
+export function isNameHere(word: string): boolean {
+  try {
+    return isName(JobStore.open(), word);
+  } catch {
+    return false; // this machine may have no place for jobs
+  }
+}
+
 /** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
 export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
   const named = new Map<string, number[]>();

@@ -358,6 +358,13 @@ describe('an agent', () => {
           expect.stringMatching(/^liar: its answer makes no sense/),
         ],
       });
+      const parts = { on: 'a', command: ['sleep', '600'], array: '0-1%1', directory: a.directory };
+      expect((await agent.call('submit_job', parts)).job).toMatchObject({ host: 'a', id: 3 });
+      await agent.call('cancel_job', { job: 'a:3_0', graceSeconds: 0 });
+      expect(await agent.call('wait_job', { job: 'a:3', seconds: 0 })).toMatchObject({ hasEnded: false });
+      expect(await agent.call('cancel_job', { job: 'a:3', graceSeconds: 0 })).toMatchObject({
+        hasEnded: true,
+      });
       expect(await agent.refusal('wait_job', { job: 'down:1' })).toMatch(/^down: /);
       expect(await agent.refusal('job_log', { job: '-x:1' })).toMatch(/-x/);
     } finally {

@@ -148,6 +148,11 @@ describe.skipIf(reason !== null)(
         code: 143,
         stderr: `gpu-owner: job ${second} was cancelled\n`,
       });
+      const again = (await run('resubmit', '--on', 'b', first)).stdout.trim();
+      expect(again).toMatch(/^b:\d+$/);
+      expect(await run('wait', again)).toMatchObject({ code: 1 });
+      const [{ array }] = JSON.parse((await run('jobs', '--json', again)).stdout);
+      expect(array).toBe('0');
     });
 
     test('wait goes on where the connection is lost, and the exit code is that of the first that failed', async () => {
