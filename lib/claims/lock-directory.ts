@@ -137,9 +137,14 @@ export class LockDirectory {
     const descriptor = this.openIfPossible(name);
     if (descriptor < 0) return;
     const status = statusBehind(descriptor);
-    // One with several names may be another user's own.
-    if (status !== null && status.uid !== 0 && status.links === 1) fchownSync(descriptor, 0, status.gid);
-    native().fileClose(descriptor);
+    try {
+      // One with several names may be another user's own.
+      if (status !== null && status.uid !== 0 && status.links === 1) fchownSync(descriptor, 0, status.gid);
+    } catch {
+      // Where root may not change it, it stays its maker's.
+    } finally {
+      native().fileClose(descriptor);
+    }
   }
 
   /** Removes a file behind a descriptor from one of the directories, if it still has this name. */

@@ -1,6 +1,6 @@
 import { type ClaimOptions, checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
   bootMilliseconds,
   formatDuration,
@@ -13,10 +13,9 @@ import {
 import { type Action, type ActionKind, decideActions } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 import { type Offence, Watch } from './sightings.ts';
-import { readState, type State, writeState } from './state.ts';
+import { NOTHING, readState, type State, writeState } from './state.ts';
 import { runNotifyCommand, writeToTerminals } from './warning.ts';
 
-const NOTHING_DONE: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
 const SIGNALS: Partial<Record<ActionKind, [number: number, name: string]>> = {
   terminate: [15, 'SIGTERM'],
   kill: [9, 'SIGKILL'],
@@ -31,7 +30,7 @@ export class Enforcer {
   readonly #request: ReturnType<typeof checkOptions>['request'];
   readonly #log: (line: string) => void;
   readonly #watch: Watch;
-  #state: State = NOTHING_DONE;
+  #state: State = NOTHING;
   #mistake = '';
   #saveFailure = '';
   #missed: string | null = null;
@@ -42,8 +41,9 @@ export class Enforcer {
    */
   constructor(isDryRun: boolean, options: ClaimOptions, log: (line: string) => void) {
     this.#rules = loadConfiguration().enforce;
-    this.#isAlwaysDry = isDryRun;
-    if (!this.isDryRun && process.geteuid?.() !== 0)
+    const isRoot = process.geteuid?.() === 0;
+    this.#isAlwaysDry = isDryRun || !isRoot;
+    if (!isRoot && !isDryRun && this.hasRules)
       throw new GPUOwnerError(
         'ERR_NOT_PERMITTED',
         `${userName(process.geteuid?.() ?? 0)} may not end others' processes: only root runs enforce. To see what it would do: \`gpu-owner enforce --dry-run\`.`,
@@ -78,7 +78,7 @@ export class Enforcer {
       this.#rules = rules;
       this.#watch.rules = rules ?? DEFAULT_ENFORCE_RULES;
       // A dry run has done nothing.
-      if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING_DONE;
+      if (wasDry !== this.isDryRun) this.#state = wasDry ? readState() : NOTHING;
       this.#log(`the configuration has changed${this.isDryRun ? '; this is a dry run' : ''}`);
     } catch (error) {
       if (!(error instanceof GPUOwnerError)) throw error;
@@ -137,7 +137,7 @@ export class Enforcer {
     try {
       writeState(this.#state);
     } catch (error) {
-      failure = `can't write the state (${(error as NodeJS.ErrnoException).code}): if enforce is started anew, users are warned anew. Make room in /run.`;
+      failure = `can't write the state (${errorCode(error)}): if enforce is started anew, users are warned anew. Make room in /run.`;
     }
     if (failure !== '' && failure !== this.#saveFailure) this.#log(failure);
     this.#saveFailure = failure;

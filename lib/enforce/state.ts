@@ -16,7 +16,8 @@ export interface State {
   counters: Counters;
 }
 
-const NOTHING: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
+/** Of an enforcer that has done nothing yet. */
+export const NOTHING: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
 
 const time = schema.amount();
 const mapOf =

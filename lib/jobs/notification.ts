@@ -231,15 +231,22 @@ function runCommand(
       for (const timer of timers) clearTimeout(timer);
       resolve(failure && `${failure}${said === '' ? '' : `: ${said.trim()}`}`);
     };
+    const refuse = (error: unknown) => done(`it can't be started (${errorCode(error)})`);
     // In a session of its own: what it starts is ended with it.
-    const child = spawn(program, args, { cwd: '/', env, detached: true });
+    const start = () => spawn(program, args, { cwd: '/', env, detached: true });
+    let child: ReturnType<typeof start>;
+    try {
+      child = start();
+    } catch (error) {
+      return refuse(error); // Node.js throws some errors, such as ENOTDIR
+    }
     const hear = (chunk: Buffer) => {
       said = (said + chunk.toString()).slice(0, MAX_OUTPUT_LENGTH);
     };
     child.stdout.on('data', hear);
     child.stderr.on('data', hear);
     child.stdin.on('error', () => {}).end(`${JSON.stringify(message)}\n`);
-    child.on('error', (error) => done(`it can't be started (${errorCode(error)})`));
+    child.on('error', refuse);
     child.on('exit', (code, signal) => {
       if (isLate) killGroup(child.pid, 'SIGKILL');
       const how = signal === null ? `exit code ${code}` : `ended by ${signal}`;

@@ -1,4 +1,5 @@
 // `gpu-owner enforce` in whole processes, with users who don't want to be found.
+import { once } from 'node:events';
 import {
   chownSync,
   copyFileSync,
@@ -11,6 +12,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { basename, join } from 'node:path';
+import type { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { alice, bob, endHolder, startHolder } from '../support/holders.ts';
@@ -50,9 +52,9 @@ async function intrude(gpu: number, mode: string, starting: Starting): Promise<n
 }
 
 /** Starts `gpu-owner enforce`, with its lines. */
-function enforce(options: readonly string[] = [], more: NodeJS.ProcessEnv = {}) {
+function enforce(options: readonly string[] = [], more: NodeJS.ProcessEnv = {}, user: object = {}) {
   const env = { ...withTimeouts({ enforceLook: 100, enforceKill: 400 }), ...more };
-  const child = machine.startCommand(['enforce', ...options], { env });
+  const child = machine.startCommand(['enforce', ...options], { env, ...user });
   const lines: string[] = [];
   child.stdout?.on('data', (text) => lines.push(...String(text).split('\n').filter(Boolean)));
   return { child, lines };
@@ -86,6 +88,14 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     await looks(dry, /^would send SIGTERM to /);
     expect(isAlive(pid)).toBe(true);
     expect(existsSync(join(machine.lockDirectory, '../enforce.json'))).toBe(false);
+  });
+
+  test('a dry run of a user who isn’t root stays one when the configuration gets rules', async () => {
+    machine.configure('');
+    const enforcer = enforce([], {}, bob);
+    await once(enforcer.child.stderr as Readable, 'data');
+    machine.configure('enforce: { grace: 0s }\n');
+    await looks(enforcer, /^the configuration has changed; this is a dry run$/);
   });
 
   test('a change of the configuration counts at once, and a mistake in it changes nothing', async () => {

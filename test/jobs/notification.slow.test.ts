@@ -194,6 +194,7 @@ describe('a command', () => {
     ended(0);
     for (const [word, code] of [
       ['/nonexistent/program', 'ENOENT'],
+      ['/etc/passwd/program', 'ENOTDIR'],
       ['/etc/passwd', 'EACCES'],
     ]) {
       rmSync(join(directory, 'told-ended'), { force: true });
