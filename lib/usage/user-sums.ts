@@ -8,6 +8,8 @@ import { cardsOf, daysBetween, HOUR_MS, timeWithin } from './sums.ts';
 const DAYS = 30;
 /** Others are served after so many lines. */
 const LINES_AT_ONCE = 1_000;
+/** A line is written just before it is locked. */
+const NEW_MS = 60_000;
 
 /** The sums of a user. */
 export interface UserSums {
@@ -26,8 +28,8 @@ interface KnownFile {
   inode: number;
   /** How far it was read. */
   size: number;
-  /** The lines of leases that lasted. */
-  running: { begin: number; end: number }[];
+  /** The lines of leases that lasted, or may have had no lock yet. */
+  open: { begin: number; end: number }[];
   /** Sums of all other leases. */
   sums: UserSums;
 }
@@ -70,8 +72,8 @@ export class LedgerSums {
       const before = known.get(name);
       const isSame = before?.inode === status.inode && before.size <= status.size;
       const each: KnownFile = isSame
-        ? { ...before, running: [] }
-        : { inode: status.inode, size: 0, running: [], sums: noSums(uid, user) };
+        ? { ...before, open: [] }
+        : { inode: status.inode, size: 0, open: [], sums: noSums(uid, user) };
       read.set(name, each);
       const total = users.get(uid) ?? noSums(uid, user);
       users.set(uid, total);
@@ -80,8 +82,9 @@ export class LedgerSums {
         if (end === 0) continue; // the line isn't complete
         const use = readLine(file, line, end, now);
         each.size = Math.max(each.size, end);
-        if (use?.state === 'running') each.running.push({ begin, end });
-        if (use !== null) this.#add(use.state === 'running' ? total : each.sums, use, days);
+        const isOpen = use?.state === 'running' || (use?.state === 'lost' && now - use.since < NEW_MS);
+        if (isOpen) each.open.push({ begin, end });
+        if (use !== null) this.#add(isOpen ? total : each.sums, use, days);
         if (++count % LINES_AT_ONCE === 0) await new Promise(setImmediate);
       }
       addSums(total, each.sums);
@@ -106,7 +109,7 @@ export class LedgerSums {
 
 /** The lines of leases that lasted when the file was read last, and what came since. */
 function* changedLines({ descriptor }: LedgerFile, before: KnownFile | null): ReturnType<typeof linesOf> {
-  for (const { begin, end } of before?.running ?? []) {
+  for (const { begin, end } of before?.open ?? []) {
     const bytes = Buffer.alloc(end - begin);
     const length = readSync(descriptor, bytes, 0, bytes.length, begin);
     yield { line: bytes.toString('utf8', 0, length - 1), begin, end };

@@ -326,4 +326,17 @@ describe('sums that are asked for again and again', () => {
     renameSync(path('other'), file);
     expect(await sumsOf(ledger)).toEqual([{ leases: 0, gpuSeconds: 0, gpuHours: 96 }]);
   });
+
+  test('read a line again that has no lock yet: it is written first', async () => {
+    const ledger = new LedgerSums(join(directory, 'usage'), Date.now() - DAY);
+    begin({ since: Date.now() - 30_000 }).end();
+    const file = path(`${uid}-2026-06.jsonl`);
+    const ended = readFileSync(file, 'utf8');
+    const held = /"held":\d+,"ended":true/.exec(ended)?.[0] ?? '';
+    const begun = ended.replace(`${held},`, '"held":0,"ended":false,').trimEnd();
+    writeFileSync(file, `${begun.padEnd(ended.length - 1)}\n`);
+    expect(await sumsOf(ledger)).toEqual([{ leases: 1, gpuSeconds: 0, gpuHours: 0 }]);
+    writeFileSync(file, ended, { flag: 'r+' });
+    expect(await sumsOf(ledger)).toEqual([{ leases: 1, gpuSeconds: 30, gpuHours: 0.01 }]);
+  });
 });
