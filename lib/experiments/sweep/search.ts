@@ -124,10 +124,11 @@ export function comparisonOf(
   const [phase] = phases;
   if (phase === undefined || compared.metric === null) return null;
   if (phases.length === 1) return { ...compared, name: phase.name, trials: phase.size };
-  if (options.metric === undefined) return null;
+  const given = (Object.keys(options) as (keyof SearchOptions)[]).find((key) => options[key] !== undefined);
+  if (given === undefined) return null;
   throw mistake(
-    { option: OPTIONS.metric },
-    `tasks of one phase are compared, and there are ${phases.length}; start one of them alone, or leave --metric out`,
+    optionOf(given, options),
+    `tasks of one phase are compared, and there are ${phases.length}; start one of them alone, or leave it out`,
   );
 }
 

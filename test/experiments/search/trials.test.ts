@@ -92,6 +92,11 @@ early_terminate: {type: hyperband, min_iter: 3}`,
   expect(await refusal(compared('two.yaml', { metric: 'loss' }))).toContain(
     'tasks of one phase are compared',
   );
+  const files = ['wandb.yaml', 'two.yaml'].map((name) => join(directory, name));
+  expect(await refusal(open({ files, search: { goal: 'minimize' } }))).toMatch(
+    /^--minimize: tasks of one phase are compared/,
+  );
+  expect((await open({ files })).comparison).toBe(null);
   expect(await compared('wandb.yaml')).toMatchObject({
     trials: 3,
     metric: { name: 'acc', goal: 'maximize' },
