@@ -81,21 +81,18 @@ export async function describeParts(store: JobStore, parts: readonly JobPart[]):
     const job = jobAt(store, id);
     const wanted = parts.filter((part) => part.job === id);
     for (const each of wanted) described.set(each, { ...job, part: each.part, progress: null, output: null });
+    const request = store.read(id)?.request;
     await withParts(store, id, async (queue) => {
       for (const each of wanted) {
         const part = await describePart(queue, job, each);
-        if (part !== null) described.set(each, { ...part, output: outputOf(store, each) });
+        const path = request === undefined ? null : store.outputOfPart(request, each.part);
+        // null: it has never begun
+        if (part !== null)
+          described.set(each, { ...part, output: path !== null && existsSync(path) ? path : null });
       }
     });
   }
   return parts.map((part) => described.get(part) as Part);
-}
-
-/** @returns null: it has never begun */
-function outputOf(store: JobStore, { job, part }: JobPart): string | null {
-  const request = store.read(job)?.request;
-  const path = request === undefined ? null : store.outputOfPart(request, part);
-  return path !== null && existsSync(path) ? path : null;
 }
 
 async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part | null> {

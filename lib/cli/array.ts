@@ -1,6 +1,4 @@
 // Arrays of jobs: a sweep in the background, whose tasks are the parts.
-import { existsSync } from 'node:fs';
-import { dirname } from 'node:path';
 import { type ClaimPurpose, checkOptions, checkPossible } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { RunController, type RunEnd, type Sweep } from '../experiments/index.ts';
@@ -15,7 +13,7 @@ import {
   SweepProgress,
   submitJob,
 } from '../jobs/index.ts';
-import { listWords, networkFileSystem, sanitize, shellWords } from '../platform/index.ts';
+import { listWords, nearest, networkFileSystem, sanitize, shellWords } from '../platform/index.ts';
 import { claimOptions, NAMES } from './claim-options.ts';
 import { runSweep } from './exp/run.ts';
 import { refuseThrowAway } from './installation.ts';
@@ -84,9 +82,7 @@ export async function submitArray(parsed: Submitted): Promise<void> {
 /** The queue of the parts stands where jobs are kept. @throws ERR_JOBS where SQLite's locks aren't safe there */
 function refuseNetworkFileSystem(): void {
   const { path } = JobStore.open();
-  let there = path;
-  while (!existsSync(there)) there = dirname(there);
-  const system = networkFileSystem(there);
+  const system = networkFileSystem(nearest(path));
   if (system === undefined) return;
   throw new GPUOwnerError(
     'ERR_JOBS',

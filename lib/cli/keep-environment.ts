@@ -1,7 +1,7 @@
-import { mkdirSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stateDirectory } from '../jobs/index.ts';
-import { shellWords } from '../platform/index.ts';
+import { removeOlder, shellWords } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { print } from './output.ts';
 
@@ -12,11 +12,7 @@ const MAX_AGE_MS = 600_000;
 function keep({ positionals: names }: { positionals: string[] }): void {
   const place = join(stateDirectory(), 'gpu-owner', 'environments');
   mkdirSync(place, { recursive: true, mode: 0o700 });
-  for (const name of readdirSync(place)) {
-    const path = join(place, name);
-    const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-    if (Date.now() - written > MAX_AGE_MS) rmSync(path, { force: true });
-  }
+  removeOlder(place, MAX_AGE_MS);
   const path = join(place, process.getBuiltinModule('node:crypto').randomBytes(16).toString('hex'));
   const lines = names.map((name) => `export ${name}=${shellWords([process.env[name] ?? ''])}\n`);
   writeFileSync(path, lines.join(''), { mode: 0o600, flag: 'wx' });

@@ -2,6 +2,7 @@ import {
   arrayOf,
   FAILED,
   formatArray,
+  isLiving,
   JobStore,
   jobAt,
   jobsInState,
@@ -61,7 +62,7 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
         ids.push(id);
       }
     } else if (part === null) ids.push(resolveJob(store, word));
-    else if (['waiting', 'running'].includes(jobAt(store, part.job).state)) {
+    else if (isLiving(jobAt(store, part.job).state)) {
       await retryPart(store, part);
       print(word);
     } else parts.set(part.job, [...(parts.get(part.job) ?? []), part.part]);

@@ -222,7 +222,8 @@ export class Mover {
       this.#pause(job, at.host, true);
       if (found !== null) return this.#judge(job, at, found);
     }
-    if (!isWaiting) return;
+    // A new place is held for a short time only: the old one must answer.
+    if (!isWaiting || this.#isPaused(job, at.key)) return;
     const host = this.#freeHost(job, at.host);
     if (host !== null) await this.#hold(job, host);
   }
@@ -362,7 +363,10 @@ export class Mover {
     const all = ['settle-move', place.key, ...words];
     const answer = await commandOnHost(this.#hostOf(place.host), all, TIMEOUT_MS);
     const found = answer.error === null ? parseRecords('places', answer.output) : null;
-    if (Array.isArray(found) && found[0] !== undefined) return found[0];
+    if (Array.isArray(found) && found[0] !== undefined) {
+      this.#pauses.delete(`${job.id} ${place.key}`);
+      return found[0];
+    }
     this.#pause(job, place.key);
     return null;
   }

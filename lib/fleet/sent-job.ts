@@ -1,9 +1,9 @@
 // Jobs that this user has submitted to other machines, as files: to submit one once more elsewhere needs no word of the first machine, which
 // could name any command.
-import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { stateDirectory } from '../jobs/index.ts';
-import { schema } from '../platform/index.ts';
+import { removeOlder, schema } from '../platform/index.ts';
 import { MovingJobs } from './moving-job.ts';
 import type { Environment } from './request.ts';
 
@@ -31,11 +31,7 @@ export function noteSentJob(host: string, id: number, job: SentJob): void {
   try {
     const place = placeOfAll();
     mkdirSync(place, { recursive: true, mode: 0o700 });
-    for (const name of readdirSync(place)) {
-      const path = join(place, name);
-      const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-      if (Date.now() - written > KEPT_MS) rmSync(path, { force: true });
-    }
+    removeOlder(place, KEPT_MS);
     rmSync(fileOf(host, id), { force: true });
     writeFileSync(fileOf(host, id), JSON.stringify(job), { mode: 0o600, flag: 'wx' });
   } catch {

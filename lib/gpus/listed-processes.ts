@@ -34,10 +34,10 @@ const DEVICES = /^\/dev\/(nvidia|dxg$|nvhost|nvmap|nvgpu|dri\/)/;
  */
 function usesDriver(pid: number, proc: string): boolean | null {
   const machine = simulatedMachine();
-  const opened = openPaths(`${proc}/${pid}/fd`);
   const isOpen = (path: string) =>
     machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/slots`);
-  if (opened?.some(isOpen)) return true;
+  const opened = hasOpened(`${proc}/${pid}/fd`, isOpen);
+  if (opened) return true;
   const mapped = mappedPaths(pid, proc);
   const isMapped = (path: string) =>
     machine === null ? DEVICES.test(path) : path.endsWith(`/${machine}/state`);
@@ -45,9 +45,12 @@ function usesDriver(pid: number, proc: string): boolean | null {
   return opened === null && mapped === null ? null : false;
 }
 
-function openPaths(directory: string): string[] | null {
+/** Looks no further than the first one: there may be a million. null: it can't be read */
+function hasOpened(directory: string, isWanted: (path: string) => boolean): boolean | null {
   try {
-    return readdirSync(directory).map((descriptor) => readLink(`${directory}/${descriptor}`) ?? '');
+    return readdirSync(directory).some((descriptor) =>
+      isWanted(readLink(`${directory}/${descriptor}`) ?? ''),
+    );
   } catch {
     return null;
   }

@@ -1,10 +1,10 @@
 // A job that may move to another machine while it waits. Each of its places has a key, and for each key one word is written once, as a
 // file that is never replaced: what becomes of the job there. So it starts in one place at most, by whomever, however often and whenever that is asked.
 // docs/decisions/058-moving-jobs.md
-import { linkSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode, GPUOwnerError } from '../errors.ts';
-import { bootId, pause, TIMEOUTS } from '../platform/index.ts';
+import { bootId, pause, removeOlder, TIMEOUTS } from '../platform/index.ts';
 import { cancelJob } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
@@ -139,15 +139,5 @@ function readDecision(store: JobStore, key: string): string | null {
 
 /** Removes words that are older. @param age in ms */
 export function pruneMoves(store: JobStore, age: number): void {
-  let names: string[] = [];
-  try {
-    names = readdirSync(directoryOf(store));
-  } catch {
-    return; // there are none
-  }
-  for (const name of names) {
-    const path = join(directoryOf(store), name);
-    const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
-    if (Date.now() - written > age) rmSync(path, { force: true });
-  }
+  removeOlder(directoryOf(store), age);
 }

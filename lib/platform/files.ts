@@ -1,6 +1,18 @@
 // Files: small ones of the system, their status, their text, and where they lie. The addon asks where it is there: its first call takes
 // microseconds (native/bindings/system.cc).
-import { lstatSync, readFileSync, readlinkSync, readSync, realpathSync, type Stats, statSync } from 'node:fs';
+import {
+  existsSync,
+  lstatSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  readSync,
+  realpathSync,
+  rmSync,
+  type Stats,
+  statSync,
+} from 'node:fs';
+import { dirname } from 'node:path';
 import { errorCode } from '../errors.ts';
 import { errno, native, nativeOrNull } from '../native.ts';
 
@@ -187,6 +199,26 @@ export function networkFileSystem(path: string): string | undefined {
   if (number !== FUSE) return NETWORK_FILE_SYSTEMS[number];
   const type = mountOf(realpathSync(path), readMounts())?.type ?? 'fuse';
   return LOCAL_FUSE.includes(type) ? undefined : type;
+}
+
+/** The path, or the first of its parents that exists. */
+export function nearest(path: string): string {
+  return existsSync(path) || path === '/' ? path : nearest(dirname(path));
+}
+
+/** Removes files that were written longer ago. Does nothing where there is no such directory. @param age in ms */
+export function removeOlder(directory: string, age: number): void {
+  let names: string[] = [];
+  try {
+    names = readdirSync(directory);
+  } catch {
+    return;
+  }
+  for (const name of names) {
+    const path = `${directory}/${name}`;
+    const written = statSync(path, { throwIfNoEntry: false })?.mtimeMs ?? Date.now();
+    if (Date.now() - written > age) rmSync(path, { force: true });
+  }
 }
 
 /** As `join(directory, name)` for names without dots: a claim makes dozens of paths, and `join` takes ten times as long. */

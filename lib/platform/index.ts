@@ -20,6 +20,7 @@ export {
   isRoot,
   type Mount,
   mountOf,
+  nearest,
   networkFileSystem,
   parseMounts,
   pathIn,
@@ -29,6 +30,7 @@ export {
   readLink,
   readMounts,
   readSmallFile,
+  removeOlder,
   statusBehind,
   statusOf,
 } from './files.ts';

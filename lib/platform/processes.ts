@@ -236,8 +236,13 @@ function toldUid(user: string): number | null {
 /** Whether a user is one of these, each by name or by number; null: no, but some of the names are no user's here. */
 export function isUserOf(uid: number, users: readonly string[]): boolean | null {
   if (users.some((user) => user === userName(uid) || user === String(uid))) return true;
-  const uids = users.map(toldUid);
-  return uids.includes(uid) || (uids.includes(null) ? null : false);
+  let isUnknown = false;
+  for (const user of users) {
+    const told = toldUid(user);
+    if (told === uid) return true;
+    isUnknown ||= told === null;
+  }
+  return isUnknown ? null : false;
 }
 
 /** Whether /etc/passwd has a user, so that no directory service is asked about it. */

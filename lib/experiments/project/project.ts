@@ -9,11 +9,12 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { homedir } from 'node:os';
-import { dirname, join, resolve } from 'node:path';
+import { join, resolve } from 'node:path';
 import { errorCode, GPUOwnerError } from '../../errors.ts';
 import {
   errorReason,
   hostName,
+  nearest,
   networkFileSystem,
   readSmallFile,
   sanitize,
@@ -147,11 +148,6 @@ function stateElsewhere(project: string): string {
   const set = process.env.XDG_STATE_HOME;
   const home = schema.isAbsolutePath(set) ? set : join(homedir(), '.local', 'state');
   return join(home, 'gpu-owner', createHash('sha256').update(project).digest('hex').slice(0, 16));
-}
-
-/** The path, or the first of its parents that exists. */
-function nearest(path: string): string {
-  return existsSync(path) || path === '/' ? path : nearest(dirname(path));
 }
 
 /** Where another user can exchange a directory, the one that was looked at needn't be the one that is used. @throws ERR_QUEUE */

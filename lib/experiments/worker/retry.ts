@@ -55,9 +55,11 @@ export function retryQueue<T>(
   let end: number | null = null;
   return retry(operation, shutdown.atOnce, tell, (error, tries) => {
     if (shutdown.requested === 'stopped' && ++lastTries === MAX_LAST_TRIES) throw error;
-    // A try takes some seconds itself.
-    end ??= performance.now() + TIMEOUTS.queueReturn;
-    if (error instanceof QueueRemovedError && (!error.mayReturn || performance.now() >= end)) throw error;
+    if (error instanceof QueueRemovedError) {
+      // A try takes some seconds itself.
+      end ??= performance.now() + TIMEOUTS.queueReturn;
+      if (!error.mayReturn || performance.now() >= end) throw error;
+    }
     return Math.min(FIRST_PAUSE_MS * 2 ** (tries - 1), MAX_PAUSE_MS);
   });
 }

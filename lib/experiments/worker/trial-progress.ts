@@ -3,7 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { metricOf, TrialCourse } from '../search/index.ts';
-import { Literal, parseValue, type Values } from '../task/index.ts';
+import { isValues, Literal, parseValue, type Values } from '../task/index.ts';
 import { parseNNIReport } from './nni-run.ts';
 import type { WandbRun } from './wandb-run.ts';
 
@@ -81,8 +81,8 @@ export class TrialProgress {
   #noteReport(line: string): void {
     try {
       const report = parseValue(line);
-      if (typeof report !== 'object' || report === null || Array.isArray(report)) return;
-      const { step = null, ...values } = report as Values;
+      if (!isValues(report)) return;
+      const { step = null, ...values } = report;
       const number = step instanceof Literal ? step.data : step;
       this.#course.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
     } catch {

@@ -47,6 +47,7 @@ interface Reply {
 const JSON_TYPE = 'application/json';
 const MAX_CONNECTIONS = 2_000;
 const IDLE_TIMEOUT_MS = 30_000;
+const SWEEPS_FRESH_MS = 2_000;
 const USAGE_FRESH_MS = 60_000;
 const USAGE_MS = 30 * 86_400_000;
 
@@ -129,7 +130,10 @@ export async function serveWeb(
       ? {}
       : {
           '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
-          '/api/v1/sweeps': async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
+          '/api/v1/sweeps': reuseAnswer(
+            async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
+            SWEEPS_FRESH_MS,
+          ),
           '/metrics': freshExposition(() => machineFamilies(request)),
         }),
   };

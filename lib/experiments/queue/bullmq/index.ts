@@ -96,7 +96,7 @@ function assemble(connection: RedisConnection): Queue {
 const FORMAT = 2;
 
 /** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
-export async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
+async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
   const { redis } = connection;
   const settings = connection.key('settings');
   let format = await redis.hget(settings, 'format');
