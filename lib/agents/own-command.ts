@@ -122,7 +122,7 @@ export async function askOwn(words: readonly string[], options: OwnCommandOption
   return parseOwn(name, output);
 }
 
-/** What a command has printed. @throws CommandFailure if it is no JSON */
+/** Reads the output of a command. @throws CommandFailure if it is no JSON */
 export function parseOwn(name: string, output: string): unknown {
   try {
     return JSON.parse(output);

@@ -16,7 +16,7 @@ export interface State {
   counters: Counters;
 }
 
-/** Of an enforcer that has done nothing yet. */
+/** The state of an enforcer that has done nothing yet. */
 export const NOTHING: State = { cases: {}, counters: { warn: 0, terminate: 0, kill: 0 } };
 
 const time = schema.amount();
