@@ -50,7 +50,7 @@ export {
   withoutPassword,
 } from './queue/index.ts';
 export { type ExportFormat, exportResults } from './results/index.ts';
-export { describeTrial, type TrialPicture } from './search/index.ts';
+export { describeTrial } from './search/index.ts';
 export {
   DEFAULT_ETA,
   MIN_ETA,

@@ -68,6 +68,11 @@ export const SWEEP_GROUP = {
   notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It replaces the command of sweep files.`,
 } as const satisfies OptionGroup;
 
+/** A member that is there only if it has a value. */
+function given<V>(key: string, value: V): Record<string, V> {
+  return value === undefined ? {} : { [key]: value };
+}
+
 /**
  * The sweep that a command line asks for.
  * @param parsed of a command with {@link SWEEP_GROUP}
@@ -95,7 +100,6 @@ export function sweepSource(
     );
   }
   refuseBareGrid(grid, positionals);
-  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   return {
     project,
     files: hydra === undefined ? positionals.filter((word) => !isAxis(word)) : [],
@@ -124,7 +128,6 @@ function searchOptions(values: InferValues<typeof SWEEP_GROUP.options>): SearchO
     'metric-pattern': pattern,
   } = values;
   if (minimize && maximize) throw usage('--minimize and --maximize contradict each other');
-  const given = <K extends string, V>(key: K, value: V) => (value === undefined ? {} : { [key]: value });
   const number = (text: string | undefined, option: string, least: number) => {
     if (text === undefined) return undefined;
     if (/^\d{1,9}$/.test(text) && Number(text) >= least) return Number(text);

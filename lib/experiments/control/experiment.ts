@@ -12,7 +12,7 @@ import {
 import { openProject, type Project } from '../project/index.ts';
 import { isOnServer, openQueue, type Queue, type TaskRow, withoutPassword } from '../queue/index.ts';
 import type { Best } from '../search/index.ts';
-import { noSweep, type Sweep } from '../sweep/index.ts';
+import { executedWords, noSweep, type Sweep } from '../sweep/index.ts';
 import type { WorkerEnd } from '../worker/index.ts';
 import { ShutdownSignals } from './shutdown-signals.ts';
 
@@ -182,11 +182,11 @@ async function queueWithTasks(
 export function checkPrograms(sweep: Sweep, directory: string): void {
   const missing = new Map<string, string>();
   for (const { command } of sweep.samples()) {
-    if ('shell' in command) return;
-    const [program] = command.words;
-    if (program === undefined) return;
+    const words = executedWords(command);
+    const program = words?.[0];
+    if (words === null || program === undefined) return;
     if (missing.has(program)) continue;
-    const problem = commandProblem(command.words, directory);
+    const problem = commandProblem(words, directory);
     if (problem === null) return;
     missing.set(program, problem.message);
   }

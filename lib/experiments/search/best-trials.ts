@@ -1,3 +1,4 @@
+import type { SweepTrials } from '../../jobs/index.ts';
 import { sanitize } from '../../platform/index.ts';
 import {
   type Completed,
@@ -28,20 +29,8 @@ export interface Best {
   trials: readonly Trial[];
   /** How many trials were stopped early, of those with a value. */
   stopped: number;
-  /** All of them as points, for a chart. */
-  picture(): TrialPicture;
-}
-
-/** Trials with a value in the order in which they ended, counted from 1: at most {@link MAX_POINTS}, evenly. */
-export interface TrialPicture {
-  metric: string;
-  goal: 'minimize' | 'maximize';
-  count: number;
-  /** The best one, as {@link describeTrial} has it. null: there is none yet. */
-  best: string | null;
-  points: { trial: number; value: number; stopped: boolean }[];
-  /** Trials that were better than all before them. */
-  records: { trial: number; value: number }[];
+  /** All of them as points, for a chart: at most {@link MAX_POINTS}, evenly. */
+  picture(): SweepTrials;
 }
 
 const MAX_POINTS = 500;
@@ -65,6 +54,8 @@ export class BestTrials {
   #cursor = 0;
   #seen = 0;
   #trials: Trial[] = [];
+  /** The best first. null: others have come since. */
+  #ranked: readonly Trial[] | null = null;
   #without: Pick<Completion, 'task' | 'result'> | null = null;
 
   constructor(queue: Pick<Queue, 'completions' | 'counts' | 'search'>) {
@@ -83,6 +74,7 @@ export class BestTrials {
     if (JSON.stringify(search) !== JSON.stringify(this.#search) || completed < this.#seen) {
       this.#search = search;
       this.#trials = [];
+      this.#ranked = null;
       this.#without = null;
       this.#cursor = 0;
       this.#seen = 0;
@@ -94,8 +86,11 @@ export class BestTrials {
       this.#cursor = sequence;
       if (!isTrial(search, task)) continue;
       const value = metricOf(result, metric.name);
-      if (value !== null) this.#trials.push({ sequence, task, value, stopped: stepOf(result) });
-      else this.#without ??= { task, result };
+      if (value === null) this.#without ??= { task, result };
+      else {
+        this.#trials.push({ sequence, task, value, stopped: stepOf(result) });
+        this.#ranked = null;
+      }
     }
   }
 
@@ -109,7 +104,8 @@ export class BestTrials {
     const metric = this.#search?.metric;
     if (!metric) return null;
     const sign = metric.goal === 'maximize' ? -1 : 1;
-    const trials = this.#trials.toSorted((a, b) => sign * (a.value - b.value)).slice(0, count);
+    this.#ranked ??= this.#trials.toSorted((a, b) => sign * (a.value - b.value));
+    const trials = this.#ranked.slice(0, count);
     const stopped = this.#trials.filter((each) => each.stopped !== null).length;
     return {
       metric: metric.name,
@@ -124,10 +120,10 @@ function pictureOf(
   { name, goal }: NonNullable<SearchRecord['metric']>,
   trials: readonly Trial[],
   best: Trial | undefined,
-): TrialPicture {
+): SweepTrials {
   const points = trials.map(({ value, stopped }, i) => ({ trial: i + 1, value, stopped: stopped !== null }));
   let record = goal === 'minimize' ? Number.POSITIVE_INFINITY : Number.NEGATIVE_INFINITY;
-  const records: TrialPicture['records'] = [];
+  const records: SweepTrials['records'][number][] = [];
   for (const { trial, value } of points) {
     if (goal === 'minimize' ? value >= record : value <= record) continue;
     record = value;

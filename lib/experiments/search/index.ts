@@ -5,7 +5,6 @@ export {
   isTrial,
   metricOf,
   STOPPED,
-  type TrialPicture,
 } from './best-trials.ts';
 export { noteSearch, pythonOf, SearchRun, type WorkersHere } from './search-run.ts';
 export { TrialCourse } from './trial-course.ts';

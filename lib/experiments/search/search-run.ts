@@ -84,14 +84,16 @@ export class SearchRun {
     const close = () => this.close();
     signal.addEventListener('abort', close);
     try {
-      await this.#begin();
+      await this.#begin(signal);
     } finally {
       signal.removeEventListener('abort', close);
     }
   }
 
-  async #begin(): Promise<void> {
+  async #begin(signal: AbortSignal): Promise<void> {
     await this.#read();
+    // No sampler is there yet that the signal could have ended.
+    if (signal.aborted) throw new SamplerGoneError('was not started');
     if (this.remaining === 0 || !this.#options.manages()) return;
     await this.#start();
     this.#isReady = true;
@@ -124,7 +126,7 @@ export class SearchRun {
           this.close();
           await this.#read();
         } else {
-          if (!this.#isReady) await this.#begin();
+          if (!this.#isReady) await this.#begin(signal);
           // First: an end that it sees is told below.
           const isWanted = await this.#hasIdleWorker();
           await this.#update();

@@ -6,6 +6,17 @@ import { Literal, type TaskCommand, type Value, type Values } from '../task/inde
 /** The place in a sweep file, or the option, where something was written. */
 export type SourceLocation = { readonly file: string; readonly line: number } | { readonly option: string };
 
+/** The words that start the program of a task, also behind what tasks of NNI and W&B do first. null: a shell decides. */
+export function executedWords(command: TaskCommand): readonly string[] | null {
+  if (!('shell' in command)) return command.words;
+  const line = /^FILES=.*>"\$[A-Z_]+\/[a-z.]+"; exec (.*)$/s.exec(command.shell)?.[1];
+  try {
+    return line === undefined ? null : splitShellWords(line, (why) => new Error(why));
+  } catch {
+    return null;
+  }
+}
+
 /** Makes an error that names the place: ERR_CONFIGURATION with file and line, or ERR_INVALID_ARGUMENT with the option. */
 export function mistake(location: SourceLocation, text: string, cause?: unknown): GPUOwnerError {
   if ('file' in location) return problem(location.file, location.line, text, cause);

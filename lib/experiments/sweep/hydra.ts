@@ -203,11 +203,65 @@ function single(text: string, refuse: Refuse): string {
   return element.texts[0] as string;
 }
 
-const CASTS = ['int', 'float', 'str', 'bool', 'json_str'];
-const FUNCTIONS = [...CASTS, 'choice', 'range', 'interval', 'glob', 'tag', 'sort', 'shuffle', 'extend_list'];
+/** A call of a function in an override. */
+interface Call {
+  readonly name: string;
+  readonly text: string;
+  /** Arguments by place, and by name. */
+  readonly all: readonly string[];
+  readonly named: ReadonlyMap<string, string>;
+  readonly refuse: Refuse;
+}
+
+const FUNCTIONS: Readonly<Record<string, (call: Call) => Parsed>> = {
+  int: converted,
+  float: converted,
+  str: converted,
+  bool: converted,
+  json_str: converted,
+  choice({ all, refuse }) {
+    if (all.length === 0) throw refuse('choice() has no values');
+    return { kind: 'values', texts: all.map((each) => single(each, refuse)), isSweep: true };
+  },
+  range(call) {
+    const { named, all, refuse } = call;
+    const [first, second, third] = ['start', 'stop', 'step'].map(
+      (key, i) => named.get(key) ?? all[i - (named.has('start') ? 1 : 0)],
+    );
+    const start = second === undefined ? '0' : numberIn(call, first, 'start');
+    const stop = numberIn(call, second ?? first, 'stop');
+    const step = third === undefined ? '1' : numberIn(call, third, 'step');
+    return { kind: 'values', texts: rangeOf(start, stop, step, refuse), isSweep: true };
+  },
+  interval(call) {
+    const { named, all, refuse } = call;
+    const min = Number(numberIn(call, named.get('start') ?? all[0], 'start'));
+    const max = Number(numberIn(call, named.get('end') ?? all.at(-1), 'end'));
+    if (!(min < max)) throw refuse(`interval: ${min} must be smaller than ${max}`);
+    return { kind: 'interval', min, max, isInteger: false };
+  },
+  glob({ named, all, refuse }) {
+    const list = (each: string | undefined) => {
+      if (each === undefined) return [];
+      const items = /^\[(.*)\]$/s.exec(each);
+      return (items ? splitElements(items[1] as string, refuse) : [each]).map((item) =>
+        item.replace(/^(['"])(.*)\1$/s, '$2'),
+      );
+    };
+    const include = list(named.get('include') ?? all[0]);
+    return {
+      kind: 'glob',
+      include,
+      exclude: list(named.get('exclude') ?? all[named.has('include') ? 0 : 1]),
+    };
+  },
+  tag: ({ all, refuse }) => parseElement(all.at(-1) ?? '', refuse),
+  sort: sorted,
+  shuffle: sorted,
+  extend_list: ({ text }) => plain(text),
+};
 
 function parseElement(text: string, refuse: Refuse): Parsed {
-  const plain = (each: string): Parsed => ({ kind: 'values', texts: [each], isSweep: false });
   const call = /^([A-Za-z_][\w-]*)\s*\((.*)\)$/s.exec(text);
   if (call === null) {
     if (/^[^'"[{$\\]*[()]/.test(text))
@@ -217,8 +271,9 @@ function parseElement(text: string, refuse: Refuse): Parsed {
     return plain(normalised(text));
   }
   const [, name = '', inside = ''] = call;
-  if (!FUNCTIONS.includes(name))
-    throw refuse(`there is no function ${showValue(name)}; Hydra has ${listWords(FUNCTIONS)}`);
+  const parse = Object.hasOwn(FUNCTIONS, name) ? FUNCTIONS[name] : undefined;
+  if (parse === undefined)
+    throw refuse(`there is no function ${showValue(name)}; Hydra has ${listWords(Object.keys(FUNCTIONS))}`);
   const named = new Map<string, string>();
   const all: string[] = [];
   for (const argument of splitElements(inside, refuse)) {
@@ -228,75 +283,34 @@ function parseElement(text: string, refuse: Refuse): Parsed {
   }
   const inner = named.get('sweep') ?? named.get('value') ?? named.get('list');
   if (inner !== undefined) all.push(inner);
-  const number = (argument: string | undefined, what: string): string => {
-    const each = argument === undefined ? '' : single(argument, refuse);
-    if (!INT.test(each) && !FLOAT.test(each)) throw refuse(`${name}: ${what} must be a number`);
-    return each;
-  };
-  switch (name) {
-    case 'choice': {
-      if (all.length === 0) throw refuse('choice() has no values');
-      return { kind: 'values', texts: all.map((each) => single(each, refuse)), isSweep: true };
-    }
-    case 'range': {
-      const given = [named.get('start'), named.get('stop'), named.get('step')].map(
-        (each, i) => each ?? all[i - (named.has('start') ? 1 : 0)],
-      );
-      const isShort = given[1] === undefined;
-      const start = isShort ? '0' : number(given[0], 'start');
-      const stop = number(isShort ? given[0] : given[1], 'stop');
-      const step = given[2] === undefined ? '1' : number(given[2], 'step');
-      return { kind: 'values', texts: rangeOf(start, stop, step, refuse), isSweep: true };
-    }
-    case 'interval': {
-      const min = Number(number(named.get('start') ?? all[0], 'start'));
-      const max = Number(number(named.get('end') ?? all.at(-1), 'end'));
-      if (!(min < max)) throw refuse(`interval: ${min} must be smaller than ${max}`);
-      return { kind: 'interval', min, max, isInteger: false };
-    }
-    case 'glob': {
-      const list = (each: string | undefined) => {
-        if (each === undefined) return [];
-        const items = /^\[(.*)\]$/s.exec(each);
-        return (items ? splitElements(items[1] as string, refuse) : [each]).map((item) =>
-          item.replace(/^(['"])(.*)\1$/s, '$2'),
-        );
-      };
-      return {
-        kind: 'glob',
-        include: list(named.get('include') ?? all[0]),
-        exclude: list(named.get('exclude') ?? all[named.has('include') ? 0 : 1]),
-      };
-    }
-    case 'tag':
-      return parseElement(all.at(-1) ?? '', refuse);
-    case 'shuffle':
-    case 'sort': {
-      const sweep =
-        all.length === 1 ? parseElement(all[0] as string, refuse) : parseSweep(all.join(','), refuse);
-      if (sweep.kind !== 'values' || !sweep.isSweep) return plain(text);
-      if (name === 'shuffle') return sweep; // runs go to GPUs as they come free; a stable order lets the sweep continue
-      const isNumeric = sweep.texts.every((each) => INT.test(each) || FLOAT.test(each));
-      const sorted = sweep.texts.toSorted((a, b) => (isNumeric ? Number(a) - Number(b) : a < b ? -1 : 1));
-      const isReversed = /^true$/i.test(named.get('reverse') ?? '');
-      return { ...sweep, texts: isReversed ? sorted.reverse() : sorted };
-    }
-    case 'extend_list':
-      return plain(text);
-    default: {
-      const sweep =
-        all.length === 1 ? parseElement(all[0] as string, refuse) : parseSweep(all.join(','), refuse);
-      if (sweep.kind === 'interval') {
-        const isInteger = name === 'int';
-        const [min, max] = isInteger
-          ? [Math.trunc(sweep.min), Math.trunc(sweep.max)]
-          : [sweep.min, sweep.max];
-        return { ...sweep, min, max, isInteger };
-      }
-      if (sweep.kind === 'glob') throw refuse(`${name}(): a glob can't be converted`);
-      return { ...sweep, texts: sweep.texts.map((each) => converted(name, each)) };
-    }
-  }
+  return parse({ name, text, all, named, refuse });
+}
+
+function plain(text: string): Parsed {
+  return { kind: 'values', texts: [text], isSweep: false };
+}
+
+function numberIn({ name, refuse }: Call, argument: string | undefined, what: string): string {
+  const each = argument === undefined ? '' : single(argument, refuse);
+  if (!INT.test(each) && !FLOAT.test(each)) throw refuse(`${name}: ${what} must be a number`);
+  return each;
+}
+
+function sorted({ name, text, all, named, refuse }: Call): Parsed {
+  const sweep = parseSweep(all.join(','), refuse);
+  if (sweep.kind !== 'values' || !sweep.isSweep) return plain(text);
+  if (name === 'shuffle') return sweep; // runs go to GPUs as they come free; a stable order lets the sweep continue
+  const isNumeric = sweep.texts.every((each) => INT.test(each) || FLOAT.test(each));
+  const texts = sweep.texts.toSorted((a, b) => (isNumeric ? Number(a) - Number(b) : a < b ? -1 : 1));
+  return { ...sweep, texts: /^true$/i.test(named.get('reverse') ?? '') ? texts.reverse() : texts };
+}
+
+function converted({ name, all, refuse }: Call): Parsed {
+  const sweep = parseSweep(all.join(','), refuse);
+  if (sweep.kind === 'glob') throw refuse(`${name}(): a glob can't be converted`);
+  if (sweep.kind === 'values') return { ...sweep, texts: sweep.texts.map((each) => cast(name, each)) };
+  if (name !== 'int') return { ...sweep, isInteger: false };
+  return { ...sweep, min: Math.trunc(sweep.min), max: Math.trunc(sweep.max), isInteger: true };
 }
 
 /** Parts between commas, without blanks around them. Quotes, brackets and backslashes are respected. */
@@ -354,13 +368,13 @@ function pythonFloat(number: number): string {
 }
 
 /** The result of int(), float() and so on; Hydra itself converts the others. */
-function converted(cast: string, text: string): string {
+function cast(name: string, text: string): string {
   const isNumber = INT.test(text) || FLOAT.test(text);
-  if (cast === 'int' && isNumber) return String(Math.trunc(Number(text)));
-  if (cast === 'float' && isNumber) return pythonFloat(Number(text));
-  if (cast === 'bool' && isNumber) return Number(text) === 0 ? 'False' : 'True';
-  if (cast === 'str' && isNumber) return text; // a number again, as in Hydra
-  return `${cast}(${text})`;
+  if (name === 'int' && isNumber) return String(Math.trunc(Number(text)));
+  if (name === 'float' && isNumber) return pythonFloat(Number(text));
+  if (name === 'bool' && isNumber) return Number(text) === 0 ? 'False' : 'True';
+  if (name === 'str' && isNumber) return text; // a number again, as in Hydra
+  return `${name}(${text})`;
 }
 
 const MAX_RANGE = 1_000_000;

@@ -1,3 +1,4 @@
+export { executedWords } from './command.ts';
 export { commandsPhase } from './commands-phase.ts';
 export { choiceOf, isFixed, valueAt } from './distribution.ts';
 export { placeOf } from './hydra.ts';

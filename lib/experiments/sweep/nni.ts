@@ -8,6 +8,7 @@ import { checkParameterName, defaultOutputOf } from './phase.ts';
 import {
   type Distribution,
   GRID,
+  nest,
   type SearchParameter,
   type SpaceSweep,
   spaceCommand,
@@ -46,7 +47,7 @@ export function isNNI(tree: MapNode): boolean {
 export function parseNNI(tree: MapNode, path: string, command: CommandTemplate | null): SpaceSweep {
   const fail: Fail = (line, text) => mistake({ file: path, line }, text);
   const space: Space = { parameters: [], named: new Set(), fail };
-  addParameters(tree, [], null, space);
+  addParameters(tree, { path: [], names: [] }, null, space);
   const { parameters } = space;
   const name = phaseOfFile(path);
   const location = { file: path, line: tree.line };
@@ -89,37 +90,36 @@ function asTrial(command: SpaceSweep['command'], { parameters, named }: Space): 
   return (values) => {
     const filled = command(values);
     const line = 'shell' in filled ? filled.shell : `exec ${shellWords(filled.words)}`;
-    const record = { parameter_id: 0, parameter_source: 'algorithm', parameters: nested(values) };
+    const record = {
+      parameter_id: 0,
+      parameter_source: 'algorithm',
+      parameters: nest(pathsFor(values), values),
+    };
     const text = shellWords([stringifyValue(record)]);
     return { shell: `${TRIAL}; printf %s ${text} >"$NNI_SYS_DIR/parameter.cfg"; ${line}` };
   };
 
-  function nested(values: Values): Values {
-    const all: Record<string, Value> = {};
-    for (const { path, name } of parameters) {
-      if (!Object.hasOwn(values, name)) continue;
-      // Keys alternate with the names of choices.
-      let map = all;
-      for (let i = 0; i < path.length - 1; i += 2) map = map[path[i] as string] as Record<string, Value>;
-      const value = values[name] as Value;
-      map[path.at(-1) as string] = named.has(keyOf(name, value)) ? { _name: value } : value;
-    }
-    return all;
+  function pathsFor(values: Values): Pick<SearchParameter, 'path' | 'name'>[] {
+    return parameters.map(({ path, name }) => {
+      const isNamed = Object.hasOwn(values, name) && named.has(keyOf(name, values[name] as Value));
+      return { name, path: isNamed ? [...path, '_name'] : path };
+    });
   }
 }
 
-/** @param above the names of choices, and what was chosen */
+/** @param above the keys that lead to the map, and the same with what was chosen at each */
 function addParameters(
   map: MapNode,
-  above: readonly string[],
+  above: { readonly path: readonly string[]; readonly names: readonly string[] },
   condition: SearchParameter['condition'],
   space: Space,
 ): void {
   const { parameters, named, fail } = space;
   for (const [key, { node, line }] of map.entries) {
     if (key === '_name') continue;
-    const path = [...above, key];
-    const name = path.join('.');
+    const path = [...above.path, key];
+    const names = [...above.names, key];
+    const name = names.join('.');
     const refuse = (why: string) => fail(line, `parameter ${showValue(name)}: ${why}`);
     checkParameterName(name, refuse);
     if (!isParameter(node))
@@ -141,7 +141,12 @@ function addParameters(
       for (const [choice, item] of list.items.entries()) {
         if (nameOf(item) === null) continue;
         named.add(keyOf(name, values[choice] as Value));
-        addParameters(item as MapNode, [...path, String(values[choice])], { name, choice }, space);
+        addParameters(
+          item as MapNode,
+          { path, names: [...names, String(values[choice])] },
+          { name, choice },
+          space,
+        );
       }
       continue;
     }

@@ -41,7 +41,8 @@ export interface Phase {
 
 export const MAX_PARAMETERS = 1000;
 const OUTPUT = 'output_dir';
-const PHASE = 'phase';
+/** Placeholders have the name of the phase under this one. */
+export const PHASE = 'phase';
 export const DEFAULT_OUTPUT = 'results_{phase}';
 
 export function defaultOutputOf(phase: string): string {

@@ -5,7 +5,7 @@ import { showValue } from '../../platform/index.ts';
 import { formatValue, type TaskCommand, type TaskSpec, type Value, type Values } from '../task/index.ts';
 import { type CommandTemplate, checkPlaceholders, mistake, type SourceLocation } from './command.ts';
 import type { Distribution } from './distribution.ts';
-import { MAX_PARAMETERS, outputDirectory, type Phase } from './phase.ts';
+import { MAX_PARAMETERS, outputDirectory, PHASE, type Phase } from './phase.ts';
 
 export type { Distribution, Rounding } from './distribution.ts';
 
@@ -81,8 +81,6 @@ export interface SpaceSweep extends Omit<Search, 'method' | 'taskOf'> {
 /** The fields of a space whose source says nothing of a search. */
 export const GRID = { method: 'grid', metric: null, trials: null, earlyStopping: null } as const;
 
-const PHASE = 'phase';
-
 /**
  * The command of a space from a command line with placeholders.
  * @throws if it names a parameter that there isn't
@@ -122,7 +120,7 @@ export function taskMaker(space: SpaceSweep): Search['taskOf'] {
 }
 
 /** Values as a configuration with nested maps has them. */
-export function nest(parameters: readonly SearchParameter[], values: Values): Values {
+export function nest(parameters: readonly Pick<SearchParameter, 'path' | 'name'>[], values: Values): Values {
   const all: Record<string, Value> = {};
   for (const { path, name } of parameters) {
     if (!Object.hasOwn(values, name)) continue;

@@ -75,7 +75,7 @@ export function searchOf(
   const [first = 'method'] = Object.keys(options) as (keyof SearchOptions)[];
   const option = optionOf(first, options);
   if (searched === undefined || method === 'grid') {
-    const odd = (['method', 'trials', 'seed'] as const).find((key) => options[key] !== undefined);
+    const odd = searchOption(options);
     if (odd === undefined) return null;
     throw mistake(
       optionOf(odd, options),
@@ -152,6 +152,11 @@ function comparedBy(
     );
   }
   return { metric: metric && { ...metric, goal }, pattern, earlyStopping };
+}
+
+/** The first option that asks for a search. */
+export function searchOption(options: SearchOptions = {}): 'method' | 'trials' | 'seed' | undefined {
+  return (['method', 'trials', 'seed'] as const).find((key) => options[key] !== undefined);
 }
 
 function optionOf(key: keyof SearchOptions, { goal }: SearchOptions): { option: string } {

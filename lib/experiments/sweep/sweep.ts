@@ -24,6 +24,7 @@ import {
   type SearchOptions,
   type SeededSearch,
   searchOf,
+  searchOption,
   searchPhase,
 } from './search.ts';
 import { gridPhaseOf, type SpaceSweep } from './search-space.ts';
@@ -99,7 +100,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
   const inline = grid.length > 0 || commands !== undefined || hydra !== undefined;
   checkInline(source, inline);
   const ofHydra = hydra === undefined ? null : readHydra(hydra, project);
-  if (ofHydra !== null && isGrid(source)) return hydraSweep(source, ofHydra, null);
+  if (ofHydra !== null && searchOption(source.search) === undefined) return hydraSweep(source, ofHydra, null);
   const named = source.files ?? [];
   const files = named.length > 0 || inline ? withoutRepetition(named) : findSweepFiles(project);
   const template =
@@ -135,11 +136,6 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
     comparison: search ?? comparisonOf(parts, phases, source.search),
     unnamedGrid: isUnnamed ? unnamedGrid(source) : null,
   });
-}
-
-/** Whether no option asks for a search. */
-function isGrid({ search }: SweepSource): boolean {
-  return search?.method === undefined && search?.trials === undefined && search?.seed === undefined;
 }
 
 /** @throws if it is larger than anybody means */

@@ -18,10 +18,10 @@ import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } fr
 import { STOPPED } from '../search/index.ts';
 import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
-import { nniReports, readNNIRun } from './nni-run.ts';
+import { nniReports } from './nni-run.ts';
 import { isDiskFull, readResult } from './result-file.ts';
 import { environmentFor, freePort } from './task-environment.ts';
-import { TrialProgress } from './trial-progress.ts';
+import { TrialProgress, type TrialValues } from './trial-progress.ts';
 import { WandbRun } from './wandb-run.ts';
 
 /** The end of an attempt, as its worker judges it. */
@@ -194,8 +194,8 @@ export class AttemptRun {
     const words = describeOutcome(outcome, task.command);
     const to = await log.end(footer(attempt, words, this.#seconds, this.leftBehind));
     this.#context.onLog({ path: log.path, from: log.from, to });
-    const reported = (await this.#progress?.end()) ?? {};
-    if (this.#stoppedAt !== null) return this.#readStopped(reported, this.#stoppedAt);
+    const values = (await this.#progress?.end()) ?? { reported: {}, logged: {} };
+    if (this.#stoppedAt !== null) return this.#readStopped(values.reported, this.#stoppedAt);
     const isDone = outcome.kind === 'exited' && outcome.code === 0;
     if (this.#interrupted || (this.#givesWay && !isDone)) return this.#interruption();
     if (this.#supervised?.hasExpired()) {
@@ -210,10 +210,15 @@ export class AttemptRun {
       const why = `another process sent SIGTERM to all its processes; ${words}`;
       return { kind: 'environment', why, gpuFault: false };
     }
-    return this.#judge(outcome, words, log, reported);
+    return this.#judge(outcome, words, log, values);
   }
 
-  async #judge(outcome: Outcome, words: string, log: AttemptLog, reported: Values): Promise<AttemptResult> {
+  async #judge(
+    outcome: Outcome,
+    words: string,
+    log: AttemptLog,
+    values: TrialValues,
+  ): Promise<AttemptResult> {
     const { project } = this.#context;
     if (outcome.kind === 'not-started') {
       // Another machine may have the program; on this one, the next try ends in the same way.
@@ -221,7 +226,7 @@ export class AttemptRun {
       if (isFinal) return { kind: 'failed', error: words, retry: false };
       return { kind: 'environment', why: words, gpuFault: false };
     }
-    if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult(reported);
+    if (outcome.kind === 'exited' && outcome.code === 0) return this.#readResult(values);
     const lines = await log.tail().catch(() => []);
     const error = withTail(words, lines);
     if (outcome.kind === 'exited' && outcome.code === EX_TEMPFAIL) {
@@ -239,10 +244,10 @@ export class AttemptRun {
     return { kind: 'environment', why: 'interrupted', gpuFault: false };
   }
 
-  /** Stops the trial early if it isn't worth going on. */
+  /** Stops a trial early if it isn't worth going on, and reads what programs of NNI and W&B log. */
   #watch(log: AttemptLog): void {
-    const { search, queue, attempt, grace } = this.#context;
-    if (search === null || this.#supervised === null) return;
+    const { search, queue, attempt, grace, project } = this.#context;
+    if (this.#supervised === null) return;
     const stop = (step: number) => {
       if (this.#over || this.#interrupted || this.#givesWay) return;
       this.#stoppedAt = step;
@@ -250,7 +255,9 @@ export class AttemptRun {
     };
     const { progress, task } = this.#files as AttemptFiles;
     const nni = nniReports(attempt.task.command, task);
-    const wandb = this.#wandbRun();
+    const directory = project.workingDirectory ?? project.directory;
+    const wandb = WandbRun.of(attempt.task.command, task, directory);
+    if (search === null && nni === null && wandb === null) return;
     this.#progress = new TrialProgress({
       queue,
       search,
@@ -263,12 +270,6 @@ export class AttemptRun {
     });
   }
 
-  #wandbRun(): WandbRun | null {
-    const { attempt, project } = this.#context;
-    const directory = project.workingDirectory ?? project.directory;
-    return WandbRun.of(attempt.task.command, (this.#files as AttemptFiles).task, directory);
-  }
-
   /** The row of a trial that was stopped early has its last values. */
   async #readStopped(reported: Values, step: number): Promise<AttemptResult> {
     const result = await readResult((this.#files as AttemptFiles).result);
@@ -276,19 +277,14 @@ export class AttemptRun {
     return { kind: 'completed', result: { ...reported, ...values, [STOPPED]: step } };
   }
 
-  async #readResult(reported: Values): Promise<AttemptResult> {
+  async #readResult({ reported, logged }: TrialValues): Promise<AttemptResult> {
     const files = this.#files as AttemptFiles;
     const result = await readResult(files.result);
     // The value that was reported last, for a result without the metric.
     const name = this.#context.search?.metric?.name;
     const value = name === undefined ? undefined : reported[name];
     const metric = name === undefined || value === undefined ? {} : { [name]: value };
-    if (result === null) {
-      const { command } = this.#context.attempt.task;
-      const nni = nniReports(command, files.task);
-      const logged = nni === null ? this.#wandbRun()?.last() : readNNIRun(nni);
-      return { kind: 'completed', result: { ...metric, ...logged } };
-    }
+    if (result === null) return { kind: 'completed', result: { ...metric, ...logged } };
     if ('values' in result) return { kind: 'completed', result: { ...metric, ...result.values } };
     // The command may have been writing its result when it was told to end.
     if (this.#givesWay) return this.#interruption();

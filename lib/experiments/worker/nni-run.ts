@@ -1,9 +1,6 @@
 // The values that a program of NNI has reported, as its SDK writes them for the local training service: see sweep/nni.ts.
-import { readFileSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { isValues, parseValue, type TaskCommand, type Values } from '../task/index.ts';
-
-const MAX_FILE_BYTES = 16 * 1024 * 1024;
 
 /** The file with the reports of a command. @param task the file that describes the task @returns null: the command has no such file */
 export function nniReports(command: TaskCommand, task: string): string | null {
@@ -22,17 +19,4 @@ export function parseNNIReport(line: string): { isFinal: boolean; values: Values
   } catch {
     return null;
   }
-}
-
-/** The last values of a file of reports. null: there are none. */
-export function readNNIRun(path: string): Values | null {
-  let last: Values | null = null;
-  try {
-    const status = statSync(path);
-    if (!status.isFile() || status.size > MAX_FILE_BYTES) return null;
-    for (const line of readFileSync(path, 'utf8').split('\n')) last = parseNNIReport(line)?.values ?? last;
-  } catch {
-    // The program has reported nothing.
-  }
-  return last;
 }

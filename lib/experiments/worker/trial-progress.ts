@@ -14,7 +14,8 @@ const MAX_READ_BYTES = 1024 * 1024;
 
 interface TrialOptions {
   queue: WorkerQueue;
-  search: SearchRecord;
+  /** null: the task is no trial of a search, and isn't watched; its program of NNI or W&B says its values. */
+  search: SearchRecord | null;
   /** The task's id. */
   id: string;
   /** The file to which the command appends lines of JSON. */
@@ -29,23 +30,31 @@ interface TrialOptions {
   stop: (step: number) => void;
 }
 
+/** The values that were reported last to a search, and those that a program of NNI or W&B has logged. */
+export interface TrialValues {
+  reported: Values;
+  logged: Values;
+}
+
 /** Watches the values that a running trial reports, until {@link end}. */
 export class TrialProgress {
   readonly #options: TrialOptions;
-  readonly #course: TrialCourse;
+  readonly #course: TrialCourse | null;
   readonly #sources: { read(isEnd: boolean): Promise<void> }[];
   readonly #ending = new AbortController();
   #nextWandb = 0;
+  /** The last values that a program of NNI or W&B has logged. */
+  #logged: Values = {};
   readonly #watching: Promise<void>;
 
   constructor(options: TrialOptions) {
     this.#options = options;
     const { search, id, progress, nni, wandb, log } = options;
-    this.#course = new TrialCourse(search, id);
+    this.#course = search === null ? null : new TrialCourse(search, id);
     this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
     if (nni !== null) this.#sources.push(new LineReader(nni, 0, (line) => this.#noteNNI(line)));
     if (wandb !== null) this.#sources.push({ read: async (isEnd) => this.#readWandb(wandb, isEnd) });
-    const pattern = search.metric?.pattern ?? null;
+    const pattern = search?.metric?.pattern ?? null;
     if (pattern !== null) {
       const expression = new RegExp(pattern);
       this.#sources.push(new LineReader(log.path, log.from, (line) => this.#noteOutput(line, expression)));
@@ -56,13 +65,14 @@ export class TrialProgress {
   async #watch(): Promise<void> {
     const { signal } = this.#ending;
     const { queue, stop } = this.#options;
-    for (let isBad = false; !isBad; ) {
+    const course = this.#course;
+    for (let isBad = false; course !== null && !isBad; ) {
       await pause(POLL_MS, undefined, { signal }).catch(() => {});
       if (signal.aborted) return;
       await this.#read(false);
       // Errors are met again where the queue is needed.
-      isBad = await this.#course.isBad(queue).catch(() => false);
-      if (isBad && !signal.aborted) stop(this.#course.step);
+      isBad = await course.isBad(queue).catch(() => false);
+      if (isBad && !signal.aborted) stop(course.step);
     }
   }
 
@@ -70,12 +80,12 @@ export class TrialProgress {
     for (const source of this.#sources) await source.read(isEnd);
   }
 
-  /** Ends watching. @returns the values that were reported last */
-  async end(): Promise<Values> {
+  /** Ends watching. */
+  async end(): Promise<TrialValues> {
     this.#ending.abort();
     await this.#watching;
     await this.#read(true);
-    return this.#course.last;
+    return { reported: this.#course?.last ?? {}, logged: this.#logged };
   }
 
   #noteReport(line: string): void {
@@ -84,7 +94,7 @@ export class TrialProgress {
       if (!isValues(report)) return;
       const { step = null, ...values } = report;
       const number = step instanceof Literal ? step.data : step;
-      this.#course.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
+      this.#course?.note(typeof number === 'number' && number >= 0 ? Math.floor(number) : null, values);
     } catch {
       // A line that isn't one of JSON.
     }
@@ -94,24 +104,27 @@ export class TrialProgress {
   #readWandb(run: WandbRun, isEnd: boolean): void {
     if (!isEnd && performance.now() < this.#nextWandb) return;
     this.#nextWandb = performance.now() + WANDB_POLL_MS;
-    const name = this.#options.search.metric?.name ?? '';
+    const name = this.#options.search?.metric?.name ?? '';
     for (const { isLogged, values } of run.read()) {
       const isStep = isLogged && metricOf(values, name) !== null;
-      this.#course.note(isStep ? null : this.#course.step, values);
+      this.#logged = { ...this.#logged, ...values };
+      this.#course?.note(isStep ? null : this.#course.step, values);
     }
   }
 
   #noteNNI(line: string): void {
     const report = parseNNIReport(line);
-    if (report !== null) this.#course.note(report.isFinal ? this.#course.step : null, report.values);
+    if (report === null) return;
+    this.#logged = report.values;
+    this.#course?.note(report.isFinal ? this.#course.step : null, report.values);
   }
 
   #noteOutput(line: string, pattern: RegExp): void {
     const match = pattern.exec(line);
-    const name = this.#options.search.metric?.name;
+    const name = this.#options.search?.metric?.name;
     if (match === null || name === undefined) return;
     const value = Number(match[1] ?? match[0]);
-    if (!Number.isNaN(value)) this.#course.note(null, { [name]: value });
+    if (!Number.isNaN(value)) this.#course?.note(null, { [name]: value });
   }
 }
 
@@ -133,7 +146,8 @@ class LineReader {
     const file = await open(this.#path, constants.O_RDONLY | constants.O_NONBLOCK).catch(() => null);
     try {
       // A program may have put something without an end in its place.
-      if (file !== null && (await file.stat()).isFile()) await this.#readOn(file);
+      const status = await file?.stat();
+      if (file !== null && status?.isFile() && status.size > this.#at) await this.#readOn(file, status.size);
       if (isEnd && this.#rest !== '') this.#note(this.#rest);
     } catch {
       // The disk has an error: the result will tell.
@@ -142,8 +156,8 @@ class LineReader {
     }
   }
 
-  async #readOn(file: FileHandle): Promise<void> {
-    const bytes = Buffer.alloc(MAX_READ_BYTES);
+  async #readOn(file: FileHandle, size: number): Promise<void> {
+    const bytes = Buffer.alloc(Math.min(size - this.#at, MAX_READ_BYTES));
     for (let bytesRead = 1; bytesRead > 0; ) {
       ({ bytesRead } = await file.read(bytes, 0, bytes.length, this.#at));
       this.#at += bytesRead;

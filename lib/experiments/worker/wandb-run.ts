@@ -2,7 +2,7 @@
 // (wandb/proto/wandb_internal.proto).
 import { closeSync, constants, fstatSync, openSync, readdirSync, readSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { isValues, parseValue, type TaskCommand, type Value, type Values } from '../task/index.ts';
+import { isValues, parseValue, type TaskCommand, type Value } from '../task/index.ts';
 
 /** The length of the header of a record, and of the file. */
 const HEADER_BYTES = 7;
@@ -16,7 +16,7 @@ const ITEM = { key: 1, nestedKey: 2, boolean: 4, integer: 5, number: 6, text: 7,
 /** The values of one call of `wandb.log()`, or of the run's summary. */
 interface Row {
   isLogged: boolean;
-  values: Values;
+  values: Readonly<Record<string, Value>>;
 }
 
 /** The file of a run of W&B, also while it is written: wandb does so about every ten seconds. */
@@ -71,11 +71,6 @@ export class WandbRun {
   #find(): string | null {
     const found = readdirSync(this.#directory).find((name) => name.endsWith(`-${this.#id}`));
     return found === undefined ? null : join(this.#directory, found, `run-${this.#id}.wandb`);
-  }
-
-  /** The last values that were logged: W&B shows them of a run in its table. */
-  last(): Values {
-    return Object.assign({}, ...this.read().map(({ values }) => values));
   }
 }
 

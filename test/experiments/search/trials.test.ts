@@ -4,7 +4,8 @@ import { expect, test } from 'vitest';
 import type { Completion } from '../../../lib/experiments/queue/index.ts';
 import { BestTrials } from '../../../lib/experiments/search/best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from '../../../lib/experiments/search/coding.ts';
-import { valueAt } from '../../../lib/experiments/sweep/index.ts';
+import { SearchRun } from '../../../lib/experiments/search/search-run.ts';
+import { type SeededSearch, valueAt } from '../../../lib/experiments/sweep/index.ts';
 import type { Distribution } from '../../../lib/experiments/sweep/search-space.ts';
 import { formatValue, type Value } from '../../../lib/experiments/task/index.ts';
 import { open, project, refusal } from '../sweep/sweeps.ts';
@@ -197,4 +198,25 @@ test('shares of a distribution lie where they belong', () => {
   const whole: Distribution = { kind: 'uniform', min: 1, max: 4, log: false, rounding: 'integer' };
   const each = Array.from({ length: 100 }, (_, i) => valueAt(whole, (i + 0.5) / 100));
   expect([1, 2, 3, 4].map((n) => each.filter((value) => value === n).length)).toEqual([25, 25, 25, 25]);
+});
+
+test('a search that is ended while it reads its trials starts no sampler', async () => {
+  const sweep = await search(['lr=1,2'], { method: 'tpe', metric: 'loss' });
+  const ending = new AbortController();
+  const run = new SearchRun({
+    queue: {
+      async *tasks() {
+        yield* [];
+        ending.abort();
+      },
+    } as never,
+    search: sweep.search as SeededSearch,
+    python: '/no/python',
+    directory: '/',
+    manages: () => true,
+    add: async () => {},
+    workers: () => null,
+    tell: () => {},
+  });
+  await expect(run.begin(ending.signal)).rejects.toThrow('was not started');
 });

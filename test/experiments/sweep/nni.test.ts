@@ -1,6 +1,7 @@
 // Search spaces of NNI, after its documentation.
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { checkPrograms } from '../../../lib/experiments/control/experiment.ts';
 import { commandTemplate } from '../../../lib/experiments/sweep/command.ts';
 import type { SpaceSweep } from '../../../lib/experiments/sweep/search-space.ts';
 import { parseSweepFile } from '../../../lib/experiments/sweep/sources.ts';
@@ -101,5 +102,17 @@ describe('a search space of NNI', () => {
     const text = '{"lr": {"_type": "choice", "_value": [1]}}';
     expect(await refusal(read(text))).toContain('put it at the end, such as -- python train.py --lr {lr}');
     expect(await refusal(read(text, { command: ['train', '{rl}'] }))).toContain('did you mean {lr}?');
+  });
+
+  test('has a program that is looked for before anything is added, unless a shell decides', async () => {
+    const files = [fixture('nni-choices.json')];
+    const sweep = (line: string[], shell = false) => open({ files, command: line, shell });
+    const refused = async (...given: Parameters<typeof sweep>) => {
+      const made = await sweep(...given);
+      return expect(() => checkPrograms(made, import.meta.dirname));
+    };
+    (await refused(['pyhton3', 'train.py', '{lr}'])).toThrow(/pyhton3/);
+    (await refused(['sh', '-c', 'exit {lr}'])).not.toThrow();
+    (await refused(['cd x && ./train'], true)).not.toThrow();
   });
 });

@@ -42,5 +42,5 @@ test.for<[string, (path: string) => void, string[]]>([
     log,
     stop: () => {},
   });
-  expect(Object.keys(await trial.end())).toEqual(names);
+  expect(Object.keys((await trial.end()).reported)).toEqual(names);
 });

@@ -57,7 +57,12 @@ const runOf = (path: string) =>
 function valuesIn(bytes: Buffer) {
   const path = project();
   writeFileSync(join(path, FILE), bytes);
-  return runOf(path).last();
+  return Object.assign(
+    {},
+    ...runOf(path)
+      .read()
+      .map(({ values }) => values),
+  );
 }
 
 describe('the file of a W&B run', () => {
