@@ -1,3 +1,5 @@
+import { spawnSync } from 'node:child_process';
+import { delimiter, dirname } from 'node:path';
 import { defineConfig } from 'vitest/config';
 import { LongestFirst } from './test/setup/order.ts';
 import { WAIT_TIMEOUT_MS } from './test/support/time.ts';
@@ -17,6 +19,14 @@ const project = (name: string, include: string[], exclude: string[]) => ({
 const { NODE_EXTRA_CA_CERTS } = process.env;
 if (NODE_EXTRA_CA_CERTS) process.env.GPU_OWNER_TEST_CA_CERTS = NODE_EXTRA_CA_CERTS;
 delete process.env.NODE_EXTRA_CA_CERTS;
+
+// A shim of pyenv's takes ten times as long to start as the Python that it stands for.
+const { stdout: python } = spawnSync('python3', ['-c', 'import sys; print(sys.executable)'], {
+  encoding: 'utf8',
+});
+const { PATH = '' } = process.env;
+if (python && !PATH.split(delimiter).includes(dirname(python)))
+  process.env.PATH = [dirname(python), PATH].join(delimiter);
 
 export default defineConfig({
   test: {
