@@ -82,7 +82,7 @@ export interface NativeDirectory {
 }
 
 /** The addon's functions, thin over the C++ core. Each is described where it is defined, in native/bindings. */
-export interface Native {
+interface Native {
   driverOpen(path: string): DriverFailure | undefined;
   driverSnapshot(numbers: Float64Array, asked?: readonly number[]): number;
   driverHasCallOut(): boolean;

@@ -52,7 +52,7 @@ export interface ContextHolder {
 }
 
 /** How a claim's GPUs are shown to the program that will use them, and to others who look at the driver. */
-export interface ActivationOptions<Holder extends ContextHolder, Step = Effect> {
+interface ActivationOptions<Holder extends ContextHolder, Step = Effect> {
   /** Whether the environment of this process shows them; otherwise {@link ActiveClaim.variables} is for others. */
   ownEnvironment: boolean;
   /** null: these GPUs have none. @throws ERR_PLACEHOLDER */

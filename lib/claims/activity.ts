@@ -12,7 +12,7 @@ import { leaseInfo } from './record.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** A holder of GPUs of the machine, and these. Claims inside of jobs are left out. */
-export interface Holder {
+interface Holder {
   info: LeaseInfo;
   gpus: { index: number; instance?: number | null; uuid: string }[];
   /** Since when all of them do nothing, as far as was written down; null: one works, or it isn't known. */

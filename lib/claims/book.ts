@@ -44,7 +44,7 @@ export interface BookingWish {
   note: string | null;
 }
 
-export interface MadeBooking {
+interface MadeBooking {
   booking: StoredBooking;
   gpus: GPU[];
   /** The GPUs that may still be in use when it begins, with the reasons. */

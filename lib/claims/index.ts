@@ -1,9 +1,8 @@
 export { DECISION_EPOCHS } from './acquisition-lock.ts';
 export { type ActiveClaim, claimForCommands } from './active-claim.ts';
 export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
-export { type BookingWish, bookGPUs, cancelBooking } from './book.ts';
+export { bookGPUs, cancelBooking } from './book.ts';
 export {
-  type BookingInfo,
   describeBooking,
   MAX_NOTE_LENGTH,
   readBookingFiles,

@@ -230,7 +230,7 @@ const COLUMNS = [
 ] as const;
 
 /** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
-export function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): string {
+function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): string {
   const longest = Math.max(...jobs.map((job) => numberOf(job).length));
   // Addresses are longer than numbers, and must stay whole: they are typed.
   const widths = COLUMNS.map((column, i) => (i === 0 ? Math.max(column.width, longest) : column.width));

@@ -141,7 +141,7 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
 }
 
 /** A part with this key; nothing where it isn't set. */
-export function where<Key extends keyof Configuration>(
+function where<Key extends keyof Configuration>(
   key: Key,
   value: Configuration[Key] | undefined,
 ): Pick<Configuration, Key> | Record<never, never> {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { killGroup, schema } from '../platform/index.ts';
 
-export interface Ended {
+interface Ended {
   code: number | null;
   signal: NodeJS.Signals | null;
   stdout: string;

@@ -4,12 +4,12 @@
 export { type Channel, openChannel } from './channel.ts';
 export { byExpectedWait, expectedWait } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
-export type { HostErrorCode, HostFailure } from './host-failure.ts';
+export type { HostFailure } from './host-failure.ts';
 export { Mover } from './mover.ts';
 export { type MovingJob, MovingJobs } from './moving-job.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';
-export { type RemoteEnd, runOnHost } from './remote-command.ts';
+export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';
 export { showOutput, waitOnHost } from './remote-jobs.ts';
 export type { Environment } from './request.ts';

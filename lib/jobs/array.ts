@@ -4,7 +4,7 @@ import { isName } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 
 /** The parts of an array. */
-export interface JobArray {
+interface JobArray {
   /** In ascending order. */
   ids: readonly number[];
   /** How many may run at the same time; null: as many as there are GPUs. */

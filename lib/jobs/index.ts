@@ -1,5 +1,5 @@
 export { arrayOf, formatArray, type JobPart, parseArray, partOf, wordOf } from './array.ts';
-export { type CommandProblem, checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
+export { checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
@@ -26,7 +26,7 @@ export {
   claimUntilInputCloses,
 } from './keeper.ts';
 export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
-export { JOB_EVENTS, type JobEvent, notifyOfJob } from './notification.ts';
+export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { type Preemption, parsePreemption } from './preemption.ts';
 export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
 export { becomeSubmitter, Submitter } from './submitter.ts';

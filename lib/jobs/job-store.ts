@@ -44,7 +44,7 @@ export const ARGUMENTS = 'arguments';
 export const ENVIRONMENT = 'environment';
 export const OUTPUT = 'output';
 /** The directory with the output of an array's parts. */
-export const PARTS = 'parts';
+const PARTS = 'parts';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;

@@ -76,7 +76,7 @@ const LEFT = record({
 });
 
 /** The environment variable that has a process go on with a wait. @param messages as `saveMessages` has it */
-export function waitingVariable(
+function waitingVariable(
   wait: HandedOverWait,
   keep: readonly number[] = [],
   messages: ReturnType<typeof saveMessages> = [],

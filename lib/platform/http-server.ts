@@ -11,7 +11,7 @@ import { errorReason, hostName } from './system.ts';
 import { showValue } from './text.ts';
 
 /** A server that listens. */
-export interface HTTPServer<At extends Endpoint | SocketFile = Endpoint> {
+interface HTTPServer<At extends Endpoint | SocketFile = Endpoint> {
   /** With the port that it got. */
   endpoint: At;
   close(): void;

@@ -5,7 +5,6 @@ export {
   type BookingLimit,
   bookingInTheWay,
   bookingsInForce,
-  isBookedFor,
 } from './bookings.ts';
 export { type GPUUse, latestStart } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
@@ -14,8 +13,6 @@ export {
   formatTag,
   inNewOrder,
   inOrder,
-  type Joining,
-  type Order,
   type Place,
   parseTag,
   type RequestClass,
@@ -26,6 +23,6 @@ export {
 } from './order.ts';
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';
-export { bestFit, type DividedGPU, type Kept, keepRoom, type ShareSize, unitsOf } from './shares.ts';
+export { bestFit, type DividedGPU, keepRoom, type ShareSize, unitsOf } from './shares.ts';
 export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
 export { mayBeUrgent } from './urgent.ts';

@@ -1,7 +1,7 @@
 import type { Tag } from './order.ts';
 
 /** A request in the queue, for {@link whyHere}. */
-export interface Placed {
+interface Placed {
   slot: number;
   /** null: within a job. */
   scope: string | null;

@@ -7,7 +7,7 @@ import { formatBytes, now, pause, timerMs } from '../platform/index.ts';
 import { type Action, checkScenario, parseScenario, parseSpeed, type Step } from './scenario.ts';
 import { reasonIn, Simulator } from './simulator.ts';
 
-export interface PlayOptions {
+interface PlayOptions {
   /** As GPU_OWNER_SIMULATE names it; undefined: the scenario's, or that variable's. */
   machine?: string | undefined;
   /** How many times as fast as the file says; undefined: as the scenario says. */

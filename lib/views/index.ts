@@ -1,11 +1,6 @@
 export { FleetView } from './fleet-view.ts';
 export { machineFamilies } from './machine-metrics.ts';
 export {
-  type GPUSample,
-  type Intruder,
-  type LiveView,
-  type MachineSnapshot,
-  type MachineState,
   MachineView,
   SORT_KEYS,
   type SortKey,

@@ -60,7 +60,7 @@ async function status(parsed: Parsed<typeof GROUPS>): Promise<void> {
   );
 }
 
-export interface PageOptions {
+interface PageOptions {
   /** Columns of the terminal. */
   width: number;
   /** ms since the epoch. */
