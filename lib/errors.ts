@@ -83,5 +83,10 @@ export function errorCode(error: unknown): string | undefined {
 }
 
 export function errorMessage(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return asError(error).message;
+}
+
+/** A thrown error, with the fields that errors of the system have. */
+export function asError(error: unknown): NodeJS.ErrnoException {
+  return error instanceof Error ? error : new Error(String(error));
 }

@@ -1,6 +1,6 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { GPUOwnerError } from './errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from './errors.ts';
 
 /** A place where a driver library was looked for. */
 export interface LibraryAttempt {
@@ -279,7 +279,7 @@ function load() {
       });
     } catch (cause) {
       if (cause instanceof GPUOwnerError) throw cause;
-      if ((cause as NodeJS.ErrnoException).code === 'ERR_DLOPEN_DISABLED') {
+      if (errorCode(cause) === 'ERR_DLOPEN_DISABLED') {
         throw new GPUOwnerError(
           'ERR_UNSUPPORTED_PLATFORM',
           'gpu-owner needs its native addon, which Node.js may not load here: start Node.js with --allow-addons.',
@@ -288,7 +288,7 @@ function load() {
       }
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
-        `the native addon at ${path} can't be loaded: ${(cause as Error).message}. Install gpu-owner again; in a clone, run \`npm run install\`.`,
+        `the native addon at ${path} can't be loaded: ${errorMessage(cause)}. Install gpu-owner again; in a clone, run \`npm run install\`.`,
         { cause },
       );
     }

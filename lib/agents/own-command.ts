@@ -1,5 +1,6 @@
 // Runs gpu-owner itself: what an agent asks for is what its user could type. A driver call that hangs holds up nothing else here.
 import { spawn } from 'node:child_process';
+import { asError } from '../errors.ts';
 import { sanitize } from '../platform/index.ts';
 
 /** For commands that look, or begin something. */
@@ -92,7 +93,7 @@ function start(words: readonly string[], directory: string | undefined, env: Own
       cwd: directory,
     });
   } catch (error) {
-    throw notStarted(error as Error, directory);
+    throw notStarted(asError(error), directory);
   }
 }
 

@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
+import { asError, GPUOwnerError } from '../errors.ts';
 import { commandProblem } from '../jobs/index.ts';
 import {
   closest,
@@ -126,7 +126,7 @@ const MACHINE_ERRORS = new Set([
 /** The error for a user, if it is one. */
 function asOurs(error: unknown): GPUOwnerError | null {
   if (error instanceof GPUOwnerError) return error;
-  const { code = '', errno = 0, syscall, path } = error as NodeJS.ErrnoException;
+  const { code = '', errno = 0, syscall, path } = asError(error);
   if (MACHINE_ERRORS.has(code)) {
     const what =
       path === undefined ? `a file can't be used (${syscall})` : `${sanitize(path, 500)} can't be used`;

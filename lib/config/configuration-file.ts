@@ -2,7 +2,7 @@
 
 import { closeSync, constants, fstatSync, openSync, statSync } from 'node:fs';
 import type * as YAML from 'yaml';
-import { GPUOwnerError } from '../errors.ts';
+import { asError, GPUOwnerError } from '../errors.ts';
 import {
   closest,
   decode,
@@ -81,7 +81,7 @@ function readText(path: string, kind: Kind, required: boolean): { text: string; 
     // O_NONBLOCK: a FIFO must not hold a claim up.
     descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
+    const { code, message } = asError(error);
     if (code === 'ENOENT' || code === 'ENOTDIR') {
       if (!required) return null;
       throw problem(

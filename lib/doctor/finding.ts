@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../errors.ts';
+import { asError, GPUOwnerError } from '../errors.ts';
 import { sanitize } from '../platform/index.ts';
 
 /**
@@ -214,7 +214,7 @@ export function failure(subject: Subject, error: unknown): Finding {
       subject,
     );
   }
-  const text = error instanceof GPUOwnerError ? error.message : String((error as Error)?.stack ?? error);
+  const text = error instanceof GPUOwnerError ? error.message : String(asError(error).stack);
   return finding(
     'check-failed',
     `This check itself failed, so its subject was not checked: ${text}`,

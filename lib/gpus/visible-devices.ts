@@ -1,5 +1,5 @@
 import { driverLibraries } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { errorMessage, GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
 import { sanitize, setVariables, warnOnce } from '../platform/index.ts';
 import { isInstance } from './selection.ts';
@@ -125,7 +125,7 @@ function ordinalsOf(
   try {
     known = fastestFirst?.() ?? [];
   } catch (error) {
-    return { why: ` and asking CUDA failed (${sanitize(String((error as Error)?.message ?? error))})` };
+    return { why: ` and asking CUDA failed (${sanitize(errorMessage(error))})` };
   }
   return busOrder.every((uuid) => known.includes(uuid)) ? [...known] : { why: '' };
 }

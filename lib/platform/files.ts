@@ -13,7 +13,7 @@ import {
   statSync,
 } from 'node:fs';
 import { dirname } from 'node:path';
-import { errorCode } from '../errors.ts';
+import { asError, errorCode } from '../errors.ts';
 import { errno, native, nativeOrNull } from '../native.ts';
 
 /** The text of a small file of the system; null where it can't be read. */
@@ -128,7 +128,7 @@ function ask(path: string, follow: boolean): number {
   try {
     found = follow ? statSync(path) : lstatSync(path);
   } catch (error) {
-    return (error as NodeJS.ErrnoException).errno ?? -errno.EACCES;
+    return asError(error).errno ?? -errno.EACCES;
   }
   const { mode, uid, gid, dev, ino, ctimeMs, size, nlink } = found;
   numbers.set([mode, uid, gid, dev, ino, ctimeMs / 1000, 0, size, nlink]);

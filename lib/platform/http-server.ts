@@ -3,7 +3,7 @@ import { lstatSync, realpathSync, type Stats, statSync, unlinkSync } from 'node:
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { dirname } from 'node:path';
-import { errorCode, GPUOwnerError } from '../errors.ts';
+import { asError, errorCode, GPUOwnerError } from '../errors.ts';
 import { type Endpoint, formatEndpoint, isLoopback, type SocketFile } from './endpoint.ts';
 import { privately } from './files.ts';
 import { userName } from './processes.ts';
@@ -104,7 +104,7 @@ async function makeWay(path: string, refuse: (why: string, cause?: Error) => GPU
     if (error instanceof GPUOwnerError) throw error;
     const code = errorCode(error);
     const why = code === 'ENOENT' ? `there is no directory ${showValue(dirname(path))}` : errorReason(error);
-    throw refuse(`${why}; choose another file`, error as Error);
+    throw refuse(`${why}; choose another file`, asError(error));
   }
   const found = lstatSync(path, { throwIfNoEntry: false });
   if (found === undefined) return;

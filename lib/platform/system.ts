@@ -1,5 +1,5 @@
 import { getSystemErrorMap } from 'node:util';
-import { errorMessage } from '../errors.ts';
+import { asError, errorMessage } from '../errors.ts';
 import { native } from '../native.ts';
 import { readSmallFile } from './files.ts';
 
@@ -53,7 +53,7 @@ export function systemError(errno: number): string {
 
 /** Why something failed: an error of the system in words, else the message. */
 export function errorReason(error: unknown): string {
-  const { errno: number } = error as NodeJS.ErrnoException;
+  const { errno: number } = asError(error);
   return number === undefined ? errorMessage(error) : systemError(-number);
 }
 

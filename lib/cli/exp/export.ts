@@ -1,5 +1,5 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
-import { GPUOwnerError } from '../../errors.ts';
+import { asError, GPUOwnerError } from '../../errors.ts';
 import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, errorReason, sanitize, showValue } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
@@ -50,9 +50,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
         if (path !== null)
           say(`${count} ${count === 1 ? 'result' : 'results'} written to ${sanitize(path, 500)}`);
       } catch (error) {
-        throw (error as NodeJS.ErrnoException).syscall === 'write'
-          ? unwritable(path as string, error)
-          : error;
+        throw asError(error).syscall === 'write' ? unwritable(path as string, error) : error;
       } finally {
         if (file !== null) closeSync(file);
       }

@@ -10,7 +10,7 @@ import {
 } from 'node:fs';
 import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
-import { errorCode, GPUOwnerError } from '../../errors.ts';
+import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
 import {
   errorReason,
   hostName,
@@ -138,7 +138,7 @@ function realDirectory(directory: string): string {
     if (!statSync(real).isDirectory()) throw refuse('is not a directory');
     return real;
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).path?.includes('\ufffd'))
+    if (asError(error).path?.includes('\ufffd'))
       throw refuse("can't be used, because its path isn't UTF-8: give it another name (convmv, or mv)");
     throw error instanceof GPUOwnerError ? error : refuse(`can't be used: ${errorReason(error)}`);
   }

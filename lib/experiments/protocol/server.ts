@@ -1,5 +1,5 @@
 import { createServer, type Server, type Socket } from 'node:net';
-import { errorCode, GPUOwnerError } from '../../errors.ts';
+import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
 import { type Endpoint, formatEndpoint, plainAddress, sanitize } from '../../platform/index.ts';
 import type { Authentication, Client } from './access.ts';
 import { ClientConnection, errorAnswer, type RequestAnswer } from './connection.ts';
@@ -179,7 +179,7 @@ export class ProtocolServer {
       if (refusal !== null && !this.#admit(socket, peer)) return { text: errorAnswer(TOO_MANY) };
       return await this.#options.handle(request, from, () => socket.readableEnded);
     } catch (error) {
-      const { message } = error as Error;
+      const { message } = asError(error);
       if (!(error instanceof RequestError)) {
         this.#options.complain(`a request of ${from} could not be answered: ${sanitize(message, 500)}`);
       }

@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../../errors.ts';
+import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { now, pause, sanitize, schema } from '../../platform/index.ts';
 import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
 import { isValues, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
@@ -200,7 +200,7 @@ export class WorkerSession {
     this.#given.set(token, { attempt, worker: name, since: now() });
     report({ type: 'assigned', worker: name, task, start, log: '' });
     signal.addEventListener('abort', () => {
-      this.#send({ revoked: token, why: (signal.reason as Error).message });
+      this.#send({ revoked: token, why: errorMessage(signal.reason) });
     });
     const { id, parameters, command, destinations } = task;
     return {

@@ -1,7 +1,7 @@
 import { constants } from 'node:os';
 import { resolve } from 'node:path';
 import { allowedTime } from '../../claims/index.ts';
-import { errorMessage } from '../../errors.ts';
+import { asError, errorMessage } from '../../errors.ts';
 import type { Outcome, Supervised, WorkerClaim } from '../../jobs/index.ts';
 import {
   bootMilliseconds,
@@ -138,7 +138,7 @@ export class AttemptRun {
         freePort(),
       ]);
     } catch (error) {
-      const { path: where = path } = error as NodeJS.ErrnoException;
+      const { path: where = path } = asError(error);
       const what = error instanceof UnsafePathError ? 'its output' : where;
       const why = `${what} can't be written: ${errorReason(error)}`;
       return { kind: 'environment', why, gpuFault: false };

@@ -1,4 +1,5 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
+import { asError } from '../../errors.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
 import { hostName } from '../../platform/index.ts';
@@ -125,7 +126,7 @@ export class Worker {
     } catch (error) {
       // Waits end with errors when the worker is to end.
       const why = this.#shutdown.requested ?? 'error';
-      end = { why, message: null, error: why === 'error' ? (error as Error) : null };
+      end = { why, message: null, error: why === 'error' ? asError(error) : null };
     }
     const worker = this.name;
     this.#release('end');

@@ -1,4 +1,4 @@
-import { GPUOwnerError } from '../../../errors.ts';
+import { asError, GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
 import { QueueRemovedError } from '../queue.ts';
 
@@ -19,7 +19,7 @@ export function unusable(url: string, problem: string, remedy: string, cause?: u
 
 /** Whether an operation may work in a moment: the server is away, starts, or doesn't answer. */
 export function isPassing(error: unknown): boolean {
-  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  const { message, code = '' } = asError(error);
   return (
     /^(?:E[A-Z]+|NR_CLOSED)$/.test(code) ||
     /^(?:LOADING|MASTERDOWN|TRYAGAIN|BUSY|READONLY)\b|Connection is closed|Command timed out|isn't writeable|max retries|ECONN|EPIPE|ETIMEDOUT/i.test(
@@ -103,7 +103,7 @@ const PROBLEMS: readonly [RegExp, problem: string, remedy: string][] = [
 /** Turns an error into one for people, with the remedy. */
 export function explain(error: unknown, url: string): GPUOwnerError {
   if (error instanceof GPUOwnerError) return error;
-  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  const { message, code = '' } = asError(error);
   const text = `${code} ${message}`.trim();
   // The server was no replica when it was opened.
   if (/^READONLY/.test(message)) {
@@ -126,7 +126,7 @@ export function explain(error: unknown, url: string): GPUOwnerError {
     );
   }
   // An error inside of a script, or of BullMQ when it reads a job.
-  if (/^(?:ReplyError|SyntaxError|TypeError|RangeError)$/.test((error as Error).name)) {
+  if (/^(?:ReplyError|SyntaxError|TypeError|RangeError)$/.test(asError(error).name)) {
     return unusable(
       url,
       `has a record that is damaged (${sanitize(text, 200)})`,

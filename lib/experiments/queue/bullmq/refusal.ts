@@ -3,6 +3,7 @@
 import { connect as connectTCP } from 'node:net';
 import { connect as connectTLS } from 'node:tls';
 import type { RedisOptions } from 'ioredis';
+import { asError } from '../../../errors.ts';
 
 const ANSWER_TIMEOUT_MS = 1_000;
 const MAX_LENGTH = 4_096;
@@ -19,7 +20,7 @@ export async function refusalOf(
   { host, port, path, tls }: RedisOptions,
   error: unknown,
 ): Promise<Error | null> {
-  const { message = '', code = '' } = error as NodeJS.ErrnoException;
+  const { message, code = '' } = asError(error);
   if (!CLOSED.test(`${code} ${message}`)) return null;
   const where = path === undefined ? { host: host as string, port: port as number } : { path };
   const said = await new Promise<string>((resolve) => {

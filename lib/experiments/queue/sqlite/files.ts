@@ -1,6 +1,6 @@
 import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
+import { asError, errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
 import { networkFileSystem, sanitize, systemError, userName } from '../../../platform/index.ts';
 import { isShared, restrictMode, setSharedOwner } from '../../project/index.ts';
 import { QueueRemovedError } from '../queue.ts';
@@ -118,7 +118,7 @@ export function openBeside(database: string, path: string, readOnly = false): nu
 }
 
 function cannotOpen(path: string, error: unknown): unknown {
-  const { errno, code, message } = error as NodeJS.ErrnoException;
+  const { errno, code, message } = asError(error);
   if (errno === undefined) return error;
   const what = systemError(-errno) || message;
   const there = statSync(dirname(path), { throwIfNoEntry: false });
