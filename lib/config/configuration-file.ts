@@ -15,13 +15,8 @@ import {
   schema,
   showValue,
 } from '../platform/index.ts';
-import { parseBookings } from './bookings.ts';
-import { CHECKS, type Entries, type Kind, MACHINE_ONLY, USER_ONLY } from './configuration-keys.ts';
-import { parseEnforce } from './enforce.ts';
-import { parseIdleRules } from './idle.ts';
-import { type Refuse as NodeRefuse, parseLimits } from './limits.ts';
-import { parseUrgent } from './urgent.ts';
-import { loadYAML, nestingBeyond } from './yaml.ts';
+import { CHECKS, type Entries, type Kind, MACHINE_ONLY, MAPPINGS, USER_ONLY } from './configuration-keys.ts';
+import { loadYAML, nestingBeyond, offsetOf } from './yaml.ts';
 
 /** A configuration is two levels deep. */
 const MAX_DEPTH = 20;
@@ -129,17 +124,6 @@ function checkTrust(path: string, mode: number, uid: number, kind: Kind, named: 
   throw problem(path, null, `it belongs to uid ${uid}; the machine's file must belong to root (chown root)`);
 }
 
-/** Keys whose values have keys and values. */
-const MAPPINGS: Readonly<
-  Record<string, (yaml: typeof YAML, node: unknown, refuse: NodeRefuse, kind: Kind) => object>
-> = {
-  limits: (yaml, node, refuse, kind) => parseLimits(yaml, node, kind === 'machine', refuse),
-  urgent: parseUrgent,
-  bookings: parseBookings,
-  enforce: parseEnforce,
-  idle: parseIdleRules,
-};
-
 function parseFile(text: string, path: string, kind: Kind): Entries {
   // The Debian package brings such a file, and loading the parser takes 10 ms of each start.
   if (/^(?:[ ]*(?:#[\x20-\x7e]*)?\n)*$/.test(text)) return {};
@@ -168,37 +152,38 @@ function parseFile(text: string, path: string, kind: Kind): Entries {
   if (!yaml.isMap(contents)) {
     throw problem(
       path,
-      lineAt(rangeOf(contents)),
+      lineAt(offsetOf(contents)),
       "it must have lines such as 'exclude: [0]', a key and its value",
     );
   }
-  const entries: Entries = {};
-  for (const { key: keyNode, value: valueNode } of contents.items) {
-    const line = lineAt(rangeOf(keyNode) ?? rangeOf(valueNode));
-    const key = yaml.isScalar(keyNode) ? String(keyNode.value) : '';
+  const entries: Record<string, unknown> = {};
+  for (const { key: at, value: node } of contents.items) {
+    const line = lineAt(offsetOf(at) ?? offsetOf(node));
+    const key = yaml.isScalar(at) ? String(at.value) : '';
     checkKey(key, path, line, kind);
     if (Object.hasOwn(entries, key)) throw problem(path, line, `${key} is given twice; remove one`);
-    const refuse = (node: unknown, why: string) => problem(path, lineAt(rangeOf(node)) ?? line, why);
-    const value =
-      MAPPINGS[key]?.(yaml, valueNode, refuse, kind) ??
-      plainValue(yaml, valueNode, (why) => refuse(valueNode, `${key}: ${why}`));
+    const refuse = (where: unknown, why: string) => problem(path, lineAt(offsetOf(where)) ?? line, why);
+    const mapping = MAPPINGS[key];
+    if (mapping !== undefined) {
+      entries[key] = mapping({ yaml, node, at, name: key, refuse }, kind);
+      continue;
+    }
+    const value = plainValue(yaml, node, (why) => refuse(node, `${key}: ${why}`));
     try {
       entries[key] = CHECKS[key]?.(value, key);
     } catch (error) {
-      if (!(error instanceof GPUOwnerError)) throw error;
-      throw problem(path, lineAt(rangeOf(valueNode)) ?? line, error.message, error);
+      if (error instanceof GPUOwnerError) throw refuse(node, error.message);
+      throw error;
     }
   }
   return entries;
 }
 
-function rangeOf(node: unknown): number | undefined {
-  return (node as { range?: [number, number, number] | null } | null)?.range?.[0];
-}
-
 function checkKey(key: string, path: string, line: number | null, kind: Kind): void {
   const [foreign, owner] = kind === 'machine' ? [USER_ONLY, "a user's"] : [MACHINE_ONLY, "the machine's"];
-  const known = Object.keys(CHECKS).filter((name) => !Object.hasOwn(foreign, name));
+  const known = [...Object.keys(CHECKS), ...Object.keys(MAPPINGS)].filter(
+    (name) => !Object.hasOwn(foreign, name),
+  );
   if (known.includes(key)) return;
   if (Object.hasOwn(foreign, key))
     throw problem(path, line, `${key} is for ${owner} file only: ${foreign[key]}`);

@@ -1,27 +1,34 @@
 // The keys of configuration files, each with its check.
+import { invalidArgument, invalidValue, oneOf, parseAbsolutePath, parseSize } from '../platform/index.ts';
+import { type BookingRules, parseBookings } from './bookings.ts';
+import { type ConventionChoice, parseConventions } from './convention-choice.ts';
 import {
-  invalidArgument,
-  invalidValue,
-  oneOf,
-  parseAbsolutePath,
-  parseDuration,
-  parseSize,
-} from '../platform/index.ts';
-import { parseConventions } from './convention-choice.ts';
-import { type Criteria, type NormalizedCriteria, normalizeCriteria, THRESHOLDS } from './criteria.ts';
-import { parseHosts } from './hosts.ts';
+  type Criteria,
+  type DeviceRule,
+  type NameRule,
+  type NormalizedCriteria,
+  normalizeCriteria,
+  THRESHOLDS,
+  type Threshold,
+} from './criteria.ts';
+import { type EnforceRules, parseEnforce } from './enforce.ts';
+import { type Host, parseHosts } from './hosts.ts';
+import { type IdleRules, parseIdleRules } from './idle.ts';
+import { type Limits, parseLimits } from './limits.ts';
+import { parseUrgent, type UrgentUsers } from './urgent.ts';
+import { type Place, parseTime } from './yaml.ts';
 
-export const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
+const PLACEHOLDERS = ['auto', 'keep', 'none'] as const;
 
-export const VISIBLE_DEVICES = ['uuid', 'index'] as const;
+const VISIBLE_DEVICES = ['uuid', 'index'] as const;
 
 /** The users whose jobs a report names to a user. */
-export const USAGE_COMMANDS = ['own', 'everybody'] as const;
+const USAGE_COMMANDS = ['own', 'everybody'] as const;
 
-export const ORDERS = ['fair', 'fifo'] as const;
+const ORDERS = ['fair', 'fifo'] as const;
 
 /** A job that uses more than its share of a GPU is warned, or ended after a minute. */
-export const SHARE_OVERUSES = ['warn', 'end'] as const;
+const SHARE_OVERUSES = ['warn', 'end'] as const;
 
 /** How many characters the URL of a webhook may have. */
 const MAX_URL_LENGTH = 2_000;
@@ -29,10 +36,56 @@ const MAX_URL_LENGTH = 2_000;
 /** The owner of a configuration file. */
 export type Kind = 'machine' | 'user';
 
-export type Entries = Partial<Record<string, unknown>>;
+/** The keys that mean the same in a file and in a {@link Configuration}. A key that isn't set is missing. */
+export interface Settings {
+  placeholder?: (typeof PLACEHOLDERS)[number];
+  visibleDevices?: (typeof VISIBLE_DEVICES)[number];
+  /** Names of foreign locking conventions, none for [] */
+  conventions?: ConventionChoice;
+  /** An absolute path; only a machine's file sets it. */
+  lockDirectory?: string;
+  /** Milliseconds; only a machine's file sets it. */
+  lockTimeout?: number;
+  /** How the wait queue is ordered; only a machine's file sets it. Default: fair. */
+  order?: (typeof ORDERS)[number];
+  /** Limits of the machine's file; {@link Configuration} has the user's own beside them. */
+  limits?: Limits;
+  /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
+  urgent?: UrgentUsers;
+  /** Only a machine's file sets it. Missing: jobs that do nothing are left alone. */
+  idle?: IdleRules;
+  /** Only a machine's file sets it. Missing: only root may book GPUs. */
+  bookings?: BookingRules;
+  /** Only a machine's file sets it. Missing: `gpu-owner enforce` only tells what it would do. */
+  enforce?: EnforceRules;
+  /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
+  preemptionGrace?: number;
+  /** How long lines of the ledger of usage are kept, in ms, and whose commands users see there; only a machine's file sets them. */
+  usageKept?: number;
+  usageCommands?: (typeof USAGE_COMMANDS)[number];
+  /** Jobs that use more than their share of a GPU are warned, or ended after a minute. */
+  shareOveruse?: (typeof SHARE_OVERUSES)[number];
+  /** How many background jobs that have ended are kept, and for how long in ms. */
+  jobsKept?: number;
+  jobsKeptFor?: number;
+  /** How much of the output of one job, and of all, is kept, in bytes. */
+  jobLogSize?: number;
+  jobLogsSize?: number;
+  /** The machines that `--hosts all` asks. */
+  hosts?: readonly Host[];
+}
 
-/** Checks a key's value, and returns it as {@link Configuration} or {@link Criteria} has it. */
-export const CHECKS: Record<string, (value: unknown, option: string) => unknown> = {
+/** The values of a file. */
+export interface Entries extends Settings, Pick<Criteria, Threshold> {
+  devices?: readonly DeviceRule[];
+  exclude?: readonly DeviceRule[];
+  excludeNames?: readonly NameRule[];
+  notifyCommand?: readonly string[];
+  notifyWebhook?: URL;
+}
+
+/** Checks the value of a key, a single one or a list, and returns it as {@link Entries} has it. */
+export const CHECKS: Readonly<Record<string, (value: unknown, option: string) => unknown>> = {
   exclude: (value, option) => criterion('exclude', value, option).exclude,
   excludeNames: (value, option) => criterion('excludeNames', value, option).excludeNames,
   devices: (value, option) => criterion('devices', value, option).devices,
@@ -43,30 +96,29 @@ export const CHECKS: Record<string, (value: unknown, option: string) => unknown>
   visibleDevices: (value, option) => oneOf(value, VISIBLE_DEVICES, option),
   conventions: parseConventions,
   lockDirectory: parseAbsolutePath,
-  lockTimeout: durationOf,
+  lockTimeout: parseTime,
   order: (value, option) => oneOf(value, ORDERS, option),
   jobsKept: parseCount,
-  jobsKeptFor: durationOf,
+  jobsKeptFor: parseTime,
   jobLogSize: parseSize,
   jobLogsSize: parseSize,
   hosts: parseHosts,
-  preemptionGrace: durationOf,
-  limits: (value) => value,
-  urgent: (value) => value,
-  bookings: (value) => value,
-  idle: (value) => value,
+  preemptionGrace: parseTime,
   shareOveruse: (value, option) => oneOf(value, SHARE_OVERUSES, option),
-  usageKept: durationOf,
+  usageKept: parseTime,
   usageCommands: (value, option) => oneOf(value, USAGE_COMMANDS, option),
-  enforce: (value) => value,
   notifyCommand: parseWords,
   notifyWebhook: parseWebhook,
 };
 
-/** Only programs count milliseconds: a number in a file has lost its unit. */
-function durationOf(value: unknown, option: string): number {
-  return parseDuration(typeof value === 'number' ? String(value) : value, option);
-}
+/** Keys whose values have keys and values. */
+export const MAPPINGS: Readonly<Record<string, (place: Place, kind: Kind) => unknown>> = {
+  limits: (place, kind) => parseLimits(place, kind === 'machine'),
+  urgent: parseUrgent,
+  bookings: parseBookings,
+  enforce: parseEnforce,
+  idle: parseIdleRules,
+};
 
 export const MACHINE_ONLY: Record<string, string> = {
   lockDirectory:

@@ -1,16 +1,7 @@
 // The configuration of machine and user, as claims use it.
 import { sanitize } from '../platform/index.ts';
-import type { BookingRules } from './bookings.ts';
 import { loadFile, loadFiles, MACHINE_FILE } from './configuration-file.ts';
-import type {
-  Entries,
-  ORDERS,
-  PLACEHOLDERS,
-  SHARE_OVERUSES,
-  USAGE_COMMANDS,
-  VISIBLE_DEVICES,
-} from './configuration-keys.ts';
-import type { ConventionChoice } from './convention-choice.ts';
+import type { Entries, Settings } from './configuration-keys.ts';
 import {
   type Criteria,
   type DeviceRule,
@@ -21,20 +12,16 @@ import {
   THRESHOLDS,
   type Threshold,
 } from './criteria.ts';
-import type { EnforceRules } from './enforce.ts';
-import type { Host } from './hosts.ts';
-import type { IdleRules } from './idle.ts';
 import type { Limits } from './limits.ts';
 import { simulatedMachine } from './simulation.ts';
-import type { UrgentUsers } from './urgent.ts';
 
 const SETTINGS = [
-  ...['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order', 'hosts'],
-  ...['preemptionGrace', 'usageKept'],
-];
+  ...(['placeholder', 'visibleDevices', 'conventions', 'lockDirectory', 'lockTimeout', 'order'] as const),
+  ...(['hosts', 'preemptionGrace', 'usageKept'] as const),
+] as const;
 
 /** Keys for background jobs. */
-const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'];
+const JOB_KEYS = ['jobsKept', 'jobsKeptFor', 'jobLogSize', 'jobLogsSize'] as const;
 
 /** Keys that hold back GPUs. No option lifts those of the machine's own file. */
 const BANS = [
@@ -42,8 +29,8 @@ const BANS = [
   ...(['enforce', 'usageCommands', 'idle', 'shareOveruse'] as const),
 ] as const;
 
-/** The configuration files of machine and user together. A key that no file sets is missing. */
-export interface Configuration {
+/** The configuration files of machine and user together. */
+export interface Configuration extends Settings {
   /** The files that were read. */
   files: readonly string[];
   /** The user's over the machine's. */
@@ -53,42 +40,7 @@ export interface Configuration {
   /** Bans of both files; neither user nor call can lift them. */
   exclude: readonly DeviceRule[];
   excludeNames: readonly NameRule[];
-  placeholder?: (typeof PLACEHOLDERS)[number];
-  visibleDevices?: (typeof VISIBLE_DEVICES)[number];
-  /** Names of foreign locking conventions, none for [] */
-  conventions?: ConventionChoice;
-  /** An absolute path; only a machine's file sets it. */
-  lockDirectory?: string;
-  /** Milliseconds; only a machine's file sets it. */
-  lockTimeout?: number;
-  /** How the wait queue is ordered; only a machine's file sets it. Default: fair. */
-  order?: (typeof ORDERS)[number];
-  /** Limits of the machine's file, and of the user's. */
-  limits?: Limits;
   ownLimits?: Limits;
-  /** Only a machine's file sets it. Missing: only root's requests may be urgent. */
-  urgent?: UrgentUsers;
-  /** Only a machine's file sets it. Missing: jobs that do nothing are left alone. */
-  idle?: IdleRules;
-  /** Only a machine's file sets it. Missing: only root may book GPUs. */
-  bookings?: BookingRules;
-  /** Only a machine's file sets it. Missing: `gpu-owner enforce` only tells what it would do. */
-  enforce?: EnforceRules;
-  /** How long a preemptible command may have to end, in ms; only a machine's file sets it. */
-  preemptionGrace?: number;
-  /** How long lines of the ledger of usage are kept, in ms, and whose commands users see there; only a machine's file sets them. */
-  usageKept?: number;
-  usageCommands?: (typeof USAGE_COMMANDS)[number];
-  /** Jobs that use more than their share of a GPU are warned, or ended after a minute. */
-  shareOveruse?: (typeof SHARE_OVERUSES)[number];
-  /** How many background jobs that have ended are kept, and for how long in ms. */
-  jobsKept?: number;
-  jobsKeptFor?: number;
-  /** How much of the output of one job, and of all, is kept, in bytes. */
-  jobLogSize?: number;
-  jobLogsSize?: number;
-  /** The machines that `--hosts all` asks. */
-  hosts?: readonly Host[];
 }
 
 const NOTHING: Configuration = { files: [], thresholds: {}, devices: [], exclude: [], excludeNames: [] };
@@ -114,38 +66,28 @@ export function loadConfiguration(env: NodeJS.ProcessEnv = process.env): Configu
     { source: machinePath, entries: machine },
     { source: userPath ?? '', entries: user },
   ].filter((file): file is { source: string; entries: Entries } => file.entries !== null);
-  const rules = <T extends DeviceRule | NameRule>(key: string) =>
+  const rules = <Rule extends object>(listIn: (entries: Entries) => readonly Rule[] | undefined) =>
     found.flatMap(({ source, entries }) =>
-      ((entries[key] as T[] | undefined) ?? []).map((rule) => ({ ...rule, source: sanitize(source, 500) })),
+      (listIn(entries) ?? []).map((rule) => ({ ...rule, source: sanitize(source, 500) })),
     );
   const settings: Entries = Object.assign({}, ...found.map(({ entries }) => entries));
-  const pick = (keys: readonly string[]): Entries =>
-    Object.fromEntries(keys.filter((key) => key in settings).map((key) => [key, settings[key]]));
   return {
     files: found.map(({ source }) => source),
-    thresholds: pick(THRESHOLDS),
-    devices: rules<DeviceRule>('devices'),
-    exclude: rules<DeviceRule>('exclude'),
-    excludeNames: rules<NameRule>('excludeNames'),
-    ...pick([...SETTINGS, ...JOB_KEYS]),
-    ...where('limits', (bans?.limits ?? machine?.limits) as Limits | undefined),
-    ...where('idle', (bans?.idle ?? machine?.idle) as IdleRules | undefined),
-    ...where('shareOveruse', (bans?.shareOveruse ?? machine?.shareOveruse) as Configuration['shareOveruse']),
-    ...where('ownLimits', user?.limits as Limits | undefined),
+    thresholds: pick(settings, THRESHOLDS),
+    devices: rules(({ devices }) => devices),
+    exclude: rules(({ exclude }) => exclude),
+    excludeNames: rules(({ excludeNames }) => excludeNames),
+    ...pick(settings, [...SETTINGS, ...JOB_KEYS]),
+    ...pick({ ...machine, ...bans }, ['limits', 'idle', 'shareOveruse']),
     // A file that a user names with GPU_OWNER_MACHINE_CONFIG permits nothing.
-    ...where('usageCommands', (replaced ? bans : machine)?.usageCommands as Configuration['usageCommands']),
-    ...where('urgent', (replaced ? bans : machine)?.urgent as UrgentUsers | undefined),
-    ...where('enforce', (replaced ? bans : machine)?.enforce as EnforceRules | undefined),
-    ...where('bookings', (replaced ? bans : machine)?.bookings as BookingRules | undefined),
+    ...pick((replaced ? bans : machine) ?? {}, ['usageCommands', 'urgent', 'enforce', 'bookings']),
+    ...(user?.limits === undefined ? {} : { ownLimits: user.limits }),
   };
 }
 
-/** A part with this key; nothing where it isn't set. */
-function where<Key extends keyof Configuration>(
-  key: Key,
-  value: Configuration[Key] | undefined,
-): Pick<Configuration, Key> | Record<never, never> {
-  return value === undefined ? {} : { [key]: value };
+/** The entries of these keys. */
+function pick<Key extends keyof Entries>(entries: Entries, keys: readonly Key[]): Pick<Entries, Key> {
+  return Object.assign({}, ...keys.filter((key) => key in entries).map((key) => ({ [key]: entries[key] })));
 }
 
 /** Where users are told of their jobs. */
@@ -160,8 +102,7 @@ export interface NotificationTargets {
 export function loadNotificationTargets(env: NodeJS.ProcessEnv = process.env): NotificationTargets {
   const { machine, user } = loadFiles(env);
   const { notifyCommand, notifyWebhook } = { ...machine, ...user };
-  const words = (notifyCommand ?? []) as string[];
-  return { command: words.length === 0 ? null : words, webhook: (notifyWebhook as URL | undefined) ?? null };
+  return { command: notifyCommand?.length ? notifyCommand : null, webhook: notifyWebhook ?? null };
 }
 
 /**
@@ -188,6 +129,6 @@ export function mergeCriteria(
 }
 
 function bansOf(entries: Entries | null): Entries | null {
-  const bans = Object.entries(entries ?? {}).filter(([key]) => (BANS as readonly string[]).includes(key));
-  return bans.length === 0 ? null : Object.fromEntries(bans);
+  const bans = pick(entries ?? {}, BANS);
+  return Object.keys(bans).length === 0 ? null : bans;
 }

@@ -1,9 +1,6 @@
-import type * as YAML from 'yaml';
-import { GPUOwnerError } from '../errors.ts';
-import { oneOf, parseDuration } from '../platform/index.ts';
+import { oneOf } from '../platform/index.ts';
 import { parseBoolean } from './criteria.ts';
-import { pairsOf, type Refuse, unknownKey } from './limits.ts';
-import { parseNames } from './urgent.ts';
+import { mapping, namesIn, type Place, parseTime, single } from './yaml.ts';
 
 /** The key `enforce` of a machine's file: what `gpu-owner enforce` does. */
 export interface EnforceRules {
@@ -18,7 +15,6 @@ export interface EnforceRules {
 }
 
 const CLAIMS = ['optional', 'required'] as const;
-const KEYS = ['claims', 'grace', 'containers', 'except'] as const;
 const EXCEPTIONS = ['users', 'groups', 'programs'] as const;
 const EXAMPLE = '{ claims: required, grace: 5m }';
 const EXAMPLE_OF_EXCEPTIONS = '{ users: [alice], programs: [Xorg] }';
@@ -30,48 +26,20 @@ export const DEFAULT_ENFORCE_RULES: EnforceRules = {
   except: { users: [], groups: [], programs: [] },
 };
 
-/** @throws ERR_CONFIGURATION */
-export function parseEnforce(yaml: typeof YAML, node: unknown, refuse: Refuse): EnforceRules {
-  const rules = { ...DEFAULT_ENFORCE_RULES };
-  for (const { key, at, value } of pairsOf(yaml, node, 'enforce', EXAMPLE, refuse)) {
-    if (key === 'except') {
-      rules.except = parseExceptions(yaml, value, at, refuse);
-      continue;
-    }
-    const given: unknown = yaml.isScalar(value) ? value.value : undefined;
-    const name = `enforce.${key}`;
-    try {
-      if (key === 'claims') rules.claims = oneOf(given, CLAIMS, name);
-      else if (key === 'containers') rules.containers = parseBoolean(given, name);
-      else if (key === 'grace')
-        rules.graceMs = parseDuration(typeof given === 'number' ? String(given) : given, name);
-      else throw unknownKey(key, 'enforce', KEYS, at, refuse);
-    } catch (error) {
-      if (!(error instanceof GPUOwnerError) || error.code === 'ERR_CONFIGURATION') throw error;
-      throw refuse(value ?? at, error.message);
-    }
-  }
-  return rules;
-}
+const names = (key: (typeof EXCEPTIONS)[number]) => (place: Place) => ({
+  [key]: namesIn(place, EXAMPLE_OF_EXCEPTIONS),
+});
 
-function parseExceptions(
-  yaml: typeof YAML,
-  node: unknown,
-  parent: unknown,
-  refuse: Refuse,
-): EnforceRules['except'] {
-  const except = { ...DEFAULT_ENFORCE_RULES.except };
-  for (const { key, at, value } of pairsOf(
-    yaml,
-    node,
-    'enforce.except',
-    EXAMPLE_OF_EXCEPTIONS,
-    refuse,
-    parent,
-  )) {
-    const known = EXCEPTIONS.find((name) => name === key);
-    if (known === undefined) throw unknownKey(key, 'enforce.except', EXCEPTIONS, at, refuse);
-    except[known] = parseNames(yaml, value, at, `enforce.except.${key}`, EXAMPLE_OF_EXCEPTIONS, refuse);
-  }
-  return except;
-}
+const parseExceptions = mapping(EXAMPLE_OF_EXCEPTIONS, DEFAULT_ENFORCE_RULES.except, {
+  users: names('users'),
+  groups: names('groups'),
+  programs: names('programs'),
+});
+
+/** @throws ERR_CONFIGURATION */
+export const parseEnforce = mapping(EXAMPLE, DEFAULT_ENFORCE_RULES, {
+  claims: (place) => ({ claims: single(place, (value, name) => oneOf(value, CLAIMS, name)) }),
+  grace: (place) => ({ graceMs: single(place, parseTime) }),
+  containers: (place) => ({ containers: single(place, parseBoolean) }),
+  except: (place) => ({ except: parseExceptions(place) }),
+});

@@ -1,8 +1,6 @@
-import type * as YAML from 'yaml';
-import { GPUOwnerError } from '../errors.ts';
 import { invalidValue, parseDuration, parsePercent } from '../platform/index.ts';
-import { pairsOf, type Refuse, unknownKey } from './limits.ts';
-import { parseNames } from './urgent.ts';
+import { parseBoolean } from './criteria.ts';
+import { mapping, namesIn, type Place, parseTime, single } from './yaml.ts';
 
 /** The key `idle` of a machine's file: what becomes of jobs whose GPUs do nothing. */
 export interface IdleRules {
@@ -18,43 +16,37 @@ export interface IdleRules {
   minUtilization: number;
 }
 
-const KEYS = ['after', 'notify', 'end', 'except'] as const;
-const EXCEPT_KEYS = ['users', 'minUtilization'] as const;
 const EXAMPLE = '{ after: 1h, notify: true, end: 30m-later, except: { users: [alice] } }';
+const DEFAULTS: IdleRules = { afterMs: 0, endMs: null, notify: false, users: [], minUtilization: 1 };
+
+const parseExceptions = mapping<Partial<IdleRules>>(
+  '{ users: [alice] }',
+  {},
+  {
+    users: (place) => ({ users: namesIn(place, EXAMPLE) }),
+    minUtilization: (place) => ({ minUtilization: single(place, parseLeast) }),
+  },
+);
+
+const parseRules = mapping(EXAMPLE, DEFAULTS, {
+  after: (place) => ({ afterMs: single(place, parseAfter) }),
+  notify: (place) => ({ notify: single(place, parseBoolean) }),
+  end: (place) => ({ endMs: single(place, parseEnd) }),
+  except: parseExceptions,
+});
 
 /** @throws ERR_CONFIGURATION */
-export function parseIdleRules(yaml: typeof YAML, node: unknown, refuse: Refuse): IdleRules {
-  const rules: IdleRules = { afterMs: 0, endMs: null, notify: false, users: [], minUtilization: 1 };
-  const check = <T>(at: unknown, value: unknown, parse: (plain: unknown) => T): T => {
-    try {
-      return parse(yaml.isScalar(value) ? value.value : undefined);
-    } catch (error) {
-      if (error instanceof GPUOwnerError) throw refuse(value ?? at, error.message);
-      throw error;
-    }
-  };
-  for (const { key, at, value } of pairsOf(yaml, node, 'idle', EXAMPLE, refuse)) {
-    const name = `idle.${key}`;
-    if (key === 'after') rules.afterMs = check(at, value, (plain) => parseTime(plain, name));
-    else if (key === 'end') rules.endMs = check(at, value, (plain) => parseEnd(plain, name));
-    else if (key === 'notify') rules.notify = check(at, value, (plain) => parseFlag(plain, name));
-    else if (key !== 'except') throw unknownKey(key, 'idle', KEYS, at, refuse);
-    else
-      for (const inner of pairsOf(yaml, value, name, '{ users: [alice] }', refuse, at)) {
-        const innerName = `${name}.${inner.key}`;
-        if (inner.key === 'users')
-          rules.users = parseNames(yaml, inner.value, inner.at, innerName, EXAMPLE, refuse);
-        else if (inner.key === 'minUtilization')
-          rules.minUtilization = check(inner.at, inner.value, (plain) => parseLeast(plain, innerName));
-        else throw unknownKey(inner.key, name, EXCEPT_KEYS, inner.at, refuse);
-      }
-  }
+export function parseIdleRules(place: Place): IdleRules {
+  const rules = parseRules(place);
   if (rules.afterMs > 0) return rules;
-  throw refuse(node, `idle: it needs after, the time in which GPUs did nothing, such as ${EXAMPLE}`);
+  throw place.refuse(
+    place.node,
+    `idle: it needs after, the time in which GPUs did nothing, such as ${EXAMPLE}`,
+  );
 }
 
-function parseTime(value: unknown, name: string): number {
-  const ms = parseDuration(typeof value === 'number' ? String(value) : value, name);
+function parseAfter(value: unknown, name: string): number {
+  const ms = parseTime(value, name);
   if (ms > 0) return ms;
   throw invalidValue(name, value, 'a time', 'use 30m, 1h, …');
 }
@@ -64,11 +56,6 @@ function parseEnd(value: unknown, name: string): number | null {
   const [, time = ''] = /^(.*)-later$/.exec(String(value)) ?? [];
   if (time !== '') return parseDuration(time, name);
   throw invalidValue(name, value, 'a time after the warning', "use '30m-later' or 'never'");
-}
-
-function parseFlag(value: unknown, name: string): boolean {
-  if (typeof value === 'boolean') return value;
-  throw invalidValue(name, value, 'true or false', 'use true or false');
 }
 
 function parseLeast(value: unknown, name: string): number {

@@ -1,5 +1,4 @@
-import type * as YAML from 'yaml';
-import { loadYAML, nestingBeyond, problem } from '../config/index.ts';
+import { loadYAML, nestingBeyond, offsetOf, problem } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   closest,
@@ -129,9 +128,10 @@ class Reader {
     if (name === 'end') return { kind: 'end', process: this.#word(value, name) };
     if (name === 'memory') {
       const entries = this.#map(value, name, KEYS.memory);
-      const [process, to] = KEYS.memory.map((key) => this.#required(entries, key, value.line, name));
-      const bytes = this.#checked(to as Entry, () => parseSize(this.#scalar(to as Entry, 'to'), 'to'));
-      return { kind: 'memory', process: this.#word(process as Entry, 'process'), bytes };
+      const process = this.#required(entries, 'process', value.line, name);
+      const to = this.#required(entries, 'to', value.line, name);
+      const bytes = this.#checked(to, () => parseSize(this.#scalar(to, 'to'), 'to'));
+      return { kind: 'memory', process: this.#word(process, 'process'), bytes };
     }
     if (name === 'set') {
       const words = this.#words(value, 'set').flatMap((each) => each.split(/\s+/).filter(Boolean));
@@ -222,7 +222,7 @@ class Reader {
     const entries = new Map<string, Entry>();
     for (const { key, value } of node.items) {
       const at = this.#entry(key, line);
-      const name = String((key as YAML.Scalar).value);
+      const name = this.#yaml.isScalar(key) ? String(key.value) : '';
       if (!keys.includes(name)) {
         const meant = closest(name, keys);
         const remedy = meant ? `did you mean ${meant}?` : `there are ${listWords(keys)}`;
@@ -240,7 +240,7 @@ class Reader {
   }
 
   #entry(node: unknown, near: number): Entry {
-    const start = (node as { range?: [number, number, number] | null } | null)?.range?.[0];
+    const start = offsetOf(node);
     return { line: start === undefined ? near : this.#lines.linePos(start).line, node };
   }
 
@@ -253,7 +253,7 @@ class Reader {
   /** A scalar as it is written: 0:2 and 1e3 are names of something, not numbers. */
   #word(entry: Entry, key: string): string {
     const value = this.#scalar(entry, key);
-    const { source } = entry.node as YAML.Scalar;
+    const source = this.#yaml.isScalar(entry.node) ? entry.node.source : undefined;
     const word = typeof value === 'string' ? value : (source ?? String(value));
     if (/[^ -~]/.test(word)) throw this.#problem(entry.line, `${key}: write it in ASCII`);
     return word;
