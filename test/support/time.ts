@@ -42,7 +42,7 @@ export async function until(
       throw new Error(`timed out after ${milliseconds} ms, waiting for ${what}`);
     }
     // A condition that starts a program leaves the processors to what it waits for.
-    await pause(Math.min(Math.max(5, now - asked), 200));
+    await pause(Math.min(Math.max(10, 3 * (now - asked)), 300));
   }
 }
 
