@@ -8,7 +8,7 @@ import type { Readable } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { finished, launcher, output, root, until, uuidOf } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, wordsOf } from '../support/processes.ts';
-import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { GPU_OWNER, Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const has = (shell: string) => spawnSync('sh', ['-c', `command -v ${shell}`]).status === 0;
@@ -24,7 +24,7 @@ describe.skipIf(reason !== null)(`--hosts${reason === null ? '' : ` (skipped: ${
   beforeAll(async () => {
     hosts = await Hosts.start();
     hosts.add('a');
-    hosts.add('b', { gpus: 3 });
+    hosts.add('b', { gpus: 3, program: GPU_OWNER });
     silent = createServer(() => {}).listen(0, '127.0.0.1');
     await until(() => silent.listening);
     hosts.addName('down', ['Port 1']);

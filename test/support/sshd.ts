@@ -12,7 +12,7 @@ import {
 } from 'node:fs';
 import { userInfo } from 'node:os';
 import { join } from 'node:path';
-import { launcher, Machine, output, until } from './machine.ts';
+import { launcher, Machine, output, root, until } from './machine.ts';
 import type { Network } from './namespaces.ts';
 import { freePort } from './ports.ts';
 import { processesWith, signalAll } from './processes.ts';
@@ -30,7 +30,7 @@ interface HostSettings {
   shell?: string;
   /** The GPUs there (default: 2). */
   gpus?: number | string;
-  /** The program in PATH there by the name of gpu-owner, as a script; null: none (default: gpu-owner). */
+  /** The program in PATH there by the name of gpu-owner, as a script; null: none (default: gpu-owner, but for `--version`). */
   program?: string | null;
   /** Files of the home there. */
   files?: Record<string, string>;
@@ -39,6 +39,12 @@ interface HostSettings {
   /** More lines of its part of ~/.ssh/config. */
   config?: readonly string[];
 }
+
+/** The program of a host in which all is gpu-owner. */
+export const GPU_OWNER = `exec ${process.execPath} ${launcher} "$@"`;
+/** Hosts are asked for their version before each question: a shell answers it without a start of Node.js. */
+const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
+const VERSION_APART = `case $1 in --version) echo ${version};; *) ${GPU_OWNER};; esac`;
 
 export class Hosts {
   /** The side that looks: it has no GPU. */
@@ -109,7 +115,7 @@ export class Hosts {
 
   /** Adds a host with a machine of its own. */
   add(name: string, settings: HostSettings = {}): Machine {
-    const { shell = 'bash', gpus = 2, program = `exec ${process.execPath} ${launcher} "$@"` } = settings;
+    const { shell = 'bash', gpus = 2, program = VERSION_APART } = settings;
     const machine = new Machine(gpus);
     this.machines.push(machine);
     const home = join(machine.directory, 'home');
