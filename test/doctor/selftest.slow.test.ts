@@ -15,6 +15,10 @@ const [INSIDE, OUTSIDE] = [['--only=inside'], ['--only=outside']];
 let machine: Machine;
 beforeEach(() => {
   machine = new Machine(2);
+  mkdirSync(join(machine.directory, 'bin'));
+  // Pythons without PyTorch, which say so sooner than real ones.
+  for (const name of ['python3', 'python'])
+    writeFileSync(join(machine.directory, 'bin', name), '#!/bin/sh\nexit 3\n', { mode: 0o755 });
   const timeouts = {
     energy: timeoutMs('energy', 300),
     forgetting: timeoutMs('forgetting', 2_500),
@@ -39,7 +43,8 @@ interface Ran {
 }
 
 async function selftest(args: string[] = [], starting: Starting = {}, on = machine): Promise<Ran> {
-  const { code, stdout, stderr } = await on.runCommand(['selftest', '--json', ...args], starting);
+  const env = { PATH: `${join(machine.directory, 'bin')}:${process.env.PATH}`, ...starting.env };
+  const { code, stdout, stderr } = await on.runCommand(['selftest', '--json', ...args], { ...starting, env });
   if (stdout === '') throw new Error(`exit code ${code}: ${stderr}`);
   const checks = JSON.parse(stdout).checks as {
     name: CheckName;
@@ -62,7 +67,6 @@ async function selftest(args: string[] = [], starting: Starting = {}, on = machi
 /** A directory of programs that come first in PATH, before what a simulated machine has. */
 function programs(): { directory: string; env: Record<string, string> } {
   const directory = join(machine.directory, 'bin');
-  mkdirSync(directory, { recursive: true });
   const env = {
     PATH: [directory, join(binaries(), 'simulator/bin'), process.env.PATH].join(':'),
     SIMULATOR_TOOL: join(binaries(), 'gpu-owner-simulator'),
