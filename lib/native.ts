@@ -61,8 +61,11 @@ export interface NativeWait {
 }
 
 export interface NativeHeartbeat {
-  /** Tells once of a heartbeat at one of the offsets that stops, or of a lease that isn't held; closes the descriptors. */
-  watch(offsets: readonly number[], leases: readonly number[], quiet: number): void;
+  /**
+   * Tells once of a heartbeat at one of the offsets that stops, of a lease that isn't held, or of bookings that changed after a time;
+   * closes the descriptors.
+   */
+  watch(offsets: readonly number[], leases: readonly number[], quiet: number, bookings: number): void;
   end(): void;
 }
 
@@ -149,7 +152,7 @@ interface Native {
     offset: number,
     period: number,
     lifeless: number,
-    told: (unlocked: boolean) => void,
+    told: (changed: boolean) => void,
   ) => NativeHeartbeat;
 
   processExec(

@@ -27,6 +27,7 @@ import { runAsync } from './effects.ts';
 import { type Candidate, listReasons, reasonsOf, refuseImpossible } from './evaluate.ts';
 import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
+import { stampBookings } from './queue-file.ts';
 import { ownRecord } from './record.ts';
 import { whoMay } from './request-class.ts';
 import { evaluateMachine } from './survey.ts';
@@ -140,6 +141,7 @@ function book(
         `the booking can't be written to ${target.path}: ${systemError(-made)}. Run \`gpu-owner doctor\`.`,
       );
     closeSync(made);
+    stampBookings(directory);
     const shown = { user: userName(uid), group: group?.name ?? null, note, path: target.path };
     return {
       booking: { ...booking, ...shown },
@@ -221,4 +223,5 @@ export function cancelBooking(directory: LockDirectory | null, id: number): void
     throw new GPUOwnerError('ERR_NOT_PERMITTED', `booking ${id} is ${user}'s: only ${who} can cancel it.`);
   }
   for (const each of own) removeFile(each, directory);
+  stampBookings(directory);
 }

@@ -74,6 +74,8 @@ export interface NotGranted {
   gpuRequest: JoiningRequest;
   record: RecordContents;
   job: ParentJob | null;
+  /** When the attempt began, on the monotonic clock. */
+  seenAt: number;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
   /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
@@ -98,6 +100,7 @@ export function* claim(
   position: QueuePosition | null = null,
 ): ClaimSteps<Claim | NotGranted> {
   traceStep('start');
+  const seenAt = now();
   const { candidates, context, directory, job, conventions } = yield* evaluateMachine(
     request,
     LockDirectory.open,
@@ -116,7 +119,8 @@ export function* claim(
   if (own === 'preemptible' && job === null) record.preemptible = true;
   const claimant = claimantOf(directory, record, request);
   const deciding = { directory, context, record, secret, position, conventions, claimant };
-  const refuse = (left: Candidate[], isOutrun = false) => notGranted(request, deciding, job, left, isOutrun);
+  const refuse = (left: Candidate[], isOutrun = false) =>
+    notGranted(request, deciding, { job, seenAt }, left, isOutrun);
 
   const left = available(candidates, context, position, request);
   // No other claimant needs to be waited for, or to wait: there is nothing to decide about.
@@ -159,7 +163,7 @@ export function* claim(
 function* notGranted(
   request: ClaimRequest,
   { directory, context, record }: DecisionContext,
-  job: ParentJob | null,
+  about: Pick<NotGranted, 'job' | 'seenAt'>,
   left: Candidate[],
   isOutrun: boolean,
 ): ClaimSteps<NotGranted> {
@@ -171,7 +175,7 @@ function* notGranted(
     directory,
     gpuRequest: gpuRequestOf(candidates, request, scopeOf(context.job)),
     record,
-    job,
+    ...about,
     possible: isPossible(request.count, verdicts),
     error: unavailable(request, candidates, isOutrun),
   };

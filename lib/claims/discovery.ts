@@ -163,7 +163,7 @@ export interface Found {
 }
 
 /** Why a claim would take nothing now. `directory` is null before the first claim on the machine. */
-export type NotFound = Omit<NotGranted, 'directory' | 'record'> & {
+export type NotFound = Omit<NotGranted, 'directory' | 'record' | 'seenAt'> & {
   directory: LockDirectory | null;
 };
 

@@ -1,6 +1,7 @@
 // The file of the wait queue: where it has what.
+import { closeSync } from 'node:fs';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { pathIn, readBlock } from '../platform/index.ts';
+import { now, pathIn, readBlock } from '../platform/index.ts';
 import { formatTag, parseTag, TAG_LENGTH, type Tag } from '../policy/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { RECORD_SIZE } from './record.ts';
@@ -41,6 +42,18 @@ export function stampOrder(descriptor: number): string {
     .padEnd(STAMP_LENGTH - 1);
   native().fileWriteBlock(descriptor, Buffer.from(`${stamp}\n`), STAMP_OFFSET);
   return `${stamp}\n`;
+}
+
+/** Where it says when bookings have changed: as in native/locks/heartbeat_file.h, which reads it. */
+const BOOKINGS_OFFSET = STAMP_OFFSET + STAMP_LENGTH;
+
+/** Tells those who wait that a booking was made or cancelled. */
+export function stampBookings(directory: LockDirectory): void {
+  const descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
+  if (descriptor < 0) return; // they look once in a while
+  const stamp = `\n${Math.ceil(now())}`.padEnd(HEARTBEAT_BYTES - 1);
+  native().fileWriteBlock(descriptor, Buffer.from(`${stamp}\n`), BOOKINGS_OFFSET);
+  closeSync(descriptor);
 }
 
 export function readStamp(descriptor: number): string {

@@ -78,6 +78,8 @@ const MAX_IDLE_MS = 900_000;
 const MAX_BLIND_IDLE_MS = 60_000;
 /** So much longer for each that is ahead: however many wait, few look. In ms. */
 const IDLE_PER_WAITER_MS = 10_000;
+/** The same for those who wait for the end of a booking. In ms. */
+const LATER_PER_WAITER_MS = 50;
 /** So many at the front look often in that case, so that a waiter is noticed that doesn't take what it could. */
 const ATTENTIVE = 4;
 /** When to try again whether this one can hand over, in ms. */
@@ -152,6 +154,12 @@ export class QueuedWaiter {
     return this.#skipped.size === 0 ? (this.#slot?.kept ?? null) : null;
   }
 
+  /** Calls back when bookings have changed since the last attempt. @returns ends that */
+  watchBookings(onChange: () => void): () => void {
+    this.#slot?.watch([], [], 0, this.#notGranted.seenAt, onChange);
+    return () => this.#slot?.unwatch();
+  }
+
   leave(): void {
     this.#slot?.leave();
     this.#slot = null;
@@ -211,11 +219,13 @@ export class QueuedWaiter {
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
-    const { candidates, directory } = this.#notGranted;
+    const { candidates, directory, seenAt } = this.#notGranted;
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
-      const latest = Math.min(longest * (0.75 + Math.random() / 2), untilBookingsEnd(candidates)); // not all at the same time
+      // Not all at the same time.
+      const untilFree = untilBookingsEnd(candidates) + ahead * LATER_PER_WAITER_MS;
+      const latest = Math.min(longest * (0.75 + Math.random() / 2), untilFree);
       const until = Math.min(end, now() + latest);
       handover.handOver({
         slot: kept,
@@ -223,6 +233,7 @@ export class QueuedWaiter {
         locks: [],
         ahead: wait.blockers,
         leases: leases.flat(),
+        seenAt,
         until,
         end,
       });
@@ -284,7 +295,8 @@ export class QueuedWaiter {
           if (blind || !complete) soon = setTimeout(look, this.#interval);
           // Half a beat less, so that it is the beat at the end of the interval that looks, and not the one after it.
           const quiet = this.#interval - HEARTBEAT_MS / 2;
-          slot.watch(blockers, descriptors, quiet, (unlocked) => (unlocked ? look() : resolve()));
+          const { seenAt } = this.#notGranted;
+          slot.watch(blockers, descriptors, quiet, seenAt, (changed) => (changed ? look() : resolve()));
         };
         watch();
         const timer = setInterval(look, options.watched ? HEARTBEAT_MS : RECHECK_MS);
@@ -319,6 +331,7 @@ export class QueuedWaiter {
   /** Whether the wait behind these blockers is over. */
   async #lookAhead(wait: BlockedWait, options: QueuedWaitOptions): Promise<boolean> {
     const { queue, slot, blockers } = wait;
+    this.#notGranted = { ...this.#notGranted, seenAt: now() };
     const ahead = queue.ahead(slot.number);
     const there = (number: number) => {
       const waiter = ahead.includes(number) ? queue.waiter(number) : null;

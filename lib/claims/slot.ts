@@ -45,7 +45,7 @@ export class Slot {
   readonly #since: string;
   #order: string | undefined;
   #record: RecordContents | null = null;
-  #onNews: ((unlocked: boolean) => void) | null = null;
+  #onNews: ((changed: boolean) => void) | null = null;
   #told = false;
 
   private constructor({ descriptor, number, since, order }: KeptSlot) {
@@ -58,7 +58,7 @@ export class Slot {
       heartbeatOffset(number),
       HEARTBEAT_MS,
       HEARTBEAT_TIMEOUT_MS,
-      (unlocked) => this.#onNews?.(unlocked),
+      (changed) => this.#onNews?.(changed),
     );
   }
 
@@ -156,22 +156,24 @@ export class Slot {
   }
 
   /**
-   * Calls back, once, when one of these slots shows no sign of life any more, or when a lease isn't held. Costs this process
-   * nothing meanwhile. @param quiet for so many ms leases don't count
+   * Calls back, once, when one of these slots shows no sign of life any more, when a lease isn't held, or when bookings have
+   * changed. Costs this process nothing meanwhile. @param quiet for so many ms leases don't count
+   * @param seenAt when bookings were looked at, on the clock of `now()`
    */
   watch(
     slots: readonly number[],
     leases: readonly number[],
     quiet: number,
-    onNews: (unlocked: boolean) => void,
+    seenAt: number,
+    onNews: (changed: boolean) => void,
   ): void {
     this.#onNews = onNews;
-    this.#heartbeat.watch(slots.map(heartbeatOffset), leases, quiet);
+    this.#heartbeat.watch(slots.map(heartbeatOffset), leases, quiet, Math.floor(seenAt));
   }
 
   unwatch(): void {
     this.#onNews = null;
-    this.#heartbeat.watch([], [], 0);
+    this.#heartbeat.watch([], [], 0, Number.MAX_SAFE_INTEGER);
   }
 
   leave(): void {

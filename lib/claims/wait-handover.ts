@@ -17,6 +17,8 @@ export interface IdleWait {
   ahead: readonly number[];
   /** Leases that stay free for seconds. */
   leases: readonly number[];
+  /** When bookings were looked at, on the clock of `now()`: later changes count. */
+  seenAt: number;
   /** When to look in any case, on the clock of `now()`. */
   until: number;
   /** When the whole wait ends; Infinity: never. */

@@ -106,7 +106,7 @@ export async function claimWhenFree(
       else if (isCurrent) handOverAtFront(result, waiter, handover, end);
     }
     longest = Math.min(longest, untilBookingsEnd(result.candidates));
-    const change = { isCurrent, longest, pause, signal: options.signal };
+    const change = { isCurrent, longest, pause, signal: options.signal, waiter };
     pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     return null;
   };
@@ -158,7 +158,7 @@ export async function findGPUs(request: DiscoveryRequest, wait: WaitOptions | nu
       count: gpuRequest.count,
     });
     const longest = Math.min(end - now(), untilBookingsEnd(candidates));
-    const seen = await waitForChange(found, { isCurrent: true, longest, pause, signal });
+    const seen = await waitForChange(found, { isCurrent: true, longest, pause, signal, waiter: null });
     pause = seen ? 0 : longerPause(pause);
   }
 }
@@ -228,6 +228,8 @@ interface Changing {
   /** After which to look again where nothing tells when a lease ends, in ms. */
   pause: number;
   signal: AbortSignal | undefined;
+  /** null: without a slot. */
+  waiter: QueuedWaiter | null;
 }
 
 /**
@@ -237,7 +239,7 @@ interface Changing {
  */
 async function waitForChange(
   found: NotFound,
-  { isCurrent, longest, pause, signal }: Changing,
+  { isCurrent, longest, pause, signal, waiter }: Changing,
 ): Promise<boolean> {
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(found);
   let seen = isComplete;
@@ -262,6 +264,7 @@ async function waitForChange(
         waits.push(wait);
       };
       for (const epochLock of epochLocks) waitFor(epochLock);
+      if (waiter !== null) cancels.push(waiter.watchBookings(resolve));
       // Their numbers may be this one's own by now, or of requests behind: to wait for them could be to wait for itself.
       if (!isCurrent && ahead.length > 0) return resolve();
       for (const slot of ahead) {
@@ -345,9 +348,9 @@ function handOverAtFront(
   const { epochLocks, ahead, isPolled, isComplete } = whatIsInTheWay(notGranted);
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
-    const { directory } = notGranted;
+    const { directory, seenAt } = notGranted;
     const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, untilBookingsEnd(notGranted.candidates)));
-    handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], until, end });
+    handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], seenAt, until, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);
 }

@@ -114,7 +114,7 @@ function becomeWaiter(
   const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
   // A thread that is stuck in the kernel lets no process become another program.
   if (driverHasCallOut() || cudaHasCallOut()) return;
-  const { slot, directory, locks, ahead, leases, until } = idle;
+  const { slot, directory, locks, ahead, leases, seenAt, until } = idle;
   const inherited = parseInherited(process.env[INHERITED]);
   const given: number[] = [];
   const give = (descriptor: number) => {
@@ -131,6 +131,7 @@ function becomeWaiter(
     ...['--queue', `${queue}:${slot.number}`, '--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
     ...ahead.flatMap((number) => ['--ahead', String(number)]),
     ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
+    ...['--bookings', String(Math.floor(seenAt))],
     ...(Number.isFinite(until) ? ['--until', String(Math.ceil(until))] : []),
     ...needs.filter((path) => existsSync(path)).flatMap((path) => ['--needs', path]),
     ...['--needs-timeout', String(TIMEOUTS.upgrade)],

@@ -47,7 +47,7 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
                        {InstanceMethod<&Heartbeat::watch>("watch"), InstanceMethod<&Heartbeat::stop>("end")});
   }
 
-  // new Heartbeat(descriptor, offset, period, lifeless, told(unlocked: boolean)). Keeps the event loop alive until
+  // new Heartbeat(descriptor, offset, period, lifeless, told(changed: boolean)). Keeps the event loop alive until
   // end().
   explicit Heartbeat(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Heartbeat>(info), env_(info.Env()) {
     function_ = Napi::ThreadSafeFunction::New(info.Env(), info[4].As<Napi::Function>(), "gpu-owner heartbeat", 0, 1);
@@ -66,9 +66,9 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
   // On the heartbeat's thread.
   static void tell(void* context, locks::Heartbeat::News news) {
     auto* self = static_cast<Heartbeat*>(context);
-    const bool unlocked = news == locks::Heartbeat::News::unlocked;
+    const bool changed = news == locks::Heartbeat::News::changed;
     self->function_.NonBlockingCall(
-        [unlocked](Napi::Env env, Napi::Function told) { told.Call({Napi::Boolean::New(env, unlocked)}); });
+        [changed](Napi::Env env, Napi::Function told) { told.Call({Napi::Boolean::New(env, changed)}); });
   }
 
   static void clean_up(void* context) {
@@ -77,13 +77,15 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
     self->heartbeat_ = nullptr;
   }
 
-  // watch(slots, leases, quiet): offsets, descriptors (closed by the heartbeat), milliseconds
+  // watch(slots, leases, quiet, bookings): offsets, descriptors (closed by the heartbeat), milliseconds, as of when
+  // bookings are known
   Napi::Value watch(const Napi::CallbackInfo& info) {
     locks::Heartbeat::Watch watch;
     const auto slots = info[0].As<Napi::Array>();
     for (uint32_t i = 0; i < slots.Length(); i++) watch.slots.push_back(long_integer(slots.Get(i)));
     for (const int lease : integers(info[1])) watch.leases.emplace_back(lease);
     watch.quiet = long_integer(info[2]);
+    watch.bookings = long_integer(info[3]);
     if (heartbeat_ != nullptr) heartbeat_->watch(std::move(watch));
     return info.Env().Undefined();
   }

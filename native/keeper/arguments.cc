@@ -62,6 +62,7 @@ constexpr char kHelp[] =
     "  --queue-path PATH  until this names another file than the queue's\n"
     "  --ahead SLOT       until this slot is given up, or its waiter is suspended\n"
     "  --lease FD         until this lease has been free for 1 s, and 50 ms more for each waiter ahead\n"
+    "  --bookings MS      until a booking was made or cancelled after this time, and 50 ms more for each waiter ahead\n"
     "  --until MS         until then, on CLOCK_MONOTONIC\n"
     "  --needs PATH       a file without which PROGRAM can't start\n"
     "  --needs-timeout MS wait so long for these files\n"
@@ -370,6 +371,7 @@ constexpr struct {
     {"--queue-path", kWait | kRun, parse_queue_path},
     {"--ahead", kWait, PARSE(parse_count(option, value, LONG_MAX - 1, &options->wait.ahead.append()))},
     {"--lease", kWait, PARSE(parse_descriptor(option, value, &options->wait.leases.append()))},
+    {"--bookings", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.bookings))},
     {"--until", kWait, PARSE(parse_count(option, value, LONG_MAX, &options->wait.until))},
     {"--needs", kWait, TEXT(wait.needed.append())},
     {"--needs-timeout", kWait, PARSE(parse_count(option, value, INT_MAX, &options->wait.needs_timeout))},

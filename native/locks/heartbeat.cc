@@ -60,13 +60,13 @@ void Heartbeat::beat() {
   for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, lifeless_);
   // A slot that has another request by now is news as well.
   if (!watch_.slots.empty()) lifeless = lifeless || hash_order() != order_;
-  bool unlocked = false;
+  bool changed = bookings_changed(descriptor_, watch_.bookings) != 0;
   if (!lifeless && milliseconds() >= quiet_until_) {
-    for (const process::UniqueFd& lease : watch_.leases) unlocked = unlocked || is_free(lease.get());
+    for (const process::UniqueFd& lease : watch_.leases) changed = changed || is_free(lease.get());
   }
-  if (lifeless || unlocked) {
+  if (lifeless || changed) {
     drop_watch();
-    told_(context_, lifeless ? News::lifeless : News::unlocked);
+    told_(context_, lifeless ? News::lifeless : News::changed);
   }
   pthread_mutex_unlock(&mutex_);
 }

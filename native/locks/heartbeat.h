@@ -19,7 +19,7 @@ class Heartbeat {
  public:
   enum class News {
     lifeless,  // a watched process shows no signs of life, or the order has changed
-    unlocked,  // one of the watched locks isn't held
+    changed,   // one of the watched locks isn't held, or bookings have changed
   };
   // Called on the heartbeat's thread; not after end() has returned.
   using Told = void (*)(void* context, News news);
@@ -28,6 +28,7 @@ class Heartbeat {
     std::vector<int64_t> slots;             // offsets of others' heartbeats in the same file
     std::vector<process::UniqueFd> leases;  // byte 0 of each is looked at
     int64_t quiet = 0;                      // milliseconds in which leases aren't looked at
+    int64_t bookings = INT64_MAX;           // as of when bookings are known; CLOCK_MONOTONIC, ms
   };
 
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.

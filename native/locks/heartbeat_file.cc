@@ -18,6 +18,13 @@ constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/policy/order.ts
 
 int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
 
+bool read_heartbeat(int descriptor, int64_t offset, int64_t& written) {
+  char text[kHeartbeatSize + 1] = {};
+  if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
+  written = strtoll(text, nullptr, 10);
+  return true;
+}
+
 }  // namespace
 
 bool OrderKey::operator==(const OrderKey& other) const {
@@ -57,10 +64,17 @@ int write_heartbeat(int descriptor, int64_t offset, bool rests) {
 }
 
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
-  char text[kHeartbeatSize + 1] = {};
-  if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
-  const int64_t ago = milliseconds() - strtoll(text, nullptr, 10);
+  int64_t written = 0;
+  if (!read_heartbeat(descriptor, offset, written)) return false;
+  const int64_t ago = milliseconds() - written;
   return ago < lifeless && ago > -lifeless;
+}
+
+int64_t bookings_changed(int descriptor, int64_t since) {
+  int64_t written = 0;
+  // Anybody may have written it: a time to come would be news for ever.
+  const bool is_known = read_heartbeat(descriptor, kBookingsOffset, written) && written <= milliseconds();
+  return is_known && written > since ? written : 0;
 }
 
 }  // namespace gpu_owner::locks

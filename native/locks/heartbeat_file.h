@@ -15,6 +15,8 @@ constexpr int64_t kBlockSize = 4096;
 constexpr int64_t kHeartbeatSize = 32;
 // How old the heartbeat of a living waiter is at most: as HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts.
 constexpr int64_t kHeartbeatTimeoutMs = 2'500;
+// Behind all blocks and the stamp of the order: when a booking was last made or cancelled, written as a heartbeat.
+constexpr int64_t kBookingsOffset = kBlocks * kBlockSize + 32;
 
 constexpr int64_t block_offset(int64_t slot) { return slot % kBlocks * kBlockSize; }
 constexpr int64_t heartbeat_offset(int64_t slot) { return block_offset(slot) + kBlockSize - kHeartbeatSize; }
@@ -44,5 +46,8 @@ uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
 int write_heartbeat(int descriptor, int64_t offset, bool rests = false);
 // Whether the heartbeat there is younger than so many milliseconds.
 bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
+
+// When bookings last changed, if that was after the time given, else 0. CLOCK_MONOTONIC, ms.
+int64_t bookings_changed(int descriptor, int64_t since);
 
 }  // namespace gpu_owner::locks

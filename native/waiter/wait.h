@@ -48,7 +48,8 @@ struct Options {
   const char* queue_path = nullptr;
   List<int64_t> ahead;
   List<int> leases;
-  int64_t until = INT64_MAX;  // CLOCK_MONOTONIC, ms
+  int64_t bookings = INT64_MAX;  // as of when they are known; CLOCK_MONOTONIC, ms
+  int64_t until = INT64_MAX;     // CLOCK_MONOTONIC, ms
   List<const char*> needed;
   int64_t needs_timeout = 0;  // ms
   // Painted every second on standard error, if its terminal has so many columns: how long it has lasted is between.

@@ -142,7 +142,14 @@ class Watch {
         if (!locks::is_alive(options_.queue, locks::heartbeat_offset(slot), locks::kHeartbeatTimeoutMs)) return true;
       }
     }
-    return nobody_takes_a_lease();
+    return nobody_takes_a_lease() || bookings_changed();
+  }
+
+  // A GPU may have become free for anybody: those ahead look first.
+  bool bookings_changed() const {
+    if (options_.queue < 0) return false;
+    const int64_t changed = locks::bookings_changed(options_.queue, options_.bookings);
+    return changed != 0 && CountAhead(options_.queue, options_.slot).is_at_most((now() - changed) / kStaggerMs);
   }
 
   bool nobody_takes_a_lease() {

@@ -1,15 +1,20 @@
 // Bookings, in whole processes of two users.
+import type { ChildProcess } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { alice, bob, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
-import { Machine, NOBODY, output, type Starting, uuidOf, whyNotNobody } from '../support/machine.ts';
+import { Machine, NOBODY, output, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
+import { nameOf } from '../support/processes.ts';
 import { Random } from '../support/random.ts';
+import { withTimeouts } from '../support/time.ts';
 import { Waiters } from './waiters.ts';
 
 const GPUS = 3;
 const STEPS = process.env.GPU_OWNER_SOAK ? 1_000 : 24;
 const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? 2);
+/** How often each change is made that requests notice. */
+const ROUNDS = process.env.GPU_OWNER_SOAK ? 10 : 1;
 const HOUR_MS = 3_600_000;
 const noSecondUser = whyNotNobody();
 const NO_WAIT = ['--no-wait', ...UNTIL_CLOSED];
@@ -136,6 +141,48 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
     expect((await machine.runCommand(['find', '-n', '1'], bob)).code).toBe(75);
     first.kill();
   });
+
+  test.each([
+    ['in Node.js', {}],
+    ['natively', withTimeouts({ handoverAtFront: 300 })],
+  ])(
+    'a request that waits %s notices within seconds that a booking is cancelled, or made for its user',
+    { timeout: ROUNDS * 60_000 },
+    async (form, env) => {
+      machine = new Machine(2);
+      const waiters = new Waiters(machine);
+      const waiting = async (count: number, options: string[] = [], user = alice) => {
+        const child = machine.startCommand([...RUN, ...options, ...UNTIL_CLOSED], { ...user, env });
+        await waiters.untilWaiting(count);
+        return child;
+      };
+      const holder = await startHolder(machine, ['--devices', '0']);
+      const onGpu1 = ['book', '--devices', '1', '--for', '1h'];
+      const cancel = ['bookings', 'cancel', '1'];
+      const delays: number[] = [];
+      const untilStarted = async (child: ChildProcess, act: string[]) => {
+        const began = performance.now();
+        expect((await machine.runCommand(act)).code).toBe(0);
+        await output(child, /^started/m);
+        delays.push(performance.now() - began);
+        await endHolder(child);
+      };
+      for (let round = 0; round < ROUNDS; round++) {
+        await machine.runCommand(onGpu1);
+        const first = await waiting(1);
+        if (form === 'natively') await until(() => nameOf(first.pid as number) === 'gpu-owner-wait');
+        await untilStarted(first, cancel);
+        // GPU 1 is kept for a request for both, until that can't use it.
+        const whole = await waiting(1, ['-n', '2'], bob);
+        await untilStarted(await waiting(2), [...onGpu1, '--user', String(alice.uid)]);
+        await machine.runCommand(cancel);
+        whole.kill();
+        await waiters.untilWaiting(0);
+      }
+      expect(delays.sort((a, b) => a - b)[ROUNDS]).toBeLessThan(5_000);
+      await endHolder(holder);
+    },
+  );
 
   test('shares of a booked GPU are for the user of the booking', async () => {
     await book(['--devices', '0', '--for', '1h']);

@@ -20,9 +20,9 @@ namespace {
 
 constexpr int64_t kPeriod = 20, kLifeless = 300;
 
-std::atomic<int> lifeless{0}, unlocked{0};
+std::atomic<int> lifeless{0}, changed{0};
 
-void tell(void*, Heartbeat::News news) { (news == Heartbeat::News::lifeless ? lifeless : unlocked)++; }
+void tell(void*, Heartbeat::News news) { (news == Heartbeat::News::lifeless ? lifeless : changed)++; }
 
 int file() {
   static const std::string path = tests::path_of("line");
@@ -81,7 +81,7 @@ TEST("the end of a watched heartbeat is told once") {
   CHECK(comes(lifeless));
   usleep(5 * kPeriod * 1000);
   CHECK_EQUAL(lifeless.load(), 1);
-  CHECK_EQUAL(unlocked.load(), 0);
+  CHECK_EQUAL(changed.load(), 0);
   heartbeat->end();
 }
 
@@ -109,13 +109,26 @@ TEST("a lease that nobody holds is told of when the quiet time is over, one that
   Heartbeat* heartbeat = Heartbeat::start(file(), 0, kPeriod, kLifeless, tell, nullptr);
   heartbeat->watch(watch_of(lease(), 0));
   usleep(5 * kPeriod * 1000);
-  CHECK_EQUAL(unlocked.load(), 0);
+  CHECK_EQUAL(changed.load(), 0);
   close(held);
-  CHECK(comes(unlocked));
-  unlocked = 0;
+  CHECK(comes(changed));
+  changed = 0;
   heartbeat->watch(watch_of(lease(), 3'600'000));
   usleep(5 * kPeriod * 1000);
-  CHECK_EQUAL(unlocked.load(), 0);
+  CHECK_EQUAL(changed.load(), 0);
+  heartbeat->end();
+}
+
+TEST("bookings that have changed since are told of once") {
+  const int descriptor = file();
+  Heartbeat* heartbeat = Heartbeat::start(descriptor, 0, kPeriod, kLifeless, tell, nullptr);
+  heartbeat->watch({{}, {}, 0, 0});
+  usleep(5 * kPeriod * 1000);
+  CHECK_EQUAL(changed.load(), 0);
+  CHECK_EQUAL(write_heartbeat(descriptor, kBookingsOffset), 0);
+  CHECK(comes(changed));
+  usleep(5 * kPeriod * 1000);
+  CHECK_EQUAL(changed.load(), 1);
   heartbeat->end();
 }
 

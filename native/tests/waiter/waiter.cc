@@ -217,6 +217,29 @@ TEST("wakes at a time, also while it waits for a lock") {
   CHECK(gpu_owner::process::monotonic_nanoseconds() / 1'000'000 >= until);
 }
 
+TEST("wakes when a booking was made or cancelled after it knew them; what else stands there is no news") {
+  const Queue queue;
+  const auto stamp = [&](int64_t after) {
+    const int64_t time = gpu_owner::process::monotonic_nanoseconds() / 1'000'000 + after;
+    const std::string text = "\n" + std::to_string(time) + std::string(kHeartbeatSize, ' ');
+    REQUIRE_EQUAL(pwrite(queue.own, text.data(), kHeartbeatSize, kBookingsOffset), kHeartbeatSize);
+    return std::to_string(time);
+  };
+  const std::string known = stamp(0);
+  const pid_t waiter = start_waiter({"--queue", pair(queue.own, 2), "--ahead", "1", "--bookings", known});
+  REQUIRE(queue.has_begun());
+  CHECK(queue.keeps(waiter));
+  stamp(3'600'000);
+  queue.beat_for(500);
+  CHECK(queue.keeps(waiter));
+  stamp(0);
+  CHECK(tests::eventually([&] {
+    queue.beat();
+    return !result().empty();
+  }));
+  CHECK_EQUAL(tests::end_of(waiter), 7);
+}
+
 TEST("goes on after it was stopped") {
   const std::string path = tests::path_of("lock");
   const Holder holder(path, 0);
@@ -253,6 +276,7 @@ TEST("what it doesn't understand is refused with exit code 64") {
       {"--lock", "3:1x", "--", "x"},
       {"--lease", "3:1", "--", "x"},
       {"--ahead", "1", "--", "x"},
+      {"--bookings", "x", "--", "x"},
       {"--needs-timeout", "-1", "--", "x"},
       {"--queue-path", "/", "--", "x"},
       {"--locks", "all", "--", "x"},
