@@ -6,6 +6,7 @@ import { native } from '../native.ts';
 import {
   describeProcess,
   findGid,
+  groupsOf,
   isLocalUser,
   isRoot,
   isUserOf,
@@ -44,7 +45,7 @@ export interface Offence extends Sighting {
 
 /** A process's own account of who it is, by the kernel. */
 interface Credentials {
-  /** The user's, then the real, effective, saved one and that of files. */
+  /** The real, effective, saved one and that of files; in a user namespace, the user who has made it. */
   uids: readonly number[];
   /** Whether it is in a user namespace that a user of this machine has made, whose users are all that user's. */
   hasOwnUsers: boolean;
@@ -257,10 +258,11 @@ function credentialsOf(pid: number): Credentials | null {
   // Root's are those of daemons, for any user.
   const hasOwnUsers = maker > 0;
   return {
-    uids: hasOwnUsers ? [maker, ...uids] : uids,
+    uids: hasOwnUsers ? [maker] : uids,
     hasOwnUsers,
     gid,
-    gids: new Set([...numbers('Gid'), ...numbers('Groups')]),
+    // The user may have given up groups there.
+    gids: new Set([...numbers('Gid'), ...numbers('Groups'), ...(hasOwnUsers ? groupsOf(maker) : [])]),
   };
 }
 

@@ -7,10 +7,10 @@ import {
   formatBytes,
   formatDuration,
   invalidArgument,
+  isUserOf,
   parseDuration,
   showValue,
   TIMEOUTS,
-  userName,
   warn,
 } from '../platform/index.ts';
 import { PLACEHOLDER } from './placeholder-process.ts';
@@ -55,8 +55,7 @@ export function parseIdle(given: unknown, isHere = true): IdleLimit | null {
 function ruleOf({ idle }: Configuration): IdleLimit | null {
   if (idle === undefined) return null;
   const { afterMs, endMs, notify, users, minUtilization } = idle;
-  const uid = process.geteuid?.() ?? 0;
-  if (users.includes(userName(uid)) || users.includes(String(uid))) return null;
+  if (isUserOf(process.geteuid?.() ?? 0, users)) return null;
   return {
     warningMs: afterMs,
     endMs: endMs === null ? null : afterMs + endMs,

@@ -207,40 +207,46 @@ export function nameIn(text: string, uid: number): string | null {
   return null;
 }
 
-/** The uid of a user by name, or by number; null: there is no such user here. Directory services are asked. */
-export function findUid(user: string): number | null {
-  const lines = (text = '') => text.split('\n').map((line) => line.split(':', 3));
-  const byName = lines(readSmallFile('/etc/passwd') ?? '').find(([name]) => name === user);
-  if (byName === undefined && /^\d{1,10}$/.test(user)) return Number(user);
-  const { spawnSync } = process.getBuiltinModule('node:child_process');
-  const entry =
-    byName ?? lines(spawnSync('getent', ['passwd', '--', user], { encoding: 'utf8' }).stdout ?? '')[0];
-  return /^\d+$/.test(entry?.[2] ?? '') ? Number(entry?.[2]) : null;
-}
-
-/** The uids that directory services have told by name, and when one was asked for in vain, in ms. */
-const toldUsers = new Map<string, number | { askedAt: number }>();
+/** The numbers of users and groups by their names, and when one was asked for in vain, in ms. */
+const toldNumbers = new Map<string, number | { askedAt: number }>();
 /** So long a name counts as unknown before it is asked for again: that starts a program. In ms. */
 const UNKNOWN_MS = 60_000;
 
-/** As {@link findUid}, but each name is asked for once, or once a minute as long as no user has it. */
-function toldUid(user: string): number | null {
-  const told = toldUsers.get(user);
+/**
+ * The number that a name has, which may be a number; null: there is no such name here. Directory services are asked for names that the file in
+ * /etc lacks: once, or once a minute as long as the name is unknown.
+ */
+function numberOf(database: 'passwd' | 'group', name: string): number | null {
+  const key = `${database} ${name}`;
+  const told = toldNumbers.get(key);
   if (typeof told === 'number') return told;
   if (told !== undefined && now() - told.askedAt < UNKNOWN_MS) return null;
-  const uid = findUid(user);
-  toldUsers.set(user, uid ?? { askedAt: now() });
-  return uid;
+  const lines = (text: string | null) => (text ?? '').split('\n').map((line) => line.split(':', 3));
+  let entry = lines(readSmallFile(`/etc/${database}`)).find(([each]) => each === name);
+  if (entry === undefined && /^\d{1,10}$/.test(name)) return Number(name);
+  if (entry === undefined) {
+    const { spawnSync } = process.getBuiltinModule('node:child_process');
+    [entry] = lines(spawnSync('getent', [database, '--', name], { encoding: 'utf8' }).stdout);
+  }
+  const number = /^\d+$/.test(entry?.[2] ?? '') ? Number(entry?.[2]) : null;
+  toldNumbers.set(key, number ?? { askedAt: now() });
+  return number;
 }
+
+/** The uid of a user by name, or by number; null: there is no such user here. */
+export const findUid = (user: string) => numberOf('passwd', user);
+
+/** The number of a group by its name, or its number; null: there is no such group here. */
+export const findGid = (group: string) => numberOf('group', group);
 
 /** Whether a user is one of these, each by name or by number; null: no, but some of the names are no user's here. */
 export function isUserOf(uid: number, users: readonly string[]): boolean | null {
   if (users.some((user) => user === userName(uid) || user === String(uid))) return true;
   let isUnknown = false;
   for (const user of users) {
-    const told = toldUid(user);
-    if (told === uid) return true;
-    isUnknown ||= told === null;
+    const known = findUid(user);
+    if (known === uid) return true;
+    isUnknown ||= known === null;
   }
   return isUnknown ? null : false;
 }
@@ -250,18 +256,10 @@ export function isLocalUser(uid: number): boolean {
   return nameIn(readSmallFile('/etc/passwd') ?? '', uid) !== null;
 }
 
-/** Which of these groups this process is in, each by name or by number. Directory services are asked for names that /etc/group doesn't have. */
+/** Which of these groups this process is in, each by name or by number. */
 export function groupNames(wanted: readonly string[]): string[] {
   const own = groupsOf(process.geteuid?.() ?? 0);
   return wanted.filter((group) => own.has(findGid(group) ?? -1));
-}
-
-/** The number of a group by its name, or its number; null: there is no such group here. Directory services are asked. */
-export function findGid(group: string): number | null {
-  const local = (readSmallFile('/etc/group') ?? '').split('\n').map((line) => line.split(':', 3));
-  const known = local.find(([name]) => name === group);
-  const number = known === undefined ? (/^\d{1,10}$/.test(group) ? group : askForGroup(group)) : known[2];
-  return number === undefined ? null : Number(number);
 }
 
 const groupsByUid = new Map<number, ReadonlySet<number>>();
@@ -279,19 +277,6 @@ export function groupsOf(uid: number): ReadonlySet<number> {
     groupsByUid.set(uid, groups);
   }
   return groups;
-}
-
-/** Numbers of groups by their names: each is asked for once, as that starts a program, and a claim needs them several times. */
-const toldGroups = new Map<string, string>();
-
-function askForGroup(name: string): string | undefined {
-  const told = toldGroups.get(name);
-  if (told !== undefined) return told;
-  const { spawnSync } = process.getBuiltinModule('node:child_process');
-  const { stdout } = spawnSync('getent', ['group', '--', name], { encoding: 'utf8' });
-  const number = (stdout ?? '').split('\n', 1)[0]?.split(':', 3)[2];
-  if (number !== undefined) toldGroups.set(name, number);
-  return number;
 }
 
 function ownName(): string | null {

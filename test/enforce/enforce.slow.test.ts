@@ -51,6 +51,12 @@ async function intrude(gpu: number, mode: string, starting: Starting): Promise<n
   return Number(await output(child, /^ready (\d+)/m));
 }
 
+/** One that computes on GPU 0 in a user namespace, each moment as another of its users. */
+async function intrudeAsMany({ uid }: { uid: number }): Promise<number> {
+  const child = machine.start([python, fixture('uids.py'), LIBRARY, String(uid)]);
+  return Number(await output(child, /^ready (\d+)/m));
+}
+
 /** Starts `gpu-owner enforce`, with its lines. */
 function enforce(options: readonly string[] = [], more: NodeJS.ProcessEnv = {}, user: object = {}) {
   const env = { ...withTimeouts({ enforceLook: 100, enforceKill: 400 }), ...more };
@@ -180,10 +186,8 @@ describe.skipIf(noSecondUser !== null)(`enforce: ${noSecondUser ?? 'two users'}`
     machine.configure('enforce: { grace: 1s }\n');
     await startHolder(machine, ['--devices', '0'], alice);
     const guilty = [await intrude(0, 'hides', bob), await intrude(0, 'headless', bob)];
-    const changing = ({ uid }: { uid: number }) =>
-      output(machine.start([python, fixture('uids.py'), LIBRARY, String(uid)]), /^ready (\d+)/m);
-    guilty.push(Number(await changing(bob)));
-    const innocent = Number(await changing(alice));
+    guilty.push(await intrudeAsMany(bob));
+    const innocent = await intrudeAsMany(alice);
     const enforcer = enforce();
     await until(() => machine.processes(0).every((pid) => !guilty.includes(pid)));
     const sent = () => enforcer.lines.filter((line) => line.startsWith('sent SIGTERM to '));
@@ -284,24 +288,28 @@ os.read(0, 1)`;
 
   test('exceptions of a directory service are left alone, also while it doesn’t answer', async () => {
     machine.configure(
-      'enforce: { grace: 0s, claims: required, except: { users: [remote], groups: [remotes] } }\n',
+      'enforce: { grace: 0s, claims: required, except: { users: [remote, "100000"], groups: [remotes] } }\n',
     );
     const answer = join(machine.directory, 'getent');
     const answers = (text: string) => writeFileSync(answer, `#!/bin/sh\n${text}\n`, { mode: 0o755 });
+    // Not of `except`, whatever numbers its user has in a namespace.
+    const mapped = await intrudeAsMany(alice);
     const excepted = await intrude(0, 'plain', bob);
     const unknown = await intrude(1, 'plain', { uid: CAROL });
     const local = await intrude(2, 'plain', alice);
     answers('exit 2');
     const env = { PATH: `${machine.directory}:${process.env.PATH}` };
     const first = enforce([], env);
-    await ended(local);
+    await ended(local, mapped);
     await lookAgain(join(machine.lockDirectory, '../enforce.json'));
     expect([excepted, unknown].filter(isAlive)).toEqual([excepted, unknown]);
     first.child.kill();
     answers(`[ $1 = group ] && echo remotes:x:77: || echo remote:x:${bob.uid}:100::/:/bin/sh`);
+    writeFileSync(join(machine.directory, 'id'), '#!/bin/sh\necho 65534 77\n', { mode: 0o755 });
+    const member = await intrudeAsMany(alice);
     enforce([], env);
     await ended(unknown);
-    expect(isAlive(excepted)).toBe(true);
+    expect([excepted, member].filter(isAlive)).toEqual([excepted, member]);
   });
 
   test('a user who was there before a lease that allows it is left alone', async () => {

@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
@@ -13,14 +13,11 @@ afterEach(() => {
   rmSync(directory, { recursive: true });
 });
 
-test('a directory service is asked once for a group that /etc/group lacks', () => {
-  const calls = join(directory, 'calls');
-  const getent = join(directory, 'getent');
-  writeFileSync(getent, `#!/bin/sh\necho "$3" >>${calls}\necho "$3:x:${process.getegid?.()}:"\n`);
-  chmodSync(getent, 0o755);
-  vi.stubEnv('PATH', `${directory}:${process.env.PATH}`);
-  for (let i = 0; i < 3; i++) expect(groupNames(['no-local-group'])).toEqual(['no-local-group']);
-  expect(readFileSync(calls, 'utf8')).toBe('no-local-group\n');
+test('a directory service is asked once for a group that /etc/group lacks, also for one that it doesn’t know', () => {
+  const answer = `[ "$3" = no-group ] || echo "$3:x:${process.getegid?.()}:"`;
+  const calls = standIn('getent', `echo "$3" >>$calls\n${answer}`);
+  for (let i = 0; i < 3; i++) expect(groupNames(['no-local-group', 'no-group'])).toEqual(['no-local-group']);
+  expect(readFileSync(calls, 'utf8')).toBe('no-local-group\nno-group\n');
 });
 
 /** Puts a program before the system's. @param script in which `$calls` is a file for what it was asked */
