@@ -1,4 +1,4 @@
-import { cancelJob, type JobPart, JobStore, partOf, resolveJob } from '../jobs/index.ts';
+import { cancelJob, type JobPart, JobStore, partsOf, resolveJobs } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -38,8 +38,14 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
 
 async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
   const store = JobStore.open();
-  const parts = here.map(({ word }) => partOf(store, word));
-  const ids = here.flatMap(({ word }, i) => (parts[i] === null ? [resolveJob(store, word)] : []));
+  const parts = partsOf(
+    store,
+    here.map(({ word }) => word),
+  );
+  const ids = resolveJobs(
+    store,
+    here.flatMap(({ word }, i) => (parts[i] === null ? [word] : [])),
+  );
   const endPart = async (part: JobPart) => {
     if (await (await import('./array-parts.ts')).cancelPart(store, part, grace)) return;
     say(`job ${part.job}_${part.part} still ends`);

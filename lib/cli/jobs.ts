@@ -8,8 +8,8 @@ import {
   JobStore,
   jobDetails,
   listJobs,
-  partOf,
-  resolveJob,
+  partsOf,
+  resolveJobs,
   stateDirectory,
 } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
@@ -151,8 +151,12 @@ async function showEach(
     );
   }
   const store = JobStore.open();
-  const parts = positionals.map((word) => partOf(store, word));
-  const ids = positionals.map((word, i) => parts[i]?.job ?? resolveJob(store, word));
+  const parts = partsOf(store, positionals);
+  const others = resolveJobs(
+    store,
+    positionals.filter((_, i) => parts[i] === null),
+  );
+  const ids = parts.map((part) => part?.job ?? (others.shift() as number));
   const wanted = parts.filter((part) => part !== null);
   const list = async () => {
     const described =

@@ -7,7 +7,7 @@ import {
   jobAt,
   jobsInState,
   LOST,
-  partOf,
+  partsOf,
   resolveJob,
   resubmitJob,
 } from '../jobs/index.ts';
@@ -52,8 +52,12 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
   /** The parts of arrays that are meant. */
   const arrays = new Map<number, string>();
   const parts = new Map<number, number[]>();
-  for (const { word } of here) {
-    const part = partOf(store, word);
+  const found = partsOf(
+    store,
+    here.map(({ word }) => word),
+  );
+  for (const [i, { word }] of here.entries()) {
+    const part = found[i] ?? null;
     if (word === LOST || word === FAILED) {
       for (const id of jobsInState(store, word)) {
         const array = await partsToResubmit(store, id, word);

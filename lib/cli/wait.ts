@@ -1,6 +1,6 @@
 import { setMaxListeners } from 'node:events';
 import { GPUOwnerError } from '../errors.ts';
-import { exitCodeOfEnd, type Job, JobStore, partOf, resolveJob, waitForJobs } from '../jobs/index.ts';
+import { exitCodeOfEnd, type Job, JobStore, partsOf, resolveJobs, waitForJobs } from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -56,9 +56,15 @@ async function waitHere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   if (here.length === 0) return [];
   const store = JobStore.open();
-  const found = here.map(({ word }) => partOf(store, word));
+  const found = partsOf(
+    store,
+    here.map(({ word }) => word),
+  );
   const parts = found.filter((part) => part !== null);
-  const ids = here.flatMap(({ word }, i) => (found[i] === null ? [resolveJob(store, word)] : []));
+  const ids = resolveJobs(
+    store,
+    here.flatMap(({ word }, i) => (found[i] === null ? [word] : [])),
+  );
   const [partEnds, jobEnds] = await Promise.all([
     parts.length === 0 ? [] : (await import('./array-parts.ts')).waitForParts(store, parts, timeout),
     waitForJobs(store, ids, timeout),

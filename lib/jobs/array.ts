@@ -1,6 +1,6 @@
 // Arrays of jobs: one job with numbered parts, as `sbatch --array` has them.
 import { invalidArgument, showValue } from '../platform/index.ts';
-import { isName } from './job-state.ts';
+import { namesOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 
 /** The parts of an array. */
@@ -51,17 +51,38 @@ export interface JobPart {
   part: number;
 }
 
-/** @returns null: the word means a job @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
+const PART = /^(\d{1,9})_(\d{1,9})$/;
+
+/**
+ * The parts of arrays that words mean; all jobs are read once.
+ * @returns null: the word means a job @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have
+ */
+export function partsOf(store: JobStore, words: readonly string[]): (JobPart | null)[] {
+  const arrays = new Map<number, { parts: ReadonlySet<number> | null; text: unknown } | null>();
+  const arrayAt = (job: number) => {
+    const request = store.read(job)?.request;
+    if (request === undefined) return null;
+    const array = arrayOf(request);
+    return { parts: array === null ? null : new Set(array.ids), text: request.array };
+  };
+  const names = words.some((word) => PART.test(word)) ? namesOf(store) : new Set();
+  return words.map((word) => {
+    const [, job, part] = PART.exec(word) ?? [];
+    if (job === undefined || names.has(word)) return null;
+    const id = Number(job);
+    if (!arrays.has(id)) arrays.set(id, arrayAt(id));
+    const array = arrays.get(id) ?? null;
+    if (array === null) return null;
+    if (array.parts === null) throw invalidArgument(`job ${job} is no array, so it has no part ${part}`);
+    if (!array.parts.has(Number(part)))
+      throw invalidArgument(`job ${job} has no part ${part}; its parts are ${array.text}`);
+    return { job: id, part: Number(part) };
+  });
+}
+
+/** As {@link partsOf}, for one. */
 export function partOf(store: JobStore, word: string): JobPart | null {
-  const [, job, part] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
-  if (job === undefined || isName(store, word)) return null;
-  const request = store.read(Number(job))?.request;
-  if (request === undefined) return null;
-  const array = arrayOf(request);
-  if (array === null) throw invalidArgument(`job ${job} is no array, so it has no part ${part}`);
-  if (!array.ids.includes(Number(part)))
-    throw invalidArgument(`job ${job} has no part ${part}; its parts are ${request.array}`);
-  return { job: Number(job), part: Number(part) };
+  return partsOf(store, [word])[0] ?? null;
 }
 
 /** The word for a job from its first answer on: a name may be that of another job later, and a part of an array stays one. */

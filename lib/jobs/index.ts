@@ -1,4 +1,4 @@
-export { arrayOf, formatArray, type JobPart, parseArray, partOf, wordOf } from './array.ts';
+export { arrayOf, formatArray, type JobPart, parseArray, partOf, partsOf, wordOf } from './array.ts';
 export { checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
@@ -16,6 +16,7 @@ export {
   jobDetails,
   listJobs,
   resolveJob,
+  resolveJobs,
 } from './job-state.ts';
 export { JobStore, stateDirectory } from './job-store.ts';
 export {

@@ -300,15 +300,15 @@ export function resolveJob(store: JobStore, word: string): number {
   return resolveJobs(store, [word])[0] as number;
 }
 
-/** Whether a job has this name. */
-export function isName(store: JobStore, word: string): boolean {
-  return store.ids().some((id) => store.read(id)?.request.name === word);
+/** The names of all jobs. */
+export function namesOf(store: JobStore): Set<string> {
+  return new Set(store.ids().flatMap((id) => store.read(id)?.request.name ?? []));
 }
 
 /** The same, of this machine's jobs: names may have colons, as addresses on other machines have. */
 export function isNameHere(word: string): boolean {
   try {
-    return isName(JobStore.open(), word);
+    return namesOf(JobStore.open()).has(word);
   } catch {
     return false; // this machine may have no place for jobs
   }

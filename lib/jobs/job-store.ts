@@ -4,6 +4,7 @@
 import {
   closeSync,
   constants,
+  existsSync,
   mkdirSync,
   openSync,
   readdirSync,
@@ -360,8 +361,10 @@ function openLockFile(locks: LockDirectory): {
 }
 
 function partsIn(path: string): string[] {
+  const parts = join(path, PARTS);
   try {
-    return readdirSync(join(path, PARTS)).map((name) => join(PARTS, name));
+    // Most jobs have none, and an error takes longer than a look.
+    return existsSync(parts) ? readdirSync(parts).map((name) => join(PARTS, name)) : [];
   } catch {
     return [];
   }

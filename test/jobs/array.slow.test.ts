@@ -2,7 +2,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { formatArray, parseArray } from '../../lib/jobs/index.ts';
+import { formatArray, type JobStore, parseArray, partsOf } from '../../lib/jobs/index.ts';
 import { Machine, until } from '../support/machine.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
@@ -29,6 +29,19 @@ describe('--array', () => {
     expect(formatArray([1, 3, 4, 5, 9], 2)).toBe('1,3-5,9%2');
     expect(parseArray(formatArray([1, 3, 4, 5, 9], 2))).toEqual({ ids: [1, 3, 4, 5, 9], atOnce: 2 });
   });
+});
+
+test('all jobs are read once, however many words mean parts', () => {
+  let reads = 0;
+  const read = (id: number) => {
+    reads++;
+    return id > 3 ? null : { request: { name: id === 1 ? '2_9' : null, array: '0-9' } };
+  };
+  const store = { ids: () => [1, 2, 3], read } as unknown as JobStore;
+  const part = (job: number, number: number) => ({ job, part: number });
+  const words = ['2_1', '2_2', '2_9', '3_4', '2_3', '7_1', 'a'];
+  expect(partsOf(store, words)).toEqual([part(2, 1), part(2, 2), null, part(3, 4), part(2, 3), null, null]);
+  expect(reads).toBe(3 + 3);
 });
 
 describe('an array', () => {
