@@ -1,5 +1,5 @@
 // Parts of arrays of jobs, such as 17_3: what the commands for jobs do with them.
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
@@ -93,6 +93,23 @@ export async function describeParts(store: JobStore, parts: readonly JobPart[]):
     });
   }
   return parts.map((part) => described.get(part) as Part);
+}
+
+/** Describes a part again and again, and reads its queue only when something may have changed. */
+export function partWatcher(store: JobStore, part: JobPart): () => Promise<Part> {
+  const queue = join(store.directoryOf(part.job), '.gpu-owner/queue.db');
+  const request = store.read(part.job)?.request;
+  const output = request === undefined ? queue : store.outputOfPart(request, part.part);
+  let seen = '';
+  let last: Part | null = null;
+  return async () => {
+    const files = [queue, `${queue}-wal`].map((path) => statSync(path, { throwIfNoEntry: false }));
+    const states = files.map((file) => file && `${file.ino} ${file.size} ${file.mtimeMs}`);
+    const now = [...states, existsSync(output), jobAt(store, part.job).state].join();
+    if (last === null || now !== seen) last = (await describeParts(store, [part]))[0] as Part;
+    seen = now;
+    return last;
+  };
 }
 
 async function describePart(queue: Queue, job: Job, part: JobPart): Promise<Part | null> {

@@ -56,10 +56,13 @@ function tell(host: string, error: HostFailure, exitCode: number | null = null):
 
 const tellLost = (host: string) => (reason: string) => say(`${host}: ${reason}; trying again`);
 
-/** Prints the output of a job, and ends this process. */
+/**
+ * Prints the output of a job, and ends this process.
+ * @param from null: as it is; otherwise as JSON: where it begins, as `logs --over-ssh` takes it
+ */
 export async function showLogs(
   address: JobAddress,
-  wanted: { lines: number | null; follow: boolean },
+  { from, ...wanted }: { lines: number | null; follow: boolean; from: string | null },
 ): Promise<void> {
   const isMoving = address.host === ANY;
   const settled = isMoving && wanted.follow ? await settledPlace(address.job) : null;
@@ -67,9 +70,12 @@ export async function showLogs(
   const error = await showOutput(
     hostOf(name),
     job,
-    { ...wanted, isKnown: settled != null },
-    (bytes) => write(1, bytes),
-    (dropped) => say(`${dropped} bytes of output were not kept there`),
+    { ...wanted, from: from ?? '0', isKnown: settled != null },
+    (piece, bytes) => {
+      if (from !== null) return print(JSON.stringify([piece]));
+      if (piece.dropped > 0) say(`${piece.dropped} bytes of output were not kept there`);
+      write(1, bytes);
+    },
     tellLost(name),
   );
   process.exit(error === null ? 0 : tell(name, error));

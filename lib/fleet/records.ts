@@ -181,6 +181,7 @@ const DETAILS: Fields = {
 const OUTPUT = {
   id,
   at: id,
+  size: id,
   bytes: matching(/^[A-Za-z0-9+/]*={0,2}$/),
   dropped: id,
   isOver: flag,
@@ -339,6 +340,8 @@ export interface OutputPiece {
   id: number;
   /** Where the next piece begins. */
   at: number;
+  /** Of the whole output, in bytes. */
+  size: number;
   /** In base64. */
   bytes: string;
   /** So many bytes before were not kept. */

@@ -4,6 +4,7 @@ import type { Host } from '../config/index.ts';
 import { isLiving, type Job, wordOf } from '../jobs/index.ts';
 import { watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
+import type { OutputPiece } from './records.ts';
 
 /** A host that says nothing for so long has failed, for now, in ms. */
 const QUIET_MS = 15_000;
@@ -96,8 +97,11 @@ export async function waitOnHost(
   return { jobs: found, error: connection.failure };
 }
 
-/** The part of a job's output that is wanted. `lines`: its last ones; null: all. */
+/** The part of a job's output that is wanted. */
 interface WantedOutput {
+  /** Where to begin, in bytes, negative: so many before the end. With a comma behind it, and how many bytes are enough. */
+  from: string;
+  /** null: `from` counts; otherwise the last lines. */
   lines: number | null;
   follow: boolean;
   /** Whether the host has answered before: if not, its first failure is final. */
@@ -107,16 +111,15 @@ interface WantedOutput {
 /**
  * Shows the output of a job on a host, each byte once.
  * @param job its number or name
- * @param onDropped so many bytes were not kept there
+ * @param onPiece called with each piece; its bytes may be none
  * @param onLost called with each new reason why the host doesn't answer
  * @returns why it can't be shown; null: the job has ended, or all is shown
  */
 export async function showOutput(
   host: Host,
   job: string,
-  { lines, follow, isKnown }: WantedOutput,
-  onBytes: (bytes: Uint8Array) => void,
-  onDropped: (bytes: number) => void,
+  { from, lines, follow, isKnown }: WantedOutput,
+  onPiece: (piece: OutputPiece, bytes: Uint8Array) => void,
   onLost: (reason: string) => void,
   signal?: AbortSignal,
 ): Promise<HostFailure | null> {
@@ -128,7 +131,7 @@ export async function showOutput(
     named,
     ...(follow ? ['--follow'] : []),
     ...(at === null && lines !== null ? [`--lines=${lines}`] : []),
-    at === null ? '--over-ssh' : `--over-ssh=${at}`,
+    `--over-ssh=${at ?? from}`,
   ];
   await watchHosts(
     [host],
@@ -141,8 +144,7 @@ export async function showOutput(
       for (const piece of records) {
         named = wordOf(job, piece.id);
         at = piece.at;
-        if (piece.dropped > 0) onDropped(piece.dropped);
-        if (piece.bytes !== '') onBytes(Buffer.from(piece.bytes, 'base64'));
+        onPiece(piece, Buffer.from(piece.bytes, 'base64'));
         if (piece.isOver) connection.end();
       }
     },

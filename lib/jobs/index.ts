@@ -3,7 +3,7 @@ export { checkCommand, commandProblem, warnOfOwnDevices } from './command-check.
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
-export { JobOutput, JobOutputTail, linesOf } from './job-output.ts';
+export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
 export { JobProcess } from './job-process.ts';
 export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';

@@ -1,34 +1,54 @@
 // The file with a job's output, while it grows.
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';
-import { errorMessage, GPUOwnerError } from '../errors.ts';
+import { errorMessage } from '../errors.ts';
 import { errno, nativeOrNull } from '../native.ts';
-import { showValue } from '../platform/index.ts';
+import { invalidArgument, pause, showValue } from '../platform/index.ts';
+import { isLiving, type Job } from './job-state.ts';
 
 /** As the keeper cuts: native/keeper/job_file.cc. */
 const CHUNK = 64 * 1024;
 const NEWLINE = 0x0a;
+const POLL_MS = 200;
 
-/** Reads a job's output from its beginning, or from its last lines on, to the end that it has now, as often as it is asked. */
+/** A piece of a job's output. */
+export interface OutputPart {
+  bytes: Buffer;
+  /** So many bytes before were cut out by the keeper, as the output became too large. */
+  dropped: number;
+  /** Where the next piece begins, in bytes. */
+  at: number;
+}
+
+/** Where to begin: at an offset, which is negative for so many bytes before the end, or with the last lines. */
+export interface OutputStart {
+  at: number;
+  /** null: the offset counts. */
+  lines: number | null;
+}
+
+/** Reads a job's output from some place on to the end that it has now, as often as it is asked. */
 export class JobOutput {
   readonly #file: number;
   #at: number;
 
-  /** @param at where to begin @throws ERR_INVALID_ARGUMENT: it can't be read */
-  constructor(path: string, id: number, at = 0) {
-    this.#at = at;
+  /** @throws ERR_INVALID_ARGUMENT: it can't be read */
+  constructor(path: string, id: number, { at, lines }: OutputStart = { at: 0, lines: null }) {
     try {
-      this.#file = openOutput(path);
+      this.#file = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
     } catch (error) {
-      throw unreadable(
+      throw invalidArgument(
         `the output of job ${id} can't be read: ${errorMessage(error)}. Check whether the file was moved, and its permissions.`,
       );
     }
     // A device may have no end.
-    if (fstatSync(this.#file).isFile()) return;
-    this.close();
-    throw unreadable(
-      `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
-    );
+    if (!fstatSync(this.#file).isFile()) {
+      this.close();
+      throw invalidArgument(
+        `the output of job ${id} can't be read again: ${showValue(path)} is not an ordinary file. To keep the output of a job, submit it without --output.`,
+      );
+    }
+    if (lines !== null) this.#at = startOfLast(this.#file, lines);
+    else this.#at = at < 0 ? Math.max(0, this.size + at) : at;
   }
 
   /** Where the next bytes are read. */
@@ -36,14 +56,13 @@ export class JobOutput {
     return this.#at;
   }
 
-  skipToLast(lines: number): void {
-    this.#at = startOfLast(this.#file, lines);
+  get size(): number {
+    return fstatSync(this.#file).size;
   }
 
-  /** Reads what is new. @param onDropped so many bytes were cut out by the keeper, as the output became too large */
-  read(onBytes: (bytes: Buffer) => void, onDropped: (bytes: number) => void): void {
-    const chunk = Buffer.alloc(CHUNK);
-    const { size } = fstatSync(this.#file);
+  /** Reads what is new. */
+  *read(): Generator<OutputPart> {
+    const { size } = this;
     // The file may have been emptied.
     if (size < this.#at) this.#at = 0;
     let dropped = 0;
@@ -51,6 +70,7 @@ export class JobOutput {
     while (this.#at < size) {
       // Whole chunks were cut out of the middle.
       const start = this.#at - (this.#at % CHUNK);
+      const chunk = Buffer.allocUnsafe(CHUNK);
       const length = readSync(this.#file, chunk, 0, CHUNK, start);
       const bytes = chunk.subarray(this.#at - start, length);
       if (bytes.length === 0) break;
@@ -61,11 +81,10 @@ export class JobOutput {
         this.#at = end;
         continue;
       }
-      if (dropped > 0) onDropped(dropped);
+      yield { bytes, dropped, at: this.#at };
       dropped = 0;
-      onBytes(bytes);
     }
-    if (dropped > 0) onDropped(dropped);
+    if (dropped > 0) yield { bytes: Buffer.alloc(0), dropped, at: this.#at };
   }
 
   close(): void {
@@ -73,12 +92,31 @@ export class JobOutput {
   }
 }
 
-function openOutput(path: string): number {
-  return openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
-}
-
-function unreadable(message: string): GPUOwnerError {
-  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+/**
+ * Reads a job's output to the end that it has now, or until the job has ended.
+ * @param describe tells how the job stands now, and where its output is; null: nowhere yet
+ * @returns pieces, and after each look an empty one. `size`: of the whole output. `isOver`: it is the last
+ */
+export async function* followOutput(
+  id: number,
+  describe: () => Pick<Job, 'state' | 'output'> | Promise<Pick<Job, 'state' | 'output'>>,
+  { follow, ...start }: OutputStart & { follow: boolean },
+  signal?: AbortSignal,
+): AsyncGenerator<OutputPart & { size: number; isOver: boolean }> {
+  let output: JobOutput | null = null;
+  try {
+    for (let isOver = false; !isOver && !signal?.aborted; ) {
+      const { output: path, state } = await describe();
+      isOver = !follow || !isLiving(state);
+      if (output === null && path !== null) output = new JobOutput(path, id, start);
+      for (const part of output?.read() ?? []) yield { ...part, size: output?.size ?? 0, isOver: false };
+      const [at, size] = [output?.at ?? 0, output?.size ?? 0];
+      yield { bytes: Buffer.alloc(0), dropped: 0, at, size, isOver };
+      if (!isOver) await pause(POLL_MS, signal);
+    }
+  } finally {
+    output?.close();
+  }
 }
 
 /** Asked for each block of NUL bytes: the keeper may be cutting just now. */
@@ -120,55 +158,4 @@ function startOfLast(file: number, lines: number): number {
     end = start;
   }
   return 0;
-}
-
-/** More of the end than anybody pages through on a terminal, in bytes. */
-const MAX_TAIL = 256 * 1024;
-
-/** The end of a job's output, as lines to show. */
-export class JobOutputTail {
-  readonly #path: string;
-  #seen = '';
-  #lines: string[] = [];
-
-  constructor(path: string) {
-    this.#path = path;
-  }
-
-  /** Read anew where the file has changed. Not cleaned of control characters. */
-  get lines(): readonly string[] {
-    let file: number;
-    try {
-      file = openOutput(this.#path);
-    } catch (error) {
-      return [`(it can't be read: ${errorMessage(error)})`];
-    }
-    try {
-      const status = fstatSync(file);
-      if (!status.isFile()) return ["(it can't be read again: it is not an ordinary file)"];
-      const seen = `${status.size} ${status.mtimeMs}`;
-      if (seen !== this.#seen) this.#lines = lastLines(file, status.size);
-      this.#seen = seen;
-      return this.#lines;
-    } finally {
-      closeSync(file);
-    }
-  }
-}
-
-function lastLines(file: number, size: number): string[] {
-  const begin = Math.max(0, size - MAX_TAIL);
-  const bytes = Buffer.alloc(size - begin);
-  const length = readSync(file, bytes, 0, bytes.length, begin);
-  const lines = linesOf(bytes.toString('utf8', 0, length));
-  // The line may have begun before, but a whole line of that length is better than none.
-  if (begin > 0 && lines.length > 1) lines.shift();
-  return lines;
-}
-
-/** The lines of an output, to be shown. A line that a program has drawn anew looks as it was drawn last. */
-export function linesOf(text: string): string[] {
-  const lines = text.split('\n');
-  if (lines.at(-1) === '') lines.pop();
-  return lines.map((line) => line.replace(/\r+$/, '').replace(/^.*\r/s, '').replaceAll('\t', '    '));
 }

@@ -107,6 +107,7 @@ export {
   fitColumns,
   listWords,
   ordinal,
+  outputLines,
   sanitize,
   shellWords,
   showValue,

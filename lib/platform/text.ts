@@ -46,6 +46,21 @@ export function sanitize(text: unknown, max = 200): string {
   return characters.length <= max ? clean : `${characters.slice(0, Math.max(0, max - 1)).join('')}…`;
 }
 
+/** The lines of a program's output, harmless to show. A line that was drawn anew, as progress bars are, looks as it was drawn last. */
+export function outputLines(text: string): string[] {
+  const [escapes, others] = [escapeSequences(), unprintable()];
+  const lines = text.split('\n');
+  if (lines.at(-1) === '') lines.pop();
+  return lines.map((line) =>
+    line
+      .replace(/\r+$/, '')
+      .replace(/^.*\r/s, '')
+      .replaceAll('\t', '    ')
+      .replace(escapes, '')
+      .replace(others, ''),
+  );
+}
+
 /** A value as an error message shows it: strings in quotes, everything harmless and short. */
 export function showValue(value: unknown): string {
   if (typeof value === 'string') return `'${sanitize(value, 60)}'`;

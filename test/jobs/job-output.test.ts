@@ -3,7 +3,8 @@ import { appendFileSync, mkdtempSync, rmSync, statSync, truncateSync, writeFileS
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { JobOutput, JobOutputTail } from '../../lib/jobs/index.ts';
+import { JobOutput } from '../../lib/jobs/index.ts';
+import { outputLines } from '../../lib/platform/index.ts';
 
 const KIB = 1024;
 
@@ -20,13 +21,11 @@ function read(onBytes = () => {}): { text: string; dropped: number[] } {
   const output = new JobOutput(path, 1);
   const parts: Buffer[] = [];
   const dropped: number[] = [];
-  output.read(
-    (bytes) => {
-      parts.push(Buffer.from(bytes));
-      onBytes();
-    },
-    (count) => dropped.push(count),
-  );
+  for (const { bytes, dropped: count } of output.read()) {
+    parts.push(bytes);
+    if (count > 0) dropped.push(count);
+    onBytes();
+  }
   output.close();
   return { text: Buffer.concat(parts).toString(), dropped };
 }
@@ -64,14 +63,10 @@ describe('the output', () => {
   });
 });
 
-describe('the end of the output', () => {
-  test('shows a line that is drawn again and again as it was drawn last', () => {
-    writeFileSync(path, 'begun\n\repoch 1/3\repoch 2/3\repoch 3/3');
-    expect(new JobOutputTail(path).lines).toEqual(['begun', 'epoch 3/3']);
-  });
-
-  test('is not empty where a line is longer than what is read', () => {
-    writeFileSync(path, Array.from({ length: 40_000 }, (_, i) => `\rstep ${i}`).join(''));
-    expect(new JobOutputTail(path).lines).toEqual(['step 39999']);
-  });
+test('a line that is drawn again and again is shown as it was drawn last, without escape sequences', () => {
+  expect(outputLines('begun\n\repoch 1/3\repoch 2/3\r')).toEqual(['begun', 'epoch 2/3']);
+  expect(outputLines('\u001b[2J\u001b]0;title\u0007  \u001b[31mred\u001b[0m\r\n\tx\u0000\n')).toEqual([
+    '  red',
+    '    x',
+  ]);
 });

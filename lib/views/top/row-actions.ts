@@ -1,18 +1,16 @@
 // Actions of keys on the selected row: only jobs of this user, and processes on this machine, are touched.
 import type { Host } from '../../config/index.ts';
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
-import { chooseHosts, commandOnHost, showOutput } from '../../fleet/index.ts';
-import { cancelJob, isLiving, type Job, JobOutputTail, JobStore, jobAt, linesOf } from '../../jobs/index.ts';
-import { formatSince, readProcessStat, sanitize } from '../../platform/index.ts';
+import { chooseHosts, commandOnHost } from '../../fleet/index.ts';
+import { cancelJob, isLiving, type Job, JobStore, jobAt } from '../../jobs/index.ts';
+import { formatSince, outputLines, readProcessStat, sanitize } from '../../platform/index.ts';
+import { followTail, TAIL_BYTES } from '../job-log.ts';
 import { isOwn, type SelectableRow } from './rows.ts';
 
 /** The grace of a job that is cancelled here, in ms: as that of `cancel`. */
 const GRACE_MS = 10_000;
 /** For the answer of a host besides, in ms. */
 const ANSWER_MS = 15_000;
-/** As much of the output of another machine is kept. */
-const MAX_LINES = 2_000;
-const MAX_TEXT = 256 * 1024;
 
 /** A question that is asked before something is done. */
 export interface Question {
@@ -20,16 +18,9 @@ export interface Question {
   onYes: () => void;
 }
 
-/** The lines of a log as they are by now. */
-interface Tail {
-  readonly lines: readonly string[];
-  /** Missing: nothing has to be closed. */
-  close?(): void;
-}
-
 export interface OpenLog {
   title: string;
-  tail: Tail;
+  tail: LogTail;
   /** How many lines below the last one shown; 0: it follows. */
   below: number;
 }
@@ -55,9 +46,7 @@ export class RowActions {
       if (output === null) return `job ${found.address} has no output`;
       const since = formatSince(started);
       const title = `job ${found.address}${name === null ? '' : ` (${name})`}${since === null ? '' : ` since ${since}`}: ${command}`;
-      const tail =
-        found.host === null ? new JobOutputTail(output) : new OutputElsewhere(found.host, found.id);
-      return { title, tail, below: 0 };
+      return { title, tail: new LogTail(found.host, found.id), below: 0 };
     });
   }
 
@@ -160,29 +149,28 @@ async function cancelElsewhere(host: string, id: number): Promise<string> {
   return note === '' ? `job ${host}:${id} is cancelled` : `${host}: ${note}`;
 }
 
-/** The end of a job's output on another machine, while it grows. */
-class OutputElsewhere implements Tail {
-  lines: readonly string[] = ['...'];
+/** The end of a job's output, while it grows. */
+class LogTail {
+  lines: readonly string[] = [];
   readonly #end = new AbortController();
   readonly #decoder = new TextDecoder();
   #text = '';
 
-  constructor(host: string, id: number) {
+  /** @param host null: this machine */
+  constructor(host: string | null, id: number) {
     const say = (reason: string) => {
-      this.lines = [...this.lines, `(${host}: ${reason})`];
+      this.lines = [...this.lines, `(${host === null ? '' : `${host}: `}${reason})`];
     };
-    const wanted = { lines: MAX_LINES, follow: true, isKnown: false };
-    const add = (bytes: Uint8Array) => this.#add(bytes);
-    void showOutput(hostOf(host), String(id), wanted, add, () => {}, say, this.#end.signal).then((error) => {
+    const at = host === null ? null : hostOf(host);
+    void followTail(at, id, (bytes) => this.#add(bytes), say, this.#end.signal).then((error) => {
       if (error !== null) say(error.message);
     });
   }
 
   #add(bytes: Uint8Array): void {
-    this.#text += this.#decoder.decode(bytes, { stream: true });
-    const lines = linesOf(this.#text.slice(-MAX_TEXT)).slice(-MAX_LINES);
-    this.#text = this.#text.slice(-MAX_TEXT);
-    this.lines = lines;
+    if (bytes.length === 0) return;
+    this.#text = (this.#text + this.#decoder.decode(bytes, { stream: true })).slice(-TAIL_BYTES);
+    this.lines = outputLines(this.#text);
   }
 
   close(): void {

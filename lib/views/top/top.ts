@@ -220,7 +220,7 @@ class TopScreen {
     if (step !== undefined)
       log.below = Math.max(0, Math.min(log.tail.lines.length - page - 1, log.below + step));
     else if (name === 'escape' || name === 'backspace' || sequence === 'q') {
-      log.tail.close?.();
+      log.tail.close();
       this.#log = null;
     }
   }
