@@ -17,6 +17,8 @@ const MAX_LATENESS_MS = 15_000;
 /** After an answer that failed. */
 const RETRY_MS = 60_000;
 const MAX_LINE_LENGTH = 32 * 1024 ** 2;
+/** A little less than the server sends: what is cut begins with a whole line. */
+const MAX_LOG_LENGTH = 200_000;
 
 /** Moves the token from the address, where others could read it on the screen, into the storage of this tab. */
 export function takeToken(): string | null {
@@ -38,7 +40,66 @@ export function tokenIn(url: string): string | null {
 }
 
 /** Follows the stream until it is aborted, or the token is refused. */
-export async function follow(token: string, signal: AbortSignal, tell: (news: News) => void): Promise<void> {
+export async function followStream(
+  token: string,
+  signal: AbortSignal,
+  tell: (news: News) => void,
+): Promise<void> {
+  const onLost = (reason: string) => tell({ kind: 'lost', reason });
+  const isRefused = await follow('api/v1/stream', token, signal, onLost, async (body, expect) => {
+    await readLines(body, (line) => {
+      expect(MAX_LATENESS_MS + 2_000 * line.intervalSeconds);
+      tell({ kind: 'line', line });
+    });
+    throw new Error('the server has closed the connection');
+  });
+  if (isRefused) tell({ kind: 'wrong-token' });
+}
+
+/** The end of a log, and what is to be said of it. */
+export interface Log {
+  text: string;
+  isOver: boolean;
+  problem: string | null;
+}
+
+/** Follows a job's log until its end. @param address as the API takes it @param isOnline whether it makes sense to ask */
+export function useLog(address: string, token: string, isOnline: boolean): Log {
+  const [log, setLog] = useState<Log>({ text: '', isOver: false, problem: null });
+  useEffect(() => {
+    if (!isOnline) return;
+    const end = new AbortController();
+    const onLost = (problem: string) => setLog((before) => ({ ...before, problem }));
+    void follow(`api/v1/jobs/${address}/log?follow=true`, token, end.signal, onLost, async (body, expect) => {
+      expect(null);
+      const decoder = new TextDecoder();
+      let text = '';
+      const show = (isOver: boolean) => setLog({ text, isOver, problem: null });
+      show(false);
+      for (const reader = body.getReader(); ; show(false)) {
+        const { done, value } = await reader.read();
+        if (done) break;
+        text = (text + decoder.decode(value, { stream: true })).slice(-MAX_LOG_LENGTH);
+      }
+      show(true);
+    });
+    return () => end.abort();
+  }, [address, token, isOnline]);
+  return log;
+}
+
+/**
+ * Reads an answer that goes on, and asks anew where the connection is lost.
+ * @param read reads to the end; throws an error if it isn't a good one. `expect` is told in how many ms the next piece comes; null: any time
+ * @returns whether the token was refused; otherwise it is aborted, or read to the end
+ */
+async function follow(
+  path: string,
+  token: string,
+  signal: AbortSignal,
+  onLost: (reason: string) => void,
+  read: (body: ReadableStream<Uint8Array>, expect: (ms: number | null) => void) => Promise<void>,
+): Promise<boolean> {
   let failures = 0;
   while (!signal.aborted) {
     const attempt = new AbortController();
@@ -47,23 +108,19 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
     const silent = () => attempt.abort(new Error('the server sends nothing'));
     let timer = setTimeout(silent, MAX_LATENESS_MS);
     try {
-      const response = await fetch('api/v1/stream', {
-        headers: { authorization: `Bearer ${token}` },
-        cache: 'no-store',
-        signal: attempt.signal,
-      });
-      if (response.status === 401) return tell({ kind: 'wrong-token' });
+      const headers = { authorization: `Bearer ${token}` };
+      const response = await fetch(path, { headers, cache: 'no-store', signal: attempt.signal });
+      if (response.status === 401) return true;
       if (!response.ok || response.body === null) throw new Error(await reasonOf(response));
-      await readLines(response.body, (line) => {
+      await read(response.body, (ms) => {
         clearTimeout(timer);
-        timer = setTimeout(silent, MAX_LATENESS_MS + 2_000 * line.intervalSeconds);
+        if (ms !== null) timer = setTimeout(silent, ms);
         failures = 0;
-        tell({ kind: 'line', line });
       });
-      throw new Error('the server has closed the connection');
+      return false;
     } catch (error) {
-      if (signal.aborted) return;
-      tell({ kind: 'lost', reason: error instanceof Error ? error.message : String(error) });
+      if (signal.aborted) return false;
+      onLost(error instanceof Error ? error.message : String(error));
     } finally {
       clearTimeout(timer);
       attempt.abort();
@@ -71,6 +128,7 @@ export async function follow(token: string, signal: AbortSignal, tell: (news: Ne
     }
     await pause(Math.min(MIN_PAUSE_MS * 2 ** failures++, MAX_PAUSE_MS), signal);
   }
+  return false;
 }
 
 /**

@@ -4,18 +4,19 @@ import type { ComponentChildren } from 'preact';
 import { formatBytes, formatDuration } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
 import { type UserTotal, userTotals } from '../lib/views/user-totals.ts';
+import type { Sweep, UsageAnswer } from '../lib/views/web/answers.ts';
 import type { HistoryAnswer, StreamMachine } from '../lib/views/web/feed.ts';
-import type { Sweep, UsageAnswer } from '../lib/views/web/server.ts';
 import { type GPU, GPUCard, type Intruder, idleOf, labelOf, sinceText, untilText } from './card.tsx';
 import { firstSlotOf, Legend } from './history.tsx';
 import { type Column, Listing } from './listing.tsx';
+import type { OpenLog } from './log.tsx';
 import { SweepCharts, SweepLegend } from './sweeps.tsx';
 import { Scale, usageColumns } from './usage.tsx';
 
 type Request = MachineSnapshot['queue'][number];
 type Job = StreamMachine['jobs'][number];
-/** A row with its host. */
-type Of<Row> = Row & { at: string };
+/** A row with its host, and where the API has its jobs. */
+type Of<Row> = Row & { at: string; prefix: string };
 
 const isDivided = (gpu: GPU) => gpu.migEnabled === true;
 const plural = (count: number, word: string) => `${count} ${word}${count === 1 ? '' : 's'}`;
@@ -44,10 +45,11 @@ interface MachinesProps {
   filter: string;
   /** By the server's clock. */
   now: number;
+  onLog: (log: OpenLog) => void;
 }
 
 /** One machine, or all: what is listed then has its host. */
-export function Machines({ machines, history, usage, sweeps, user, filter, now }: MachinesProps) {
+export function Machines({ machines, history, usage, sweeps, user, filter, now, onLog }: MachinesProps) {
   const known = machines.flatMap(({ snapshot, ...machine }) =>
     snapshot === null ? [] : { ...machine, snapshot },
   );
@@ -67,7 +69,10 @@ export function Machines({ machines, history, usage, sweeps, user, filter, now }
     return cards.length === 0 ? [] : { host, problem, cards };
   });
   const of = <Row,>(rows: (machine: (typeof known)[number]) => readonly Row[]): Of<Row>[] =>
-    known.flatMap((machine) => rows(machine).map((row) => ({ ...row, at: machine.host })));
+    known.flatMap((machine) => {
+      const { host: at, isLocal } = machine;
+      return rows(machine).map((row) => ({ ...row, at, prefix: isLocal ? '' : `${at}:` }));
+    });
   const silent = machines.filter(({ snapshot }) => snapshot === null);
   const waiting = of(({ snapshot }) => snapshot.queue);
   const waitingCount = snapshots.reduce((sum, snapshot) => sum + snapshot.waiting, 0);
@@ -143,7 +148,7 @@ export function Machines({ machines, history, usage, sweeps, user, filter, now }
       <Section title={`Jobs of ${user}`} count={shown.jobs.length} of={jobs.length} empty="No jobs.">
         <Listing
           label={`Jobs of ${user}`}
-          columns={[hostColumn, ...jobColumns(now)]}
+          columns={[hostColumn, ...jobColumns(now, onLog)]}
           rows={shown.jobs}
           keyOf={({ at, id, pid, started }) => `${at} ${id} ${pid} ${started}`}
         />
@@ -221,8 +226,8 @@ const INTRUDER_COLUMNS: readonly Column<Of<Intruder & { gpu: GPU | undefined }>>
   { title: 'Leased by', cell: ({ gpu }) => gpu?.lease?.user },
 ];
 
-const jobColumns = (now: number): readonly Column<Of<Job>>[] => [
-  { title: 'ID', cell: ({ id }) => id ?? 'run', kind: 'heading' },
+const jobColumns = (now: number, onLog: MachinesProps['onLog']): readonly Column<Of<Job>>[] => [
+  { title: 'ID', cell: (job) => <JobNumber job={job} onLog={onLog} />, kind: 'heading' },
   { title: 'Name', cell: ({ name }) => name },
   { title: 'State', cell: stateOfJob },
   {
@@ -253,6 +258,26 @@ const USER_COLUMNS: readonly Column<UserTotal & { name: string }>[] = [
   { title: 'Waiting', cell: ({ waiting }) => (waiting === 0 ? null : plural(waiting, 'request')) },
   { title: 'Without a claim', cell: ({ unclaimed }) => (unclaimed === 0 ? null : plural(unclaimed, 'GPU')) },
 ];
+
+/** Opens the log, where there is one: `run` has its output on a terminal. */
+function JobNumber({ job, onLog }: { job: Of<Job>; onLog: MachinesProps['onLog'] }) {
+  const { id, prefix, name, command } = job;
+  if (id === null) return 'run';
+  const address = `${prefix}${id}`;
+  const title = `job ${address}${name === null ? '' : ` (${name})`}`;
+  const label = `Log of ${title}`;
+  return (
+    <button
+      type="button"
+      class="link"
+      title={label}
+      aria-label={label}
+      onClick={() => onLog({ address, title, command })}
+    >
+      {id}
+    </button>
+  );
+}
 
 function stateOfJob({ state, exitCode }: Job): string {
   return state === 'failed' && exitCode !== null ? `failed (exit code ${exitCode})` : state;

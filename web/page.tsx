@@ -1,9 +1,10 @@
 // The page: who asks for the token, follows the stream, and shows the last line of it.
 import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { Sweep, UsageAnswer } from '../lib/views/web/server.ts';
-import { follow, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
+import type { Sweep, UsageAnswer } from '../lib/views/web/answers.ts';
+import { followStream, type News, storeToken, takeToken, tokenIn, useAnswer } from './connection.ts';
 import { historyIntervalMs } from './history.tsx';
+import { LogDialog, type OpenLog } from './log.tsx';
 import { Machines, summaryOf } from './machine.tsx';
 import { sweepsIntervalMs } from './sweeps.tsx';
 import { usageIntervalMs } from './usage.tsx';
@@ -16,12 +17,13 @@ function Page() {
   const [line, setLine] = useState<Extract<News, { kind: 'line' }>['line'] | null>(null);
   const [problem, setProblem] = useState<string | null>(null);
   const [filter, setFilter] = useState('');
+  const [log, setLog] = useState<OpenLog | null>(null);
   const isSeen = useVisibility();
-  const isOne = line?.machines.length === 1;
+  const isLocal = line?.machines[0]?.isLocal === true;
   const history = useAnswer('api/v1/history', isSeen ? token : null, historyIntervalMs);
-  const usage = useAnswer<UsageAnswer>('api/v1/usage', isSeen && isOne ? token : null, usageIntervalMs);
+  const usage = useAnswer<UsageAnswer>('api/v1/usage', isSeen && isLocal ? token : null, usageIntervalMs);
   const machines = line?.machines ?? [];
-  const hasSweeps = isOne && machines[0]?.jobs.some(({ progress }) => progress !== null);
+  const hasSweeps = isLocal && machines[0]?.jobs.some(({ progress }) => progress !== null);
   const sweeps = useAnswer<Sweep[]>('api/v1/sweeps', isSeen && hasSweeps ? token : null, sweepsIntervalMs);
 
   useEffect(() => {
@@ -39,7 +41,7 @@ function Page() {
     if (token === null || !isSeen) return;
     const end = new AbortController();
     setRefused(false);
-    void follow(token, end.signal, (news) => {
+    void followStream(token, end.signal, (news) => {
       setRefused(news.kind === 'wrong-token');
       setProblem(news.kind === 'lost' ? news.reason : null);
       if (news.kind === 'line') setLine(news.line);
@@ -109,9 +111,18 @@ function Page() {
             user={line.user}
             filter={filter}
             now={Date.parse(line.time)}
+            onLog={setLog}
           />
         )}
       </main>
+      {log !== null && (
+        <LogDialog
+          {...log}
+          token={token}
+          isOnline={isSeen && problem === null}
+          onClose={() => setLog(null)}
+        />
+      )}
     </>
   );
 }

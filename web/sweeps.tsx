@@ -1,5 +1,5 @@
 // Sweeps that compare their tasks: a dot for each that has ended, and the curve of the best value.
-import type { Sweep } from '../lib/views/web/server.ts';
+import type { Sweep } from '../lib/views/web/answers.ts';
 
 /** How long an answer is good for. */
 export const sweepsIntervalMs = () => 5_000;

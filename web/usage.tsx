@@ -1,5 +1,5 @@
 // The GPU hours of each user on each of the last 30 days.
-import type { UsageAnswer } from '../lib/views/web/server.ts';
+import type { UsageAnswer } from '../lib/views/web/answers.ts';
 import type { Column } from './listing.tsx';
 
 type UserDays = UsageAnswer['users'][number];

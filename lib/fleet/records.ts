@@ -340,7 +340,7 @@ export interface OutputPiece {
   id: number;
   /** Where the next piece begins. */
   at: number;
-  /** Of the whole output, in bytes. */
+  /** The size of the whole output, in bytes. */
   size: number;
   /** In base64. */
   bytes: string;

@@ -6,11 +6,11 @@ import { History, type LiveView, type MachineSnapshot, type MachineState } from 
 
 export class FleetView implements LiveView {
   readonly machines: readonly HostView[];
-  readonly #hosts: readonly Host[];
+  readonly hosts: readonly Host[];
   readonly #end = new AbortController();
 
   constructor(hosts: readonly Host[]) {
-    this.#hosts = hosts;
+    this.hosts = hosts;
     this.machines = hosts.map(({ name }) => new HostView(name));
   }
 
@@ -25,7 +25,7 @@ export class FleetView implements LiveView {
       this.machines.find(({ host }) => host === answer.host)?.take(answer);
       onNews();
     };
-    await watchHosts(this.#hosts, 'machines', words, quietMs, take, this.#end.signal);
+    await watchHosts(this.hosts, 'machines', words, quietMs, take, this.#end.signal);
   }
 
   stop(): void {

@@ -1,6 +1,7 @@
 // `web --hosts`: one page for several machines over a real ssh, of which one is down.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { join } from 'node:path';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
@@ -77,6 +78,34 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
     expect(connections.length).toBeLessThanOrEqual(5);
   });
 
+  test("sends logs of a host's jobs until their end, and says why where it can't", async () => {
+    const a = machineOf('a');
+    const go = join(a.directory, 'go');
+    const script = `echo first; while [ ! -e ${go} ]; do sleep 0.05; done; echo last`;
+    const { stdout: id } = await a.runCommand(['submit', '--', 'sh', '-c', script]);
+    const log = `/api/v1/jobs/a:${id.trim()}/log`;
+    await until(async () => (await server.get(log)).text === 'first\n');
+    const headers = { authorization: `Bearer ${server.token}` };
+    const { body } = await fetch(`http://127.0.0.1:${server.port}${log}?follow=true`, { headers });
+    let text = '';
+    for await (const bytes of body?.pipeThrough(new TextDecoderStream()) ?? []) {
+      text += bytes;
+      if (text === 'first\n') writeFileSync(go, '');
+    }
+    expect(text).toBe('first\nlast\n');
+    const answers = [
+      ['a:99', 404, /no job/],
+      ['down:1', 503, /refused/],
+      ['other:1', 404, /gpu1:17, of a host that this server shows/],
+      ['1', 404, /gpu1:17/],
+    ] as const;
+    for (const [job, status, message] of answers)
+      expect(await server.get(`/api/v1/jobs/${job}/log`)).toMatchObject({
+        status,
+        json: { error: { message: expect.stringMatching(message) } },
+      });
+  });
+
   describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     let browser: Browser;
     let page: Page;
@@ -131,6 +160,14 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       await until(async () => (await page.getByRole('listitem').count()) === 4);
       await page.getByRole('searchbox').press('Escape');
       await until(async () => (await page.getByRole('listitem').count()) === 8);
+    });
+
+    test("shows a host's log by a click", async () => {
+      await page.getByRole('button', { name: 'Log of job a:1' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByRole('status').filter({ hasText: 'The job has ended.' }).waitFor();
+      expect(await dialog.locator('pre').textContent()).toBe('first\nlast');
+      await page.keyboard.press('Escape');
     });
 
     test.each([

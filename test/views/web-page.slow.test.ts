@@ -1,5 +1,5 @@
 // The page of `web` as people meet it: in a real browser, by mouse or keyboard, while things happen on the machine.
-import { appendFileSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { appendFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import type { AddressInfo } from 'node:net';
@@ -177,6 +177,48 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
+  test("shows a job's log by a click, goes on with it, and says how it ended or what is missing", async () => {
+    const go = join(machine.directory, 'go');
+    const wait = `while [ ! -e ${go} ]; do sleep 0.05; done`;
+    const jobs = new Jobs(machine);
+    const text = `i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i + 1)); done`;
+    const bar = `printf '\\033[2J<img src=x onerror=alert(1)>\\n\\repoch 1\\repoch 2'`;
+    await jobs.submit(['--name', 'train', '--', 'sh', '-c', `${text}; ${bar}; ${wait}; echo; echo end`]);
+    await jobs.submit(['--', 'sh', '-c', wait]);
+    const server = await WebServer.start(machine);
+    await open(server.url);
+    const dialog = page.getByRole('dialog');
+    const says = (status: string | RegExp) =>
+      dialog.getByRole('status').filter({ hasText: status }).waitFor();
+    await page.getByRole('button', { name: 'Log of job 1 (train)' }).focus();
+    await page.keyboard.press('Enter');
+    await says(/^live$/);
+    const output = dialog.locator('pre');
+    await output.filter({ hasText: 'epoch 2' }).waitFor();
+    expect(await output.textContent()).toMatch(
+      /^line 0\nline 1\n[\s\S]*\nline 199\n<img src=x .*>\nepoch 2$/,
+    );
+    const below = () =>
+      output.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
+    expect(await below()).toBeLessThan(5);
+    await page.keyboard.press('Escape');
+    await dialog.waitFor({ state: 'detached' });
+    await page.getByRole('button', { name: 'Log of job 2' }).click();
+    await says('No output yet.');
+    writeFileSync(go, '');
+    await says('The job has ended, and has written nothing.');
+    await dialog.getByRole('button', { name: 'Close' }).click();
+    await page.getByRole('button', { name: 'Log of job 1' }).click();
+    await says('The job has ended.');
+    expect(await output.textContent()).toMatch(/\nepoch 2\nend$/);
+    expect(await below()).toBeLessThan(5);
+    await page.keyboard.press('Escape');
+    rmSync(join(jobs.directoryOf(1), 'output'));
+    await page.getByRole('button', { name: 'Log of job 1' }).click();
+    await says(/^the output of job 1 can't be read: ENOENT.*Trying again\.$/);
+    expect(complaints).toEqual([]);
+  });
+
   test('takes the token out of the address, keeps it over a reload, and asks no other host', async () => {
     const server = await WebServer.start(machine);
     const asked = new Set<string>();
@@ -324,6 +366,10 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
       await page.getByRole(role).filter({ hasText: 'large' }).first().waitFor();
       expect((await page.getByRole('table').count()) > 0).toBe(viewport !== NARROW);
       expect(await violations()).toEqual([]);
+      await page.getByRole('button', { name: 'Log of job 1' }).click();
+      await page.getByRole('dialog').getByText('No output yet.').waitFor();
+      expect(await violations()).toEqual([]);
+      await page.keyboard.press('Escape');
       const overhang = await page.evaluate('document.documentElement.scrollWidth - innerWidth');
       expect(overhang).toBeLessThanOrEqual(0);
       await page.evaluate("location.hash = '#token=wrong'");

@@ -1,6 +1,6 @@
 // `web` as programs meet it: its API, who may ask, and what many viewers cost.
 import { once } from 'node:events';
-import { chmodSync, chownSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, chownSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
@@ -104,7 +104,8 @@ describe('the API', () => {
     );
     const { json } = await server.get('/api/v1/openapi.json', { authorization: undefined });
     for (const path of Object.keys(json.paths)) {
-      if (path !== '/api/v1/stream') expect((await server.get(path)).status, path).toBe(200);
+      if (path !== '/api/v1/stream')
+        expect((await server.get(path.replace('{job}', '1'))).status, path).toBe(200);
     }
   });
 
@@ -168,6 +169,48 @@ describe('the API', () => {
     const unknown = 287 - (slot() - first); // one less for each slot that ended meanwhile
     expect(gpu.utilizationPercent.slice(0, unknown).every((each: unknown) => each === null)).toBe(true);
     expect(gpu.utilizationPercent[287]).toBeGreaterThan(0);
+  });
+
+  test("sends a job's log: its last part, and what follows until its end; a reader that stalls is dropped", async () => {
+    const go = join(machine.directory, 'go');
+    const wait = `while [ ! -e ${go} ]; do sleep 0.05; done`;
+    const jobs = new Jobs(machine);
+    const fill = (bytes: number) => `head -c ${bytes} /dev/zero | tr '\\0' x`;
+    await jobs.submit(['--', 'sh', '-c', `${fill(400_000)}; echo; ${wait}; ${fill(30_000_000)}; echo end`]);
+    await jobs.submit(['--', 'sh', '-c', `printf '\\033[2Jfirst\n'; ${wait}; echo last`]);
+    const server = await WebServer.start(machine);
+    const textOf = async (path: string) => (await server.get(`/api/v1/jobs/${path}`)).text;
+    await until(async () => (await textOf('1/log')).endsWith('x\n'));
+    expect((await textOf('1/log')).length).toBe(256 * 1024);
+    await until(async () => (await textOf('2/log')) === '\u001b[2Jfirst\n');
+    expect((await server.get('/api/v1/jobs/2/log')).headers['content-type']).toMatch(/^text\/plain/);
+    const follow = (job: number, ...headers: string[]) => {
+      const socket = connect(server.port, '127.0.0.1').pause();
+      sockets.push(socket);
+      const lines = [`GET /api/v1/jobs/${job}/log?follow=true HTTP/1.1`, 'Host: localhost', ...headers];
+      socket.write([...lines, `Authorization: Bearer ${server.token}`, '', ''].join('\r\n'));
+    };
+    for (let i = 0; i < 19; i++) follow(1);
+    const followed = server.get('/api/v1/jobs/2/log?follow=true');
+    await until(async () => (await server.get('/api/v1/jobs/1/log')).status === 503);
+    writeFileSync(go, '');
+    expect((await followed).text).toBe('\u001b[2Jfirst\nlast\n');
+    await until(() => connectionsTo(server.port) === 0);
+    expect(await jobs.wait(1)).toBe(0);
+    expect((await textOf('1/log')).endsWith('xend\n')).toBe(true);
+    rmSync(join(jobs.directoryOf(1), 'output'));
+    for (const [path, why] of Object.entries({
+      1: /ENOENT/,
+      99: /no job/,
+      x: /by its number/,
+      'a:1': /number/,
+    })) {
+      const { status, json } = await server.get(`/api/v1/jobs/${path}/log`);
+      expect([path, status, json.error.message]).toEqual([path, 404, expect.stringMatching(why)]);
+    }
+    expect(await server.get('/api/v1/jobs/2/log', { authorization: 'Bearer x' })).toMatchObject({
+      status: 401,
+    });
   });
 
   test('is read only', async () => {

@@ -22,6 +22,8 @@ export interface StreamLine {
 /** A machine in a {@link StreamLine}. */
 export interface StreamMachine {
   host: string;
+  /** Whether it is the server's own, which has more answers, and whose jobs are named without a host. */
+  isLocal: boolean;
   /** Why the snapshot is not current, in words; null: it is. */
   problem: string | null;
   /** The last one that was had; null: none yet. */
@@ -149,6 +151,7 @@ export class Feed {
   #machines(): StreamMachine[] {
     return this.#view.machines.map(({ host, problem, snapshot, jobs }) => ({
       host: host ?? hostName(),
+      isLocal: host === null,
       problem: problem ?? this.failure?.message ?? null,
       snapshot: snapshot === null ? null : withoutProcesses(snapshot),
       jobs,

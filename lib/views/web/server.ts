@@ -3,25 +3,23 @@ import { readFileSync } from 'node:fs';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
+import type { DiscoveryRequest } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
-import { type Job, readSweepTrials, type SweepTrials } from '../../jobs/index.ts';
 import { packageRoot } from '../../native.ts';
 import {
   type Endpoint,
   formatEndpoint,
   hostName,
   openHTTPServer,
-  reuseAnswer,
   type SocketFile,
 } from '../../platform/index.ts';
-import { CONTENT_TYPE, freshExposition } from '../../prometheus/index.ts';
-import { LedgerSums } from '../../usage/index.ts';
+import { CONTENT_TYPE } from '../../prometheus/index.ts';
 import type { FleetView } from '../fleet-view.ts';
-import { machineFamilies } from '../machine-metrics.ts';
 import type { MachineView } from '../machine-view.ts';
 import { Access } from './access.ts';
-import { Feed, MAX_VIEWERS, type StreamMachine } from './feed.ts';
+import { type Answers, answersHere, answersOfHosts } from './answers.ts';
+import { Feed, MAX_VIEWERS } from './feed.ts';
+import { Logs } from './logs.ts';
 
 export { newToken, readTokenFile } from './access.ts';
 
@@ -47,17 +45,6 @@ interface Reply {
 const JSON_TYPE = 'application/json';
 const MAX_CONNECTIONS = 2_000;
 const IDLE_TIMEOUT_MS = 30_000;
-const SWEEPS_FRESH_MS = 2_000;
-const USAGE_FRESH_MS = 60_000;
-const USAGE_MS = 30 * 86_400_000;
-
-/** The last 30 days of each user, as /api/v1/usage has them. */
-export interface UsageAnswer {
-  /** In the server's time zone, such as 2026-01-31. */
-  days: string[];
-  /** The largest sum comes first. None where the machine has no ledger. */
-  users: { user: string; uid: number; gpuHours: number[] }[];
-}
 
 /** Files of the page: nothing in these files is secret. */
 const FILES: Readonly<Record<string, { name: string; type: string }>> = {
@@ -96,93 +83,18 @@ export async function serveWeb(
   view: MachineView | FleetView,
   options: WebOptions,
 ): Promise<Endpoint | SocketFile> {
-  const access = new Access(options.token, options.hosts);
-  const feed = new Feed(view, options.intervalMs);
-  const { request } = options;
-  /** Answers as a command does for this machine; for others, with an object by host. */
-  const answerWith = (key: string, of: (machine: StreamMachine) => unknown) => async (): Promise<string> => {
-    const machines = await feed.current();
-    const [only] = machines;
-    if (request === null)
-      return JSON.stringify(
-        Object.fromEntries(
-          machines.map((each) => [each.host, { problem: each.problem, [key]: of(each) ?? null }]),
-        ),
-      );
-    if (feed.failure !== null || only === undefined) throw feed.failure;
-    return JSON.stringify(of(only));
-  };
-  const files = new Map(
-    Object.entries(FILES).map(([path, { name, type }]) => [
-      path,
-      { type, content: readFileSync(join(packageRoot, 'dist/web', name)) },
-    ]),
+  const site = new Site(view, options);
+  const { endpoint, close } = await openHTTPServer(
+    options.endpoint,
+    (request, response) => site.answer(request, response),
+    {
+      option: options.option,
+      keepsProcess: true,
+      maxConnections: MAX_CONNECTIONS,
+      isPreferred: (socket) => site.knows(socket),
+      idleTimeoutMs: IDLE_TIMEOUT_MS,
+    },
   );
-  /** Connections of those who have the token: strangers don't keep them out. */
-  const known = new WeakSet<Socket>();
-
-  const contents: Record<string, () => Promise<string>> = {
-    '/api/v1/gpus': answerWith('gpus', ({ snapshot }) => snapshot?.gpus),
-    '/api/v1/queue': answerWith('queue', ({ snapshot }) => snapshot?.queue),
-    '/api/v1/jobs': answerWith('jobs', ({ jobs }) => jobs),
-    '/api/v1/history': async () => JSON.stringify(feed.history()),
-    ...(request === null
-      ? {}
-      : {
-          '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
-          '/api/v1/sweeps': reuseAnswer(
-            async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
-            SWEEPS_FRESH_MS,
-          ),
-          '/metrics': freshExposition(() => machineFamilies(request)),
-        }),
-  };
-
-  /** @returns null: it is a viewer now */
-  const replyTo = async (request: IncomingMessage, response: ServerResponse): Promise<Reply | null> => {
-    const path = request.url?.split('?')[0] ?? '';
-    const foreign = access.refuseSource(request);
-    if (foreign !== null) return failure(foreign.status, foreign.code, foreign.message);
-    if (request.method !== 'GET' && request.method !== 'HEAD') {
-      return failure(405, 'read-only', 'this server answers GET and HEAD', {
-        allow: 'GET, HEAD',
-        connection: 'close',
-      });
-    }
-    const file = files.get(path);
-    if (file !== undefined) return { status: 200, ...file };
-    const refusal = access.refuseToken(request);
-    if (refusal !== null)
-      return failure(refusal.status, refusal.code, refusal.message, { 'www-authenticate': 'Bearer' });
-    known.add(request.socket);
-    if (path === '/api/v1/stream') return stream(request, response, feed);
-    const content = Object.hasOwn(contents, path) ? contents[path] : undefined;
-    if (content === undefined)
-      return failure(404, 'not-found', 'the API is described in /api/v1/openapi.json');
-    return { status: 200, type: path === '/metrics' ? CONTENT_TYPE : JSON_TYPE, content: await content() };
-  };
-
-  const answer = (request: IncomingMessage, response: ServerResponse): void => {
-    for (const [name, value] of Object.entries(SECURITY_HEADERS)) response.setHeader(name, value);
-    replyTo(request, response).then(
-      (reply) => reply && send(response, reply),
-      (error: Error) =>
-        send(
-          response,
-          error instanceof GPUOwnerError
-            ? failure(503, error.code, error.message)
-            : failure(500, 'internal', error.message),
-        ),
-    );
-  };
-
-  const { endpoint, close } = await openHTTPServer(options.endpoint, answer, {
-    option: options.option,
-    keepsProcess: true,
-    maxConnections: MAX_CONNECTIONS,
-    isPreferred: (socket) => known.has(socket),
-    idleTimeoutMs: IDLE_TIMEOUT_MS,
-  });
   if ('path' in endpoint) {
     for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) {
       process.once(signal, () => {
@@ -194,55 +106,82 @@ export async function serveWeb(
   return endpoint;
 }
 
-function usageAnswer({ lockDirectory }: DiscoveryRequest): () => Promise<string> {
-  let ledger: LedgerSums | null = null;
-  return async () => {
-    const path = ledgerOf(lockDirectory);
-    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
-    const { days, users } = (await ledger?.read()) ?? { days: [], users: [] };
-    const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
-    const answer: UsageAnswer = {
-      days,
-      users: users
-        .map(({ user, uid, gpuHours }) => ({
-          user,
-          uid,
-          gpuHours: days.map((day) => gpuHours.get(day) ?? 0),
-        }))
-        .filter(({ gpuHours }) => sum(gpuHours) > 0)
-        .sort((a, b) => sum(b.gpuHours) - sum(a.gpuHours)),
-    };
-    return JSON.stringify(answer);
-  };
-}
+/** Answers requests: files of the page for everybody, and the API for those who have the token. */
+class Site {
+  readonly #access: Access;
+  readonly #feed: Feed;
+  readonly #logs: Logs;
+  readonly #answers: Answers;
+  readonly #files = readFiles();
+  /** Connections of those who have the token: strangers don't keep them out. */
+  readonly #known = new WeakSet<Socket>();
 
-/** A sweep in the background that compares its tasks. */
-export interface Sweep extends SweepTrials {
-  /** The job's number. */
-  job: number;
-  name: string | null;
-  state: Job['state'];
-}
-
-const MAX_SWEEPS = 4;
-
-/** Running sweeps before others, and the newest first. */
-function sweepsOf(jobs: readonly Job[]): Sweep[] {
-  const found: Sweep[] = [];
-  const isRunning = ({ state }: Job) => Number(state === 'running');
-  const newest = jobs.toSorted((a, b) => isRunning(b) - isRunning(a) || (b.id ?? 0) - (a.id ?? 0));
-  for (const { id, name, state, progress } of newest) {
-    const trials = id === null || progress === null ? null : readSweepTrials(id);
-    if (id !== null && trials !== null) found.push({ job: id, name, state, ...trials });
-    if (found.length === MAX_SWEEPS) break;
+  constructor(view: MachineView | FleetView, { request, token, hosts, intervalMs }: WebOptions) {
+    this.#access = new Access(token, hosts);
+    this.#feed = new Feed(view, intervalMs);
+    this.#logs = new Logs('hosts' in view ? view.hosts : null);
+    this.#answers = request === null ? answersOfHosts(this.#feed) : answersHere(this.#feed, request);
   }
-  return found;
+
+  knows(socket: Socket): boolean {
+    return this.#known.has(socket);
+  }
+
+  answer(request: IncomingMessage, response: ServerResponse): void {
+    for (const [name, value] of Object.entries(SECURITY_HEADERS)) response.setHeader(name, value);
+    this.#reply(request, response).then(
+      (reply) => reply && send(response, reply),
+      (error: Error) => {
+        if (response.headersSent) response.destroy();
+        else if (error instanceof GPUOwnerError) send(response, failure(503, error));
+        else send(response, failure(500, { code: 'internal', message: error.message }));
+      },
+    );
+  }
+
+  /** @returns null: the answer is sent already, or goes on */
+  async #reply(request: IncomingMessage, response: ServerResponse): Promise<Reply | null> {
+    const { method, url = '', socket } = request;
+    const foreign = this.#access.refuseSource(request);
+    if (foreign !== null) return failure(foreign.status, foreign);
+    if (method !== 'GET' && method !== 'HEAD') {
+      const error = { code: 'read-only', message: 'this server answers GET and HEAD' };
+      return failure(405, error, { allow: 'GET, HEAD', connection: 'close' });
+    }
+    const [path = '', query] = url.split('?');
+    const file = this.#files.get(path);
+    if (file !== undefined) return { status: 200, ...file };
+    const refusal = this.#access.refuseToken(request);
+    if (refusal !== null) return failure(refusal.status, refusal, { 'www-authenticate': 'Bearer' });
+    this.#known.add(socket);
+    if (path === '/api/v1/stream') return stream(request, response, this.#feed);
+    const [, job] = /^\/api\/v1\/jobs\/([^/]+)\/log$/.exec(path) ?? [];
+    if (job !== undefined) {
+      const follow = method === 'GET' && new URLSearchParams(query).get('follow') === 'true';
+      const refused = await this.#logs.send(job, follow, response);
+      return refused && failure(refused.status, refused);
+    }
+    const answer = Object.hasOwn(this.#answers, path) ? this.#answers[path] : undefined;
+    if (answer === undefined)
+      return failure(404, { code: 'not-found', message: 'the API is described in /api/v1/openapi.json' });
+    return { status: 200, type: path === '/metrics' ? CONTENT_TYPE : JSON_TYPE, content: await answer() };
+  }
+}
+
+function readFiles(): ReadonlyMap<string, { type: string; content: Buffer }> {
+  const files = Object.entries(FILES).map(([path, { name, type }]) => {
+    const content = readFileSync(join(packageRoot, 'dist/web', name));
+    return [path, { type, content }] as const;
+  });
+  return new Map(files);
 }
 
 /** Sends a line of JSON per look, until the viewer goes. @returns a reply, if it can't */
 function stream({ method, socket }: IncomingMessage, response: ServerResponse, feed: Feed): Reply | null {
-  if (feed.isFull)
-    return failure(503, 'too-many-viewers', `${MAX_VIEWERS} viewers watch already`, { 'retry-after': '60' });
+  if (feed.isFull) {
+    const error = { code: 'too-many-viewers', message: `${MAX_VIEWERS} viewers watch already` };
+    return failure(503, error, { 'retry-after': '60' });
+  }
   const headers = { 'content-type': 'application/x-ndjson', 'x-accel-buffering': 'no' };
   if (method === 'HEAD') return { status: 200, type: headers['content-type'], content: '' };
   response.writeHead(200, headers).flushHeaders();
@@ -253,8 +192,7 @@ function stream({ method, socket }: IncomingMessage, response: ServerResponse, f
 
 function failure(
   status: number,
-  code: string,
-  message: string,
+  { code, message }: { code: string; message: string },
   headers: Readonly<Record<string, string>> = {},
 ): Reply {
   return { status, type: JSON_TYPE, content: JSON.stringify({ error: { code, message } }), headers };

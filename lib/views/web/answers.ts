@@ -1,0 +1,105 @@
+// The answers of the API that have an end, by path.
+import { type DiscoveryRequest, ledgerOf } from '../../claims/index.ts';
+import { type Job, readSweepTrials, type SweepTrials } from '../../jobs/index.ts';
+import { reuseAnswer } from '../../platform/index.ts';
+import { freshExposition } from '../../prometheus/index.ts';
+import { LedgerSums } from '../../usage/index.ts';
+import { machineFamilies } from '../machine-metrics.ts';
+import type { Feed, StreamMachine } from './feed.ts';
+
+const SWEEPS_FRESH_MS = 2_000;
+const USAGE_FRESH_MS = 60_000;
+const USAGE_MS = 30 * 86_400_000;
+const MAX_SWEEPS = 4;
+
+/** The last 30 days of each user, as /api/v1/usage has them. */
+export interface UsageAnswer {
+  /** In the server's time zone, such as 2026-01-31. */
+  days: string[];
+  /** The largest sum comes first. None where the machine has no ledger. */
+  users: { user: string; uid: number; gpuHours: number[] }[];
+}
+
+/** A sweep in the background that compares its tasks. */
+export interface Sweep extends SweepTrials {
+  /** The job's number. */
+  job: number;
+  name: string | null;
+  state: Job['state'];
+}
+
+/** Makes answers. */
+export type Answers = Readonly<Record<string, () => Promise<string>>>;
+
+/** The answers about this machine: each as a command prints it. */
+export function answersHere(feed: Feed, request: DiscoveryRequest): Answers {
+  const current = async (): Promise<StreamMachine> => {
+    const [machine] = await feed.current();
+    if (feed.failure !== null || machine === undefined) throw feed.failure;
+    return machine;
+  };
+  return {
+    '/api/v1/gpus': async () => JSON.stringify((await current()).snapshot?.gpus),
+    '/api/v1/queue': async () => JSON.stringify((await current()).snapshot?.queue),
+    '/api/v1/jobs': async () => JSON.stringify((await current()).jobs),
+    '/api/v1/history': async () => JSON.stringify(feed.history()),
+    '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
+    '/api/v1/sweeps': reuseAnswer(
+      async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
+      SWEEPS_FRESH_MS,
+    ),
+    '/metrics': freshExposition(() => machineFamilies(request)),
+  };
+}
+
+/** The answers about other machines: an object by host. */
+export function answersOfHosts(feed: Feed): Answers {
+  const byHost = (key: string, of: (machine: StreamMachine) => unknown) => async () => {
+    const told = (await feed.current()).map((machine) => {
+      const { host, problem } = machine;
+      return [host, { problem, [key]: of(machine) ?? null }];
+    });
+    return JSON.stringify(Object.fromEntries(told));
+  };
+  return {
+    '/api/v1/gpus': byHost('gpus', ({ snapshot }) => snapshot?.gpus),
+    '/api/v1/queue': byHost('queue', ({ snapshot }) => snapshot?.queue),
+    '/api/v1/jobs': byHost('jobs', ({ jobs }) => jobs),
+    '/api/v1/history': async () => JSON.stringify(feed.history()),
+  };
+}
+
+function usageAnswer({ lockDirectory }: DiscoveryRequest): () => Promise<string> {
+  let ledger: LedgerSums | null = null;
+  return async () => {
+    const path = ledgerOf(lockDirectory);
+    if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
+    const { days, users } = (await ledger?.read()) ?? { days: [], users: [] };
+    const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
+    const answer: UsageAnswer = {
+      days,
+      users: users
+        .map(({ user, uid, gpuHours }) => ({
+          user,
+          uid,
+          gpuHours: days.map((day) => gpuHours.get(day) ?? 0),
+        }))
+        .filter(({ gpuHours }) => sum(gpuHours) > 0)
+        .sort((a, b) => sum(b.gpuHours) - sum(a.gpuHours)),
+    };
+    return JSON.stringify(answer);
+  };
+}
+
+/** Running sweeps before others, and the newest first. */
+function sweepsOf(jobs: readonly Job[]): Sweep[] {
+  const found: Sweep[] = [];
+  const isRunning = ({ state }: Job) => Number(state === 'running');
+  const newest = jobs.toSorted((a, b) => isRunning(b) - isRunning(a) || (b.id ?? 0) - (a.id ?? 0));
+  for (const { id, name, state, progress } of newest) {
+    const trials = id === null || progress === null ? null : readSweepTrials(id);
+    if (id !== null && trials !== null) found.push({ job: id, name, state, ...trials });
+    if (found.length === MAX_SWEEPS) break;
+  }
+  return found;
+}
