@@ -31,6 +31,11 @@ export interface Needs {
 /** Needs of tasks for which nothing was said. */
 export const LEAST_NEEDS: Needs = { gpus: 1, memory: 0 };
 
+/** @param needs undefined: the least */
+export function fits(needs: Needs | undefined, offer: Needs): boolean {
+  return needs === undefined || (needs.gpus <= offer.gpus && needs.memory <= offer.memory);
+}
+
 /** One start of a task by one worker. The methods that end it take its token, also in another process after a restart. */
 export interface Attempt {
   token: string;

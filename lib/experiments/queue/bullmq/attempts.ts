@@ -1,6 +1,7 @@
 import { stringifyValue } from '../../task/index.ts';
 import {
   type Attempt,
+  fits,
   MAX_DELAY_MS,
   MAX_STARTS,
   type Needs,
@@ -13,7 +14,6 @@ import {
 import { serverTime } from './connection.ts';
 import { type Holder, newToken, TaskJob } from './jobs.ts';
 import { FOREVER_MS, type LockRenewal } from './lock-renewal.ts';
-import { fits, putFirst } from './needs.ts';
 import type { JobStore } from './store.ts';
 
 /** Jobs that are looked at for one that can be started. */
@@ -102,6 +102,25 @@ async function take(
     if (attempt !== null) return attempt;
   }
   return null;
+}
+
+/** Puts the next job for which so much is enough before all others, where BullMQ takes it. @returns false: there is none */
+export async function putFirst(store: JobStore, offer: Needs): Promise<boolean> {
+  const needs = await store.needs();
+  if ([...needs.values()].every((each) => fits(each, offer))) return true;
+  const isFirst = async (id: string | undefined) => {
+    if (id !== undefined) await store.jobs.changePriority(id, 1, true);
+    return id !== undefined;
+  };
+  const first = (await store.waitingIds()).find((id) => fits(needs.get(id), offer));
+  if (first !== undefined) return isFirst(first);
+  const now = Date.now();
+  for (const { id, status } of (await store.delayed()).delayed) {
+    if ((status.due ?? Number.POSITIVE_INFINITY) > now || !fits(needs.get(id), offer)) continue;
+    await store.jobs.promote(id);
+    return isFirst(id);
+  }
+  return false;
 }
 
 /** null: the job that BullMQ has given is none to be started. */

@@ -10,9 +10,8 @@ import { bulkMethods } from './bulk.ts';
 import { EVENTS, RedisConnection } from './connection.ts';
 import { unusable } from './errors.ts';
 import { Leadership, LockRenewal } from './lock-renewal.ts';
-import { pauseMethods } from './pause.ts';
 import { queryMethods } from './queries.ts';
-import { searchMethods } from './search.ts';
+import { settingMethods } from './settings.ts';
 import { JobStore } from './store.ts';
 
 export { parseAddress };
@@ -74,8 +73,7 @@ function assemble(connection: RedisConnection): Queue {
     ...queryMethods(store),
     ...attemptMethods(store, renewal),
     ...bulkMethods(store),
-    ...pauseMethods(store),
-    ...searchMethods(store),
+    ...settingMethods(store),
     changed: (milliseconds, signal, since) => renewal.changed(milliseconds, signal, since),
     get changeCount() {
       return renewal.changeCount;

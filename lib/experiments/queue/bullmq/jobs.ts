@@ -1,11 +1,14 @@
 // A task is a job of BullMQ: its id the task's, its data what the task is, its returnvalue the result. This is how both are read.
 import { randomUUID } from 'node:crypto';
 import type * as BullMQ from 'bullmq';
-import { parseValue, strictJSON, stringifyValue, type Task, type TaskCommand } from '../../task/index.ts';
+import { parseValue, strictJSON, stringifyValue, type Task } from '../../task/index.ts';
+import type { KeptTask } from '../enqueue.ts';
 import {
   type AttemptInfo,
   type Completed,
   type Completion,
+  fits,
+  LEAST_NEEDS,
   MAX_STARTS,
   type Needs,
   type State,
@@ -79,32 +82,25 @@ export interface Status {
   by?: string;
 }
 
-/** A task, as its job's data has it. */
-export interface TaskData {
-  number: number;
-  parameters: string;
-  command: TaskCommand;
-  places: [phase: string, directory: string][];
-  once?: boolean;
-  /** The needs, unless they are the least. */
-  needs?: Needs | undefined;
-}
-
-/** As any program can read it; `exact` has what JSON would change. */
-export function jobData({
-  number,
-  parameters,
-  command,
-  places,
-  once,
-  needs,
-}: TaskData): Record<string, unknown> {
+/** The data of a task's job, as any program can read it. `exact` has what JSON would change; needs are there unless they are the least. */
+export function jobData(
+  number: number,
+  parameters: string,
+  { command, destinations, once, needs }: KeptTask,
+): Record<string, unknown> {
   const value = jsonValue(parameters);
   const plain =
     value === undefined
       ? { parameters: JSON.parse(strictJSON(parseValue(parameters))), exact: parameters }
       : { parameters: value };
-  return { number, ...plain, command, places, ...(once ? { once } : {}), ...(needs ? { needs } : {}) };
+  return {
+    number,
+    ...plain,
+    command: JSON.parse(command),
+    places: destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
+    ...(once ? { once } : {}),
+    ...(fits(needs, LEAST_NEEDS) ? {} : { needs }),
+  };
 }
 
 /** The value of a text that is the same as JSON writes it; undefined: it isn't. */
@@ -200,16 +196,21 @@ export class TaskJob {
     return records.taskFrom({ id: this.id, name: this.json.name, parameters, command, places }, exact);
   }
 
-  /** @param parameters the task's, for a damaged record: it is written anew */
-  data(parameters: string): TaskData {
-    const task = this.task();
+  /** null: the record is damaged. */
+  get parameters(): string | null {
+    const { parameters, damage } = this.task();
+    return damage === undefined ? stringifyValue(parameters) : null;
+  }
+
+  kept(isActive: boolean): KeptTask {
+    const { command, destinations } = this.task();
     return {
-      number: this.number,
-      parameters: task.damage === undefined ? stringifyValue(task.parameters) : parameters,
-      command: task.command,
-      places: task.destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
+      name: this.json.name,
+      state: this.state(isActive),
+      command: records.commandText(command),
+      destinations,
       once: this.isOnce,
-      needs: this.needs,
+      needs: this.needs ?? LEAST_NEEDS,
     };
   }
 

@@ -1,5 +1,6 @@
 import {
   type AttemptInfo,
+  fits,
   LEAST_NEEDS,
   MAX_BYTES,
   type Needs,
@@ -11,7 +12,6 @@ import {
 import { attemptInfoOf } from '../records.ts';
 import { EVENTS, serverTime } from './connection.ts';
 import type { Last, TaskJob } from './jobs.ts';
-import { allNeeds, fits } from './needs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
 export function queryMethods(store: JobStore): Queries {
@@ -26,7 +26,7 @@ export function queryMethods(store: JobStore): Queries {
       await store.check();
       const counts = await store.counts();
       if (offer === undefined) return counts;
-      const needs = await allNeeds(store);
+      const needs = await store.needs();
       if ([...needs.values()].every((each) => fits(each, offer))) return counts;
       const pending = (await pendingIds(store)).filter((id) => fits(needs.get(id), offer)).length;
       return { ...counts, pending };
@@ -35,7 +35,7 @@ export function queryMethods(store: JobStore): Queries {
     nextTime: (offer) => nextTime(store, offer),
 
     async needs() {
-      const [needs, ids] = await Promise.all([allNeeds(store), pendingIds(store)]);
+      const [needs, ids] = await Promise.all([store.needs(), pendingIds(store)]);
       const kinds = new Map<string, Needs>();
       for (const id of [...ids, ...(await store.ids('active'))]) {
         const each = needs.get(id) ?? LEAST_NEEDS;
@@ -98,7 +98,7 @@ export function queryMethods(store: JobStore): Queries {
 async function nextTime(store: JobStore, offer: Needs | undefined): Promise<number | null> {
   const { delayed } = await store.delayed();
   if (delayed.length === 0) return null;
-  const needs = offer === undefined ? new Map<string, Needs>() : await allNeeds(store);
+  const needs = offer === undefined ? new Map<string, Needs>() : await store.needs();
   const isWanted = (id: string) => offer === undefined || fits(needs.get(id), offer);
   const times = delayed.filter(({ id }) => isWanted(id)).map(({ status }) => status.due ?? 0);
   if ((await store.waitingIds()).some(isWanted)) return null;

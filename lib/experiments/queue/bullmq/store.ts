@@ -1,6 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { now } from '../../../platform/index.ts';
-import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
+import { type Counts, MAX_BYTES, MAX_DELAY_MS, type Needs, type State } from '../queue.ts';
+import { readCount } from '../records.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
 import {
@@ -111,6 +112,15 @@ export class JobStore {
     this.#settings = { exists: format != null, isPaused: pause != null, areUnequal: unequal != null };
     this.#read = read;
     return this.#settings;
+  }
+
+  /** By id, of tasks that need more than others. */
+  async needs(): Promise<Map<string, Needs>> {
+    const entries = Object.entries(await this.redis.hgetall(this.key('needs'))).map(([id, text]) => {
+      const [gpus = 0, memory = 0] = text.split(' ').map(readCount);
+      return [id, { gpus, memory }] as const;
+    });
+    return new Map(entries);
   }
 
   /** Jobs that wait for a time, the next one first; and how many there are for which it never comes. */

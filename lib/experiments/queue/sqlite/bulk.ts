@@ -1,25 +1,8 @@
 import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
-import {
-  type Destination,
-  seedOf,
-  stringifyValue,
-  type TaskSpec,
-  taskId,
-  type Value,
-} from '../../task/index.ts';
-import { type Enqueued, LEAST_NEEDS, type Needs, type Queue, type Selection, type State } from '../queue.ts';
-import {
-  commandText,
-  conflict,
-  conflictError,
-  isCommand,
-  MAX_CONFLICTS,
-  NO_COMMAND_TEXT,
-  phaseInName,
-  readCount,
-  readDestinations,
-  taskName,
-} from '../records.ts';
+import { seedOf, stringifyValue } from '../../task/index.ts';
+import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
+import type { Enqueued, Needs, Queue, Selection, State } from '../queue.ts';
+import { phaseInName, readCount, readDestinations, taskName } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
 import { inState } from './queries.ts';
@@ -35,22 +18,12 @@ export function bulkMethods(
   database: Database,
 ): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
   return {
-    async enqueue(tasks, { replaceCommands = false, needs = {}, signal } = {}) {
-      const total: Enqueued = { added: 0, known: 0, placed: 0 };
-      const seen = replaceCommands ? new Set<string>() : null;
-      for await (const batch of batches(tasks)) {
-        signal?.throwIfAborted();
-        const { added, known, placed, ids } = await database.write(() =>
-          new Batch(database, seen, needs).add(batch),
-        );
-        total.added += added;
-        total.known += known;
-        total.placed += placed;
-        for (const id of ids) seen?.add(id);
+    enqueue: (tasks, options = {}) =>
+      enqueueInBatches(tasks, options, { tasks: BATCH, bytes: Number.POSITIVE_INFINITY }, async (batch) => {
+        const enqueued = await database.write(() => addBatch(database, batch));
         await pause(PAUSE_MS);
-      }
-      return total;
-    },
+        return enqueued;
+      }),
 
     /** A row that is to be taken out of its table is no result. */
     async importResults(rows) {
@@ -117,158 +90,62 @@ function cancel(database: Database, { number, state }: Selected): boolean {
   return true;
 }
 
-interface Prepared {
-  id: string;
-  parameters: string;
-  command: string;
-  seed: Value;
-  spec: TaskSpec;
-}
+type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state' | 'once'> & Needs;
 
-async function* batches(tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>): AsyncGenerator<Prepared[]> {
-  let batch: Prepared[] = [];
-  for await (const spec of tasks) {
-    if (batch.push(prepare(spec)) < BATCH) continue;
-    yield batch;
-    batch = [];
-  }
-  if (batch.length > 0) yield batch;
-}
-
-/** Runs outside of the transaction, which must be short. */
-function prepare(spec: TaskSpec): Prepared {
-  const { parameters } = spec;
-  return {
-    id: taskId(parameters),
-    parameters: stringifyValue(parameters),
-    command: commandText(spec.command),
-    seed: seedOf(parameters),
-    spec,
-  };
-}
-
-type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state'>;
-
-/** Adds the tasks of one transaction. */
-class Batch {
-  readonly #database: Database;
-  /** Tasks of earlier batches of the same call, if commands may be replaced: two tasks of one sweep must not replace each other's. */
-  readonly #earlier: ReadonlySet<string> | null;
-  readonly #needs: Partial<Needs>;
-  readonly #ids = new Set<string>();
-  readonly #counters = new Map<string, number>();
-  readonly #conflicts: string[] = [];
-  #conflictCount = 0;
-  readonly #done = { added: 0, known: 0, placed: 0 };
-
-  constructor(database: Database, earlier: ReadonlySet<string> | null, needs: Partial<Needs>) {
-    this.#database = database;
-    this.#earlier = earlier;
-    this.#needs = needs;
-  }
-
-  add(batch: readonly Prepared[]): Enqueued & { ids: ReadonlySet<string> } {
-    for (const task of batch) {
-      const known = this.#database.get<Known>(
-        'SELECT number, name, command, places, state FROM task WHERE id = :id',
-        { id: task.id },
-      );
-      if (known === undefined) this.#addNew(task);
-      else this.#addKnown(known, task);
-      this.#ids.add(task.id);
-    }
-    if (this.#conflictCount > 0) throw conflictError(this.#conflicts, this.#conflictCount);
-    for (const [name, next] of this.#counters) {
-      this.#database.run('INSERT OR REPLACE INTO phase VALUES (:name, :next)', { name, next });
-    }
-    return { ...this.#done, ids: this.#ids };
-  }
-
-  #addNew({ id, parameters, command, seed, spec }: Prepared): void {
-    const phase = phaseInName(spec.phase);
-    const places = destinationsText([spec]);
-    let counter =
-      this.#counters.get(phase) ??
-      readCount(
-        this.#database.get<{ next: number }>('SELECT next FROM phase WHERE name = :phase', { phase })?.next,
-      );
-    // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
-    while (
-      this.#database.run(
-        `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, once)
-         VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
-        {
-          id,
-          name: spec.name ?? taskName(phase, counter++, seed),
-          parameters,
-          command,
-          places,
-          ...LEAST_NEEDS,
-          ...this.#needs,
-          once: spec.rerun === 'never' ? 1 : 0,
-        },
-      ) === 0
+/** In a transaction. */
+function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
+  const numbers = new Map<string, number>();
+  const known = new Map<string, KeptTask>();
+  for (const { id } of tasks) {
+    const record = database.get<Known>(
+      'SELECT number, name, command, places, state, once, gpus, memory FROM task WHERE id = :id',
+      { id },
     );
-    this.#counters.set(phase, counter);
-    this.#done.added++;
+    if (record === undefined) continue;
+    const { number, name, command, places, state, once, gpus, memory } = record;
+    numbers.set(id, number);
+    const destinations = readDestinations(places) ?? []; // a damaged record has none
+    known.set(id, { name, state, command, destinations, once: once === 1, needs: { gpus, memory } });
   }
-
-  #addKnown({ number, name, command, places, state }: Known, task: Prepared): void {
-    this.#done.known++;
-    if (task.command !== command && task.command !== NO_COMMAND_TEXT) {
-      const hasNone = command === NO_COMMAND_TEXT || !isCommand(command); // the record may be damaged
-      const mayReplace = this.#earlier !== null && !this.#earlier.has(task.id) && !this.#ids.has(task.id);
-      if (!hasNone && !mayReplace) {
-        this.#conflictCount++;
-        if (this.#conflicts.length < MAX_CONFLICTS) {
-          this.#conflicts.push(conflict(name, command, task.command));
-        }
-        return;
-      }
-      if (hasNone || (state !== 'active' && state !== 'completed')) {
-        const { command: replacement } = task;
-        this.#database.run('UPDATE task SET command = :replacement WHERE number = :number', {
-          number,
-          replacement,
-        });
-      }
-    }
-    this.#changeNeeds(number);
-    if (task.spec.rerun !== undefined) {
-      const once = task.spec.rerun === 'never' ? 1 : 0;
-      this.#database.run('UPDATE task SET once = :once WHERE number = :number AND once <> :once', {
-        number,
-        once,
-      });
-    }
-    const { phase, outputDirectory } = task.spec;
-    const before = knownDestinations(places);
-    if (before.some((known) => known.phase === phase && known.outputDirectory === outputDirectory)) return;
-    this.#database.run('UPDATE task SET places = :places WHERE number = :number', {
-      number,
-      places: destinationsText([...before, task.spec]),
-    });
-    this.#done.placed++;
-  }
-
-  #changeNeeds(number: number): void {
-    const { gpus = null, memory = null } = this.#needs;
-    if (gpus === null && memory === null) return;
-    this.#database.run(
-      `UPDATE task SET gpus = coalesce(:gpus, gpus), memory = coalesce(:memory, memory) WHERE number = :number
-         AND (gpus <> coalesce(:gpus, gpus) OR memory <> coalesce(:memory, memory))`,
-      { number, gpus, memory },
+  const { enqueued, fresh, changed } = merge(known);
+  for (const [id, { command, destinations, once, needs }] of changed) {
+    database.run(
+      'UPDATE task SET command = :command, places = :places, once = :once, gpus = :gpus, memory = :memory WHERE number = :number',
+      {
+        number: numbers.get(id) as number,
+        command,
+        places: destinationsText(destinations),
+        once: once ? 1 : 0,
+        ...needs,
+      },
     );
   }
+  const counters = new Map<string, number>();
+  for (const task of fresh.values()) addNew(database, task, counters);
+  for (const [name, next] of counters)
+    database.run('INSERT OR REPLACE INTO phase VALUES (:name, :next)', { name, next });
+  return enqueued;
 }
 
-/** A damaged record has no destinations. */
-function knownDestinations(text: string): Destination[] {
-  try {
-    return readDestinations(text) ?? [];
-  } catch {
-    return [];
-  }
+function addNew(
+  database: Database,
+  { id, parameters, spec, kept }: IncomingTask & { kept: KeptTask },
+  counters: Map<string, number>,
+): void {
+  const phase = phaseInName(spec.phase);
+  const select = 'SELECT next FROM phase WHERE name = :phase';
+  let counter = counters.get(phase) ?? readCount(database.get<{ next: number }>(select, { phase })?.next);
+  const { command, destinations, once, needs } = kept;
+  const values = { id, parameters, command, places: destinationsText(destinations), once: once ? 1 : 0 };
+  // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
+  while (
+    database.run(
+      `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, once)
+       VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
+      { ...values, ...needs, name: spec.name ?? taskName(phase, counter++, seedOf(spec.parameters)) },
+    ) === 0
+  );
+  counters.set(phase, counter);
 }
 
 interface Selected {

@@ -41,13 +41,6 @@ export type SQLRow = Record<string, Cell>;
 /** Values by the names of their placeholders. */
 type Bindings = Record<string, Cell>;
 
-/** A write that waits for the next transaction. */
-interface PendingWrite {
-  act: () => void;
-  resolve: () => void;
-  reject: (error: unknown) => void;
-}
-
 /** One connection to the database of a queue. Transactions wait for other writers, and errors say what to do. */
 export class Database {
   /** The file, links resolved. */
@@ -60,9 +53,8 @@ export class Database {
   /** The file that the connection has open, and when its path was last looked at. */
   #inode: number | undefined;
   #lookedAt = 0;
-  #pending: PendingWrite[] = [];
-  /** When pending writes get a transaction of their own. */
-  #deadline: NodeJS.Timeout | null = null;
+  /** Writes that wait for the next transaction. Each may run twice. */
+  readonly #along = new Set<() => void>();
 
   private constructor(path: string, connection: SQLite.DatabaseSyncInstance, readOnly: boolean) {
     this.path = path;
@@ -106,30 +98,25 @@ export class Database {
 
   /** Runs one transaction that writes. The transaction may be run again, if another process is in the way. @throws ERR_QUEUE */
   async write<T>(transaction: () => T): Promise<T> {
-    let included: readonly PendingWrite[] = [];
+    let along: readonly (() => void)[] = [];
     const result = await this.#transact('BEGIN IMMEDIATE', () => {
-      included = [...this.#pending];
-      for (const { act } of included) act();
+      along = [...this.#along];
+      for (const act of along) act();
       return transaction();
     });
-    this.#settle(included);
-    for (const { resolve } of included) resolve();
+    for (const act of along) this.#along.delete(act);
     return result;
   }
 
   /** Writes together with the next transaction that writes, or alone after so many ms: each transaction waits for the disk. */
-  writeAlong(act: () => void, milliseconds: number): Promise<void> {
-    const written = new Promise<void>((resolve, reject) => this.#pending.push({ act, resolve, reject }));
-    this.#deadline ??= setTimeout(() => {
-      this.#deadline = null;
-      void this.#flush();
-    }, milliseconds);
-    return written;
-  }
-
-  /** Never rejects: an error goes to those whose writes were pending. */
-  async #flush(): Promise<void> {
-    if (this.#pending.length > 0) await this.write(() => {}).catch((error) => this.#rejectPending(error));
+  async writeAlong(act: () => void, milliseconds: number): Promise<void> {
+    this.#along.add(act);
+    await pause(milliseconds);
+    try {
+      if (this.#along.has(act)) await this.write(() => {});
+    } finally {
+      this.#along.delete(act);
+    }
   }
 
   /** Runs queries that see one state of the database. @throws ERR_QUEUE */
@@ -191,20 +178,6 @@ export class Database {
     if (now() - this.#lookedAt < LOOK_INTERVAL_MS) return;
     if (inodeOf(this.path) !== this.#inode) throw removed(this.path);
     this.#lookedAt = now();
-  }
-
-  #rejectPending(error: unknown): void {
-    const rejected = [...this.#pending];
-    this.#settle(rejected);
-    for (const { reject } of rejected) reject(error);
-  }
-
-  #settle(writes: readonly PendingWrite[]): void {
-    if (writes.length === 0) return;
-    this.#pending = this.#pending.filter((write) => !writes.includes(write));
-    if (this.#pending.length > 0 || this.#deadline === null) return;
-    clearTimeout(this.#deadline);
-    this.#deadline = null;
   }
 
   #prepare(sql: string): SQLite.StatementSyncInstance {

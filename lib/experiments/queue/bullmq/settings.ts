@@ -1,9 +1,11 @@
 import type { Pause, Queue } from '../queue.ts';
-import { readPause, readTime } from '../records.ts';
+import { readPause, readSearch, readTime } from '../records.ts';
 import type { JobStore } from './store.ts';
 
-/** The methods of a queue about its pause: BullMQ's own, and a record that says why. */
-export function pauseMethods(store: JobStore): Pick<Queue, 'pause' | 'resume' | 'paused'> {
+/** The methods of a queue about its search, and its pause: BullMQ's own, and a record that says why. */
+export function settingMethods(
+  store: JobStore,
+): Pick<Queue, 'pause' | 'resume' | 'paused' | 'setSearch' | 'search' | 'report'> {
   const { jobs, redis } = store;
   const settings = store.key('settings');
 
@@ -39,6 +41,24 @@ export function pauseMethods(store: JobStore): Pick<Queue, 'pause' | 'resume' | 
       if (!outside) await redis.hsetnx(settings, 'outside', Date.now());
       const since = readTime(await redis.hget(settings, 'outside')) ?? Date.now();
       return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
+    },
+
+    async setSearch(search) {
+      await store.check();
+      await redis.hset(settings, 'search', JSON.stringify(search));
+    },
+
+    async search() {
+      await store.check();
+      return readSearch(await redis.hget(settings, 'search'));
+    },
+
+    async report({ phase, id, step, value }) {
+      await store.check();
+      const key = store.key(`report:${step}:${phase}`);
+      await redis.hset(key, id, value);
+      const { [id]: _, ...others } = await redis.hgetall(key);
+      return Object.values(others).map(Number).filter(Number.isFinite);
     },
   };
 }

@@ -1,0 +1,143 @@
+// Tasks on their way into a queue, for all engines: they come in batches, each of which is added as a whole or not at all.
+import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
+import { type Enqueued, LEAST_NEEDS, type Needs, type Queue, type State } from './queue.ts';
+import {
+  commandText,
+  conflict,
+  conflictError,
+  isCommand,
+  MAX_CONFLICTS,
+  NO_COMMAND_TEXT,
+  phaseInName,
+} from './records.ts';
+
+export interface IncomingTask {
+  readonly id: string;
+  readonly spec: TaskSpec;
+  /** Texts of parameters and command. */
+  readonly parameters: string;
+  readonly command: string;
+}
+
+/** The part of a known task that a task which comes once more may change. */
+export interface KeptTask {
+  readonly name: string;
+  readonly state: State;
+  command: string;
+  destinations: readonly Destination[];
+  once: boolean;
+  needs: Needs;
+}
+
+type EnqueueOptions = NonNullable<Parameters<Queue['enqueue']>[1]>;
+
+/** What an engine does with a batch. */
+export interface Batch {
+  readonly tasks: readonly IncomingTask[];
+  /** @param known those that the queue has, by their ids @throws ERR_INVALID_ARGUMENT for equal parameters with different commands */
+  merge(known: ReadonlyMap<string, KeptTask>): MergedBatch;
+}
+
+export interface MergedBatch {
+  readonly enqueued: Enqueued;
+  /** New tasks, in their order. */
+  readonly fresh: ReadonlyMap<string, IncomingTask & { kept: KeptTask }>;
+  /** Known ones that change. */
+  readonly changed: ReadonlyMap<string, KeptTask>;
+}
+
+/** @param most tasks, and bytes, of a batch @param add adds one */
+export async function enqueueInBatches(
+  specs: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
+  { replaceCommands = false, needs = {}, signal }: EnqueueOptions,
+  most: { tasks: number; bytes: number },
+  add: (batch: Batch) => Promise<Enqueued>,
+): Promise<Enqueued> {
+  const total: Enqueued = { added: 0, known: 0, placed: 0 };
+  /** Earlier tasks, if commands may be replaced: two tasks of one sweep must not replace each other's. */
+  const earlier = new Set<string>();
+  let tasks: IncomingTask[] = [];
+  let bytes = 0;
+  const flush = async () => {
+    signal?.throwIfAborted();
+    const batch = tasks;
+    const mayReplace = (id: string) => replaceCommands && !earlier.has(id);
+    const { added, known, placed } = await add({
+      tasks: batch,
+      merge: (each) => mergeBatch(batch, each, needs, mayReplace),
+    });
+    total.added += added;
+    total.known += known;
+    total.placed += placed;
+    if (replaceCommands) for (const { id } of batch) earlier.add(id);
+    tasks = [];
+    bytes = 0;
+  };
+  for await (const spec of specs) {
+    const parameters = stringifyValue(spec.parameters);
+    const command = commandText(spec.command);
+    tasks.push({ id: taskId(spec.parameters), spec, parameters, command });
+    bytes += parameters.length + command.length;
+    if (tasks.length === most.tasks || bytes > most.bytes) await flush();
+  }
+  if (tasks.length > 0) await flush();
+  return total;
+}
+
+function mergeBatch(
+  batch: readonly IncomingTask[],
+  known: ReadonlyMap<string, KeptTask>,
+  needs: Partial<Needs>,
+  mayReplace: (id: string) => boolean,
+): MergedBatch {
+  const enqueued: Enqueued = { added: 0, known: 0, placed: 0 };
+  const fresh = new Map<string, IncomingTask & { kept: KeptTask }>();
+  const merged = new Map<string, KeptTask>();
+  const conflicts: string[] = [];
+  let conflictCount = 0;
+  for (const task of batch) {
+    const { id, spec, command } = task;
+    const { phase, outputDirectory } = spec;
+    const before = known.get(id);
+    const kept = merged.get(id) ?? (before && { ...before });
+    if (kept === undefined) {
+      const made: KeptTask = {
+        name: phaseInName(phase),
+        state: 'pending',
+        command,
+        destinations: [{ phase, outputDirectory }],
+        once: spec.rerun === 'never',
+        needs: changedNeeds(LEAST_NEEDS, needs),
+      };
+      merged.set(id, made);
+      fresh.set(id, { ...task, kept: made });
+      enqueued.added++;
+      continue;
+    }
+    enqueued.known++;
+    if (command !== kept.command && command !== NO_COMMAND_TEXT) {
+      const hasNone = kept.command === NO_COMMAND_TEXT || !isCommand(kept.command); // the record may be damaged
+      if (!hasNone && (merged.has(id) || !mayReplace(id))) {
+        if (conflictCount++ < MAX_CONFLICTS) conflicts.push(conflict(kept.name, kept.command, command));
+        continue;
+      }
+      if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
+    }
+    kept.needs = changedNeeds(kept.needs, needs);
+    if (spec.rerun !== undefined) kept.once = spec.rerun === 'never';
+    if (!kept.destinations.some((each) => each.phase === phase && each.outputDirectory === outputDirectory)) {
+      kept.destinations = [...kept.destinations, { phase, outputDirectory }];
+      enqueued.placed++;
+    }
+    merged.set(id, kept);
+  }
+  if (conflictCount > 0) throw conflictError(conflicts, conflictCount);
+  const isChanged = (id: string, kept: KeptTask) =>
+    !fresh.has(id) && JSON.stringify(kept) !== JSON.stringify(known.get(id));
+  const changed = new Map([...merged].filter(([id, kept]) => isChanged(id, kept)));
+  return { enqueued, fresh, changed };
+}
+
+function changedNeeds(before: Needs, { gpus = before.gpus, memory = before.memory }: Partial<Needs>): Needs {
+  return { gpus, memory };
+}
