@@ -31,7 +31,7 @@ export interface KeptTask {
 
 type EnqueueOptions = NonNullable<Parameters<Queue['enqueue']>[1]>;
 
-/** What an engine does with a batch. */
+/** A batch for an engine. */
 export interface Batch {
   readonly tasks: readonly IncomingTask[];
   /** @param known those that the queue has, by their ids @throws ERR_INVALID_ARGUMENT for equal parameters with different commands */

@@ -5,10 +5,10 @@ import type { Values } from '../task/index.ts';
 import { contentOf } from './cell-value.ts';
 import { KnownTasks, PAGE } from './known-tasks.ts';
 import { explain, type Problems } from './problems.ts';
-import type { UnassignedRow } from './row-reader.ts';
 import type { PendingRow, Table } from './table.ts';
 import { FileBusyError, FileChangedError, sync } from './table-file.ts';
 import { drop, UnwritableError, whyNothingCanBeWritten, write } from './table-writer.ts';
+import type { UnassignedRow } from './unassigned-rows.ts';
 
 /** The rows of a table that may be the row of a task that runs. */
 export interface RowsOfTask {

@@ -1,16 +1,10 @@
-import { sanitize } from '../../platform/index.ts';
-import { type Destination, Literal, stringifyValue, type Value, type Values } from '../task/index.ts';
-import {
-  cellText,
-  columnOf,
-  NAME_COLUMN,
-  normalizeCell,
-  normalizeValue,
-  withDestination,
-} from './cell-value.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
+import { NAME_COLUMN, normalizeCell } from './cell-value.ts';
+import type { CSVRow } from './csv.ts';
+import type { TaskGroup, TaskIndex } from './task-index.ts';
 
 /** The task whose result a row is: one, none, or several that can't be told apart. */
-export type Match =
+type Match =
   /** `gaps`: the columns of the task's parameters in which the row is empty; undefined: it says all that the task has, and no more. */
   | { readonly kind: 'one'; readonly task: number; readonly gaps?: readonly string[] }
   | { readonly kind: 'none' }
@@ -22,14 +16,36 @@ export type Match =
       readonly parameters: string;
     };
 
+/** The task that a row of a table belongs to. */
+export interface Reading {
+  /** The task that has this row; no other is written for it. null: none. */
+  owner: number | null;
+  /** Whether it is that task's result beyond doubt. */
+  certain: boolean;
+  /** The row fits with gaps, or with more than the task has: rows without any win over it. */
+  isLoose: boolean;
+  /** The row fits these tasks, and nothing in it decides between them. Rows with equal `parameters` fit the same. */
+  shared: { tasks: readonly number[]; parameters: string } | null;
+  /** For people: why it isn't. */
+  why: () => string;
+}
+
+/** Facts about tasks that a matcher asks for. */
+interface TaskFacts {
+  nameOf(task: number): string;
+  /** Whether the queue has its result. */
+  isCompleted(task: number): boolean;
+}
+
 const SEED = 'seed';
 /** No cell has it: files with NUL bytes are refused. */
 const SEPARATOR = '\u0000';
 /** Rows with gaps are looked up by which cells they have: so many kinds of gaps, times groups of tasks, at most. */
 const MAX_PATTERNS = 256;
 const PAUSE_AFTER = 5_000;
+const NAMED_AT_MOST = 3;
 
-type Tasks = number | number[];
+type Tasks = readonly number[];
 
 /**
  * Finds the task of a row in a table with certain columns. A row is a task's result if what it says of the task's parameters is
@@ -40,35 +56,37 @@ type Tasks = number | number[];
  * matched: see `decisiveGaps`.
  */
 export class RowMatcher {
-  private readonly index: TaskIndex;
+  readonly #index: TaskIndex;
+  readonly #tasks: TaskFacts;
   /** Where parameters are in the rows. */
-  private readonly columns: readonly { name: string; at: number }[];
+  readonly #columns: readonly { name: string; at: number }[];
   /** The columns in which rows without a name have values: others have written these rows. */
-  private readonly filledByOthers: Set<string>;
-  private readonly isCompleted: (task: number) => boolean;
-  private readonly nameAt: number;
+  readonly #filledByOthers: Set<string>;
+  readonly #nameAt: number;
+  /** How many columns the table has. A row that ends before `shortest` has lost cells that matter. */
+  readonly #width: number;
+  readonly #shortest: number;
   /** With the place of each column among the parameters of the group; -1: it isn't one. */
-  private readonly groups: readonly { id: string; group: TaskGroup; places: readonly number[] }[];
-  private readonly exact = new Map<string, Tasks>();
-  private readonly patterns = new Map<string, Map<string, Tasks>>();
-  private readonly remembered = new Map<string, string>();
+  readonly #groups: readonly { id: string; group: TaskGroup; places: readonly number[] }[];
+  readonly #exact = new Map<string, number[]>();
+  readonly #patterns = new Map<string, Map<string, number[]>>();
 
   /**
    * @param header the names of the table's columns
    * @param filledByOthers of rows that were matched before; gets more with each row
-   * @param isCompleted whether the queue has the result of a task
    */
   static async make(
     index: TaskIndex,
     header: readonly string[],
+    tasks: TaskFacts = { nameOf: String, isCompleted: () => false },
     filledByOthers = new Set<string>(),
-    isCompleted: (task: number) => boolean = () => false,
   ): Promise<RowMatcher> {
-    const matcher = new RowMatcher(index, header, filledByOthers, isCompleted);
+    const matcher = new RowMatcher(index, header, tasks, filledByOthers);
     let count = 0;
-    for (const { group, places } of matcher.groups) {
-      for (const { task, normalized } of group.forms()) {
-        add(matcher.exact, places.map((at) => normalized[at] ?? '').join(SEPARATOR), task);
+    for (const { group, places } of matcher.#groups) {
+      for (const [task, forms] of group.forms) {
+        for (const form of forms)
+          add(matcher.#exact, places.map((at) => form[at] ?? '').join(SEPARATOR), task);
         if (++count % PAUSE_AFTER === 0) await new Promise(setImmediate);
       }
     }
@@ -78,314 +96,185 @@ export class RowMatcher {
   private constructor(
     index: TaskIndex,
     header: readonly string[],
+    tasks: TaskFacts,
     filledByOthers: Set<string>,
-    isCompleted: (task: number) => boolean,
   ) {
-    this.index = index;
-    this.filledByOthers = filledByOthers;
-    this.isCompleted = isCompleted;
-    this.columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
-    this.nameAt = header.indexOf(NAME_COLUMN);
-    this.groups = [...index.groups].map((group, at) => ({
+    this.#index = index;
+    this.#tasks = tasks;
+    this.#filledByOthers = filledByOthers;
+    this.#columns = header.flatMap((name, at) => (index.columns.has(name) ? [{ name, at }] : []));
+    this.#nameAt = header.indexOf(NAME_COLUMN);
+    this.#width = header.length;
+    // The last cell of a row that is too short may itself be cut. Rows of workers that append without looking have no cells for
+    // columns that were added behind theirs, such as the name's.
+    this.#shortest = Math.min(header.length, (this.#columns.at(-1)?.at ?? this.#nameAt) + 2);
+    this.#groups = index.groups.map((group, at) => ({
       id: String(at),
       group,
-      places: this.columns.map(({ name }) => group.columns.indexOf(name)),
+      places: this.#columns.map(({ name }) => group.columns.indexOf(name)),
     }));
   }
 
   /** Whether the table has any column by which rows could be told apart. */
   get usable(): boolean {
-    return this.columns.length > 0 || this.nameAt !== -1;
+    return this.#columns.length > 0 || this.#nameAt !== -1;
+  }
+
+  read(row: CSVRow): Reading {
+    const { cells } = row;
+    const width = this.#width;
+    if (cells.length < this.#shortest)
+      return ofNone(() => `this row has ${cells.length} of ${width} cells; complete or remove it.`);
+    if (isTooWide(row, width)) {
+      return ofNone(
+        () =>
+          `this row has ${cells.length} cells, but there are ${width} columns: values with commas need quotes.`,
+      );
+    }
+    const match = this.match(cells);
+    if (match.kind === 'none')
+      return ofNone(() => `this row is not the result of a task: ${this.#whyNone(cells)}. It is kept.`);
+    if (match.kind === 'one') return this.#readingOfOne(match, cells);
+    const { tasks, named } = match;
+    const why = () => {
+      const names = tasks.slice(0, NAMED_AT_MOST).map((task) => this.#tasks.nameOf(task));
+      const more = tasks.length > NAMED_AT_MOST ? ` and ${tasks.length - NAMED_AT_MOST} more` : '';
+      const apart = this.#differences(tasks).map((name) => sanitize(name, 60));
+      const missing = apart.length > 0 ? `: ${apart.join(', ')}` : '';
+      return `this row fits several tasks (${names.join(', ')}${more}), so it counts for none of them. Fill in the parameters that differ${missing}.`;
+    };
+    return { owner: named, certain: false, isLoose: false, shared: named === null ? match : null, why };
   }
 
   match(cells: readonly string[]): Match {
-    const normalized = this.columns.map(({ at }) => this.normalize(cells[at]));
-    if (!this.isNamed(cells)) {
-      for (const [at, text] of normalized.entries())
-        if (text !== '') this.filledByOthers.add(this.columns[at]?.name ?? '');
+    const normalized = this.#columns.map(({ at }) => normalizeCell(cells[at] ?? ''));
+    if (!this.#isNamed(cells)) {
+      for (const [at, { name }] of this.#columns.entries())
+        if (normalized[at] !== '') this.#filledByOthers.add(name);
     }
-    const named = this.index.names.get(cells[this.nameAt]?.trim() ?? '') ?? null;
+    const named = this.#index.names.get(cells[this.#nameAt]?.trim() ?? '') ?? null;
     const parameters = normalized.join(SEPARATOR);
-    const fitting = this.exact.get(parameters) ?? null;
+    const fitting = this.#exact.get(parameters) ?? [];
     // Without any parameter, every row would fit: then the name has to.
     if (normalized.every((text) => text === '')) {
-      return named !== null && includes(fitting, named) ? { kind: 'one', task: named } : { kind: 'none' };
+      return named !== null && fitting.includes(named) ? { kind: 'one', task: named } : { kind: 'none' };
     }
-    if (fitting === null) {
-      const match = this.decide(this.loosely(normalized), named, parameters);
-      return match.kind === 'one' ? { ...match, gaps: this.gapsOf(match.task, normalized) } : match;
+    if (fitting.length === 0) {
+      const match = this.#decide(this.#loosely(normalized), named, parameters);
+      return match.kind === 'one' ? { ...match, gaps: this.#gapsOf(match.task, normalized) } : match;
     }
-    if (named === null || includes(fitting, named) || !this.agrees(named, normalized))
-      return this.decide(fitting, named, parameters);
+    if (named === null || fitting.includes(named) || !this.#agrees(named, normalized))
+      return this.#decide(fitting, named, parameters);
     // The row's name says another task than its cells: that can be this one's row, from when a parameter was a result still.
-    const tasks = [named, ...(typeof fitting === 'number' ? [fitting] : fitting)];
-    return { kind: 'several', tasks, named, parameters };
+    return { kind: 'several', tasks: [named, ...fitting], named, parameters };
   }
 
   /**
-   * The gaps that keep a row from being evidence for the task that it fits; []: none does. The program ran without a parameter
-   * that it didn't write, although others did. Rows with a name are ours, and have all parameters of their task; what we add to
-   * a table doesn't change what rows of others say.
+   * The program ran without a parameter that it didn't write, although others did: such a gap keeps the row from being evidence. Rows
+   * with a name are ours, and have all parameters of their task; what we add to a table doesn't change what rows of others say.
    */
-  decisiveGaps({ gaps = [] }: Match & { kind: 'one' }, cells: readonly string[]): readonly string[] {
-    if (this.isNamed(cells)) return gaps;
-    return gaps.filter((column) => this.filledByOthers.has(column));
+  #readingOfOne({ task, gaps }: Match & { kind: 'one' }, cells: readonly string[]): Reading {
+    const isLoose = gaps !== undefined;
+    const isNamed = this.#isNamed(cells);
+    const decisive = (gaps ?? []).filter((column) => isNamed || this.#filledByOthers.has(column));
+    if (decisive.length === 0) return { owner: task, certain: true, isLoose, shared: null, why: () => '' };
+    const missing = listWords(decisive.map((name) => sanitize(name, 60)));
+    const why = () =>
+      `this row says nothing of ${missing}, as other rows do, so it counts for no task. It is kept. If it is the row of a task of this sweep, fill that in.`;
+    const shared = { tasks: [task], parameters: `${task} without ${missing}` };
+    return { owner: null, certain: false, isLoose, shared, why };
   }
 
-  private decide(fitting: Tasks | null, named: number | null, parameters: string): Match {
-    if (fitting === null) return { kind: 'none' };
-    if (typeof fitting === 'number') return { kind: 'one', task: fitting };
+  #decide(fitting: Tasks, named: number | null, parameters: string): Match {
+    const [first] = fitting;
+    if (first === undefined) return { kind: 'none' };
+    if (fitting.length === 1) return { kind: 'one', task: first };
     const isNamed = named !== null && fitting.includes(named);
-    if (isNamed && (this.isCompleted(named) || this.differences(fitting).join() === SEED))
+    if (isNamed && (this.#tasks.isCompleted(named) || this.#differences(fitting).join() === SEED))
       return { kind: 'one', task: named };
     return { kind: 'several', tasks: fitting, named: null, parameters };
   }
 
-  private isNamed(cells: readonly string[]): boolean {
-    return (cells[this.nameAt]?.trim() ?? '') !== '';
+  #isNamed(cells: readonly string[]): boolean {
+    return (cells[this.#nameAt]?.trim() ?? '') !== '';
   }
 
-  private gapsOf(task: number, normalized: readonly string[]): string[] {
-    const group = this.index.groupOf(task) as TaskGroup;
-    const [form] = group.formsOf(task);
-    return this.columns.flatMap(({ name }, at) => {
-      const wanted = form?.normalized[group.columns.indexOf(name)] ?? '';
-      return normalized[at] === '' && wanted !== '' && !this.index.labels.has(name) ? [name] : [];
+  #gapsOf(task: number, normalized: readonly string[]): string[] {
+    const { columns, forms } = this.#index.groupOf(task);
+    const [form] = forms.get(task) ?? [];
+    return this.#columns.flatMap(({ name }, at) => {
+      const wanted = form?.[columns.indexOf(name)] ?? '';
+      return normalized[at] === '' && wanted !== '' && !this.#index.labels.has(name) ? [name] : [];
     });
   }
 
   /** For people: what no task has. */
-  whyNone(cells: readonly string[]): string {
-    const filled = this.columns.filter(({ at }) => this.normalize(cells[at]) !== '');
+  #whyNone(cells: readonly string[]): string {
+    const filled = this.#columns.filter(({ at }) => normalizeCell(cells[at] ?? '') !== '');
     if (filled.length === 0) return 'it has no parameters';
-    for (const { name, at } of filled) {
-      const wanted = this.normalize(cells[at]);
-      if (!this.index.knows(name, wanted)) {
-        return `no task of this sweep has ${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
-      }
-    }
-    return `no task of this sweep has all of ${filled
-      .slice(0, 8)
-      .map(({ name, at }) => `${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`)
-      .join(', ')}`;
+    const shown = ({ name, at }: { name: string; at: number }) =>
+      `${sanitize(name, 60)} = ${sanitize(cells[at], 60)}`;
+    const odd = filled.find(({ name, at }) => !this.#index.knows(name, normalizeCell(cells[at] ?? '')));
+    if (odd !== undefined) return `no task of this sweep has ${shown(odd)}`;
+    return `no task of this sweep has all of ${filled.slice(0, 8).map(shown).join(', ')}`;
   }
 
   /** For people: the parameters in which the tasks differ; [] where they don't have the same ones. */
-  differences(tasks: readonly number[]): string[] {
-    const group = this.index.groupOf(tasks[0] as number) as TaskGroup;
-    if (!tasks.every((task) => group.has(task))) return [];
-    const [first, ...others] = tasks.map((task) => group.formsOf(task)[0]?.normalized ?? []);
-    return group.columns.filter((_, at) => others.some((normalized) => normalized[at] !== first?.[at]));
+  #differences(tasks: Tasks): string[] {
+    const { columns, forms } = this.#index.groupOf(tasks[0] as number);
+    if (!tasks.every((task) => forms.has(task))) return [];
+    const [first, ...others] = tasks.map((task) => forms.get(task)?.[0] ?? []);
+    return columns.filter((_, at) => others.some((form) => form[at] !== first?.[at]));
   }
 
-  private loosely(normalized: readonly string[]): Tasks | null {
-    let found: Tasks | null = null;
+  #loosely(normalized: readonly string[]): Tasks {
+    const found: number[] = [];
     // Most rows of others have a value that no task has: then only tasks without that parameter are left.
-    const unknown = normalized.findIndex(
-      (text, at) => text !== '' && !this.index.knows(this.columns[at]?.name ?? '', text),
+    const unknown = this.#columns.findIndex(
+      ({ name }, at) => normalized[at] !== '' && !this.#index.knows(name, normalized[at] as string),
     );
-    for (const { id, group, places } of this.groups) {
+    for (const { id, group, places } of this.#groups) {
       if (unknown !== -1 && places[unknown] !== -1) continue;
-      let pattern = id;
-      let key = '';
-      for (let at = 0; at < normalized.length; at++) {
-        if (places[at] === -1 || normalized[at] === '') continue;
-        pattern += `,${at}`;
-        key += normalized[at] + SEPARATOR;
-      }
-      if (key === '') continue;
-      const more = this.byPattern(pattern, group, places, normalized)?.get(key);
-      if (more !== undefined) found = found === null ? more : [found, more].flat();
+      const told = places.flatMap((inTask, at) => (inTask !== -1 && normalized[at] !== '' ? [at] : []));
+      if (told.length === 0) continue;
+      const key = told.map((at) => normalized[at]).join(SEPARATOR);
+      const inTask = told.map((at) => places[at] as number);
+      found.push(...(this.#byPattern(`${id},${told}`, group, inTask)?.get(key) ?? []));
     }
     return found;
   }
 
   /** The tasks of a group by those of their parameters that the row has. null: too many kinds of gaps. */
-  private byPattern(
-    pattern: string,
-    group: TaskGroup,
-    places: readonly number[],
-    normalized: readonly string[],
-  ): Map<string, Tasks> | null {
-    let map = this.patterns.get(pattern);
-    if (map !== undefined || this.patterns.size >= MAX_PATTERNS) return map ?? null;
+  #byPattern(pattern: string, { forms }: TaskGroup, told: readonly number[]): Map<string, number[]> | null {
+    let map = this.#patterns.get(pattern);
+    if (map !== undefined || this.#patterns.size >= MAX_PATTERNS) return map ?? null;
     map = new Map();
-    this.patterns.set(pattern, map);
-    const told = places.filter((inTask, at) => inTask !== -1 && normalized[at] !== '');
-    for (const form of group.forms()) {
-      add(map, told.map((inTask) => form.normalized[inTask] + SEPARATOR).join(''), form.task);
-    }
+    this.#patterns.set(pattern, map);
+    for (const [task, each] of forms)
+      for (const form of each) add(map, told.map((at) => form[at]).join(SEPARATOR), task);
     return map;
   }
 
   /** Whether nothing in the row is against the task. */
-  private agrees(task: number, normalized: readonly string[]): boolean {
-    const group = this.index.groupOf(task) as TaskGroup;
-    const places = this.columns.map(({ name }) => group.columns.indexOf(name));
-    return group
-      .formsOf(task)
-      .some((form) =>
-        places.every(
-          (inTask, at) =>
-            inTask === -1 || normalized[at] === '' || form.normalized[inTask] === normalized[at],
-        ),
-      );
-  }
-
-  private normalize(cell: string | undefined): string {
-    if (cell === undefined || cell === '') return '';
-    return remembered(this.remembered, cell, () => normalizeCell(cell));
+  #agrees(task: number, normalized: readonly string[]): boolean {
+    const { columns, forms } = this.#index.groupOf(task);
+    const places = this.#columns.map(({ name }) => columns.indexOf(name));
+    return (forms.get(task) ?? []).some((form) =>
+      places.every((inTask, at) => inTask === -1 || normalized[at] === '' || form[inTask] === normalized[at]),
+    );
   }
 }
 
-function includes(tasks: Tasks | null, task: number): boolean {
-  return typeof tasks === 'number' ? tasks === task : (tasks?.includes(task) ?? false);
+function ofNone(why: () => string): Reading {
+  return { owner: null, certain: false, isLoose: false, shared: null, why };
 }
 
-function add(map: Map<string, Tasks>, key: string, task: number): void {
+export function isTooWide(row: CSVRow, columns: number): boolean {
+  return row.cells.length > columns && row.cells.slice(columns).some((cell) => cell.trim() !== '');
+}
+
+function add(map: Map<string, number[]>, key: string, task: number): void {
   const there = map.get(key);
-  if (there === undefined) map.set(key, task);
-  else if (typeof there === 'number') {
-    if (there !== task) map.set(key, [there, task]);
-  } else if (there.at(-1) !== task) there.push(task);
-}
-
-/** Cells whose normalized text is remembered, since most repeat. */
-const MAX_REMEMBERED = 20_000;
-
-/** The tasks that have one output directory, by the numbers that the caller gives them. */
-export class TaskIndex {
-  /** The columns of all parameters, in the order of their first appearance, and the normalized texts of what tasks have in them. */
-  readonly columns = new Map<string, Set<string>>();
-  readonly names = new Map<string, number>();
-  /** The columns that say where a row belongs, and are no parameters. */
-  readonly labels = new Set<string>();
-  private readonly byParameters = new Map<string, TaskGroup>();
-  /** Each text once, since values repeat. */
-  private readonly texts = new Map<string, string>();
-  /** Meanings of lists and maps by their text, and of cells. */
-  private readonly normalized = new Map<string, string>();
-  private readonly cells = new Map<string, string>();
-
-  get isEmpty(): boolean {
-    return this.byParameters.size === 0;
-  }
-
-  get groups(): Iterable<TaskGroup> {
-    return this.byParameters.values();
-  }
-
-  /** @param destination in a table for all output directories: rows may say it */
-  add(task: number, own: Values, name: string | null, destination?: Destination): void {
-    const parameters = destination === undefined ? own : withDestination(own, destination);
-    for (const key of Object.keys(parameters)) if (!Object.hasOwn(own, key)) this.labels.add(columnOf(key));
-    const keys = Object.keys(parameters).sort();
-    const group = this.groupWith(keys, parameters);
-    const values = keys.map((key) => parameters[key] ?? null);
-    const written = values.map((value) => this.normalize(cellText(value)));
-    const meant = values.map((value, at) => this.normalizeParameter(value, written[at] as string));
-    const isSame = meant.every((text, at) => text === written[at]);
-    for (const form of isSame ? [meant] : [meant, written]) {
-      group.add(task, form);
-      for (const [at, text] of form.entries()) this.columns.get(group.columns[at] as string)?.add(text);
-    }
-    if (name !== null) this.names.set(name, task);
-  }
-
-  groupOf(task: number): TaskGroup | undefined {
-    for (const group of this.groups) if (group.has(task)) return group;
-    return undefined;
-  }
-
-  /** Whether a task has a parameter of that column with that normalized text. */
-  knows(column: string, text: string): boolean {
-    return this.columns.get(column)?.has(text) === true;
-  }
-
-  private groupWith(keys: readonly string[], parameters: Values): TaskGroup {
-    const id = JSON.stringify(keys);
-    let group = this.byParameters.get(id);
-    if (group === undefined) {
-      group = new TaskGroup(keys.map(columnOf));
-      this.byParameters.set(id, group);
-      for (const column of Object.keys(parameters).map(columnOf)) {
-        if (!this.columns.has(column)) this.columns.set(column, new Set());
-      }
-    }
-    return group;
-  }
-
-  private normalizeParameter(value: Value, written: string): string {
-    if (typeof value === 'string') return written;
-    if (typeof value !== 'object' || value instanceof Literal) return this.once(normalizeValue(value));
-    return remembered(this.normalized, stringifyValue(value), () => this.once(normalizeValue(value)));
-  }
-
-  private normalize(cell: string): string {
-    return remembered(this.cells, cell, () => this.once(normalizeCell(cell)));
-  }
-
-  private once(text: string): string {
-    const known = this.texts.get(text);
-    if (known === undefined) this.texts.set(text, text);
-    return known ?? text;
-  }
-}
-
-function remembered(known: Map<string, string>, text: string, find: () => string): string {
-  const there = known.get(text);
-  if (there !== undefined) return there;
-  const found = find();
-  if (known.size < MAX_REMEMBERED && text.length < 200) known.set(text, found);
-  return found;
-}
-
-/** The normalized texts of a task's parameters, in the order of the group's columns. */
-interface Form {
-  task: number;
-  normalized: readonly string[];
-}
-
-/**
- * Tasks with the same parameter names. Each has one form or, if its parameters are written otherwise than they mean, two, side
- * by side. Texts are kept in a row, because there may be a million tasks.
- */
-class TaskGroup {
-  readonly columns: readonly string[];
-  /** Per form, the task's. */
-  private readonly tasks: number[] = [];
-  private readonly normalized: string[] = [];
-  private readonly firstOf = new Map<number, number>();
-
-  constructor(columns: readonly string[]) {
-    this.columns = columns;
-  }
-
-  add(task: number, normalized: readonly string[]): void {
-    if (!this.firstOf.has(task)) this.firstOf.set(task, this.tasks.length);
-    this.tasks.push(task);
-    for (const text of normalized) this.normalized.push(text);
-  }
-
-  has(task: number): boolean {
-    return this.firstOf.has(task);
-  }
-
-  *forms(from = 0): Generator<Form> {
-    const width = this.columns.length;
-    for (let form = from; form < this.tasks.length; form++) {
-      const normalized = this.normalized.slice(form * width, (form + 1) * width);
-      yield { task: this.tasks[form] as number, normalized };
-    }
-  }
-
-  /** The forms of a task that the group has. */
-  formsOf(task: number): Form[] {
-    const found = [];
-    for (const form of this.forms(this.firstOf.get(task))) {
-      if (form.task !== task) break;
-      found.push(form);
-    }
-    return found;
-  }
+  if (there === undefined) map.set(key, [task]);
+  else if (there.at(-1) !== task) there.push(task);
 }

@@ -6,8 +6,7 @@ import type { Values } from '../task/index.ts';
 import { cellsOf, contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
 import { type CSVRow, decode, MalformedCSVError, parseRows } from './csv.ts';
 import { explain, type Problems, type RowProblems } from './problems.ts';
-import { RowMatcher, TaskIndex } from './row-matcher.ts';
-import { isTooWide, type Reading, RowReader, UnassignedRows } from './row-reader.ts';
+import { isTooWide, type Reading, RowMatcher } from './row-matcher.ts';
 import {
   FileBusyError,
   FileChangedError,
@@ -19,6 +18,8 @@ import {
   type TableFile,
   waitUntilUnchanged,
 } from './table-file.ts';
+import { TaskIndex } from './task-index.ts';
+import { UnassignedRows } from './unassigned-rows.ts';
 
 /** A row that is to be written. */
 export interface PendingRow {
@@ -350,12 +351,9 @@ export class Table {
   }
 
   /** For a header of this table. @throws MalformedCSVError if nothing in it is known */
-  async readerOf(header: readonly string[]): Promise<RowReader> {
-    const matcher = await RowMatcher.make(this.index, header, this.filledByOthers, (task) =>
-      this.tasks.isCompleted(task),
-    );
-    if (matcher.usable || this.index.isEmpty)
-      return new RowReader(matcher, this.index, header, (task) => this.tasks.nameOf(task));
+  async readerOf(header: readonly string[]): Promise<RowMatcher> {
+    const matcher = await RowMatcher.make(this.index, header, this.tasks, this.filledByOthers);
+    if (matcher.usable || this.index.groups.length === 0) return matcher;
     const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
     if (other) {
       const name = other === ';' ? 'semicolons' : 'tabs';

@@ -5,7 +5,8 @@ import { describe, expect, test } from 'vitest';
 import { normalizeCell, valueOfCell } from '../../../lib/experiments/results/cell-value.ts';
 import { exportResults } from '../../../lib/experiments/results/export.ts';
 import { findResults } from '../../../lib/experiments/results/find-results.ts';
-import { RowMatcher, TaskIndex } from '../../../lib/experiments/results/row-matcher.ts';
+import { RowMatcher } from '../../../lib/experiments/results/row-matcher.ts';
+import { TaskIndex } from '../../../lib/experiments/results/task-index.ts';
 import { Literal, stringifyValue, taskId } from '../../../lib/experiments/task/index.ts';
 import { FakeQueue, values } from './fake-queue.ts';
 
