@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { sentences } from '../../lib/doctor/installation.ts';
 import { binaries } from '../support/binaries.ts';
-import { because, type Diagnosis, diagnose, diagnosisOf, said } from '../support/doctor.ts';
+import { because, type Diagnosis, diagnose, diagnosePart, diagnosisOf, said } from '../support/doctor.ts';
 import { command, Machine, NOBODY, root, whyNotNobody } from '../support/machine.ts';
 
 const noOtherUser = whyNotNobody();
@@ -34,7 +34,7 @@ function build(...without: string[]): string {
 }
 
 function with_(env: Record<string, string>): Promise<Diagnosis> {
-  return diagnose(machine, { env });
+  return diagnosePart(machine, 'installation', { env });
 }
 
 test('the doctor names versions and places', async () => {
@@ -51,7 +51,7 @@ test('a note says that the GPUs are simulated', async () => {
 });
 
 test('a missing native part is told once, and the checks that need it are skipped', async () => {
-  const diagnosis = await with_({ GPU_OWNER_BUILD: join(machine.directory, 'nothing') });
+  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_BUILD: join(machine.directory, 'nothing') } });
   expect(diagnosis.code).toBe(1);
   expect(diagnosis.ids.filter((id) => id !== 'check-skipped')).toEqual(['native-missing']);
   expect(
@@ -129,7 +129,10 @@ describe('an installation that others can change', () => {
       chownSync(join(directory, 'gpu-owner-keeper'), NOBODY, NOBODY);
       expect(await changeable(directory)).toMatch(/^nobody can change what runs as you/);
       // The owner is not warned of himself.
-      const own = await diagnose(machine, { uid: NOBODY, env: { GPU_OWNER_BUILD: directory } });
+      const own = await diagnosePart(machine, 'installation', {
+        uid: NOBODY,
+        env: { GPU_OWNER_BUILD: directory },
+      });
       expect(own.findings.map(({ id }) => id)).not.toContain('installation-changeable');
     },
   );

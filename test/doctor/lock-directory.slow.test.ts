@@ -21,6 +21,7 @@ import {
   compile,
   type Diagnosis,
   diagnose,
+  diagnoseLocks,
   diagnosisOf,
   noCompiler,
   noMounts,
@@ -66,8 +67,8 @@ const here = (more: Record<string, string> = {}): Starting => ({
   env: { GPU_OWNER_LOCK_DIR: directory, ...more },
 });
 
-async function examine(starting = here()): Promise<Diagnosis> {
-  const diagnosis = await diagnose(machine, starting);
+async function examine(starting = here(), look = diagnoseLocks): Promise<Diagnosis> {
+  const diagnosis = await look(machine, starting);
   return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'lock-directory-in-container') };
 }
 
@@ -333,7 +334,7 @@ describe('the doctor finds lock files', () => {
     });
     const end = finished(child);
     await until(() => processState(child.pid as number) === 'T');
-    const diagnosis = await examine();
+    const diagnosis = await examine(here(), diagnose);
     expect(diagnosis).toMatchObject({ code: 0, ids: ['claimant-stuck', 'safe-gpu-waits'] });
     for (const id of ['claimant-stuck', 'safe-gpu-waits'] as const) {
       expect(said(diagnosis, id)).toMatch(new RegExp(`\\(pid ${child.pid}, .*kill -CONT ${child.pid}`));
@@ -396,7 +397,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       const setup = `
       mnt=${machine.directory}/mnt
       g() { ${process.execPath} ${command} "$@"; }
-      doctor() { g doctor --json; }
+      doctor() { g doctor --part lock-directory; }
       set -e\n`;
       const { code, stdout, stderr } = await machine.run(
         ['unshare', '-m', '--propagation', 'private', 'sh', '-c', setup + script],
@@ -480,7 +481,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
     test('systemd’s PrivateTmp is found', async () => {
       const diagnosis = await standard(`
         mkdir -p $mnt/systemd-private-1-x.service/tmp/gpu-owner; chmod 1777 $mnt/systemd-private-1-x.service/tmp/gpu-owner
-        mount --bind $mnt/systemd-private-1-x.service/tmp /var/tmp; doctor`);
+        mount --bind $mnt/systemd-private-1-x.service/tmp /var/tmp; g doctor --json`);
       expect(diagnosis).toMatchObject({ code: 1, ids: ['private-tmp'] });
       expect(said(diagnosis, PRIVATE)).toMatch(/private to this service \(PrivateTmp of systemd\)/);
       expect(said(diagnosis, 'private-tmp')).toMatch(/^\/var\/tmp is private to this service/);

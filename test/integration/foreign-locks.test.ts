@@ -2,7 +2,7 @@
 import { chmodSync, closeSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnoseWhileBusy, said } from '../support/doctor.ts';
+import { type Diagnosis, diagnoseLocks, said } from '../support/doctor.ts';
 import {
   command,
   finished,
@@ -84,12 +84,12 @@ describe.each(KINDS)(
         return [code, stderr];
       };
       await expect.poll(refused).toEqual([75, expect.stringMatching(who)]);
-      const diagnosis = await diagnoseWhileBusy(machine);
+      const diagnosis = await diagnoseLocks(machine);
       expectFinding(diagnosis, /lease is locked by .*can't be claimed until that lock is released/);
       expect(said(diagnosis, 'foreign-lock')).toMatch(new RegExp(`\`kill ${pid}\`. \`fuser -v \\S+lease\``));
       await end();
       expect((await machine.runCommand(RUN)).code).toBe(0);
-      expect((await diagnoseWhileBusy(machine)).ids).toEqual([]);
+      expect((await diagnoseLocks(machine)).ids).toEqual([]);
     });
 
     test.skipIf(noOtherUser !== null)(
@@ -103,7 +103,7 @@ describe.each(KINDS)(
         expect(stderr).not.toContain('an earlier claim');
         const { stdout } = await machine.runCommand(['status'], { ...THIRD, env: { COLUMNS: '500' } });
         expect(stdout).toContain(shown);
-        const said_ = said(await diagnoseWhileBusy(machine, THIRD), 'foreign-lock');
+        const said_ = said(await diagnoseLocks(machine, THIRD), 'foreign-lock');
         expect(said_).toContain(kind === 'posix' ? `pid ${pid}` : 'As root, `fuser -v');
       },
     );
@@ -112,7 +112,7 @@ describe.each(KINDS)(
       const { pid } = await lock(`${uuid}.lease`, kind, 0, 0);
       await expect.poll(firstGPU).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
       expect((await machine.runCommand(RUN)).code).toBe(75);
-      expectFinding(await diagnoseWhileBusy(machine), /lease is locked by/);
+      expectFinding(await diagnoseLocks(machine), /lease is locked by/);
     });
   },
 );
@@ -164,7 +164,7 @@ test.each(['ofd-read', 'ofd', 'posix'])(
     expect((await machine.status())[0]).toMatchObject({ state: 'leased', lease: { pid, stranger: true } });
     const { code, stderr } = await machine.runCommand(RUN);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`(pid ${pid}, `)]);
-    expectFinding(await diagnoseWhileBusy(machine), /nested-1 is locked by/);
+    expectFinding(await diagnoseLocks(machine), /nested-1 is locked by/);
     await end();
     expect((await machine.runCommand(RUN)).code).toBe(0);
   },
@@ -183,7 +183,7 @@ test.each(KINDS)(
     ]);
     expect(stderr).not.toContain('an earlier claim');
     expectFinding(
-      await diagnoseWhileBusy(machine),
+      await diagnoseLocks(machine),
       new RegExp(`acquisition.lock is locked by python\\S* \\(pid ${pid}, .*fuser -v`),
     );
     await end();
@@ -197,7 +197,7 @@ test('a lock on the wait queue is found by the doctor', async () => {
   chmodSync(waiters.file, 0o666);
   const { pid } = await lock('line.lock', 'ofd', 0, 0);
   expectFinding(
-    await diagnoseWhileBusy(machine),
+    await diagnoseLocks(machine),
     new RegExp(`line.lock is locked by python\\S* \\(pid ${pid}, .*no request can join the wait queue`),
   );
 });
@@ -220,7 +220,7 @@ test.skipIf(noOtherUser !== null)(
     closeSync(descriptor);
     const { pid } = await lock(`${uuid}.lease`, 'ofd', 0, 1, 1 + forged.generation, 1);
     expectFinding(
-      await diagnoseWhileBusy(machine),
+      await diagnoseLocks(machine),
       new RegExp(
         `lease says that root \\(pid 1\\) holds .* but python\\S* \\(pid ${pid}, ${WHO}\\) has it locked`,
       ),
@@ -234,7 +234,7 @@ test.skipIf(noOtherUser !== null)('the doctor says whose a forged slot in the wa
   chmodSync(waiters.file, 0o666);
   const { pid } = await waiters.fakeWaiter(1, [uuid], 'alive', 0, OTHER);
   expectFinding(
-    await diagnoseWhileBusy(machine),
+    await diagnoseLocks(machine),
     new RegExp(
       `says that mallory \\(pid 1\\) waits there, but python\\S* \\(pid ${pid}, ${WHO}\\) has that slot`,
     ),
@@ -245,8 +245,8 @@ test('a claim in the ordinary way is no stranger, for anybody', async () => {
   const holder = machine.startCommand(['hold', '--devices', '0', '--placeholder', 'none'], OTHER);
   await output(holder, /visibleDevices/);
   expect((await machine.status())[0].lease).not.toHaveProperty('stranger');
-  expect((await diagnoseWhileBusy(machine)).ids).toEqual([]);
-  await until(async () => (await diagnoseWhileBusy(machine, OTHER)).ids.length === 0);
+  expect((await diagnoseLocks(machine)).ids).toEqual([]);
+  await until(async () => (await diagnoseLocks(machine, OTHER)).ids.length === 0);
   holder.stdin?.end();
   await finished(holder);
 });
@@ -262,7 +262,7 @@ test('a share is no stranger, nor is one inside of a job, for anybody', async ()
     const { stdout } = await machine.runCommand(['status'], { ...who, env: { COLUMNS: '500' } });
     expect(stdout).toMatch(/4 GiB of [\d.]+ GiB leased in shares:\n.*2 GiB for .*\n.*2 GiB for .*\n.*1 /);
     expect(stdout).toMatch(/leased by \S+ since .* run --memory 2G/);
-    expect((await diagnoseWhileBusy(machine, who)).ids).toEqual([]);
+    expect((await diagnoseLocks(machine, who)).ids).toEqual([]);
   }
   for (const holder of holders) {
     holder.stdin?.end();

@@ -13,7 +13,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { diagnoseWhileBusy, said } from '../support/doctor.ts';
+import { diagnoseLocks, said } from '../support/doctor.ts';
 import {
   command,
   finished,
@@ -68,7 +68,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     expect(await machine.states()).toEqual(['leased', 'free']);
     const { code, stderr } = await machine.runCommand([...RUN, '--devices', '0', '--', 'true']);
     expect([code, stderr]).toEqual([75, expect.stringContaining(`pid ${holder.pid}`)]);
-    const diagnosis = await diagnoseWhileBusy(machine);
+    const diagnosis = await diagnoseLocks(machine);
     expect(diagnosis.ids).toEqual(['lock-file-linked']);
     expect(said(diagnosis, 'lock-file-linked')).toMatch(
       /has 2 names.* -> Leave it .*find \S+ -xdev -samefile /,
@@ -167,7 +167,7 @@ describe(`a lock file with a second name${noOtherUser === null ? '' : ` (as one 
     const holder = await hold(machine, ['--devices', '0']);
     backUp(`${uuidOf(0)}.lease`);
     rmSync(file(`${uuidOf(0)}.lease`));
-    expect((await diagnoseWhileBusy(machine)).ids).toEqual(['lease-file-removed']);
+    expect((await diagnoseLocks(machine)).ids).toEqual(['lease-file-removed']);
     await holder.release();
   });
 });
@@ -217,7 +217,7 @@ describe.each(FILES)("somebody's own file in place of %s and others", (...files)
     expect(readFileSync(victim, 'utf8')).toBe(CONTENT);
     expect(statSync(victim).mode & 0o7777).toBe(mode);
     expect(statSync(victim).nlink).toBe(1 + files.length);
-    const { ids } = await diagnoseWhileBusy(machine);
+    const { ids } = await diagnoseLocks(machine);
     const locks = files.filter((name) => !name.endsWith('.sharing'));
     expect(ids).toEqual(locks.map(() => (mode === 0o666 ? 'lock-file-linked' : 'lock-file-unusable')));
   });
@@ -239,7 +239,7 @@ describe('what a claim says of a lease file that may be somebody’s own', () =>
     );
     // The other GPU is there for everybody.
     expect((await machine.runCommand([...RUN, '--', 'true'])).code).toBe(0);
-    const { findings } = await diagnoseWhileBusy(machine);
+    const { findings } = await diagnoseLocks(machine);
     expect(findings.find(({ id }) => id === 'lock-file-unusable')?.remedy).toMatch(/If not, remove it: `rm /);
   });
 });

@@ -47,23 +47,38 @@ export async function diagnose(
   return diagnosisOf(code, stdout, stderr);
 }
 
-/** As diagnose(), without the findings of a busy machine, where a check may take longer than the doctor waits. */
-export async function diagnoseWhileBusy(machine: Machine, starting: Starting = {}): Promise<Diagnosis> {
-  const diagnosis = await diagnose(machine, starting);
-  return { ...diagnosis, ids: diagnosis.ids.filter((id) => id !== 'check-hangs') };
+/** As diagnose(), by one check of the doctor's alone: one process, and not seven. */
+export async function diagnosePart(
+  machine: Machine,
+  part: 'lock-directory' | 'installation',
+  starting: Starting = {},
+): Promise<Diagnosis> {
+  const { code, stdout, stderr } = await machine.runCommand(['doctor', '--part', part], starting);
+  return diagnosisOf(code, stdout, stderr);
 }
 
+export const diagnoseLocks = (machine: Machine, starting?: Starting) =>
+  diagnosePart(machine, 'lock-directory', starting);
+
+/** @param stdout the findings of `doctor --json`, or what `doctor --part NAME` tells the doctor */
 export function diagnosisOf(code: number | null, stdout: string, stderr: string): Diagnosis {
+  const isPart = stdout.startsWith('{"begun":true}\n') && stdout.endsWith('{"done":true}\n');
   let findings: Finding[];
   try {
-    findings = JSON.parse(stdout);
+    findings = isPart
+      ? stdout
+          .trim()
+          .split('\n')
+          .flatMap((line) => JSON.parse(line).finding ?? [])
+      : JSON.parse(stdout);
   } catch {
     throw new Error(`no JSON, exit code ${code}: ${stdout}${stderr}`);
   }
   const ids = findings
     .filter(({ level, id }) => level !== 'ok' && id !== 'simulated' && !OF_THIS_SYSTEM.includes(id))
     .map(({ id }) => id);
-  return { code, findings, ids, stderr };
+  const hasProblem = findings.some(({ level }) => level === 'problem');
+  return { code: isPart && code === 0 && hasProblem ? 1 : code, findings, ids, stderr };
 }
 
 /** The text and remedy of a finding that must be there. */
