@@ -28,6 +28,8 @@ COMMAND = ROOT / "bin" / "gpu-owner.cjs"
 BINARIES = pathlib.Path(os.environ.get("GPU_OWNER_BUILD", ROOT / "build" / "Release"))
 WAIT_TIMEOUT_S = 30  # s; for what hangs: the machine may have much else to do
 END_TIMEOUT_S = 300  # s; for a whole script that hangs: some start Node.js twenty times
+# The module needs nothing but the standard library, and what machines add to site-packages may take longer to start than all else.
+PYTHON = [sys.executable, "-S"]
 
 
 def until(is_so, what):
@@ -88,7 +90,6 @@ class OnMachine(unittest.TestCase):
             XDG_CONFIG_HOME=os.path.join(self.directory, "none"),
             PYTHONPATH=str(MODULE.parent),
             PYTHONUNBUFFERED="1",
-            PYTHONDONTWRITEBYTECODE="1",
             SIMULATED_CUDA=str(BINARIES / "simulator" / "libcuda.so.1"),
         )
         if "GPU_OWNER_BUILD" in os.environ:
@@ -107,7 +108,7 @@ class OnMachine(unittest.TestCase):
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def start(self, source, env=None, cwd=None, **options):
-        words = [sys.executable, "-W", "error", "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
+        words = [*PYTHON, "-W", "error", "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
         return self.start_words(words, env, cwd, **options)
 
     def start_words(self, words, env=None, cwd=None, **options):
@@ -211,7 +212,7 @@ class Releasing(OnMachine):
             living = [gpus._holding.holder.process.pid]
             atexit.register(lambda: living.append(os.path.exists(f"/proc/{living.pop()}")))  # before the module's own
             """
-        script = self.start_words([sys.executable, "-c", textwrap.dedent(source)], {"GPU_OWNER_COMMAND": str(COMMAND)})
+        script = self.start_words([*PYTHON, "-c", textwrap.dedent(source)], {"GPU_OWNER_COMMAND": str(COMMAND)})
         self.assertEqual(script.end(), (0, "['free', 'free', 'free', 'free'] [True]\n", ""))
 
     def test_killed_or_ended_without_a_word(self):
@@ -228,7 +229,7 @@ class Releasing(OnMachine):
         program = os.path.join(self.directory, "train.py")
         source = "import gc, gpu_owner\ndef init():\n    gpus = gpu_owner.claim()\ninit()\ngc.collect()\nprint('claimed')\ninput()\n"
         pathlib.Path(program).write_text(source)
-        script = self.start_words([sys.executable, program])
+        script = self.start_words([*PYTHON, program])
         script.line()
         self.assertEqual(self.held(), [0])
         script.go()
@@ -508,7 +509,7 @@ class Children(OnMachine):
         )
         for method in ("fork", "spawn", "forkserver"):
             with self.subTest(method):
-                script = self.start_words([sys.executable, path, method])
+                script = self.start_words([*PYTHON, path, method])
                 expected = "['cuda:0 2 True', 'cuda:1 3 True'] ('list', ['Simulated GPU', 'Simulated GPU'])"
                 self.assertEqual(script.line(), expected)
                 self.assertEqual(script.line(), "True")
@@ -542,7 +543,7 @@ class Children(OnMachine):
         )
         for method in ("fork", "spawn"):
             with self.subTest(method):
-                script = self.start_words([sys.executable, path, method])
+                script = self.start_words([*PYTHON, path, method])
                 self.assertEqual(script.line(), "[0, 1, 2, 3]")
                 self.assertEqual(self.held(), [0, 1, 2, 3])
                 script.go()
@@ -560,7 +561,7 @@ class Children(OnMachine):
                 print(child.exitcode)
             """
         )
-        code, out, err = self.start_words([sys.executable, path]).end()
+        code, out, err = self.start_words([*PYTHON, path]).end()
         self.assertEqual((code, out), (0, "1\n"))
         self.assertIn("if __name__ == '__main__'", err)
 
@@ -603,7 +604,7 @@ class Racing(OnMachine):
                 fcntl.lockf(witness, fcntl.LOCK_UN)
                 gpus.release()
             """
-        words = [sys.executable, "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
+        words = [*PYTHON, "-c", "import gpu_owner, os, sys, time\n" + textwrap.dedent(source)]
         scripts = [self.start_words([*words, str(seed)]) for seed in range(6)]
         ends = [script.end() for script in scripts]
         self.assertEqual({code for code, _, _ in ends} - {0, -9}, set(), ends)
@@ -1331,7 +1332,7 @@ class Notebooks(OnMachine):
     def test_a_claim_that_waits_names_what_the_process_itself_holds(self):
         program = os.path.join(self.directory, "train.py")
         pathlib.Path(program).write_text("import gpu_owner\nfirst = gpu_owner.claim(4)\nsecond = gpu_owner.claim()\n")
-        script = self.start_words([sys.executable, program])
+        script = self.start_words([*PYTHON, program])
         seen = []  # type: list[str]
         while not seen or "itself" not in seen[-1]:
             seen.append(script.process.stderr.readline())

@@ -648,7 +648,7 @@ ACQUIRED = [
     "INFO lock acquired",
 ]
 STUB = "import sys, types\nsys.modules['torch'] = types.SimpleNamespace(zeros=lambda count, device: f'made on {device}')\n"
-NVIDIA_SMI = f"""#!{sys.executable}
+NVIDIA_SMI = f"""#!{sys.executable} -S
 import json, subprocess, sys
 gpus = json.loads(subprocess.check_output([{str(COMMAND)!r}, "status", "--json"]).decode())
 if "-q" in sys.argv:
@@ -963,7 +963,7 @@ class InJobs(OnMachine):
                 self.assertEqual(script.end()[:2], (0, ""))
 
     def test_programs_side_by_side_share_the_gpus_of_their_job(self):
-        words = [[sys.executable, "-c", PROGRAMS["gpu_lock"]], [sys.executable, "-c", PROGRAMS["gpu_scheduler"]]]
+        words = [[sys.executable, "-c", PROGRAMS[name]] for name in ("gpu_lock", "gpu_scheduler")]
         starter = f"import subprocess; [each.wait() for each in [subprocess.Popen(one) for one in {words!r}]]"
         script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,3", "--", sys.executable, "-c", starter])
         devices, pids = zip(*(script.line().split() for _ in words))

@@ -7,10 +7,11 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sys
 import tempfile
 import textwrap
 import unittest
+
+from test_gpu_owner import PYTHON
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TASK = {
@@ -61,11 +62,11 @@ class WithFiles(unittest.TestCase):
         unwanted = ("GPU_OWNER_", "PYTHON")
         # PATH has no gpu-owner, which nothing of this needs.
         clean = {name: value for name, value in os.environ.items() if not name.startswith(unwanted) and name != "PATH"}
-        clean.update(PYTHONPATH=str(ROOT / "python"), PYTHONDONTWRITEBYTECODE="1", PATH="/nonexistent", **(env or {}))
+        clean.update(PYTHONPATH=str(ROOT / "python"), PATH="/nonexistent", **(env or {}))
         if inside:
             clean.update(GPU_OWNER_TASK=self.task, GPU_OWNER_RESULT=self.result)
         pipe = subprocess.PIPE
-        words = [sys.executable, "-W", "error", "-c", "import gpu_owner, os\n" + textwrap.dedent(source)]
+        words = [*PYTHON, "-W", "error", "-c", "import gpu_owner, os\n" + textwrap.dedent(source)]
         return subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=clean, cwd=self.directory, universal_newlines=True)
 
     def run_program(self, source, inside=True):
@@ -222,6 +223,8 @@ class Results(WithFiles):
             self.skipTest("needs NumPy")
         self.run_program(
             """
+            import site
+            site.main()  # where NumPy is installed
             import numpy as np
             gpu_owner.result({"a": np.float32(0.5), "b": np.int64(3), "c": np.bool_(True), "d": np.arange(2), "e": np.array(1.5),
                               "f": np.float64("nan"), "g": {np.int64(1): np.array([0.5])}})

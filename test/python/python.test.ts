@@ -5,22 +5,25 @@ import { delimiter, join } from 'node:path';
 import { expect, test } from 'vitest';
 import { finished, root } from '../support/machine.ts';
 
-const claims = join(root, 'python/tests/test_gpu_owner.py');
-const jobs = join(root, 'python/tests/test_jobs.py');
-const tasks = join(root, 'python/tests/test_tasks.py');
-const originals = join(root, 'python/tests/test_originals.py');
+const directory = join(root, 'python/tests');
+const [claims, jobs, tasks, originals] = [
+  'test_gpu_owner',
+  'test_jobs',
+  'test_tasks',
+  'test_originals',
+] as const;
 
 /** For what hangs, in ms: a class of tests may start Node.js a hundred times. */
 const PROGRAM_TIMEOUT_MS = 600_000;
 /** The program's own timeout comes first. */
 const TEST_TIMEOUT_MS = PROGRAM_TIMEOUT_MS + 60_000;
 
-/** The classes of tests in a file, each with its file. */
-function classesOf(file: string): [name: string, file: string][] {
-  const source = readFileSync(file, 'utf8');
+/** The classes of tests in a module, each with its module. */
+function classesOf(module: string): [name: string, module: string][] {
+  const source = readFileSync(join(directory, `${module}.py`), 'utf8');
   const names = source.matchAll(/^class (\w+)\((?:OnMachine|WithFiles|unittest\.TestCase)\):/gm);
   return [...names]
-    .map(([, name]): [string, string] => [name as string, file])
+    .map(([, name]): [string, string] => [name as string, module])
     .filter(([name]) => !['OnMachine', 'WithFiles'].includes(name));
 }
 
@@ -44,7 +47,7 @@ const [[first, python] = ['', ''], ...others] = pythons();
 test.skipIf(python === '').concurrent.each([claims, jobs, tasks, originals].flatMap(classesOf))(
   `tests of Python pass with ${first || '(needs 3.8 or newer)'}: %s`,
   { timeout: TEST_TIMEOUT_MS },
-  (name, file) => check(python, file, [name]),
+  (name, module) => check(python, module, [name]),
 );
 
 // Versions differ in how processes start, fork and end.
@@ -59,8 +62,10 @@ test.each(others)('the tests pass with Python %s', { timeout: 4 * TEST_TIMEOUT_M
   await check(path, tasks, process.env.GPU_OWNER_SOAK ? [] : ['Tasks', 'Results.test_what_can_be_written']);
 });
 
-async function check(program: string, file: string, names: string[]): Promise<void> {
-  const child = spawn(program, ['-W', 'error', file, ...names], {
+async function check(program: string, module: string, names: string[]): Promise<void> {
+  const words = names.length > 0 ? names.map((name) => `${module}.${name}`) : [module];
+  const child = spawn(program, ['-W', 'error', '-m', 'unittest', ...words], {
+    cwd: directory,
     stdio: ['ignore', 'ignore', 'pipe'],
     timeout: PROGRAM_TIMEOUT_MS,
     killSignal: 'SIGKILL',
