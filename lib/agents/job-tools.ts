@@ -1,10 +1,10 @@
 // Tools for jobs that were submitted.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
-import { isNameHere, type Job, JobStore, jobAt, resolveJob, wordOf } from '../jobs/index.ts';
+import { isNameHere, type Job, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
-import { MAX_LOG_BYTES, readLog, readLogElsewhere } from './log.ts';
+import { MAX_LOG_BYTES, readLog } from './log.ts';
 import { ANSWER_TIMEOUT_MS, askOwn, CommandFailure, parseOwn, runOwn } from './own-command.ts';
 import {
   describeJob,
@@ -76,7 +76,7 @@ export function addJobLog(server: McpServer): void {
         text: z.string().describe('without escape sequences and control characters'),
         offset: z.number().describe('where the text begins, in bytes'),
         nextOffset: z.number(),
-        size: z.number().describe('of the whole output, in bytes; of another machine at least so much'),
+        size: z.number().describe('of the whole output, in bytes'),
         isComplete: z.boolean().describe('the job has ended, and this is its end'),
         state: JobState.shape.state,
       }),
@@ -84,13 +84,9 @@ export function addJobLog(server: McpServer): void {
     },
     orRefuse(async ({ job, offset, maxBytes }) => {
       // First the state: what it wrote before its end is there then.
-      const address = addressOf(job);
-      const { state, output } = address === null ? find(job) : { ...(await jobNow(job)), output: null };
-      const { isWhole, ...log } =
-        address === null
-          ? { ...readLog(output, offset, maxBytes), isWhole: true }
-          : await readLogElsewhere(address, offset, maxBytes);
-      const isComplete = hasEnded({ state }) && isWhole && log.nextOffset >= log.size;
+      const { state, address } = await jobNow(job);
+      const log = await readLog(address ?? String(job), offset, maxBytes);
+      const isComplete = hasEnded({ state }) && log.nextOffset >= log.size;
       return answer(
         { ...log, isComplete, state },
         log.text,
@@ -120,7 +116,7 @@ export function addWaitJob(server: McpServer): void {
     orRefuse(async ({ job, seconds: wanted }, context) => {
       const seconds = Math.min(wanted, MAX_WAIT_SECONDS);
       const known = await jobNow(job);
-      const word = knownWord(job, known);
+      const word = known.address ?? String(job);
       const { signal, _meta, notify } = context.mcpReq;
       const begin = Date.now();
       const tell = async () => {
@@ -128,7 +124,7 @@ export function addWaitJob(server: McpServer): void {
         const params = {
           progressToken: _meta.progressToken,
           progress: Math.round((Date.now() - begin) / 1_000),
-          message: describeJob(addressOf(word) === null ? await jobNow(word) : known),
+          message: describeJob(isAddress(word) ? known : await jobNow(word)),
         };
         await notify({ method: 'notifications/progress', params });
       };
@@ -168,7 +164,7 @@ export function addCancelJob(server: McpServer): void {
       annotations: { destructiveHint: true, idempotentHint: true, openWorldHint: false },
     },
     orRefuse(async ({ job, graceSeconds }) => {
-      const word = knownWord(job, await jobNow(job));
+      const word = (await jobNow(job)).address ?? String(job);
       const { exitCode, errors } = await runOwn(['cancel', `--grace=${graceSeconds}s`, '--', word], {
         timeoutMs: MAX_WAIT_SECONDS * 1_000,
       });
@@ -179,23 +175,16 @@ export function addCancelJob(server: McpServer): void {
   );
 }
 
-/** A job's address on another machine; null: the job is of this one. A name may have a colon. */
-export function addressOf(word: string | number): string | null {
-  return typeof word === 'string' && word.includes(':') && !isNameHere(word) ? word : null;
-}
-
-/** The word for a job that is known. */
-function knownWord(word: string | number, { host, id }: z.infer<typeof JobState>): string {
-  const address = addressOf(word);
-  return address === null ? String(id) : `${host}:${wordOf(address.slice(address.lastIndexOf(':') + 1), id)}`;
+/** A word that the command has to ask for: a job of another machine, or a part of an array. A name may look like both. */
+export function isAddress(word: string | number): word is string {
+  return typeof word === 'string' && /:|^\d+_\d+$/.test(word) && !isNameHere(word);
 }
 
 /** A job of this user as it is now, here or elsewhere. @throws ERR_INVALID_ARGUMENT, CommandFailure */
 export async function jobNow(word: string | number): Promise<z.infer<typeof JobState>> {
-  const address = addressOf(word);
-  if (address === null) return jobOf(find(word));
-  const [job] = listOf(await askOwn(['jobs', '--', address], { timeoutMs: ANSWER_TIMEOUT_MS }));
-  if (job === undefined) throw new CommandFailure(`${address} is not known there`);
+  if (!isAddress(word)) return jobOf(find(word));
+  const [job] = listOf(await askOwn(['jobs', '--', word], { timeoutMs: ANSWER_TIMEOUT_MS }));
+  if (job === undefined) throw new CommandFailure(`${word} is not known there`);
   return shownJob(job);
 }
 

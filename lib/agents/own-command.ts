@@ -21,8 +21,6 @@ export interface OwnCommandOptions {
   signal?: AbortSignal;
   directory?: string | undefined;
   env?: Readonly<Record<string, string>>;
-  /** Takes the output, which isn't collected then. @returns whether that is enough */
-  onOutput?: (chunk: Buffer) => boolean;
 }
 
 /** The request of an agent can't be met: the message names cause and remedy. */
@@ -30,7 +28,7 @@ export class CommandFailure extends Error {}
 
 /** Runs a command of gpu-owner to its end. @throws CommandFailure if it can't be started, or takes too long */
 export function runOwn(words: readonly string[], options: OwnCommandOptions): Promise<Finished> {
-  const { timeoutMs, signal, directory, env, onOutput } = options;
+  const { timeoutMs, signal, directory, env } = options;
   return new Promise((resolve, reject) => {
     if (signal?.aborted) return reject(new CommandFailure('cancelled'));
     const child = start(words, directory, env);
@@ -51,23 +49,15 @@ export function runOwn(words: readonly string[], options: OwnCommandOptions): Pr
       const text = (chunks: Buffer[]) => Buffer.concat(chunks).toString('utf8');
       resolve({ exitCode, output: text(output), errors: plainLines(text(errors)) });
     };
-    const leave = () => {
+    const give = (message: string) => {
       child.kill('SIGKILL');
       // A process whose driver call hangs ends when the call returns: it isn't waited for.
       for (const stream of [child.stdout, child.stderr]) stream.destroy();
       child.unref();
       settle();
-    };
-    const give = (message: string) => {
-      leave();
       reject(new CommandFailure(message));
     };
-    const take = (chunk: Buffer) => {
-      if (onOutput?.(chunk) !== true) return;
-      leave();
-      resolve({ exitCode: null, output: '', errors: '' });
-    };
-    child.stdout.on('data', onOutput === undefined ? collect(output) : take);
+    child.stdout.on('data', collect(output));
     const abort = () => give('cancelled');
     const timer = setTimeout(
       () =>

@@ -14,7 +14,7 @@ export const time = z.string().nullable().describe('ISO 8601');
 export const jobWord = z
   .union([z.number().int().positive(), text('', 200).min(1)])
   .describe(
-    'its number, or its name: the newest with this name; of another machine: HOST:ID; any:ID for one that moves',
+    'its number, or its name: the newest with this name; ID_N: a part of an array; of another machine: HOST:ID; any:ID for one that moves',
   );
 
 /** Text of another user stands in fields of its own, never in a sentence. */
@@ -80,6 +80,7 @@ export const JobState = z.object({
     .nullable()
     .describe('the machine; null: this one; any: it moves between machines while it waits'),
   id: z.number().nullable().describe('null: a `gpu-owner run` in a terminal'),
+  address: z.string().nullable().describe('for `job` of other tools: 17, 17_3 (a part of an array), gpu1:17'),
   name: z.string().nullable(),
   state: z.enum(['waiting', 'moving', 'running', 'completed', 'failed', 'cancelled', 'lost']),
   exitCode: z.number().nullable(),
@@ -187,12 +188,15 @@ export function requestOf(entry: Fields, gpus: readonly z.infer<typeof GPU>[]): 
 
 /** @param host of another machine */
 export function jobOf(
-  job: Omit<Job, 'state'> & Pick<z.infer<typeof JobState>, 'state'>,
+  job: Omit<Job, 'state'> & Pick<z.infer<typeof JobState>, 'state'> & { part?: number },
   host: string | null = null,
 ): z.infer<typeof JobState> {
+  const { id, part } = job;
+  const number = part === undefined ? `${id}` : `${id}_${part}`;
   return {
     host,
-    id: job.id,
+    id,
+    address: id === null ? null : host === null ? number : `${host}:${number}`,
     name: words(job.name),
     state: job.state,
     exitCode: job.exitCode,
@@ -214,15 +218,15 @@ export function jobOf(
 /** A job in a line. */
 export function describeJob({
   host,
-  id,
+  address,
   name,
   state,
   exitCode,
   gpus,
   reason,
 }: z.infer<typeof JobState>): string {
-  const where = host === null ? '' : `${host}:`;
-  const title = `${id === null ? `run ${where}`.trim() : `job ${where}${id}`}${name === null ? '' : ` (${name})`}`;
+  const number = address === null ? `run${host === null ? '' : ` ${host}:`}` : `job ${address}`;
+  const title = `${number}${name === null ? '' : ` (${name})`}`;
   const on = state === 'running' && gpus.length > 0 ? ` on GPU ${gpus.join(',')}` : '';
   const code = exitCode === null ? '' : `, exit code ${exitCode}`;
   return `${title}: ${state}${on}${code}${reason === null ? '' : `: ${reason}`}`;

@@ -1,6 +1,6 @@
 // `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
 import { type ChildProcess, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -10,7 +10,17 @@ import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Jobs } from '../jobs/background.ts';
 import { whyUnchanged } from '../support/changes.ts';
-import { command, finished, Machine, NOBODY, output, root, until, whyNotNobody } from '../support/machine.ts';
+import {
+  command,
+  finished,
+  launcher,
+  Machine,
+  NOBODY,
+  output,
+  root,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { registryEnv } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
@@ -318,7 +328,9 @@ describe('an agent', () => {
   test.skipIf(whyNoSSHD() !== null)('has jobs on other machines, by their addresses', async () => {
     const hosts = await Hosts.start();
     try {
-      const a = hosts.add('a', { gpus: 1 });
+      const own = `${process.execPath} ${launcher} "$@"`;
+      const program = `case $1 in logs) ${own} | tee -a "$HOME/sent";; *) exec ${own};; esac`;
+      const a = hosts.add('a', { gpus: 1, program });
       hosts.addName('down', ['Port 1']);
       hosts.add('liar', {
         program: `case $1 in --version) echo 9.9.9;; *) echo '[{"id":1,"state":"running","command":"\\u001b[2Jx","gpus":7}]';; esac`,
@@ -341,30 +353,46 @@ describe('an agent', () => {
       writeFileSync(join(a.directory, 'go'), '');
       expect(await end(agent, job)).toMatchObject({ host: 'a', state: 'failed', exitCode: 3 });
       expect(await agent.call('job_log', { job })).toMatchObject({ text: '12é3 x y', isComplete: true });
+      const long = ['sh', '-c', "head -c 5000000 /dev/zero | tr '\\0' x; echo end"];
+      expect((await agent.call('submit_job', { on: 'a', command: long, directory: '/' })).job.id).toBe(2);
+      await end(agent, 'a:2');
+      const sent = join(a.directory, 'home/sent');
+      rmSync(sent);
+      const last = { text: 'xxxxend\n', offset: 4_999_996, nextOffset: 5_000_004, size: 5_000_004 };
+      expect(await agent.call('job_log', { job: 'a:2', offset: -8 })).toMatchObject(last);
+      expect(await agent.call('job_log', { job: 'a:2', offset: 100_000, maxBytes: 5 })).toMatchObject({
+        ...{ text: 'xxxxx', offset: 100_000, nextOffset: 100_005, size: 5_000_004, isComplete: false },
+      });
+      expect(statSync(sent).size).toBeLessThan(1_000);
       const unknown = { on: 'any', command: ['true'], wait: false };
       expect(await agent.refusal('submit_job', unknown)).toMatch(/no host is configured/);
       await agent.call('submit_job', { on: 'a', command: ['sleep', '600'], directory: '/' });
-      expect(await agent.call('cancel_job', { job: 'a:2', graceSeconds: 0 })).toMatchObject({
-        ...{ hasEnded: true, job: { host: 'a', id: 2, state: 'cancelled' } },
+      expect(await agent.call('cancel_job', { job: 'a:3', graceSeconds: 0 })).toMatchObject({
+        ...{ hasEnded: true, job: { host: 'a', id: 3, address: 'a:3', state: 'cancelled' } },
       });
       expect(await agent.call('list_jobs', { hosts: 'a,down,liar' })).toMatchObject({
-        total: 2,
-        jobs: [
-          { host: 'a', id: 1 },
-          { host: 'a', id: 2 },
-        ],
+        total: 3,
+        jobs: [{ address: 'a:1' }, { address: 'a:2' }, { address: 'a:3' }],
         problems: [
           expect.stringMatching(/^down: /),
           expect.stringMatching(/^liar: its answer makes no sense/),
         ],
       });
       const parts = { on: 'a', command: ['sleep', '600'], array: '0-1%1', directory: a.directory };
-      expect((await agent.call('submit_job', parts)).job).toMatchObject({ host: 'a', id: 3 });
-      await agent.call('cancel_job', { job: 'a:3_0', graceSeconds: 0 });
-      expect(await agent.call('wait_job', { job: 'a:3', seconds: 0 })).toMatchObject({ hasEnded: false });
-      expect(await agent.call('cancel_job', { job: 'a:3', graceSeconds: 0 })).toMatchObject({
+      expect((await agent.call('submit_job', parts)).job).toMatchObject({ host: 'a', id: 4 });
+      const part = await agent.call('cancel_job', { job: 'a:4_0', graceSeconds: 0 });
+      expect(part.job).toMatchObject({ host: 'a', id: 4, address: 'a:4_0' });
+      expect(await agent.call('wait_job', { job: 'a:4', seconds: 0 })).toMatchObject({ hasEnded: false });
+      expect(await agent.call('cancel_job', { job: 'a:4', graceSeconds: 0 })).toMatchObject({
         hasEnded: true,
       });
+      const array = { command: ['sh', '-c', 'echo part $GPU_OWNER_ARRAY_ID'], array: '0-1' };
+      const here = (await agent.call('submit_job', { ...array, directory: machine.directory })).job.id;
+      await end(agent, here);
+      expect(await agent.call('wait_job', { job: `${here}_1` })).toMatchObject({
+        ...{ hasEnded: true, job: { id: here, address: `${here}_1`, state: 'completed' } },
+      });
+      expect(await agent.call('job_log', { job: `${here}_1` })).toMatchObject({ text: 'part 1\n' });
       expect(await agent.refusal('wait_job', { job: 'down:1' })).toMatch(/^down: /);
       expect(await agent.refusal('job_log', { job: '-x:1' })).toMatch(/-x/);
     } finally {
