@@ -3,8 +3,8 @@ import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { formatArray, type JobStore, parseArray, partsOf } from '../../lib/jobs/index.ts';
-import { Machine, until } from '../support/machine.ts';
-import { sendSignal } from '../support/processes.ts';
+import { command, Machine, until } from '../support/machine.ts';
+import { sendSignal, whyNoTracing } from '../support/processes.ts';
 import { Jobs, type ListedJob } from './background.ts';
 
 describe('--array', () => {
@@ -43,6 +43,8 @@ test('all jobs are read once, however many words mean parts', () => {
   expect(partsOf(store, words)).toEqual([part(2, 1), part(2, 2), null, part(3, 4), part(2, 3), null, null]);
   expect(reads).toBe(3 + 3);
 });
+
+const canTrace = whyNoTracing() === null;
 
 describe('an array', () => {
   let machine: Machine;
@@ -195,7 +197,15 @@ describe('an array', () => {
     await until(() => begun().length === 1);
     expect(await part(`${id}_0`)).toMatchObject({ output: join(here, `log-a-${id}_0.txt`) });
     expect(await part(`${id}_2`)).toMatchObject({ output: null });
-    const followed = jobs.run(['logs', '-f', `${id}_2`, '-n', '1']);
+    const words = [process.execPath, command, 'logs', '-f', `${id}_2`, '-n', '1'];
+    const trace = join(machine.directory, 'trace');
+    const tracer = ['strace', '-f', '-qq', '-e', 'trace=openat', '-o', trace];
+    writeFileSync(trace, '');
+    const followed = machine.run(canTrace ? [...tracer, ...words] : words);
+    const opened = (file: string) => readFileSync(trace, 'utf8').split(`/${file}", `).length - 1;
+    // The job is looked at fifteen times. Nothing happens meanwhile to its queue, which isn't opened each time.
+    if (canTrace) await until(() => opened(`${id}/job`) >= 15);
+    expect(opened('queue.db')).toBeLessThanOrEqual(3);
     touch('go', 'fail-2');
     expect(await jobs.wait(id)).toBe(1);
     expect(await followed).toMatchObject({ code: 0, stdout: 'part 2\n', stderr: '' });

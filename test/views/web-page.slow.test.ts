@@ -343,8 +343,6 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
 
   test.each([
     ['wide, light', WIDE, 'light'],
-    ['wide, dark', WIDE, 'dark'],
-    ['narrow, light', NARROW, 'light'],
     ['narrow, dark', NARROW, 'dark'],
   ] as const)(
     'has nothing that keeps people out, and fits the screen: %s',
