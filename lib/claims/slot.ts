@@ -3,7 +3,16 @@ import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
 import { bootMilliseconds, readBlock, systemError, warnOnce } from '../platform/index.ts';
-import { formatTag, type JoiningRequest, type Place, parseTag, type Tag, tagFor } from '../policy/index.ts';
+import {
+  FIRST,
+  formatTag,
+  type JoiningRequest,
+  type Place,
+  parseTag,
+  type Tag,
+  tagFor,
+  tagOfFirst,
+} from '../policy/index.ts';
 import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
@@ -207,9 +216,8 @@ function placeOf(
       size,
       held: isOnMachine ? (readHoldings(directory).get(uid)?.gpus ?? 0) : 0,
     };
-    const tag =
-      earlierTag(request) ??
-      tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    const newest = tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    const tag = request.order === FIRST ? tagOfFirst(newest) : (earlierTag(request) ?? newest);
     return {
       tag,
       ahead: placesBefore(

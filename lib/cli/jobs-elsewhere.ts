@@ -22,6 +22,7 @@ import {
   movingJob,
   placeOf,
   settledPlace,
+  stateWithoutStart,
   submitMoving,
 } from './moving-jobs.ts';
 import { usage } from './options.ts';
@@ -89,7 +90,7 @@ export async function jobsElsewhere(
 ): Promise<any[] | null> {
   const found = await Promise.all(
     addresses.map(async (address) => {
-      if (address.host === ANY) return movingElsewhere(movingJob(address.job), withEnvironment);
+      if (address.host === ANY) return movingElsewhere(movingJob(address.job, true), withEnvironment);
       const { host, job } = address;
       const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
       const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
@@ -158,7 +159,7 @@ async function waitForMoving(
     const address = `${ANY}:${moving.id}`;
     addresses.set(at, address);
     if (place !== null) byHost.set(place.host, [...(byHost.get(place.host) ?? []), { job: place.job, at }]);
-    else ends.push({ at, job: { ...describe(moving), state: 'cancelled' }, address });
+    else ends.push({ at, job: { ...describe(moving), state: stateWithoutStart(moving) }, address });
   }
   const found = await waitElsewhere(byHost, signal, true);
   return (
@@ -186,7 +187,7 @@ export async function commandElsewhere(
             await resubmitMoving(movingJob(job), onLine);
             continue;
           }
-          const place = await cancelMoving(movingJob(job));
+          const place = await cancelMoving(movingJob(job, true));
           if (place !== null)
             await commandElsewhere(new Map([[place.host, [{ job: place.job, at: 0 }]]]), words, graceMs);
         }
@@ -282,7 +283,7 @@ async function endOfMoving(
     if (job === null) return null;
     const place = placeOf(job);
     const isSettled = job.step === 'settled';
-    if (place === null && isSettled) return { state: 'cancelled', exitCode: null };
+    if (place === null && isSettled) return { state: stateWithoutStart(job), exitCode: null };
     if (place !== null) {
       const moved = new AbortController();
       const timer = setInterval(() => {

@@ -1,14 +1,11 @@
 // Jobs with an address that stays while they move between machines: any:5.
 import { errorCode } from '../errors.ts';
-import { type MovingJob, MovingJobs } from '../fleet/index.ts';
+import { CANCELLED, LOST, type MovingJob, MovingJobs } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
 import { usage } from './options.ts';
 import { say } from './output.ts';
-
-/** The note of a job that its user has cancelled. */
-const CANCELLED = 'cancelled';
 
 /** The host of such an address. */
 export const ANY = 'any';
@@ -18,11 +15,12 @@ const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=128', '--
 /** So does the C library: with 50 jobs on three hosts, 17 MB are private in place of 24. */
 const MEMORY = { MALLOC_ARENA_MAX: '1' };
 
-/** @throws ERR_INVALID_ARGUMENT */
-export function movingJob(word: string): MovingJob {
+/** @param mayBeRun whether one that waits for a `run` will do @throws ERR_INVALID_ARGUMENT */
+export function movingJob(word: string, mayBeRun = false): MovingJob {
   const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
   const job = id === null ? null : new MovingJobs().read(id);
-  if (job !== null) return job;
+  if (job !== null && (job.runner === null || (mayBeRun && job.step !== 'settled'))) return job;
+  if (job !== null) throw usage(`${ANY}:${job.id} is a command of \`run\`: its output and end are there`);
   throw usage(
     `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
   );
@@ -46,7 +44,7 @@ export function ensureMover(): void {
 }
 
 /** Resolves with a job as soon as that is so; null: the signal came first. */
-export async function untilMoving(
+async function untilMoving(
   id: number,
   isSo: (job: MovingJob) => boolean,
   signal?: AbortSignal,
@@ -95,18 +93,23 @@ export async function settledPlace(
 export async function cancelMoving({ id }: MovingJob): Promise<JobAddress | null> {
   const jobs = new MovingJobs();
   if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
+  const settled = await untilMoving(id, tellingNotes());
+  return settled === null || settled.note === CANCELLED ? null : placeOf(settled);
+}
+
+/** Says what hinders a job. @returns whether it has settled */
+function tellingNotes(): (job: MovingJob) => boolean {
   let told: string | null = null;
-  const settled = await untilMoving(id, ({ step, note }) => {
+  return ({ id, step, note }) => {
     if (step !== 'settled' && note !== null && note !== told) say(`${ANY}:${id}: ${note}`);
     told = note;
     return step === 'settled';
-  });
-  return settled === null || settled.note === CANCELLED ? null : placeOf(settled);
+  };
 }
 
 /** Has a job leave a host that is gone for good. */
 export async function leaveHost(word: string, host: string): Promise<void> {
-  const { id, at, next, step } = movingJob(word);
+  const { id, at, next, step } = movingJob(word, true);
   if (step === 'settled' || (at?.host !== host && next?.host !== host))
     throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
   const jobs = new MovingJobs();
@@ -118,19 +121,52 @@ export async function leaveHost(word: string, host: string): Promise<void> {
 /** The parts of a new job that may move. */
 export type NewMovingJob = Omit<
   MovingJob,
-  'id' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
+  'id' | 'runner' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
 >;
 
-/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, or can't */
-export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
+function createMoving(job: NewMovingJob, runner: number | null): number {
   const { name, command, count, words, directory, environment, asked, hosts, giveUpAt } = job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
-    ...{ name, command, count, words, directory, environment, asked, hosts, giveUpAt },
+    ...{ name, command, count, words, directory, environment, asked, hosts, giveUpAt, runner },
     ...{ ...fresh, left: [], submitted: Date.now() },
   });
+  return id;
+}
+
+/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, or can't */
+export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
+  const id = createMoving(job, null);
   const queued = await untilMoving(id, ({ at, step }) => at !== null || step === 'settled');
   return queued as MovingJob;
+}
+
+/**
+ * Submits a job that holds GPUs for a command of this process, and says where it is. The job ends with this process.
+ * @returns it, once it has them, with no note, or has ended without; `signal`: that which has ended the wait
+ */
+export async function holdPlace(
+  job: NewMovingJob,
+): Promise<{ job: MovingJob; signal: NodeJS.Signals | null }> {
+  const id = createMoving(job, process.pid);
+  const interrupted = new AbortController();
+  const interrupt = (signal: NodeJS.Signals) => interrupted.abort(signal);
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  for (const signal of signals) process.on(signal, interrupt);
+  let told: string | null = null;
+  const hasSettled = tellingNotes();
+  const look = (each: MovingJob) => {
+    const { host = told } = each.at ?? {};
+    if (host !== told) say(`${told === null ? 'waits in the queue of' : 'moved to'} ${host}`);
+    told = host;
+    return hasSettled(each);
+  };
+  const settled = await untilMoving(id, look, interrupted.signal);
+  // The next one ends this process, and the mover does the rest.
+  for (const signal of signals) process.off(signal, interrupt);
+  if (settled === null) new MovingJobs().wish(id, 'cancel');
+  const ended = settled ?? (await untilMoving(id, hasSettled));
+  return { job: ended as MovingJob, signal: interrupted.signal.reason ?? null };
 }
 
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */
@@ -151,10 +187,17 @@ export function movingJobs(): ListedJob[] {
   return new MovingJobs().unsettled().map(describe);
 }
 
+/** The state of a job that has ended without a start. */
+export function stateWithoutStart({ note }: MovingJob): 'lost' | 'cancelled' {
+  return note?.startsWith(LOST) ? 'lost' : 'cancelled';
+}
+
 /** A job as it is listed. One that stays where it is has its state there, which isn't known here. */
-export function describe({ id, name, command, count, at, step, note, submitted }: MovingJob): ListedJob {
+export function describe(job: MovingJob): ListedJob {
+  const { id, name, command, count, step, note, submitted } = job;
   const isOver = step === 'settled';
-  const place = at?.id == null ? null : `${at.host}:${at.id}`;
+  const at = placeOf(job);
+  const place = at === null ? null : `${at.host}:${at.job}`;
   const where =
     place === null
       ? isOver
@@ -167,7 +210,7 @@ export function describe({ id, name, command, count, at, step, note, submitted }
     host: ANY,
     id,
     name,
-    state: isOver ? 'cancelled' : 'moving',
+    state: isOver ? stateWithoutStart(job) : 'moving',
     exitCode: null,
     reason: [where, note].filter((each) => each !== null).join('; '),
     position: null,

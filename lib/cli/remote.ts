@@ -1,19 +1,28 @@
 // `run` and `submit` on another machine.
 import { resolve } from 'node:path';
 import {
-  askHosts,
-  byExpectedWait,
+  CANCELLED,
   chooseHosts,
   commandOnHost,
   type Environment,
   type HostFailure,
   type HostRefusal,
+  type MovingJob,
   noteSentJob,
   runOnHost,
   startWhereFree,
   submitOnHost,
 } from '../fleet/index.ts';
-import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
+import { exitCodeOfEnd } from '../jobs/index.ts';
+import {
+  formatDuration,
+  parseDuration,
+  pause,
+  sanitize,
+  shellWords,
+  showValue,
+  TIMEOUTS,
+} from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
@@ -30,6 +39,11 @@ const SIGPIPE = 128 + 13;
 /** Linux takes 128 KiB for one argument of a program, and base64 makes a third more of it. */
 const MAX_WORDS_LENGTH = 90_000;
 
+/** A command, for people. */
+const MAX_SHOWN = 300;
+/** Between two tries to reach a host. */
+const RETRY_MS = 1_000;
+
 type Hosts = ReturnType<typeof chooseHosts>;
 type RunArguments = Parsed<typeof RUN_GROUPS>;
 
@@ -39,11 +53,15 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const environment = environmentFor(values.env ?? []);
-  const startOn = async (host: Hosts[number], isNow: boolean): Promise<HostRefusal | null> => {
+  /** @param place the job there in whose place it runs; null: none, and it doesn't wait if `isAny` */
+  const startOn = async (host: Hosts[number], place: number | null): Promise<HostRefusal | null> => {
+    const isNow = isAny && place === null;
+    const [run = '', ...words] = wordsFor('run', parsed, isAny ? isNow || null : false);
+    const inPlace = place === null ? [] : [`--in-place-of=${place}`];
     const kept = await keepThere(host, environment);
     if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
     const end = await runOnHost(host, {
-      ...{ words: wordsFor('run', parsed, isNow), directory, settings: kept, hasTerminal, isQuiet: isAny },
+      ...{ words: [run, ...inPlace, ...words], directory, settings: kept, hasTerminal, isQuiet: isAny },
       grantTimeoutMs: isNow ? TIMEOUTS.grant : null,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
@@ -54,18 +72,89 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     process.exitCode = end.exitCode;
     return null;
   };
-  const waits = isAny && waitOption(values, true) !== null;
+  const wait = isAny ? waitOption(values, true) : null;
   const waitSomewhere = async (possible: Hosts) => {
-    const [host] = await inOrder(possible, Number(values.gpus ?? 1));
-    if (host === undefined) return exitCodes.ERR_NO_DRIVER;
-    say(`waits in the queue of ${host.name}`);
-    const refusal = await startOn(host, false);
-    if (refusal === null) return Number(process.exitCode ?? 0);
-    say(`${host.name}: ${refusal.error.message}`);
-    return exitCodeOf([refusal.error.code], true, exitCodes);
+    const { ensureMover, holdPlace } = await import('./moving-jobs.ts');
+    const until = giveUpAt(wait);
+    for (;;) {
+      ensureMover();
+      const { job, signal } = await holdPlace({
+        ...{ directory, environment: [], giveUpAt: until },
+        ...{ name: values.name ?? null, command: sanitize(shellWords(parsed.command), MAX_SHOWN) },
+        count: Number(values.gpus ?? 1),
+        words: placeWords(parsed),
+        asked: hosts.map(({ name }) => name),
+        hosts: possible.map(({ name }) => name),
+      });
+      const host = possible.find(({ name }) => name === job.at?.host);
+      const id = job.note === null ? (job.at?.id ?? null) : null;
+      const leave = async () => {
+        if (host !== undefined && id !== null) await commandOnHost(host, ['cancel', String(id)], TIMEOUT_MS);
+      };
+      if (signal !== null) {
+        await leave();
+        return endBy(signal);
+      }
+      if (host === undefined || id === null) {
+        if (until === null || Date.now() < until) return endOfWait(job, exitCodes);
+        const limit = formatDuration(parseDuration(wait?.maxWait ?? '', '--wait'));
+        say(`timed out after ${limit}: no host had enough free GPUs`);
+        return exitCodes.ERR_TIMEOUT;
+      }
+      const refusal = await startInPlace(() => startOn(host, id));
+      if (refusal === null) return Number(process.exitCode ?? 0);
+      await leave();
+      say(`${host.name}: ${refusal.error.message}`);
+      // This machine, or this process, may have been suspended meanwhile.
+      if (refusal.error.code !== 'ERR_GPU_UNAVAILABLE')
+        return exitCodeOf([refusal.error.code], true, exitCodes);
+    }
   };
-  const start = (host: Hosts[number]) => startOn(host, isAny);
-  process.exit(await choose(hosts, isAny, values, exitCodes, start, waits ? waitSomewhere : null));
+  const start = (host: Hosts[number]) => startOn(host, null);
+  process.exit(await choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere));
+}
+
+/** Tries again while the host can't be reached, as the GPUs are held for it for some time. */
+async function startInPlace(start: () => Promise<HostRefusal | null>): Promise<HostRefusal | null> {
+  const end = performance.now() + TIMEOUTS.place / 2;
+  for (;;) {
+    const refusal = await start();
+    const isPassing = refusal?.isCertain === true && refusal.error.code === 'ERR_HOST_UNREACHABLE';
+    if (!isPassing || performance.now() > end) return refusal;
+    await pause(RETRY_MS);
+  }
+}
+
+/** Says why the wait has ended without GPUs. @returns the exit code */
+async function endOfWait(job: MovingJob, exitCodes: ExitCodes): Promise<number> {
+  const { at, note } = job;
+  const { stateWithoutStart } = await import('./moving-jobs.ts');
+  if (at?.id == null || note === CANCELLED) {
+    say(note ?? 'no host can serve it');
+    const state = stateWithoutStart(job);
+    const isRefused = state === 'cancelled' && note !== CANCELLED;
+    return isRefused ? exitCodes.ERR_INVALID_ARGUMENT : exitCodeOfEnd({ state, exitCode: null });
+  }
+  const { waitElsewhere } = await import('./jobs-elsewhere.ts');
+  const asked = new Map([[at.host, [{ job: String(at.id), at: 0 }]]]);
+  const [end] = (await waitElsewhere(asked, new AbortController().signal, true)) ?? [];
+  if (end?.job.reason) say(`${at.host}: ${end.job.reason}`);
+  return end === undefined ? exitCodes.ERR_NO_DRIVER : exitCodeOfEnd(end.job);
+}
+
+/** Options of `run` that are nothing to the job that only holds its GPUs. */
+const OF_COMMAND = ['idle', 'signal', 'grace', 'requeue', 'note'];
+
+/** The arguments of the job that holds GPUs for a command: never the command itself, which so can't run twice. */
+function placeWords({ values, command, ...rest }: RunArguments): string[] {
+  const kept = Object.entries(values).filter(([name]) => !OF_COMMAND.includes(name));
+  const note = values.note ?? `for ${sanitize(shellWords(command), MAX_SHOWN / 2)}`;
+  const sleep = ['sleep', String(TIMEOUTS.place / 1000)];
+  return wordsFor(
+    'submit',
+    { ...rest, values: { ...Object.fromEntries(kept), note }, command: sleep },
+    null,
+  ).slice(1);
 }
 
 /** Has a host keep variables for the next command. @returns the path of the file; null: there are none. Otherwise why it doesn't */
@@ -77,16 +166,6 @@ async function keepThere(
   const words = ['keep-environment', ...environment.map(([name]) => name)];
   const answer = await commandOnHost(host, words, TIMEOUT_MS, environment);
   return answer.error ?? answer.output.trim();
-}
-
-/** Hosts that answer, the one first where a command is expected to start first. */
-async function inOrder(hosts: Hosts, count: number): Promise<Hosts> {
-  const answers = await askHosts(hosts, 'machines', ['top', '--json'], TIMEOUT_MS, () => {});
-  const known = answers.flatMap(({ records }, i) => {
-    const [host, snapshot] = [hosts[i], records?.[0]];
-    return host === undefined || snapshot === undefined ? [] : [{ host, snapshot }];
-  });
-  return byExpectedWait(known, count);
 }
 
 /** Submits a job on another machine, prints its address, and ends this process. */
@@ -130,7 +209,7 @@ export async function submitTo(
     const { id, at, note } = await submitMoving({
       ...{ directory, environment, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
-      command: sanitize(shellWords(parsed.command), 300),
+      command: sanitize(shellWords(parsed.command), MAX_SHOWN),
       count: Number(values.gpus ?? 1),
       words: wordsFor('submit', parsed, null).slice(1),
       asked: hosts.map(({ name }) => name),

@@ -87,6 +87,11 @@ export const RUN_GROUPS = [
         help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
         isHidden: true,
       },
+      'in-place-of': {
+        value: 'JOB',
+        help: 'take the GPUs of a job that holds them for this; for --on any',
+        isHidden: true,
+      },
       'until-input-closes': {
         help: 'stop waiting when standard input is closed; for the self-test',
         isHidden: true,

@@ -7,7 +7,7 @@ import { TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
-import type { MovingJob, MovingJobs, Place } from './moving-job.ts';
+import { CANCELLED, hasLostRunner, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
 import { parseRecords, type RemoteSnapshot } from './records.ts';
 
 const TICK_MS = 300;
@@ -118,6 +118,10 @@ export class Mover {
     return [...this.#known.values()].filter(({ step, left }) => step !== 'settled' || left.length > 0);
   }
 
+  #isCancelled(job: MovingJob): boolean {
+    return this.#wished(job, 'cancel') !== null || hasLostRunner(job);
+  }
+
   #wished(job: MovingJob, wish: 'cancel' | 'from'): string | null {
     return this.#names.has(`${job.id}.${wish}`) ? this.#jobs.wished(job.id, wish) : null;
   }
@@ -133,7 +137,7 @@ export class Mover {
 
   async #advance(job: MovingJob): Promise<void> {
     if (job.left.length > 0) await this.#clearLeft(job);
-    const isCancelled = this.#wished(job, 'cancel') !== null;
+    const isCancelled = this.#isCancelled(job);
     const from = this.#wished(job, 'from');
     if (from !== null && job.step !== 'settled') this.#leave(job, from);
     else if (job.step === 'submitting') await this.#submit(job, isCancelled);
@@ -163,7 +167,7 @@ export class Mover {
   /** Puts it into a queue. */
   async #submit(job: MovingJob, isCancelled: boolean): Promise<void> {
     if (job.next !== null) return this.#findSubmitted(job, job.next);
-    if (isCancelled) return this.#settle(job, null, 'cancelled');
+    if (isCancelled) return this.#settle(job, null, CANCELLED);
     const host = this.#bestQueue(job);
     if (host === null) {
       if (job.hosts.length === 0) this.#settle(job, null, job.note ?? 'no host can serve it');
@@ -233,7 +237,7 @@ export class Mover {
     if (decision === STARTED) this.#settle(job, { ...at, id }, null);
     else if (isOver || (decision !== null && id !== null)) this.#settle(job, at, `ended on ${at.host}`);
     else if (state === 'lost' || (id === null && isRebooted)) this.#requeue(job, at);
-    else if (id === null) this.#settle(job, at, `lost: ${at.host} knows no such job any more`);
+    else if (id === null) this.#settle(job, null, `${LOST}: ${at.host} knows no such job any more`);
     else if (at.boot === null) this.#write({ ...job, at: { ...at, boot, uid } });
   }
 
@@ -297,7 +301,7 @@ export class Mover {
 
   async #confirm(job: MovingJob): Promise<void> {
     const next = job.next as Place;
-    if (this.#wished(job, 'cancel') !== null) return this.#giveUp(job, next);
+    if (this.#isCancelled(job)) return this.#giveUp(job, next);
     const state = await this.#ask1(job, next, ['confirm']);
     if (state === null) {
       return this.#note(
@@ -311,11 +315,11 @@ export class Mover {
 
   /** Called when the user has cancelled it. */
   async #giveUp(job: MovingJob, place: Place | null): Promise<void> {
-    if (place === null) return this.#settle(job, null, 'cancelled');
+    if (place === null) return this.#settle(job, null, CANCELLED);
     const state = await this.#ask1(job, place, ['cancel', newKey()]);
     if (state === null)
       return this.#note(job, `${place.host} doesn't answer, so it isn't cancelled there yet`);
-    this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : 'cancelled');
+    this.#settle(job, { ...place, id: state.id }, state.decision === STARTED ? null : CANCELLED);
   }
 
   /** Called when the user says that a host is gone. */
@@ -339,7 +343,8 @@ export class Mover {
       const isOld = job.settled !== null && Date.now() - job.settled > LEFT_MS;
       if (state === null && !isOld) continue;
       job.left = job.left.filter(({ key }) => key !== place.key);
-      if (state?.decision === STARTED) job.note = `it also runs as ${place.host}:${state.id}`;
+      if (state?.decision === STARTED && job.runner === null)
+        job.note = `it also runs as ${place.host}:${state.id}`;
       this.#write(job);
     }
   }

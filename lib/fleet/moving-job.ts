@@ -10,6 +10,10 @@ import type { Environment } from './request.ts';
 /** Between the end of a job's moves and the removal of its file, in ms. */
 const KEPT_MS = 30 * 86_400_000;
 
+/** Notes of jobs that have ended: cancelled by their users, or unknown to their hosts. */
+export const CANCELLED = 'cancelled';
+export const LOST = 'lost';
+
 /** A place where a job stands or stood. */
 export interface Place {
   host: string;
@@ -42,6 +46,8 @@ export interface MovingJob {
   asked: string[];
   /** Hosts of these that may serve it. */
   hosts: string[];
+  /** The process of the `run` for whose command it holds GPUs; null: it is a job of its own. */
+  runner: number | null;
   /** ms since 1970 */
   submitted: number;
   /** When it stops waiting, in ms since 1970; null: never. */
@@ -57,7 +63,7 @@ export interface MovingJob {
   note: string | null;
 }
 
-const { amount, among, epochMs, listOf, nullable, pairOf, record, text, whole } = schema;
+const { amount, among, epochMs, listOf, nullable, or, pairOf, record, text, whole } = schema;
 const PLACE = record({
   host: text,
   key: text,
@@ -75,6 +81,7 @@ const JOB: schema.Check<MovingJob> = record({
   environment: listOf(pairOf(text, text)),
   asked: listOf(text),
   hosts: listOf(text),
+  runner: or(whole(), null),
   submitted: epochMs,
   giveUpAt: nullable(amount()),
   step: among(STEPS),
@@ -213,12 +220,22 @@ export class MovingJobs {
   }
 }
 
-function isMover(pid: number): boolean {
+/** Whether the `run` for which a job waits has ended. */
+export function hasLostRunner({ runner }: MovingJob): boolean {
+  return runner !== null && !isThere(runner);
+}
+
+function isThere(pid: number): boolean {
   try {
     process.kill(pid, 0);
+    return true;
   } catch {
     return false;
   }
+}
+
+function isMover(pid: number): boolean {
+  if (!isThere(pid)) return false;
   try {
     return readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0').includes('mover');
   } catch {

@@ -113,7 +113,7 @@ export async function waitForJobs(
 }
 
 /** The exit code of a job that has ended, also where it has none. */
-export function exitCodeOfEnd({ exitCode, state }: Job): number {
+export function exitCodeOfEnd({ exitCode, state }: Pick<Job, 'exitCode' | 'state'>): number {
   return exitCode ?? (state === 'lost' ? LOST_EXIT_CODE : CANCELLED_EXIT_CODE);
 }
 

@@ -10,6 +10,7 @@ export { type GPUUse, latestStart } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,
+  FIRST,
   formatTag,
   inNewOrder,
   inOrder,
@@ -20,6 +21,7 @@ export {
   TAG_LENGTH,
   type Tag,
   tagFor,
+  tagOfFirst,
 } from './order.ts';
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';

@@ -85,6 +85,14 @@ export function sizeOfTag({ start, end }: Pick<Tag, 'start' | 'end'>): number {
   return (end - start) / GPU_UNITS;
 }
 
+/** In place of an earlier tag: the request is for GPUs that its user gives up for it, so it comes before all others of its class. */
+export const FIRST = 'first';
+
+/** The tag of {@link FIRST}. The request is as old as the machine, so newcomers start where they would without it. */
+export function tagOfFirst(tag: Tag): Tag {
+  return { ...tag, start: 0, end: tag.end - tag.start, joined: 0 };
+}
+
 /** No user has this number: uid -1. */
 const NO_USER = 2 ** 32 - 1;
 const DIGITS = [1, 16, 16, 16, 10];

@@ -1,14 +1,26 @@
 // Jobs of `submit --on any` that wait, and move to a host that is free, over a real ssh.
+
+import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { bootId, hostName } from '../../lib/platform/index.ts';
-import { launcher, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import {
+  finished,
+  launcher,
+  Machine,
+  NOBODY,
+  python,
+  root,
+  until,
+  whyNotNobody,
+} from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
+const bridge = join(root, 'test/jobs/fixtures/pty_bridge.py');
 const movesDirectory = hostName().replace(/[^A-Za-z0-9._-]/g, '-');
 /** How many jobs wait for long. */
 const RESTING = process.env.GPU_OWNER_SOAK ? 50 : 2;
@@ -91,6 +103,80 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(readFileSync(file('starts'), 'utf8')).toBe('started\nstarted\n');
     await until(() => mover().length === 0);
     expect(readdirSync(place).sort()).toEqual(['a1', 'b1', 'starts']);
+  });
+
+  test('run --on any moves while it waits; its command begins once, with input, terminal, variables and exit code', async () => {
+    const [a, b] = [machines.a, machines.b] as [Machine, Machine];
+    const busy = [
+      await submit('--on', 'a', '-n', '2', ...untilFile('run-a')),
+      await submit('--on', 'b', '-n', '2', ...untilFile('run-b')),
+      // So all join the queue of b.
+      await submit('--on', 'a', '-n', '2', '--', 'true'),
+      await submit('--on', 'a', '-n', '2', '--', 'true'),
+    ];
+    const more = { env: { ...env, SECRET: "it's\n" }, cwd: place };
+    const words = (list: string, ...command: string[]) => [launcher, 'run', '--on', list, ...command];
+    const settings = ['--env', 'SECRET', '--env=OTHER=o', '--chdir', hosts.viewer.directory];
+    const data = Buffer.alloc(300_000, 'all of it\n');
+    writeFileSync(file('data'), data);
+    const script = `echo began >>'${file('began')}'; sha256sum; pwd; echo "$SECRET$OTHER"; until [ -e '${file('seen')}' ]; do sleep 0.1; done; exit 9`;
+    const piped = words('a,b,c', '-n', '2', ...settings, '--', 'sh', '-c', script);
+    const input = hosts.viewer.run(['sh', '-c', `"$@" <'${file('data')}'`, 'sh', ...piped], more);
+    const waiting = async () => {
+      const queues = await Promise.all([a, b].map((machine) => machine.runCommand(['queue', '--json'])));
+      return queues.flatMap(({ stdout }) => JSON.parse(stdout)).length;
+    };
+    await until(async () => (await waiting()) === 3);
+    const typed = `trap 'echo caught; exit 3' INT; tty; >'${file('ready')}'; while :; do sleep 0.1; done`;
+    const terminal = hosts.viewer.start([python, bridge, ...words('a,b', '--', 'sh', '-c', typed)], more);
+    const seen = finished(terminal);
+    const others = [0, 1].map(() => hosts.viewer.start(words('a,b', '--', 'touch', file('never')), more));
+    const ends = others.map((child) => finished(child));
+    await until(async () => (await waiting()) === 6);
+    const listed = (await run('jobs')).stdout;
+    const [, first = ''] = /(any:\d+) +moving .* sh -c 'echo began/.exec(listed) ?? [];
+    expect(await run('wait', first)).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/is a command of `run`/),
+    });
+    sendSignal(others[0]?.pid as number, 'SIGINT');
+    sendSignal(others[1]?.pid as number, 'SIGKILL');
+    expect((await Promise.all(ends)).map(({ signal }) => signal)).toEqual(['SIGINT', 'SIGKILL']);
+    await until(async () => (await waiting()) === 4);
+
+    writeFileSync(file('run-a'), '');
+    await until(() => existsSync(file('began')));
+    const ours = [`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`, `HOME=${a.directory}/home`].flatMap(processesWith);
+    const all = ours.flatMap(wordsOf);
+    const decoded = all.map((word) =>
+      Buffer.from(word.slice(word.lastIndexOf(' ') + 1), 'base64').toString(),
+    );
+    // The value is in no command line, on neither machine.
+    expect([...all, ...decoded].join('\n')).toContain('"$SECRET$OTHER"');
+    expect([...all, ...decoded].join('\n')).not.toContain("it's");
+    writeFileSync(file('seen'), '');
+    const hash = createHash('sha256').update(data).digest('hex');
+    expect(await input).toEqual({
+      ...{ code: 9, signal: null, stdout: `${hash}  -\n${hosts.viewer.directory}\nit's\no\n` },
+      stderr: expect.stringMatching(
+        /^(?:gpu-owner: c is left out: .*\n)gpu-owner: waits in the queue of b\ngpu-owner: moved to a\n$/,
+      ),
+    });
+    await until(() => existsSync(file('ready')));
+    terminal.stdin?.write('\u0003');
+    expect((await seen).stdout).toMatch(/moved to a\r?\n.*\/dev\/pts\/\d+\r?\n.*caught.*\[status 3\]/s);
+    writeFileSync(file('run-b'), '');
+    expect((await run('wait', ...busy)).code).toBe(0);
+    for (const machine of [a, b]) {
+      await until(async () => (await machine.states()).every((state) => state === 'free'));
+      expect((await machine.runCommand(['jobs', '--all'])).stdout).not.toMatch(
+        /(?:running|waiting|completed) .*sleep 60/,
+      );
+    }
+    expect(await waiting()).toBe(0);
+    expect(readdirSync(join(a.stateDirectory(), 'gpu-owner/environments'))).toEqual([]);
+    expect(readFileSync(file('began'), 'utf8')).toBe('began\n');
+    expect(existsSync(file('never'))).toBe(false);
   });
 
   test('a wait that is over ends with 75; a job that is not told is cancelled; one that runs is not submitted again', async () => {
@@ -405,6 +491,27 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       note: expect.stringMatching(/isn't cancelled there yet/),
     });
     sendSignal(mover.pid, 'SIGTERM');
+  });
+
+  test('a job of which its host knows nothing is named as lost', async () => {
+    const state = join(hosts.viewer.directory, 'state-lost');
+    const moving = join(state, 'gpu-owner/moving', movesDirectory);
+    mkdirSync(moving, { recursive: true });
+    const at = { host: 'a', key: '3'.repeat(32), id: 999, boot: null, uid: null };
+    const job = {
+      ...{ id: 1, name: null, command: 'true', count: 1, words: ['--', 'true'], directory: '/' },
+      ...{ environment: [], asked: ['a'], hosts: ['a'], submitted: Date.now(), giveUpAt: null },
+      ...{ step: 'queued', settled: null, at, next: null, left: [], note: null },
+    };
+    writeFileSync(join(moving, '1.json'), JSON.stringify(job));
+    const more = { env: { ...env, XDG_STATE_HOME: state }, cwd: place };
+    expect(await hosts.viewer.run([launcher, 'wait', 'any:1'], more)).toMatchObject({
+      code: 137,
+      stderr: expect.stringMatching(/job any:1 was lost/),
+    });
+    expect((await hosts.viewer.run([launcher, 'jobs', 'any:1'], more)).stdout).toMatch(
+      /state +lost\n.*a knows no such job any more/s,
+    );
   });
 
   test('jobs that wait for long cost one connection per host, and next to nothing', async () => {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { Host } from '../../lib/config/index.ts';
 import { chooseHosts, runOnHost } from '../../lib/fleet/index.ts';
 import { finished, type Machine, output, python, root, until } from '../support/machine.ts';
-import { isAlive, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
+import { isAlive, processesWith, sendSignal, stat } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
@@ -229,45 +229,6 @@ echo "gpu-owner: 1 GPU wanted, 0 free:" >&2; exit 75`;
     expect(busy.stderr).toMatch(/^gpu-owner: down: connection refused/m);
     holder.stdin?.end();
     await finished(holder, 'exit');
-  });
-
-  test('any waits in the queue of a host that can serve it, with variables and another directory', async () => {
-    const c = hosts.machines.find(({ name }) => name === '3') as Machine;
-    const holder = c.startCommand(['hold', '-n', '1']);
-    await output(holder, /visibleDevices/);
-    const script = 'cat; pwd; echo "$SECRET$OTHER"; exit 8';
-    const settings = ['--env', 'SECRET', '--env=OTHER=o', '--chdir', hosts.viewer.directory];
-    const child = hosts.viewer.start(
-      [launcher, 'run', '--on', 'a,b', '-n', '3', ...settings, '--', ...says(script)],
-      { env: { ...env, SECRET: "it's\n" }, cwd: place },
-    );
-    const ended = finished(child);
-    child.stdin?.end('in\n');
-    await until(async () => (await c.runCommand(['queue', '--json'])).stdout.includes('"count": 3'));
-    const ours = [`GPU_OWNER_SSH=${env.GPU_OWNER_SSH}`, `HOME=${c.directory}/home`].flatMap(processesWith);
-    const words = ours.flatMap(wordsOf);
-    const decoded = words.map((word) =>
-      Buffer.from(word.slice(word.lastIndexOf(' ') + 1), 'base64').toString(),
-    );
-    // The value is in no command line, on neither machine.
-    expect([...words, ...decoded].join('\n')).toContain('"$SECRET$OTHER"');
-    expect([...words, ...decoded].join('\n')).not.toContain("it's");
-    // A time for the wait changes nothing but its end.
-    expect(await run(['--on', 'a,b', '-n', '3', '--wait=1ms', '--', 'true'])).toMatchObject({
-      code: 75,
-      stderr: expect.stringContaining('gpu-owner: waits in the queue of b\n'),
-    });
-    holder.stdin?.end();
-    expect(await ended).toMatchObject({
-      code: 8,
-      stdout: `in\n${hosts.viewer.directory}\nit's\no\n`,
-      stderr: expect.stringMatching(
-        /^gpu-owner: a is left out: .*\n(?:gpu-owner: b: .*\n)?gpu-owner: waits in the queue of b\n$/,
-      ),
-    });
-    expect(readdirSync(join(c.stateDirectory(), 'gpu-owner/environments'))).toEqual([]);
-    const late = await run(['--on', 'a,b', '-n', '3', '--wait=1ms', '--', 'true']);
-    expect(late.code).toBe(0); // GPUs are free
   });
 
   test('any goes on with the next host where somebody was quicker', async () => {
