@@ -39,6 +39,9 @@ export const CHECKS = {
 
 export type CheckName = keyof typeof CHECKS;
 
+/** {@link CHECKS} with the type of their names. */
+export const CHECK_NAMES = Object.keys(CHECKS) as CheckName[];
+
 /** They start CUDA: without its library, each would fail for that reason alone. */
 const CUDA_CHECKS: ReadonlySet<CheckName> = new Set<CheckName>([
   'cuda-devices',
@@ -167,7 +170,7 @@ export function anonymize(text: string, { user, home, host }: Person = thisPerso
   const withoutPaths = homeless
     .replace(/\/(home|Users)\/[^/\s'"`,:)]+/g, '~')
     .replace(/\b(GPU|MIG)-(GPU-)?[0-9a-f]{8}-[0-9a-f-]{27}(\/\d+\/\d+)?/gi, '$1-…');
-  return [word(host, 'HOST'), word(host.split('.')[0] as string, 'HOST'), word(user, 'USER')].reduce(
+  return [word(host, 'HOST'), word(host.replace(/\..*/, ''), 'HOST'), word(user, 'USER')].reduce(
     (all, hide) => hide(all),
     withoutPaths,
   );

@@ -11,7 +11,7 @@ export const CLAIM_TIMEOUT_MS = 60_000;
 
 /** Claims of the same GPUs, again and again, by commands of their own. */
 export class Claims {
-  readonly gpus: readonly GPU[];
+  readonly gpus: Context['gpus'];
   readonly options: ClaimOptions;
   readonly #command: readonly string[];
   readonly #claim: readonly string[];
@@ -24,7 +24,11 @@ export class Claims {
   }
 
   /** The words of a command that claims these GPUs, all of them. */
-  words(name: 'run' | 'hold', more: readonly string[] = ['--no-wait'], gpus = this.gpus): string[] {
+  words(
+    name: 'run' | 'hold',
+    more: readonly string[] = ['--no-wait'],
+    gpus: readonly GPU[] = this.gpus,
+  ): string[] {
     const which = [`--gpus=${gpus.length}`, `--devices=${gpus.map(({ uuid }) => uuid).join()}`];
     return [...this.#command, name, ...which, ...more, ...this.#claim];
   }
@@ -34,7 +38,7 @@ export class Claims {
     return [...this.#command, 'selftest', '--part=owner', `--on=${on}`, ...this.#claim];
   }
 
-  look(gpus = this.gpus): GPU[] {
+  look(gpus: readonly GPU[] = this.gpus): GPU[] {
     return lookAt(gpus);
   }
 
@@ -44,14 +48,14 @@ export class Claims {
     return getGPUs({ lockDirectory, conventions, devices, exclude });
   }
 
-  async states(gpus = this.gpus): Promise<GPUStatus[]> {
+  async states(gpus: readonly GPU[] = this.gpus): Promise<GPUStatus[]> {
     const { lockDirectory, conventions } = this.options;
     const all = await getGPUs({ lockDirectory, conventions });
     return all.filter(({ uuid }) => gpus.some((gpu) => gpu.uuid === uuid));
   }
 
   /** Why a claim of free GPUs was refused. Another claim may have them by now, which is no fault. */
-  async explainRefusal(what: string, remedy = SEE_STATUS, gpus = this.gpus): Promise<never> {
+  async explainRefusal(what: string, remedy = SEE_STATUS, gpus: readonly GPU[] = this.gpus): Promise<never> {
     const states = await this.states(gpus);
     if (states.some(({ lease }) => lease !== null)) skip('somebody else has claimed the GPUs in between');
     const reasons = states.flatMap((gpu) =>

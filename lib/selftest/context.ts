@@ -12,7 +12,7 @@ export interface Context {
   /** Which GPUs, and whose locks count, as the options of claims. */
   claim: readonly string[];
   /** The GPUs to be used, as they were found. */
-  gpus: readonly GPU[];
+  gpus: readonly [GPU, ...GPU[]];
   /** How long the first snapshot took, in ms. */
   startedInMs: number;
 }
@@ -20,7 +20,17 @@ export interface Context {
 /** The GPUs as they are now; one that the driver no longer tells stays as it was. */
 export function lookAt(gpus: readonly GPU[]): GPU[] {
   const all = snapshotSync(gpus.map(({ index }) => index));
-  return gpus.map((gpu) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
+  return gpus.map((gpu) => sameIn(all, gpu) ?? gpu);
+}
+
+/** As {@link lookAt}. */
+export function lookAtOne(gpu: GPU): GPU {
+  return sameIn(snapshotSync([gpu.index]), gpu) ?? gpu;
+}
+
+/** The same GPU in another snapshot. */
+export function sameIn(all: readonly GPU[], { uuid }: GPU): GPU | undefined {
+  return all.find((gpu) => gpu.uuid === uuid);
 }
 
 /** Whether the driver keeps the GPU awake without a process; null: it doesn't tell. */

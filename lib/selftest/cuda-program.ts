@@ -3,7 +3,7 @@ import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
 import { fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
-import { type Context, cudaProgram, digitsOf, lookAt, milliseconds } from './context.ts';
+import { type Context, cudaProgram, digitsOf, lookAt, milliseconds, sameIn } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
@@ -55,14 +55,15 @@ export async function checkCudaProgram({ runCheck, gpus }: Context): Promise<voi
 type Listing = 'own' | 'other';
 
 export function listingOf(pid: number, before: readonly GPU[], after: readonly GPU[]): Listing | null {
-  const news = after.map((gpu, i) => newPids(before[i] as GPU, gpu));
+  const news = after.map((gpu) => newPids(before, gpu));
   if (news.every((pids) => pids.includes(pid))) return 'own';
   return news.every((pids) => pids.length > 0) ? 'other' : null;
 }
 
-export function newPids(before: GPU, after: GPU): number[] {
-  const known = computePids(before);
-  return computePids(after).filter((pid) => !known.includes(pid));
+/** The processes on a GPU that weren't there before. */
+export function newPids(before: readonly GPU[], gpu: GPU): number[] {
+  const known = before.filter(({ uuid }) => uuid === gpu.uuid).flatMap(computePids);
+  return computePids(gpu).filter((pid) => !known.includes(pid));
 }
 
 interface WatchedStart {
@@ -203,8 +204,8 @@ async function checkKilled(
   while ((listedMs === null || memoryMs === null) && now() - began < TIMEOUTS.forgetting) {
     const after = look();
     const passed = now() - began;
-    if (after.every((gpu, i) => newPids(before[i] as GPU, gpu).length === 0)) listedMs ??= passed;
-    if (after.every((gpu, i) => isBackTo(before[i] as GPU, gpu))) memoryMs ??= passed;
+    if (after.every((gpu) => newPids(before, gpu).length === 0)) listedMs ??= passed;
+    if (after.every((gpu) => isBackTo(before, gpu))) memoryMs ??= passed;
     await new Promise((resolve) => setTimeout(resolve, POLL_MS));
   }
   const tellsMemory = before.some(({ memory }) => memory.usedBytes !== null);
@@ -225,8 +226,9 @@ async function checkKilled(
   return `${text}.`;
 }
 
-/** Whether no more memory is in use than before. */
-export function isBackTo(before: GPU, after: GPU): boolean {
-  const [old, current] = [before.memory.usedBytes, after.memory.usedBytes];
-  return old === null || current === null || current <= old + SLACK_BYTES;
+/** Whether no more of a GPU's memory is in use than before. */
+export function isBackTo(before: readonly GPU[], gpu: GPU): boolean {
+  const old = sameIn(before, gpu)?.memory.usedBytes ?? null;
+  const { usedBytes } = gpu.memory;
+  return old === null || usedBytes === null || usedBytes <= old + SLACK_BYTES;
 }

@@ -51,7 +51,7 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
     all = snapshotSync();
     times.push(now() - began);
   }
-  const median = times.toSorted((a, b) => a - b)[times.length >> 1] as number;
+  const median = times.toSorted((a, b) => a - b)[times.length >> 1] ?? 0;
   const count = all.filter(({ instance }) => instance === null).length;
   const text = `A snapshot of ${count === 1 ? 'the GPU' : `all ${count} GPUs`} takes ${milliseconds(median)}`;
   if (median > MAX_SNAPSHOT_MS) {
@@ -155,9 +155,9 @@ async function checkEnergy(gpus: readonly GPU[]): Promise<string> {
   const last = look();
   const [shortest, longest] = [last.before - first.after, last.after - first.before];
   const texts = indices.map((index, i) => {
-    const read = readings[i] as number[];
+    const read = readings[i] ?? [];
     // Millijoules per millisecond are watts.
-    const energy = (last.counters[i] as number) - (first.counters[i] as number);
+    const energy = (last.counters[i] ?? Number.NaN) - (first.counters[i] ?? Number.NaN);
     return { index, read, counted: energy / shortest, least: energy / longest };
   });
   if (texts.every(({ read, counted }) => read.length === 0 && Number.isNaN(counted)))
@@ -211,8 +211,7 @@ function checkSideBySide(gpus: readonly GPU[]): string {
 const ROUNDS = 30;
 
 /** Another part of the process opens, uses and closes NVML, while this one uses it. */
-function checkOtherUser(gpus: readonly GPU[]): string {
-  const gpu = gpus[0] as GPU;
+function checkOtherUser([gpu]: Context['gpus']): string {
   const open = () => readdirSync('/proc/self/fd').length;
   const { other, ours, sameMemory } = native().driverUseBeside(driverLibraries().nvml, gpu.uuid, 1);
   const before = open();

@@ -3,7 +3,7 @@ import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, type RunCheck, skip } from './check.ts';
 import { areAllNew, CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
-import { cudaProgram, milliseconds, until } from './context.ts';
+import { cudaProgram, lookAtOne, milliseconds, until } from './context.ts';
 import { isBackTo, newPids, SLACK_BYTES } from './cuda-program.ts';
 import { checkReadings } from './readings.ts';
 
@@ -20,10 +20,10 @@ const SEE_KERNEL = 'See `dmesg | grep -i nvrm`, and run `gpu-owner doctor`.';
 
 /** A job that takes nearly all memory at once gets it, as its placeholder takes little and leaves. */
 export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
-  const gpu = claims.gpus[0] as GPU;
+  const [gpu] = claims.gpus;
   if (gpu.computeMode?.startsWith('exclusive-'))
     skip('in an exclusive compute mode, claims have no placeholder');
-  const look = () => claims.look([gpu])[0] as GPU;
+  const look = () => lookAtOne(gpu);
   const before = look();
   const { usedBytes, freeBytes } = before.memory;
   if (usedBytes === null || freeBytes === null) skip('the driver does not tell how much memory is in use');
@@ -32,7 +32,7 @@ export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
   const cost = (look().memory.usedBytes ?? 0) - usedBytes;
   await holder.stop();
   if (cost < MiB) skip('the claim has no placeholder here');
-  await until(() => isBackTo(before, look()), TIMEOUTS.forgetting);
+  await until(() => isBackTo([before], look()), TIMEOUTS.forgetting);
   // The job has a context of its own.
   const bytes = freeBytes - 2 * cost - SPARE_BYTES;
   if (bytes < cost) skip(`a job of any size has too little memory (${formatBytes(freeBytes)} are free)`);
@@ -59,7 +59,7 @@ export async function checkPlaceholderMemory(claims: Claims): Promise<string> {
   } finally {
     await job.stop();
     // For the next check: drivers take a moment to give much memory back.
-    await until(() => isBackTo(before, look()), TIMEOUTS.forgetting);
+    await until(() => isBackTo([before], look()), TIMEOUTS.forgetting);
   }
 }
 
@@ -88,7 +88,7 @@ export async function checkAllGPUs(claims: Claims): Promise<string> {
     if (before.some(({ processes }) => processes === null)) return `${text}. The driver lists no processes.`;
     if (!(await until(() => areAllNew(before, claims.look(free)), MAX_LISTING_MS))) {
       const after = claims.look(free);
-      const without = after.filter((gpu, i) => newPids(before[i] as GPU, gpu).length === 0);
+      const without = after.filter((gpu) => newPids(before, gpu).length === 0);
       fail(
         `${text}, but the driver does not list it on GPU ${listWords(without.map(label))}.`,
         'Programs that only ask the driver do not see who uses these GPUs, so use claims for all. In a container, try `--pid=host`.',
@@ -97,7 +97,7 @@ export async function checkAllGPUs(claims: Claims): Promise<string> {
     return `${text}, and the driver lists it on each.`;
   } finally {
     await program.stop();
-    const areBack = () => claims.look(free).every((gpu, i) => isBackTo(before[i] as GPU, gpu));
+    const areBack = () => claims.look(free).every((gpu) => isBackTo(before, gpu));
     await until(areBack, TIMEOUTS.forgetting);
   }
 }
@@ -108,8 +108,8 @@ const FILL_SHARE = 0.75;
 
 /** Makes the checks of a GPU on which a job computes, with its memory filled: readings, who else gets it, what kill -9 leaves. */
 export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<void> {
-  const gpu = claims.gpus[0] as GPU;
-  const look = () => claims.look([gpu])[0] as GPU;
+  const [gpu] = claims.gpus;
+  const look = () => lookAtOne(gpu);
   const before = look();
   const job: { program: Subprocess | null; pid: number | null } = { program: null, pid: null };
   let kernels: string | null = null;
@@ -193,8 +193,8 @@ async function checkFullKilled(
   let memoryMs: number | null = null;
   await until(() => {
     const after = look();
-    if (newPids(before, after).length === 0) listedMs ??= now() - began;
-    if (isBackTo(before, after)) memoryMs ??= now() - began;
+    if (newPids([before], after).length === 0) listedMs ??= now() - began;
+    if (isBackTo([before], after)) memoryMs ??= now() - began;
     return listedMs !== null && memoryMs !== null;
   }, TIMEOUTS.forgetting);
   const { code, tookMs, left } = await next;
@@ -208,7 +208,7 @@ async function checkFullKilled(
   }
   if (code !== 0) fail(`${text}; the next command fails with exit code ${code}.`);
   const { maxUsedMemory, allowProcesses } = claims.options;
-  if (maxUsedMemory === undefined && !allowProcesses && !isBackTo(before, left))
+  if (maxUsedMemory === undefined && !allowProcesses && !isBackTo([before], left))
     fail(
       `${text}; the next claim gets the GPU while ${formatBytes(left.memory.usedBytes)} are still in use.`,
     );

@@ -67,9 +67,8 @@ async function compare(gpus: readonly GPU[]): Promise<{ differences: string[]; f
       rows.find((each) => each.includes(gpu.uuid)) ?? rows.find(([index]) => index === String(gpu.index));
     if (row === undefined) return [`GPU ${gpu.index} is not among the GPUs of nvidia-smi`];
     const looks = [before, after].map((all) => all.find(({ uuid }) => uuid === gpu.uuid) ?? gpu);
-    return fields.flatMap((name, i) => {
+    return fields.flatMap(([name, field], i) => {
       const theirs = row[i] ?? '';
-      const field = FIELDS[name] as Field;
       const ours = looks.map((look) => field.of(look));
       if (agrees(theirs, ours, field)) return [];
       return [`GPU ${gpu.index}: ${name} is ${theirs} in nvidia-smi, ${ours[1] ?? 'not known'} here`];
@@ -91,22 +90,22 @@ function agrees(theirs: string, ours: readonly (string | number | null)[], { wit
 }
 
 /** Asks for all fields that this nvidia-smi knows. */
-async function queryGPUs(gpus: readonly GPU[]): Promise<{ fields: string[]; rows: string[][] }> {
+async function queryGPUs(gpus: readonly GPU[]): Promise<{ fields: [string, Field][]; rows: string[][] }> {
   const uuids = gpus.map(({ uuid }) => uuid).join();
-  let fields = Object.keys(FIELDS);
+  let fields = Object.entries(FIELDS);
   for (;;) {
     const { code, output } = await runNvidiaSmi([
-      `--query-gpu=${fields}`,
+      `--query-gpu=${fields.map(([name]) => name)}`,
       '--format=csv,noheader,nounits',
       `--id=${uuids}`,
     ]);
     const unknown = /Field "([\w.]+)" is not a valid field/.exec(output)?.[1];
-    if (unknown !== undefined && fields.includes(unknown)) {
-      fields = fields.filter((name) => name !== unknown);
-      continue;
+    const known = fields.filter(([name]) => name !== unknown);
+    if (known.length === fields.length) {
+      if (code !== 0) failed(code, output);
+      return { fields, rows: table(output) };
     }
-    if (code !== 0) failed(code, output);
-    return { fields, rows: table(output) };
+    fields = known;
   }
 }
 

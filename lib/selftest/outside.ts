@@ -1,10 +1,10 @@
 import { type ClaimOptions, getQueue } from '../claims/index.ts';
 import { runProgram, Subprocess, within } from '../diagnose/index.ts';
-import { computePids, type GPU, label } from '../gpus/index.ts';
+import { computePids, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, skip } from './check.ts';
 import { areAllNew, CLAIM_TIMEOUT_MS, Claims } from './claims.ts';
-import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
+import { type Context, cudaList, digitsOf, lookAtOne, milliseconds } from './context.ts';
 import { cudaDevices } from './cuda-program.ts';
 import { checkAllGPUs, checkFullGPU, checkPlaceholderMemory } from './load.ts';
 import { checkPyTorchComputes } from './pytorch.ts';
@@ -176,12 +176,12 @@ async function checkInstance(claims: Claims): Promise<string> {
   const holder = await claims.hold(undefined, [free]);
   if (holder === null) return claims.explainRefusal(`A claim of MIG instance ${label(free)} is refused`);
   try {
-    const after = claims.look([free]);
+    const after = lookAtOne(free);
     const text = `A command with MIG instance ${label(free)} sees exactly that`;
     if (before[0]?.processes === null) return `${text}. The driver lists no processes there.`;
-    if (!areAllNew(before, after))
+    if (!areAllNew(before, [after]))
       fail(
-        `${text}, but the driver does not list its placeholder there (${computePids(after[0] as GPU).length} processes).`,
+        `${text}, but the driver does not list its placeholder there (${computePids(after).length} processes).`,
       );
     return `${text}, and the driver lists its placeholder there.`;
   } finally {

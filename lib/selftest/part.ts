@@ -71,7 +71,10 @@ export async function runPart(name: string, options: PartOptions): Promise<void>
   const all = await snapshotAfterStartup();
   const startedInMs = now() - began;
   const uuids = on ?? [...(inheritedClaim(all) ?? [])];
-  const gpus = uuids.map((uuid) => all.find((gpu) => gpu.uuid === uuid)).filter((gpu) => gpu !== undefined);
+  const [first, ...others] = uuids.flatMap((uuid) => all.filter((gpu) => gpu.uuid === uuid));
+  if (first === undefined)
+    throw new GPUOwnerError('ERR_DRIVER', 'the driver no longer lists the GPUs of the self-test');
+  const gpus: Context['gpus'] = [first, ...others];
   const context: Context = { runCheck: checkRunner(tell, cudaObstacle()), command, claim, gpus, startedInMs };
   if (name === 'inside' || name === 'claim') {
     tell({ machine: { driver: driverReport(), gpus: gpus.map(gpuReport), claimed: uuids } });

@@ -4,7 +4,7 @@ import type { GPU } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { fail, skip } from './check.ts';
 import { CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
-import { until } from './context.ts';
+import { lookAtOne, until } from './context.ts';
 import { isBackTo } from './cuda-program.ts';
 import { checkReadings } from './readings.ts';
 
@@ -59,8 +59,8 @@ export async function checkPyTorch(gpus: readonly GPU[]): Promise<string> {
 /** PyTorch computes under a claim: the product is right, readings tell the load, and a second claim is refused. */
 export async function checkPyTorchComputes(claims: Claims): Promise<string> {
   const { python, version } = await findPyTorch();
-  const gpu = claims.gpus[0] as GPU;
-  const look = () => claims.look([gpu])[0] as GPU;
+  const [gpu] = claims.gpus;
+  const look = () => lookAtOne(gpu);
   const before = look();
   const program = new Subprocess([
     ...claims.words('run', ['--no-wait', '--placeholder=none', '--until-input-closes'], [gpu]),
@@ -84,6 +84,6 @@ export async function checkPyTorchComputes(claims: Claims): Promise<string> {
     return await checkReadings(claims, look, Number(first?.split(' ')[0]), text);
   } finally {
     await program.stop();
-    await until(() => isBackTo(before, look()), TIMEOUTS.forgetting);
+    await until(() => isBackTo([before], look()), TIMEOUTS.forgetting);
   }
 }

@@ -22,7 +22,7 @@ export async function checkReadings(
   pid: number,
   what: string,
 ): Promise<string> {
-  const idle = claims.gpus[0] as GPU;
+  const [idle] = claims.gpus;
   const isComputing = (idle.utilizationPercent ?? 0) >= MIN_UTILIZATION / 2;
   if (isComputing) skip('other programs computed on the GPU before');
   const isBusy = ({ utilizationPercent: percent }: GPU) => percent === null || percent >= MIN_UTILIZATION;

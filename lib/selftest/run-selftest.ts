@@ -1,7 +1,7 @@
 import { messageIn, Subprocess, stopPrograms } from '../diagnose/index.ts';
 import { ErrorCode, GPUOwnerError } from '../errors.ts';
 import { formatDuration, sanitize, schema } from '../platform/index.ts';
-import { CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
+import { CHECK_NAMES, CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
 
 interface SelftestOptions {
@@ -80,13 +80,11 @@ class Selftest {
     await this.#claimAndCheck(isInterrupted);
     if (!isInterrupted() && performance.now() < this.#end && this.#has('outside'))
       await this.#supervise(this.#part('outside', [`--on=${this.#claimed.join()}`]));
-    for (const name of Object.keys(CHECKS) as CheckName[]) {
-      if (!this.#results.has(name)) this.#note(resultOf(name, 'skipped', this.#obstacle));
-    }
+    const checks = CHECK_NAMES.map((name) => this.#note(resultOf(name, 'skipped', this.#obstacle)));
     return {
       driver: this.#driver as DriverReport,
       gpus: this.#gpus,
-      checks: (Object.keys(CHECKS) as CheckName[]).map((name) => this.#results.get(name) as CheckResult),
+      checks,
     };
   }
 
@@ -125,10 +123,13 @@ class Selftest {
     return [...this.#options.command, 'selftest', `--part=${name}`, ...more, ...this.#options.claim];
   }
 
-  #note(result: CheckResult): void {
-    if (this.#results.has(result.name)) return;
+  /** @returns the first result of this check */
+  #note(result: CheckResult): CheckResult {
+    const known = this.#results.get(result.name);
+    if (known !== undefined) return known;
     this.#results.set(result.name, result);
     this.#options.onResult(result);
+    return result;
   }
 
   /** Runs a process that makes checks, and gives up on it where one takes too long. @returns why it ended before any check */
