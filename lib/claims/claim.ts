@@ -228,7 +228,7 @@ function* decide(
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     traceStep('leased');
     const leasedAt = Date.now();
-    const holding = { leases: taken.leases, jobFile: taken.jobFile, marks: [] as Mark[] };
+    const holding: Pick<Claim, 'leases' | 'jobFile' | 'marks'> = { ...taken, marks: [] };
     let seen: GPU[];
     let seenAt: number;
     try {

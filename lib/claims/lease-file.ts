@@ -368,6 +368,8 @@ function recordOfPart(
   return depth === 0 ? recordOfInstance(directory, uuid) : null;
 }
 
+const PARENTS = schema.validOf(schema.record({ parent: schema.text }));
+
 /** The record of a holder of an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
 function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
   for (const path of directory.all) {
@@ -375,8 +377,7 @@ function recordOfInstance(directory: LockDirectory, parent: string): Record<stri
       if (!/^MIG-.*\.lease$/.test(name)) continue;
       for (const descriptor of directory.filesNamed(name, [path])) {
         const record = isLocked(descriptor, SHARED) ? readHolder(descriptor) : null;
-        const gpus: unknown[] = Array.isArray(record?.gpus) ? record.gpus : [];
-        if (gpus.some((gpu) => (gpu as { parent?: unknown } | null)?.parent === parent)) return record;
+        if (PARENTS(record?.gpus, '').some((gpu) => gpu.parent === parent)) return record;
       }
     }
   }

@@ -114,8 +114,9 @@ export class LockDirectory {
 
   /** Makes a file that only this user can read, see {@link Directory.createLocked}. @returns -errno: there is none */
   createLocked(name: string, bytes: Uint8Array): { directory: Directory; descriptor: number } | number {
-    const descriptor = this.#directory?.createLocked(name, bytes) ?? -errno.ENOENT;
-    return descriptor < 0 ? descriptor : { directory: this.#directory as Directory, descriptor };
+    const directory = this.#directory;
+    const descriptor = directory?.createLocked(name, bytes) ?? -errno.ENOENT;
+    return directory === null || descriptor < 0 ? descriptor : { directory, descriptor };
   }
 
   /** As {@link openFile} for files without which everything works. @returns a descriptor or -errno */

@@ -28,10 +28,10 @@ export function putFirst(
     const found = isMeant.map((isThis) => own.find(isThis));
     for (const kind of new Set(own.map(({ tag }) => tag.class))) {
       const ofKind = own.filter(({ tag }) => tag.class === kind);
-      const first = found.filter((each) => each !== undefined && each.tag.class === kind) as Tagged[];
+      const first = found.filter((each) => each !== undefined).filter(({ tag }) => tag.class === kind);
       const inOrder = [...new Set([...first, ...ofKind])];
-      for (const [i, tag] of inNewOrder(inOrder.map((each) => each.tag)).entries())
-        writeTag(descriptor, (inOrder[i] as Tagged).slot, tag);
+      const tags = inNewOrder(inOrder.map((each) => each.tag));
+      for (const [i, { slot, tag }] of inOrder.entries()) writeTag(descriptor, slot, tags[i] ?? tag);
     }
     stampOrder(descriptor);
     return found.map((each) => each !== undefined);
@@ -70,7 +70,7 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
         for (const each of findBlockers(waiter, ahead.toReversed())) awaited.add(each);
         for (const each of reservedFor(waiter.uuids, null, ahead).values()) awaited.add(each);
       }
-      if (!waiter.isAboveLimit || passed.has(waiter as Tagged)) ahead.push(waiter);
+      if (!waiter.isAboveLimit || (isOwn(waiter) && passed.has(waiter))) ahead.push(waiter);
     }
     const woken = [...passed].filter((each) => awaited.has(each));
     if (woken.length === 0) return;

@@ -24,8 +24,8 @@ export function shareId(uuid: string, depth: number, number: number): string {
 
 /** The UUID of the GPU that this is a share of; null: it is none, or a share within a job. */
 export function gpuOfShare(id: string): string | null {
-  const match = /^(.*)-share-\d+$/.exec(id);
-  return match === null || id.includes('-nested-') ? null : (match[1] as string);
+  const uuid = /^(.*)-share-\d+$/.exec(id)?.[1];
+  return uuid === undefined || id.includes('-nested-') ? null : uuid;
 }
 
 /** Whether it is a share within a job. */

@@ -146,7 +146,9 @@ function exitCodeOf({ error }: TaskRow, state: Job['state']): number | null {
   if (state !== 'failed') return null;
   const [, code, signal] = /^(?:exit code (\d+)|killed by (SIG[A-Z0-9]+))/.exec(error ?? '') ?? [];
   if (code !== undefined) return Number(code);
-  return signal === undefined ? 1 : SIGNAL_BASE + (constants.signals[signal as NodeJS.Signals] ?? 0);
+  return signal === undefined
+    ? 1
+    : SIGNAL_BASE + (new Map(Object.entries(constants.signals)).get(signal) ?? 0);
 }
 
 /** The numbers of the GPUs stand in the worker's name: `gpu0-1`; `gpu0.2` is a MIG instance, or a share of GPU 0. */

@@ -55,7 +55,8 @@ export async function submitArray(parsed: Submitted): Promise<void> {
       `--${refused} is for a single job: parts of an array run here, wait for GPUs, and end as tasks of a sweep do; leave it out`,
     );
   }
-  parseArray(values.array as string);
+  const { array = '' } = values;
+  parseArray(array);
   refuseThrowAway();
   const { settings } = checkRun(parsed, 'submit');
   const submitter = found ?? becomeSubmitter();
@@ -69,7 +70,7 @@ export async function submitArray(parsed: Submitted): Promise<void> {
     count: 0,
     waits: false,
     limit: null,
-    array: values.array as string,
+    array,
     lockDirectory,
     configuredDirectory,
   };

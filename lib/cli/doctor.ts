@@ -1,7 +1,7 @@
 import { checkDirectory } from '../claims/index.ts';
 import { Page } from '../diagnose/index.ts';
 import { type Finding, type Level, runCheck, runChecks, type Subject } from '../doctor/index.ts';
-import { listWords } from '../platform/index.ts';
+import { listWords, ownProgram } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type Option, type OptionGroup, type Parsed, rejectOperands } from './options.ts';
@@ -44,8 +44,7 @@ async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
     await runCheck(values.part, options, print);
     process.exit(0); // whatever thread of the driver's is stuck
   }
-  const command = [process.execPath, ...process.execArgv, process.argv[1] as string];
-  const findings = await runChecks(command, options, (doing) => {
+  const findings = await runChecks(ownProgram(), options, (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });
   print(

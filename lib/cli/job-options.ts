@@ -8,6 +8,7 @@ import {
   parseMove,
   SweepProgress,
 } from '../jobs/index.ts';
+import { ownProgram } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
 import type { InferValues, OptionTable } from './options.ts';
@@ -104,8 +105,7 @@ export async function becomeSweepJob(
   await followOthers(job);
   job.begin();
   SweepProgress.announce(job.request.id);
-  const program = [process.execPath, process.argv[1] as string, ...controller];
-  becomeKeeperWithoutGPUs(job, program, process.argv.length - 2 - words);
+  becomeKeeperWithoutGPUs(job, ownProgram(...controller), process.argv.length - 2 - words);
 }
 
 /** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */

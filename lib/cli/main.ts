@@ -49,7 +49,7 @@ async function findCommand(
     const isOption = name.startsWith('-');
     const words = [name, ...args];
     const at = words.findIndex((word) => Object.hasOwn(commands, word));
-    const own = at < 0 ? ['run', ...words] : [words[at] as string, ...words.toSpliced(at, 1)];
+    const own = at < 0 ? ['run', ...words] : [...words.slice(at, at + 1), ...words.toSpliced(at, 1)];
     const isProgram = () => commandProblem([name]) === null;
     if (isOption || (meant.length === 0 && isProgram())) {
       const what = isOption
@@ -84,12 +84,13 @@ interface Program {
 /** Runs the command that the arguments name, or prints help. @returns false where there is no name */
 async function runCommand(program: Program, [name, ...args]: readonly string[]): Promise<boolean> {
   const { called, commands, help } = program;
-  const isAsked = name === 'help' && args[0] !== undefined && args[0] !== 'help';
+  const [asked] = args;
+  const isAsked = name === 'help' && asked !== undefined && asked !== 'help';
   if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && !isAsked)) {
     print(await help());
     return name !== undefined;
   }
-  const [word, words] = isAsked ? [args[0] as string, ['--help']] : [name, args];
+  const [word, words] = isAsked ? [asked, ['--help']] : [name, args];
   const command = await findCommand(commands, word, called, args);
   if ('commands' in command) {
     const group = {

@@ -91,7 +91,7 @@ export function parse<Table extends OptionTable>(
   const positionals: string[] = [];
   let at = 0;
   for (; at < args.length; at++) {
-    const arg = args[at] as string;
+    const arg = args[at] ?? '';
     if (arg === '--') break;
     refuseLongDash(arg);
     if (arg.startsWith('--')) at += readLong(arg, args[at + 1], options, values);
@@ -159,7 +159,7 @@ function readShort(
   values: MutableValues,
 ): number {
   for (let i = 1; i < arg.length; i++) {
-    const letter = arg[i] as string;
+    const letter = arg.charAt(i);
     const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
     if (name === undefined || option === undefined) throw unknown(`-${letter}`, options);
     if (option.value === undefined) {

@@ -1,6 +1,6 @@
 import { checkOptions } from '../claims/index.ts';
 import { Page } from '../diagnose/index.ts';
-import { parseDuration } from '../platform/index.ts';
+import { ownProgram, parseDuration } from '../platform/index.ts';
 import { type CheckResult, runPart, runSelftest, type SelftestReport } from '../selftest/index.ts';
 import {
   CRITERIA_GROUP,
@@ -51,7 +51,7 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   const common = {
-    command: [process.execPath, ...process.execArgv, process.argv[1] as string],
+    command: ownProgram(),
     claim: toArguments(values, (name) => Object.hasOwn({ ...CRITERIA_GROUP.options, ...LOCKS }, name)),
   };
   if (values.part !== undefined) {

@@ -228,7 +228,7 @@ export const COMMAND: Command = {
     { title: 'Keys for the whole machine:', operands: KEYS_OF_THE_MACHINE, options: {} },
   ],
   operands: {
-    first: COMMANDS.map(([label]) => label.split(' ')[0] as string),
+    first: COMMANDS.map(([label]) => label.replace(/ .*/, '')),
     after: {
       play: 'file',
       set: ['gpu=', ...settings([...KEYS_OF_GPUS, ...KEYS_OF_BOTH, ...KEYS_OF_THE_MACHINE])],

@@ -16,6 +16,7 @@ import {
   listWords,
   processIds,
   readLocks,
+  schema,
   userName,
 } from '../platform/index.ts';
 import type { Report } from './finding.ts';
@@ -228,13 +229,11 @@ function isLease({ kind, exclusive, start }: KernelLock): boolean {
   return kind === 'OFDLCK' && exclusive && start === LEASE;
 }
 
+const INDICES = schema.validOf(schema.record({ index: schema.whole(MAX_GPUS - 1) }));
+
 /** The GPUs of the claim, as its record has them: anybody may have written it. */
 function indicesIn(record: Record<string, unknown> | null): number[] {
-  const gpus = Array.isArray(record?.gpus) ? (record.gpus as unknown[]) : [];
-  const indices = gpus.map((gpu) => (gpu as { index?: unknown } | null)?.index);
-  return indices.filter(
-    (index): index is number => Number.isSafeInteger(index) && Number(index) >= 0 && Number(index) < MAX_GPUS,
-  );
+  return INDICES(record?.gpus, '').map(({ index }) => index);
 }
 
 /** The open files of processes that this user may look into: one's own, or all for root. */

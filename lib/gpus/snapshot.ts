@@ -96,12 +96,12 @@ function decode(size: number): GPU[] {
 let at = 0;
 
 function next(): number {
-  return numbers[at++] as number;
+  return numbers[at++] ?? Number.NaN;
 }
 
 /** A number that far from the position. */
 function field(offset: number): number {
-  return numbers[at + offset] as number;
+  return numbers[at + offset] ?? Number.NaN;
 }
 
 /** null for what the driver can't give. */

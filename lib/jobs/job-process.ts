@@ -316,7 +316,7 @@ export class JobProcess implements BackgroundJob {
     const asJob = ['--as-job', `${this.lock}:${this.file}${placed}`];
     const own =
       process.argv.length - 2 - start.length - (process.argv.includes('--as-job') ? asJob.length : 0);
-    return { words: [process.argv[1] as string, ...start, ...asJob], own };
+    return { words: [...process.argv.slice(1, 2), ...start, ...asJob], own };
   }
 
   /** @throws as {@link claimForJob} */

@@ -13,7 +13,7 @@ import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance, label } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
-import { setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
+import { ownProgram, setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
 import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
@@ -68,7 +68,7 @@ export function claimForJob(
 function lookout({ request }: Settings, gpus: readonly GPU[]): string[] {
   if (!request.isJob || gpus.some(isInstance)) return [];
   const uuids = gpus.map(({ uuid }) => uuid);
-  return [process.execPath, process.argv[1] as string, 'tell-job', request.lockDirectory ?? '', ...uuids];
+  return ownProgram('tell-job', request.lockDirectory ?? '', ...uuids);
 }
 
 function withHandover(

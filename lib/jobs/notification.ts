@@ -2,7 +2,6 @@
 // is not waited for: neither a program that hangs nor a network that is down holds a job up. The webhook's URL is a secret:
 // only this process reads it, and writes it nowhere.
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
-import type * as HTTPS from 'node:https';
 import { basename, dirname, join } from 'node:path';
 import { readActivity } from '../claims/index.ts';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
@@ -16,6 +15,7 @@ import {
   isoTime,
   killGroup,
   now,
+  ownProgram,
   pause,
   sanitize,
   showValue,
@@ -74,9 +74,8 @@ export function checkNotification(): void {
 }
 
 /** The words that start a process which tells of a job, and doesn't wait for it. */
-export function notifierOf(store: JobStore, id: number, event: JobEvent): readonly string[] {
-  const own = [process.execPath, process.argv[1] as string, 'notify-job', store.directoryOf(id), event];
-  return ['/bin/sh', '-c', DETACH, 'sh', ...own];
+export function notifierOf(store: JobStore, id: number, event: JobEvent): [string, ...string[]] {
+  return ['/bin/sh', '-c', DETACH, 'sh', ...ownProgram('notify-job', store.directoryOf(id), event)];
 }
 
 /** Starts it, with the job's environment. A failure is logged. */
@@ -89,7 +88,7 @@ export function startNotifier(store: JobStore, id: number, event: JobEvent): voi
     const environment = readFileSync(join(store.directoryOf(id), ENVIRONMENT));
     nothing = openSync('/dev/null', 'w');
     const { error } = native().processStartDetached(
-      words[0] as string,
+      words[0],
       words,
       new Uint8Array(),
       environment,
@@ -279,10 +278,9 @@ async function post(url: URL, message: Message, limits: typeof LIMITS): Promise<
 
 function postOnce(url: URL, body: string, ms: number): Promise<{ failure: string | null; isFinal: boolean }> {
   const isSecure = url.protocol === 'https:';
-  const { request } = process.getBuiltinModule(isSecure ? 'node:https' : 'node:http') as Pick<
-    typeof HTTPS,
-    'request'
-  >;
+  const { request } = isSecure
+    ? process.getBuiltinModule('node:https')
+    : process.getBuiltinModule('node:http');
   return new Promise((resolve) => {
     const done = (failure: string | null, isFinal = false) => {
       clearTimeout(timer);

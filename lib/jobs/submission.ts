@@ -7,6 +7,7 @@ import { native, nativeFile } from '../native.ts';
 import {
   errorReason,
   invalidArgument,
+  ownProgram,
   sanitize,
   shellWords,
   showValue,
@@ -225,12 +226,11 @@ function startAgain(
   files: { arguments: Uint8Array; environment: Uint8Array },
 ): number {
   const program = nativeFile(KEEPER);
-  const node = [process.execPath, process.argv[1] as string];
   const asJob = ['--as-job', `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`];
   const errors = process.env[ERRORS];
   const code = native().processRun(
     program,
-    [KEEPER, 'submit', '--', ...node, ...request.start, ...asJob],
+    [KEEPER, 'submit', '--', ...ownProgram(...request.start, ...asJob)],
     files.arguments,
     errors === undefined
       ? files.environment

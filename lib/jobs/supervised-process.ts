@@ -246,7 +246,9 @@ function signal(pid: number, name: NodeJS.Signals): void {
   } catch {} // the process has ended
 }
 
-const SIGNALS = new Map(Object.entries(constants.signals).map(([name, number]) => [number as number, name]));
+const SIGNALS = new Map<number, string>(
+  Object.entries(constants.signals).map(([name, number]) => [number, name]),
+);
 
 function outcomeOf({ code, signal }: Event): Outcome {
   if (signal !== undefined) return { kind: 'killed', signal: SIGNALS.get(signal) ?? `signal ${signal}` };

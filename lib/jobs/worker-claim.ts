@@ -44,10 +44,10 @@ export class WorkerClaim {
 
   /** The numbers of the shares of these GPUs, which no other shares of the same GPU have; null: whole GPUs. */
   get shareNumbers(): readonly number[] | null {
-    const numbers = this.gpus.map(
-      ({ uuid }) => this.#shown.claim.leases.find((lease) => lease.uuid === uuid)?.shareNumber ?? null,
+    const numbers = this.gpus.flatMap(
+      ({ uuid }) => this.#shown.claim.leases.find((lease) => lease.uuid === uuid)?.shareNumber ?? [],
     );
-    return numbers.includes(null) ? null : (numbers as number[]);
+    return numbers.length < this.gpus.length ? null : numbers;
   }
 
   /** Variables that a command needs to find these GPUs, and to claim some of them itself. */

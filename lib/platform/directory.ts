@@ -57,7 +57,8 @@ export class Directory {
     const status = statusBehind(opened.descriptor());
     if (status === null) return -EIO; // the directory is open: the disk or the server fails
     const directory = new Directory(path, opened, status);
-    if (kept.size >= MAX_KEPT) kept.delete([...kept.keys()][0] as string);
+    const [oldest = ''] = kept.keys();
+    if (kept.size >= MAX_KEPT) kept.delete(oldest);
     kept.set(path, directory);
     return directory;
   }

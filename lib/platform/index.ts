@@ -95,6 +95,7 @@ export {
   isNewMessage,
   lastMessage,
   onWarning,
+  ownProgram,
   restoreMessages,
   saveMessages,
   systemError,

@@ -51,11 +51,11 @@ export function readLocks(): KernelLock[] | null {
 export function parseLocks(text: string): KernelLock[] {
   const line =
     /^(?:lock:\t)?\d+: (FLOCK|OFDLCK|POSIX) +\w+ +(READ|WRITE) +(-?\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) (\d+) (\d+|EOF)$/gm;
-  return [...text.matchAll(line)].map(([, kind, mode, pid, major, minor, inode, start, last]) => ({
-    kind: kind as KernelLock['kind'],
+  return [...text.matchAll(line)].map(([, kind, mode, pid, major = '', minor = '', inode, start, last]) => ({
+    kind: kind === 'FLOCK' || kind === 'POSIX' ? kind : 'OFDLCK',
     exclusive: mode === 'WRITE',
     pid: Number(pid) > 0 ? Number(pid) : null,
-    device: `${Number.parseInt(major as string, 16)}:${Number.parseInt(minor as string, 16)}`,
+    device: `${Number.parseInt(major, 16)}:${Number.parseInt(minor, 16)}`,
     inode: Number(inode),
     start: Number(start),
     last: last === 'EOF' ? Number.POSITIVE_INFINITY : Number(last),

@@ -38,6 +38,11 @@ export function avoidIdleWork(): void {
   process.getBuiltinModule('node:v8').setFlagsFromString('--no-memory-reducer --no-incremental-marking');
 }
 
+/** The words that start this program anew, with these arguments. */
+export function ownProgram(...words: readonly string[]): [program: string, ...words: string[]] {
+  return [process.execPath, ...process.execArgv, ...process.argv.slice(1, 2), ...words];
+}
+
 const HINTS: Record<number, string> = {
   11: 'the limit on processes may have been reached: ulimit -u',
   12: 'memory is used up',

@@ -171,6 +171,6 @@ const NEEDS_QUOTES = /[",\r\n]|^\s|\s$/;
 /** A line of a table in CSV, without its line break. */
 export function csvLine(cells: readonly string[]): string {
   // A lone empty cell would be an empty line, which readers skip.
-  if (cells.length === 1 && (cells[0] as string).trim() === '') return `"${cells[0]}"`;
+  if (cells.length === 1 && cells[0]?.trim() === '') return `"${cells[0]}"`;
   return cells.map((cell) => (NEEDS_QUOTES.test(cell) ? `"${cell.replaceAll('"', '""')}"` : cell)).join(',');
 }

@@ -49,14 +49,18 @@ const DEFAULTS = {
 
 export type Timeout = keyof typeof DEFAULTS;
 
+function isTimeout(name: string): name is Timeout {
+  return Object.hasOwn(DEFAULTS, name);
+}
+
 /** @throws a variable that names no timeout */
 function read(text: string): Record<Timeout, number> {
   const timeouts = { ...DEFAULTS };
   for (const pair of text.split(',').filter((each) => each !== '')) {
     const [, name = '', ms] = /^(\w+):(\d{1,9})$/.exec(pair) ?? [];
-    if (!Object.hasOwn(timeouts, name))
+    if (!isTimeout(name))
       throw new Error(`GPU_OWNER_TIMEOUTS needs NAME:MS,…, not '${pair}'; names: ${Object.keys(timeouts)}`);
-    timeouts[name as Timeout] = Number(ms);
+    timeouts[name] = Number(ms);
   }
   return timeouts;
 }

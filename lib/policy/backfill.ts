@@ -18,11 +18,11 @@ export function mayBackfill(
   const later = latestStarts(ahead, lend(gpus, uuids, end), now);
   return ahead.every((request, i) => {
     if (request.scope !== null || !request.uuids.some((uuid) => uuids.includes(uuid))) return true;
-    const start = starts[i] as number;
-    if (Number.isFinite(start)) return (later[i] as number) <= start;
+    const start = starts[i] ?? Number.POSITIVE_INFINITY;
+    if (Number.isFinite(start)) return (later[i] ?? Number.POSITIVE_INFINITY) <= start;
     // The start of this one isn't known, but it is not before a known one for which all its GPUs are kept.
     return ahead.slice(0, i).some((other, j) => {
-      const known = starts[j] as number;
+      const known = starts[j] ?? Number.POSITIVE_INFINITY;
       const isBehind = Number.isFinite(known) && end + TIMEOUTS.grace <= known;
       return isBehind && request.uuids.every((uuid) => other.uuids.includes(uuid));
     });

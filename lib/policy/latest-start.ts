@@ -57,7 +57,8 @@ export function latestStart(
   gpus: readonly GPUUse[],
   now: number,
 ): number {
-  return latestStarts([...ahead, { ...request, limitMs: null }], gpus, now).at(-1) as number;
+  const starts = latestStarts([...ahead, { ...request, limitMs: null }], gpus, now);
+  return starts.at(-1) ?? Number.POSITIVE_INFINITY;
 }
 
 function newPool(

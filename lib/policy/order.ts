@@ -100,7 +100,7 @@ const DIGITS = [1, 16, 16, 16, 10];
 /** A tag as text of one length, so that the texts' order is that of the tags. */
 export function formatTag({ class: own, start, end, joined, uid }: Tag): string {
   const numbers = [CLASSES.indexOf(own), start, end, joined, uid ?? NO_USER];
-  return numbers.map((each, i) => String(each).padStart(DIGITS[i] as number, '0')).join(' ');
+  return numbers.map((each, i) => String(each).padStart(DIGITS[i] ?? 0, '0')).join(' ');
 }
 
 export const TAG_LENGTH = DIGITS.reduce((sum, digits) => sum + digits + 1, -1);
@@ -111,7 +111,7 @@ export function parseTag(text: string): Tag | null {
   const [index = 0, start = 0, end = 0, joined = 0, uid = 0] = text.split(' ').map(Number);
   if (start > MAX_UNITS || end > MAX_UNITS || joined > MAX_UNITS) return null;
   return {
-    class: CLASSES[index] as RequestClass,
+    class: CLASSES[index] ?? 'normal',
     start,
     end: Math.max(start, end),
     joined,
