@@ -27,6 +27,8 @@ import {
 const NAME = 'acquisition.lock';
 /** At the end of the file's block, as text: the epoch, which is the number of the byte that is the lock. */
 const EPOCH_BYTES = 32;
+/** The holder's record is in front of it. */
+const HOLDER_BYTES = RECORD_SIZE - EPOCH_BYTES;
 export const DECISION_EPOCHS = 2 ** 31;
 /** How often a waiter looks whether the epoch has changed, in ms. */
 const EPOCH_POLL_MS = 100;
@@ -79,7 +81,7 @@ export class AcquisitionLock {
             );
             break;
           }
-          const block = holderBlock(descriptor);
+          const block = readBlock(descriptor, HOLDER_BYTES);
           if (!holder.equals(block)) {
             holder = block;
             since = now();
@@ -88,7 +90,7 @@ export class AcquisitionLock {
           if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
             if (now() - since >= timeout) {
               tries++;
-              if (holderBlock(descriptor).equals(block)) {
+              if (readBlock(descriptor, HOLDER_BYTES).equals(block)) {
                 warnOfHolder(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
                 if (timeout < MIN_SUSPENDED_MS || !beginEpochAfter(descriptor, epoch)) break;
               }
@@ -99,7 +101,7 @@ export class AcquisitionLock {
         tries++;
         // Removed and made anew, or the epoch has ended: locks of others would not meet this one.
         if (!directory.isNamed(descriptor, NAME) || readEpoch(descriptor) !== epoch) continue;
-        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, RECORD_SIZE - EPOCH_BYTES)); // writing the record may fail
+        native().fileWriteBlock(descriptor, encodeRecord(record).subarray(0, HOLDER_BYTES)); // writing the record may fail
         // Shows that the record is the holder's, and not that of an earlier one, whatever has the lock.
         native().lockTry(descriptor, OFD, EXCLUSIVE, DECISION_EPOCHS + record.generation, 1);
         keep = true;
@@ -127,18 +129,10 @@ function openOrWarn(directory: LockDirectory): number | null {
   }
 }
 
-function holderBlock(descriptor: number): Buffer {
-  const block = Buffer.alloc(RECORD_SIZE);
-  readBlock(descriptor, block, 0);
-  return block;
-}
-
-const epochText = Buffer.alloc(EPOCH_BYTES);
-
 /** Anybody may have written it. */
 function readEpoch(descriptor: number): number {
-  const length = readBlock(descriptor, epochText, RECORD_SIZE - EPOCH_BYTES);
-  const epoch = Number(epochText.toString('latin1', 0, length).replaceAll('\0', ''));
+  const text = readBlock(descriptor, EPOCH_BYTES, HOLDER_BYTES).toString('latin1');
+  const epoch = Number(text.replaceAll('\0', ''));
   return Number.isInteger(epoch) && epoch >= 0 && epoch < DECISION_EPOCHS ? epoch : 0;
 }
 
@@ -148,14 +142,14 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
     const next = (epoch + i) % DECISION_EPOCHS;
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, next, 1) >= 0) continue;
     const text = Buffer.from(`\n${next}`.padEnd(EPOCH_BYTES - 1).concat('\n'));
-    return native().fileWriteBlock(descriptor, text, RECORD_SIZE - EPOCH_BYTES) === 0;
+    return native().fileWriteBlock(descriptor, text, HOLDER_BYTES) === 0;
   }
   return false;
 }
 
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
-  const record = decodeRecord(block.subarray(0, RECORD_SIZE - EPOCH_BYTES));
+  const record = decodeRecord(block);
   const leaseEpoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
   if (leaseEpoch === null) return null;
   const byte = DECISION_EPOCHS + leaseEpoch;
@@ -187,7 +181,7 @@ export function findUnexplainedDecision(directory: LockDirectory): LockOwners | 
   for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
     const epoch = readEpoch(descriptor);
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;
-    if (holderIn(descriptor, holderBlock(descriptor)) !== null) return null;
+    if (holderIn(descriptor, readBlock(descriptor, HOLDER_BYTES)) !== null) return null;
     return { path: pathIn(directory.path, NAME), owners: ownersOf(descriptor, epoch) };
   }
   return null;

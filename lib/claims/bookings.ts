@@ -83,9 +83,7 @@ export function readBookingFiles(
         // A user who may write to a file could make bookings in its owner's name.
         if (status === null || status.kind !== 'file' || (status.mode & 0o022) !== 0) continue;
         if (!isMaker(status.uid)) continue;
-        const block = Buffer.alloc(MAX_BYTES);
-        const text = block.toString('utf8', 0, readBlock(descriptor, block, 0));
-        const stored = schema.readAs(BOOKING_FILE, text);
+        const stored = schema.readAs(BOOKING_FILE, readBlock(descriptor, MAX_BYTES).toString());
         // Another name of a file (a hard link) is no second booking.
         if (stored === null || bookingName(stored.id) !== name || stored.uuids.length === 0) continue;
         // Only root books for others.

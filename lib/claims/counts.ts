@@ -1,9 +1,9 @@
 // How many claims there were on this machine since its lock directory was made, for metrics. Anybody can write there: the notes
 // inform people, and nothing is decided by them.
 import { EXCLUSIVE, native, OFD } from '../native.ts';
-import { readBlock, schema } from '../platform/index.ts';
+import { schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
+import { encodeRecord, readRecord } from './record.ts';
 
 export interface ClaimCounts {
   /** GPUs were given. */
@@ -43,7 +43,5 @@ const COUNT = schema.or(schema.whole(), 0);
 const COUNTS = schema.record({ granted: COUNT, handedOver: COUNT, refused: COUNT });
 
 function readCounts(file: number): ClaimCounts {
-  const block = Buffer.alloc(RECORD_SIZE);
-  readBlock(file, block, 0);
-  return COUNTS(decodeRecord(block) ?? {}, '');
+  return COUNTS(readRecord(file) ?? {}, '');
 }

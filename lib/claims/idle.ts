@@ -3,9 +3,9 @@
 // Anybody can write there: the notes inform people, and nothing is decided by them.
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { bootId, bootMilliseconds, isoTime, readBlock, schema } from '../platform/index.ts';
+import { bootId, bootMilliseconds, isoTime, schema } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, encodeRecord, RECORD_SIZE } from './record.ts';
+import { encodeRecord, readRecord } from './record.ts';
 
 /** A GPU that did nothing when it was looked at, and in between as far as its energy tells. */
 export interface Idle {
@@ -134,9 +134,7 @@ const LOOK = schema.record({
 });
 
 function readLook(file: number): Look | null {
-  const block = Buffer.alloc(RECORD_SIZE);
-  readBlock(file, block, 0);
-  const look = schema.readAs(LOOK, decodeRecord(block));
+  const look = schema.readAs(LOOK, readRecord(file));
   if (look === null || look.boot !== bootId()) return null;
   return look.since !== null && look.since > look.at ? { ...look, since: null } : look;
 }

@@ -32,7 +32,6 @@ export {
   type UnexplainedLock,
 } from './inspection.ts';
 export { whereJobComputes } from './intruders.ts';
-export { readRecord } from './lease-file.ts';
 export { allowedTime, ownLimit } from './limits.ts';
 export {
   chooseLockDirectory,
@@ -56,7 +55,7 @@ export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preempti
 export { WAIT_QUEUE_FILE } from './queue-file.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
-export { leaseInfo } from './record.ts';
+export { leaseInfo, readRecord } from './record.ts';
 export { sharesOf } from './shares.ts';
 export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';

@@ -6,13 +6,12 @@ import {
   bootMilliseconds,
   type LockOwner,
   ownersOf,
-  readBlock,
   readLink,
   schema,
   showValue,
 } from '../platform/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
+import { leaseInfo, MAX_EPOCHS, readRecord } from './record.ts';
 import {
   countUnits,
   FIRST_UNIT,
@@ -115,12 +114,6 @@ function isOnlyEpoch(descriptor: number, epoch: number): boolean {
     (epoch === 0 || isFree(FIRST_EPOCH, epoch)) &&
     isFree(byte + 1, FIRST_UNIT - byte - 1)
   );
-}
-
-export function readRecord(descriptor: number): Record<string, unknown> | null {
-  const block = Buffer.alloc(RECORD_SIZE);
-  readBlock(descriptor, block, 0);
-  return decodeRecord(block);
 }
 
 /** Which lease. */

@@ -164,9 +164,7 @@ function whyUnproved(directory: LockDirectory, epoch: number): string | null {
 }
 
 function proves(descriptor: number, epoch: number): boolean {
-  const content = Buffer.alloc(MAX_CONTENT_BYTES);
-  const length = readBlock(descriptor, content, 0);
-  const [secret = ''] = content.toString('latin1', 0, length).split(' ');
+  const [secret = ''] = readBlock(descriptor, MAX_CONTENT_BYTES).toString('latin1').split(' ');
   return /^[0-9a-f]{32}$/.test(secret) && native().processSecretNumber(secret) === epoch;
 }
 

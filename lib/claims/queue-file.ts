@@ -57,16 +57,11 @@ export function stampBookings(directory: LockDirectory): void {
 }
 
 export function readStamp(descriptor: number): string {
-  const block = Buffer.alloc(STAMP_LENGTH);
-  readBlock(descriptor, block, STAMP_OFFSET);
-  return block.toString('latin1');
+  return readBlock(descriptor, STAMP_LENGTH, STAMP_OFFSET).toString('latin1');
 }
 
-const tagBlock = Buffer.alloc(TAG_PREFIX.length + TAG_LENGTH);
-
 export function readTag(descriptor: number, slot: number): Tag | null {
-  readBlock(descriptor, tagBlock, blockOffset(slot));
-  const text = tagBlock.toString('latin1');
+  const text = readBlock(descriptor, TAG_PREFIX.length + TAG_LENGTH, blockOffset(slot)).toString('latin1');
   return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
 }
 

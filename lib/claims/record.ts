@@ -4,6 +4,7 @@ import {
   isoTime,
   MAX_USER_NAME_LENGTH,
   pidNamespace,
+  readBlock,
   sanitize,
   schema,
   userName,
@@ -119,6 +120,11 @@ export function encodeRecord(contents: object): Uint8Array {
 export function decodeRecord(block: Uint8Array): Readonly<Record<string, unknown>> | null {
   const bytes = Buffer.from(block.buffer, block.byteOffset, Math.min(block.byteLength, MAX_RECORD_BYTES));
   return schema.readAs(schema.jsonOf(schema.object), bytes.toString('utf8').replace(/[\s\0]+$/, ''));
+}
+
+/** The record at the beginning of a file. */
+export function readRecord(descriptor: number): Readonly<Record<string, unknown>> | null {
+  return decodeRecord(readBlock(descriptor, RECORD_SIZE));
 }
 
 const shown = (maxLength: number) => schema.or(shownOrNull(maxLength), null);

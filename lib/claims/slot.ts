@@ -143,10 +143,9 @@ export class Slot {
       ...(preempts.length === 0 ? {} : { preempts }),
     };
     const bytes = encodeRecord(fitToBlock(record, uuids)).subarray(0, RECORD_SIZE - HEARTBEAT_BYTES);
-    const present = Buffer.alloc(bytes.length);
-    readBlock(this.#descriptor, present, blockOffset(this.number));
-    if (present.equals(bytes)) return;
-    const error = native().fileWriteBlock(this.#descriptor, bytes, blockOffset(this.number));
+    const offset = blockOffset(this.number);
+    if (readBlock(this.#descriptor, bytes.length, offset).equals(bytes)) return;
+    const error = native().fileWriteBlock(this.#descriptor, bytes, offset);
     if (error === 0 || this.#told) return;
     this.#told = true;
     warnOnce(

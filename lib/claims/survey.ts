@@ -151,9 +151,9 @@ export function claimantOf(
 
 function readNote(directory: LockDirectory): string {
   for (const descriptor of directory.filesNamed(NOTE, [directory.path])) {
-    const block = Buffer.alloc(RECORD_SIZE);
-    const length = readBlock(descriptor, block, 0);
-    return block.toString('utf8', 0, length).replace(/[\s\0]+$/, '');
+    return readBlock(descriptor, RECORD_SIZE)
+      .toString('utf8')
+      .replace(/[\s\0]+$/, '');
   }
   return '';
 }

@@ -1,8 +1,8 @@
-import { closeSync, readSync } from 'node:fs';
+import { closeSync } from 'node:fs';
 import type { ConventionName } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { EXCLUSIVE, native, OFD, SHARED } from '../native.ts';
-import type { Directory, Waiting } from '../platform/index.ts';
+import { type Directory, readBlock, type Waiting } from '../platform/index.ts';
 import type { machinePath } from './paths.ts';
 
 /** Tells which leases are held. */
@@ -175,10 +175,5 @@ export function pidText(pid: number): string {
 }
 
 function contentOf(descriptor: number): string {
-  const buffer = Buffer.alloc(MAX_CONTENT_BYTES);
-  try {
-    return buffer.toString('utf8', 0, readSync(descriptor, buffer, 0, MAX_CONTENT_BYTES, 0));
-  } catch {
-    return '';
-  }
+  return readBlock(descriptor, MAX_CONTENT_BYTES).toString();
 }

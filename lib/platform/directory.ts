@@ -136,19 +136,19 @@ export class Directory {
 
 /**
  * Reads a block of a file that others may have damaged, and on which nothing depends: what can't be read counts as empty, with a warning.
- *
- * @returns how many bytes were read
+ * @returns at most so many bytes
  */
-export function readBlock(descriptor: number, block: Uint8Array, position: number): number {
+export function readBlock(descriptor: number, length: number, position = 0): Buffer {
+  const block = Buffer.allocUnsafe(length);
   for (let tries = 1; ; tries++) {
     try {
-      return readSync(descriptor, block, 0, block.byteLength, position);
+      return block.subarray(0, readSync(descriptor, block, 0, length, position));
     } catch (error) {
       const code = errorCode(error);
       if (code === 'EINTR' && tries < MAX_INTERRUPTIONS) continue;
       const path = readLink(`/proc/self/fd/${descriptor}`) ?? 'a file';
       warnOnce(`${path} can't be read: ${errorReason(error)}. This process goes on without what is in it.`);
-      return 0;
+      return block.subarray(0, 0);
     }
   }
 }
