@@ -25,10 +25,11 @@ import {
   takeSnapshot,
   traceStep,
 } from './effects.ts';
-import { listReasons, scopeOf } from './evaluate.ts';
+import { scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
+import { listReasons } from './refusal.ts';
 import { sharingOf } from './shares.ts';
 import { beginUsage } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';

@@ -24,11 +24,12 @@ import {
   type StoredBooking,
 } from './bookings.ts';
 import { runAsync } from './effects.ts';
-import { type Candidate, listReasons, reasonsOf, refuseImpossible } from './evaluate.ts';
+import type { Candidate } from './evaluate.ts';
 import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { stampBookings } from './queue-file.ts';
 import { ownRecord } from './record.ts';
+import { listReasons, reasonsOf, refuseImpossible } from './refusal.ts';
 import { whoMay } from './request-class.ts';
 import { evaluateMachine } from './survey.ts';
 

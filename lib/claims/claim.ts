@@ -14,20 +14,14 @@ import { applyBookings } from './bookings.ts';
 import { type ClaimSteps, takeSnapshot, traceStep } from './effects.ts';
 import {
   applyProblem,
-  backfill,
   type Candidate,
   chooseFree,
   type EvaluationContext,
   evaluateAll,
   evaluateOne,
   explainLocks,
-  gpuRequestOf,
   leaseKey,
-  reasonsOf,
-  refuseImpossible,
-  reserveForWaiters,
   scopeOf,
-  unavailable,
 } from './evaluate.ts';
 import { Lease, type ShareDemand } from './lease.ts';
 import { applyLimit } from './limits.ts';
@@ -36,9 +30,11 @@ import type { ClaimRequest } from './options.ts';
 import { wakeThoseBehind } from './own-requests.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
+import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
 import { demandOf, sharingOf } from './shares.ts';
 import { claimantOf, evaluateMachine } from './survey.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
+import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** GPUs that are leased by this process. */
 export interface Claim {

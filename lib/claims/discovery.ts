@@ -13,25 +13,16 @@ import { idleText } from '../platform/index.ts';
 import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { type ClaimSteps, runAsync, runSync } from './effects.ts';
-import {
-  type Candidate,
-  chooseFree,
-  explainLocks,
-  gpuRequestOf,
-  listReasons,
-  notEnough,
-  reasonsOf,
-  refuseImpossible,
-  reserveForWaiters,
-  scopeOf,
-} from './evaluate.ts';
+import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
 import { askForEnergy, type Idle, noteLooks } from './idle.ts';
 import { findIntruders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
+import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.ts';
 import { type DiscoveryRequest, evaluateMachine, type Perspective, type Survey } from './survey.ts';
 import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
+import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** A GPU with what keeps it from being claimed. */
 export interface GPUStatus extends GPU {

@@ -1,66 +1,38 @@
 import { driverLibraries, type NormalizedCriteria } from '../config/index.ts';
 import type { Holders } from '../conventions/index.ts';
-import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import type { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
   describeListedProcess,
   type GPU,
-  type GPUState,
   isDivided,
   isWSL,
   type JudgeContext,
   judge,
   type LeaseInfo,
-  label,
-  mayBecomeFree,
   type Sharing,
   select,
   separateKinds,
   type Verdict,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
+import { describeOwner, hostName, now, sleeping, type Waiting } from '../platform/index.ts';
+import { bestFit, type ShareSize } from '../policy/index.ts';
+import { endedWithin, mayHaveRemains } from './lease-end.ts';
 import {
-  describeOwner,
-  formatSince,
-  hostName,
-  now,
-  sanitize,
-  sleeping,
-  type Waiting,
-} from '../platform/index.ts';
-import {
-  backfilled,
-  bestFit,
-  type DividedGPU,
-  type GPUUse,
-  type JoiningRequest,
-  keepRoom,
-  type RequestClass,
-  reservedFor,
-  type ShareSize,
-  unitsOf,
-} from '../policy/index.ts';
-import {
-  endedWithin,
   findUnexplained,
   type Holder,
   type LeaseKey,
   type LockOwners,
   levelOf,
-  mayHaveRemains,
   probeLease,
   probeWhole,
   UNDIVIDED,
   whyUntakable,
 } from './lease-file.ts';
-import { sizeOf } from './limits.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import type { Binding } from './options.ts';
-import { ownLeaseNote } from './own-lease.ts';
-import type { ParentJob } from './parent-job.ts';
 import { leaseInfo } from './record.ts';
-import { formatShare, sharingOf } from './shares.ts';
-import type { Waiter } from './wait-queue.ts';
+import { sharingOf } from './shares.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;
@@ -244,151 +216,6 @@ export function chooseFree(candidates: readonly Candidate[], count: number): GPU
   );
 }
 
-/** GPUs that are free, or would be if none of them was kept for a waiter ahead. */
-export function freeOrKept(candidates: readonly Candidate[]): Candidate[] {
-  return candidates.filter(({ verdict }) => verdict.state === 'free' || verdict.keptFor !== undefined);
-}
-
-/** Whether a waiter could take a GPU that is free for this claim: a share may leave too little of it. */
-function couldTake({ memory }: Pick<Waiter, 'memory'>, { sharing, verdict: { room } }: Candidate): boolean {
-  if (memory === undefined) return (sharing?.taken ?? 0) === 0;
-  return room === undefined || !sharing?.capacity || unitsOf(memory, sharing.capacity) <= room.room;
-}
-
-/** The waiters, each without the GPUs that are free for this claim, but not for that waiter. */
-export function withoutTooSmall<Waiting extends Waiter>(
-  waiters: readonly Waiting[],
-  candidates: readonly Candidate[],
-): Waiting[] {
-  const free = freeOrKept(candidates);
-  return waiters.map((waiter) => {
-    const tooSmall = new Set(free.filter((each) => !couldTake(waiter, each)).map(({ gpu }) => gpu.uuid));
-    return { ...waiter, uuids: waiter.uuids.filter((uuid) => !tooSmall.has(uuid)) };
-  });
-}
-
-/** GPUs of which the waiters ahead keep too much for a share, even if all of it was free. */
-export function sharesAreKept(
-  candidates: readonly Candidate[],
-  { count, scope, uuids }: Pick<JoiningRequest, 'count' | 'scope' | 'uuids'>,
-  ahead: Iterable<Waiter>,
-): boolean {
-  const divided = candidates.flatMap(({ gpu: { uuid }, sharing }): DividedGPU[] =>
-    sharing?.capacity && uuids.includes(uuid) ? [{ uuid, capacity: sharing.capacity, taken: 0 }] : [],
-  );
-  const kept = keepRoom(divided, scope, ahead);
-  const wanted = (uuid: string) => candidates.find(({ gpu }) => gpu.uuid === uuid)?.sharing?.wanted ?? 0;
-  const open = divided.filter(
-    ({ uuid, capacity }) => capacity - (kept.get(uuid)?.units ?? 0) >= wanted(uuid),
-  );
-  return divided.length > 0 && open.length < count;
-}
-
-/** Keeps memory of GPUs for the waiters ahead that need more than there is. */
-function keepRoomForWaiters(
-  candidates: readonly Candidate[],
-  scope: string | null,
-  ahead: Iterable<Waiter>,
-): Candidate[] {
-  const divided = candidates.flatMap(({ gpu: { uuid }, sharing, verdict: { state, room } }): DividedGPU[] =>
-    room === undefined || sharing === undefined || state === 'busy'
-      ? []
-      : [{ uuid, capacity: room.limit, taken: sharing.taken }],
-  );
-  const kept = keepRoom(divided, scope, ahead);
-  return candidates.map((candidate) => {
-    const { gpu, verdict, sharing } = candidate;
-    const { room } = verdict;
-    const units = kept.get(gpu.uuid);
-    if (units === undefined || room === undefined || verdict.state !== 'free') return candidate;
-    if (room.room - units.units >= (sharing?.wanted ?? 0)) return candidate;
-    const reason = `there is room, but ${describeWaiter(units.by)}`;
-    return { ...candidate, verdict: { ...verdict, state: 'leased', reason, keptFor: units.by.slot } };
-  });
-}
-
-/** Reserves free GPUs for the waiters ahead that could use them. */
-export function reserveForWaiters(
-  candidates: readonly Candidate[],
-  scope: string | null,
-  ahead: Iterable<Waiter>,
-): Candidate[] {
-  if (candidates.some(({ sharing }) => (sharing?.wanted ?? null) !== null))
-    return keepRoomForWaiters(candidates, scope, ahead);
-  const free = candidates.filter(({ verdict }) => verdict.state === 'free').map(({ gpu }) => gpu.uuid);
-  const reserved = reservedFor(free, scope, ahead);
-  return candidates.map((candidate) => {
-    const waiter = reserved.get(candidate.gpu.uuid);
-    if (waiter === undefined) return candidate;
-    const reason = `free, but ${describeWaiter(waiter)}`;
-    return { ...candidate, verdict: { state: 'leased', reason, transient: false, keptFor: waiter.slot } };
-  });
-}
-
-/**
- * Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed, and
- * no request ahead could use them in that way. They are lent as a whole only, not to shares.
- */
-export function backfill(
-  candidates: Candidate[],
-  { count, limitMs, memory }: Pick<DiscoveryDemand, 'count' | 'memory'> & { limitMs?: number | undefined },
-  readAhead: () => Iterable<Waiter>,
-): Candidate[] {
-  if (limitMs === undefined || memory !== undefined) return candidates;
-  const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
-  const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined).map(({ gpu }) => gpu.uuid);
-  if (missing <= 0 || kept.length < missing) return candidates;
-  const own = { slot: -1, count: missing, uuids: kept, scope: null, limitMs };
-  const chosen = backfilled(kept, [...readAhead(), own], candidates.map(useOf), Date.now()).get(own.slot);
-  if (chosen === undefined) return candidates;
-  const free: Verdict = { state: 'free', reason: null, transient: false };
-  return candidates.map((each) => (chosen.includes(each.gpu.uuid) ? { ...each, verdict: free } : each));
-}
-
-/** The slots of those that could use GPUs now which are kept for others. @param waiters in order */
-export function backfilledSlots(
-  candidates: readonly Candidate[],
-  free: Iterable<string>,
-  waiters: readonly Waiter[],
-): Set<number> {
-  return new Set(backfilled([...free], waiters, candidates.map(useOf), Date.now()).keys());
-}
-
-/** The use of a GPU, whatever the request's own criteria say of it. */
-function useOf({ gpu: { uuid }, verdict, lease }: Candidate): GPUUse {
-  const isFree = verdict.state === 'free' || verdict.keptFor !== undefined;
-  return { uuid, lease, state: lease !== null ? 'leased' : isFree ? 'free' : verdict.state };
-}
-
-/** The wishes of a request. */
-interface DiscoveryDemand {
-  count: number;
-  class?: RequestClass;
-  most?: number;
-  order?: string;
-  memory?: ShareSize;
-}
-
-/** The request of a waiter: all GPUs that might become free for it. */
-export function gpuRequestOf(
-  candidates: readonly Candidate[],
-  { count, class: own = 'normal', most, order, memory }: DiscoveryDemand,
-  scope: string | null,
-): JoiningRequest {
-  const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
-  const limit = most === undefined || scope !== null ? {} : { most };
-  const place = order === undefined ? {} : { order };
-  const share = memory === undefined ? {} : { memory };
-  return { count, uuids, scope, class: own, size: sizeOf(candidates, count), ...limit, ...place, ...share };
-}
-
-function describeWaiter({ info, count, memory }: Waiter): string {
-  const command = sanitize(info.command, 80);
-  const since = formatSince(info.since);
-  const who = `${info.user}${info.pid ? ` (pid ${info.pid}${command ? `: ${command}` : ''})` : ''}`;
-  return `${who} is ahead in the wait queue, for ${memory === undefined ? '' : `${formatShare(memory)} of `}${count === 1 ? 'a GPU' : `${count} GPUs`}${since ? ` since ${since}` : ''}`;
-}
-
 /** @param lease who holds it; null also for a GPU whose lease is ours */
 export function evaluateOne(
   gpu: GPU,
@@ -435,95 +262,4 @@ function ownPidsOn({ processes }: GPU): ReadonlySet<number> {
 /** Whether this process may be on a GPU: not unless it has initialised CUDA. */
 export function usesCUDA(): boolean {
   return native().cudaState(driverLibraries().cuda) === 'initialized';
-}
-
-export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
-  return candidates.map(({ gpu, verdict, lease }) => ({
-    index: gpu.index,
-    instance: gpu.instance,
-    uuid: gpu.uuid,
-    reason:
-      verdict.state === 'leased' ? `${verdict.reason}${ownLeaseNote(lease)}` : (verdict.reason ?? 'free'),
-  }));
-}
-
-/** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
-export function refuseImpossible(
-  count: number,
-  verdicts: readonly { state: GPUState }[],
-  reasons: () => readonly GPUReason[],
-  bound?: Binding,
-  job: ParentJob | null = null,
-): void {
-  const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
-  if (allowed >= count) return;
-  const gpus = reasons();
-  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
-  const there =
-    instances === 0
-      ? `this machine has ${verdicts.length || 'none'}`
-      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
-  const [who, all] =
-    job === null
-      ? [there, verdicts.length]
-      : [`the surrounding \`gpu-owner run\` has claimed only ${job.size}`, job.size];
-  const plain = allowed === all || (job !== null && job.size < count);
-  const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
-  const outside =
-    job === null
-      ? ''
-      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
-  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
-  if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
-  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listReasons(gpus), { gpus });
-}
-
-/** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
-function boundElsewhere(
-  { uuids, by }: Binding,
-  message: string,
-  gpus: readonly GPUReason[] = [],
-): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_CUDA_INITIALIZED',
-    `${message}: CUDA in this process was bound to ${uuids.length === 1 ? 'one' : uuids.length} by ${by}. Claim all GPUs at ` +
-      "once, or with placeholder: 'none', or in another process.",
-    { gpus },
-  );
-}
-
-/** Not enough can be had now. @param outrun other claims took them first each time */
-export function unavailable(
-  { count, bound }: { count: number; bound?: Binding },
-  candidates: readonly Candidate[],
-  outrun: boolean,
-): GPUOwnerError {
-  const problem = candidates.find((each) => each.problem !== null)?.problem;
-  const usable = candidates.filter(
-    (each) => each.problem === null && each.verdict.state !== 'excluded',
-  ).length;
-  // No waiting helps then.
-  if (problem && usable < count) return problem;
-  const reasons = reasonsOf(candidates);
-  const message = outrun
-    ? 'lost the race for a free GPU several times in a row'
-    : notEnough(
-        count,
-        candidates.map(({ verdict }) => verdict),
-      );
-  if (bound !== undefined) return boundElsewhere(bound, message, reasons);
-  const remedy = outrun ? '; try again, or wait longer' : '';
-  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + remedy + listReasons(reasons), { gpus: reasons });
-}
-
-/** "2 GPUs asked for, only 1 is free" */
-export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state'>[]): string {
-  const free = verdicts.filter(({ state }) => state === 'free').length;
-  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
-  return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
-}
-
-export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
-  if (reasons.length === 0) return '.';
-  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
 }

@@ -21,7 +21,6 @@ export {
   gpuJSON,
   observeGPUs,
 } from './discovery.ts';
-export { listReasons, refuseImpossible } from './evaluate.ts';
 export type { Idle } from './idle.ts';
 export {
   findDamagedQueue,
@@ -33,13 +32,8 @@ export {
 } from './inspection.ts';
 export { whereJobComputes } from './intruders.ts';
 export { allowedTime, ownLimit } from './limits.ts';
-export {
-  chooseLockDirectory,
-  LockDirectory,
-  mayBeSomebodysOwn,
-  namesCommand,
-  PREFERRED,
-} from './lock-directory.ts';
+export { chooseLockDirectory, LockDirectory, mayBeSomebodysOwn, PREFERRED } from './lock-directory.ts';
+export { namesCommand } from './lock-directory-errors.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
@@ -56,6 +50,7 @@ export { WAIT_QUEUE_FILE } from './queue-file.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
 export { leaseInfo, readRecord } from './record.ts';
+export { listReasons, refuseImpossible } from './refusal.ts';
 export { sharesOf } from './shares.ts';
 export type { Slot } from './slot.ts';
 export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';

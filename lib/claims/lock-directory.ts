@@ -1,5 +1,4 @@
 import { fchownSync } from 'node:fs';
-import { dirname } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { hasPidNamespace, isWSL, mountPointOf, whichContainer } from '../gpus/index.ts';
@@ -8,20 +7,18 @@ import {
   Directory,
   type FileStatus,
   formatMode,
-  isMissing,
   isRoot,
   networkFileSystem,
   pathIn,
   readMounts,
-  sanitize,
   schema,
   showValue,
   statusBehind,
   statusOf,
-  systemError,
   userName,
   warnOnce,
 } from '../platform/index.ts';
+import { cannotMake, cannotOpen, unusable, words } from './lock-directory-errors.ts';
 import { RECORD_SIZE } from './record.ts';
 
 /** Made by administrators; it is empty again after every reboot, as leases are. */
@@ -225,11 +222,6 @@ export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'm
   return links > 1 && (mode & 0o666) !== 0o666;
 }
 
-/** A command that lists all names of a file: those of others show to root only. */
-export function namesCommand(path: string): string {
-  return `find ${mountPointOf(path)} -xdev -samefile ${path}`;
-}
-
 /** The directory that was last found to be all right: it needn't be looked at from all sides again while it is the same. */
 let checked: string | undefined;
 
@@ -259,18 +251,6 @@ export function chooseLockDirectory(
   return statusOf(PREFERRED)?.uid === 0
     ? { path: PREFERRED, others: [STANDARD] }
     : { path: STANDARD, others: [PREFERRED] };
-}
-
-const EMFILE = 24;
-
-const REMEDY =
-  'An administrator can set another one for everybody: `lockDirectory` in /etc/gpu-owner/config.yaml, or GPU_OWNER_LOCK_DIR.';
-
-function unusable(path: string, problem: string, remedy = REMEDY): GPUOwnerError {
-  return new GPUOwnerError(
-    'ERR_LOCK_DIRECTORY',
-    sanitize(`the lock directory ${path} ${problem}. ${remedy}`, 1_000),
-  );
 }
 
 function check(directory: Directory): void {
@@ -314,94 +294,6 @@ function problemOf(directory: Directory): GPUOwnerError | null {
   } catch (error) {
     if (error instanceof GPUOwnerError) return error;
     throw error;
-  }
-}
-
-function cannotMake(path: string, error: number): GPUOwnerError {
-  const stat = statusOf(path);
-  if (stat?.kind === 'link') {
-    return unusable(
-      path,
-      'is a symbolic link, which is not followed',
-      'Remove it, or name the directory that it leads to.',
-    );
-  }
-  if (stat !== null && stat.kind !== 'directory')
-    return unusable(path, 'is not a directory', 'Remove what is there.');
-  switch (error) {
-    case errno.ENOENT:
-      return statusOf(dirname(path)) === null
-        ? unusable(path, `can't be made: ${dirname(path)} doesn't exist`)
-        : unusable(path, `can't be made: ${dirname(path)} takes no new directories`);
-    case errno.ENOTDIR:
-      return unusable(path, `can't be made: a part of ${dirname(path)} is not a directory`);
-    case errno.ELOOP:
-      return unusable(
-        path,
-        `can't be used: a part of ${dirname(path)} is a symbolic link that others may have put there, or that forms a loop`,
-        'Name the directory that it leads to.',
-      );
-    case errno.EACCES:
-    case errno.EPERM:
-      if (stat !== null) return unusable(path, `can't be used: ${words(error)}`);
-      return unusable(
-        path,
-        `doesn't exist, and ${userName(process.geteuid?.() ?? 0)} may not make it in ${dirname(path)}`,
-      );
-    default:
-      return unusable(path, `${isMissing(path) ? "can't be made" : "can't be used"}: ${words(error)}`);
-  }
-}
-
-function cannotOpen(path: string, error: number): GPUOwnerError {
-  const stat = statusOf(path);
-  const owner = stat === null ? '' : ` (it belongs to ${userName(stat.uid)})`;
-  let problem: string;
-  let remedy = REMEDY;
-  switch (error) {
-    case errno.ELOOP:
-      problem = `is a symbolic link${owner}: writing to it could change another file`;
-      remedy = 'Remove it.';
-      break;
-    case errno.ENXIO:
-    case errno.EISDIR:
-      if (stat?.kind === 'file') {
-        problem = `has ${stat.links} names (hard links) and mode ${formatMode(stat)}${owner}: it may be a private file that somebody linked there`;
-        remedy = `As root, \`${namesCommand(path)}\` lists the names, and \`gpu-owner doctor\` says what to do.`;
-        break;
-      }
-      problem = `is not a regular file${owner}`;
-      remedy = 'Remove it.';
-      break;
-    case errno.EACCES:
-    case errno.EPERM:
-      problem =
-        stat === null
-          ? "can't be made: permission denied"
-          : `can't be opened${owner}, mode ${formatMode(stat)}`;
-      if (stat !== null)
-        remedy = `Ask its owner for \`chmod 0666 ${path}\`; until then, nobody else can claim the GPU.`;
-      break;
-    default:
-      problem = `can't be opened: ${words(error)}`;
-      if (error === EMFILE) remedy = 'Raise it.';
-  }
-  return new GPUOwnerError(
-    'ERR_LOCK_DIRECTORY',
-    sanitize(`the lock file ${path} ${problem}. ${remedy}`, 1_000),
-  );
-}
-
-function words(error: number): string {
-  switch (error) {
-    case errno.ENOSPC:
-      return 'the file system is full (no space or no inodes left)';
-    case errno.EDQUOT:
-      return 'the disk quota is used up';
-    case errno.EROFS:
-      return 'the file system is read-only';
-    default:
-      return systemError(error);
   }
 }
 

@@ -5,23 +5,16 @@ import { findBlockers, type JoiningRequest } from '../policy/index.ts';
 import { applyBookings, untilBookingsEnd } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { abortedError, runAsync } from './effects.ts';
-import {
-  backfill,
-  backfilledSlots,
-  type Candidate,
-  freeOrKept,
-  reasonsOf,
-  reserveForWaiters,
-  sharesAreKept,
-  withoutTooSmall,
-} from './evaluate.ts';
-import { isLeased, isLocked, openLeases } from './lease-file.ts';
+import type { Candidate } from './evaluate.ts';
+import { openLeases } from './lease-end.ts';
+import { isLeased, isLocked } from './lease-file.ts';
 import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
 import { HEARTBEAT_MS } from './queue-file.ts';
 import { ownRecord, type RecordContents } from './record.ts';
+import { reasonsOf } from './refusal.ts';
 import { type KeptSlot, Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
 import { evaluateMachine } from './survey.ts';
@@ -34,6 +27,14 @@ import {
   WaitQueue,
   withoutGPUs,
 } from './wait-queue.ts';
+import {
+  backfill,
+  backfilledSlots,
+  freeOrKept,
+  reserveForWaiters,
+  sharesAreKept,
+  withoutTooSmall,
+} from './waiters-ahead.ts';
 
 /** How it stands with a claim that waits. */
 export interface WaitingState {

@@ -15,14 +15,8 @@ export {
   openDriver,
   triedLibraries,
 } from './driver.ts';
-export {
-  describeHidden,
-  describeShare,
-  type JudgeContext,
-  judge,
-  MAX_UNEXPLAINED_BYTES,
-  SHARE_UNIT_BYTES,
-} from './judge.ts';
+export { describeHidden, judge, MAX_UNEXPLAINED_BYTES } from './judge.ts';
+export { describeShare } from './lease-text.ts';
 export { computePids, describeListedProcess, isMPSServer, memoryOf } from './listed-processes.ts';
 export {
   byPlace,
@@ -39,16 +33,18 @@ export {
   separateKinds,
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
-export type {
-  GPU,
-  GPUProcess,
-  GPUState,
-  LeaseInfo,
-  Measured,
-  MIGInstance,
-  Share,
-  Sharing,
-  Verdict,
+export {
+  type GPU,
+  type GPUProcess,
+  type GPUState,
+  type JudgeContext,
+  type LeaseInfo,
+  type Measured,
+  type MIGInstance,
+  SHARE_UNIT_BYTES,
+  type Share,
+  type Sharing,
+  type Verdict,
 } from './types.ts';
 export {
   applyEnvironment,

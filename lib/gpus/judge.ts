@@ -1,14 +1,17 @@
 import type { NormalizedCriteria } from '../config/index.ts';
+import { formatBytes, MAX_USER_NAME_LENGTH, sanitize } from '../platform/index.ts';
+import { describeLease, describeShares, formatUnits } from './lease-text.ts';
+import { isMPSServer } from './listed-processes.ts';
+import { isDivided, matchesName, selects } from './selection.ts';
 import {
-  formatBytes,
-  formatSince,
-  MAX_USER_NAME_LENGTH,
-  type ProcessDescription,
-  sanitize,
-} from '../platform/index.ts';
-import { computePids, isIdleMPSServer, isMPSServer, memoryOf } from './listed-processes.ts';
-import { isDivided, isInstance, matchesName, selects } from './selection.ts';
-import type { GPU, GPUProcess, LeaseInfo, Room, Share, Sharing, Verdict } from './types.ts';
+  type GPU,
+  type JudgeContext,
+  type Room,
+  SHARE_UNIT_BYTES,
+  type Sharing,
+  type Verdict,
+} from './types.ts';
+import { type ComputeProcess, measureUse, sum, type Use } from './use.ts';
 
 /** Memory that may be in use on a free GPU beyond what visible processes explain: the driver's own, mostly. */
 export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
@@ -17,32 +20,6 @@ export const MAX_UNEXPLAINED_BYTES = 100 * 1024 ** 2;
 const DESKTOP_ALLOWANCE_BYTES = 4 * 1024 ** 3;
 
 const GIB = 1024 ** 3;
-
-/** The memory of a GPU is divided into units of this size. */
-export const SHARE_UNIT_BYTES = 256 * 1024 ** 2;
-
-const MAX_PID = 2 ** 22;
-
-export interface JudgeContext {
-  /** The holder of the GPU, under whichever convention; null: it has none. */
-  lease: LeaseInfo | null;
-  /** UUIDs that an inherited CUDA_VISIBLE_DEVICES allows; null: all. */
-  visible: ReadonlySet<string> | null;
-  criteria: NormalizedCriteria;
-  /** Tells a process's name and user, and whether it lives; without it every process counts as living. */
-  describe?: ((pid: number) => ProcessDescription) | undefined;
-  /** PIDs of the claimant itself: what they use is no obstacle. */
-  ownPids?: ReadonlySet<number> | undefined;
-  /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
-  ofOwnJob?: boolean | undefined;
-  /** The shares of the GPU, and the one that is asked for; missing: there are none, and a whole GPU is. */
-  sharing?: Sharing | undefined;
-  /** The GPUs are lent by Windows, which draws on them without being seen. */
-  wsl?: boolean | undefined;
-  /** The name of this machine; a lease's host is only told where it is another one. */
-  hostname?: string | undefined;
-  now?: number | undefined;
-}
 
 /** Whether a GPU is free for these criteria, or why it isn't. */
 export function judge(gpu: GPU, context: JudgeContext): Verdict {
@@ -99,10 +76,6 @@ function judgeRoom(gpu: GPU, context: JudgeContext, sharing: Sharing, wanted: nu
   return { state: 'leased', reason: left + others + holders, transient: false, room };
 }
 
-function formatUnits(units: number): string {
-  return formatBytes(units * SHARE_UNIT_BYTES);
-}
-
 /** The units that are no longer to be had, though no share has them: of strangers, and what shares use beyond their size. */
 function unitsOfOthers(use: Use, { shares }: Sharing): number {
   const listed = [...use.compute, ...use.graphics].map(({ usedBytes }) => usedBytes ?? 0);
@@ -113,25 +86,6 @@ function unitsOfOthers(use: Use, { shares }: Sharing): number {
   );
   const nobodys = unexplained > MAX_UNEXPLAINED_BYTES ? unexplained : 0;
   return Math.ceil((sum(listed) + sum(beyond) + nobodys) / SHARE_UNIT_BYTES);
-}
-
-/** So many holders of shares are named. */
-const MAX_SHARES_SHOWN = 4;
-
-function describeShares(gpu: GPU, context: JudgeContext): string {
-  const { shares = [], taken = 0, capacity = null } = context.sharing ?? {};
-  const each = shares.slice(0, MAX_SHARES_SHOWN).map((share) => describeShare(share, context));
-  if (shares.length > each.length) each.push(`${shares.length - each.length} more`);
-  const all = `${formatUnits(taken)}${capacity === null ? '' : ` of ${formatUnits(capacity)}`} ${isInstance(gpu) ? 'of the MIG instance ' : ''}leased in shares`;
-  return each.length === 0 ? all : `${all}: ${each.join('; ')}`;
-}
-
-/** '25 GiB for ann since 09:12, uses 24.1 GiB (pid 26166: python train.py)' */
-export function describeShare(share: Share, context: Pick<JudgeContext, 'now' | 'hostname'>): string {
-  const { bytes, usedBytes } = share;
-  const use = usedBytes === null ? '' : `, uses ${formatBytes(usedBytes)}`;
-  const { who, what } = leaseText(share, context);
-  return `${formatBytes(bytes)} for ${who}${use}${what}`;
 }
 
 function whyExcluded(gpu: GPU, { criteria, visible }: JudgeContext): string | null {
@@ -197,66 +151,11 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
   return null;
 }
 
-function describeLease(lease: LeaseInfo, context: JudgeContext): string {
-  if (lease.stranger === true) return 'leased by a process that has written no record';
-  const { who, what } = leaseText(lease, context);
-  return `leased by ${who}${what}`;
-}
-
-function leaseText(lease: LeaseInfo, { now, hostname }: Pick<JudgeContext, 'now' | 'hostname'>) {
-  const since = formatSince(lease.since, now);
-  const until = formatSince(lease.until, now);
-  const idleEnds = formatSince(lease.idleEnds, now);
-  const host = sanitize(lease.host, 64);
-  const command = sanitize(lease.command, 80);
-  const survivors = Number.isSafeInteger(lease.survivors) ? Number(lease.survivors) : 0;
-  const note = sanitize(lease.note, 100);
-  const details = [
-    lease.convention === 'gpu-owner' ? '' : sanitize(lease.convention, 40),
-    sanitize(lease.name, 32),
-    [isPID(lease.pid) ? `pid ${lease.pid}` : '', host && host !== hostname ? `on ${host}` : '']
-      .filter(Boolean)
-      .join(' '),
-  ]
-    .filter(Boolean)
-    .join(', ');
-  let text = [details, command].filter(Boolean).join(': ');
-  if (survivors > 0) {
-    text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
-  }
-  return {
-    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${idleEnds ? `, ended at ${idleEnds} unless used` : ''}`,
-    what: `${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`,
-  };
-}
-
-function isPID(pid: unknown): boolean {
-  return Number.isSafeInteger(pid) && Number(pid) > 0 && Number(pid) <= MAX_PID;
-}
-
 interface Obstacle {
   reason: string;
   transient: boolean;
   /** Missing knowledge is not use: waiting doesn't help. */
   state: 'busy' | 'unavailable';
-}
-
-interface ComputeProcess extends GPUProcess {
-  who: ProcessDescription;
-}
-
-/** The use of a GPU, and its users. null: unknown. */
-interface Use {
-  /** Living ones first, then by memory. Never the claimant's own. */
-  compute: ComputeProcess[];
-  living: boolean;
-  graphics: GPUProcess[];
-  /** A server of the Multi-Process Service runs on it, which admits several processes in any compute mode. */
-  mps: boolean;
-  /** Memory in use that no visible process of the kinds that are allowed explains. */
-  unexplained: number | null;
-  /** Memory that may come free in a moment: of compute processes that are ending, or of no visible process. */
-  remains: number;
 }
 
 function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
@@ -279,73 +178,6 @@ function judgeUse(gpu: GPU, context: JudgeContext): Verdict {
     reason: shown.map(({ reason }) => reason).join('; '),
     transient: obstacles.every(({ transient }) => transient),
   };
-}
-
-/** The result of {@link measureUse} where no process is listed, as on most GPUs that are claimed. */
-function unused(usedBytes: number | null, heldBytes: number): Use {
-  const unexplained = usedBytes === null ? null : Math.max(0, usedBytes - heldBytes);
-  return {
-    compute: [],
-    living: false,
-    graphics: [],
-    mps: false,
-    unexplained,
-    remains: unexplained ?? 0,
-  };
-}
-
-function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: JudgeContext): Use {
-  const processes = gpu.processes ?? [];
-  // Shares may use what they have, whether or not their processes are listed.
-  const heldBytes = (sharing?.taken ?? 0) * SHARE_UNIT_BYTES;
-  if (processes.length === 0) return unused(gpu.memory.usedBytes, heldBytes);
-  const computing = new Set(computePids(gpu));
-  const isOwn = (pid: number) => ownPids?.has(pid) === true || sharing?.pids.has(pid) === true;
-  const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));
-  const others = [...computing]
-    .filter((pid) => !isOwn(pid))
-    .map((pid): ComputeProcess => {
-      const who = describe?.(pid) ?? { name: null, user: null, uid: null, alive: 'alive' };
-      return { pid, type: 'compute', usedBytes: memoryOf(gpu, pid), who };
-    });
-  const servers = others.filter(({ who, usedBytes }) => isIdleMPSServer(who, usedBytes));
-  // To Windows, each of its programs that has a window computes and draws.
-  const isWindows = ({ pid, who }: ComputeProcess) =>
-    wsl === true && who.alive === 'gone' && drawing.has(pid);
-  const compute = others
-    .filter((process) => !servers.includes(process) && !isWindows(process))
-    .sort((a, b) => Number(isAlive(b)) - Number(isAlive(a)) || (b.usedBytes ?? 0) - (a.usedBytes ?? 0));
-  const living = compute.some(isAlive);
-  const counted = new Set(compute.map(({ pid }) => pid));
-  const graphics = processes.filter(
-    ({ pid, type }) => type === 'graphics' && !counted.has(pid) && !isOwn(pid),
-  );
-  const own = [...computing].filter(isOwn).map((pid) => memoryOf(gpu, pid) ?? 0);
-  const { usedBytes } = gpu.memory;
-  const explained =
-    sum([...graphics, ...servers].map((process) => process.usedBytes ?? 0)) + Math.max(sum(own), heldBytes);
-  const beyond = usedBytes === null ? null : Math.max(0, usedBytes - explained);
-  const byCompute = sum(compute.map((process) => process.usedBytes ?? 0));
-  const acceptsCompute = criteria.allowProcesses && criteria.maxUsedMemory === null;
-  const nobodys = Math.max(0, (beyond ?? 0) - byCompute);
-  return {
-    compute,
-    living,
-    graphics,
-    mps: others.some(({ who }) => isMPSServer(who)),
-    unexplained: beyond === null || !acceptsCompute ? beyond : nobodys,
-    remains:
-      sum(compute.filter((process) => !isAlive(process)).map((process) => process.usedBytes ?? 0)) +
-      (living ? 0 : nobodys),
-  };
-}
-
-function isAlive({ who }: ComputeProcess): boolean {
-  return who.alive === 'alive';
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }
 
 function judgeProcesses(gpu: GPU, use: Use, { criteria }: JudgeContext): Obstacle | null {

@@ -1,3 +1,6 @@
+import type { NormalizedCriteria } from '../config/index.ts';
+import type { ProcessDescription } from '../platform/index.ts';
+
 /** A process that the driver lists on a GPU. */
 export interface GPUProcess {
   /** As the driver says it: in a container it can be a PID of the host. */
@@ -151,4 +154,28 @@ export interface Verdict {
   ownLeases?: readonly string[];
   /** All that is in the way may be the remains of a process that has just died: worth another look in a moment. */
   transient: boolean;
+}
+
+/** The memory of a GPU is divided into units of this size. */
+export const SHARE_UNIT_BYTES = 256 * 1024 ** 2;
+
+export interface JudgeContext {
+  /** The holder of the GPU, under whichever convention; null: it has none. */
+  lease: LeaseInfo | null;
+  /** UUIDs that an inherited CUDA_VISIBLE_DEVICES allows; null: all. */
+  visible: ReadonlySet<string> | null;
+  criteria: NormalizedCriteria;
+  /** Tells a process's name and user, and whether it lives; without it every process counts as living. */
+  describe?: ((pid: number) => ProcessDescription) | undefined;
+  /** PIDs of the claimant itself: what they use is no obstacle. */
+  ownPids?: ReadonlySet<number> | undefined;
+  /** The GPU belongs to the job in which the claimant runs: so does whatever uses it, and only explicit thresholds count. */
+  ofOwnJob?: boolean | undefined;
+  /** The shares of the GPU, and the one that is asked for; missing: there are none, and a whole GPU is. */
+  sharing?: Sharing | undefined;
+  /** The GPUs are lent by Windows, which draws on them without being seen. */
+  wsl?: boolean | undefined;
+  /** The name of this machine; a lease's host is only told where it is another one. */
+  hostname?: string | undefined;
+  now?: number | undefined;
 }

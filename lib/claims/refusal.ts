@@ -1,0 +1,98 @@
+// Why a claim gets no GPUs, as errors.
+import { GPUOwnerError, type GPUReason } from '../errors.ts';
+import { type GPUState, label, type Verdict } from '../gpus/index.ts';
+import type { Candidate } from './evaluate.ts';
+import type { Binding } from './options.ts';
+import { ownLeaseNote } from './own-lease.ts';
+import type { ParentJob } from './parent-job.ts';
+
+export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
+  return candidates.map(({ gpu, verdict, lease }) => ({
+    index: gpu.index,
+    instance: gpu.instance,
+    uuid: gpu.uuid,
+    reason:
+      verdict.state === 'leased' ? `${verdict.reason}${ownLeaseNote(lease)}` : (verdict.reason ?? 'free'),
+  }));
+}
+
+/** Refuses at once a request that no wait can satisfy. @throws ERR_INVALID_ARGUMENT */
+export function refuseImpossible(
+  count: number,
+  verdicts: readonly { state: GPUState }[],
+  reasons: () => readonly GPUReason[],
+  bound?: Binding,
+  job: ParentJob | null = null,
+): void {
+  const allowed = verdicts.filter(({ state }) => state !== 'excluded').length;
+  if (allowed >= count) return;
+  const gpus = reasons();
+  const instances = gpus.filter(({ instance }) => typeof instance === 'number').length;
+  const there =
+    instances === 0
+      ? `this machine has ${verdicts.length || 'none'}`
+      : `this machine has ${verdicts.length - instances}, and ${instances} MIG instances`;
+  const [who, all] =
+    job === null
+      ? [there, verdicts.length]
+      : [`the surrounding \`gpu-owner run\` has claimed only ${job.size}`, job.size];
+  const plain = allowed === all || (job !== null && job.size < count);
+  const why = plain ? who : `${who}, of which ${Math.min(allowed, all) || 'none'} may be used here`;
+  const outside =
+    job === null
+      ? ''
+      : ' (others can be claimed in an environment without GPU_OWNER_JOB and CUDA_VISIBLE_DEVICES)';
+  const message = `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, but ${why}${outside}`;
+  if (bound !== undefined) throw boundElsewhere(bound, message, gpus);
+  throw new GPUOwnerError('ERR_INVALID_ARGUMENT', message + listReasons(gpus), { gpus });
+}
+
+/** Other GPUs may be free: that doesn't help a process to which CUDA shows only some. */
+function boundElsewhere(
+  { uuids, by }: Binding,
+  message: string,
+  gpus: readonly GPUReason[] = [],
+): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_CUDA_INITIALIZED',
+    `${message}: CUDA in this process was bound to ${uuids.length === 1 ? 'one' : uuids.length} by ${by}. Claim all GPUs at ` +
+      "once, or with placeholder: 'none', or in another process.",
+    { gpus },
+  );
+}
+
+/** Not enough can be had now. @param outrun other claims took them first each time */
+export function unavailable(
+  { count, bound }: { count: number; bound?: Binding },
+  candidates: readonly Candidate[],
+  outrun: boolean,
+): GPUOwnerError {
+  const problem = candidates.find((each) => each.problem !== null)?.problem;
+  const usable = candidates.filter(
+    (each) => each.problem === null && each.verdict.state !== 'excluded',
+  ).length;
+  // No waiting helps then.
+  if (problem && usable < count) return problem;
+  const reasons = reasonsOf(candidates);
+  const message = outrun
+    ? 'lost the race for a free GPU several times in a row'
+    : notEnough(
+        count,
+        candidates.map(({ verdict }) => verdict),
+      );
+  if (bound !== undefined) return boundElsewhere(bound, message, reasons);
+  const remedy = outrun ? '; try again, or wait longer' : '';
+  return new GPUOwnerError('ERR_GPU_UNAVAILABLE', message + remedy + listReasons(reasons), { gpus: reasons });
+}
+
+/** "2 GPUs asked for, only 1 is free" */
+export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state'>[]): string {
+  const free = verdicts.filter(({ state }) => state === 'free').length;
+  const have = free === 0 ? 'none is free' : `only ${free} ${free === 1 ? 'is' : 'are'} free`;
+  return `${count} ${count === 1 ? 'GPU' : 'GPUs'} asked for, ${have}`;
+}
+
+export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
+  if (reasons.length === 0) return '.';
+  return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
+}
