@@ -3,14 +3,7 @@
 import { closeSync, readlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
-import {
-  LockDirectory,
-  ownLimit,
-  queueUp,
-  type Settings,
-  type Slot,
-  type WaitOptions,
-} from '../claims/index.ts';
+import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
@@ -25,10 +18,11 @@ import {
   readJob,
   writeBlock,
 } from './job-record.ts';
-import { describeDependencies, openOutput, whyNeverOk } from './job-request.ts';
+import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
-import { type BackgroundJob, claimForJob, type JobClaim } from './keeper.ts';
-import { afterLogout, inScope } from './login-session.ts';
+import { claimForJob, type JobClaim } from './keeper.ts';
+import type { BackgroundJob } from './keeper-options.ts';
+import { scopeWords } from './login-session.ts';
 import { pruneMoves, startHere } from './move.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
 import { earlierStarts, type Requeue } from './preemption.ts';
@@ -44,41 +38,6 @@ const MAX_FAILURE_LENGTH = 1_000;
 /** The reasons for several GPUs are on lines of their own. */
 function sanitizeLines(text: string): string {
   return text.slice(0, MAX_FAILURE_LENGTH).replace(/\S.*/g, (line) => sanitize(line, MAX_FAILURE_LENGTH));
-}
-
-/** For others to read of its request and of its claim. */
-function describeJob({ id, name, note }: JobRequest) {
-  return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
-}
-
-/** The job's slot in the wait queue; null: it needs none, or there is none. */
-function takeSlot(request: JobRequest): Slot | null {
-  const { command, count, wanted, class: own = 'normal', limitMs } = request;
-  if (wanted == null || count === 0) return null;
-  const about = { ...describeJob(request), ...(limitMs === null ? {} : { limitMs }) };
-  const directory = LockDirectory.open(dirname(request.lock.path), {});
-  return queueUp(directory, command, about, {
-    count,
-    uuids: wanted,
-    scope: null,
-    class: own,
-    most: ownLimit().gpus,
-  });
-}
-
-/** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */
-function scopeWords(id: number): string[] {
-  const after = afterLogout();
-  if (after === 'stays') return [];
-  const scope = after === 'linger' ? inScope(id) : null;
-  if (scope !== null) return scope;
-  warn(
-    'logging out ends all your processes on this machine (KillUserProcesses in logind.conf), this job as well' +
-      (after === 'linger'
-        ? ', and your service manager can not be reached.'
-        : ': to let it go on, ask for `loginctl enable-linger`, and submit it again.'),
-  );
-  return [];
 }
 
 /** How often it is looked whether a job has ended whose lock can't be waited for. */

@@ -1,6 +1,7 @@
 // The request for a background job, as far as that can be checked and noted before it is made.
 import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync, statSync } from 'node:fs';
 import { basename, dirname, resolve } from 'node:path';
+import { LockDirectory, ownLimit, queueUp, type Slot } from '../claims/index.ts';
 import { errorCode } from '../errors.ts';
 import { errorReason, invalidArgument, privately, sanitize, schema, showValue } from '../platform/index.ts';
 import type { JobElsewhere, JobRequest } from './job-record.ts';
@@ -213,4 +214,24 @@ export function refuseTooLarge(files: { arguments: Buffer; environment: Buffer }
   throw invalidArgument(
     `arguments and environment have ${size} bytes together, and ${Math.floor(limit)} are possible: pass long lists in a file`,
   );
+}
+
+/** For others to read of its request and of its claim. */
+export function describeJob({ id, name, note }: JobRequest) {
+  return { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) };
+}
+
+/** The job's slot in the wait queue; null: it needs none, or there is none. */
+export function takeSlot(request: JobRequest): Slot | null {
+  const { command, count, wanted, class: own = 'normal', limitMs } = request;
+  if (wanted == null || count === 0) return null;
+  const about = { ...describeJob(request), ...(limitMs === null ? {} : { limitMs }) };
+  const directory = LockDirectory.open(dirname(request.lock.path), {});
+  return queueUp(directory, command, about, {
+    count,
+    uuids: wanted,
+    scope: null,
+    class: own,
+    most: ownLimit().gpus,
+  });
 }

@@ -1,21 +1,26 @@
-import { closeSync, fstatSync } from 'node:fs';
+import { fstatSync } from 'node:fs';
 import { basename } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
-import {
-  type ActiveClaim,
-  type Claim,
-  claimForCommands,
-  type Settings,
-  type WaitOptions,
-} from '../claims/index.ts';
+import { type ActiveClaim, claimForCommands, type Settings, type WaitOptions } from '../claims/index.ts';
 import { simulatedVariables } from '../config/index.ts';
-import type { Mark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isInstance, label } from '../gpus/index.ts';
+import { type GPU, isInstance } from '../gpus/index.ts';
 import { keepPrograms, native, nativeFile, nativeProgram } from '../native.ts';
-import { ownProgram, setVariables, systemError, TIMEOUTS } from '../platform/index.ts';
+import { ownProgram, setVariables, systemError } from '../platform/index.ts';
 import { type IdleLimit, idleOptions, meterOptions, shareOptions } from './idle.ts';
 import { FIRST_DESCRIPTOR, INHERITED, inheritable, KEEPER, parseInherited } from './inherited.ts';
+import {
+  type BackgroundJob,
+  commandOptions,
+  descriptorsOf,
+  environmentOf,
+  jobOptions,
+  type KeptClaim,
+  keeperOptions,
+  limitOptions,
+  placeholderOptions,
+  untilOf,
+} from './keeper-options.ts';
 import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
 import {
   earlierStarts,
@@ -25,8 +30,7 @@ import {
   requeueOptions,
   restartVariables,
 } from './preemption.ts';
-import { endHelpers } from './reaper.ts';
-import { pythonPath, warnWithoutStandIns } from './stand-ins.ts';
+import { warnWithoutStandIns } from './stand-ins.ts';
 import type { TimeLimit } from './time-limit.ts';
 import { type ContinuedWait, type Restart, type WaitLine, waitHandover } from './waiter.ts';
 
@@ -114,22 +118,6 @@ export async function claimUntilInputCloses(settings: Settings, wait: WaitOption
   }
 }
 
-/** A job in the background, as its keeper is told of it. */
-export interface BackgroundJob {
-  /** Descriptors of the job's lock and of its file, which programs inherit from this process. */
-  lock: number;
-  file: number;
-  /** How much of its output is kept, in bytes; null: all. */
-  logLimit: number | null;
-  /** A program that is started when the job's user is warned that its GPUs do nothing; none for []. */
-  idleNotifier(limit: IdleLimit | null): readonly string[];
-  /** A program that is started when the job has ended, and its arguments; none for []. */
-  afterwards: readonly string[];
-}
-
-/** The parts of a claim that its keeper is given. */
-type KeptClaim = Pick<Claim, 'gpus' | 'leases' | 'marks' | 'jobFile'>;
-
 /**
  * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
  *
@@ -202,45 +190,6 @@ export function becomeKeeperWithoutGPUs(
   return become(args, words, descriptorsOf(job), inherited.dropped);
 }
 
-function descriptorsOf(job: BackgroundJob | null): number[] {
-  return job === null ? [] : [job.lock, job.file];
-}
-
-function jobOptions(job: BackgroundJob | null): string[] {
-  if (job === null) return [];
-  const log = job.logLimit === null ? [] : ['--log', `${inheritable(1)}:${job.logLimit}`];
-  return [
-    '--inherited',
-    String(job.lock),
-    '--job',
-    String(job.file),
-    ...log,
-    ...job.afterwards.flatMap((word) => ['--then', word]),
-  ];
-}
-
-/** So that a claim inside the job is met from what the job holds. One that can't be proved leaves what is around it. */
-export function environmentOf({ gpus, leases, jobFile }: KeptClaim): Record<string, string> {
-  const inside = jobFile === null ? {} : { GPU_OWNER_JOB: jobFile.token, ...pythonPath() };
-  return { ...inside, ...memoryVariables(gpus, leases) };
-}
-
-/** Tells the command, and frameworks that document a variable for it, how much memory is its own; of several GPUs the least. */
-function memoryVariables(gpus: KeptClaim['gpus'], leases: KeptClaim['leases']): Record<string, string> {
-  const bytes = Math.min(...leases.map(({ shareBytes }) => shareBytes ?? Number.POSITIVE_INFINITY));
-  if (!Number.isFinite(bytes)) return {};
-  const total = Math.max(...gpus.map(({ memory }) => memory.totalBytes ?? 0));
-  const { XLA_PYTHON_CLIENT_MEM_FRACTION: xla, TF_FORCE_GPU_ALLOW_GROWTH: tensorflow } = process.env;
-  // The value of a job around this one is not the user's own.
-  const isOurs = process.env.GPU_OWNER_MEMORY !== undefined;
-  const fraction = (Math.floor((bytes / total) * 1_000) / 1_000).toString();
-  return {
-    GPU_OWNER_MEMORY: String(bytes),
-    ...(total > 0 && (xla === undefined || isOurs) ? { XLA_PYTHON_CLIENT_MEM_FRACTION: fraction } : {}),
-    ...(tensorflow === undefined ? { TF_FORCE_GPU_ALLOW_GROWTH: 'true' } : {}),
-  };
-}
-
 /**
  * Turns this process into a keeper that holds the claim until standard input is closed. Doesn't return.
  *
@@ -260,88 +209,6 @@ export function becomeHolder(
     ...limitOptions(limit),
   ];
   return become([KEEPER, 'hold', ...options, '--answer', answer], 0, [], 0);
-}
-
-function untilOf(limit: TimeLimit | null): { until?: number } {
-  return limit === null ? {} : { until: Date.now() + limit.ms };
-}
-
-function limitOptions(limit: TimeLimit | null): string[] {
-  if (limit === null) return [];
-  const { ms, text, notice } = limit;
-  return [
-    '--time-limit',
-    `${ms}:${text}`,
-    '--grace',
-    String(TIMEOUTS.grace),
-    ...(notice === null ? [] : ['--notice', `${notice.signal}:${notice.ms}`]),
-  ];
-}
-
-function placeholderOptions(placeholder: PlaceholderProcess | null): string[] {
-  endHelpers(placeholder?.pid); // helpers of earlier attempts
-  if (placeholder === null) return [];
-  const input = inheritable(placeholder.input);
-  closeSync(placeholder.input); // this process may stay, and shall not keep it going
-  return ['--placeholder', String(input), '--placeholder-pid', String(placeholder.pid)];
-}
-
-/**
- * Options for what a keeper holds, and removes at the end.
- * @param place gives a descriptor to it, and tells its number there @param also descriptors that the command is to have open
- * @param changes to the leases' records
- */
-function keeperOptions(
-  { leases, marks, jobFile }: KeptClaim,
-  place: (descriptor: number) => number,
-  also: readonly number[] = [],
-  changes: { command?: string; until?: number } = {},
-): string[] {
-  const list = (option: string, descriptors: readonly number[]) =>
-    descriptors.length === 0 ? [] : [option, descriptors.map(place).join(',')];
-  const { pid: _, ...record } = leases[0]?.record ?? {};
-  return [
-    ...list(
-      '--leases',
-      leases.map(({ descriptor }) => descriptor),
-    ),
-    ...list(
-      '--shared',
-      leases.flatMap(({ enclosingDescriptors }) => enclosingDescriptors),
-    ),
-    ...leases.flatMap(({ paths }) => ['--lease-file', paths.own]),
-    ...leases.flatMap(({ paths: { enclosing } }) => enclosing.flatMap((path) => ['--lease-file', path])),
-    '--record',
-    JSON.stringify({ ...record, ...changes }),
-    // The command has the proof of the job for as long as it has the lease.
-    ...list('--inherited', jobFile === null ? also : [...also, jobFile.descriptor]),
-    ...markOptions(jobFile === null ? marks : [...marks, jobFile], place),
-  ];
-}
-
-/** Options for the marks that the keeper holds, and removes, for users of other conventions. */
-function markOptions(marks: readonly Mark[], place: (descriptor: number) => number): string[] {
-  const directories = new Map<Mark['directory'], number>();
-  return marks.flatMap(({ kind, directory, descriptor, token, name, isShared = false }) => {
-    if (kind === 'lock') return ['--held', String(place(descriptor))];
-    const within = directories.get(directory) ?? place(directory.descriptor);
-    directories.set(directory, within);
-    const option = kind === 'pid' ? 'pid-marker' : 'marker';
-    return [`--${isShared ? 'shared-' : ''}${option}`, `${place(descriptor)}:${token}:${within}:${name}`];
-  });
-}
-
-/** Options for the command of a keeper: what it is called in messages, and what Node.js has changed of its inheritance. */
-function commandOptions(
-  { gpus }: Pick<KeptClaim, 'gpus'>,
-  { sigign, nofile }: ReturnType<typeof parseInherited>,
-): string[] {
-  return [
-    '--gpus',
-    gpus.length === 0 ? '' : `GPU ${gpus.map(label).join(', ')}`,
-    ...(sigign ? ['--ignore-signals', sigign] : []),
-    ...(nofile ? ['--nofile', nofile] : []),
-  ];
 }
 
 function become(args: string[], words: number, descriptors: readonly number[], dropped: number): never {

@@ -1,6 +1,6 @@
 // The fate of a user's processes at the last logout: logind may end them all (KillUserProcesses).
 import { readdirSync } from 'node:fs';
-import { isMissing, readSmallFile, userName } from '../platform/index.ts';
+import { isMissing, readSmallFile, userName, warn } from '../platform/index.ts';
 
 /** Where logind reads from; what comes later counts more. */
 const FILES = ['/usr/lib/systemd/logind.conf', '/etc/systemd/logind.conf'];
@@ -69,4 +69,19 @@ function namesIn(directory: string): string[] {
 
 function isTrue(value = ''): boolean {
   return ['1', 'yes', 'y', 'true', 't', 'on'].includes(value.toLowerCase());
+}
+
+/** Where logging out would end the job, a scope that it doesn't; where there can be none, a warning. */
+export function scopeWords(id: number): string[] {
+  const after = afterLogout();
+  if (after === 'stays') return [];
+  const scope = after === 'linger' ? inScope(id) : null;
+  if (scope !== null) return scope;
+  warn(
+    'logging out ends all your processes on this machine (KillUserProcesses in logind.conf), this job as well' +
+      (after === 'linger'
+        ? ', and your service manager can not be reached.'
+        : ': to let it go on, ask for `loginctl enable-linger`, and submit it again.'),
+  );
+  return [];
 }
