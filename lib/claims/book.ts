@@ -26,12 +26,12 @@ import {
 import { runAsync } from './effects.ts';
 import type { Candidate } from './evaluate.ts';
 import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
+import { evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import { stampBookings } from './queue-file.ts';
 import { ownRecord } from './record.ts';
 import { listReasons, reasonsOf, refuseImpossible } from './refusal.ts';
 import { whoMay } from './request-class.ts';
-import { evaluateMachine } from './survey.ts';
 
 const TMPFS = 0x01021994;
 

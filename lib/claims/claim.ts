@@ -26,13 +26,13 @@ import {
 import { Lease, type ShareDemand } from './lease.ts';
 import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
+import { claimantOf, evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import { wakeThoseBehind } from './own-requests.ts';
 import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
 import { demandOf, sharingOf } from './shares.ts';
-import { claimantOf, evaluateMachine } from './survey.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 

@@ -18,9 +18,14 @@ import { askForEnergy, type Idle, noteLooks } from './idle.ts';
 import { findIntruders } from './intruders.ts';
 import { applyLimit, ownLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
+import {
+  type DiscoveryRequest,
+  evaluateMachine,
+  type MachineEvaluation,
+  type Perspective,
+} from './machine-evaluation.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.ts';
-import { type DiscoveryRequest, evaluateMachine, type Perspective, type Survey } from './survey.ts';
 import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
@@ -118,7 +123,7 @@ export async function discover(request: DiscoveryRequest, perspective: Perspecti
 /** As {@link discover}, with the processes that compute without a claim: their PIDs by the GPU's UUID. */
 export async function observeGPUs(request: DiscoveryRequest, perspective: Perspective) {
   askForEnergy();
-  const { candidates, directory } = await runAsync(explainedSurvey(request, perspective));
+  const { candidates, directory } = await runAsync(evaluateWithReasons(request, perspective));
   const idle = noteLooks(
     directory,
     candidates.map(({ gpu }) => gpu),
@@ -139,7 +144,7 @@ export async function observeGPUs(request: DiscoveryRequest, perspective: Perspe
 }
 
 function* discovering(request: DiscoveryRequest, perspective: Perspective): ClaimSteps<GPUStatus[]> {
-  const { candidates, directory } = yield* explainedSurvey(request, perspective);
+  const { candidates, directory } = yield* evaluateWithReasons(request, perspective);
   return statusesOf(candidates, directory, perspective);
 }
 
@@ -164,7 +169,7 @@ export function* findForClaim(
   position: QueuePosition | null = null,
 ): ClaimSteps<Found | NotFound> {
   const { count } = request;
-  const { candidates, directory, job } = yield* explainedSurvey(request, 'claimant', position);
+  const { candidates, directory, job } = yield* evaluateWithReasons(request, 'claimant', position);
   const gpus = statusesOf(candidates, directory, 'claimant');
   const chosen = chooseFree(candidates, count);
   const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job?.epoch ?? null));
@@ -186,11 +191,11 @@ export function* findForClaim(
 }
 
 /** With what the kernel tells of locks. To a claimant, GPUs that a waiter could use are left to them. */
-function* explainedSurvey(
+function* evaluateWithReasons(
   request: DiscoveryRequest,
   perspective: Perspective,
   position: QueuePosition | null = null,
-): ClaimSteps<Survey<LockDirectory | null>> {
+): ClaimSteps<MachineEvaluation<LockDirectory | null>> {
   let ahead: readonly Waiter[] = [];
   // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
   const find: typeof LockDirectory.find = (...choice) => {

@@ -34,6 +34,7 @@ export { whereJobComputes } from './intruders.ts';
 export { allowedTime, ownLimit } from './limits.ts';
 export { chooseLockDirectory, LockDirectory, mayBeSomebodysOwn, PREFERRED } from './lock-directory.ts';
 export { namesCommand } from './lock-directory-errors.ts';
+export { type DiscoveryRequest, snapshotAfterStartup } from './machine-evaluation.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
@@ -53,7 +54,6 @@ export { leaseInfo, readRecord } from './record.ts';
 export { listReasons, refuseImpossible } from './refusal.ts';
 export { sharesOf } from './shares.ts';
 export type { Slot } from './slot.ts';
-export { type DiscoveryRequest, snapshotAfterStartup } from './survey.ts';
 export { ledgerOf } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';

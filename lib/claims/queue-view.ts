@@ -6,9 +6,9 @@ import { describeBooking } from './bookings.ts';
 import { discover, type GPUStatus, observeGPUs } from './discovery.ts';
 import { type Holdings, holdingsWhenAsked } from './holdings.ts';
 import { LockDirectory } from './lock-directory.ts';
+import type { DiscoveryRequest } from './machine-evaluation.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
 import { formatShare } from './shares.ts';
-import type { DiscoveryRequest } from './survey.ts';
 import { activeWaiters, readWaiters, type Waiter, WaitQueue, withoutGPUs } from './wait-queue.ts';
 
 /** A request in the wait queue. */

@@ -10,6 +10,7 @@ import { openLeases } from './lease-end.ts';
 import { isLeased, isLocked } from './lease-file.ts';
 import { applyLimit } from './limits.ts';
 import { LockDirectory } from './lock-directory.ts';
+import { evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
 import { HEARTBEAT_MS } from './queue-file.ts';
@@ -17,7 +18,6 @@ import { ownRecord, type RecordContents } from './record.ts';
 import { reasonsOf } from './refusal.ts';
 import { type KeptSlot, Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
-import { evaluateMachine } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,

@@ -11,13 +11,13 @@ import { abortedError, type ClaimSteps, runAsync, takeSnapshot } from './effects
 import { type Candidate, leaseKey } from './evaluate.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
 import { type EpochLock, findEpochLock, findEpochLocks } from './lease-end.ts';
+import type { DiscoveryRequest } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import { HEARTBEAT_MS } from './queue-file.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
 import { reasonsOf } from './refusal.ts';
 import { Slot } from './slot.ts';
 import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
-import type { DiscoveryRequest } from './survey.ts';
 import type { WaitHandover } from './wait-handover.ts';
 import { activeWaiters, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
 import { backfilledSlots, freeOrKept, reserveForWaiters, withoutTooSmall } from './waiters-ahead.ts';

@@ -42,7 +42,7 @@ export type DiscoveryRequest = Pick<
 export type Perspective = 'machine' | 'claimant';
 
 /** The state of the GPUs for a request, without regard to the wait queue. */
-export interface Survey<Directory> {
+export interface MachineEvaluation<Directory> {
   candidates: Candidate[];
   context: EvaluationContext;
   directory: Directory;
@@ -61,7 +61,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   request: DiscoveryRequest,
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
-): ClaimSteps<Survey<Directory>> {
+): ClaimSteps<MachineEvaluation<Directory>> {
   const { criteria, count, bound, memory } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
