@@ -93,13 +93,13 @@ export class ActiveClaim<Holder extends ContextHolder> {
     try {
       for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
         const claim: Claim = yield* take(conflict);
-        const shown: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
+        const active: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
         let isKept = false;
         try {
-          shown.#setVariables(ownEnvironment);
+          active.#setVariables(ownEnvironment);
           traceStep('environment');
           try {
-            shown.placeholder = yield* startPlaceholder(shown);
+            active.placeholder = yield* startPlaceholder(active);
           } catch (error) {
             if (!(error instanceof GPUOwnerError) || !(yield* isDriverAway())) throw error;
             conflict = error;
@@ -107,7 +107,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
           }
           traceStep('placeholder');
           claim.entry.leave(); // now others see it on the GPUs
-          conflict = (yield* shown.#findOverwrittenMarks()) ?? (yield* shown.#findNewProcesses());
+          conflict = (yield* active.#findOverwrittenMarks()) ?? (yield* active.#findNewProcesses());
           if (conflict === null) {
             traceStep('claimed');
             if (claim.jobFile !== null && settings.request.isJob) removeOldJobFiles(claim.directory);
@@ -116,12 +116,12 @@ export class ActiveClaim<Holder extends ContextHolder> {
               'granted',
               ...(claim.waitedMs === undefined ? [] : (['handedOver'] as const)),
             );
-            shown.usage = beginUsage(claim);
+            active.usage = beginUsage(claim);
             isKept = true;
-            return shown;
+            return active;
           }
         } finally {
-          if (!isKept) shown.release();
+          if (!isKept) active.release();
         }
       }
       throw conflict;

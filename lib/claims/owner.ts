@@ -54,7 +54,7 @@ export class GPUOwner {
   readonly devices: readonly Device[];
   /** The value that CUDA_VISIBLE_DEVICES was set to. */
   readonly visibleDevices: string;
-  #shown: ActiveClaim<Placeholder> | null;
+  #active: ActiveClaim<Placeholder> | null;
 
   /**
    * Claims now, without waiting for GPUs to become free.
@@ -67,21 +67,21 @@ export class GPUOwner {
   constructor(count: number, options?: ClaimOptions);
   constructor(first: number | ClaimOptions = {}, second?: ClaimOptions) {
     const options = optionsOf(first, second);
-    const shown =
+    const active =
       (options as { [ADOPT]?: ActiveClaim<Placeholder> })[ADOPT] ??
       runSync(claimFor(prepare(options), claimAtOnce));
-    this.#shown = shown;
-    this.visibleDevices = shown.variables.CUDA_VISIBLE_DEVICES;
-    this.devices = inCudaOrder(shown.gpus).map(({ index, instance, uuid, name, pciBusId, memory }) => ({
+    this.#active = active;
+    this.visibleDevices = active.variables.CUDA_VISIBLE_DEVICES;
+    this.devices = inCudaOrder(active.gpus).map(({ index, instance, uuid, name, pciBusId, memory }) => ({
       index,
       instance,
       uuid,
       name,
       pciBusId,
       totalMemoryBytes: memory.totalBytes,
-      shareBytes: shown.claim.leases.find((lease) => lease.uuid === uuid)?.shareBytes ?? null,
+      shareBytes: active.claim.leases.find((lease) => lease.uuid === uuid)?.shareBytes ?? null,
     }));
-    shown.usage?.keep();
+    active.usage?.keep();
     living.set(this, new Date());
     watch();
   }
@@ -110,11 +110,11 @@ export class GPUOwner {
 
   /** Gives the GPUs back. CUDA must not be used on them afterwards. Does nothing the second time. */
   release(): void {
-    const shown = this.#shown;
-    if (shown === null) return;
-    this.#shown = null;
+    const active = this.#active;
+    if (active === null) return;
+    this.#active = null;
     living.delete(this);
-    shown.release();
+    active.release();
   }
 
   [Symbol.dispose](): void {
@@ -124,9 +124,9 @@ export class GPUOwner {
   /** @internal */
   static noteEnd(): void {
     for (const owner of living.keys()) {
-      const { marks = [], jobFile = null } = owner.#shown?.claim ?? {};
+      const { marks = [], jobFile = null } = owner.#active?.claim ?? {};
       for (const mark of jobFile === null ? marks : [...marks, jobFile]) hideMark(mark);
-      for (const lease of owner.#shown?.claim.leases ?? []) lease.noteEnd();
+      for (const lease of owner.#active?.claim.leases ?? []) lease.noteEnd();
     }
   }
 
@@ -134,7 +134,7 @@ export class GPUOwner {
   static checkFiles(): void {
     if (living.size === 0) unwatch();
     for (const owner of living.keys()) {
-      for (const lease of owner.#shown?.claim.leases ?? []) {
+      for (const lease of owner.#active?.claim.leases ?? []) {
         if (lease.isIntact()) continue;
         warnOnce(
           `somebody removed the lease file of ${lease.uuid} in ${lease.directory.path}: others no longer see this process's claim. ` +
@@ -146,8 +146,8 @@ export class GPUOwner {
 }
 
 /** Not in the class: if the class named itself, it would be called _GPUOwner in the bundle, and when one is printed. */
-function adopt(shown: ActiveClaim<Placeholder>): GPUOwner {
-  return new GPUOwner({ [ADOPT]: shown } as ClaimOptions);
+function adopt(active: ActiveClaim<Placeholder>): GPUOwner {
+  return new GPUOwner({ [ADOPT]: active } as ClaimOptions);
 }
 
 /** How many GPUs, options, or both. */
