@@ -146,12 +146,12 @@ interface Native {
   queueJoin(descriptor: number): number;
   /** null: too many to be those of waiters. */
   queueSlots(descriptor: number, from: number, to: number): number[] | null;
-  queueIsAlive(descriptor: number, offset: number, lifeless: number): boolean;
+  queueIsAlive(descriptor: number, offset: number, timeout: number): boolean;
   Heartbeat: new (
     descriptor: number,
     offset: number,
     period: number,
-    lifeless: number,
+    timeout: number,
     told: (changed: boolean) => void,
   ) => NativeHeartbeat;
 

@@ -33,7 +33,7 @@ Napi::Value queue_slots(const Napi::CallbackInfo& info) {
   return array;
 }
 
-// queueIsAlive(descriptor, offset, lifeless) -> whether the heartbeat there is younger than so many milliseconds
+// queueIsAlive(descriptor, offset, timeout) -> whether the heartbeat there is younger than so many milliseconds
 Napi::Value queue_is_alive(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(),
                             locks::is_alive(integer(info[0]), long_integer(info[1]), long_integer(info[2])));
@@ -47,7 +47,7 @@ class Heartbeat : public Napi::ObjectWrap<Heartbeat> {
                        {InstanceMethod<&Heartbeat::watch>("watch"), InstanceMethod<&Heartbeat::stop>("end")});
   }
 
-  // new Heartbeat(descriptor, offset, period, lifeless, told(changed: boolean)). Keeps the event loop alive until
+  // new Heartbeat(descriptor, offset, period, timeout, told(changed: boolean)). Keeps the event loop alive until
   // end().
   explicit Heartbeat(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Heartbeat>(info), env_(info.Env()) {
     function_ = Napi::ThreadSafeFunction::New(info.Env(), info[4].As<Napi::Function>(), "gpu-owner heartbeat", 0, 1);

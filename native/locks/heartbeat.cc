@@ -23,13 +23,12 @@ bool is_free(int lease) {
 
 }  // namespace
 
-Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told,
-                            void* context) {
+Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int64_t timeout, Told told, void* context) {
   auto* heartbeat = new Heartbeat;
   heartbeat->descriptor_ = descriptor;
   heartbeat->offset_ = offset;
   heartbeat->period_ = period;
-  heartbeat->lifeless_ = lifeless;
+  heartbeat->timeout_ = timeout;
   heartbeat->told_ = told;
   heartbeat->context_ = context;
   write_heartbeat(descriptor, offset);  // before anybody looks; the thread may take its time to start
@@ -57,7 +56,7 @@ void Heartbeat::beat() {
   write_heartbeat(descriptor_, offset_);
   pthread_mutex_lock(&mutex_);
   bool lifeless = false;
-  for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, lifeless_);
+  for (const int64_t slot : watch_.slots) lifeless = lifeless || !is_alive(descriptor_, slot, timeout_);
   // A slot that has another request by now is news as well.
   if (!watch_.slots.empty()) lifeless = lifeless || hash_order() != order_;
   bool changed = bookings_changed(descriptor_, watch_.bookings) != 0;

@@ -32,7 +32,7 @@ class Heartbeat {
   };
 
   // Starts. The file's descriptor stays the caller's, and open until end(). Null when no thread can be had.
-  static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t lifeless, Told told, void* context);
+  static Heartbeat* start(int descriptor, int64_t offset, int64_t period, int64_t timeout, Told told, void* context);
 
   // Sets what to watch from now on, until there is news or another watch; an empty one for nothing.
   void watch(Watch watch);
@@ -49,7 +49,7 @@ class Heartbeat {
   int descriptor_ = -1;
   int64_t offset_ = 0;
   int64_t period_ = 0;
-  int64_t lifeless_ = 0;
+  int64_t timeout_ = 0;
   Told told_ = nullptr;
   void* context_ = nullptr;
   pthread_t thread_ = {};

@@ -63,11 +63,11 @@ int write_heartbeat(int descriptor, int64_t offset, bool rests) {
   return -write_block(descriptor, text, kHeartbeatSize, offset);
 }
 
-bool is_alive(int descriptor, int64_t offset, int64_t lifeless) {
+bool is_alive(int descriptor, int64_t offset, int64_t timeout) {
   int64_t written = 0;
   if (!read_heartbeat(descriptor, offset, written)) return false;
   const int64_t ago = milliseconds() - written;
-  return ago < lifeless && ago > -lifeless;
+  return ago < timeout && ago > -timeout;
 }
 
 int64_t bookings_changed(int descriptor, int64_t since) {

@@ -45,7 +45,7 @@ uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset);
 // Writes one now. 0 or an errno value.
 int write_heartbeat(int descriptor, int64_t offset, bool rests = false);
 // Whether the heartbeat there is younger than so many milliseconds.
-bool is_alive(int descriptor, int64_t offset, int64_t lifeless);
+bool is_alive(int descriptor, int64_t offset, int64_t timeout);
 
 // When bookings last changed, if that was after the time given, else 0. CLOCK_MONOTONIC, ms.
 int64_t bookings_changed(int descriptor, int64_t since);

@@ -228,15 +228,15 @@ class Watch {
   // Whether another process, or its memory, has shown on every GPU.
   bool all_taken() {
     bool all = true;
-    for (One& one : devices_) {
-      if (!one.taken) one.taken = new_process(one) || (!is_shared_ && used(one.device) > one.baseline + kRise);
-      all = all && one.taken;
+    for (WatchedDevice& gpu : devices_) {
+      if (!gpu.taken) gpu.taken = new_process(gpu) || (!is_shared_ && used(gpu.device) > gpu.baseline + kRise);
+      all = all && gpu.taken;
     }
     return all;
   }
 
  private:
-  struct One {
+  struct WatchedDevice {
     nvml::Device device;
     double baseline;                   // bytes in use with this process's context
     std::vector<nvml::Process> known;  // ours among them, under whatever number a container's driver gives it
@@ -254,11 +254,11 @@ class Watch {
     return memory.used;
   }
 
-  bool new_process(const One& one) {
-    library_.processes(one.device, nvml::Library::ProcessKind::compute, list_);
+  bool new_process(const WatchedDevice& gpu) {
+    library_.processes(gpu.device, nvml::Library::ProcessKind::compute, list_);
     for (const nvml::Process& process : list_) {
       bool known = false;
-      for (const nvml::Process& old : one.known) known = known || old.pid == process.pid;
+      for (const nvml::Process& old : gpu.known) known = known || old.pid == process.pid;
       if (!known && (!is_shared_ || descends_from(process.pid, getppid()))) return true;
     }
     return false;
@@ -266,7 +266,7 @@ class Watch {
 
   bool is_shared_ = false;
   nvml::Library library_;
-  std::vector<One> devices_;
+  std::vector<WatchedDevice> devices_;
   std::vector<nvml::Process> list_;
 };
 
