@@ -70,12 +70,8 @@ export class LockDirectory {
     const { path, others } = chooseLockDirectory(explicit, configuration);
     const directory = Directory.open(path, LOCK_DIRECTORY_MODE);
     if (typeof directory === 'number') throw cannotMake(path, -directory);
-    const identity = identityOf(path, directory.status);
-    if (checked !== identity) {
-      check(directory);
-      warnWherePrivate(path);
-      checked = identity;
-    }
+    check(directory);
+    warnWherePrivate(path);
     return new LockDirectory(path, others, directory);
   }
 
@@ -220,13 +216,6 @@ export class LockDirectory {
  */
 export function mayBeSomebodysOwn({ links, mode }: Pick<FileStatus, 'links' | 'mode'>): boolean {
   return links > 1 && (mode & 0o666) !== 0o666;
-}
-
-/** The directory that was last found to be all right: it needn't be looked at from all sides again while it is the same. */
-let checked: string | undefined;
-
-function identityOf(path: string, { device, inode, mode, uid, gid, changed }: FileStatus): string {
-  return [path, device, inode, mode, uid, gid, changed, process.geteuid?.()].join(' ');
 }
 
 /** Which directory it is, without looking whether it will do. `others`: as in {@link LockDirectory}. */

@@ -10,7 +10,7 @@ import {
   openDriver,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { now, readBlock, sleeping, warnOnce } from '../platform/index.ts';
+import { now, readBlock, sleeping, textBlock, warnOnce } from '../platform/index.ts';
 import { type ClaimSteps, runAsync, takeSnapshot, traceStep } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
 import { isEpochHeld, isLeased } from './lease-file.ts';
@@ -143,7 +143,7 @@ export function claimantOf(
     ...leasesIn(directory),
     note: {
       read: () => readNote(directory),
-      write: (text) => writeNote(directory, noteBlock(text)),
+      write: (text) => writeNote(directory, textBlock(text, RECORD_SIZE)),
     },
     timeoutMs: lockTimeout,
   };
@@ -172,11 +172,4 @@ function writeNote(directory: LockDirectory, block: Uint8Array): void {
   } finally {
     closeSync(descriptor);
   }
-}
-
-function noteBlock(text: string): Uint8Array {
-  const block = Buffer.alloc(RECORD_SIZE, ' ');
-  block.write(text);
-  block[RECORD_SIZE - 1] = 0x0a;
-  return block;
 }

@@ -7,6 +7,7 @@ import {
   readBlock,
   sanitize,
   schema,
+  textBlock,
   userName,
 } from '../platform/index.ts';
 
@@ -100,20 +101,10 @@ function ownCommand(): string {
   return [process.argv0, ...process.argv.slice(1)].join(' ');
 }
 
-let block: Buffer | undefined;
-let used = 0;
-
-/** The block that a record fills. The block is good until the next one is made: a claim makes three, and memory isn't free. */
+/** The block that a record fills. */
 export function encodeRecord(contents: object): Uint8Array {
-  if (block === undefined) {
-    block = Buffer.alloc(RECORD_SIZE, ' ');
-    block[RECORD_SIZE - 1] = 0x0a;
-  }
   // Cut rather than refused: what can't be read is shown as unknown.
-  const length = block.write(JSON.stringify(contents), 0, RECORD_SIZE - 1, 'utf8');
-  if (length < used) block.fill(' ', length, used);
-  used = length;
-  return block;
+  return textBlock(JSON.stringify(contents), RECORD_SIZE);
 }
 
 /** A record as found, or null where there is none that can be read. Every member may be missing or absurd. */

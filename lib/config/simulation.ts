@@ -48,9 +48,6 @@ function nameOfFile(path: string): string {
   return name;
 }
 
-// A claim asks some fifty times, and the first calls of a function, `join` too, are slow.
-let asked = { base: '', machine: '', directory: '' };
-
 /** Where a simulated machine keeps its state; its lock directory is `locks` in there. */
 export function simulationDirectory(machine: string, env: NodeJS.ProcessEnv = process.env): string {
   const base =
@@ -59,10 +56,7 @@ export function simulationDirectory(machine: string, env: NodeJS.ProcessEnv = pr
       process.getBuiltinModule('node:os').tmpdir(),
       `gpu-owner-simulated-${process.geteuid?.() ?? 'user'}`,
     );
-  if (base !== asked.base || machine !== asked.machine) {
-    asked = { base, machine, directory: join(base, machine) };
-  }
-  return asked.directory;
+  return join(base, machine);
 }
 
 /** Paths of the driver's libraries: explicit ones, the simulated ones, or '' for the usual search. */

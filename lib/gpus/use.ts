@@ -21,24 +21,10 @@ export interface Use {
   remains: number;
 }
 
-/** The result of {@link measureUse} where no process is listed, as on most GPUs that are claimed. */
-function unused(usedBytes: number | null, heldBytes: number): Use {
-  const unexplained = usedBytes === null ? null : Math.max(0, usedBytes - heldBytes);
-  return {
-    compute: [],
-    living: false,
-    graphics: [],
-    mps: false,
-    unexplained,
-    remains: unexplained ?? 0,
-  };
-}
-
 export function measureUse(gpu: GPU, { criteria, describe, ownPids, wsl, sharing }: JudgeContext): Use {
   const processes = gpu.processes ?? [];
   // Shares may use what they have, whether or not their processes are listed.
   const heldBytes = (sharing?.taken ?? 0) * SHARE_UNIT_BYTES;
-  if (processes.length === 0) return unused(gpu.memory.usedBytes, heldBytes);
   const computing = new Set(computePids(gpu));
   const isOwn = (pid: number) => ownPids?.has(pid) === true || sharing?.pids.has(pid) === true;
   const drawing = new Set(processes.filter(({ type }) => type === 'graphics').map(({ pid }) => pid));

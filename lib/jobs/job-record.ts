@@ -1,7 +1,7 @@
 // The file of a background job: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
 import { fstatSync, readSync, writeSync } from 'node:fs';
 import { errno, native, OFD, SHARED } from '../native.ts';
-import { schema, statusBehind } from '../platform/index.ts';
+import { schema, statusBehind, textBlock } from '../platform/index.ts';
 import { CLASSES, type RequestClass } from '../policy/index.ts';
 
 /** A job of another machine that must have ended before. */
@@ -157,17 +157,14 @@ export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJ
 /** Writes a part of a job's file. A failure is ignored: the job goes on without it. */
 export function writeBlock(file: number, name: keyof typeof BLOCKS, contents: object): boolean {
   const { offset, size } = BLOCKS[name];
-  const block = Buffer.alloc(size, ' ');
   let text = JSON.stringify(contents);
   for (let left = contents; Buffer.byteLength(text) >= size; text = JSON.stringify(left)) {
     const shorter = shortened(left);
     if (shorter === null) return false;
     left = shorter;
   }
-  block.write(text);
-  block[size - 1] = 0x0a;
   try {
-    writeSync(file, block, 0, size, offset);
+    writeSync(file, textBlock(text, size), 0, size, offset);
     return true;
   } catch {
     return false;

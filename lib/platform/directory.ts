@@ -134,6 +134,14 @@ export class Directory {
   }
 }
 
+/** A block that begins with a text, cut if need be, and ends with a line break. */
+export function textBlock(text: string, length: number): Buffer {
+  const block = Buffer.alloc(length, ' ');
+  block.write(text, 0, length - 1);
+  block[length - 1] = 0x0a;
+  return block;
+}
+
 /**
  * Reads a block of a file that others may have damaged, and on which nothing depends: what can't be read counts as empty, with a warning.
  * @returns at most so many bytes

@@ -48,8 +48,6 @@ export interface FileStatus {
   size: number;
   /** How many names it has (hard links). */
   links: number;
-  /** When it, its owner or its mode was last changed, as text that is good for comparing only. */
-  changed: string;
   /** The same in ms since 1970. */
   changedAt: number;
 }
@@ -77,10 +75,9 @@ export function statusBehind(descriptor: number): FileStatus | null {
 function filled(): FileStatus {
   const [mode = 0, uid = 0, gid = 0, device = 0, inode = 0, seconds = 0, nanoseconds = 0] = numbers;
   const [size = 0, links = 0] = numbers.subarray(7);
-  const changed = `${seconds} ${nanoseconds}`;
   const changedAt = seconds * 1000 + nanoseconds / 1e6;
   const kind = kindOf(mode);
-  return { kind, mode: mode & 0o7777, uid, gid, device, inode, size, links, changed, changedAt };
+  return { kind, mode: mode & 0o7777, uid, gid, device, inode, size, links, changedAt };
 }
 
 /** The mode of a file in four octal digits, as chmod has it. */

@@ -1,5 +1,5 @@
 export { invalidArgument, invalidValue, oneOf, parseAbsolutePath } from './argument.ts';
-export { Directory, FOR_ALL, FOR_READING, readBlock } from './directory.ts';
+export { Directory, FOR_ALL, FOR_READING, readBlock, textBlock } from './directory.ts';
 export {
   type Endpoint,
   formatEndpoint,
