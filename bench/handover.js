@@ -2,7 +2,7 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { built, environment, Partner, pause, summarize } from './measure.js';
+import { environment, Partner, pause, summarize } from './measure.js';
 import { openWitness } from './witness.js';
 
 const root = dirname(import.meta.dirname);
@@ -10,17 +10,12 @@ const CROWDS = [1, 10, 100, 1000];
 const ROUNDS = { 1: 60, 10: 60, 100: 60, 1000: 25 };
 /** Time to join the wait queue and fall asleep, in ms. */
 const REST = 30;
-/** Rounds of one checkout before the other's. */
-const TURN = 5;
 /** At most, in the median, in us. */
 const LIMIT = 2000;
 
 const BARE = 'C, two processes and one lock';
 const LINE = 'C, waiters in the queue';
 const OWNER = 'gpu-owner';
-const OTHER = 'gpu-owner of --against';
-/** The most that the median may be of the other checkout's. */
-const MAX_RATIO = 1.15;
 
 export const handover = {
   title: 'Hand-over',
@@ -31,16 +26,8 @@ export const handover = {
     const env = environment({ GPU_OWNER_SIMULATE: '1', GPU_OWNER_SIMULATE_DIR: directory });
     const native = compile(directory);
     const witness = openWitness(directory);
-    // Both have this checkout's simulated driver: another release's may not know this machine's state.
-    const driver = {
-      GPU_OWNER_NVML_LIBRARY: join(built, 'simulator/libnvidia-ml.so.1'),
-      GPU_OWNER_CUDA_LIBRARY: join(built, 'simulator/libcuda.so.1'),
-    };
-    const claimantsOf = (checkout) =>
-      [0, 1].map(() => new Claimant(checkout, { ...env, ...driver }, witness.path));
-    const claimants = claimantsOf(root);
-    const others = bench.against === undefined ? null : claimantsOf(bench.against);
-    const machine = { directory, native, claimants, others, bench };
+    const claimants = [0, 1].map(() => new Claimant(env, witness.path));
+    const machine = { directory, native, claimants, bench };
     try {
       const released = [];
       const killed = [];
@@ -57,7 +44,7 @@ export const handover = {
         table('after-kill', 'From kill -9 of a small owner to the next lease', note, killed),
       ];
     } finally {
-      for (const claimant of [...claimants, ...(others ?? [])]) claimant.end();
+      for (const claimant of claimants) claimant.end();
     }
   },
 };
@@ -87,15 +74,8 @@ function table(name, title, note, rows) {
         limit: 1.5,
         met: last / first <= 1.5,
       },
-      ...rows.filter(({ series }) => OTHER in series).map(targetBesideOther),
     ],
   };
-}
-
-function targetBesideOther({ label, series }) {
-  const value = series[OWNER].median / series[OTHER].median;
-  const text = `with ${label}, at most ${MAX_RATIO} times as long as the other checkout`;
-  return { text, value, limit: MAX_RATIO, met: value <= MAX_RATIO };
 }
 
 const roundsOf = (crowd, { quick }) => (quick ? 10 : ROUNDS[crowd]);
@@ -109,7 +89,7 @@ async function afterRelease(machine, crowd) {
   return {
     [BARE]: summarize(numbers(native, 'bare', join(directory, 'bare'), String(rounds))),
     ...(line === null ? {} : { [LINE]: summarize(line) }),
-    ...(await besideOther(machine, rounds, (claimants, some) => pingPong(machine, claimants, crowd, some))),
+    [OWNER]: summarize(await pingPong(machine, crowd, rounds)),
   };
 }
 
@@ -118,19 +98,8 @@ async function afterKill(machine, crowd) {
   const rounds = roundsOf(crowd, bench);
   return {
     [BARE]: summarize(numbers(native, 'killed', join(directory, 'killed'), String(rounds))),
-    ...(await besideOther(machine, rounds, (claimants, some) => killing(machine, claimants, crowd, some))),
+    [OWNER]: summarize(await killing(machine, crowd, rounds)),
   };
-}
-
-/** Some rounds at a time in turn, so that whatever else the machine does befalls both. */
-async function besideOther({ claimants, others }, rounds, measure) {
-  if (others === null) return { [OWNER]: summarize(await measure(claimants, rounds)) };
-  const times = [[], []];
-  for (let left = rounds; left > 0; left -= TURN) {
-    for (const [i, some] of [claimants, others].entries())
-      times[i].push(...(await measure(some, Math.min(TURN, left))));
-  }
-  return { [OWNER]: summarize(times[0]), [OTHER]: summarize(times[1]) };
 }
 
 function compile(directory) {
@@ -148,8 +117,8 @@ function numbers(program, ...args) {
 }
 
 class Claimant extends Partner {
-  constructor(checkout, env, witness) {
-    const path = join(checkout, 'bench/waiter.js');
+  constructor(env, witness) {
+    const path = join(import.meta.dirname, 'waiter.js');
     super(spawn(process.execPath, [path, witness], { env, stdio: ['pipe', 'pipe', 'inherit'] }));
   }
 
@@ -173,16 +142,15 @@ class Claimant extends Partner {
 }
 
 /** Two claimants in turn, with other waiters behind the one that waits. */
-async function pingPong(machine, claimants, crowd, rounds) {
+async function pingPong(machine, crowd, rounds) {
   const times = [];
-  let [holder, waiter] = claimants;
+  let [holder, waiter] = machine.claimants;
   await holder.take();
-  const behind = new Crowd(machine, claimants, crowd - 1);
+  const behind = new Crowd(machine, crowd - 1);
   for (let i = 0; i < rounds; i++) {
     await behind.join(() => waiter.tell('take'));
     const released = await holder.give();
     times.push(Number((await waiter.heard('had')) - released) / 1e3);
-    await behind.endRound();
     [holder, waiter] = [waiter, holder];
   }
   await behind.end();
@@ -191,8 +159,8 @@ async function pingPong(machine, claimants, crowd, rounds) {
 }
 
 /** An owner that is a small C program is killed, so that what is measured is not the end of a big process. */
-async function killing(machine, claimants, crowd, rounds) {
-  const { native } = machine;
+async function killing(machine, crowd, rounds) {
+  const { native, claimants } = machine;
   const [claimant] = claimants;
   const locks = lockDirectory(machine);
   const lease = join(
@@ -200,7 +168,7 @@ async function killing(machine, claimants, crowd, rounds) {
     readdirSync(locks).find((name) => name.endsWith('.lease')),
   );
   const times = [];
-  const behind = new Crowd(machine, claimants, crowd - 1);
+  const behind = new Crowd(machine, crowd - 1);
   for (let i = 0; i < rounds; i++) {
     const holder = spawn(native, ['small', lease, String(1000 + i)], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -210,46 +178,35 @@ async function killing(machine, claimants, crowd, rounds) {
     const at = process.hrtime.bigint();
     holder.kill('SIGKILL');
     times.push(Number((await claimant.heard('had')) - at) / 1e3);
-    await behind.endRound();
     await claimant.give();
   }
   await behind.end();
   return times;
 }
 
-/**
- * Waiters behind a claimant. Theirs are preemptible requests: so they may stay in the queue for all rounds. Another checkout may know
- * no tags, so there they join behind each claimant.
- */
+/** Waiters behind a claimant. Theirs are preemptible requests: so they may stay in the queue for all rounds. */
 class Crowd {
   #machine;
   #count;
-  #stays;
   #process = null;
 
-  constructor(machine, claimants, count) {
+  constructor(machine, count) {
     this.#machine = machine;
     this.#count = count;
-    this.#stays = claimants === machine.claimants;
   }
 
   /** Has a claimant wait, and these behind it. */
   async join(tellClaimant) {
-    if (this.#stays) await this.#begin();
+    await this.#begin();
     tellClaimant();
     // One that joins reads the whole queue.
     await pause(REST + this.#count / 2);
-    await this.#begin();
   }
 
   async #begin() {
     if (this.#process !== null || this.#count === 0) return;
     this.#process = await crowdIn(this.#machine, this.#count);
     await pause(REST);
-  }
-
-  async endRound() {
-    if (!this.#stays) await this.end();
   }
 
   async end() {

@@ -1,10 +1,10 @@
 // Runs one benchmark, in a process of its own, and tells run.js over the channel between them.
-// run-one.js NAME DIRECTORY full|quick [CHECKOUT]
+// run-one.js NAME DIRECTORY full|quick
 import { load } from './benchmarks.js';
 import { endLeftovers, inMemory, removeDirectories } from './leftovers.js';
 import { checkTables } from './table.js';
 
-const [name, directory, length, against] = process.argv.slice(2);
+const [name, directory, length] = process.argv.slice(2);
 const tell = (message) => new Promise((resolve) => process.send(message, resolve));
 process.once('disconnect', async () => {
   // The parent process is gone, and can't clean up.
@@ -19,7 +19,6 @@ try {
   const tables = await benchmark.run({
     quick: length === 'quick',
     directory,
-    against,
     inMemory: () => inMemory(directory),
     leaveOut: (what, why) => tell({ leftOut: { what, why } }),
     log: (line) => tell({ log: line }),

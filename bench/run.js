@@ -30,7 +30,6 @@ minutes; with names, only those run.
 
   --list         names the benchmarks and what they ask, and ends
   --quick        few rounds: shows that benchmarks work, not how fast things are
-  --against DIR  measures hand-over of another built checkout, too
   --json FILE    writes the results to FILE as well
   --docs         writes the figures of the documentation, too; all
                  benchmarks must run, and succeed
@@ -66,7 +65,6 @@ function readArguments() {
       options: {
         list: { type: 'boolean' },
         quick: { type: 'boolean', default: false },
-        against: { type: 'string' },
         json: { type: 'string' },
         docs: { type: 'boolean', default: false },
         help: { type: 'boolean', short: 'h' },
@@ -78,8 +76,6 @@ function readArguments() {
     if (values.docs && (values.quick || positionals.length > 0)) {
       fail('--docs takes its figures from one full run: leave out --quick and names');
     }
-    if (values.against !== undefined && !existsSync(join(values.against, 'bench/waiter.js')))
-      fail(`--against: ${values.against} is no checkout`);
     if (values.json !== undefined) tryToWrite(values.json);
     return {
       options: values,
@@ -152,12 +148,7 @@ async function measure(name, directory, signal) {
   const begin = performance.now();
   const child = fork(
     join(import.meta.dirname, 'run-one.js'),
-    [
-      name,
-      directory,
-      options.quick ? 'quick' : 'full',
-      ...(options.against ? [resolve(options.against)] : []),
-    ],
+    [name, directory, options.quick ? 'quick' : 'full'],
     {
       detached: true,
       env: { ...process.env, TMPDIR: directory },

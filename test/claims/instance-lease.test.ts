@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { Lease } from '../../lib/claims/lease.ts';
-import { probeLease, probeWhole } from '../../lib/claims/lease-file.ts';
 import { findEpochLock } from '../../lib/claims/lease-end.ts';
+import { probeLease, probeWhole } from '../../lib/claims/lease-file.ts';
 import { LockDirectory } from '../../lib/claims/lock-directory.ts';
 import { ownRecord, type RecordContents } from '../../lib/claims/record.ts';
 

@@ -1,8 +1,7 @@
 import { describe, expect, it, vi } from 'vitest';
 import { type Criteria, normalizeCriteria } from '../../lib/config/criteria.ts';
 import { judge } from '../../lib/gpus/judge.ts';
-import { type JudgeContext } from '../../lib/gpus/types.ts';
-import type { GPU, GPUProcess } from '../../lib/gpus/types.ts';
+import type { GPU, GPUProcess, JudgeContext } from '../../lib/gpus/types.ts';
 import type { ProcessDescription } from '../../lib/platform/processes.ts';
 import { GIB, MIB, makeGPU, makeLease, usedGPU } from '../support/snapshots.ts';
 
