@@ -10,7 +10,7 @@ const SOAK = Boolean(process.env.GPU_OWNER_SOAK);
 /** Many processes, and many tasks. */
 export function testManyProcesses(fixture: () => QueueFixture): void {
   test('16 processes never start a task twice', { timeout: 120_000 }, async () => {
-    const count = SOAK ? 10_000 : 1_500;
+    const count = SOAK ? 10_000 : 600;
     const witness = join(fixture().directory, 'witness');
     mkdirSync(witness);
     const queue = await fixture().open();
@@ -32,7 +32,7 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     const queue = await fixture().open();
     const count = SOAK ? 5_000 : 400;
     await queue.enqueue(plainTasks(count));
-    for (let times = 0; times < (SOAK ? 50 : 6); times++) {
+    for (let times = 0; times < (SOAK ? 50 : 4); times++) {
       const remotes = await Promise.all([fixture().remote(), fixture().remote(), fixture().remote()]);
       for (const remote of remotes) void remote.ask('consume', witness).catch(() => {});
       await pause(100 + Math.random() * 100);
@@ -45,15 +45,14 @@ export function testManyProcesses(fixture: () => QueueFixture): void {
     expect(await queue.completed(0, count + 1)).toHaveLength(count);
   });
 
-  test('100,000 tasks are enqueued and counted in reasonable time', {
-    timeout: 300_000,
-  }, async () => {
+  const many = SOAK ? 100_000 : 20_000;
+  test(`${many} tasks are enqueued and counted in reasonable time`, { timeout: 300_000 }, async () => {
     const queue = await fixture().open();
     const time = await processorTime(async () => {
-      expect(await queue.enqueue(plainTasks(100_000))).toMatchObject({ added: 100_000 });
+      expect(await queue.enqueue(plainTasks(many))).toMatchObject({ added: many });
     });
-    expect(time).toBeLessThan(30_000);
-    const look = async () => expect(await queue.counts()).toMatchObject({ pending: 100_000 });
+    expect(time).toBeLessThan((many * 3) / 10);
+    const look = async () => expect(await queue.counts()).toMatchObject({ pending: many });
     expect(await quickest(100, look)).toBeLessThan(100);
   });
 }
