@@ -79,12 +79,21 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
     );
     /** By address. In the long form, the fire begins with the first: then a submission may fail, and its job has none. */
     const numbers = new Map<string, number>();
+    const runs: Promise<{ number: number; code: number | null }>[] = [];
     let submitted = 0;
     const submitAll = async () => {
       while (submitted < JOBS) {
         const number = ++submitted;
         const script = `echo ${number} began >>'${witness}'; sleep ${SECONDS}; echo ${number} ended >>'${witness}'`;
-        const { stdout, stderr } = await run('submit', '--on', NAMES.join(), '--', 'sh', '-c', script);
+        const words = ['--on', NAMES.join(), '--', 'sh', '-c', script];
+        // Every third is a command of `run`, which may be killed with its connection.
+        if (number % 3 === 0) {
+          const env = { ...hosts.env, GPU_OWNER_TIMEOUTS: 'place:5000' };
+          const ended = hosts.viewer.run([launcher, 'run', ...words], { env, cwd: place });
+          runs.push(ended.then(({ code }) => ({ number, code })));
+          continue;
+        }
+        const { stdout, stderr } = await run('submit', ...words);
         if (!isLong) expect(stderr).toBe('');
         if (stdout !== '') numbers.set(stdout.trim(), number);
       }
@@ -100,6 +109,7 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
         const ended = await finished(child);
         // A host that doesn't answer at first.
         if (isLong && ended.code === 69) continue;
+        await Promise.all(runs);
         isOver = true;
         return ended;
       }
@@ -141,7 +151,7 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
       lines.filter((line) => line.startsWith(`${number} `)).map((line) => line.slice(line.indexOf(' ') + 1));
     if (isLong)
       console.log(
-        `${submitted} submitted, ${numbers.size} with an address, ${lost.length} named as lost or killed, ${lines.filter((line) => line.endsWith('ended')).length} ended; ${steps} steps`,
+        `${submitted} submitted, ${numbers.size} with an address, ${runs.length} runs, ${lost.length} named as lost or killed, ${lines.filter((line) => line.endsWith('ended')).length} ended; ${steps} steps`,
       );
     for (let number = 1; number <= submitted; number++)
       expect(said(number).filter((word) => word === 'began').length, `job ${number}`).toBeLessThanOrEqual(1);
@@ -149,7 +159,13 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
       if (!lost.includes(address))
         expect(said(number), `${address}, job ${number}`).toEqual(['began', 'ended']);
     }
+    for (const { number, code } of await Promise.all(runs))
+      if (code === 0) expect(said(number), `run ${number}`).toEqual(['began', 'ended']);
     const { code: others } = await run('wait', ...blocked.map(({ stdout }) => stdout.trim()));
     expect(isLong ? [0, 137] : [0]).toContain(others);
+    for (const machine of machines) {
+      await until(async () => (await machine.states()).every((state) => state === 'free'));
+      expect((await machine.runCommand(['queue', '--json'])).stdout.trim()).toBe('[]');
+    }
   });
 });
