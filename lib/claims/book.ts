@@ -9,6 +9,7 @@ import {
   formatDuration,
   formatSince,
   invalidArgument,
+  MAX_TIME,
   systemError,
   userName,
 } from '../platform/index.ts';
@@ -19,7 +20,6 @@ import {
   bookingName,
   bookingRules,
   describeBooking,
-  MAX_TIME,
   readBookingFiles,
   type StoredBooking,
 } from './bookings.ts';

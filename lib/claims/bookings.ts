@@ -7,6 +7,7 @@ import {
   formatSince,
   groupsOf,
   isUserOf,
+  MAX_TIME,
   now,
   readBlock,
   schema,
@@ -49,8 +50,6 @@ export interface BookingInfo {
   note: string | null;
 }
 
-/** The end of the year 9999: a file with a later time is no booking. */
-export const MAX_TIME = 253_402_300_799_999;
 const TIME = schema.whole(MAX_TIME);
 
 export const BOOKING_FILE = schema.jsonOf(

@@ -2,7 +2,7 @@
 // versions of gpu-owner, so missing fields are null, and fields that are unknown here stay.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job, PlaceState } from '../jobs/index.ts';
-import { isoTime, sanitize, schema } from '../platform/index.ts';
+import { isoTime, MAX_TIME, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
 
@@ -14,8 +14,6 @@ const MAX_ENTRIES = 1_000;
 const MAX_DEPTH = 8;
 const MAX_TEXT_LENGTH = 2_000;
 const MAX_INDEX = 9_999;
-/** In year 9999. */
-const MAX_TIME_MS = 253_402_300_799_999;
 
 type Fields = Readonly<Record<string, Check>>;
 
@@ -27,7 +25,7 @@ const id = whole();
 const yes: Check<boolean> = (value) => value === true;
 const time: Check<string> = (value, path) => {
   const moment = Date.parse(text(value, path));
-  if (!(moment >= 0 && moment <= MAX_TIME_MS)) throw new Mismatch(path);
+  if (!(moment >= 0 && moment <= MAX_TIME)) throw new Mismatch(path);
   return new Date(moment).toISOString();
 };
 /** null, missing in an older version, or absurd: one value that makes no sense shall not hide the others. */

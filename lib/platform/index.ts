@@ -117,6 +117,7 @@ export {
 export {
   isoTime,
   locking,
+  MAX_TIME,
   MAX_TIMER_MS,
   now,
   pause,

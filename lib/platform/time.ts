@@ -25,6 +25,9 @@ export function timestamp(date = new Date()): string {
   return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`;
 }
 
+/** The end of the year 9999, in ms since 1970: later times have another form as text. */
+export const MAX_TIME = 253_402_300_799_999;
+
 /** Node.js makes any longer timer one of 1 ms. */
 export const MAX_TIMER_MS = 2 ** 31 - 1;
 
