@@ -94,8 +94,8 @@ interface Native {
   driverLibrary(): { path: string; version: string };
   driverDescribe(): DriverDescription[];
   driverCodeText(code: number): string;
-  /** Whether snapshots have the energy counters from now on. */
-  driverReadEnergy(on: boolean): void;
+  /** Snapshots have the energy counters from now on, of all GPUs or of those that are asked for by index. */
+  driverReadEnergy(ofAll: boolean): void;
   /** Whether they have each process's share of the multiprocessors from now on. */
   driverReadProcessUse(on: boolean): void;
   /** In mJ; NaN: the driver doesn't tell. */

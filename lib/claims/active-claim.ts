@@ -31,7 +31,7 @@ import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
 import { listReasons } from './refusal.ts';
 import { sharingOf } from './shares.ts';
-import { beginUsage } from './usage.ts';
+import { beginUsage, energySince } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
 
@@ -151,8 +151,13 @@ export class ActiveClaim<Holder extends ContextHolder> {
     this.placeholder?.end();
     this.placeholder = null;
     restoreEnvironment(this.#share);
-    this.usage?.end();
     releaseClaim(this.claim);
+    this.usage?.end(); // asks the driver, when the GPUs are free already
+  }
+
+  /** From now on this process notes in the ledger of usage that the leases last, and their end. */
+  keepUsage(): void {
+    this.usage?.keep(() => energySince(this.claim));
   }
 
   /** Whether another compute process on the GPUs is a conflict. */

@@ -54,6 +54,6 @@ export { leaseInfo, readRecord } from './record.ts';
 export { listReasons, refuseImpossible } from './refusal.ts';
 export { sharesOf } from './shares.ts';
 export type { Slot } from './slot.ts';
-export { ledgerOf } from './usage.ts';
+export { ledgerOf, noteEnergy, whyUnread } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';

@@ -17,6 +17,7 @@ import {
   type Settings,
 } from './options.ts';
 import type { WaitingState } from './queued-waiter.ts';
+import { noteEnergy } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
 
 /** A GPU that is owned. */
@@ -81,7 +82,7 @@ export class GPUOwner {
       totalMemoryBytes: memory.totalBytes,
       shareBytes: active.claim.leases.find((lease) => lease.uuid === uuid)?.shareBytes ?? null,
     }));
-    active.usage?.keep();
+    active.keepUsage();
     living.set(this, new Date());
     watch();
   }
@@ -218,6 +219,7 @@ function prepare(options: ClaimOptions, alsoKnown: readonly string[] = []): Sett
   }
   const settings = checkOptions(options, alsoKnown);
   refuseInitialized();
+  noteEnergy();
   // Only those without a placeholder of their own can do with GPUs that this process's CUDA doesn't show.
   if (binding === null || settings.placeholder === 'none') return settings;
   return { ...settings, request: Object.freeze({ ...settings.request, bound: binding }) };

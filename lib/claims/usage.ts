@@ -1,5 +1,7 @@
 import { basename } from 'node:path';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
+import { isInstance, snapshotSync } from '../gpus/index.ts';
+import { native } from '../native.ts';
 import { ledgerDirectory, UsageLine } from '../usage/index.ts';
 import type { Claim } from './claim.ts';
 import { partOf } from './limits.ts';
@@ -38,6 +40,36 @@ export function beginUsage({
   return UsageLine.begin(path, lease, () => loadConfiguration().usageKept ?? DEFAULT_USAGE_KEPT_MS);
 }
 
+/** Why nothing is known of what a claim's GPUs do: what the driver says of a card is about others, too. null: it is known. */
+export function whyUnread({ gpus, job, leases }: Claim): string | null {
+  if (job !== null) return 'inside of a job';
+  if (gpus.some(isInstance)) return 'of MIG instances';
+  return leases.some(({ share }) => share !== null) ? 'of a part of a GPU' : null;
+}
+
+/** Has claims of this process note the GPUs' energy counters, for {@link energySince}. */
+export function noteEnergy(): void {
+  native().driverReadEnergy(false);
+}
+
+/** The energy that a claim's GPUs have used since it was made, in mJ; null: unknown. Blocks as a snapshot does. */
+export function energySince(claim: Claim): number | null {
+  if (whyUnread(claim) !== null) return null;
+  let joules = 0;
+  try {
+    const seen = snapshotSync(claim.gpus.map(({ index }) => index));
+    for (const { uuid, energyJoules: before = Number.POSITIVE_INFINITY } of claim.gpus) {
+      const used = (seen.find((gpu) => gpu.uuid === uuid)?.energyJoules ?? -1) - before;
+      // The counter begins anew with the driver.
+      if (used < 0) return null;
+      joules += used;
+    }
+  } catch {
+    return null; // a lease ends in any case
+  }
+  return Math.round(1_000 * joules);
+}
+
 /** Where the ledger of the machine is; null: it has none. @throws ERR_CONFIGURATION, ERR_LOCK_DIRECTORY */
 export function ledgerOf(lockDirectory: string | undefined): string | null {
   return ledgerDirectory(
@@ -46,8 +78,10 @@ export function ledgerOf(lockDirectory: string | undefined): string | null {
   );
 }
 
-/** The name of the program alone: everybody reads the ledger. */
+/** The name of the program alone, without its arguments: everybody reads the ledger. A program of ours has its command's name, too. */
 function programOf(command: string): string {
+  const [own] = /^gpu-owner [a-z]+( (run|worker)\b)?/.exec(command) ?? [];
+  if (own !== undefined) return own;
   const [, quoted, plain = ''] = /^(?:'([^']*)'|(\S*))/.exec(command) ?? [];
   return basename(quoted ?? plain).slice(0, 64);
 }

@@ -102,6 +102,7 @@ async function runParts(parsed: Submitted, background: SweepProgress): Promise<v
   const { name, note } = request;
   const { limit, settings } = checkRun(parsed, 'submit');
   const purpose: ClaimPurpose = {
+    command: shellWords(command),
     about: { job: id, ...(name === null ? {} : { name }), ...(note === null ? {} : { note }) },
     ...(settings.request.class === 'preemptible' ? { class: 'preemptible' } : {}),
   };

@@ -151,6 +151,7 @@ const KEYS_OF_GPUS: Entries = [
   ['utilization=PERCENT', 'or default: what its processes compute'],
   ['power=WATTS', 'or default: as its utilization'],
   ['temperature=DEGREES', 'or default: as its utilization'],
+  ['energy=JOULES', 'the energy counter'],
   ['xid=NUMBER', 'the driver reports this XID error to programs that wait for events'],
   ['mig=on|off', 'whether MIG is on'],
   ['display=on|off', 'whether a display is attached'],

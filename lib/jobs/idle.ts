@@ -1,7 +1,7 @@
 // Jobs whose GPUs do nothing: their user is warned, and then they are ended. See docs/decisions/059-idle-jobs.md.
-import type { Claim } from '../claims/index.ts';
+import { type Claim, whyUnread } from '../claims/index.ts';
 import { type Configuration, driverLibraries, loadConfiguration } from '../config/index.ts';
-import { isInstance, label } from '../gpus/index.ts';
+import { label } from '../gpus/index.ts';
 import { nativeProgram } from '../native.ts';
 import {
   formatBytes,
@@ -75,13 +75,6 @@ function meterProgram(place: (descriptor: number) => number): string[] {
   if (program === undefined) return [];
   const { nvml } = driverLibraries();
   return ['--meter', `${place(Number(program))}:${TIMEOUTS.usage}`, ...(nvml ? ['--meter-nvml', nvml] : [])];
-}
-
-/** Why a claim's GPUs aren't read: what the driver says of a card is about others, too. null: they are. */
-function whyUnread({ gpus, job, leases }: Claim): string | null {
-  if (job !== null) return 'inside of a job';
-  if (gpus.some(isInstance)) return 'of MIG instances';
-  return leases.some(({ share }) => share !== null) ? 'of a part of a GPU' : null;
 }
 
 /**

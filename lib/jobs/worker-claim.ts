@@ -1,4 +1,10 @@
-import { type ActiveClaim, claimForCommands, type Settings, type WaitOptions } from '../claims/index.ts';
+import {
+  type ActiveClaim,
+  claimForCommands,
+  noteEnergy,
+  type Settings,
+  type WaitOptions,
+} from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { keepPrograms } from '../native.ts';
 import { warnOnce } from '../platform/index.ts';
@@ -33,9 +39,10 @@ export class WorkerClaim {
    */
   static async claim({ request, ...settings }: Settings, wait: WaitOptions): Promise<WorkerClaim> {
     keepPrograms(KEEPER, PLACEHOLDER);
+    noteEnergy();
     const forJobs = { ...settings, request: { ...request, isJob: true } };
     const shown = await claimForCommands(forJobs, wait, { ownEnvironment: false, startPlaceholder });
-    shown.usage?.keep();
+    shown.keepUsage();
     return new WorkerClaim(shown);
   }
 

@@ -15,6 +15,8 @@ import { LEDGER_NAME, ledgerName } from './directory.ts';
 
 /** Bytes for the end, as native/keeper/usage.cc has it: a line that is longer when the lease ends would need disk space then. */
 export const END_BYTES = 224;
+/** Shorter leases aren't metered, in ms: they use little, and the driver renews its counters some ten times a second. */
+const MIN_METERED_MS = 1_000;
 /** How many files of others may have the name of one's own. */
 const MAX_NAMES = 10;
 const FOR_ALL_STICKY = 0o1777;
@@ -44,6 +46,7 @@ export class UsageLine {
   /** ms since boot */
   readonly #since: number;
   #hasEnded = false;
+  #readEnergy: () => number | null = () => null;
 
   private constructor(descriptor: number, offset: number, since: number) {
     this.#descriptor = descriptor;
@@ -73,7 +76,7 @@ export class UsageLine {
       /}$/,
       ',',
     );
-    const end = endOf(0, false);
+    const end = endOf(0, false, null);
     const at = descriptor < 0 ? descriptor : native().fileAppend(descriptor, Buffer.from(beginning + end));
     if (at < 0) {
       if (descriptor >= 0) native().fileClose(descriptor);
@@ -94,8 +97,12 @@ export class UsageLine {
     return ['--usage', [place(this.#descriptor), this.#offset, Math.round(this.#since), interval].join(':')];
   }
 
-  /** From now on this process notes that the lease lasts, and its end at the latest when the process exits. */
-  keep(): void {
+  /**
+   * From now on this process notes that the lease lasts, and its end at the latest when the process exits.
+   * @param readEnergy tells what the lease's GPUs have used since it began, in mJ; null: unknown
+   */
+  keep(readEnergy: () => number | null): void {
+    this.#readEnergy = readEnergy;
     live.add(this);
     if (noting !== undefined) return;
     noting = setInterval(() => {
@@ -115,7 +122,8 @@ export class UsageLine {
 
   #write(ended: boolean): void {
     const heldMs = Math.max(0, Math.round(bootMilliseconds() - this.#since));
-    native().fileWriteBlock(this.#descriptor, Buffer.from(endOf(heldMs, ended)), this.#offset);
+    const energy = ended && heldMs >= MIN_METERED_MS ? this.#readEnergy() : null;
+    native().fileWriteBlock(this.#descriptor, Buffer.from(endOf(heldMs, ended, energy)), this.#offset);
   }
 }
 
@@ -129,8 +137,9 @@ function endAll(): void {
 }
 
 /** The end of a line, without an exit code: only a command has one. */
-function endOf(held: number, ended: boolean): string {
-  const text = JSON.stringify({ held, ended, preempted: false, exit: null });
+function endOf(held: number, ended: boolean, energy: number | null): string {
+  const read = energy === null ? {} : { metered: held, energy };
+  const text = JSON.stringify({ held, ended, preempted: false, exit: null, ...read });
   return `${text.slice(1).padEnd(END_BYTES - 1)}\n`;
 }
 

@@ -31,9 +31,10 @@ export interface Use {
   job: number | null;
   exit: number | null;
   preempted: boolean;
-  /** For how long the GPUs were read, and did nothing; 0: never. */
+  /** For how long the GPUs were read; 0: never. */
   meteredMs: number;
-  idleMs: number;
+  /** For how long they did nothing meanwhile; null: unknown. */
+  idleMs: number | null;
   /** All GPUs' energy meanwhile, in J; null: unknown. */
   energyJoules: number | null;
   /** The memory in use of all GPUs, in bytes; null: unknown. */
@@ -83,7 +84,7 @@ const LINE = schema.record({
   preempted: schema.or(schema.flag, false),
   exit: schema.or(schema.whole(255), null),
   metered: schema.or(count, 0),
-  idle: schema.or(count, 0),
+  idle: schema.or(count, null),
   energy: schema.or(count, null),
   memory: schema.or(schema.whole(), null),
   peakMemory: schema.or(schema.whole(), null),
@@ -159,7 +160,7 @@ export function readLine(
     waitedMs: waited,
     state: isRunning ? 'running' : ended ? 'ended' : 'lost',
     meteredMs: metered,
-    idleMs: Math.min(idle, metered),
+    idleMs: idle === null ? null : Math.min(idle, metered),
     energyJoules: energy === null ? null : energy / 1000,
     memoryBytes: memory,
     peakMemoryBytes: peakMemory,

@@ -76,8 +76,10 @@ export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
       // Readings of a part of the lease stand for all of it, and for each of its GPUs.
       const { heldMs, meteredMs, idleMs, energyJoules } = use;
       if (meteredMs > 0) {
-        sum.readMs += ms;
-        sum.idleMs += (ms * idleMs) / meteredMs;
+        if (idleMs !== null) {
+          sum.readMs += ms;
+          sum.idleMs += (ms * idleMs) / meteredMs;
+        }
         const all = heldMs * cardsOf(use);
         if (energyJoules !== null && all > 0)
           sum.joules = (sum.joules ?? 0) + (energyJoules * (heldMs / meteredMs) * ms) / all;

@@ -413,8 +413,11 @@ Napi::Value describe(const Napi::CallbackInfo& info) {
   return array;
 }
 
-// driverReadEnergy(on): whether snapshots have the energy counters from now on
-void read_energy(const Napi::CallbackInfo& info) { nvml::read_energy(info[0].As<Napi::Boolean>().Value()); }
+// driverReadEnergy(ofAll): snapshots have the energy counters from now on, of all GPUs or of those that are asked for
+// by index
+void read_energy(const Napi::CallbackInfo& info) {
+  nvml::read_energy(info[0].As<Napi::Boolean>().Value() ? nvml::EnergyOf::all : nvml::EnergyOf::chosen);
+}
 
 // driverReadProcessUse(on): whether they have each process's share of the multiprocessors from now on
 void read_process_use(const Napi::CallbackInfo& info) { nvml::read_process_use(info[0].As<Napi::Boolean>().Value()); }

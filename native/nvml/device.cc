@@ -14,7 +14,7 @@ namespace {
 constexpr uint32_t kMaxInstances = 64;
 constexpr int64_t kMemoryHealthAge = 5'000'000'000;  // ns
 
-std::atomic<bool> with_energy{false};
+std::atomic<EnergyOf> with_energy{EnergyOf::none};
 std::atomic<bool> with_process_use{false};
 // The driver samples several times a second, and keeps some seconds.
 constexpr std::chrono::microseconds kProcessUseSpan{2000000};
@@ -71,7 +71,9 @@ void add_mps_clients(const Library& library, Device device, std::vector<Process>
 
 }  // namespace
 
-void read_energy(bool on) { with_energy.store(on); }
+void read_energy(EnergyOf which) {
+  if (which > with_energy.load()) with_energy.store(which);
+}
 void read_process_use(bool on) { with_process_use.store(on); }
 
 void MigInstance::forget_values() {
@@ -117,7 +119,9 @@ void Gpu::read(const Library& library, Sample& sample, bool is_chosen) {
   int32_t celsius = 0;
   if (note(library.temperature_celsius(handle_, celsius), true)) sample.temperature_celsius = celsius;
   uint64_t energy = 0;
-  if (with_energy.load(std::memory_order_relaxed) && note(library.energy_millijoules(handle_, energy), true))
+  const bool reads_energy =
+      with_energy.load(std::memory_order_relaxed) > (is_chosen ? EnergyOf::none : EnergyOf::chosen);
+  if (reads_energy && note(library.energy_millijoules(handle_, energy), true))
     sample.energy_millijoules = static_cast<double>(energy);
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);

@@ -52,8 +52,11 @@ struct Sample {
   void fall_silent();
 };
 
-// Whether samples have the energy counter from now on: it is one call more per GPU, and claims don't need it.
-void read_energy(bool on);
+// Which samples have the energy counter: it is one call more per GPU. `chosen`: those that are about to be claimed or
+// are claimed.
+enum class EnergyOf : uint8_t { none, chosen, all };
+// From now on these, and what was asked for before.
+void read_energy(EnergyOf which);
 // Whether they have each process's share of the multiprocessors from now on, for those who show it.
 void read_process_use(bool on);
 

@@ -173,6 +173,17 @@ int set_reading(const Target& target, const std::string& key, const std::string&
   return 0;
 }
 
+int set_energy(const Target& target, const std::string& value) {
+  uint32_t joules;
+  if (!parse_count(value, UINT32_MAX / 2, &joules)) return usage_error("energy=%s: expected joules", value.c_str());
+  if (!target.apply) return 0;
+  each_gpu(target, [&](GpuState& state, uint32_t gpu) {
+    note_power(*target.machine, gpu);
+    state.energy_mj = uint64_t{joules} * 1000;
+  });
+  return 0;
+}
+
 // "0,2" are the instances that there are from now on; `default` is all of the machine's.
 int set_instances(const Target& target, const std::string& value) {
   uint32_t wanted = 0;
@@ -271,13 +282,14 @@ int set_one(const Target& target, const std::string& key, const std::string& val
   if (is_one_of(key, {"hang", "latency", "unsupported", "error"})) return set_calls(target, key, value);
   const bool is_switch =
       is_one_of(key, {"lost", "reset-required", "no-permission", "mig", "display", "hidden-processes"});
-  if (!is_switch && !is_one_of(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature",
+  if (!is_switch && !is_one_of(key, {"compute-mode", "hidden-memory", "utilization", "power", "temperature", "energy",
                                      "instances", "xid", "ecc-errors", "memory-repair"}))
     return usage_error("unknown key %s", key.c_str());
   if (!target.gpus) return usage_error("%s is a GPU's: say which, as in gpu=0 or gpu=all", key.c_str());
   if (is_switch) return set_switch(target, key, value);
   if (key == "compute-mode") return set_compute_mode(target, value);
   if (key == "xid") return set_xid(target, value);
+  if (key == "energy") return set_energy(target, value);
   if (key == "instances") return set_instances(target, value);
   if (is_one_of(key, {"ecc-errors", "memory-repair"})) return set_memory_fault(target, key, value);
   if (key != "hidden-memory") return set_reading(target, key, value);

@@ -77,6 +77,12 @@ describe('an array', () => {
     return JSON.parse(stdout)[0];
   };
 
+  /** Names of jobs in the report of usage. */
+  const reported = async () => {
+    const { stdout } = await jobs.run(['report', '--by', 'job', '--json']);
+    return JSON.parse(stdout).rows.map(({ key }: { key: string }) => key.replace(/^\w+:/, ''));
+  };
+
   test('runs so many parts at a time, each on its own GPU, under one number', async () => {
     touch('go');
     const show =
@@ -112,6 +118,7 @@ describe('an array', () => {
       code: 64,
       stderr: `gpu-owner: job ${id} has no part 2; its parts are 1,3,7%1\n`,
     });
+    expect(await reported()).toEqual([`${id} a`]);
   });
 
   test('lets parts be seen, waited for and cancelled one by one, and the failed ones run again', async () => {
@@ -166,6 +173,7 @@ describe('an array', () => {
     expect((await jobs.run(['cancel', `${id}_1`, `${id}_2`, `${id}_3`])).code).toBe(0);
     touch('go');
     expect(await jobs.wait(id)).toBe(1);
+    expect(await reported()).toEqual([`${id} sh`]);
     expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
     expect(await jobs.list()).toHaveLength(1);
   });

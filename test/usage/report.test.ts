@@ -1,8 +1,17 @@
 // `gpu-owner report` as its users see it. ledger.test.ts has the sums.
-import { existsSync, mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, python, root, until, whyNotNobody } from '../support/machine.ts';
+import { withTimeouts } from '../support/time.ts';
 
 let machine: Machine;
 beforeEach(() => {
@@ -81,4 +90,97 @@ test.each([
     code: 0,
     stderr: `gpu-owner: warning: --idle doesn't end the command: whether it uses its GPUs can't be told ${which}.\n`,
   });
+});
+
+/** The ends of the ledger's lines, by the GPU. */
+function linesByGPU(): Record<string, unknown>[] {
+  const ledger = join(machine.lockDirectory, 'usage');
+  const names = existsSync(ledger) ? readdirSync(ledger) : [];
+  const text = names.map((name) => readFileSync(join(ledger, name), 'utf8'));
+  const lines = text
+    .join('')
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line));
+  return lines.sort((a, b) => a.gpus[0].index - b.gpus[0].index);
+}
+
+test('the energy of a lease is what the counter says, whatever holds the GPU', async () => {
+  await machine.close();
+  machine = new Machine(8);
+  machine.set('gpu=all', 'power=0', 'energy=5000');
+  machine.set('gpu=5', 'unsupported=energy');
+  const done = join(machine.directory, 'done');
+  const untilDone = (how: string, end = '') =>
+    `${how}
+    const { existsSync } = await import('node:fs');
+    while (!existsSync(${JSON.stringify(done)})) await new Promise((resolve) => setTimeout(resolve, 20));
+    ${end}`;
+  const script = (how: string, end?: string) => [
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    machine.script(untilDone(how, end)),
+  ];
+  const env = {
+    ...withTimeouts({ usage: 50 }),
+    PYTHONPATH: join(root, 'python'),
+    GPU_OWNER_COMMAND: `${process.execPath} ${command}`,
+  };
+  const claim = (gpu: number, ...more: string[]) =>
+    `import gpu_owner, os, time\nwith gpu_owner.claim(devices=[${gpu}]):\n  while not os.path.exists(${JSON.stringify(done)}): time.sleep(.02)\n${more.join('')}`;
+  const sweep = [
+    'exp',
+    'run',
+    '--gpus',
+    '1',
+    '--devices',
+    '2',
+    '--grid',
+    'a=1,2',
+    '--',
+    ...machine.untilFile('done'),
+  ];
+  const hold = machine.startCommand(['hold', '--devices', '3'], { env });
+  const children = [
+    machine.start(script('const owner = new GPUOwner({ devices: [0] });', 'owner.release();'), { env }),
+    machine.start(script('await GPUOwner.acquire({ devices: [1] });'), { env }),
+    machine.startCommand(sweep, { cwd: machine.directory, env }),
+    hold,
+    machine.start([python, '-c', claim(4)], { env }),
+    ...[5, 6, 7].map((gpu) => machine.start(script(`new GPUOwner({ devices: [${gpu}] });`), { env })),
+  ];
+  const ends = Promise.all(children.map((child) => finished(child)));
+  const meanwhile = () => [3, 4].map((gpu) => linesByGPU()[gpu]?.energy);
+  await until(() => linesByGPU().length === 8 && meanwhile().every((energy) => energy === 0));
+  await until(() => linesByGPU().every(({ held }) => Number(held) >= 1_000)); // shorter ones aren't metered
+  const joules = [3_600, 1, 36_000, 7_200, 0.25e6, 100, 5e5, 0];
+  for (const [gpu, used] of joules.entries()) machine.set(`gpu=${gpu}`, `energy=${5_000 + used}`);
+  machine.set('gpu=6', 'energy=4999'); // the driver was loaded anew
+  children[7]?.kill('SIGKILL');
+  await until(() => meanwhile().join() === '7200000,250000000');
+  machine.touch('done');
+  hold.stdin?.end();
+  for (const { code, stderr } of await ends) expect([0, null], stderr).toContain(code);
+  const lines = linesByGPU();
+  expect(lines.map(({ energy }) => energy)).toEqual([
+    ...joules.slice(0, 5).map((used) => 1_000 * used),
+    undefined,
+    undefined,
+    undefined,
+  ]);
+  expect(lines.slice(2, 5).map(({ program }) => program)).toEqual([
+    'gpu-owner exp run',
+    'gpu-owner hold',
+    expect.stringMatching(/^python/),
+  ]);
+  const { stdout } = await machine.runCommand(['report', '--by', 'gpu', '--json']);
+  const told = new Map(JSON.parse(stdout).rows.map((row: { key: string }) => [row.key, row]));
+  for (const [gpu, used] of joules.entries()) {
+    const { held = 0, metered = 0 } = lines[gpu] as { held: number; metered?: number };
+    // Readings of a part of the lease stand for all of it.
+    const kWh = gpu < 5 ? (used / 3.6e6) * (held / metered) : null;
+    expect(told.get(String(gpu))).toMatchObject({ energyKWh: kWh === null ? null : expect.closeTo(kWh, 9) });
+  }
+  expect(told.get('0')).toMatchObject({ energyKWh: 0.001, idleShare: null });
 });

@@ -17,6 +17,7 @@ import {
   parseEndpoint,
   readToken,
   sanitize,
+  shellWords,
   showValue,
 } from '../../platform/index.ts';
 import {
@@ -131,7 +132,7 @@ export function workerRequest(
   values: InferValues<ReturnType<typeof workerOptions>>,
   byDefault: number | null,
 ): WorkerRequest {
-  const settings = taskSettings(values);
+  const settings = taskSettings(values, shellWords(['gpu-owner', ...process.argv.slice(2)]));
   const grace = values.grace === undefined ? null : parseDuration(values.grace, '--grace');
   return {
     settings,
@@ -150,10 +151,12 @@ export function taskNeeds(values: InferValues<typeof NEEDS>): Partial<Needs> {
 
 function taskSettings(
   values: InferValues<typeof NEEDS> & { preemptible?: true | undefined; memory?: string | undefined },
+  command?: string,
 ): Settings {
   refusePreemptibleShare(values);
   const names = { ...NAMES, count: '--gpus-per-task' };
   return checkOptions(claimOptions({ ...values, gpus: values['gpus-per-task'] }), [], names, {
+    ...(command === undefined ? {} : { command }),
     ...(values.preemptible ? { class: 'preemptible' as const } : {}),
   });
 }
