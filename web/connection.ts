@@ -70,19 +70,27 @@ export function useLog(address: string, token: string, isOnline: boolean): Log {
     if (!isOnline) return;
     const end = new AbortController();
     const onLost = (problem: string) => setLog((before) => ({ ...before, problem }));
-    void follow(`api/v1/jobs/${address}/log?follow=true`, token, end.signal, onLost, async (body, expect) => {
+    const read = async (body: ReadableStream<Uint8Array>, expect: (ms: null) => void) => {
       expect(null);
+      setLog((before) => ({ ...before, problem: null }));
       const decoder = new TextDecoder();
       let text = '';
-      const show = (isOver: boolean) => setLog({ text, isOver, problem: null });
-      show(false);
-      for (const reader = body.getReader(); ; show(false)) {
+      for (const reader = body.getReader(); ; ) {
         const { done, value } = await reader.read();
-        if (done) break;
         text = (text + decoder.decode(value, { stream: true })).slice(-MAX_LOG_LENGTH);
+        setLog({ text, isOver: done, problem: null });
+        if (done) return;
       }
-      show(true);
-    });
+    };
+    // A login on a host takes a while.
+    void follow(
+      `api/v1/jobs/${address}/log?follow=true`,
+      token,
+      end.signal,
+      onLost,
+      read,
+      2 * MAX_LATENESS_MS,
+    );
     return () => end.abort();
   }, [address, token, isOnline]);
   return log;
@@ -99,6 +107,7 @@ async function follow(
   signal: AbortSignal,
   onLost: (reason: string) => void,
   read: (body: ReadableStream<Uint8Array>, expect: (ms: number | null) => void) => Promise<void>,
+  patienceMs = MAX_LATENESS_MS,
 ): Promise<boolean> {
   let failures = 0;
   while (!signal.aborted) {
@@ -106,7 +115,7 @@ async function follow(
     const abort = () => attempt.abort();
     signal.addEventListener('abort', abort);
     const silent = () => attempt.abort(new Error('the server sends nothing'));
-    let timer = setTimeout(silent, MAX_LATENESS_MS);
+    let timer = setTimeout(silent, patienceMs);
     try {
       const headers = { authorization: `Bearer ${token}` };
       const response = await fetch(path, { headers, cache: 'no-store', signal: attempt.signal });

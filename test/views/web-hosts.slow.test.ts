@@ -162,12 +162,22 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       await until(async () => (await page.getByRole('listitem').count()) === 8);
     });
 
-    test("shows a host's log by a click", async () => {
-      await page.getByRole('button', { name: 'Log of job a:1' }).click();
-      const dialog = page.getByRole('dialog');
+    test("of one host alone shows its jobs' logs, and asks for nothing that there isn't", async () => {
+      const own = await WebServer.start(hosts.viewer, ['--hosts', 'a'], { env: hosts.env });
+      const one = await browser.newPage();
+      one.setDefaultTimeout(WAIT_TIMEOUT_MS);
+      const refused: string[] = [];
+      one.on('response', (response) => {
+        if (!response.ok()) refused.push(response.url());
+      });
+      await one.goto(own.url);
+      await one.getByRole('button', { name: 'Log of job a:1' }).click();
+      const dialog = one.getByRole('dialog');
       await dialog.getByRole('status').filter({ hasText: 'The job has ended.' }).waitFor();
       expect(await dialog.locator('pre').textContent()).toBe('first\nlast');
-      await page.keyboard.press('Escape');
+      expect(refused).toEqual([]);
+      await one.close();
+      own.child.kill();
     });
 
     test.each([
