@@ -54,20 +54,25 @@ export async function retryTasks(queue: Queue, words: readonly string[]): Promis
 }
 
 /** Cancels tasks. @param words names and ids, or `all` alone @throws as {@link resolveTask} */
-export async function cancelTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  if (words.length === 1 && words[0] === 'all') return { names: await queue.cancel('all'), unchanged: 0 };
-  const ids = await resolveTasks(queue, words);
-  const names = await queue.cancel({ ids });
-  return { names, unchanged: ids.length - names.length };
+export function cancelTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
+  return change(queue, words, (selection) => queue.cancel(selection));
 }
 
 /**
  * Fails tasks with `rerun: never` whose hosts are lost, as a person says. @param words names and ids, or `all` alone
  * @throws as {@link resolveTask}
  */
-export async function giveUpTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  if (words.length === 1 && words[0] === 'all') return { names: await queue.giveUp('all'), unchanged: 0 };
+export function giveUpTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
+  return change(queue, words, (selection) => queue.giveUp(selection));
+}
+
+async function change(
+  queue: Queue,
+  words: readonly string[],
+  act: (selection: { ids: readonly string[] } | 'all') => Promise<string[]>,
+): Promise<ChangedTasks> {
+  if (words.length === 1 && words[0] === 'all') return { names: await act('all'), unchanged: 0 };
   const ids = await resolveTasks(queue, words);
-  const names = await queue.giveUp({ ids });
+  const names = await act({ ids });
   return { names, unchanged: ids.length - names.length };
 }

@@ -1,7 +1,7 @@
 import { closeSync, constants, openSync, writeSync } from 'node:fs';
 import { errorReason, formatDuration, sanitize, timestamp } from '../../platform/index.ts';
 import { refuseOtherThanFile } from '../project/index.ts';
-import { type AttemptInfo, lacksResult, type Queue } from '../queue/index.ts';
+import { type AttemptInfo, lacksResult, pagesAfter, type Queue } from '../queue/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 
 /** Lines that are kept while the file can't be written. */
@@ -141,9 +141,6 @@ export function firstLine(text: string): string {
   return text.split('\n')[0] as string;
 }
 
-/** The most completions per query. */
-const BATCH = 500;
-
 /** Logs the attempts of other processes' workers, as the queue has them. Workers of this process report themselves. */
 export class AttemptEvents {
   readonly #queue: Queue;
@@ -169,12 +166,7 @@ export class AttemptEvents {
   /** Skips everything before now. */
   async begin(): Promise<void> {
     this.#cursor = 0;
-    for (;;) {
-      const before = await this.#queue.completed(this.#cursor, BATCH);
-      const last = before.at(-1);
-      if (last === undefined) break;
-      this.#cursor = last.sequence;
-    }
+    for await (const before of this.#news()) this.#cursor = before.at(-1)?.sequence ?? 0;
     for (const attempt of await this.#queue.attempts('living')) {
       if (!this.#isOwn(attempt)) this.#living.set(attempt.token, attempt);
     }
@@ -223,11 +215,14 @@ export class AttemptEvents {
     await this.#logCompletions();
   }
 
+  /** Completions since the last one that was seen. */
+  #news() {
+    return pagesAfter((after, limit) => this.#queue.completed(after, limit), this.#cursor);
+  }
+
   /** Logs tasks that began and ended between two updates. */
   async #logCompletions(): Promise<void> {
-    for (;;) {
-      const news = await this.#queue.completed(this.#cursor, BATCH);
-      if (news.length === 0) return;
+    for await (const news of this.#news()) {
       for (const { sequence, task, source } of news) {
         this.#cursor = sequence;
         if (this.#completed.delete(task.id) || source === 'table') continue;

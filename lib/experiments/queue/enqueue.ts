@@ -1,15 +1,9 @@
 // Tasks on their way into a queue, for all engines: they come in batches, each of which is added as a whole or not at all.
+import { GPUOwnerError } from '../../errors.ts';
+import { listWords, sanitize } from '../../platform/index.ts';
 import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
 import { type Enqueued, LEAST_NEEDS, type Needs, type Queue, type State } from './queue.ts';
-import {
-  commandText,
-  conflict,
-  conflictError,
-  isCommand,
-  MAX_CONFLICTS,
-  NO_COMMAND_TEXT,
-  phaseInName,
-} from './records.ts';
+import { commandOf, commandText, NO_COMMAND_TEXT, phaseInName } from './records.ts';
 
 export interface IncomingTask {
   readonly id: string;
@@ -94,7 +88,6 @@ function mergeBatch(
   const fresh = new Map<string, IncomingTask & { kept: KeptTask }>();
   const merged = new Map<string, KeptTask>();
   const conflicts: string[] = [];
-  let conflictCount = 0;
   for (const task of batch) {
     const { id, spec, command } = task;
     const { phase, outputDirectory } = spec;
@@ -116,9 +109,9 @@ function mergeBatch(
     }
     enqueued.known++;
     if (command !== kept.command && command !== NO_COMMAND_TEXT) {
-      const hasNone = kept.command === NO_COMMAND_TEXT || !isCommand(kept.command); // the record may be damaged
+      const hasNone = kept.command === NO_COMMAND_TEXT || commandOf(kept.command) === null; // the record may be damaged
       if (!hasNone && (merged.has(id) || !mayReplace(id))) {
-        if (conflictCount++ < MAX_CONFLICTS) conflicts.push(conflict(kept.name, kept.command, command));
+        conflicts.push(`${kept.name}: ${inWords(kept.command)} and ${inWords(command)}`);
         continue;
       }
       if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
@@ -131,7 +124,7 @@ function mergeBatch(
     }
     merged.set(id, kept);
   }
-  if (conflictCount > 0) throw conflictError(conflicts, conflictCount);
+  if (conflicts.length > 0) throw conflictError(conflicts);
   const isChanged = (id: string, kept: KeptTask) =>
     !fresh.has(id) && JSON.stringify(kept) !== JSON.stringify(known.get(id));
   const changed = new Map([...merged].filter(([id, kept]) => isChanged(id, kept)));
@@ -140,4 +133,26 @@ function mergeBatch(
 
 function changedNeeds(before: Needs, { gpus = before.gpus, memory = before.memory }: Partial<Needs>): Needs {
   return { gpus, memory };
+}
+
+/** How many conflicting tasks an error names. */
+const MAX_CONFLICTS = 3;
+
+/** Thrown for tasks with equal parameters and different commands. */
+export class CommandConflictError extends GPUOwnerError {}
+
+function conflictError(conflicts: readonly string[]): CommandConflictError {
+  const more = conflicts.length - MAX_CONFLICTS;
+  const list = listWords([...conflicts.slice(0, MAX_CONFLICTS), ...(more > 0 ? [`${more} more`] : [])]);
+  return new CommandConflictError(
+    'ERR_INVALID_ARGUMENT',
+    `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
+      'the new command (--replace-commands).',
+  );
+}
+
+function inWords(text: string): string {
+  const command = commandOf(text);
+  if (command === null) return 'a damaged command';
+  return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
 }

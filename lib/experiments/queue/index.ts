@@ -6,6 +6,7 @@ import type { Queue } from './queue.ts';
 import { findSQLiteQueue, openSQLiteQueue } from './sqlite/index.ts';
 
 export { ChangeNotifier } from './change-notifier.ts';
+export { CommandConflictError } from './enqueue.ts';
 export {
   type Attempt,
   type AttemptInfo,
@@ -22,6 +23,7 @@ export {
   type Needs,
   NO_PID,
   type Pause,
+  pagesAfter,
   type Queue,
   QueueRemovedError,
   type SearchRecord,
@@ -35,7 +37,6 @@ export {
 } from './queue.ts';
 export {
   areDifferent,
-  CommandConflictError,
   commandText,
   damagedTasks,
   hasStarted,

@@ -398,18 +398,25 @@ export function* batchesOf<T>(entries: Iterable<T>): Generator<T[]> {
   if (batch.length > 0) yield batch;
 }
 
-/** Reads all completions after one, by its sequence. */
+/** Reads completions page by page, after one by its sequence. @param read as `Queue.completions` or `Queue.completed` */
+export async function* pagesAfter<T extends Completed>(
+  read: (after: number, limit: number) => Promise<T[]>,
+  after: number,
+): AsyncGenerator<T[]> {
+  for (let cursor: number | undefined = after; cursor !== undefined; ) {
+    const page: T[] = await read(cursor, MAX_BATCH);
+    if (page.length > 0) yield page;
+    cursor = page.at(-1)?.sequence;
+  }
+}
+
+/** Reads all completions after one. */
 export async function* completionsAfter(
   queue: Pick<Queue, 'completions'>,
   sequence: number,
 ): AsyncGenerator<Completion> {
-  for (let cursor = sequence; ; ) {
-    const page = await queue.completions(cursor, MAX_BATCH);
+  for await (const page of pagesAfter((after, limit) => queue.completions(after, limit), sequence))
     yield* page;
-    const last = page.at(-1);
-    if (last === undefined) return;
-    cursor = last.sequence;
-  }
 }
 
 /** The methods of a queue that only read. */

@@ -339,9 +339,6 @@ function shorten(text: string, bytes: number): string {
   return result;
 }
 
-/** How many conflicting tasks an error names. */
-export const MAX_CONFLICTS = 3;
-
 /** A command as text: equal commands have equal texts. */
 export function commandText(command: TaskCommand): string {
   return JSON.stringify('shell' in command ? { shell: command.shell } : { words: command.words });
@@ -379,36 +376,7 @@ export function areDifferent(one: TaskCommand, other: TaskCommand): boolean {
 /** The command of a task that came without one, for workers that know themselves what to run. */
 export const NO_COMMAND_TEXT = commandText({ words: [] });
 
-/** Describes a task with two commands. */
-export function conflict(name: string, known: string, other: string): string {
-  return `${name}: ${inWords(known)} and ${inWords(other)}`;
-}
-
-/** Thrown for tasks with equal parameters and different commands. */
-export class CommandConflictError extends GPUOwnerError {}
-
-/** @param conflicts the first of them @param count how many there are */
-export function conflictError(conflicts: readonly string[], count: number): CommandConflictError {
-  const more = count - conflicts.length;
-  const list = listWords([...conflicts, ...(more > 0 ? [`${more} more`] : [])]);
-  return new CommandConflictError(
-    'ERR_INVALID_ARGUMENT',
-    `equal parameters, different commands: ${list}. A task is its parameters: make them differ, or give the known tasks ` +
-      'the new command (--replace-commands).',
-  );
-}
-
-/** Whether a text is one that {@link commandText} makes. */
-export function isCommand(text: string): boolean {
-  return commandOf(text) !== null;
-}
-
-function inWords(text: string): string {
-  const command = commandOf(text);
-  if (command === null) return 'a damaged command';
-  return `'${sanitize('shell' in command ? command.shell : command.words.join(' '), 120)}'`;
-}
-
-function commandOf(stored: string): TaskCommand | null {
+/** Reads a text that {@link commandText} makes. null: it is none. */
+export function commandOf(stored: string): TaskCommand | null {
   return schema.readAs(jsonOf(COMMAND), stored);
 }

@@ -1,12 +1,9 @@
 import { csvLine } from '../../platform/index.ts';
-import { type Completed, type Completion, damagedTasks, type Queue } from '../queue/index.ts';
+import { type Completed, type Completion, damagedTasks, pagesAfter, type Queue } from '../queue/index.ts';
 import { strictJSON, type Value, type Values } from '../task/index.ts';
 import { cellsOf, columnOf, NAME_COLUMN } from './cell-value.ts';
 
 export type ExportFormat = 'csv' | 'jsonl';
-
-/** Completions per query, at most. */
-const PAGE = 500;
 
 /**
  * Writes all completed tasks, in the order of completion. CSV: one table for all directories, with the columns of their tables;
@@ -25,8 +22,8 @@ export async function exportResults(
     if (lines.length > 0) output(`${lines.join('\n')}\n`);
   };
   const damaged = new Map<string, string>();
-  const inFull = async (after: number) => {
-    const page = await queue.completions(after, PAGE);
+  const inFull = async (after: number, limit: number) => {
+    const page = await queue.completions(after, limit);
     for (const { task, damage = task.damage } of page)
       if (damage !== undefined) damaged.set(task.name, damage);
     return page;
@@ -43,13 +40,13 @@ export async function exportResults(
 
 async function exportTable(
   queue: Queue,
-  inFull: (after: number) => Promise<Completion[]>,
+  inFull: Queue['completions'],
   write: (lines: readonly string[]) => void,
 ): Promise<number> {
   // Columns have to be known before the first row. Tasks that are completed meanwhile are left for the next time.
   const parameters = new Set<string>();
   let last = 0;
-  const inShort = (after: number) => queue.completed(after, PAGE);
+  const inShort: Queue['completed'] = (after, limit) => queue.completed(after, limit);
   await eachPage(inShort, Number.POSITIVE_INFINITY, (page) => {
     for (const { task, sequence } of page) {
       for (const key of Object.keys(task.parameters)) parameters.add(columnOf(key));
@@ -79,19 +76,18 @@ function sound(page: readonly Completion[]): Completion[] {
 }
 
 async function eachPage<T extends Completed>(
-  read: (after: number) => Promise<T[]>,
+  read: (after: number, limit: number) => Promise<T[]>,
   last: number,
   act: (page: readonly T[]) => void,
 ): Promise<number> {
   let count = 0;
-  for (let cursor = 0; ; ) {
-    const page = await read(cursor);
+  for await (const page of pagesAfter(read, 0)) {
     const wanted = page.filter(({ sequence }) => sequence <= last);
     if (wanted.length > 0) act(wanted);
     count += wanted.length;
-    if (page.length === 0 || wanted.length < page.length) return count;
-    cursor = (page.at(-1) as T).sequence;
+    if (wanted.length < page.length) break;
   }
+  return count;
 }
 
 function lineOf({ task, result, source }: Completion): string {

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { warn } from '../../platform/index.ts';
 import type { Queue } from '../queue/index.ts';
 import type { Sweep } from '../sweep/index.ts';
-import { outputDirectoriesOf, type Task, taskId, type Values } from '../task/index.ts';
+import { outputDirectoriesOf, taskId, type Values } from '../task/index.ts';
 import { decode, parseRows } from './csv.ts';
 import { KnownTasks, type TaskSource } from './known-tasks.ts';
 import { headerOf, type Table } from './table.ts';
@@ -91,14 +91,6 @@ class TasksToMatch extends KnownTasks {
 
   override get mayHaveWriters(): boolean {
     return this.hasQueue;
-  }
-
-  protected override addToCommon(
-    number: number,
-    { parameters, destinations }: Task,
-    name: string | null,
-  ): void {
-    for (const destination of destinations) this.common?.index.add(number, parameters, name, destination);
   }
 }
 

@@ -7,7 +7,7 @@ import { type PendingRow, Table, type Tasks } from './table.ts';
 import { commonTablePath, shownPath, type TableFile, tablePath } from './table-file.ts';
 
 /** Results per query, at most. */
-export const PAGE = 500;
+const PAGE = 500;
 /** The part of a queue that is needed to know its tasks. */
 export type TaskSource = Pick<Queue, 'tasks' | 'completions' | 'importResults'>;
 
@@ -18,8 +18,8 @@ interface KnownTask {
   sequence: number;
   /** The tables that get its row. */
   readonly tables: Table[];
-  /** How many of its destinations the common table knows. */
-  inCommon: number;
+  /** Destinations that the common table knows. */
+  readonly inCommon: Set<string>;
 }
 
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
@@ -70,7 +70,8 @@ export class KnownTasks implements Tasks {
   add(task: Task, isNamed = true): number {
     let number = this.numbers.get(task.id);
     if (number === undefined) {
-      number = this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [], inCommon: 0 }) - 1;
+      number =
+        this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [], inCommon: new Set() }) - 1;
       this.numbers.set(task.id, number);
     }
     const { tables } = this.at(number);
@@ -95,14 +96,15 @@ export class KnownTasks implements Tasks {
     return number;
   }
 
-  protected addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
-    const { common } = this;
-    const task = this.at(number);
-    if (common === null || destinations.length === task.inCommon) return;
-    for (const destination of destinations.slice(task.inCommon))
-      common.index.add(number, parameters, name, destination);
-    task.inCommon = destinations.length;
-    common.forget();
+  private addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
+    const { inCommon } = this.at(number);
+    for (const destination of this.common === null ? [] : destinations) {
+      const key = JSON.stringify(destination);
+      if (inCommon.has(key)) continue;
+      inCommon.add(key);
+      this.common?.index.add(number, parameters, name, destination);
+      this.common?.forget();
+    }
   }
 
   private at(task: number): KnownTask {

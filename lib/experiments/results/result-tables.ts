@@ -1,9 +1,9 @@
 import { errorCode } from '../../errors.ts';
 import { UnsafePathError } from '../project/index.ts';
-import { NO_PID, type Queue } from '../queue/index.ts';
+import { NO_PID, pagesAfter, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
 import { contentOf } from './cell-value.ts';
-import { KnownTasks, PAGE } from './known-tasks.ts';
+import { KnownTasks } from './known-tasks.ts';
 import { explain, type Problems } from './problems.ts';
 import type { PendingRow, Table } from './table.ts';
 import { FileBusyError, FileChangedError, sync } from './table-file.ts';
@@ -324,9 +324,8 @@ export class ResultTables {
 
   /** Notes the tasks that were completed since the last time: their rows are to be written. */
   private async takeCompletions(): Promise<void> {
-    for (;;) {
-      const page = await this.queue.completed(this.cursor, PAGE);
-      if (page.length === 0) return;
+    const read = (after: number, limit: number) => this.queue.completed(after, limit);
+    for await (const page of pagesAfter(read, this.cursor)) {
       for (const { task, sequence } of page) {
         const number = this.tasks.add(task);
         this.tasks.complete(number, sequence);

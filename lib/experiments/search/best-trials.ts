@@ -14,8 +14,6 @@ export const STOPPED = 'stopped';
 
 /** A trial with a value of the metric. */
 export interface Trial {
-  /** The place in the order of completion, from 1. */
-  sequence: number;
   task: Task;
   value: number;
   /** The step at which it was stopped early; null: it wasn't. */
@@ -88,7 +86,7 @@ export class BestTrials {
       const value = metricOf(result, metric.name);
       if (value === null) this.#without ??= { task, result };
       else {
-        this.#trials.push({ sequence, task, value, stopped: stepOf(result) });
+        this.#trials.push({ task, value, stopped: stepOf(result) });
         this.#ranked = null;
       }
     }

@@ -13,8 +13,6 @@ export type WorkState =
 /** The limit for changes that the queue doesn't notify. */
 const RECHECK_MS = 5_000;
 const MIN_WAIT_MS = 10;
-/** The end of an enqueueing is no change of the queue, so it is polled. */
-const ENQUEUE_RECHECK_MS = 500;
 
 /** How long workers wait for the manager of a search. */
 const MANAGER_RESTART_TIMEOUT_MS = 60_000;
@@ -22,28 +20,25 @@ const MANAGER_RESTART_TIMEOUT_MS = 60_000;
 /** Tells a worker whether there is work, and when to look again. */
 export class WorkStatus {
   readonly #queue: WorkerQueue;
-  readonly #expecting: () => boolean;
   readonly #offer: Needs;
   /** The queue's change count before the last look. */
   #seen: number | undefined;
   /** When a search was first found without a manager; null: it has one. */
   #withoutManager: number | null = null;
 
-  constructor(queue: WorkerQueue, expecting: () => boolean, offer: Needs) {
+  constructor(queue: WorkerQueue, offer: Needs) {
     this.#queue = queue;
-    this.#expecting = expecting;
     this.#offer = offer;
   }
 
   async readState(): Promise<WorkState> {
     this.#seen = this.#queue.changeCount;
-    const expecting = this.#expecting(); // before the look: what comes in between is seen by it
     const { pending, active } = await this.#queue.counts(this.#offer);
     if (pending === 0) {
       if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
-      return active === 0 && !expecting && !(await this.#moreTrialsCome())
+      return active === 0 && !(await this.#moreTrialsCome())
         ? { state: 'done', left: await this.#describeLeft() }
-        : { state: 'wait', why: 'active', maxWait: expecting ? ENQUEUE_RECHECK_MS : RECHECK_MS };
+        : { state: 'wait', why: 'active', maxWait: RECHECK_MS };
     }
     if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', maxWait: RECHECK_MS };
     const time = await this.#queue.nextTime(this.#offer);

@@ -29,8 +29,6 @@ export interface WorkerOptions {
   endingGrace?: number;
   /** After how long without work it lets its GPUs go, in ms. Default: 30 s. */
   idleLimit?: number;
-  /** Whether more tasks may still come into the queue: then an empty one isn't the end. */
-  expecting?: () => boolean;
   /** Whether tasks are jobs of their own: one that fails isn't started again, and many that fail stop nothing. Default: false. */
   areJobs?: boolean;
   /** Whether a person watches: then the state of a wait for GPUs is reported every few seconds. */
@@ -99,7 +97,7 @@ export class Worker {
     this.#options = options;
     this.#shutdown = new Shutdown(options.grace ?? null, options.endingGrace ?? ENDING_GRACE_MS);
     this.#offer = offerOf(options.settings);
-    this.#status = new WorkStatus(options.queue, options.expecting ?? (() => false), this.#offer);
+    this.#status = new WorkStatus(options.queue, this.#offer);
   }
 
   /** 'gpu0', 'gpu0-1', 'gpu0.2' (a MIG instance, or a share): by the GPUs that it holds; null while it holds none. */

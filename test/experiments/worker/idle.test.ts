@@ -5,6 +5,14 @@ import { CircuitBreaker } from '../../../lib/experiments/worker/circuit-breaker.
 import { pause, until } from '../../support/machine.ts';
 import { WorkerFixture } from './fixture.ts';
 
+/** A manager that may add trials. @returns ends its search */
+async function searching({ queue }: WorkerFixture): Promise<() => Promise<void>> {
+  const search = { phase: 'search', trials: 9, metric: null, stopping: null };
+  await queue.manage({ host: 'here', pid: process.pid });
+  await queue.setSearch({ ...search, isOver: false });
+  return () => queue.setSearch({ ...search, isOver: true });
+}
+
 test('no GPUs are claimed where there is nothing to do', async () => {
   const fixture = await WorkerFixture.open();
   const { ended, types } = fixture.work();
@@ -14,12 +22,12 @@ test('no GPUs are claimed where there is nothing to do', async () => {
 
 test('a worker waits without GPUs where more tasks may come, and goes on', async () => {
   const fixture = await WorkerFixture.open();
-  let expecting = true;
-  const { event, ended, events } = fixture.work({ expecting: () => expecting });
+  const end = await searching(fixture);
+  const { event, ended, events } = fixture.work();
   expect(await event('idle')).toEqual({ type: 'idle', worker: null, why: 'active' });
   await fixture.add(['print', 'x']);
   await event('completed');
-  expecting = false;
+  await end();
   expect((await ended).why).toBe('finished');
   expect(events.filter(({ type }) => type === 'claimed')).toHaveLength(1);
 });
@@ -135,8 +143,8 @@ test('an outcome that comes too late is rejected', async () => {
 test('between tasks, others see that the GPU is taken', async () => {
   const fixture = await WorkerFixture.open();
   await fixture.add(['cuda', 'touch', 'started', 'wait', 'go']);
-  let expecting = true;
-  const { event, ended, worker } = fixture.work({ expecting: () => expecting }, { devices: [0] });
+  const end = await searching(fixture);
+  const { event, ended, worker } = fixture.work({}, { devices: [0] });
   await until(() => existsSync(fixture.path('started')));
   // The placeholder of the claim goes when the command has come.
   await until(() => fixture.machine.processes(0).length === 1);
@@ -151,7 +159,7 @@ test('between tasks, others see that the GPU is taken', async () => {
   const lease = (await fixture.machine.status())[0].lease;
   expect(lease.command).toMatch(/^phase1_1_42: .*task.py cuda touch second/);
   writeFileSync(fixture.path('go2'), '');
-  expecting = false;
+  await end();
   await event('completed', 2);
   worker.drain();
   await ended;

@@ -1,9 +1,15 @@
 import { randomBytes } from 'node:crypto';
 import { errorCode } from '../../../errors.ts';
-import { bootId, bootMilliseconds, now, pidNamespace, readProcessStat } from '../../../platform/index.ts';
+import {
+  bootId,
+  bootMilliseconds,
+  now,
+  pidNamespace,
+  readProcessStat,
+  schema,
+} from '../../../platform/index.ts';
 import { ChangeNotifier } from '../change-notifier.ts';
 import type { Attempt, Deadline, Management, ManagerInfo } from '../queue.ts';
-import { readCount, readJSON, readRecord, readText } from '../records.ts';
 import { type RedisConnection, serverTime } from './connection.ts';
 import type { JobStore } from './store.ts';
 
@@ -291,8 +297,8 @@ export class Leadership {
     const name = connection.key('manager');
     const [text, left, now] = await Promise.all([redis.get(name), redis.pttl(name), serverTime(redis)]);
     if (text === null || isDead(text)) return null;
-    const { host, pid } = readRecord(text);
-    return { host: readText(host), pid: readCount(pid), until: now + left };
+    const { host = '', pid = 0 } = readLeader(text) ?? {};
+    return { host, pid, until: now + left };
   }
 
   async release(): Promise<void> {
@@ -305,29 +311,25 @@ export class Leadership {
   }
 }
 
-/** The leader as Redis has it. */
-interface LeaderRecord {
-  host: string;
-  pid: number;
-  /** Tells it from other leaders of the same process. */
-  of: string;
-  /** The process, for others on its machine. Absent: written by an older version. */
-  process?: { boot: string; namespace: string; pid: number; start: string };
+/** The leader as Redis has it. Other processes of its machine look at `process`; null: not known. */
+const LEADER = schema.record({
+  host: schema.or(schema.text, ''),
+  pid: schema.or(schema.whole(), 0),
+  process: schema.or(
+    schema.record({ boot: schema.text, namespace: schema.text, pid: schema.whole(), start: schema.text }),
+    null,
+  ),
+});
+
+function readLeader(text: string): schema.Checked<typeof LEADER> | null {
+  return schema.readAs(schema.jsonOf(LEADER), text);
 }
 
 function leaderRecord({ host, pid }: { host: string; pid: number }): string {
-  const record: LeaderRecord = {
-    host,
-    pid,
-    of: randomBytes(8).toString('hex'),
-    process: {
-      boot: bootId(),
-      namespace: pidNamespace() ?? '',
-      pid: process.pid,
-      start: startOf(process.pid),
-    },
-  };
-  return JSON.stringify(record);
+  const start = readProcessStat(process.pid)?.startTicks ?? '';
+  const leader = { boot: bootId(), namespace: pidNamespace() ?? '', pid: process.pid, start };
+  // The nonce tells it from other leaders of the same process.
+  return JSON.stringify({ host, pid, of: randomBytes(8).toString('hex'), process: leader });
 }
 
 /**
@@ -335,26 +337,16 @@ function leaderRecord({ host, pid }: { host: string; pid: number }): string {
  * processes whose PIDs mean the same here: of this boot of this machine, in this namespace.
  */
 function isDead(text: string): boolean {
-  const record = readJSON(text);
-  // A process whose record can't be read doesn't renew it.
-  if (typeof record !== 'object' || record === null) return true;
-  const { process: leader } = record as LeaderRecord;
-  if (typeof leader !== 'object' || leader === null || !Number.isSafeInteger(leader.pid)) return false;
-  if (leader.boot === '' || leader.namespace === '') return false;
-  if (leader.boot !== bootId() || leader.namespace !== (pidNamespace() ?? '')) return false;
+  const record = readLeader(text);
+  if (record === null) return true; // a process whose record can't be read doesn't renew it
+  const { boot, namespace, pid, start } = record.process ?? { boot: '', namespace: '', pid: 0, start: '' };
+  if (boot === '' || namespace === '' || boot !== bootId() || namespace !== pidNamespace()) return false;
   try {
-    process.kill(leader.pid, 0);
+    process.kill(pid, 0);
   } catch (error) {
     return errorCode(error) === 'ESRCH';
   }
-  // The PID may be another process's by now.
-  const start = startOf(leader.pid);
-  return start !== '' && leader.start !== '' && start !== leader.start;
-}
-
-/** When a process began, in ticks since boot; '' where that can't be told. */
-function startOf(pid: number): string {
+  // The PID may be another process's by now. A zombie has ended, but its parent doesn't know yet.
   const stat = readProcessStat(pid);
-  // A zombie has ended, but its parent doesn't know yet.
-  return stat?.state === 'Z' ? 'ended' : (stat?.startTicks ?? '');
+  return stat !== null && start !== '' && (stat.state === 'Z' || stat.startTicks !== start);
 }

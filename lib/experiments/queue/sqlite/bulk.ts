@@ -1,7 +1,7 @@
 import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
-import type { Enqueued, Needs, Queue, Selection, State } from '../queue.ts';
+import { batchesOf, type Enqueued, type Needs, type Queue, type Selection, type State } from '../queue.ts';
 import { phaseInName, readCount, readDestinations, taskName } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
@@ -160,38 +160,26 @@ async function forEachSelected(
   selection: Selection | 'all',
   act: (database: Database, task: Selected) => boolean,
 ): Promise<string[]> {
-  const names: string[] = [];
-  const actOn = (tasks: readonly Selected[]) => {
-    for (const task of tasks) if (act(database, task)) names.push(task.name);
-  };
-  if (selection !== 'all' && 'ids' in selection) {
-    const ids = [...new Set(selection.ids)].filter((id) => !id.includes('\0'));
-    for (let from = 0; from < ids.length; from += BATCH) {
-      await database.write(() => {
-        for (const id of ids.slice(from, from + BATCH)) {
-          actOn(
-            database.all<Selected>('SELECT number, name, state FROM task WHERE id = :id OR name = :id', {
-              id,
-            }),
-          );
-        }
-      });
-      await breathe();
-    }
-    return [...new Set(names)];
-  }
-  const condition = selection === 'all' ? '' : inState(selection.state);
-  for (let after = 0; ; ) {
-    const count = await database.write(() => {
-      const tasks = database.all<Selected>(
-        `SELECT number, name, state FROM task WHERE number > :after ${condition} ORDER BY number LIMIT ${BATCH}`,
-        { after },
-      );
-      actOn(tasks);
-      after = tasks.at(-1)?.number ?? after;
-      return tasks.length;
+  const state = selection === 'all' || 'ids' in selection ? null : selection.state;
+  const numbers = await database.read(() => {
+    const select = (condition: string, values = {}) =>
+      database.all<{ number: number }>(`SELECT number FROM task WHERE ${condition} ORDER BY number`, values);
+    if (selection === 'all' || !('ids' in selection))
+      return select(`true ${state === null ? '' : inState(state)}`);
+    const ids = selection.ids.filter((id) => !id.includes('\0'));
+    return ids.flatMap((id) => select('id = :id OR name = :id', { id }));
+  });
+  const names = new Set<string>();
+  for (const batch of batchesOf(new Set(numbers.map(({ number }) => number)))) {
+    await database.write(() => {
+      for (const number of batch) {
+        const sql = 'SELECT number, name, state FROM task WHERE number = :number';
+        const task = database.get<Selected>(sql, { number });
+        const isSelected = task !== undefined && (state === null || task.state === state);
+        if (isSelected && act(database, task)) names.add(task.name);
+      }
     });
-    if (count < BATCH) return names;
     await breathe();
   }
+  return [...names];
 }
