@@ -2,11 +2,14 @@ import type { ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, pause, whyNotNobody } from '../support/machine.ts';
+import { finished, Machine, NOBODY, output, pause, whyNotNobody } from '../support/machine.ts';
 
-const CLAIMANTS = 64;
+const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
+const CLAIMANTS = SOAK ? 64 : 32;
 const GPUS = 8;
-const SECONDS = process.env.GPU_OWNER_SOAK ? 300 : 14;
+const SECONDS = SOAK ? 300 : 6;
+/** Marks for other tools would keep a claim from a GPU whose lock failed, and hide that. */
+const UNMARKED = { GPU_OWNER_CONVENTIONS: 'none' };
 
 const claimant = join(import.meta.dirname, 'fixtures/claimant.mjs');
 const twoUsers = whyNotNobody() === null;
@@ -14,7 +17,7 @@ const twoUsers = whyNotNobody() === null;
 let machine: Machine;
 afterEach(() => machine.close());
 
-test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and stopped at random: no GPU is held twice, none is lost`, {
+test(`${CLAIMANTS} processes${twoUsers ? ' of two users' : ''} claim at once, killed and stopped at random: no GPU is held twice, none is lost`, {
   timeout: (SECONDS + 60) * 1000,
 }, async () => {
   machine = new Machine(GPUS);
@@ -22,6 +25,7 @@ test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and s
   const start = (i: number) =>
     machine.start([process.execPath, claimant, witness, String(SECONDS), String(1 + (i % 4))], {
       umask: i % 3 === 0 ? '077' : '022',
+      env: i % 4 === 0 ? {} : UNMARKED,
       ...(twoUsers && i % 2 === 1 ? { uid: NOBODY } : {}),
     });
   const running = Array.from({ length: CLAIMANTS }, (_, i) => start(i));
@@ -57,7 +61,7 @@ test(`64 processes${twoUsers ? ' of two users' : ''} claim at once, killed and s
   await expect.poll(() => machine.states()).toEqual(Array(GPUS).fill('free'));
 });
 
-test.skipIf(!process.env.GPU_OWNER_SOAK)(
+test.skipIf(!SOAK)(
   `half a million claims${twoUsers ? ' of two users' : ''}, with kills and stops all the time: no GPU is held twice, none is lost`,
   { timeout: 3_600_000 },
   async () => {
@@ -113,11 +117,9 @@ test('the witness would see it: claimants with different lock directories do hol
   machine = new Machine(1);
   const witness = randomBytes(8).toString('hex');
   const running = ['one', 'other'].map((name) =>
-    machine.start([process.execPath, claimant, witness, '8', '1'], {
-      // Without marks for other tools, which would keep each from the other's GPU.
-      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name), GPU_OWNER_CONVENTIONS: 'none' },
+    machine.start([process.execPath, claimant, witness, '60', '1'], {
+      env: { GPU_OWNER_LOCK_DIR: join(machine.directory, name), ...UNMARKED },
     }),
   );
-  const results = await Promise.all(running.map((child) => finished(child)));
-  expect(results.map(({ stdout }) => stdout).join('')).toMatch(/violation: GPU 0/);
+  await Promise.any(running.map((child) => output(child, /violation: GPU 0/)));
 });
