@@ -14,7 +14,7 @@ const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const CLAIMANTS = 16;
 const SUSPENDED = 6;
 /** In s: when the first is suspended, within which time all are, and when they go on. */
-const [FIRST, WITHIN, RESUMED] = SOAK ? [3, 3, 24] : [1.5, 3, 12];
+const [FIRST, WITHIN, RESUMED] = SOAK ? [3, 3, 24] : [1.5, 2, 10];
 /** How they claim, and by which conventions. */
 const KINDS: [how: string, conventions: string[]][] = [
   ['now', ['safe-gpu']],
@@ -29,7 +29,7 @@ const KINDS: [how: string, conventions: string[]][] = [
 /**
  * The last part of the time before they go on, in s. This part begins when the delays that are allowed, 4 s, are over for sure.
  */
-const LAST = SOAK ? 8 : 3;
+const LAST = SOAK ? 8 : 2.5;
 /** In s; or eight times the longest silence before, on a machine that is busy. */
 const MAX_SILENCE_S = 4;
 /** How many the others make in a second of the last part; or a quarter of what they made before, on a machine that is busy. */
