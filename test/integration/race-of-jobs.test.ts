@@ -6,7 +6,7 @@ import { childrenOf, sendSignal, stat } from '../support/processes.ts';
 
 const GPUS = 4;
 const AT_ONCE = 12;
-const JOBS = process.env.GPU_OWNER_SOAK ? 2_000 : 100;
+const JOBS = process.env.GPU_OWNER_SOAK ? 2_000 : 60;
 
 const job = join(import.meta.dirname, 'fixtures/grandchild.py');
 
