@@ -38,7 +38,7 @@ describe.skipIf(reason !== null)(
       return stdout.trim();
     };
     const file = (name: string) => join(place, name);
-    const untilFile = (name: string) => `until [ -e '${file(name)}' ]; do sleep 0.05; done`;
+    const untilFile = (name: string) => `until [ -e '${file(name)}' ]; do sleep 0.1; done`;
     const connections = () =>
       processesWith('GPU_OWNER_SSH=').filter(
         (pid) => nameOf(pid) === 'ssh' && wordsOf(pid).includes(hosts.configuration),
@@ -96,7 +96,7 @@ describe.skipIf(reason !== null)(
     });
 
     test('logs -f shows each byte once, within half a second, also where the connection is lost', async () => {
-      const stamps = untilFile('last').replace('sleep 0.05', 'date +%s%3N; sleep 0.3');
+      const stamps = untilFile('last').replace('sleep 0.1', 'date +%s%3N; sleep 0.3');
       const address = await submit('a', ...sh(`${stamps}; printf '\\377\\0end'`));
       const shown = hosts.viewer.start(
         ['sh', '-c', 'exec "$@" >shown', 'sh', launcher, 'logs', '-f', address],

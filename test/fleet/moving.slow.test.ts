@@ -67,7 +67,7 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return stdout.trim();
   };
-  const untilFile = (name: string) => ['--', 'sh', '-c', `until [ -e '${file(name)}' ]; do sleep 0.05; done`];
+  const untilFile = (name: string) => ['--', 'sh', '-c', `until [ -e '${file(name)}' ]; do sleep 0.2; done`];
   const show = async (address: string) => JSON.parse((await run('jobs', address, '--json')).stdout)[0];
 
   test('a job waits where it starts first, and moves to the host that is free before', async () => {
@@ -552,10 +552,10 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
   test('a host can only lie about itself', async () => {
     const lies: [string, RegExp][] = [
       [
-        '[{"id":1,"at":1,"bytes":"\\u001b[2J","dropped":0,"isOver":false}]',
+        '[{"id":1,"at":1,"bytes":"\\u001b[2J","size":0,"dropped":0,"isOver":false}]',
         /makes no sense: .*bytes has an impossible value/,
       ],
-      ['[{"id":1,"at":1,"bytes":"AAAA","dropped":-1,"isOver":true}]', /makes no sense: .*dropped/],
+      ['[{"id":1,"at":1,"bytes":"AAAA","size":3,"dropped":-1,"isOver":true}]', /makes no sense: .*dropped/],
       ['[[[[[[[[[[[[[[]]]]]]]]]]]]]]', /makes no sense/],
       ['\\033]0;x\\007[', /ended unexpectedly|makes no sense/],
     ];

@@ -171,7 +171,7 @@ export class Machine {
 
   /** A shell's words: after the command `first`, it waits for the file, and ends with the code. */
   untilFile(name: string, code = 0, first = ''): string[] {
-    const wait = `while [ ! -e ${join(this.directory, name)} ]; do sleep 0.02; done`;
+    const wait = `while [ ! -e ${join(this.directory, name)} ]; do sleep 0.1; done`;
     return ['sh', '-c', `${first}${wait}${code === 0 ? '' : `; exit ${code}`}`];
   }
 
