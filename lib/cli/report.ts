@@ -75,10 +75,7 @@ async function makeReport(by: Kind, sinceMs: number, lockDir: string | undefined
   const showsAll = uid === 0 || loadConfiguration().usageCommands === 'everybody';
   const ledger = readLedger(path, since, until);
   if (ledger.problem !== undefined)
-    throw new GPUOwnerError(
-      'ERR_LOCK_DIRECTORY',
-      `the ledger of usage ${path} can't be read: ${ledger.problem}. \`gpu-owner doctor\` says what to do`,
-    );
+    throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `the ledger of usage can't be read: ${ledger.problem}.`);
   return reportOf(ledger, {
     since,
     until,

@@ -1,6 +1,6 @@
 import { simulatedMachine } from '../config/index.ts';
 import { formatMode, isRoot, listWords, pathIn, statusOf, userName } from '../platform/index.ts';
-import { ledgerDirectory, MACHINE_LEDGER, readLedger } from '../usage/index.ts';
+import { ledgerDirectory, ledgerProblem, MACHINE_LEDGER, readLedger } from '../usage/index.ts';
 import type { Report } from './finding.ts';
 
 const MAX_NAMED = 5;
@@ -20,11 +20,12 @@ export function checkLedger(report: Report, lockDirectory: string): void {
   }
   const status = statusOf(path);
   if (status === null) return; // the first lease makes it
-  if (status.kind !== 'directory') {
+  const problem = ledgerProblem(path);
+  if (problem !== null) {
     report.add(
       'ledger-mode',
-      `${path} of ${userName(status.uid)} isn't a directory: leases aren't noted in the ledger of usage.`,
-      `As root: \`rm ${path}\`. The next lease makes the directory.`,
+      `${problem.cause}: leases aren't noted in the ledger of usage.`,
+      problem.remedy,
     );
     return;
   }

@@ -1,5 +1,5 @@
-import { native } from '../native.ts';
-import { pathIn, statusOf } from '../platform/index.ts';
+import { errno, native } from '../native.ts';
+import { pathIn, statusOf, systemError, userName } from '../platform/index.ts';
 
 /** Made by the package or an administrator, with mode 1777. */
 export const MACHINE_LEDGER = '/var/lib/gpu-owner/usage';
@@ -13,10 +13,30 @@ const RAMFS = 0x858458f6;
  */
 export function ledgerDirectory(lockDirectory: string, isSimulated: boolean): string | null {
   if (!isSimulated) {
-    if (statusOf(MACHINE_LEDGER)?.kind === 'directory') return MACHINE_LEDGER;
+    if (statusOf(MACHINE_LEDGER) !== null) return MACHINE_LEDGER;
     if ([TMPFS, RAMFS].includes(native().fileSystemType(lockDirectory))) return null;
   }
   return pathIn(lockDirectory, 'usage');
+}
+
+/** Why the ledger isn't used, and what to do about that; null: nothing is known to be wrong with the directory. */
+export function ledgerProblem(path: string): { cause: string; remedy: string } | null {
+  const status = statusOf(path);
+  if (status === null || status.kind === 'directory') return null;
+  const isLink = status.kind === 'link';
+  return {
+    cause: `${path} is ${isLink ? 'a symbolic link' : 'no directory'} of ${userName(status.uid)}${isLink ? ', and no link is followed there' : ''}`,
+    remedy: `As root: \`rm ${path}\`, \`install -d -m 1777 ${path}\`${isLink ? `; to have the ledger on another disk, \`mount --bind DIRECTORY ${path}\`` : ''}`,
+  };
+}
+
+/** The same for an error of a call, as a positive errno. */
+export function ledgerError(path: string, error: number): string {
+  const problem = ledgerProblem(path);
+  if (problem !== null) return `${problem.cause}. ${problem.remedy}`;
+  return error === errno.ELOOP
+    ? `${path} is below a symbolic link that is another user's, or that others can replace. Name the directory that \`readlink -f ${path}\` prints`
+    : `${path}: ${systemError(error)}`;
 }
 
 /** `UID-YYYY-MM.jsonl`, in UTC; N: another user had made a file with that name, and with those below N. */

@@ -1,4 +1,4 @@
-export { ledgerDirectory, MACHINE_LEDGER } from './directory.ts';
+export { ledgerDirectory, ledgerProblem, MACHINE_LEDGER } from './directory.ts';
 export { type BeginningLease, UsageLine } from './line.ts';
 export { readLedger, type Use } from './read.ts';
 export { KINDS, type Kind, type Report, reportOf, type Sum, type SumOptions } from './sums.ts';

@@ -7,11 +7,10 @@ import {
   FOR_READING,
   isoTime,
   statusBehind,
-  systemError,
   TIMEOUTS,
   warnOnce,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerName } from './directory.ts';
+import { LEDGER_NAME, ledgerError, ledgerName } from './directory.ts';
 
 /** Bytes for the end, as native/keeper/usage.cc has it: a line that is longer when the lease ends would need disk space then. */
 export const END_BYTES = 224;
@@ -81,7 +80,7 @@ export class UsageLine {
     if (at < 0) {
       if (descriptor >= 0) native().fileClose(descriptor);
       warnOnce(
-        `the use of these GPUs isn't noted in ${path}, and reports will lack it: ${systemError(-at)}.`,
+        `the use of these GPUs isn't noted in the ledger, and reports will lack it: ${ledgerError(path, -at)}.`,
       );
       return null;
     }
@@ -145,9 +144,8 @@ function endOf(held: number, ended: boolean, energy: number | null): string {
 
 /** A descriptor of this user's file, or -errno. The directory is everybody's: a file of this name may be another user's. */
 function openOwn(directory: Directory, uid: number, month: string, keptMs: () => number): number {
-  let descriptor = -errno.EACCES;
   for (let n = 0; n < MAX_NAMES; n++) {
-    descriptor = directory.openShared(ledgerName(uid, month, n), 0, FOR_READING);
+    const descriptor = directory.openShared(ledgerName(uid, month, n), 0, FOR_READING);
     const status = descriptor < 0 ? null : statusBehind(descriptor);
     if (status?.uid === uid && status.links === 1) {
       if (status.size === 0) prune(directory, uid, keptMs());
@@ -156,7 +154,7 @@ function openOwn(directory: Directory, uid: number, month: string, keptMs: () =>
     if (descriptor >= 0) native().fileClose(descriptor);
     else if (!OF_OTHERS.has(-descriptor)) return descriptor;
   }
-  return descriptor < 0 ? descriptor : -errno.EACCES;
+  return -errno.EACCES;
 }
 
 /** Removes this user's old files; root's new month removes those of all users. */

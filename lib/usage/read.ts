@@ -8,10 +8,9 @@ import {
   sanitize,
   schema,
   statusBehind,
-  systemError,
   userName,
 } from '../platform/index.ts';
-import { LEDGER_NAME } from './directory.ts';
+import { LEDGER_NAME, ledgerError } from './directory.ts';
 import { END_BYTES } from './line.ts';
 
 /** A lease as the ledger has it. */
@@ -95,7 +94,7 @@ export function readLedger(path: string, since: number, now = Date.now()): Ledge
   const ledger: Ledger = { uses: [], foreign: [], damaged: new Map() };
   const directory = Directory.open(path);
   if (typeof directory === 'number')
-    return directory === -errno.ENOENT ? ledger : { ...ledger, problem: systemError(-directory) };
+    return directory === -errno.ENOENT ? ledger : { ...ledger, problem: ledgerError(path, -directory) };
   for (const file of filesOf(directory, since, ledger.foreign)) {
     let damaged = 0;
     for (const { line, end } of linesOf(file.descriptor)) {

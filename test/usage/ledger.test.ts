@@ -150,7 +150,7 @@ describe('the ledger', () => {
       expect(await machine.runCommand(['run', 'sh', '-c', 'exit 3'])).toMatchObject({
         code: 3,
         stderr: expect.stringMatching(
-          /the use of these GPUs isn't noted in .*usage.*: no space left on device/,
+          /the use of these GPUs isn't noted in the ledger, .*usage: no space left on device/,
         ),
       });
       const { stdout } = await machine.runCommand(['report', '--by', 'job', '--json']);

@@ -1,5 +1,6 @@
 // `gpu-owner report` as its users see it. ledger.test.ts has the sums.
 import {
+  chmodSync,
   existsSync,
   mkdirSync,
   readdirSync,
@@ -89,6 +90,21 @@ test.each([
   expect({ code, stderr }).toEqual({
     code: 0,
     stderr: `gpu-owner: warning: --idle doesn't end the command: whether it uses its GPUs can't be told ${which}.\n`,
+  });
+});
+
+test('below a link that others can replace there is no ledger, and report says what to do', async () => {
+  const open = join(machine.directory, 'open');
+  mkdirSync(open);
+  chmodSync(open, 0o777);
+  await machine.runCommand(['run', 'true']);
+  symlinkSync(machine.lockDirectory, join(open, 'link'));
+  const { code, stderr } = await machine.runCommand(['report', '--lock-dir', join(open, 'link')]);
+  const path = join(open, 'link/usage');
+  expect({ code, stderr }).toEqual({
+    code: 73,
+    stderr: `gpu-owner: the ledger of usage can't be read: ${path} is below a symbolic link that is another user's, or that others can replace. Name the directory that \`readlink -f ${path}\` prints.
+`,
   });
 });
 

@@ -1,5 +1,5 @@
 // The sums of the ledger against the time for which the kernel's locks on the lease files were held, as another program watches them.
-// Each of two users has a GPU; their processes are killed, and all at once, as a reboot does.
+// Each of two users has GPUs; their processes are killed, and all at once, as a reboot does.
 import {
   appendFileSync,
   chownSync,
@@ -30,7 +30,10 @@ import { withTimeouts } from '../support/time.ts';
 const SOAK = process.env.GPU_OWNER_SOAK !== undefined;
 const LEASES = SOAK ? 10_000 : 40;
 const KINDS = ['run', 'library', 'run', 'keeper', 'run', 'library', 'front', 'run', 'all'] as const;
-const LEASES_OF_LIBRARY = 3;
+/** How many GPUs each user has: leases mostly wait for their end, and these do so side by side. */
+const GPUS_EACH = SOAK ? 4 : 1;
+/** In one process, one after the other. */
+const LEASES_OF_LIBRARY = SOAK ? 6 : 3;
 const NOTE_MS = 10;
 /** How much later a busy machine may let a keeper write a note, in s: so much is lost of a lease that is killed. */
 const LATE_S = SOAK ? 0 : 0.05;
@@ -45,12 +48,16 @@ test(`over ${LEASES} leases with kills, the report is right within 1 %, whatever
   timeout: LEASES * 1_500 + 60_000,
   skip: whyNotNobody() !== null,
 }, async () => {
-  machine = new Machine(2);
   const users = [
     { uid: undefined, name: 'root' },
     { uid: NOBODY, name: 'nobody' },
-  ].map((user, gpu) => ({ ...user, gpu }));
-  const files = users.map(({ gpu }) => join(machine.lockDirectory, `${uuidOf(gpu)}.lease`));
+  ];
+  const lanes = Array.from({ length: users.length * GPUS_EACH }, (_, gpu) => ({
+    gpu,
+    of: gpu % users.length,
+  }));
+  machine = new Machine(lanes.length);
+  const files = lanes.map(({ gpu }) => join(machine.lockDirectory, `${uuidOf(gpu)}.lease`));
   // Made by root, as the package makes it.
   await machine.runCommand(['run', '--devices', '0', 'true']);
   const before = await report();
@@ -61,8 +68,8 @@ test(`over ${LEASES} leases with kills, the report is right within 1 %, whatever
   let hasRebooted = false;
   let killed = 0;
   const env = withTimeouts({ usage: NOTE_MS });
-  const lease = async (user: (typeof users)[number], kind: (typeof KINDS)[number]) => {
-    const { uid, gpu } = user;
+  const lease = async ({ gpu, of }: (typeof lanes)[number], kind: (typeof KINDS)[number]) => {
+    const uid = users[of]?.uid;
     const starting = { env, ...(uid === undefined ? {} : { uid }) };
     const ms = 150 + Math.round(dice.float() * 450);
     if (kind === 'library') {
@@ -103,13 +110,13 @@ test(`over ${LEASES} leases with kills, the report is right within 1 %, whatever
       if (name !== 'usage') rmSync(join(machine.lockDirectory, name), { force: true });
   };
   await Promise.all(
-    users.map(async (user) => {
-      for (let i = user.gpu; made < LEASES; i++) {
+    lanes.map(async (lane) => {
+      for (let i = lane.gpu; made < LEASES; i++) {
         const at = SOAK ? dice.integer(KINDS.length) : i % KINDS.length;
-        await lease(user, KINDS[at] ?? 'run');
+        await lease(lane, KINDS[at] ?? 'run');
         const isTime = SOAK ? dice.float() < 0.01 : made >= LEASES / 2 && !hasRebooted;
         if (isTime) {
-          killed += users.length;
+          killed += lanes.length;
           reboot();
         }
         hasRebooted ||= isTime;
@@ -127,7 +134,8 @@ test(`over ${LEASES} leases with kills, the report is right within 1 %, whatever
   const told = await hours();
   expect(told.skipped).toBe(0);
   const used = told.of.map((sum, i) => (sum - (i === 0 ? (before.rows[0]?.gpuHours ?? 0) : 0)) * 3_600);
-  for (const [i, witnessed] of seconds.entries()) {
+  for (const i of users.keys()) {
+    const witnessed = seconds.reduce((sum, each, gpu) => sum + (lanes[gpu]?.of === i ? each : 0), 0);
     expect(Math.abs((used[i] ?? 0) - witnessed), `seed ${seed}`).toBeLessThan(
       0.01 * witnessed + LATE_S * killed,
     );
