@@ -32,14 +32,19 @@ Description: exclusive use of N NVIDIA GPUs on a shared machine
  of experiments with a worker on every GPU. Brings its own Node.js.
 `;
 
-/** /run is empty after each boot; where there is no systemd, the first claim makes /var/tmp/gpu-owner. */
-const POSTINST = `#!/bin/sh
+/**
+ * /run is empty after each boot; where there is no systemd, the first claim makes /var/tmp/gpu-owner. After an upgrade, services that
+ * run go on with its files.
+ */
+const postinst = (services) => `#!/bin/sh
 set -e
 if [ "$1" = configure ]; then
   install -d -m 755 /var/lib/gpu-owner
   install -d -m 1777 /var/lib/gpu-owner/usage
   if [ -d /run/systemd/system ]; then
     systemd-tmpfiles --create gpu-owner.conf || true
+    systemctl daemon-reload || true
+    [ -z "$2" ] || systemctl try-restart ${services.join(' ')} || true
   fi
 fi
 `;
@@ -104,7 +109,7 @@ export function writeDebian(directory, { version, arch, node }) {
   const size = Math.ceil(sizeOf(directory) / 1024);
   place('DEBIAN/control', CONTROL({ version, arch, size }));
   place('DEBIAN/conffiles', '/etc/gpu-owner/config.yaml\n');
-  place('DEBIAN/postinst', POSTINST, 0o755);
+  place('DEBIAN/postinst', postinst(services), 0o755);
   place('DEBIAN/prerm', prerm(services), 0o755);
   place('DEBIAN/postrm', POSTRM, 0o755);
 }

@@ -74,6 +74,9 @@ function table(gpus: readonly GPUStatus[]): string {
 function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
   const place = label(gpu).padStart(PLACE_WIDTH);
+  // To a script, it is leased.
+  const isKept = gpu.state === 'leased' && gpu.reason?.startsWith('booked ') === true;
+  const state = isKept ? 'booked' : gpu.state;
   const columns = [
     place,
     // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.
@@ -82,9 +85,7 @@ function row(gpu: GPUStatus, colour: boolean): string {
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
     unit(gpu.temperatureCelsius, 'C').padStart(4),
-    colour && Object.hasOwn(COLOURS, gpu.state)
-      ? `\u001b[${COLOURS[gpu.state]}m${gpu.state}\u001b[0m`
-      : gpu.state,
+    colour && Object.hasOwn(COLOURS, gpu.state) ? `\u001b[${COLOURS[gpu.state]}m${state}\u001b[0m` : state,
   ];
   return columns.join('  ');
 }

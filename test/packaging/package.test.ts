@@ -21,6 +21,7 @@ import { root } from '../support/machine.ts';
 import { cloneSources, pack, registryEnv } from '../support/packages.ts';
 
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+const dpkgArch = process.arch === 'x64' ? 'amd64' : process.arch;
 const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
 const venv = spawnSync('python3', ['-m', 'ensurepip', '--version']).status === 0;
 const MIB = 2 ** 20;
@@ -380,15 +381,94 @@ test.each(['.cache/uv/archive-v0/aBcDeF', '.cache/pipx/7ff74b656ed4443', 'apps/.
   },
 );
 
-describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs dpkg-deb)'}`, () => {
-  it('works where it is unpacked, with manual pages, completion, units, and a configuration that is accepted', () => {
-    const directory = join(scratch, 'debian');
-    const deb = readdirSync(releases).find((name) => name.endsWith('.deb')) as string;
-    execFileSync('dpkg-deb', ['-x', join(releases, deb), directory]);
-    expectWorking(join(directory, 'usr/bin/gpu-owner'));
-    const has = (path: string) => existsSync(join(directory, path));
+/** A package can be installed for real into an empty directory by root, who may change the root directory for its scripts. */
+const whyNotDpkg = hasDpkg ? (process.geteuid?.() === 0 ? null : 'needs root') : 'needs dpkg';
+
+describe.skipIf(whyNotDpkg)(`the Debian package${whyNotDpkg ? ` (skipped: ${whyNotDpkg})` : ''}`, () => {
+  let directory: string;
+  let deb: string;
+  let services: string[];
+  const inside = (path: string) => join(directory, path);
+  const place = (path: string, text: string, mode = 0o644) => {
+    mkdirSync(dirname(path), { recursive: true });
+    writeFileSync(path, text, { mode });
+  };
+  const dpkg = (...args: string[]) => {
+    const env = { ...process.env, PATH: '/usr/sbin:/usr/bin:/sbin:/bin' };
+    const { status, stderr } = spawnSync('dpkg', [`--root=${directory}`, '--force-unsafe-io', ...args], {
+      encoding: 'utf8',
+      env,
+    });
+    // The directory's own /usr/bin isn't empty then.
+    expect({ status, stderr: stderr.replace(/.*not empty so not removed\n/g, '') }).toEqual({
+      status: 0,
+      stderr: '',
+    });
+  };
+  /** The questions of the scripts to systemd since the last look. */
+  const calls = () => {
+    const lines = existsSync(inside('calls')) ? readFileSync(inside('calls'), 'utf8').split('\n') : [];
+    rmSync(inside('calls'), { force: true });
+    return lines.filter((line) => line !== '');
+  };
+  const remains = () =>
+    files('find', directory, '-name', '*gpu*owner*', '-not', '-path', '*/dpkg/*', '-printf', '/%P\n');
+  const MADE = ['systemd-tmpfiles --create gpu-owner.conf', 'systemctl daemon-reload'];
+
+  beforeAll(() => {
+    directory = join(scratch, 'debian');
+    deb = join(releases, readdirSync(releases).find((name) => name.endsWith('.deb')) as string);
+    // All that the package depends on, and what its scripts run.
+    for (const name of ['bin', 'lib', 'lib64']) {
+      mkdirSync(inside(`usr/${name}`), { recursive: true });
+      symlinkSync(`usr/${name}`, inside(name));
+    }
+    for (const path of ['var/lib/dpkg/info', 'var/lib/dpkg/updates', 'run/systemd/system'])
+      mkdirSync(inside(path), { recursive: true });
+    const needed = ['libc6', 'libgcc-s1', 'libstdc++6'];
+    place(inside('var/lib/dpkg/status'), execFileSync('dpkg-query', ['-s', ...needed], { encoding: 'utf8' }));
+    for (const name of needed.flatMap((each) => [each, `${each}:${dpkgArch}`]))
+      place(inside(`var/lib/dpkg/info/${name}.list`), '');
+    for (const name of ['sh', 'install', 'rm', 'rmdir']) {
+      const libraries = execFileSync('ldd', [`/usr/bin/${name}`], { encoding: 'utf8' }).match(/\/\S+/g) ?? [];
+      for (const path of [`/usr/bin/${name}`, ...libraries])
+        cpSync(path, inside(path), { dereference: true, recursive: true });
+    }
+    for (const name of ['systemctl', 'systemd-tmpfiles'])
+      place(inside(`usr/bin/${name}`), `#!/bin/sh\necho "${name} $*" >>/calls\n`, 0o755);
+    place(inside('dev/null'), '');
+  });
+
+  it('is installed over an earlier version, whose files go, and whose changed configuration stays', () => {
+    const old = join(scratch, 'old-deb');
+    mkdirSync(old);
+    execFileSync('dpkg-deb', ['-e', deb, join(old, 'DEBIAN')]);
+    const control = readFileSync(join(old, 'DEBIAN/control'), 'utf8');
+    writeFileSync(join(old, 'DEBIAN/control'), control.replace(/^Version: .*/m, 'Version: 0.0.9'));
+    place(join(old, 'usr/lib/gpu-owner/old.js'), '');
+    place(join(old, 'etc/gpu-owner/config.yaml'), readFileSync(join(root, 'examples/config.yaml'), 'utf8'));
+    execFileSync('dpkg-deb', ['--root-owner-group', '-Zgzip', '--build', old, `${old}.deb`]);
+    dpkg('-i', `${old}.deb`);
+    expect(calls()).toEqual(MADE);
+    const file = inside('etc/gpu-owner/config.yaml');
+    appendFileSync(file, '# changed\n');
+    place(inside('usr/lib/gpu-owner/dist/claim.v20.cache'), '');
+    dpkg('-i', deb);
+    services = readdirSync(inside('usr/lib/systemd/system')).sort();
+    expect(services).toContain('gpu-owner-enforce.service');
+    const again = [...MADE, `systemctl try-restart ${services.join(' ')}`];
+    expect(calls()).toEqual(again);
+    expect(readFileSync(file, 'utf8')).toMatch(/# changed\n$/);
+    expect(
+      ['old.js', 'dist/claim.v20.cache'].filter((name) => existsSync(inside(`usr/lib/gpu-owner/${name}`))),
+    ).toEqual([]);
+    dpkg('-i', deb);
+    expect(calls()).toEqual(again);
+  });
+
+  it('has a working command, pages, completion, units that are off, and a configuration that is accepted', () => {
+    expectWorking(inside('usr/bin/gpu-owner'));
     const wanted = [
-      'etc/gpu-owner/config.yaml',
       'usr/lib/tmpfiles.d/gpu-owner.conf',
       'usr/lib/systemd/system/gpu-owner-enforce.service',
       'usr/lib/systemd/system/gpu-owner-metrics.timer',
@@ -400,28 +480,54 @@ describe.skipIf(!hasDpkg)(`the Debian package${hasDpkg ? '' : ' (skipped: needs 
       ...['copyright', ...documents].map((name) => `usr/share/doc/gpu-owner/${name}`),
       ...['', '-run', '-exp-run', '-status'].map((name) => `usr/share/man/man1/gpu-owner${name}.1.gz`),
     ];
-    expect(wanted.filter((path) => !has(path))).toEqual([]);
-    const control = join(scratch, 'debian-control');
-    execFileSync('dpkg-deb', ['-e', join(releases, deb), control]);
-    const script = (name: string) => readFileSync(join(control, name), 'utf8');
-    expect(script('postinst')).toContain('install -d -m 1777 /var/lib/gpu-owner/usage\n');
-    const services = readdirSync(join(directory, 'usr/lib/systemd/system')).sort();
+    expect(wanted.filter((path) => !existsSync(inside(path)))).toEqual([]);
+    expect(existsSync(inside('etc/systemd'))).toBe(false);
+    const ofPackage = ['usr/lib/gpu-owner', 'usr/share', 'usr/lib/systemd', 'etc', 'var/lib/gpu-owner'].map(
+      inside,
+    );
+    const strange = [
+      '-not',
+      '-uid',
+      '0',
+      '-o',
+      '-not',
+      '-gid',
+      '0',
+      '-o',
+      '-perm',
+      '/6000',
+      '-o',
+      '-perm',
+      '/022',
+    ];
     expect(
-      /^ *systemctl disable --now --quiet (.*) \|\| true$/m.exec(script('prerm'))?.[1]?.split(' '),
-    ).toEqual(services);
+      files('find', ...ofPackage, '-not', '-type', 'l', '(', ...strange, ')', '-printf', '/%P %m\n'),
+    ).toEqual(['/usage 1777']);
     const modules = files('find', directory, '-name', 'gpu_owner.py', '-type', 'f');
     expect(modules.map((path) => relative(directory, path))).toEqual([
       'usr/lib/gpu-owner/python/gpu_owner.py',
     ]);
-    const file = join(directory, 'etc/gpu-owner/config.yaml');
+    const file = inside('etc/gpu-owner/config.yaml');
     const text = readFileSync(file, 'utf8');
     writeFileSync(file, text.replace(/^#(?=\w+:)/gm, ''));
     expect(readFileSync(file, 'utf8')).toMatch(/^exclude: /m);
-    const { status, stderr } = spawnSync(join(directory, 'usr/bin/gpu-owner'), ['status'], {
+    const { status, stderr } = spawnSync(inside('usr/bin/gpu-owner'), ['status'], {
       encoding: 'utf8',
       env: { ...environment(withoutNode()), GPU_OWNER_MACHINE_CONFIG: file },
     });
     expect({ status, stderr }).toMatchObject({ status: 0, stderr: '' });
+  });
+
+  it('stops services and leaves configuration and usage when it is removed, and nothing when it is purged', () => {
+    place(inside('var/lib/gpu-owner/usage/0-2026-01.jsonl'), '');
+    place(inside('usr/lib/gpu-owner/python/__pycache__/gpu_owner.pyc'), '');
+    dpkg('-r', 'gpu-owner');
+    expect(calls()).toEqual([`systemctl disable --now --quiet ${services.join(' ')}`]);
+    expect(remains().sort()).toEqual(['/etc/gpu-owner', '/var/lib/gpu-owner']);
+    expect(existsSync(inside('var/lib/gpu-owner/usage/0-2026-01.jsonl'))).toBe(true);
+    dpkg('-P', 'gpu-owner');
+    expect(calls()).toEqual([]);
+    expect(remains()).toEqual([]);
   });
 });
 
