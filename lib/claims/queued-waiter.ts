@@ -79,8 +79,8 @@ const MAX_IDLE_MS = 900_000;
 const MAX_BLIND_IDLE_MS = 60_000;
 /** So much longer for each that is ahead: however many wait, few look. In ms. */
 const IDLE_PER_WAITER_MS = 10_000;
-/** The same for those who wait for the end of a booking. In ms. */
-const LATER_PER_WAITER_MS = 50;
+/** The same at the end of a booking: those ahead look first. In ms. */
+const LATER_PER_WAITER_MS = 250;
 /** So many at the front look often in that case, so that a waiter is noticed that doesn't take what it could. */
 const ATTENTIVE = 4;
 /** When to try again whether this one can hand over, in ms. */
@@ -109,6 +109,8 @@ export class QueuedWaiter {
   /** How often this one looks whether others take what they could, in ms. */
   #interval = HEARTBEAT_MS;
   #observed = 0;
+  /** How many requests were to be served before when it last looked. */
+  #ahead = 0;
   /** Whether GPUs that are kept for others could be used until then. */
   #mayBackfill = false;
 
@@ -155,6 +157,11 @@ export class QueuedWaiter {
     return this.#skipped.size === 0 ? (this.#slot?.kept ?? null) : null;
   }
 
+  /** The time until the bookings end that are in the way, and it is this one's turn to look, in ms. */
+  untilBookingsEnd(): number {
+    return untilBookingsEnd(this.#notGranted.candidates) + this.#ahead * LATER_PER_WAITER_MS;
+  }
+
   /** Calls back when bookings have changed since the last attempt. @returns ends that */
   watchBookings(onChange: () => void): () => void {
     this.#slot?.watch([], [], 0, this.#notGranted.seenAt, onChange);
@@ -181,6 +188,7 @@ export class QueuedWaiter {
       try {
         if (waited && !slot.isIntact(this.#notGranted.directory)) return true;
         const ahead = queue.ahead(slot.number);
+        this.#ahead = ahead.length;
         this.#report(options, ahead.length + 1);
         const blockers = this.#blockers(queue, ahead);
         if (blockers.length === 0 || this.#mayBackfill || now() >= options.end) return waited;
@@ -220,13 +228,11 @@ export class QueuedWaiter {
     const leases = opened.map((files) => files.filter((descriptor) => isLocked(descriptor)));
     const isBlind = leases.some((files) => files.length === 0);
     const isSuspicious = ahead < ATTENTIVE || this.#stallDetector.suspects;
-    const { candidates, directory, seenAt } = this.#notGranted;
+    const { directory, seenAt } = this.#notGranted;
     const { kept } = this;
     if (kept !== null && !(isBlind && isSuspicious)) {
       const longest = (isBlind ? MAX_BLIND_IDLE_MS : MAX_IDLE_MS) + ahead * IDLE_PER_WAITER_MS;
-      // Not all at the same time.
-      const untilFree = untilBookingsEnd(candidates) + ahead * LATER_PER_WAITER_MS;
-      const latest = Math.min(longest * (0.75 + Math.random() / 2), untilFree);
+      const latest = Math.min(longest * (0.75 + Math.random() / 2), this.untilBookingsEnd()); // not all at the same time
       const until = Math.min(end, now() + latest);
       handover.handOver({
         slot: kept,

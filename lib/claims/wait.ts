@@ -99,7 +99,7 @@ export async function claimWhenFree(
       if (early > 0) longest = Math.min(longest, early);
       else if (isCurrent) handOverAtFront(result, waiter, handover, end);
     }
-    longest = Math.min(longest, untilBookingsEnd(result.candidates));
+    longest = Math.min(longest, waiter.untilBookingsEnd());
     const change = { isCurrent, longest, pause, signal: options.signal, waiter };
     pause = (await waitForChange(result, change)) ? 0 : longerPause(pause);
     return null;
@@ -343,7 +343,7 @@ function handOverAtFront(
   const { kept } = waiter;
   if (kept !== null && isComplete && !isPolled) {
     const { directory, seenAt } = notGranted;
-    const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, untilBookingsEnd(notGranted.candidates)));
+    const until = Math.min(end, now() + Math.min(MAX_WAIT_MS, waiter.untilBookingsEnd()));
     handover.handOver({ slot: kept, directory, locks: epochLocks, ahead, leases: [], seenAt, until, end });
   }
   for (const { descriptor } of epochLocks) closeSync(descriptor);

@@ -26,6 +26,8 @@ constexpr int64_t kPollMs = 100;
 // A lease may be free for a moment whenever it changes hands; and waiters ahead look first whether it stays free.
 constexpr int64_t kTakeTimeoutMs = 1'000;
 constexpr int64_t kStaggerMs = 50;
+// Nothing tells whether the change matters to a request, so all look: one after the other.
+constexpr int64_t kBookingsStaggerMs = 250;
 // A signal that comes just before the system call that it is to end is repeated.
 constexpr int64_t kRepeatMs = 50;
 
@@ -149,7 +151,7 @@ class Watch {
   bool bookings_changed() const {
     if (options_.queue < 0) return false;
     const int64_t changed = locks::bookings_changed(options_.queue, options_.bookings);
-    return changed != 0 && CountAhead(options_.queue, options_.slot).is_at_most((now() - changed) / kStaggerMs);
+    return changed != 0 && CountAhead(options_.queue, options_.slot).is_at_most((now() - changed) / kBookingsStaggerMs);
   }
 
   bool nobody_takes_a_lease() {

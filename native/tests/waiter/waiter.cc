@@ -232,12 +232,14 @@ TEST("wakes when a booking was made or cancelled after it knew them; what else s
   stamp(3'600'000);
   queue.beat_for(500);
   CHECK(queue.keeps(waiter));
-  stamp(0);
+  const int64_t began = std::stoll(stamp(0));
   CHECK(tests::eventually([&] {
     queue.beat();
     return !result().empty();
   }));
   CHECK_EQUAL(tests::end_of(waiter), 7);
+  // Two waiters ahead look first.
+  CHECK(gpu_owner::process::monotonic_nanoseconds() / 1'000'000 - began >= 500);
 }
 
 TEST("goes on after it was stopped") {
