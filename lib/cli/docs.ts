@@ -1,9 +1,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
+import { packageRoot } from '../native.ts';
 import { closest, fitColumns, listWords, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { packageRoot } from './installation.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 

@@ -1,19 +1,11 @@
-import { readFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname } from 'node:path';
 import { errorMessage, GPUOwnerError } from '../errors.ts';
-import { nativeFile } from '../native.ts';
-
-/** The directory of this installation. */
-export const packageRoot = dirname(import.meta.dirname);
-
-/** Reads package.json of this installation. */
-export function about(): { version: string; distribution?: string } {
-  return JSON.parse(readFileSync(join(packageRoot, 'package.json'), 'utf8'));
-}
+import { nativeFile, packageRoot } from '../native.ts';
+import { ownPackage } from '../platform/index.ts';
 
 /** The text of `--version`: the version alone in the first line, then what to say in a bug report. */
 export function versionText(): string {
-  const { version, distribution = 'sources' } = about();
+  const { version, distribution = 'sources' } = ownPackage();
   return [
     version,
     `package: ${packageRoot} (${distribution})`,

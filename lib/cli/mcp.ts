@@ -1,11 +1,11 @@
+import { ownPackage } from '../platform/index.ts';
 import type { Command } from './command.ts';
-import { about } from './installation.ts';
 import { type Parsed, rejectOperands } from './options.ts';
 
 async function mcp(parsed: Parsed): Promise<void> {
   rejectOperands(parsed);
   const { serveAgents } = await import('../agents/index.ts');
-  serveAgents(about().version);
+  serveAgents(ownPackage().version);
 }
 
 export const COMMAND: Command = {

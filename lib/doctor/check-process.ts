@@ -114,7 +114,7 @@ export class CheckProcess {
   #receive(message: Message | null): void {
     if (message === null) return;
     if ('finding' in message) this.#collector.add(message.finding);
-    else if ('facts' in message) Object.assign(this.#collector.facts, message.facts);
+    else if ('facts' in message) this.#collector.tell(message.facts);
     else if ('step' in message) this.#step = message.step;
     else if ('done' in message) this.#done = true;
   }

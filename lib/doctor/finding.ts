@@ -173,11 +173,15 @@ export interface Options {
 
 /** The findings of all checks. */
 export class FindingCollector {
-  readonly facts: Facts = {};
+  facts: Facts = {};
   readonly #findings: Finding[] = [];
 
   add(found: Finding): void {
     this.#findings.push(found);
+  }
+
+  tell(facts: Facts): void {
+    this.facts = { ...this.facts, ...facts };
   }
 
   /** By subject, and in each as they were found. */
@@ -189,7 +193,7 @@ export class FindingCollector {
 /** Runs a check in this process; whatever it throws becomes a finding. */
 export async function guarded(
   subject: Subject,
-  collector: Pick<FindingCollector, 'add' | 'facts'>,
+  collector: Pick<FindingCollector, 'add' | 'tell'>,
   run: (report: Report) => Promise<void> | void,
   onStep: (step: string) => void = () => {},
 ): Promise<void> {
@@ -197,7 +201,7 @@ export async function guarded(
     await run({
       add: (id, text, remedy) => collector.add(finding(id, text, remedy)),
       step: onStep,
-      tell: (facts) => Object.assign(collector.facts, facts),
+      tell: (facts) => collector.tell(facts),
     });
   } catch (error) {
     collector.add(failure(subject, error));

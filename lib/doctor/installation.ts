@@ -1,17 +1,9 @@
-import {
-  accessSync,
-  constants,
-  existsSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  statSync,
-} from 'node:fs';
+import { accessSync, constants, existsSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { native, nativeFile } from '../native.ts';
-import { formatMode, isRoot, listWords, processIds, userName } from '../platform/index.ts';
+import { native, nativeFile, packageRoot } from '../native.ts';
+import { formatMode, isRoot, listWords, ownPackage, processIds, userName } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { readOrEmpty } from './system.ts';
 
@@ -29,11 +21,10 @@ const REBUILD = 'Install gpu-owner again; in a clone, run `npm ci`.';
 
 /** Checks the files of gpu-owner itself, and who may run and change them. */
 export function checkInstallation(report: Report): void {
-  const root = dirname(import.meta.dirname);
-  const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
+  const root = packageRoot;
   report.add(
     'version',
-    `gpu-owner ${version} in ${root}, Node.js ${process.versions.node} (${process.execPath}), ${process.platform} on ${process.arch}.`,
+    `gpu-owner ${ownPackage().version} in ${root}, Node.js ${process.versions.node} (${process.execPath}), ${process.platform} on ${process.arch}.`,
   );
   const simulated = simulatedMachine();
   if (simulated !== null) {

@@ -2,7 +2,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { onWarning, sanitize } from '../platform/index.ts';
 import { type Check, CheckProcess, type Message } from './check-process.ts';
 import { reportClaimable } from './configuration.ts';
-import type { Facts, Finding, Options } from './finding.ts';
+import type { Finding, Options } from './finding.ts';
 import { FindingCollector, guarded } from './finding.ts';
 
 const CHECK_TIMEOUT_MS = 5_000;
@@ -78,15 +78,9 @@ export async function runCheck(name: string, options: Options, write: (line: str
   onWarning(() => {}); // findings say the same in better words
   const tell = (message: Message) => write(JSON.stringify(message));
   tell({ begun: true });
-  const facts = new Proxy({} as Facts, {
-    set: (_, key, value) => {
-      tell({ facts: { [key]: value } });
-      return true;
-    },
-  });
   await guarded(
     check.subject,
-    { add: (found) => tell({ finding: found }), facts },
+    { add: (found) => tell({ finding: found }), tell: (facts) => tell({ facts }) },
     (report) => check.run(report, options),
     (step) => tell({ step }),
   );

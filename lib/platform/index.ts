@@ -95,6 +95,7 @@ export {
   isNewMessage,
   lastMessage,
   onWarning,
+  ownPackage,
   ownProgram,
   restoreMessages,
   saveMessages,

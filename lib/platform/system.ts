@@ -1,6 +1,7 @@
+import { readFileSync } from 'node:fs';
 import { getSystemErrorMap } from 'node:util';
 import { asError, errorMessage } from '../errors.ts';
-import { native } from '../native.ts';
+import { native, packageRoot } from '../native.ts';
 import { readSmallFile } from './files.ts';
 
 let host: string | undefined;
@@ -36,6 +37,11 @@ export function bootMilliseconds(): number {
  */
 export function avoidIdleWork(): void {
   process.getBuiltinModule('node:v8').setFlagsFromString('--no-memory-reducer --no-incremental-marking');
+}
+
+/** Reads package.json of this installation. */
+export function ownPackage(): { version: string; distribution?: string } {
+  return JSON.parse(readFileSync(`${packageRoot}/package.json`, 'utf8'));
 }
 
 /** The words that start this program anew, with these arguments. */

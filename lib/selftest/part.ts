@@ -1,13 +1,11 @@
-import { readFileSync } from 'node:fs';
 import { arch, release } from 'node:os';
-import { dirname, join } from 'node:path';
 import { type ClaimOptions, GPUOwner, snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { stopPrograms } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { cudaVersion, type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { now, onWarning, showValue } from '../platform/index.ts';
+import { now, onWarning, ownPackage, showValue } from '../platform/index.ts';
 import { type CheckName, type CheckResult, checkRunner } from './check.ts';
 import { type Context, cudaObstacle, persistenceOf } from './context.ts';
 import { checkInside } from './inside.ts';
@@ -96,11 +94,10 @@ async function ownUntilKilled(claimOptions: ClaimOptions, { write }: PartOptions
 
 function driverReport(): DriverReport {
   const { version: cuda } = native().cudaLibrary(driverLibraries().cuda);
-  const packageFile = join(dirname(import.meta.dirname), 'package.json');
   return {
     version: native().driverLibrary().version,
     cuda: cudaVersion(cuda),
-    gpuOwner: JSON.parse(readFileSync(packageFile, 'utf8')).version,
+    gpuOwner: ownPackage().version,
     node: process.version,
     kernel: release(),
     architecture: arch(),
