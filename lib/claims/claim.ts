@@ -6,7 +6,7 @@ import {
   removeMark,
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isPossible, SHARE_UNIT_BYTES } from '../gpus/index.ts';
+import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
@@ -198,6 +198,7 @@ interface DecisionContext {
   claimant: Claimant;
 }
 
+/** Judges the GPUs under the decision lock, takes some, and confirms that they are still free. */
 function* decide(
   gpus: readonly GPU[],
   request: ClaimRequest,
@@ -223,43 +224,66 @@ function* decide(
     }
     if (taken.leases === null) return { leases: null, candidates, obstacle: 'contention' };
     traceStep('leased');
-    const leasedAt = Date.now();
-    const holding: Pick<Claim, 'leases' | 'jobFile' | 'marks'> = { ...taken, marks: [] };
-    let seen: GPU[];
-    let seenAt: number;
-    try {
-      const marked = yield* conventions.mark(chosen, gpus, claimant);
-      if (marked.marks === null) {
-        releaseClaim(holding);
-        foreignHolders.set(marked.uuid, marked.holder);
-        candidates = evaluate(gpus);
-        continue;
-      }
-      holding.marks = marked.marks;
-      traceStep('marked');
-      seenAt = now();
-      seen = yield* takeSnapshot(chosen.map(({ index }) => index));
-    } catch (error) {
-      releaseClaim(holding);
-      throw error;
+    const holding: Holding = { ...taken, marks: [], leasedAt: Date.now() };
+    const shown = yield* show(holding, chosen, gpus, deciding);
+    if ('holder' in shown) {
+      foreignHolders.set(shown.uuid, shown.holder);
+      candidates = evaluate(gpus);
+      continue;
     }
-    traceStep('looked-again');
-    const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
-    const own = taken.leases.map(({ id }) => id);
-    const sharingNow = (gpu: GPU) =>
-      context.memory === undefined ? undefined : sharingOf(deciding.directory, gpu, context, undefined, own);
-    const verdicts = after.map((gpu) => evaluateOne(gpu, context, null, sharingNow(gpu)));
-    if (verdicts.every(({ state }) => state === 'free'))
-      return { ...holding, gpus: after, all: seen, leasedAt, seenAt };
+    const { after, obstacle } = confirm(holding, chosen, shown.all, context, deciding);
+    if (obstacle === null) return { ...holding, ...shown, gpus: after };
     releaseClaim(holding);
-    return {
-      leases: null,
-      candidates: evaluate(seen),
-      obstacle: verdicts.every(({ state, transient }) => state === 'free' || transient)
-        ? 'remains'
-        : 'contention',
-    };
+    return { leases: null, candidates: evaluate(shown.all), obstacle };
   }
+}
+
+/** GPUs that are leased, and not yet looked at again. */
+type Holding = Pick<Claim, 'leases' | 'jobFile' | 'marks' | 'leasedAt'>;
+
+/** Shows leased GPUs to other tools, and looks at them again. @returns nothing is held where another tool was quicker */
+function* show(
+  holding: Holding,
+  chosen: readonly GPU[],
+  gpus: readonly GPU[],
+  { conventions, claimant }: DecisionContext,
+): ClaimSteps<{ all: GPU[]; seenAt: number } | { uuid: string; holder: LeaseInfo }> {
+  try {
+    const marked = yield* conventions.mark(chosen, gpus, claimant);
+    if (marked.marks === null) {
+      releaseClaim(holding);
+      return marked;
+    }
+    holding.marks = marked.marks;
+    traceStep('marked');
+    const seenAt = now();
+    const all = yield* takeSnapshot(chosen.map(({ index }) => index));
+    traceStep('looked-again');
+    return { all, seenAt };
+  } catch (error) {
+    releaseClaim(holding);
+    throw error;
+  }
+}
+
+/** Judges leased GPUs once more: a program without a claim may have come in between. */
+function confirm(
+  { leases }: Holding,
+  chosen: readonly GPU[],
+  seen: readonly GPU[],
+  context: EvaluationContext,
+  { directory }: DecisionContext,
+): { after: GPU[]; obstacle: 'remains' | 'contention' | null } {
+  const own = leases.map(({ id }) => id);
+  const after = chosen.map((gpu) => seen.find(({ uuid }) => uuid === gpu.uuid) ?? vanished(gpu));
+  const verdicts = after.map((gpu) => {
+    const sharing =
+      context.memory === undefined ? undefined : sharingOf(directory, gpu, context, undefined, own);
+    return evaluateOne(gpu, context, null, sharing);
+  });
+  const others = verdicts.filter(({ state }) => state !== 'free');
+  const isTransient = others.every(({ transient }) => transient);
+  return { after, obstacle: others.length === 0 ? null : isTransient ? 'remains' : 'contention' };
 }
 
 /** A MIG instance that was destroyed since the last look. */
