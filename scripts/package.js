@@ -313,7 +313,7 @@ function packWheel(tree, arch) {
     script,
     tree,
     out,
-    values.quick ? '1' : '9',
+    values.quick ? '0' : '9',
   ]).trim();
   said(basename(file));
 }
@@ -345,7 +345,7 @@ function packDebian(tree, arch) {
   writeDebian(directory, { version, arch: ARCHES[arch].deb, node: NODE.version });
   const file = join(out, `gpu-owner_${version}_${ARCHES[arch].deb}.deb`);
   const epoch = String(Math.floor(Date.parse(modified()) / 1000));
-  const compression = values.quick ? ['-Zgzip', '-z1'] : ['-Zxz', '-z6'];
+  const compression = values.quick ? ['-Znone'] : ['-Zxz', '-z6'];
   run('dpkg-deb', ['--root-owner-group', ...compression, '--build', directory, file], {
     env: { ...process.env, SOURCE_DATE_EPOCH: epoch },
   });

@@ -23,7 +23,9 @@ import { cloneSources, pack, registryEnv } from '../support/packages.ts';
 const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as { version: string };
 const dpkgArch = process.arch === 'x64' ? 'amd64' : process.arch;
 const hasDpkg = spawnSync('dpkg-deb', ['--version']).status === 0;
-const venv = spawnSync('python3', ['-m', 'ensurepip', '--version']).status === 0;
+const hasPip = spawnSync('python3', ['-m', 'pip', 'help'], { encoding: 'utf8' }).stdout?.includes(
+  '--python <',
+);
 const MIB = 2 ** 20;
 /** Packages have these, but for the wheel. */
 const documents = ['README.md', 'CHANGELOG.md', 'LICENSE', 'docs/installation.md', 'examples/config.yaml'];
@@ -299,64 +301,74 @@ describe('the tarball', () => {
   });
 });
 
-describe.skipIf(!venv)(`the wheel${venv ? '' : ' (skipped: python3 has no ensurepip)'}`, () => {
-  let prefix: string;
-  beforeAll(() => {
-    prefix = join(scratch, 'environment');
-    execFileSync('python3', ['-m', 'venv', prefix]);
-    const wheel = readdirSync(releases).find((name) => name.includes('manylinux')) as string;
-    execFileSync(join(prefix, 'bin/pip'), ['install', '--quiet', '--no-index', join(releases, wheel)]);
-  }, 120_000);
+describe.skipIf(!hasPip)(
+  `the wheel${hasPip ? '' : ' (skipped: python3 has no pip of 22.3 or newer)'}`,
+  () => {
+    let prefix: string;
+    /** A pip of the environment's own would take longer to install than the wheel. */
+    const pip = (...args: string[]) =>
+      execFileSync('python3', ['-m', 'pip', '--python', join(prefix, 'bin/python'), ...args, '--quiet']);
+    beforeAll(() => {
+      prefix = join(scratch, 'environment');
+      execFileSync('python3', ['-m', 'venv', '--without-pip', prefix]);
+      const wheel = readdirSync(releases).find((name) => name.includes('manylinux')) as string;
+      pip('install', '--no-index', join(releases, wheel));
+    }, 120_000);
 
-  it('has a command that needs no Node.js', () => expectWorking(join(prefix, 'bin/gpu-owner')));
+    it('has a command that needs no Node.js', () => expectWorking(join(prefix, 'bin/gpu-owner')));
 
-  it('prints its pages', () => {
-    const command = join(prefix, 'bin/gpu-owner');
-    const titles = files(command, 'docs');
-    expect(titles).toContainEqual(expect.stringMatching(/^jobs +Jobs in the background$/));
-    expect(files(command, 'docs', 'docs/jobs.md')[0]).toBe('# Jobs in the background');
-    expect(files(command, 'docs', 'jobs#order')[0]).toBe('## Order');
-    const { status, stderr } = spawnSync(command, ['docs', 'jbos'], { encoding: 'utf8', env: environment() });
-    expect({ status, stderr }).toMatchObject({
-      status: 64,
-      stderr: expect.stringContaining("did you mean 'jobs'?"),
+    it('prints its pages', () => {
+      const command = join(prefix, 'bin/gpu-owner');
+      const titles = files(command, 'docs');
+      expect(titles).toContainEqual(expect.stringMatching(/^jobs +Jobs in the background$/));
+      expect(files(command, 'docs', 'docs/jobs.md')[0]).toBe('# Jobs in the background');
+      expect(files(command, 'docs', 'jobs#order')[0]).toBe('## Order');
+      const { status, stderr } = spawnSync(command, ['docs', 'jbos'], {
+        encoding: 'utf8',
+        env: environment(),
+      });
+      expect({ status, stderr }).toMatchObject({
+        status: 64,
+        stderr: expect.stringContaining("did you mean 'jobs'?"),
+      });
     });
-  });
 
-  it('of the client has the module alone', () => {
-    const wheel = join(releases, `gpu_owner_client-${version}-py3-none-any.whl`);
-    expect(statSync(wheel).size).toBeLessThan(MIB / 4);
-    const info = `gpu_owner_client-${version}.dist-info`;
-    const program = 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\\n")';
-    expect(files('python3', '-c', program, wheel)).toEqual([
-      'gpu_owner.py',
-      ...['METADATA', 'WHEEL', 'RECORD'].map((name) => `${info}/${name}`),
-    ]);
-  });
+    it('of the client has the module alone', () => {
+      const wheel = join(releases, `gpu_owner_client-${version}-py3-none-any.whl`);
+      expect(statSync(wheel).size).toBeLessThan(MIB / 4);
+      const info = `gpu_owner_client-${version}.dist-info`;
+      const program = 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\\n")';
+      expect(files('python3', '-c', program, wheel)).toEqual([
+        'gpu_owner.py',
+        ...['METADATA', 'WHEEL', 'RECORD'].map((name) => `${info}/${name}`),
+      ]);
+    });
 
-  it('has a module that finds its own command, as a notebook’s kernel has none in PATH', () => {
-    const program = 'import gpu_owner\nwith gpu_owner.claim(2) as gpus: print(len(gpus), gpu_owner.__file__)';
-    const [line] = files(
-      'env',
-      '-i',
-      ...Object.entries(environment(withoutNode())).map(([key, value]) => `${key}=${value}`),
-      join(prefix, 'bin/python'),
-      '-c',
-      program,
-    );
-    expect(line).toMatch(/^2 .*environment\/lib\//);
-  });
+    it('has a module that finds its own command, as a notebook’s kernel has none in PATH', () => {
+      const program =
+        'import gpu_owner\nwith gpu_owner.claim(2) as gpus: print(len(gpus), gpu_owner.__file__)';
+      const [line] = files(
+        'env',
+        '-i',
+        ...Object.entries(environment(withoutNode())).map(([key, value]) => `${key}=${value}`),
+        join(prefix, 'bin/python'),
+        '-c',
+        program,
+      );
+      expect(line).toMatch(/^2 .*environment\/lib\//);
+    });
 
-  it('starts no Python, and no program but Node.js before the command’s', () => {
-    const command = join(prefix, 'bin/gpu-owner');
-    expect(readFileSync(command, 'utf8').split('\n')[0]).toBe('#!/bin/sh');
-  });
+    it('starts no Python, and no program but Node.js before the command’s', () => {
+      const command = join(prefix, 'bin/gpu-owner');
+      expect(readFileSync(command, 'utf8').split('\n')[0]).toBe('#!/bin/sh');
+    });
 
-  it('is gone after pip uninstall, all of it', () => {
-    execFileSync(join(prefix, 'bin/pip'), ['uninstall', '--quiet', '--yes', 'gpu-owner']);
-    expect(files('find', prefix, '-name', '*gpu*owner*')).toEqual([]);
-  });
-});
+    it('is gone after pip uninstall, all of it', () => {
+      pip('uninstall', '--yes', 'gpu-owner');
+      expect(files('find', prefix, '-name', '*gpu*owner*')).toEqual([]);
+    });
+  },
+);
 
 test.each(['.cache/uv/archive-v0/aBcDeF', '.cache/pipx/7ff74b656ed4443', 'apps/.cache/7ff74b656ed4443'])(
   'an environment that is thrown away runs nothing (%s)',
