@@ -59,7 +59,6 @@ export class WitnessedExperiment {
       WITNESS_DIRECTORY: this.witness,
       WITNESS_LOCKS: this.machine.lockDirectory,
       SIMULATOR_LIBRARIES: join(binaries(), 'simulator'),
-      PYTHONDONTWRITEBYTECODE: '1',
     };
   }
 

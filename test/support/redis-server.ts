@@ -124,11 +124,22 @@ export class RedisServer {
 
   /** By redis-cli, which says what it heard. */
   command(...words: string[]): string {
+    return this.#client(words, '');
+  }
+
+  /** Many, by one redis-cli. */
+  commands(list: readonly (readonly string[])[]): void {
+    const quoted = (word: string) => `"${Buffer.from(word).toString('hex').replace(/../g, '\\x$&')}"`;
+    this.#client([], list.map((words) => `${words.map(quoted).join(' ')}\n`).join(''));
+  }
+
+  #client(words: string[], input: string): string {
     const { password } = this.#options;
     const { stdout } = spawnSync(CLIENT, ['-s', this.socket, ...words], {
       encoding: 'utf8',
       env: { ...process.env, ...(password === undefined ? {} : { REDISCLI_AUTH: password }) },
-      stdio: ['ignore', 'pipe', 'ignore'],
+      stdio: ['pipe', 'pipe', 'ignore'],
+      input,
     });
     return stdout;
   }
