@@ -6,7 +6,9 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { LeaseFiles } from '../../lib/claims/inspection.ts';
 import { native } from '../../lib/native.ts';
+import { lockedFiles } from '../../lib/platform/index.ts';
 import { python } from '../support/machine.ts';
+import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 
 const UUID = 'GPU-1';
 const GPU = { uuid: UUID, parent: null };
@@ -44,7 +46,12 @@ function look(): (number | undefined)[] {
   const all = [join(root, 'first'), join(root, 'other')];
   const openForProbe = (name: string, path = '') => native().fileOpenForProbe(join(path, name));
   files.look({ all, openForProbe }, [UUID]);
-  return files.owners(GPU, undefined).map(({ pid }) => pid);
+  // Not of all processes: on a busy machine, the search for these ends before it is done.
+  const locked = lockedFiles(
+    WAIT_TIMEOUT_MS,
+    holders.map(({ pid = 0 }) => pid),
+  );
+  return files.owners(GPU, locked).map(({ pid }) => pid);
 }
 
 test.each([
