@@ -4,7 +4,16 @@ import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
 import { lastLook } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isWSL, matchesName, selects } from '../gpus/index.ts';
-import { formatBytes, formatSince, isDirectory, listWords, showValue, statusOf } from '../platform/index.ts';
+import {
+  findGid,
+  findUid,
+  formatBytes,
+  formatSince,
+  isDirectory,
+  listWords,
+  showValue,
+  statusOf,
+} from '../platform/index.ts';
 import type { Facts, Report } from './finding.ts';
 import { list } from './gpus.ts';
 import { reportSharers } from './lock-holders.ts';
@@ -35,6 +44,7 @@ export function checkConfiguration(report: Report): void {
       : `${listWords(files)} ${files.length === 1 ? 'is' : 'are'} valid.`,
   );
   reportEnforcement(report, configuration);
+  reportNames(report, configuration);
   const conditions = Object.entries(thresholds).map(
     ([key, value]) =>
       `${key}: ${BYTES.includes(key) && typeof value === 'number' ? formatBytes(value) : value}`,
@@ -59,6 +69,27 @@ function reportEnforcement(report: Report, { enforce }: Configuration): void {
     'enforce-not-running',
     `The configuration has \`enforce\`, and \`gpu-owner enforce\` hasn't looked ${since}: programs on GPUs of others aren't ended.`,
     'As root: `systemctl enable --now gpu-owner-enforce`. `journalctl -u gpu-owner-enforce` says why it ends.',
+  );
+}
+
+/** Rules for users and groups that this machine doesn't know. */
+function reportNames(report: Report, { limits, urgent, bookings, idle, enforce }: Configuration): void {
+  const rules = [urgent, bookings, idle, enforce?.except];
+  const users = [...(limits?.users.keys() ?? []), ...rules.flatMap((rule) => rule?.users ?? [])];
+  const groups = [
+    ...(limits?.groups.keys() ?? []),
+    ...[urgent, bookings, enforce?.except].flatMap((rule) => rule?.groups ?? []),
+  ];
+  const unknown = [
+    ...new Set(users.filter((user) => findUid(user) === null).map((user) => `user ${user}`)),
+    ...new Set(groups.filter((group) => findGid(group) === null).map((group) => `group ${group}`)),
+  ];
+  if (unknown.length === 0) return;
+  const left = enforce === undefined ? '' : ', and `enforce` may leave users of a directory service alone';
+  report.add(
+    'rule-without-user',
+    `The configuration has a rule for the ${listWords(unknown)}, and this machine has none of that name: the rule does nothing${left}.`,
+    'Correct the name, or remove it. `getent passwd NAME` or `getent group NAME` must find it.',
   );
 }
 

@@ -107,6 +107,7 @@ export const CATALOGUE = {
   'visible-devices': ['configuration', 'note'],
   'visible-devices-odd': ['configuration', 'warning'],
   'enforce-not-running': ['configuration', 'warning'],
+  'rule-without-user': ['configuration', 'warning'],
   'nothing-claimable': ['configuration', 'problem'],
 
   // Findings of any subject.

@@ -39,6 +39,14 @@ describe('configuration files', () => {
     expect((await configured('enforce: {}\n')).ids).toEqual([]);
   });
 
+  test('rules for users and groups that this machine lacks are named', async () => {
+    const users =
+      'urgent: { users: [root, "4711"], groups: [root, no-group] }\nidle: { after: 1h, except: { users: [no-user] } }\n';
+    const diagnosis = await configured(users);
+    expect(diagnosis.ids).toEqual(['rule-without-user']);
+    expect(said(diagnosis, 'rule-without-user')).toContain('the user no-user and group no-group, and this');
+  });
+
   test.each([
     ['exclude: [0\n', /config\.yaml:\d+: not valid YAML/],
     ['exlcude: 0\n', /config\.yaml:1: there is no key 'exlcude'; did you mean 'exclude'\?/],
