@@ -4,6 +4,7 @@ import {
   askHosts,
   chooseHosts,
   commandOnHost,
+  type FollowJobs,
   type HostFailure,
   type MovingJob,
   MovingJobs,
@@ -212,7 +213,7 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
   if (found.state === 'moving' || isLiving(found.state))
     throw usage(`${ANY}:${job.id} has not ended: ${found.state}; cancel it first`);
   const giveUpAt = job.giveUpAt === null ? null : Date.now() + job.giveUpAt - job.submitted;
-  const again = await submitMoving({ ...job, hosts: job.asked, giveUpAt });
+  const again = await submitMoving({ ...job, after: [], hosts: job.asked, giveUpAt });
   onLine(ANY, String(again.id));
 }
 
@@ -220,6 +221,8 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
 export async function livingElsewhere(
   wanted: readonly (JobAddress & { isOk: boolean })[],
 ): Promise<JobElsewhere[]> {
+  // The end of a command of `run` isn't known.
+  for (const { host, job } of wanted) if (host === ANY) movingJob(job);
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {
@@ -239,25 +242,30 @@ export async function livingElsewhere(
 }
 
 /** Waits for the jobs of other machines that a job is to follow. @returns why it can't start; null: it can */
-export async function followElsewhere(job: JobProcess): Promise<string | null> {
-  job.waitsElsewhere(null);
-  const names = [...new Set(job.elsewhere.map(({ host }) => host))];
+export function followElsewhere(job: JobProcess): Promise<string | null> {
+  return followJobs(job.elsewhere, (reason) => job.waitsElsewhere(reason));
+}
+
+/** As {@link followElsewhere}. */
+export const followJobs: FollowJobs = async (jobs, tell) => {
+  tell(null);
+  const names = [...new Set(jobs.map(({ host }) => host))];
   const obstacles = await Promise.all(
     names.map(async (name) => {
-      const wanted = job.elsewhere.filter(({ host }) => host === name);
+      const wanted = jobs.filter(({ host }) => host === name);
       const ids = wanted.map(({ id }) => String(id));
-      const onLost = (reason: string) => job.waitsElsewhere(`${name}: ${reason}`);
+      const onLost = (reason: string) => tell(`${name}: ${reason}`);
       if (name === ANY) return followMoving(wanted, onLost);
-      const { jobs, error } = await waitOnHost(hostOf(name), ids, onLost, undefined, true);
+      const found = await waitOnHost(hostOf(name), ids, onLost, undefined, true);
       return wanted.map(({ id, isOk }, i) => {
-        const ended = jobs?.[i];
-        const why = ended === undefined ? `can't be asked for: ${error?.message}` : whyNotOk(ended);
+        const ended = found.jobs?.[i];
+        const why = ended === undefined ? `can't be asked for: ${found.error?.message}` : whyNotOk(ended);
         return isOk && why !== null ? `it was to follow job ${name}:${id}, which ${why}` : null;
       });
     }),
   );
   return obstacles.flat().find((why) => why !== null) ?? null;
-}
+};
 
 /** Waits for jobs that move. @returns as {@link followElsewhere}, of each */
 function followMoving(wanted: readonly JobElsewhere[], onLost: (reason: string) => void) {

@@ -1,9 +1,9 @@
 import { Mover, MovingJobs } from '../fleet/index.ts';
 import type { Command } from './command.ts';
-import { hostOf } from './jobs-elsewhere.ts';
+import { followJobs, hostOf } from './jobs-elsewhere.ts';
 
 async function move(): Promise<void> {
-  await new Mover(new MovingJobs(), hostOf).run();
+  await new Mover(new MovingJobs(), hostOf, followJobs).run();
   process.exit(); // connections may still be closing
 }
 

@@ -125,19 +125,22 @@ export type NewMovingJob = Omit<
 >;
 
 function createMoving(job: NewMovingJob, runner: number | null): number {
-  const { name, command, count, words, directory, environment, asked, hosts, giveUpAt } = job;
+  const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
-    ...{ name, command, count, words, directory, environment, asked, hosts, giveUpAt, runner },
+    ...{ name, command, count, words, directory, environment, asked, hosts, after, giveUpAt, runner },
     ...{ ...fresh, left: [], submitted: Date.now() },
   });
   return id;
 }
 
-/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, or can't */
+/** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, follows others, or can't start */
 export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
   const id = createMoving(job, null);
-  const queued = await untilMoving(id, ({ at, step }) => at !== null || step === 'settled');
+  const queued = await untilMoving(
+    id,
+    ({ after, at, step }) => after.length > 0 || at !== null || step === 'settled',
+  );
   return queued as MovingJob;
 }
 
@@ -194,7 +197,7 @@ export function stateWithoutStart({ note }: MovingJob): 'lost' | 'cancelled' {
 
 /** A job as it is listed. One that stays where it is has its state there, which isn't known here. */
 export function describe(job: MovingJob): ListedJob {
-  const { id, name, command, count, step, note, submitted } = job;
+  const { id, name, command, count, after, step, note, submitted } = job;
   const isOver = step === 'settled';
   const at = placeOf(job);
   const place = at === null ? null : `${at.host}:${at.job}`;
@@ -202,7 +205,9 @@ export function describe(job: MovingJob): ListedJob {
     place === null
       ? isOver
         ? null
-        : 'is put into a queue'
+        : after.length > 0
+          ? `after job ${after.map(({ host, id: other }) => `${host}:${other}`).join(', ')}`
+          : 'is put into a queue'
       : isOver
         ? `it is ${place}`
         : `waits as ${place}, and may move`;

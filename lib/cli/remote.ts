@@ -30,7 +30,7 @@ import { COMMAND as FIND } from './find.ts';
 import { HOSTS, toArguments } from './hosts.ts';
 import { type AnyValues, type Parsed, usage } from './options.ts';
 import { isTerminal, print, say, write } from './output.ts';
-import type { RUN_GROUPS, RunRequest } from './run-request.ts';
+import type { RUN_GROUPS, RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 
 /** How long a host has to answer, in ms. */
 const TIMEOUT_MS = 10_000;
@@ -79,7 +79,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
     for (;;) {
       ensureMover();
       const { job, signal } = await holdPlace({
-        ...{ directory, environment: [], giveUpAt: until },
+        ...{ directory, environment: [], after: [], giveUpAt: until },
         ...{ name: values.name ?? null, command: sanitize(shellWords(parsed.command), MAX_SHOWN) },
         count: Number(values.gpus ?? 1),
         words: placeWords(parsed),
@@ -182,14 +182,12 @@ export async function submitTo(
   environment: Environment,
 ): Promise<number> {
   const { hosts, isAny, directory } = check(list, given);
-  const parsed = { ...given, values: await withPlaces(given.values) };
-  const { values } = parsed;
-  const wait = waitOption(values, true);
-  const after = ['after', 'after-ok'].find((name) => (values as AnyValues)[name] !== undefined);
-  if (isAny && wait !== null && after !== undefined)
-    throw usage(
-      `--${after} needs a host: a job that waits for another one stands in no queue, so it can't move`,
-    );
+  const wait = waitOption(given.values, true);
+  const { after, values } =
+    isAny && wait !== null
+      ? await jobsToFollow(given.values)
+      : { after: [], values: await withPlaces(given.values) };
+  const parsed = { ...given, values };
   if (isAny && (values as AnyValues).array !== undefined)
     throw usage('--array needs one host: all parts of it run there');
   const timeoutMs = isAny || wait === null ? TIMEOUTS.grant : TIMEOUT_MS;
@@ -207,7 +205,7 @@ export async function submitTo(
     const { cancelUntold, ensureMover, submitMoving } = await import('./moving-jobs.ts');
     ensureMover();
     const { id, at, note } = await submitMoving({
-      ...{ directory, environment, giveUpAt: giveUpAt(wait) },
+      ...{ directory, environment, after, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
       command: sanitize(shellWords(parsed.command), MAX_SHOWN),
       count: Number(values.gpus ?? 1),
@@ -215,14 +213,27 @@ export async function submitTo(
       asked: hosts.map(({ name }) => name),
       hosts: possible.map(({ name }) => name),
     });
-    if (at === null) {
+    if (at === null && after.length === 0) {
       say(note ?? 'no host can serve it');
       return exitCodes.ERR_INVALID_ARGUMENT;
     }
     print(`any:${id}`, () => cancelUntold(id));
     return 0;
   };
+  if (after.length > 0) return waitSomewhere(hosts);
   return choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere);
+}
+
+/** The jobs that a new one is to follow before it joins a queue, and the other options. @throws ERR_INVALID_ARGUMENT */
+async function jobsToFollow(given: RunArguments['values']) {
+  const { after: _, 'after-ok': __, ...values }: Parsed<typeof SUBMIT_GROUPS>['values'] = given;
+  const { jobOptions } = await import('./job-options.ts');
+  const { after, afterOk, elsewhere } = await jobOptions(given);
+  const [here] = [...after, ...afterOk];
+  if (here === undefined) return { after: elsewhere, values };
+  throw usage(
+    `--after ${showValue(here)}: with --on any, say on which host that job is: HOST:JOB, or any:JOB`,
+  );
 }
 
 /** Options in which jobs that have moved have the address of their host, as other hosts know no other one. @throws ERR_INVALID_ARGUMENT */

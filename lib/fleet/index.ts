@@ -5,7 +5,7 @@ export { type Channel, openChannel } from './channel.ts';
 export { byExpectedWait, expectedWait } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
-export { Mover } from './mover.ts';
+export { type FollowJobs, Mover } from './mover.ts';
 export { CANCELLED, LOST, type MovingJob, MovingJobs } from './moving-job.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';

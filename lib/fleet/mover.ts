@@ -2,7 +2,7 @@
 // over one connection, and asks further ones only to move. Where a job starts is decided on the hosts, by the words of its places, so that
 // neither a crash of this process nor a lost answer runs a job twice. docs/decisions/058-moving-jobs.md
 import type { Host } from '../config/index.ts';
-import { type PlaceState, STARTED } from '../jobs/index.ts';
+import { type JobElsewhere, type PlaceState, STARTED } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
@@ -70,9 +70,18 @@ function placeAt(host: string): Place {
   return { host, key: newKey(), id: null, boot: null, uid: null };
 }
 
+/** Waits for jobs. @param onLost called with each new reason why a host doesn't answer @returns why one that follows them can't start; null: it can */
+export type FollowJobs = (
+  jobs: readonly JobElsewhere[],
+  onLost: (reason: string | null) => void,
+) => Promise<string | null>;
+
 export class Mover {
   readonly #jobs: MovingJobs;
   readonly #hostOf: (name: string) => Host;
+  readonly #follow: FollowJobs;
+  /** Jobs that wait for others. */
+  readonly #following = new Set<number>();
   readonly #feeds = new Map<string, Feed>();
   /** Jobs by number: this process alone changes their files. */
   readonly #known = new Map<number, MovingJob>();
@@ -81,8 +90,9 @@ export class Mover {
   /** When a host may be asked again, for a job. */
   readonly #pauses = new Map<string, { until: number; ms: number }>();
 
-  constructor(jobs: MovingJobs, hostOf: (name: string) => Host) {
+  constructor(jobs: MovingJobs, hostOf: (name: string) => Host, follow: FollowJobs) {
     this.#jobs = jobs;
+    this.#follow = follow;
     this.#hostOf = hostOf;
   }
 
@@ -97,7 +107,9 @@ export class Mover {
         if (this.#unsettled().length === 0) break;
         continue;
       }
-      this.#listen(new Set(jobs.flatMap(({ hosts, at }) => [...hosts, ...(at === null ? [] : [at.host])])));
+      const hostsOf = ({ hosts, at, after }: MovingJob) =>
+        after.length > 0 ? [] : [...hosts, ...(at === null ? [] : [at.host])];
+      this.#listen(new Set(jobs.flatMap(hostsOf)));
       for (const job of jobs) {
         if (this.#busy.has(job.id)) continue;
         this.#busy.add(job.id);
@@ -154,7 +166,7 @@ export class Mover {
     return job;
   }
 
-  #note(job: MovingJob, note: string): void {
+  #note(job: MovingJob, note: string | null): void {
     if (job.note !== note) this.#write({ ...job, note });
   }
 
@@ -168,6 +180,7 @@ export class Mover {
   async #submit(job: MovingJob, isCancelled: boolean): Promise<void> {
     if (job.next !== null) return this.#findSubmitted(job, job.next);
     if (isCancelled) return this.#settle(job, null, CANCELLED);
+    if (job.after.length > 0) return this.#followOthers(job);
     const host = this.#bestQueue(job);
     if (host === null) {
       if (job.hosts.length === 0) this.#settle(job, null, job.note ?? 'no host can serve it');
@@ -185,6 +198,27 @@ export class Mover {
       this.#write({ ...moving, step: 'queued', at: { ...next, id: answer.id }, next: null, note: null });
     else if (answer.isCertain) this.#refused({ ...moving, next: null }, host, answer.error);
     else this.#note(moving, `${host}: ${answer.error.message}`);
+  }
+
+  /** Lets it join a queue once the jobs that it follows have ended. */
+  #followOthers({ id, after }: MovingJob): void {
+    if (this.#following.has(id)) return;
+    this.#following.add(id);
+    const present = () => {
+      const job = this.#known.get(id);
+      return job?.step === 'submitting' ? job : null; // otherwise it was cancelled meanwhile
+    };
+    const onLost = (reason: string | null) => {
+      const job = present();
+      if (job !== null) this.#note(job, reason);
+    };
+    void this.#follow(after, onLost).then((obstacle) => {
+      const job = present();
+      if (job === null) return;
+      if (obstacle !== null) return this.#settle(job, null, obstacle);
+      const giveUpAt = job.giveUpAt === null ? null : job.giveUpAt + Date.now() - job.submitted;
+      this.#write({ ...job, after: [], giveUpAt, note: null });
+    });
   }
 
   /** The host where it is expected to start first; null: none answers. Ties are decided by chance. */

@@ -3,7 +3,7 @@
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { errorCode } from '../errors.ts';
-import { stateDirectory } from '../jobs/index.ts';
+import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
 import { hostName, schema } from '../platform/index.ts';
 import type { Environment } from './request.ts';
 
@@ -46,6 +46,8 @@ export interface MovingJob {
   asked: string[];
   /** Hosts of these that may serve it. */
   hosts: string[];
+  /** Jobs that must have ended before it joins a queue. */
+  after: readonly JobElsewhere[];
   /** The process of the `run` for whose command it holds GPUs; null: it is a job of its own. */
   runner: number | null;
   /** ms since 1970 */
@@ -63,7 +65,7 @@ export interface MovingJob {
   note: string | null;
 }
 
-const { amount, among, epochMs, listOf, nullable, or, pairOf, record, text, whole } = schema;
+const { amount, among, epochMs, flag, listOf, nullable, or, pairOf, record, text, whole } = schema;
 const PLACE = record({
   host: text,
   key: text,
@@ -81,6 +83,7 @@ const JOB: schema.Check<MovingJob> = record({
   environment: listOf(pairOf(text, text)),
   asked: listOf(text),
   hosts: listOf(text),
+  after: or(listOf(record({ host: text, id: whole(), isOk: flag })), []),
   runner: or(whole(), null),
   submitted: epochMs,
   giveUpAt: nullable(amount()),

@@ -230,7 +230,16 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     ];
     const moving = await get(['submit', '--on', 'a,b', '-n', '2', ...untilFile('followed')]);
     const follower = await get(['submit', '--after-ok', moving, '--', 'touch', file('follower')]);
+    const away = await get(['submit', '--on', 'a,b', '--after-ok', moving, '--', 'touch', file('away')]);
+    const doomed = await get(['submit', '--on', 'a', '-n', '2', '--', 'true']);
+    const vain = await get(['submit', '--on', 'a,b', '--after-ok', doomed, '--', 'touch', file('vain')]);
     const jobOf = async (id: string) => JSON.parse(await get(['jobs', id, '--json']))[0];
+    expect(await jobOf(away)).toMatchObject({ state: 'moving', reason: `after job ${moving}` });
+    expect((await own(['cancel', doomed])).code).toBe(0);
+    expect(await own(['wait', vain])).toMatchObject({
+      code: 143,
+      stderr: expect.stringContaining(`it was to follow job ${doomed}, which was cancelled`),
+    });
     await until(async () => (await jobOf(follower)).reason === 'after job any:1');
     expect(await own(['submit', '--on', 'a', '--after', moving, '--', 'true'])).toMatchObject({
       code: 64,
@@ -239,14 +248,15 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const [, at = ''] = /waits as (.):/.exec((await jobOf(moving)).reason) ?? [];
     writeFileSync(file(at === 'a' ? 'full-b' : 'full-a'), '');
     await until(async () => (await jobOf(moving)).state === 'running');
-    expect(existsSync(file('follower'))).toBe(false);
+    expect(existsSync(file('follower')) || existsSync(file('away'))).toBe(false);
     const [, host = ''] = /it is (.):/.exec((await jobOf(moving)).reason) ?? [];
     expect(host).not.toBe(at);
     const next = await get(['submit', '--on', host, '--after-ok', moving, '--', 'true']);
     expect((await jobOf(next)).reason).toMatch(/^after job \d+$/);
     writeFileSync(file('followed'), '');
-    expect(await get(['wait', next, follower])).toBe('');
-    expect(existsSync(file('follower'))).toBe(true);
+    expect(await get(['wait', next, follower, away])).toBe('');
+    expect(existsSync(file('follower')) && existsSync(file('away'))).toBe(true);
+    expect(existsSync(file('vain'))).toBe(false);
     for (const name of ['full-a', 'full-b']) writeFileSync(file(name), '');
     expect((await run('wait', ...busy)).code).toBe(0);
 
@@ -582,8 +592,11 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect((await run('jobs', 'move', 'any:99', '--from', 'a')).stderr).toMatch(/you have no job any:99/);
     for (const command of ['logs', 'wait', 'cancel', 'resubmit'])
       expect((await run(command, 'any:99')).code, command).toBe(64);
-    const after = await run('submit', '--on', 'a,b', '--after', 'a:1', '--', 'true');
-    expect(after).toMatchObject({ code: 64, stderr: expect.stringMatching(/--after needs a host/) });
+    const after = await run('submit', '--on', 'a,b', '--after', '1', '--', 'true');
+    expect(after).toMatchObject({
+      code: 64,
+      stderr: expect.stringMatching(/say on which host that job is: HOST:JOB/),
+    });
     const unset = await run('submit', '--on', 'a', '--env', 'NOT_SET', '--', 'true');
     expect(unset).toMatchObject({
       code: 64,
