@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
+import { sanitize } from '../../platform/index.ts';
 import type { Destination, Task, TaskCommand, TaskSpec, Values } from '../task/index.ts';
 
 /** `active`: some attempt has it. `failed`: it has used up its starts, or left a result that can't be read. */
@@ -373,13 +374,19 @@ export type WorkerQueue = Pick<
   | 'changeCount'
 > & { attempts(which: 'living'): Promise<{ readonly length: number }> };
 
+/** The error of a queue that can't be used. @param queue its path or URL */
+export function unusable(queue: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
+  const message = sanitize(`the queue ${queue} ${problem}. ${remedy}`, 1_000);
+  return new GPUOwnerError('ERR_QUEUE', message, { cause });
+}
+
 /** Thrown when the queue was removed from where it was opened, or only a copy is there. */
 export class QueueRemovedError extends GPUOwnerError {
   /** Whether it may come back, or begin anew, for those who have it open. */
   readonly mayReturn: boolean;
 
   constructor(message: string, mayReturn = true) {
-    super('ERR_QUEUE', message);
+    super('ERR_QUEUE', sanitize(message, 1_000));
     this.mayReturn = mayReturn;
   }
 }

@@ -9,7 +9,9 @@ export type SourceLocation = { readonly file: string; readonly line: number } | 
 /** The words that start the program of a task, also behind what tasks of NNI and W&B do first. null: a shell decides. */
 export function executedWords(command: TaskCommand): readonly string[] | null {
   if (!('shell' in command)) return command.words;
-  const line = /^FILES=.*>"\$[A-Z_]+\/[a-z.]+"; exec (.*)$/s.exec(command.shell)?.[1];
+  const line = /^FILES=.*>"\$[A-Z_]+\/[a-z.]+"; exec (?:\/usr\/bin\/env (?=[\w./-]+(?: |$)))?(.*)$/s.exec(
+    command.shell,
+  )?.[1];
   try {
     return line === undefined ? null : splitShellWords(line, (why) => new Error(why));
   } catch {

@@ -23,6 +23,7 @@ import {
   type ReadScalar,
   readYAMLTree,
   toValue,
+  truthOf,
 } from './yaml-tree.ts';
 
 const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
@@ -261,14 +262,8 @@ function fileCommand(tree: MapNode, path: string, always: boolean, fail: Fail): 
   const shell = tree.entries.get('shell');
   let useShell = always;
   if (shell) {
-    const { node } = shell;
-    const value =
-      node.kind === 'scalar' && node.value !== null && typeof node.value === 'object'
-        ? (node.value as { data?: unknown }).data
-        : node.kind === 'scalar'
-          ? node.value
-          : undefined;
-    if (typeof value !== 'boolean') {
+    const value = truthOf(shell.node);
+    if (value === null) {
       throw fail(
         shell.line,
         "shell: it must be true or false: whether a shell runs the command; a phase can't have this name",

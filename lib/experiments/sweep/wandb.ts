@@ -1,7 +1,6 @@
 // Sweep files of Weights & Biases: https://docs.wandb.ai/guides/sweeps/sweep-config-keys
 
-import { accessSync, constants } from 'node:fs';
-import { delimiter, join } from 'node:path';
+import { commandProblem } from '../../jobs/index.ts';
 import { closest, listWords, shellWords, showValue, warn } from '../../platform/index.ts';
 import {
   formatValue,
@@ -28,7 +27,7 @@ import {
   type SpaceSweep,
   spaceCommand,
 } from './search-space.ts';
-import { type MapNode, type Node, numberOf, scalarOf, toValue } from './yaml-tree.ts';
+import { type MapNode, type Node, numberOf, scalarOf, toValue, truthOf } from './yaml-tree.ts';
 
 type Fail = (line: number, text: string) => Error;
 
@@ -160,7 +159,7 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   } else throw refuse("it needs 'min_iter', or 'max_iter' and 's'");
   rungs = Array.from(new Set(rungs));
   if (rungs.length === 0) throw refuse('nothing would ever be stopped; use a larger max_iter or s');
-  return { kind: 'hyperband', rungs, eta, strict: truth(map.entries.get('strict')?.node) === true };
+  return { kind: 'hyperband', rungs, eta, strict: truthOf(map.entries.get('strict')?.node) === true };
 }
 
 function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
@@ -399,17 +398,8 @@ function withVariables(word: string): string {
 
 /** `python`, as in W&B; `python3` where there is no other. */
 function interpreter(): string {
-  const directories = (process.env.PATH ?? '').split(delimiter);
-  const exists = (name: string) =>
-    directories.some((directory) => {
-      try {
-        accessSync(join(directory, name), constants.X_OK);
-        return true;
-      } catch {
-        return false;
-      }
-    });
-  return !exists('python') && exists('python3') ? 'python3' : 'python';
+  const isThere = (name: string) => commandProblem([name]) === null;
+  return !isThere('python') && isThere('python3') ? 'python3' : 'python';
 }
 
 /** Numbers with an exponent have a dot and a sign there, or they were texts. */
@@ -458,11 +448,6 @@ function quoted(text: string): string {
 function mapOf(node: Node, refuse: () => Error): MapNode {
   if (node.kind !== 'map') throw refuse();
   return node;
-}
-
-function truth(node: Node | undefined): unknown {
-  const value = scalarOf(node);
-  return value instanceof Literal ? value.data : value;
 }
 
 function shown(node: Node): string {

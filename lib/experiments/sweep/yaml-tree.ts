@@ -40,6 +40,13 @@ export function scalarOf(node: Node | undefined): Exclude<Value, readonly Value[
   return node?.kind === 'scalar' ? (node.value as Exclude<Value, readonly Value[] | Values>) : undefined;
 }
 
+/** A truth value, however it is written. null: it is none. */
+export function truthOf(node: Node | undefined): boolean | null {
+  const value = scalarOf(node);
+  const data = value instanceof Literal ? value.data : value;
+  return typeof data === 'boolean' ? data : null;
+}
+
 /** A number, also from texts such as 1e-3, which only PyYAML takes for one. */
 export function numberOf(node: Node | undefined, refuse: () => Error): number {
   const value = scalarOf(node);

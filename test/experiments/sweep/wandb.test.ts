@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test, vi } from 'vitest';
+import { checkPrograms } from '../../../lib/experiments/control/experiment.ts';
 import type { SearchParameter, SpaceSweep } from '../../../lib/experiments/sweep/search-space.ts';
 import { parseSweepFile } from '../../../lib/experiments/sweep/sources.ts';
 import { onWarning } from '../../../lib/platform/index.ts';
@@ -51,6 +52,14 @@ describe('a sweep file of Weights & Biases', () => {
       [{ 'o.lr': 1, 'o.deep.x': 'a' }, 's', 'results_s'],
       [{ 'o.lr': 2, 'o.deep.x': 'a' }, 's', 'results_s'],
     ]);
+  });
+
+  test('has a program that is looked for before anything is added, also behind env', async () => {
+    const sweep = (program: string) =>
+      read(`${base}command: ["\${env}", ${program}, "\${program}"]\nparameters: {lr: {values: [0.1]}}\n`);
+    const [good, bad] = [await sweep('sh'), await sweep('pyhton3')];
+    expect(() => checkPrograms(good, '/')).not.toThrow();
+    expect(() => checkPrograms(bad, '/')).toThrow(/pyhton3/);
   });
 
   test('takes a command line instead of its own, with names of parameters', async () => {

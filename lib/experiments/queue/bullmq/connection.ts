@@ -4,10 +4,10 @@ import type * as BullMQ from 'bullmq';
 import type * as IORedis from 'ioredis';
 import { errorMessage, GPUOwnerError } from '../../../errors.ts';
 import { now } from '../../../platform/index.ts';
+import { unusable } from '../queue.ts';
 import type { Address } from './address.ts';
-import { explain, isPassing, unusable } from './errors.ts';
-import { refusalOf } from './refusal.ts';
-import { checkServer } from './server-checks.ts';
+import { explain, isPassing } from './errors.ts';
+import { checkServer, refusalOf } from './server.ts';
 
 const CONNECT_TIMEOUT_MS = 5_000;
 const ANSWER_TIMEOUT_MS = 5_000;

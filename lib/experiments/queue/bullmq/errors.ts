@@ -1,20 +1,13 @@
 import { asError, GPUOwnerError } from '../../../errors.ts';
 import { sanitize } from '../../../platform/index.ts';
-import { QueueRemovedError } from '../queue.ts';
+import { QueueRemovedError, unusable } from '../queue.ts';
 
 /** The error where the records were removed: otherwise, all tasks would seem to be done. */
 export function removed(url: string): QueueRemovedError {
   return new QueueRemovedError(
-    sanitize(
-      `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
-        'Start again; results that are in the tables are found there.',
-      1_000,
-    ),
+    `the queue ${url} was removed while it was in use: FLUSHALL, DEL, or a Redis that keeps nothing on disk and was started again. ` +
+      'Start again; results that are in the tables are found there.',
   );
-}
-
-export function unusable(url: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
-  return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${url} ${problem}. ${remedy}`, 1_000), { cause });
 }
 
 /** Whether an operation may work in a moment: the server is away, starts, or doesn't answer. */
@@ -108,11 +101,8 @@ export function explain(error: unknown, url: string): GPUOwnerError {
   // The server was no replica when it was opened.
   if (/^READONLY/.test(message)) {
     return new QueueRemovedError(
-      sanitize(
-        `the queue ${url} has become a replica, which takes no changes: another server was promoted. ` +
-          'Name that server in --queue or GPU_OWNER_QUEUE, and start again.',
-        1_000,
-      ),
+      `the queue ${url} has become a replica, which takes no changes: another server was promoted. ` +
+        'Name that server in --queue or GPU_OWNER_QUEUE, and start again.',
     );
   }
   const known = PROBLEMS.find(([pattern]) => pattern.test(message) || pattern.test(text));

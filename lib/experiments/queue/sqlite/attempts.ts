@@ -13,11 +13,12 @@ import {
   type Queue,
   type State,
   type TaskFailure,
+  unusable,
   type WorkerInfo,
 } from '../queue.ts';
 import { taskOf } from '../records.ts';
 import type { Database } from './database.ts';
-import { DAMAGED, unusable } from './files.ts';
+import { DAMAGED } from './files.ts';
 import type { HeldLock, LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 

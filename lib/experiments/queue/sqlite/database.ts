@@ -4,6 +4,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type * as SQLite from '@photostructure/sqlite';
 import { GPUOwnerError } from '../../../errors.ts';
 import { now, shellWords } from '../../../platform/index.ts';
+import { unusable } from '../queue.ts';
 import {
   explain,
   findFile,
@@ -13,7 +14,6 @@ import {
   narrowFiles,
   notReadable,
   removed,
-  unusable,
   whyReadOnly,
 } from './files.ts';
 import { expectCurrent, migrate, STEPS } from './schema.ts';

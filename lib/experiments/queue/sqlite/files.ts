@@ -1,9 +1,9 @@
 import { accessSync, closeSync, constants, openSync, realpathSync, type Stats, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { asError, errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
+import { asError, errorCode, errorMessage, type GPUOwnerError } from '../../../errors.ts';
 import { networkFileSystem, sanitize, systemError, userName } from '../../../platform/index.ts';
 import { isShared, restrictMode, setSharedOwner } from '../../project/index.ts';
-import { QueueRemovedError } from '../queue.ts';
+import { QueueRemovedError, unusable } from '../queue.ts';
 
 /**
  * Finds the one path of a database, whatever links lead there: the files beside it are named after it. null: there is none.
@@ -195,12 +195,6 @@ export function isBusy(error: unknown): boolean {
   return [BUSY, LOCKED].includes((codeOf(error) ?? 0) & 0xff);
 }
 
-export function unusable(path: string, problem: string, remedy: string, cause?: unknown): GPUOwnerError {
-  return new GPUOwnerError('ERR_QUEUE', sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000), {
-    cause,
-  });
-}
-
 /** The error for a user who may only read the database. */
 export function notReadable(
   path: string,
@@ -226,7 +220,7 @@ export function notReadable(
 export function removed(path: string): QueueRemovedError {
   const problem = 'was removed or replaced while it was in use';
   const remedy = 'Later changes are not in it. Start again; results in the tables are found there.';
-  return new QueueRemovedError(sanitize(`the queue ${path} ${problem}. ${remedy}`, 1_000), false);
+  return new QueueRemovedError(`the queue ${path} ${problem}. ${remedy}`, false);
 }
 
 /** Turns an error of SQLite into one for people, with the remedy. Returns other errors as they are. */

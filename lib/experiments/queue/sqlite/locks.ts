@@ -1,7 +1,8 @@
 import { closeSync, fstatSync, statSync } from 'node:fs';
 import { EXCLUSIVE, errno, native, OFD } from '../../../native.ts';
 import { readLocks, systemError } from '../../../platform/index.ts';
-import { openBeside, unusable } from './files.ts';
+import { unusable } from '../queue.ts';
+import { openBeside } from './files.ts';
 
 /** The byte of the manager. The byte of an attempt is its number, from 1. */
 export const MANAGER = 0;

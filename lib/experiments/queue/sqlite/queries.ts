@@ -12,6 +12,7 @@ import {
   STATES,
   type State,
   type TaskRow,
+  unusable,
   type WithoutResult,
 } from '../queue.ts';
 import {
@@ -26,7 +27,7 @@ import {
 } from '../records.ts';
 import { nextTask, UNKNOWN_OFFER, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
-import { DAMAGED, unusable } from './files.ts';
+import { DAMAGED } from './files.ts';
 import type { LockFile } from './locks.ts';
 import { type AttemptRecord, TASK, type TaskRecord } from './schema.ts';
 
