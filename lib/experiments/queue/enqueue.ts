@@ -52,9 +52,9 @@ export async function enqueueInBatches(
   const earlier = new Set<string>();
   let tasks: IncomingTask[] = [];
   let bytes = 0;
-  const flush = async () => {
-    signal?.throwIfAborted();
-    const batch = tasks;
+  /** The batch that is added while the next one is prepared. */
+  let sent: Promise<void> = Promise.resolve();
+  const send = async (batch: readonly IncomingTask[]) => {
     const mayReplace = (id: string) => replaceCommands && !earlier.has(id);
     const { added, known, placed } = await add({
       tasks: batch,
@@ -64,17 +64,27 @@ export async function enqueueInBatches(
     total.known += known;
     total.placed += placed;
     if (replaceCommands) for (const { id } of batch) earlier.add(id);
+  };
+  const flush = async () => {
+    await sent;
+    signal?.throwIfAborted();
+    sent = send(tasks);
+    sent.catch(() => {}); // the error is thrown by the next batch, or at the end
     tasks = [];
     bytes = 0;
   };
-  for await (const spec of specs) {
-    const parameters = stringifyValue(spec.parameters);
-    const command = commandText(spec.command);
-    tasks.push({ id: taskId(spec.parameters), spec, parameters, command });
-    bytes += parameters.length + command.length;
-    if (tasks.length === most.tasks || bytes > most.bytes) await flush();
+  try {
+    for await (const spec of specs) {
+      const parameters = stringifyValue(spec.parameters);
+      const command = commandText(spec.command);
+      tasks.push({ id: taskId(spec.parameters), spec, parameters, command });
+      bytes += parameters.length + command.length;
+      if (tasks.length === most.tasks || bytes > most.bytes) await flush();
+    }
+    if (tasks.length > 0) await flush();
+  } finally {
+    await sent;
   }
-  if (tasks.length > 0) await flush();
   return total;
 }
 

@@ -46,7 +46,8 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   const active = jobs.size === 0 ? new Set<string>() : await store.activeIds();
   const known = new Map([...jobs].map(([id, job]) => [id, job.kept(active.has(id))]));
   const { enqueued, fresh, changed } = merge(known);
-  await noteNeeds(store, [...changed, ...[...fresh].map(([id, { kept }]) => [id, kept] as const)]);
+  const added = [...fresh].map(([id, { kept }]) => [id, kept] as const);
+  await noteNeeds(store, [...changed, ...added], (id) => numberOf.get(id) !== null);
   const texts = new Map(tasks.map(({ id, parameters }) => [id, parameters]));
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
@@ -58,15 +59,19 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   return enqueued;
 }
 
-/** Notes which tasks need more than others: workers that have less are to find others without reading them all. */
+/**
+ * Notes which tasks need more than others: workers that have less are to find others without reading them all.
+ * @param isNamed whether a task was named before, and so may have been noted
+ */
 async function noteNeeds(
   store: JobStore,
   tasks: readonly (readonly [id: string, kept: KeptTask])[],
+  isNamed: (id: string) => boolean,
 ): Promise<void> {
   const key = store.key('needs');
   const isLeast = ([, { needs }]: (typeof tasks)[0]) => fits(needs, LEAST_NEEDS);
   const more = tasks.filter((each) => !isLeast(each));
-  const least = tasks.filter(isLeast);
+  const least = tasks.filter((each) => isLeast(each) && isNamed(each[0]));
   if (more.length > 0) {
     await store.redis.hset(store.key('settings'), 'unequal', 1);
     await store.redis.hset(key, ...more.flatMap(([id, { needs }]) => [id, `${needs.gpus} ${needs.memory}`]));
