@@ -36,7 +36,7 @@ import { whoMay } from './request-class.ts';
 const TMPFS = 0x01021994;
 
 /** A booking as its user wants it. */
-export interface BookingWish {
+interface BookingWish {
   /** In ms since 1970. */
   from: number;
   until: number;

@@ -6,7 +6,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { closest, sanitize, shellWords, showValue, warnOnce } from '../platform/index.ts';
 
 /** Why a command can't be started, and what to write in place of it. */
-export interface CommandProblem {
+interface CommandProblem {
   /** That of a shell. */
   exitCode: 126 | 127;
   message: string;

@@ -14,7 +14,7 @@ const DIRECTORIES = ['/usr/lib/systemd', '/run/systemd', '/etc/systemd'].map(
  */
 type AfterLogout = 'stays' | 'ends' | 'linger';
 
-export function afterLogout(uid = process.geteuid?.() ?? 0): AfterLogout {
+function afterLogout(uid = process.geteuid?.() ?? 0): AfterLogout {
   // Without systemd there is no logind.
   if (isMissing('/run/systemd/system')) return 'stays';
   const user = userName(uid);
@@ -31,7 +31,7 @@ export function afterLogout(uid = process.geteuid?.() ?? 0): AfterLogout {
 /**
  * The words before a program that is to be in a scope of the user's service manager: they become it. null: that manager can't be reached.
  */
-export function inScope(id: number): string[] | null {
+function inScope(id: number): string[] | null {
   const { XDG_RUNTIME_DIR: runtime, PATH = '' } = process.env;
   if (!runtime || isMissing(`${runtime}/systemd/private`)) return null;
   const found = [...PATH.split(':'), '/usr/bin']

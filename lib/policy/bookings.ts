@@ -69,7 +69,7 @@ export interface BookedRequest {
 }
 
 /** Whether the GPUs of a booking are kept for this user, too. */
-export function isBookedFor(
+function isBookedFor(
   { uid, gid }: Pick<Booking, 'uid' | 'gid'>,
   request: Pick<BookedRequest, 'uid' | 'isMember'>,
 ): boolean {

@@ -3,7 +3,7 @@ export const CLASSES = ['urgent', 'normal', 'preemptible'] as const;
 export type RequestClass = (typeof CLASSES)[number];
 
 /** How requests of one class are ordered: users take turns, or first come, first served. */
-export type Order = 'fair' | 'fifo';
+type Order = 'fair' | 'fifo';
 
 /** A GPU, in the units of tags. */
 const GPU_UNITS = 1_000_000;
@@ -27,7 +27,7 @@ export interface Tag {
   uid: number | null;
 }
 
-export interface Joining {
+interface Joining {
   class: RequestClass;
   uid: number | null;
   /** How many GPUs are asked for, and how many the user holds now. MIG instances count by their part. */

@@ -42,7 +42,7 @@ interface RequestAhead {
 }
 
 /** Units that are kept for requests ahead, and the first of these. */
-export interface Kept<Request> {
+interface Kept<Request> {
   units: number;
   by: Request;
 }
