@@ -1,5 +1,5 @@
 import { nativeFile } from '../native.ts';
-import { closest, showValue } from '../platform/index.ts';
+import { closest, schema, showValue } from '../platform/index.ts';
 import type { Commands, PlainCommand } from './command.ts';
 import { bash } from './completion/bash.ts';
 import { describe, type ProgramDescription } from './completion/description.ts';
@@ -36,10 +36,12 @@ function scriptFor([shell, ...more]: readonly string[]): (program: ProgramDescri
   );
 }
 
+const NAMED = schema.jsonOf(schema.listOf(schema.record({ name: schema.text })));
+
 /** Names of simulated machines, from the tool that has them; asked when the script is made, not when it is used. */
 function machines(): string[] {
   const { spawnSync } = process.getBuiltinModule('node:child_process');
   const args = ['machines', '--json'];
   const { stdout, status } = spawnSync(nativeFile('gpu-owner-simulator'), args, { encoding: 'utf8' });
-  return status === 0 ? (JSON.parse(stdout) as { name: string }[]).map(({ name }) => name) : [];
+  return status === 0 ? NAMED(stdout, '').map(({ name }) => name) : [];
 }

@@ -73,14 +73,14 @@ function decode(size: number): GPU[] {
     numbers = new Float64Array(2 * written);
     written = native().driverLastSnapshot(numbers);
   }
-  const version = numbers[0] as number;
+  const version = numbers[0] ?? 0;
   // Names are strings, which are dear to carry over; they are fetched again only when a GPU or an instance is new.
   if (version !== describedVersion) {
     descriptions = native().driverDescribe();
     describedVersion = version;
   }
   at = HEADER;
-  const count = numbers[1] as number;
+  const count = numbers[1] ?? 0;
   const gpus: GPU[] = [];
   for (let index = 0; index < count; index++) decodeGPU(index, gpus);
   if (at !== written) {

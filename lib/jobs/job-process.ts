@@ -191,7 +191,8 @@ export class JobProcess implements BackgroundJob {
       this.#order = this.#slot?.kept.order;
       this.#leaveSubmitter();
     }
-    if (scope.length + words.length > 0) this.#become([...scope, ...words], descriptors);
+    const [first, ...others] = [...scope, ...words];
+    if (first !== undefined) this.#become([first, ...others], descriptors);
     for (const descriptor of descriptors) closeSync(descriptor);
   }
 
@@ -254,7 +255,7 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** Returns only where a thread that is stuck in the kernel lets no process become another program. @throws ERR_INTERNAL */
-  #become(before: readonly string[], descriptors: readonly number[]): void {
+  #become(before: readonly [string, ...string[]], descriptors: readonly number[]): void {
     const { driverHasCallOut, cudaHasCallOut, processExec } = native();
     if (driverHasCallOut() || cudaHasCallOut()) return;
     const { words, own } = this.#again(':placed');
@@ -262,7 +263,7 @@ export class JobProcess implements BackgroundJob {
     if (this.#submitter !== null) given.push(this.#submitter.handOn());
     process.emit(BEFORE_EXEC as 'exit', 0);
     const program = [process.execPath, ...process.execArgv, ...words];
-    const error = processExec(before[0] as string, [...before, ...program], own, given, 0);
+    const error = processExec(before[0], [...before, ...program], own, given, 0);
     throw new GPUOwnerError(
       'ERR_INTERNAL',
       `job ${this.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,

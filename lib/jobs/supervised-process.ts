@@ -5,7 +5,7 @@ import { simulatedVariables } from '../config/index.ts';
 import { errorCode } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import { errno, native, nativeFile, nativeProgram } from '../native.ts';
-import { systemError, warnOnce } from '../platform/index.ts';
+import { schema, systemError, warnOnce } from '../platform/index.ts';
 import { changesTo, INHERITED, KEEPER, parseInherited } from './inherited.ts';
 import { type SupervisedTask, taskArguments } from './keeper.ts';
 import { adoptOrphans, endOrphans, reap, registerChild, waitForEnd } from './reaper.ts';
@@ -34,16 +34,20 @@ export interface Supervised {
   terminate(grace: number): void;
 }
 
-interface Event {
-  event: string;
-  pid?: number;
-  code?: number;
-  signal?: number;
-  errno?: number;
-  text?: string;
-  count?: number;
-  processes?: { pid: number; name: string }[];
-}
+const NUMBER = schema.optional(schema.whole());
+const EVENT = schema.jsonOf(
+  schema.record({
+    event: schema.text,
+    pid: NUMBER,
+    code: NUMBER,
+    signal: NUMBER,
+    errno: NUMBER,
+    text: schema.optional(schema.text),
+    count: NUMBER,
+    processes: schema.optional(schema.listOf(schema.record({ pid: schema.whole(), name: schema.text }))),
+  }),
+);
+type Event = schema.Checked<typeof EVENT>;
 
 /** How often processes that should never be stopped are told to go on, in ms. */
 const HEARTBEAT_MS = 2_000;
@@ -118,7 +122,7 @@ class SupervisedProcess implements Supervised {
     this.#control.setEncoding('utf8').on('data', (chunk: string) => {
       const lines = (text + chunk).split('\n');
       text = lines.pop() ?? '';
-      for (const line of lines) this.#on(JSON.parse(line) as Event, claim);
+      for (const line of lines) this.#on(EVENT(line, 'event'), claim);
     });
     this.#control.on('error', () => {}); // the end follows
     this.#heartbeat = setInterval(() => this.#wake(), HEARTBEAT_MS).unref();

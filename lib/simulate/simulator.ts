@@ -1,15 +1,21 @@
 import { GPUOwnerError } from '../errors.ts';
 import { nativeFile } from '../native.ts';
+import { schema } from '../platform/index.ts';
 
 /** A simulated machine, as much of it as scenarios need to be checked against. */
-export interface ShownMachine {
-  machine: string;
-  gpus: readonly {
-    uuid: string;
-    memory: { totalBytes: number };
-    migInstances: readonly { uuid: string }[];
-  }[];
-}
+const MACHINE = schema.jsonOf(
+  schema.record({
+    machine: schema.text,
+    gpus: schema.listOf(
+      schema.record({
+        uuid: schema.text,
+        memory: schema.record({ totalBytes: schema.whole() }),
+        migInstances: schema.listOf(schema.record({ uuid: schema.text })),
+      }),
+    ),
+  }),
+);
+export type ShownMachine = schema.Checked<typeof MACHINE>;
 
 /** The simulator's own command, for one machine. */
 export class Simulator {
@@ -23,7 +29,7 @@ export class Simulator {
 
   /** @throws ERR_INVALID_ARGUMENT where there is no such machine */
   show(): ShownMachine {
-    return JSON.parse(this.#run(['show', '--json'])) as ShownMachine;
+    return MACHINE(this.#run(['show', '--json']), 'machine');
   }
 
   /** @throws ERR_INVALID_ARGUMENT if that can't be set */
