@@ -321,7 +321,7 @@ async function usageFamilies(lockDirectory: string | undefined): Promise<Family[
     ),
     each(
       'gpu_owner_user_energy_joules_total',
-      "Energy of GPUs that the user held, where the jobs' keepers read it.",
+      'Energy of GPUs that the user held, as far as it was read.',
       ({ energyJoules }) => energyJoules,
     ),
   ];
