@@ -2,7 +2,7 @@
 import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { type Diagnosis, diagnose, said } from '../support/doctor.ts';
+import { type Diagnosis, diagnose, diagnosePart, said } from '../support/doctor.ts';
 import { Machine } from '../support/machine.ts';
 import { placeOf } from '../support/other-tools.ts';
 
@@ -139,7 +139,7 @@ test('other tools’ locks are listed with their directories', async () => {
   mkdirSync(placeOf(machine, join(home, '.gpu_locks')), { recursive: true });
   const place = placeOf(machine, join(home, '.gpu_locks'));
   const of = async (cwd: string, HOME: string, env = {}) =>
-    (await diagnose(machine, { cwd, env: { HOME, ...env } })).findings
+    (await diagnosePart(machine, 'conventions', { cwd, env: { HOME, ...env } })).findings
       .filter(({ id }) => id === 'convention-in-use')
       .map(({ text }) => text)
       .join('\n');
@@ -153,9 +153,11 @@ test('other tools’ locks are listed with their directories', async () => {
 });
 
 test('directories that claims of ours make are no sign of other tools', async () => {
-  expect(said(await diagnose(machine), 'conventions')).toContain('No lock files of other tools.');
+  expect(said(await diagnosePart(machine, 'conventions'), 'conventions')).toContain(
+    'No lock files of other tools.',
+  );
   expect((await machine.runCommand(['run', '--placeholder', 'none', '--', 'true'])).code).toBe(0);
-  const diagnosis = await diagnose(machine);
+  const diagnosis = await diagnosePart(machine, 'conventions');
   expect(diagnosis.ids).not.toContain('convention-in-use');
   expect(said(diagnosis, 'conventions')).toMatch(
     /Locks of safe-gpu\b.* are respected\. Claims make their directories: /,
@@ -166,7 +168,7 @@ test('a directory of another tool that is a symbolic link is named', async () =>
   const link = placeOf(machine, '/var/tmp/gpu_lock');
   mkdirSync(dirname(link), { recursive: true });
   symlinkSync(machine.directory, link);
-  const found = async () => said(await diagnose(machine), 'convention-in-use');
+  const found = async () => said(await diagnosePart(machine, 'conventions'), 'convention-in-use');
   expect(await found()).toContain(
     `gpu_lock: its locks don't count: ${link} is a symbolic link, which isn't followed.`,
   );

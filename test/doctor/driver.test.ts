@@ -5,7 +5,16 @@ import { whichContainer } from '../../lib/gpus/containers.ts';
 import { notLoaded } from '../../lib/gpus/driver.ts';
 import { native } from '../../lib/native.ts';
 import { binaries } from '../support/binaries.ts';
-import { because, compile, diagnose, diagnosisOf, noCompiler, noMounts, said } from '../support/doctor.ts';
+import {
+  because,
+  compile,
+  diagnose,
+  diagnosePart,
+  diagnosisOf,
+  noCompiler,
+  noMounts,
+  said,
+} from '../support/doctor.ts';
 import { command, finished, Machine, output, python } from '../support/machine.ts';
 
 const simulated = (name: string) => join(binaries(), 'simulator', name);
@@ -29,7 +38,7 @@ test('of a library that the linker searches, the doctor shows the file, not the 
   mkdirSync(directory);
   copyFileSync(simulated('libnvidia-ml.so.1'), join(directory, 'libnvidia-ml.so.1'));
   copyFileSync(simulated('libcuda.so.1'), join(directory, 'libcuda.so.1'));
-  const diagnosis = await diagnose(machine, {
+  const diagnosis = await diagnosePart(machine, 'driver', {
     env: {
       LD_LIBRARY_PATH: directory,
       GPU_OWNER_NVML_LIBRARY: 'libnvidia-ml.so.1',
@@ -58,7 +67,7 @@ test('without a driver the doctor says where it was looked for, and what to do',
 test('a path that was set and is wrong is named: no other place was looked at', async () => {
   const cut = join(machine.directory, 'libnvidia-ml.so.1');
   writeFileSync(cut, readFileSync(simulated('libnvidia-ml.so.1')).subarray(0, 20_000));
-  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_NVML_LIBRARY: cut } });
+  const diagnosis = await diagnosePart(machine, 'driver', { env: { GPU_OWNER_NVML_LIBRARY: cut } });
   expect(said(diagnosis, 'driver-missing')).toMatch(
     /none of \S+\/libnvidia-ml\.so\.1 \(it is cut off: .* bytes .*\)\. -> .*GPU_OWNER_NVML_LIBRARY is set, so no other place/,
   );
@@ -78,7 +87,7 @@ test.each([
 
 test('a driver that isn’t loaded in a container is explained: --gpus is missing, or the host has no driver', async () => {
   machine.set('error=init:9');
-  const diagnosis = await diagnose(machine, { env: { container: 'docker' } });
+  const diagnosis = await diagnosePart(machine, 'driver', { env: { container: 'docker' } });
   expect(said(diagnosis, 'driver-failed')).toMatch(
     / -> This is a container \(\w+\): start it with `--gpus all`.*On the host, `nvidia-smi` should work/,
   );
@@ -102,12 +111,14 @@ test.skipIf(noMounts !== null || noCompiler !== null)(
     const diagnosis = diagnosisOf(code, stdout, stderr);
     expect(said(diagnosis, 'device-nodes-made')).toMatch(/library made \/dev\/nvidiactl when/);
     expect(existsSync('/dev/nvidiactl')).toBe(false);
-    expect((await diagnose(machine)).ids).toEqual([]);
+    expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
   },
 );
 
 test('a driver without a CUDA library is a problem', async () => {
-  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' } });
+  const diagnosis = await diagnosePart(machine, 'driver', {
+    env: { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' },
+  });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['cuda-library-missing'] });
   expect(said(diagnosis, 'cuda-library-missing')).toMatch(
     /\/nonexistent\/libcuda\.so\.1.*NVIDIA_DRIVER_CAPABILITIES/,
@@ -115,7 +126,7 @@ test('a driver without a CUDA library is a problem', async () => {
 });
 
 test('a library that is not CUDA is a problem', async () => {
-  const diagnosis = await diagnose(machine, {
+  const diagnosis = await diagnosePart(machine, 'driver', {
     env: { GPU_OWNER_CUDA_LIBRARY: simulated('libnvidia-ml.so.1') },
   });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['cuda-library-broken'] });
@@ -125,7 +136,7 @@ test('a library that is not CUDA is a problem', async () => {
 test('a CUDA library of another version than the driver is found', async () => {
   const library = join(machine.directory, 'libcuda.so.999.10.01');
   copyFileSync(simulated('libcuda.so.1'), library);
-  const diagnosis = await diagnose(machine, { env: { GPU_OWNER_CUDA_LIBRARY: library } });
+  const diagnosis = await diagnosePart(machine, 'driver', { env: { GPU_OWNER_CUDA_LIBRARY: library } });
   expect(diagnosis).toMatchObject({ code: 0, ids: ['cuda-library-version'] });
   expect(said(diagnosis, 'cuda-library-version')).toMatch(
     /libcuda\.so\.999\.10\.01 isn't of the driver's version, 580/,
@@ -139,14 +150,14 @@ test('looking at the CUDA library does not initialise CUDA, which would bind the
 });
 
 test('persistence mode that is off is a note', async () => {
-  expect((await diagnose(machine)).ids).toEqual([]);
+  expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
   const workstation = new Machine('workstation');
   try {
-    const diagnosis = await diagnose(workstation);
+    const diagnosis = await diagnosePart(workstation, 'driver');
     expect(diagnosis).toMatchObject({ code: 0, ids: ['persistence-off'] });
     expect(said(diagnosis, 'persistence-off')).toMatch(/\(GPU 0\).*nvidia-persistenced/);
     workstation.set('unsupported=persistence'); // unknown is not off
-    expect((await diagnose(workstation)).ids).toEqual([]);
+    expect((await diagnosePart(workstation, 'driver')).ids).toEqual([]);
   } finally {
     await workstation.close();
   }
@@ -155,28 +166,28 @@ test('persistence mode that is off is a note', async () => {
 test('MPS is found by its process', async () => {
   const server = machine.startCommand(['simulate', 'occupy', '0', '--name', 'nvidia-cuda-mps-server']);
   const pid = await output(server, /ready (\d+)/);
-  const diagnosis = await diagnose(machine);
+  const diagnosis = await diagnosePart(machine, 'driver');
   expect(diagnosis).toMatchObject({ code: 0, ids: ['mps'] });
   expect(said(diagnosis, 'mps')).toMatch(
     new RegExp(`its server \\(pid ${pid}\\) is on GPU 0\\..*nvidia-cuda-mps-control`),
   );
   server.stdin?.end();
   await expect.poll(() => machine.processes(0)).toEqual([]);
-  expect((await diagnose(machine)).ids).toEqual([]);
+  expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
 });
 
 test('MPS is found by the lock of its control daemon; what a dead daemon leaves behind is ignored', async () => {
   const pipes = join(machine.directory, 'mps');
   mkdirSync(pipes);
   const env = { CUDA_MPS_PIPE_DIRECTORY: pipes };
-  expect((await diagnose(machine, { env })).ids).toEqual([]);
+  expect((await diagnosePart(machine, 'driver', { env })).ids).toEqual([]);
   const daemon = machine.start([python, join(import.meta.dirname, 'fixtures/mps_daemon.py')], { cwd: pipes });
   await output(daemon, /ready/);
-  const running = await diagnose(machine, { env });
+  const running = await diagnosePart(machine, 'driver', { env });
   expect(running).toMatchObject({ code: 0, ids: ['mps'] });
   expect(said(running, 'mps')).toContain(`its control daemon has its pipe in ${pipes}`);
   daemon.stdin?.end();
   await finished(daemon);
   expect(existsSync(join(pipes, 'control')) && existsSync(join(pipes, 'control_lock'))).toBe(true);
-  expect((await diagnose(machine, { env })).ids).toEqual([]);
+  expect((await diagnosePart(machine, 'driver', { env })).ids).toEqual([]);
 });

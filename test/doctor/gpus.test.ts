@@ -2,7 +2,7 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { FindingId } from '../../lib/doctor/finding.ts';
 import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
-import { diagnose, said } from '../support/doctor.ts';
+import { diagnose, diagnosePart, said } from '../support/doctor.ts';
 import { Machine, output } from '../support/machine.ts';
 
 let machine: Machine;
@@ -44,7 +44,7 @@ test('the doctor names what is wrong with the memory of which GPU', async () => 
   machine.set('gpu=0', 'ecc-errors=3');
   machine.set('gpu=1', 'memory-repair=failed');
   machine.set('gpu=2', 'memory-repair=pending');
-  const diagnosis = await diagnose(machine);
+  const diagnosis = await diagnosePart(machine, 'driver');
   const ids = ['gpu-unhealthy', 'gpu-unhealthy', 'memory-repair-pending'];
   expect(diagnosis.ids.filter((id) => ids.includes(id))).toEqual(ids);
   expect(said(diagnosis, 'memory-repair-pending')).toMatch(/^GPU 2 .*--gpu-reset -i 2`/);
@@ -64,9 +64,9 @@ test('if a GPU hangs, the others are told, and the doctor ends soon', async () =
 test('a visible process is nothing to worry about, a hidden one is', async () => {
   const occupier = machine.startCommand(['simulate', 'occupy', '1', '--memory', '5GiB']);
   await output(occupier, /ready/);
-  expect((await diagnose(machine)).ids).toEqual([]);
+  expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
   machine.set('gpu=1', 'hidden-processes=on');
-  const diagnosis = await diagnose(machine);
+  const diagnosis = await diagnosePart(machine, 'driver');
   expect(diagnosis).toMatchObject({ code: 0, ids: ['hidden-use'] });
   expect(said(diagnosis, 'hidden-use')).toMatch(/^GPU 1 .*5\.4 GiB in use/);
 });
@@ -79,7 +79,7 @@ test.each([
 ])('the doctor has the right findings for the machine %s', async (name, ids) => {
   const other = new Machine(name);
   try {
-    const diagnosis = await diagnose(other);
+    const diagnosis = await diagnosePart(other, 'driver');
     expect(diagnosis.code).toBe(0);
     const worse = diagnosis.ids.filter((id) => id !== 'persistence-off' || ids?.includes(id)).sort();
     expect(worse).toEqual((ids ?? []).toSorted());

@@ -1,7 +1,7 @@
 import { appendFileSync, chmodSync, chownSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { diagnose, said } from '../support/doctor.ts';
+import { diagnoseLocks, said } from '../support/doctor.ts';
 import { Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 
 let machine: Machine;
@@ -26,14 +26,14 @@ test.skipIf(whyNotNobody() !== null)(
       code: 0,
       stderr: expect.stringContaining('where other users could remove the file. As root: chmod 1777'),
     });
-    const diagnosis = await diagnose(machine);
+    const diagnosis = await diagnoseLocks(machine);
     expect(diagnosis.ids.sort()).toEqual(['ledger-damaged', 'ledger-files', 'ledger-mode']);
     expect(said(diagnosis, 'ledger-damaged')).toMatch(`A line of ${own} makes no sense`);
     expect(said(diagnosis, 'ledger-files')).toMatch(`${forged} isn't a file of the user`);
     expect(said(diagnosis, 'ledger-mode')).toMatch('belongs to nobody with mode 0777');
     for (const { remedy } of diagnosis.findings.filter(({ id }) => id.startsWith('ledger-')))
       for (const [, line = ''] of remedy?.matchAll(/`([^`]+)`/g) ?? []) await machine.run(['sh', '-c', line]);
-    expect((await diagnose(machine)).ids).toEqual(['ledger-damaged']);
+    expect((await diagnoseLocks(machine)).ids).toEqual(['ledger-damaged']);
   },
 );
 
@@ -52,7 +52,7 @@ test.skipIf(whyNotNobody() !== null)(
     const run = await machine.runCommand(['run', 'true']);
     expect(run.code).toBe(0);
     expect(run.stderr).toMatch(`isn't noted in the ledger, and reports will lack it: ${cause}. ${remedy}.`);
-    const diagnosis = await diagnose(machine);
+    const diagnosis = await diagnoseLocks(machine);
     expect(diagnosis.ids).toEqual(['ledger-mode']);
     expect(said(diagnosis, 'ledger-mode')).toMatch(`${cause}: leases aren't noted`);
     expect(diagnosis.findings.find(({ id }) => id === 'ledger-mode')?.remedy).toBe(remedy);
@@ -60,7 +60,7 @@ test.skipIf(whyNotNobody() !== null)(
 );
 
 test('without a ledger the doctor says how to have one', async () => {
-  const { findings } = await diagnose(machine, {
+  const { findings } = await diagnoseLocks(machine, {
     env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_LOCK_DIR: '/dev/shm' },
   });
   const found = findings.find(({ id }) => id === 'ledger-missing');

@@ -50,7 +50,7 @@ export async function diagnose(
 /** As diagnose(), by one check of the doctor's alone: one process, and not seven. */
 export async function diagnosePart(
   machine: Machine,
-  part: 'lock-directory' | 'installation',
+  part: 'lock-directory' | 'installation' | 'driver' | 'conventions',
   starting: Starting = {},
 ): Promise<Diagnosis> {
   const { code, stdout, stderr } = await machine.runCommand(['doctor', '--part', part], starting);
