@@ -405,7 +405,7 @@ test('shares that come and go at once all find room, without a wait', async () =
 
 /** The long form ends after so many claims, or these seconds. */
 const MAX_CLAIMS = 200_000;
-const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (IS_SOAK ? 3_300 : 5));
+const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (IS_SOAK ? 3_300 : 3));
 /** Between two kills or stops. */
 const TROUBLE_MS = 400;
 const CLAIMANTS = 8;
