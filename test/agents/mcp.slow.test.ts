@@ -47,6 +47,17 @@ afterEach(async () => {
 // biome-ignore lint/suspicious/noExplicitAny: the JSON of the tools is what tests are about
 type Json = any;
 
+const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
+/** By the text of a schema: to compile those of a server takes longer than to start it. */
+const validators = new Map<string, ReturnType<Ajv2020['compile']>>();
+
+function validatorOf(schema: unknown): ReturnType<Ajv2020['compile']> {
+  const text = JSON.stringify(schema);
+  const validator = validators.get(text) ?? ajv.compile(schema as object);
+  validators.set(text, validator);
+  return validator;
+}
+
 /** An agent with a server of its own. Every answer is held against the schema that the server gave. */
 class Agent {
   readonly #client = new Client({ name: 'test agent', version: '1.0.0' });
@@ -72,9 +83,8 @@ class Agent {
     clients.push(agent);
     agent.#client.onerror = (error) => agent.errors.push(error);
     await agent.#client.connect(agent.#transport);
-    const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
     for (const { name, outputSchema } of (await agent.#client.listTools()).tools)
-      agent.#validators.set(name, ajv.compile(outputSchema as object));
+      agent.#validators.set(name, validatorOf(outputSchema));
     return agent;
   }
 

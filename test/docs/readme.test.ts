@@ -80,7 +80,11 @@ function machine(name: string): NodeJS.ProcessEnv {
   };
 }
 
+/** Whether a program has used this machine: no GPU of another one is held. */
+const isUsed = (env: NodeJS.ProcessEnv) => existsSync(env.GPU_OWNER_SIMULATE_DIR as string);
+
 function taken(env: NodeJS.ProcessEnv): number {
+  if (!isUsed(env)) return 0;
   const { stdout, stderr } = spawnSync(command, ['status', '--json'], {
     env,
     encoding: 'utf8',
@@ -93,6 +97,7 @@ function taken(env: NodeJS.ProcessEnv): number {
 }
 
 function waiting(env: NodeJS.ProcessEnv): number {
+  if (!isUsed(env)) return 0;
   return JSON.parse(spawnSync(command, ['queue', '--json'], { env, encoding: 'utf8' }).stdout).length;
 }
 
