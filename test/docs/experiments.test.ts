@@ -49,7 +49,6 @@ beforeAll(() => {
     PATH: `${bin}:${dirname(python)}:${process.env.PATH}`,
     SECONDS_PER_EPOCH: '0',
     PYTHONPATH: join(root, 'python'),
-    PYTHONDONTWRITEBYTECODE: '1',
   };
 });
 afterAll(() => machine.close());

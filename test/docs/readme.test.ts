@@ -61,7 +61,6 @@ beforeAll(() => {
     GPU_OWNER_MACHINE_CONFIG: '/dev/null',
     COLUMNS: '80',
     PYTHONPATH: join(root, 'python'),
-    PYTHONDONTWRITEBYTECODE: '1',
   };
 });
 
