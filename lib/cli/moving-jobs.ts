@@ -32,7 +32,7 @@ function namedJob(name: string): number | null {
 }
 
 /** Starts the process that moves this user's jobs, unless there is one. The mover outlives this process and the login. */
-export function ensureMover(): void {
+function ensureMover(): void {
   if (new MovingJobs().mover !== null) return;
   const { spawn } = process.getBuiltinModule('node:child_process');
   const words = [...process.execArgv, ...NODE_OPTIONS, process.argv[1] as string, 'mover'];

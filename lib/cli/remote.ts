@@ -74,10 +74,9 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   };
   const wait = isAny ? waitOption(values, true) : null;
   const waitSomewhere = async (possible: Hosts) => {
-    const { ensureMover, holdPlace } = await import('./moving-jobs.ts');
+    const { holdPlace } = await import('./moving-jobs.ts');
     const until = giveUpAt(wait);
     for (;;) {
-      ensureMover();
       const { job, signal } = await holdPlace({
         ...{ directory, environment: [], after: [], giveUpAt: until },
         ...{ name: values.name ?? null, command: sanitize(shellWords(parsed.command), MAX_SHOWN) },
@@ -202,8 +201,7 @@ export async function submitTo(
     return null;
   };
   const waitSomewhere = async (possible: Hosts) => {
-    const { cancelUntold, ensureMover, submitMoving } = await import('./moving-jobs.ts');
-    ensureMover();
+    const { cancelUntold, submitMoving } = await import('./moving-jobs.ts');
     const { id, at, note } = await submitMoving({
       ...{ directory, environment, after, giveUpAt: giveUpAt(wait) },
       name: values.name ?? null,
