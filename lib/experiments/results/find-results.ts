@@ -40,7 +40,7 @@ export async function findResults(
   const isThere = existingTables(project);
   const hasCommon = commonTablePath(resolve(project)) !== null;
   const isNeeded = (outputDirectory: string) => hasCommon || isThere(outputDirectory);
-  if (!some(outputDirectoriesOf(sought), isNeeded)) return found;
+  if (![...new Set(outputDirectoriesOf(sought))].some(isNeeded)) return found;
   let shown = '';
   const source: TaskSource = {
     tasks: () => queue?.tasks() ?? (async function* () {})(),
@@ -108,11 +108,6 @@ async function readTableQuietly(
     if (!(error instanceof FileChangedError || error instanceof FileBusyError)) throw error;
     tell(`${table.shown}: another process is changing this file; its rows are ignored.`);
   }
-}
-
-function some<T>(values: Iterable<T>, matches: (value: T) => boolean): boolean {
-  for (const value of values) if (matches(value)) return true;
-  return false;
 }
 
 /** Answers whether there is a table in an output directory, each of which is looked at once. */

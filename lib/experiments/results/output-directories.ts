@@ -21,11 +21,12 @@ export async function refuseUnusable(
   queue: Pick<Queue, 'lookUp' | 'tasks' | 'completions'>,
   project: string,
 ): Promise<void> {
-  const directories = new WritableDirectories(project);
+  const { uid } = statSync(project);
   /** By their output directories. */
   const unusable = new Map<string, { why: string; tasks: number }>();
-  for (const outputDirectory of outputDirectoriesOf(sweep.tasks())) {
-    const why = directories.whyNot(resolve(project, outputDirectory));
+  for (const outputDirectory of new Set(outputDirectoriesOf(sweep.tasks()))) {
+    const path = resolve(project, outputDirectory);
+    const why = whyReplaceable(path, uid) ?? whyNotWritable(path);
     if (why !== null) unusable.set(outputDirectory, { why, tasks: 0 });
   }
   if (unusable.size === 0) return;
@@ -66,26 +67,7 @@ function refusal(bad: readonly [string, { why: string; tasks: number }][]): GPUO
   );
 }
 
-/** Where directories are, or could be made. */
-class WritableDirectories {
-  readonly #project: string;
-  readonly #known = new Map<string, string | null>();
-
-  constructor(project: string) {
-    this.#project = resolve(project);
-  }
-
-  /** Why nothing can be written in there; null: as far as can be seen, something can. @param path absolute */
-  whyNot(path: string): string | null {
-    let why = this.#known.get(path);
-    if (why === undefined) {
-      why = whyReplaceable(path, statSync(this.#project).uid) ?? whyNotWritable(path);
-      this.#known.set(path, why);
-    }
-    return why;
-  }
-}
-
+/** Why nothing can be written in a directory, or it can't be made; null: as far as can be seen, it can. */
 function whyNotWritable(path: string): string | null {
   try {
     if (!statSync(path).isDirectory()) return `${path} is not a directory`;

@@ -71,34 +71,26 @@ export class Problems {
 
   /** Collects what is wrong with rows of a table, while it is read once. */
   ofRows(table: string): RowProblems {
-    return new RowProblems(this, table);
+    let count = 0;
+    return {
+      add: (line, cells, why) => {
+        if (count++ >= MAX_ROWS) return;
+        const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
+        this.once(`${table}\n${content}`, `${table}:${line}: ${why()}`);
+      },
+      end: () => {
+        if (count === 0) return null;
+        const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} not the result of a task`;
+        if (count > MAX_ROWS) this.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
+        return text;
+      },
+    };
   }
 }
 
-export class RowProblems {
-  private readonly problems: Problems;
-  private readonly table: string;
-  count = 0;
-
-  constructor(problems: Problems, table: string) {
-    this.problems = problems;
-    this.table = table;
-  }
-
+export interface RowProblems {
   /** @param why is only asked for the rows that are named */
-  add(line: number, cells: readonly string[], why: () => string): void {
-    if (this.count++ >= MAX_ROWS) return;
-    const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
-    this.problems.once(`${this.table}\n${content}`, `${this.table}:${line}: ${why()}`);
-  }
-
+  add(line: number, cells: readonly string[], why: () => string): void;
   /** @returns in short, for lists of problems; null: nothing */
-  end(): string | null {
-    const { count, table } = this;
-    if (count === 0) return null;
-    const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} not the result of a task`;
-    if (count > MAX_ROWS)
-      this.problems.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
-    return text;
-  }
+  end(): string | null;
 }

@@ -122,7 +122,6 @@ export class TaskJob {
   readonly id: string;
   readonly json: BullMQ.JobJson;
   readonly status: Status;
-  #holder: [Holder | null] | null = null;
   #parsed: Readonly<Record<string, unknown>> | null = null;
 
   constructor(id: string, json: BullMQ.JobJson) {
@@ -133,8 +132,7 @@ export class TaskJob {
 
   /** The worker that has it, or had it last. null: nothing of ours says so. */
   get holder(): Holder | null {
-    this.#holder ??= [holderOf(this.json.processedBy)];
-    const [holder] = this.#holder;
+    const holder = holderOf(this.json.processedBy);
     // BullMQ gives a job to a worker before the worker knows which.
     return holder?.kind === 'heartbeat' && this.isOnce ? { ...holder, kind: 'once' } : holder;
   }
