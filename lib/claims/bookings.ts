@@ -3,10 +3,9 @@
 import { type BookingRules, loadConfiguration } from '../config/index.ts';
 import type { GPU, Verdict } from '../gpus/index.ts';
 import {
-  findGid,
   formatSince,
   groupsOf,
-  isUserOf,
+  isNamedIn,
   MAX_TIME,
   now,
   readBlock,
@@ -116,8 +115,7 @@ export function bookingLimit(uid: number): BookingLimit | null {
   if (uid === 0) return { gpus: Number.POSITIVE_INFINITY, aheadMs: Number.POSITIVE_INFINITY };
   const rules = bookingRules();
   if (rules === undefined) return null;
-  const isMember = (group: string) => groupsOf(uid).has(findGid(group) ?? -1);
-  return isUserOf(uid, rules.users) || rules.groups.some(isMember) ? rules : null;
+  return isNamedIn(uid, rules) ? rules : null;
 }
 
 /** The bookings that count. */

@@ -1,8 +1,8 @@
 // The class of a request: urgent ones are for those whom the machine's configuration names.
 import { type Configuration, loadConfiguration, type UrgentUsers } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { groupNames, listWords, userName } from '../platform/index.ts';
-import { mayBeUrgent, type RequestClass } from '../policy/index.ts';
+import { isNamedIn, listWords, userName } from '../platform/index.ts';
+import type { RequestClass } from '../policy/index.ts';
 
 /** @param name what the user calls the option @throws ERR_NOT_PERMITTED, ERR_CONFIGURATION */
 export function requestClass(
@@ -12,12 +12,10 @@ export function requestClass(
 ): RequestClass {
   if (!isUrgent) return 'normal';
   const uid = process.geteuid?.() ?? 0;
-  const user = userName(uid);
-  const groups = uid === 0 ? [] : groupNames(urgent?.groups ?? []);
-  if (mayBeUrgent({ uid, user, groups }, urgent)) return 'urgent';
+  if (uid === 0 || (urgent !== undefined && isNamedIn(uid, urgent))) return 'urgent';
   throw new GPUOwnerError(
     'ERR_NOT_PERMITTED',
-    `${name}: ${user} may make no urgent requests on this machine; ${whoMay(urgent)} may (\`urgent\` in the machine's configuration). Wait without it, or ask the administrator.`,
+    `${name}: ${userName(uid)} may make no urgent requests on this machine; ${whoMay(urgent)} may (\`urgent\` in the machine's configuration). Wait without it, or ask the administrator.`,
   );
 }
 

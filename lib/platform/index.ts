@@ -62,6 +62,7 @@ export {
   groupsOf,
   isInForeground,
   isLocalUser,
+  isNamedIn,
   isRunnable,
   isUserOf,
   killGroup,

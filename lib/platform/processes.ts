@@ -251,6 +251,15 @@ export function isUserOf(uid: number, users: readonly string[]): boolean | null 
   return isUnknown ? null : false;
 }
 
+/** Whether a user is one of these or in one of these groups, each by name or by number. */
+export function isNamedIn(
+  uid: number,
+  { users, groups }: { users: readonly string[]; groups: readonly string[] },
+): boolean {
+  const isMember = (group: string) => groupsOf(uid).has(findGid(group) ?? -1);
+  return isUserOf(uid, users) === true || groups.some(isMember);
+}
+
 /** Whether /etc/passwd has a user, so that no directory service is asked about it. */
 export function isLocalUser(uid: number): boolean {
   return nameIn(readSmallFile('/etc/passwd') ?? '', uid) !== null;

@@ -27,4 +27,3 @@ export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';
 export { bestFit, type DividedGPU, keepRoom, type ShareSize, unitsOf } from './shares.ts';
 export { findBlockers, type GpuRequest, type JoiningRequest, reservedFor } from './turn.ts';
-export { mayBeUrgent } from './urgent.ts';
