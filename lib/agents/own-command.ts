@@ -1,7 +1,7 @@
 // Runs gpu-owner itself: what an agent asks for is what its user could type. A driver call that hangs holds up nothing else here.
 import { spawn } from 'node:child_process';
 import { asError } from '../errors.ts';
-import { sanitize } from '../platform/index.ts';
+import { ownProgram, sanitize } from '../platform/index.ts';
 
 /** For commands that look, or begin something. */
 export const ANSWER_TIMEOUT_MS = 30_000;
@@ -77,7 +77,8 @@ export function runOwn(words: readonly string[], options: OwnCommandOptions): Pr
 
 function start(words: readonly string[], directory: string | undefined, env: OwnCommandOptions['env']) {
   try {
-    return spawn(process.execPath, [...process.execArgv, process.argv[1] as string, ...words], {
+    const [program, ...args] = ownProgram(...words);
+    return spawn(program, args, {
       stdio: ['ignore', 'pipe', 'pipe'],
       env: { ...process.env, ...env },
       cwd: directory,
