@@ -15,7 +15,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeEach, describe, expect, onTestFinished, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { because, compile, noCompiler, noMounts } from '../support/doctor.ts';
 import {
@@ -606,57 +606,68 @@ describe('a record that somebody wrote', () => {
     'a truncated record': () => '{"user":"alice","command":"train',
   };
 
-  test.each(Object.keys(RECORDS))('is printed harmlessly and never believed: %s', async (name) => {
-    const record = (RECORDS[name] as () => string | Buffer)();
-    // With the lock that a record's writer has, too, so that it is believed to be the holder's.
-    const isShown = typeof record === 'string' && record.startsWith('{"');
-    const content = isShown ? record.replace('{', `{"generation":${GENERATION},`) : record;
-    writeFileSync(leaseFile(0), content);
-    const end = await lock(leaseFile(0), 'ofd', '0', '1', String(1 + GENERATION), '1');
-
-    const { code, stdout, stderr } = await machine.runCommand(['status', '--json'], here());
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    const [gpu, other] = JSON.parse(stdout);
-    expect([gpu.state, other.state]).toEqual(['leased', 'free']);
-    expect(gpu.reason).toMatch(/^(leased|locked) by \S/);
-    expect(gpu.lease).toEqual({
-      user: expect.stringMatching(/^.{1,32}$/u),
-      uid: expect.toSatisfy((uid) => uid === null || (Number.isInteger(uid) && uid >= 0 && uid < 2 ** 32)),
-      pid: expect.toSatisfy((pid) => pid === null || (Number.isInteger(pid) && pid > 0 && pid <= 2 ** 22)),
-      host: name === 'terminal escapes everywhere' ? 'evil' : null,
-      command: expect.toSatisfy((text) => text === null || (typeof text === 'string' && text.length <= 200)),
-      since: expect.toSatisfy((text) => text === null || !Number.isNaN(Date.parse(text))),
-      convention: 'gpu-owner',
-      ...(gpu.lease.stranger ? { stranger: true } : {}),
-      ...(gpu.lease.survivors === undefined ? {} : { survivors: expect.any(Number) }),
+  test('is printed harmlessly and never believed, whatever it is', async () => {
+    const names = Object.keys(RECORDS);
+    // A GPU for each, and one that is free.
+    const many = new Machine(names.length + 1);
+    onTestFinished(() => many.close());
+    const run = ['run', '--placeholder', 'none', '--no-wait', '-n', String(names.length + 1), '--'];
+    expect(await many.runCommand([...run, 'true'], here())).toMatchObject({ code: 0, stderr: '' });
+    const files = (await many.status()).map(({ uuid }) => join(directory, `${uuid}.lease`));
+    const contents = names.map((name) => {
+      const record = (RECORDS[name] as () => string | Buffer)();
+      // With the lock that a record's writer has, too, so that it is believed to be the holder's.
+      const isShown = typeof record === 'string' && record.startsWith('{"');
+      return isShown ? record.replace('{', `{"generation":${GENERATION},`) : record;
     });
-    expect(JSON.stringify(gpu)).not.toMatch(/\\u00(0|1|7f|8|9)|polluted/);
+    const write = () => {
+      for (const [i, content] of contents.entries()) writeFileSync(files[i] as string, content);
+    };
+    write();
+    const locks = names.map((_, i) => lock(files[i] as string, 'ofd', '0', '1', String(1 + GENERATION), '1'));
+    const ends = await Promise.all(locks);
+
+    const { code, stdout, stderr } = await many.runCommand(['status', '--json'], here());
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    const gpus = JSON.parse(stdout);
+    expect(gpus.map(({ state }: { state: string }) => state)).toEqual([...names.map(() => 'leased'), 'free']);
+    for (const [i, name] of names.entries()) {
+      const gpu = gpus[i];
+      expect(gpu.reason, name).toMatch(/^(leased|locked) by \S/);
+      expect(gpu.lease, name).toEqual({
+        user: expect.stringMatching(/^.{1,32}$/u),
+        uid: expect.toSatisfy((uid) => uid === null || (Number.isInteger(uid) && uid >= 0 && uid < 2 ** 32)),
+        pid: expect.toSatisfy((pid) => pid === null || (Number.isInteger(pid) && pid > 0 && pid <= 2 ** 22)),
+        host: name === 'terminal escapes everywhere' ? 'evil' : null,
+        command: expect.toSatisfy(
+          (text) => text === null || (typeof text === 'string' && text.length <= 200),
+        ),
+        since: expect.toSatisfy((text) => text === null || !Number.isNaN(Date.parse(text))),
+        convention: 'gpu-owner',
+        ...(gpu.lease.stranger ? { stranger: true } : {}),
+        ...(gpu.lease.survivors === undefined ? {} : { survivors: expect.any(Number) }),
+      });
+      expect(JSON.stringify(gpu), name).not.toMatch(/\\u00(0|1|7f|8|9)|polluted/);
+    }
     expect(stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
 
-    const table = await machine.runCommand(['status'], here());
+    const table = await many.runCommand(['status'], here());
     expect(table.stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
     for (const line of table.stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
-    const metrics = await machine.runCommand(['metrics'], here());
+    const metrics = await many.runCommand(['metrics'], here());
     expect({ code: metrics.code, stderr: metrics.stderr }).toEqual({ code: 0, stderr: '' });
     expect(metrics.stdout.replaceAll('\n', '')).not.toMatch(HARMFUL);
 
-    const claim = await machine.runCommand(
-      ['run', '--placeholder', 'none', '--no-wait', '-n', '2', '--', 'echo', 'it ran'],
-      here(),
-    );
+    const claim = await many.runCommand([...run, 'echo', 'it ran'], here());
     expect({ code: claim.code, stdout: claim.stdout }).toEqual({ code: 75, stdout: '' });
-    expect(claim.stderr).toMatch(/GPU 0: (leased|locked) by/);
+    for (const [i, name] of names.entries())
+      expect(claim.stderr, name).toMatch(new RegExp(`GPU ${i}: (leased|locked) by`));
     expect(claim.stderr.replaceAll('\n', '')).not.toMatch(HARMFUL);
 
     // Without the lock it means nothing, whatever it says.
-    await end();
-    writeFileSync(leaseFile(0), content);
-    expect(
-      await machine.runCommand(
-        ['run', '--placeholder', 'none', '--no-wait', '-n', '2', '--', 'echo', 'it ran'],
-        here(),
-      ),
-    ).toEqual({
+    for (const end of ends) await end();
+    write();
+    expect(await many.runCommand([...run, 'echo', 'it ran'], here())).toEqual({
       code: 0,
       signal: null,
       stdout: 'it ran\n',
