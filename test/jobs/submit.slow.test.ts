@@ -119,41 +119,48 @@ test('a waiting job says which GPUs CUDA_VISIBLE_DEVICES leaves out', async () =
 });
 
 describe('submit refuses at once', () => {
-  test.each<[string, string[], RegExp]>([
-    ['no command', ['-n1'], /a command is missing/],
-    ['a command that does not exist', ['no-such-program'], /cannot run 'no-such-program': not found in PATH/],
-    [
-      'a file that is not executable',
-      ['./plain'],
-      /plain': not executable \(permission denied\); make it so \(chmod \+x\)/,
-    ],
-    ['more GPUs than there are', ['-n3', 'true'], /3/],
-    ['a device that does not exist', ['--devices', '7', 'true'], /7/],
-    ['a number as a name', ['--name', '12', 'true'], /would be taken for a job's number/],
-    ['a name with a space', ['--name', 'a b', 'true'], /is not a name/],
-    ['a name with escape sequences', ['--name', 'a\u001b[31m', 'true'], /is not a name/],
-    ['a name of two lines', ['--name', 'a\nb', 'true'], /is not a name/],
-    ['a name with a slash', ['--name', '../a', 'true'], /is not a name/],
-    ['an option as a name', ['--name=--', 'true'], /is not a name/],
-    ['a name that turns the text around', ['--name', 'a\u202eb', 'true'], /is not a name/],
-    ['a name that is too long', ['--name', 'a'.repeat(65), 'true'], /is not a name/],
-    ['a word of resubmit as a name', ['--name', 'lost', 'true'], /'lost' means all lost jobs/],
-    ['a note of two lines', ['--note', 'a\nb', 'true'], /one line/],
-    ['a note with escape sequences', ['--note', '\u001b]0;title\u0007', 'true'], /one line/],
-    ['a note that is too long', ['--note', 'a'.repeat(201), 'true'], /one line/],
-    ['an unknown job', ['--after', '1', 'true'], /you have no job 1/],
-    ['an unknown name', ['--after-ok', 'x', 'true'], /you have no job x/],
-    ['its own name', ['--name', 'me', '--after', 'me', 'true'], /you have no job me/],
-    ['an output in no directory', ['--output', 'none/out', 'true'], /there is no directory/],
-    ['a directory as output', ['--output', '.', 'true'], /is a directory/],
-    ['a time limit of nothing', ['--for', '0', 'true'], /leaves no time/],
-  ])('%s', async (_, words, message) => {
+  test('what can never run, or has no place', async () => {
+    const refused: [string, string[], RegExp][] = [
+      ['no command', ['-n1'], /a command is missing/],
+      [
+        'a command that does not exist',
+        ['no-such-program'],
+        /cannot run 'no-such-program': not found in PATH/,
+      ],
+      [
+        'a file that is not executable',
+        ['./plain'],
+        /plain': not executable \(permission denied\); make it so \(chmod \+x\)/,
+      ],
+      ['more GPUs than there are', ['-n3', 'true'], /3/],
+      ['a device that does not exist', ['--devices', '7', 'true'], /7/],
+      ['a number as a name', ['--name', '12', 'true'], /would be taken for a job's number/],
+      ['a name with a space', ['--name', 'a b', 'true'], /is not a name/],
+      ['a name with escape sequences', ['--name', 'a\u001b[31m', 'true'], /is not a name/],
+      ['a name of two lines', ['--name', 'a\nb', 'true'], /is not a name/],
+      ['a name with a slash', ['--name', '../a', 'true'], /is not a name/],
+      ['an option as a name', ['--name=--', 'true'], /is not a name/],
+      ['a name that turns the text around', ['--name', 'a\u202eb', 'true'], /is not a name/],
+      ['a name that is too long', ['--name', 'a'.repeat(65), 'true'], /is not a name/],
+      ['a word of resubmit as a name', ['--name', 'lost', 'true'], /'lost' means all lost jobs/],
+      ['a note of two lines', ['--note', 'a\nb', 'true'], /one line/],
+      ['a note with escape sequences', ['--note', '\u001b]0;title\u0007', 'true'], /one line/],
+      ['a note that is too long', ['--note', 'a'.repeat(201), 'true'], /one line/],
+      ['an unknown job', ['--after', '1', 'true'], /you have no job 1/],
+      ['an unknown name', ['--after-ok', 'x', 'true'], /you have no job x/],
+      ['its own name', ['--name', 'me', '--after', 'me', 'true'], /you have no job me/],
+      ['an output in no directory', ['--output', 'none/out', 'true'], /there is no directory/],
+      ['a directory as output', ['--output', '.', 'true'], /is a directory/],
+      ['a time limit of nothing', ['--for', '0', 'true'], /leaves no time/],
+    ];
     writeFileSync(join(machine.directory, 'plain'), '', { mode: 0o644 });
-    const { code, stdout, stderr } = await jobs.run(['submit', ...words], { cwd: machine.directory });
-    expect({ code, stdout }).toEqual({ code: 64, stdout: '' });
-    expect(stderr).toMatch(message);
+    for (const [name, words, message] of refused) {
+      const { code, stdout, stderr } = await jobs.run(['submit', ...words], { cwd: machine.directory });
+      expect({ code, stdout }, name).toEqual({ code: 64, stdout: '' });
+      expect(stderr, name).toMatch(message);
+      expect(jobs.processes(), name).toEqual([]);
+    }
     expect(await jobs.list()).toEqual([]);
-    expect(jobs.processes()).toEqual([]);
   });
 
   test('more arguments than a program can have', async () => {
