@@ -14,6 +14,7 @@ import { bundle } from '../bundle.ts';
 import { FakeQueue } from './fake-queue.ts';
 
 const LONG = process.env.GPU_OWNER_SOAK !== undefined;
+const EDITOR_MS = LONG ? 60_000 : 3_000;
 let project: string;
 let children: ChildProcess[];
 
@@ -64,7 +65,7 @@ function resultOf(name: string): Values {
   // Big rows are written in several pages, between which a process can be killed; new keys make tables be rewritten.
   return {
     [`loss_${Math.floor(number / 60)}`]: number,
-    text: `"${name}", `.repeat(number % 10 === 0 ? 30_000 : 3),
+    text: `"${name}", `.repeat(number % 10 === 0 ? 8_000 : 3),
   };
 }
 
@@ -120,7 +121,7 @@ test('killed again and again, whoever writes the tables leaves one row per task'
 
 test('an editor that saves over and over loses no row, neither ours nor its own', async () => {
   const queue = new FakeQueue();
-  const count = LONG ? 20_000 : 2_000;
+  const count = LONG ? 20_000 : 1_000;
   const tasks = specs(count).map((spec) => queue.add({ ...spec, outputDirectory: 'results_a' }));
   const told: string[] = [];
   const tables = new ResultTables(queue.queue, project, (message) => told.push(message));
@@ -134,10 +135,10 @@ test('an editor that saves over and over loses no row, neither ours nor its own'
     path('results_a'),
     log,
   );
-  const end = Date.now() + (LONG ? 60_000 : 6_000);
+  const end = Date.now() + EDITOR_MS;
   let restored = 0;
   for (let at = 0; at < count; ) {
-    const upTo = Math.min(count, Math.ceil(count * (1 - (end - Date.now()) / (LONG ? 60_000 : 6_000))));
+    const upTo = Math.min(count, Math.ceil(count * (1 - (end - Date.now()) / EDITOR_MS)));
     for (; at < upTo; at++) {
       const task = tasks[at] as (typeof tasks)[number];
       queue.complete(task.id, { loss: at, ...(at > count / 2 ? { late: 1 } : {}) });
@@ -152,7 +153,7 @@ test('an editor that saves over and over loses no row, neither ours nor its own'
   const rows = read('results_a');
   expect(names(rows).sort()).toEqual(tasks.map(({ name }) => name).sort());
   const mine = readFileSync(log, 'utf8').trim().split('\n');
-  expect(mine.length).toBeGreaterThan(10);
+  expect(mine.length).toBeGreaterThan(5);
   const cells = rows.flatMap((row) => Object.values(row));
   for (const word of ['first', ...mine]) expect(cells.filter((cell) => cell === word)).toHaveLength(1);
   // Otherwise nothing was tested.
