@@ -1137,7 +1137,9 @@ class AsTheCommand(OnMachine):
         lines = self.run_script(
             """
             import inspect, json
-            command = [sys.executable, "-c", "import sys; sys.exit(' '.join(sys.argv[1:]))"]  # fails, and says what it was called with
+            # Fails, and says what it was called with.
+            program = "import json, sys; sys.exit(json.dumps({'error': {'code': 'ERR_DRIVER', 'message': ' '.join(sys.argv[1:])}}))"
+            command = [sys.executable, "-S", "-c", program]
             for call, words in ((gpu_owner.claim, []), (gpu_owner.status, []), (gpu_owner.submit, [["true"]])):
                 parameters = list(inspect.signature(call).parameters)
                 said = ""
