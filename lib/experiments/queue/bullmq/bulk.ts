@@ -16,20 +16,14 @@ export function bulkMethods(
     },
 
     async importResults(rows) {
-      const done = new Set<string>();
       const answers: boolean[] = [];
       for (let from = 0; from < rows.length; from += PAGE) {
-        const some = rows
-          .slice(from, from + PAGE)
-          .map(({ id, result }) => ({ id, result: stringifyValue(result) }));
-        const fresh = some.filter(
-          ({ id }, at) => isId(id) && some.findIndex((each) => each.id === id) === at,
-        );
-        const imported = fresh.length === 0 ? [] : await importSome(store, fresh);
-        for (const { id } of some) {
-          answers.push(imported.includes(id) && !done.has(id));
-          if (imported.includes(id)) done.add(id);
-        }
+        const some = rows.slice(from, from + PAGE);
+        const results = new Map<string, string>();
+        for (const { id, result } of some)
+          if (isId(id) && !results.has(id)) results.set(id, stringifyValue(result));
+        const imported = await importSome(store, results);
+        answers.push(...some.map(({ id }) => imported.delete(id)));
       }
       return answers;
     },
@@ -172,12 +166,11 @@ async function resolve(store: JobStore, words: readonly string[]): Promise<strin
   return [...new Set(words.map((word, at) => (isId(word) ? word : named[at])).filter((id) => id != null))];
 }
 
-async function importSome(
-  store: JobStore,
-  rows: readonly { id: string; result: string }[],
-): Promise<string[]> {
-  const results = new Map(rows.map(({ id, result }) => [id, result]));
+/** @param results by the ids of tasks @returns those that were completed by them */
+async function importSome(store: JobStore, results: ReadonlyMap<string, string>): Promise<Set<string>> {
+  const done = new Set<string>();
   const ids = [...results.keys()];
+  if (ids.length === 0) return done;
   const retracted = await store.redis.zmscore(store.key('retracted'), ...ids);
   const found = await Promise.all(
     ids.map(async (id, at) => {
@@ -187,19 +180,14 @@ async function importSome(
     }),
   );
   const wanted = found.filter((job) => job !== null);
-  const holder = (): Holder => ({
-    ...{ name: '', host: '', pid: 0, gpus: [], kind: 'table' as const },
-    token: newToken(),
-  });
-  const place = new Map(ids.map((id, at) => [id, at]));
-  const seized = (await store.seizeAll(wanted, holder)).sort(
-    (one, other) => (place.get(one.id) as number) - (place.get(other.id) as number),
-  );
-  const done: string[] = [];
-  for (const job of seized) {
-    const token = job.holder?.token as string;
-    await store.save(job.id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
-    if (await store.complete(job.id, token, results.get(job.id) as string)) done.push(job.id);
+  const worker = { name: '', host: '', pid: 0, gpus: [], kind: 'table' as const };
+  const seized = await store.seizeAll(wanted, (): Holder => ({ ...worker, token: newToken() }));
+  // In the order of the rows.
+  for (const [id, result] of results) {
+    const job = seized.find((each) => each.id === id);
+    if (job === undefined) continue;
+    await store.save(id, { ...job.status, forgiven: job.status.forgiven + 1, due: undefined });
+    if (await store.complete(id, job.holder?.token as string, result)) done.add(id);
   }
   return done;
 }
