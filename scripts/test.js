@@ -2,7 +2,7 @@
 //
 // Usage: node scripts/test.js             the quick part: build, types, lint, unit tests, one path through every command
 //        node scripts/test.js --all       everything that must hold before a change is taken
-//        node scripts/test.js --rest      what the quick part leaves out
+//        node scripts/test.js --rest      what the quick part leaves out; with --built: right after it, so that all is compiled
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
@@ -53,7 +53,8 @@ async function step(name, work) {
 }
 
 const mode = ['--all', '--rest'].includes(process.argv[2]) ? process.argv[2] : '--quick';
-const filters = process.argv.slice(2).filter((argument) => argument !== mode);
+const isBuilt = process.argv.includes('--built');
+const filters = process.argv.slice(2).filter((argument) => ![mode, '--built'].includes(argument));
 const isFiltered = filters.length > 0;
 const build = [
   ['build, native part', () => node('scripts/install.js')],
@@ -74,7 +75,7 @@ async function checkAll() {
 const projects = { '--quick': ['quick'], '--rest': ['slow'], '--all': ['*'] };
 const selected = isFiltered ? filters : projects[mode].map((name) => `--project=${name}`);
 const steps = [
-  ...build,
+  ...(isBuilt ? [] : build),
   ...(isFiltered || mode === '--rest' ? [] : [['native tests, types, lint, binaries', checkAll]]),
   ['tests', () => runTests(selected)],
 ];
