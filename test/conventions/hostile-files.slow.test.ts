@@ -40,75 +40,74 @@ function write(path: string, text: string): void {
   utimesSync(path, new Date('2020-01-01'), new Date('2020-01-01'));
 }
 
-async function claim(starting = {}) {
+/** Claims all GPUs. */
+async function claim(starting = {}, count = 1) {
   const started = performance.now();
   const { code, stdout, stderr } = await machine.runCommand(
-    ['run', '--no-wait', '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
+    ['run', '--no-wait', '-n', String(count), '--', 'printenv', 'CUDA_VISIBLE_DEVICES'],
     { ...here(machine), ...starting },
   );
   expect(performance.now() - started).toBeLessThan(10_000);
   return { code, stdout, stderr };
 }
 
-const PIDS: Record<string, unknown> = {
-  '0': 0,
-  'minus one': -1,
-  'a group': -2,
-  '2 ** 31': 2 ** 31,
-  '2 ** 53': 2 ** 53,
-  'a float': 1.5,
-  'a text': '1',
-  null: null,
-  'a list': [1],
-  true: true,
-  'far away': 1e308,
-};
+/** Claims all GPUs of a machine that has one for each of these texts, in the file that a tool has for it. @returns what is left of the files */
+async function claimBeside(tool: Name, texts: readonly string[]) {
+  await machine.close();
+  machine = new Machine(texts.length);
+  const paths = texts.map((text, gpu) => {
+    const path = fileOf(machine, tool, gpu);
+    write(path, text);
+    return path;
+  });
+  const { code, stderr } = await claim({}, texts.length);
+  return { code, stderr, left: texts.filter((_, gpu) => existsSync(paths[gpu] as string)) };
+}
+
+const PIDS = [0, -1, -2, 2 ** 31, 2 ** 53, 1.5, '1', null, [1], true, 1e308];
 
 describe('a PID that can’t be', () => {
-  test.each(Object.entries(PIDS))('is nobody’s in a file of gpu_lock: %s', async (_, owner) => {
-    const path = fileOf(machine, 'gpu_lock');
-    write(path, JSON.stringify({ user: 'eve', time: 1, uid: 0, owner }));
-    expect((await claim()).code).toBe(0);
-    expect(existsSync(path)).toBe(false);
+  test('is nobody’s in a file of gpu_lock', async () => {
+    const texts = PIDS.map((owner) => JSON.stringify({ user: 'eve', time: 1, uid: 0, owner }));
+    expect(await claimBeside('gpu_lock', texts)).toMatchObject({ code: 0, left: [] });
   });
 
-  test.each([
-    '0',
-    '-1',
-    '-2',
-    '2147483648',
-    '9007199254740993',
-    '1.5',
-    '1e3',
-    '0x1',
-    'one',
-    '',
-    '\0\0',
-    '1 2',
-    '١',
-  ])('is nobody’s in a file of pid-files: %j', async (text) => {
-    write(fileOf(machine, 'pid-files'), text);
-    expect((await claim()).code).toBe(0);
+  test('is nobody’s in a file of pid-files', async () => {
+    const texts = [
+      '0',
+      '-1',
+      '-2',
+      '2147483648',
+      '9007199254740993',
+      '1.5',
+      '1e3',
+      '0x1',
+      'one',
+      '',
+      '\0\0',
+      '1 2',
+      '١',
+    ];
+    expect(await claimBeside('pid-files', texts)).toMatchObject({ code: 0 });
   });
 });
 
-test.each([
-  '',
-  '{',
-  '[]',
-  'null',
-  '"x"',
-  '{"owner"',
-  '{"gpu-owner": null, "owner": 4194304}',
-  '{"gpu-owner": {"uuid": "../../x", "generation": 1}}',
-  '{"gpu-owner": {"uuid": "GPU-00000000-0000-4000-8000-000000000000", "generation": 1e400}}',
-  '\xff\xfe\0',
-  `{"user": ${'['.repeat(20_000)}`,
-])('a gpu_lock file that says %j is stale, and is replaced', async (text) => {
-  const path = fileOf(machine, 'gpu_lock');
-  write(path, text);
-  expect(await claim()).toMatchObject({ code: 0, stderr: '' });
-  expect(existsSync(path)).toBe(false);
+test('a gpu_lock file that makes no sense is stale, and is replaced', async () => {
+  const texts = [
+    // The first GPU has this UUID.
+    '{"gpu-owner": {"uuid": "GPU-00000000-0000-4000-8000-000000000000", "generation": 1e400}}',
+    '',
+    '{',
+    '[]',
+    'null',
+    '"x"',
+    '{"owner"',
+    '{"gpu-owner": null, "owner": 4194304}',
+    '{"gpu-owner": {"uuid": "../../x", "generation": 1}}',
+    '\xff\xfe\0',
+    `{"user": ${'['.repeat(20_000)}`,
+  ];
+  expect(await claimBeside('gpu_lock', texts)).toEqual({ code: 0, stderr: '', left: [] });
 });
 
 test('a file that somebody is just writing counts as held', async () => {
