@@ -135,9 +135,11 @@ function mergeBatch(
     merged.set(id, kept);
   }
   if (conflicts.length > 0) throw conflictError(conflicts);
-  const isChanged = (id: string, kept: KeptTask) =>
-    !fresh.has(id) && JSON.stringify(kept) !== JSON.stringify(known.get(id));
-  const changed = new Map([...merged].filter(([id, kept]) => isChanged(id, kept)));
+  const changed = new Map<string, KeptTask>();
+  for (const [id, before] of known) {
+    const kept = merged.get(id);
+    if (kept !== undefined && JSON.stringify(kept) !== JSON.stringify(before)) changed.set(id, kept);
+  }
   return { enqueued, fresh, changed };
 }
 

@@ -48,10 +48,9 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   const { enqueued, fresh, changed } = merge(known);
   const added = [...fresh].map(([id, { kept }]) => [id, kept] as const);
   await noteNeeds(store, [...changed, ...added], (id) => numberOf.get(id) !== null);
-  const texts = new Map(tasks.map(({ id, parameters }) => [id, parameters]));
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
-    const parameters = job.parameters ?? (texts.get(id) as string);
+    const parameters = job.parameters ?? (tasks.find((task) => task.id === id)?.parameters as string);
     await store.jobs.updateData({ id } as never, jobData(job.number, parameters, kept));
   }
   if (changed.size > 0) await store.notify();
