@@ -51,14 +51,10 @@ export function outputLines(text: string): string[] {
   const [escapes, others] = [escapeSequences(), unprintable()];
   const lines = text.split('\n');
   if (lines.at(-1) === '') lines.pop();
-  return lines.map((line) =>
-    line
-      .replace(/\r+$/, '')
-      .replace(/^.*\r/s, '')
-      .replaceAll('\t', '    ')
-      .replace(escapes, '')
-      .replace(others, ''),
-  );
+  return lines.map((line) => {
+    const drawn = line.split('\r').findLast((each) => each !== '') ?? '';
+    return drawn.replaceAll('\t', '    ').replace(escapes, '').replace(others, '');
+  });
 }
 
 /** A value as an error message shows it: strings in quotes, everything harmless and short. */

@@ -69,4 +69,7 @@ test('a line that is drawn again and again is shown as it was drawn last, withou
     '  red',
     '    x',
   ]);
+  const start = performance.now();
+  expect(outputLines(`${'\r'.repeat(128 * KIB)}x`)).toEqual(['x']);
+  expect(performance.now() - start).toBeLessThan(2_000);
 });

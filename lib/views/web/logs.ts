@@ -1,12 +1,13 @@
 // Output of jobs for all clients over HTTP, as text: the last part, and what follows.
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
 import type { Host } from '../../config/index.ts';
-import { now, TIMEOUTS } from '../../platform/index.ts';
+import { TIMEOUTS } from '../../platform/index.ts';
 import { followTail, TAIL_BYTES } from '../job-log.ts';
 
 /** Each one of another machine costs a login there. */
 const MAX_READERS = 20;
-/** So much may wait in memory for a slow reader. */
+/** So much of another machine's output may wait in memory for a slow reader. */
 const MAX_WAITING_BYTES = 4 * TAIL_BYTES;
 /** A reader that has vanished is noticed, also if nothing is written. */
 const KEEP_ALIVE_MS = 30_000;
@@ -45,7 +46,7 @@ export class Logs {
     try {
       const lose = () => response.destroy();
       const failure = await followTail(host, Number(id), write, lose, signal, follow);
-      if (failure === null || response.headersSent) sending.end(failure === null);
+      if (failure === null || response.headersSent) await sending.end(failure === null);
       else {
         const { code, message } = failure;
         return { status: code === 'ERR_INVALID_ARGUMENT' ? 404 : 503, code, message };
@@ -61,8 +62,8 @@ export class Logs {
 class Sending {
   readonly #response: ServerResponse;
   readonly #gone = new AbortController();
-  /** Since when the reader hasn't read all; null: it has. */
-  #stalled: number | null = null;
+  /** While the reader hasn't read all. */
+  #reading: Promise<void> | null = null;
 
   constructor(response: ServerResponse) {
     this.#response = response;
@@ -73,16 +74,26 @@ class Sending {
     return this.#gone.signal;
   }
 
-  write(bytes: Uint8Array): void {
+  /** Waits until it is read, or the reader is gone: another machine goes on writing meanwhile. */
+  async write(bytes: Uint8Array): Promise<void> {
     const response = this.#response;
     if (response.destroyed) return;
-    this.#stalled = response.writableNeedDrain ? (this.#stalled ?? now()) : null;
-    const isStalled = this.#stalled !== null && now() - this.#stalled > TIMEOUTS.stalledViewer;
-    if (isStalled || response.writableLength > MAX_WAITING_BYTES) response.destroy();
-    else {
-      this.#begin();
-      if (bytes.length > 0) response.write(bytes);
+    if (response.writableLength > MAX_WAITING_BYTES) {
+      response.destroy();
+      return;
     }
+    this.#begin();
+    if (bytes.length > 0) response.write(bytes);
+    if (response.writableNeedDrain) this.#reading ??= this.#read();
+    await this.#reading;
+  }
+
+  async #read(): Promise<void> {
+    const timer = setTimeout(() => this.#response.destroy(), TIMEOUTS.stalledViewer);
+    // This fails where the reader is gone.
+    await once(this.#response, 'drain', { signal: this.signal }).catch(() => {});
+    clearTimeout(timer);
+    this.#reading = null;
   }
 
   #begin(): void {
@@ -93,7 +104,8 @@ class Sending {
   }
 
   /** @param isWhole whether nothing is missing */
-  end(isWhole: boolean): void {
+  async end(isWhole: boolean): Promise<void> {
+    await this.#reading;
     if (!isWhole) this.#response.destroy();
     if (this.#response.destroyed) return;
     this.#begin();
