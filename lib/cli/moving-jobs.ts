@@ -146,16 +146,10 @@ export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
 
 /**
  * Submits a job that holds GPUs for a command of this process, and says where it is. The job ends with this process.
- * @returns it, once it has them, with no note, or has ended without; `signal`: that which has ended the wait
+ * @param interrupted ends the wait @returns the job, once it has GPUs, with no note, or has ended without
  */
-export async function holdPlace(
-  job: NewMovingJob,
-): Promise<{ job: MovingJob; signal: NodeJS.Signals | null }> {
+export async function holdPlace(job: NewMovingJob, interrupted: AbortSignal): Promise<MovingJob> {
   const id = createMoving(job, process.pid);
-  const interrupted = new AbortController();
-  const interrupt = (signal: NodeJS.Signals) => interrupted.abort(signal);
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-  for (const signal of signals) process.on(signal, interrupt);
   let told: string | null = null;
   const hasSettled = tellingNotes();
   const look = (each: MovingJob) => {
@@ -164,12 +158,9 @@ export async function holdPlace(
     told = host;
     return hasSettled(each);
   };
-  const settled = await untilMoving(id, look, interrupted.signal);
-  // The next one ends this process, and the mover does the rest.
-  for (const signal of signals) process.off(signal, interrupt);
+  const settled = await untilMoving(id, look, interrupted);
   if (settled === null) new MovingJobs().wish(id, 'cancel');
-  const ended = settled ?? (await untilMoving(id, hasSettled));
-  return { job: ended as MovingJob, signal: interrupted.signal.reason ?? null };
+  return (settled ?? (await untilMoving(id, hasSettled))) as MovingJob;
 }
 
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */

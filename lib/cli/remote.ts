@@ -54,12 +54,17 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const environment = environmentFor(values.env ?? []);
   /** @param place the job there in whose place it runs; null: none, and it doesn't wait if `isAny` */
-  const startOn = async (host: Hosts[number], place: number | null): Promise<HostRefusal | null> => {
+  const startOn = async (
+    host: Hosts[number],
+    place: number | null,
+    interrupted?: AbortSignal,
+  ): Promise<HostRefusal | null> => {
     const isNow = isAny && place === null;
     const [run = '', ...words] = wordsFor('run', parsed, isAny ? isNow || null : false);
     const inPlace = place === null ? [] : [`--in-place-of=${place}`];
     const kept = await keepThere(host, environment);
     if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
+    if (interrupted?.aborted) return INTERRUPTED;
     const end = await runOnHost(host, {
       ...{ words: [run, ...inPlace, ...words], directory, settings: kept, hasTerminal, isQuiet: isAny },
       grantTimeoutMs: isNow ? TIMEOUTS.grant : null,
@@ -67,7 +72,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
       onErrors: (bytes) => write(2, bytes),
     });
     if (end.state === 'failed') return end;
-    if (end.state === 'killed') return endBy(end.signal);
+    if (end.state === 'killed') return place === null || end.hasBegun ? endBy(end.signal) : INTERRUPTED;
     if (end.note !== null) say(`${host.name}: ${end.note}`);
     process.exitCode = end.exitCode;
     return null;
@@ -76,33 +81,31 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   const waitSomewhere = async (possible: Hosts) => {
     const { holdPlace } = await import('./moving-jobs.ts');
     const until = giveUpAt(wait);
+    const interrupted = untilSignal();
     for (;;) {
-      const { job, signal } = await holdPlace({
+      const wanted = {
         ...{ directory, environment: [], after: [], giveUpAt: until },
         ...{ name: values.name ?? null, command: sanitize(shellWords(parsed.command), MAX_SHOWN) },
         count: Number(values.gpus ?? 1),
         words: placeWords(parsed),
         asked: hosts.map(({ name }) => name),
         hosts: possible.map(({ name }) => name),
-      });
+      };
+      const job = await holdPlace(wanted, interrupted);
       const host = possible.find(({ name }) => name === job.at?.host);
       const id = job.note === null ? (job.at?.id ?? null) : null;
-      const leave = async () => {
-        if (host !== undefined && id !== null) await commandOnHost(host, ['cancel', String(id)], TIMEOUT_MS);
-      };
-      if (signal !== null) {
-        await leave();
-        return endBy(signal);
-      }
       if (host === undefined || id === null) {
+        if (interrupted.aborted) return endBy(interrupted.reason);
         if (until === null || Date.now() < until) return endOfWait(job, exitCodes);
         const limit = formatDuration(parseDuration(wait?.maxWait ?? '', '--wait'));
         say(`timed out after ${limit}: no host had enough free GPUs`);
         return exitCodes.ERR_TIMEOUT;
       }
-      const refusal = await startInPlace(() => startOn(host, id));
+      const refusal = await startInPlace(() => startOn(host, id, interrupted), interrupted);
       if (refusal === null) return Number(process.exitCode ?? 0);
-      await leave();
+      // Not by its number, which may be that of another job by now.
+      await commandOnHost(host, ['settle-move', job.at?.key ?? '', 'end'], TIMEOUT_MS);
+      if (interrupted.aborted) return endBy(interrupted.reason);
       say(`${host.name}: ${refusal.error.message}`);
       // This machine, or this process, may have been suspended meanwhile.
       if (refusal.error.code !== 'ERR_GPU_UNAVAILABLE')
@@ -114,14 +117,32 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
 }
 
 /** Tries again while the host can't be reached, as the GPUs are held for it for some time. */
-async function startInPlace(start: () => Promise<HostRefusal | null>): Promise<HostRefusal | null> {
+async function startInPlace(
+  start: () => Promise<HostRefusal | null>,
+  interrupted: AbortSignal,
+): Promise<HostRefusal | null> {
   const end = performance.now() + TIMEOUTS.place / 2;
   for (;;) {
-    const refusal = await start();
+    const refusal = interrupted.aborted ? INTERRUPTED : await start();
     const isPassing = refusal?.isCertain === true && refusal.error.code === 'ERR_HOST_UNREACHABLE';
     if (!isPassing || performance.now() > end) return refusal;
-    await pause(RETRY_MS);
+    await pause(RETRY_MS, interrupted);
   }
+}
+
+/** The user has ended the wait before the command had its GPUs. */
+const INTERRUPTED: HostRefusal = { error: { code: 'ERR_ABORTED', message: 'interrupted' }, isCertain: true };
+
+/** Aborted by the first signal that is to end this process, with its name as the reason. The next one ends it. */
+function untilSignal(): AbortSignal {
+  const controller = new AbortController();
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  const interrupt = (signal: NodeJS.Signals) => {
+    for (const each of signals) process.off(each, interrupt);
+    controller.abort(signal);
+  };
+  for (const signal of signals) process.on(signal, interrupt);
+  return controller.signal;
 }
 
 /** Says why the wait has ended without GPUs. @returns the exit code */

@@ -48,8 +48,11 @@ export interface PlaceState {
   isOver: boolean;
 }
 
-/** `cancel`: it shall not start there, for the sake of the place with that key. `confirm`: a job that is held shall start. */
-export type MoveAction = { cancel: string } | 'confirm' | 'find';
+/**
+ * `cancel`: it shall not start there, for the sake of the place with that key. `confirm`: a job that is held shall start. `end`: it has
+ * started, and shall end.
+ */
+export type MoveAction = { cancel: string } | 'confirm' | 'end' | 'find';
 
 /** Decides on a place, if that isn't decided. @returns how it stands afterwards */
 export async function settleMove(store: JobStore, key: string, action: MoveAction): Promise<PlaceState> {
@@ -58,6 +61,8 @@ export async function settleMove(store: JobStore, key: string, action: MoveActio
     // The word of a job that has died meanwhile is still free.
     const isThere = before !== null && isAlive(before);
     decide(store, key, isThere ? STARTED : EXPIRED);
+  } else if (action === 'end') {
+    if (before !== null) await cancelJob(store, before.request.id, 0, 'its command has not begun');
   } else if (action !== 'find' && !isOver(before)) {
     const word = `cancelled for ${action.cancel}`;
     if (decide(store, key, word) === word) {

@@ -16,7 +16,7 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { nameOf, processesWith, sendSignal, stat, wordsOf } from '../support/processes.ts';
-import { Hosts, whyNoSSHD } from '../support/sshd.ts';
+import { GPU_OWNER, Hosts, whyNoSSHD } from '../support/sshd.ts';
 
 const reason = whyNoSSHD();
 const fixture = (name: string) => join(import.meta.dirname, 'fixtures', name);
@@ -176,6 +176,25 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(await waiting()).toBe(0);
     expect(readdirSync(join(a.stateDirectory(), 'gpu-owner/environments'))).toEqual([]);
     expect(readFileSync(file('began'), 'utf8')).toBe('began\n');
+    expect(existsSync(file('never'))).toBe(false);
+  });
+
+  test('Ctrl-C during the login of a run whose GPUs are held gives them back at once', async () => {
+    const [came, gone] = [file('login-came'), file('login-gone')];
+    const login = `case "$*" in *--in-place-of=*) touch '${came}'; until [ -e '${gone}' ]; do sleep 0.1; done;; esac`;
+    const machine = hosts.add('stuck', { gpus: 1, program: `${login}\n${GPU_OWNER}` });
+    const busy = await submit('--on', 'stuck', ...untilFile('login-free'));
+    const words = [launcher, 'run', '--on', 'stuck,stuck', '--', 'touch', file('never')];
+    const child = hosts.viewer.start(words, { env, cwd: place });
+    const end = finished(child);
+    await until(async () => (await run('jobs')).stdout.includes(' moving '));
+    writeFileSync(file('login-free'), '');
+    await until(() => existsSync(came));
+    sendSignal(child.pid as number, 'SIGINT');
+    expect(await end).toMatchObject({ signal: 'SIGINT' });
+    expect(await machine.states()).toEqual(['free']);
+    writeFileSync(gone, '');
+    expect(await run('wait', busy)).toMatchObject({ code: 0 });
     expect(existsSync(file('never'))).toBe(false);
   });
 
