@@ -6,6 +6,7 @@ import {
   commandProblem,
   continueWait,
   HeldPlace,
+  isRestarted,
   JobStore,
   warnOfOwnDevices,
 } from '../jobs/index.ts';
@@ -50,7 +51,7 @@ const RANK = ['gpus', 'memory', 'for', 'preemptible', 'urgent'];
 /** The job in whose place the command runs; null: none. @throws ERR_GPU_UNAVAILABLE, ERR_INVALID_ARGUMENT */
 function placeOf(values: AnyValues, { received }: ContinuedWait): HeldPlace | null {
   const job = values['in-place-of'];
-  if (job === undefined) return null;
+  if (job === undefined || isRestarted()) return null;
   const place = new HeldPlace(JobStore.open(), String(job), received !== null);
   const asked: AnyValues = parse(place.words, optionsOf(SUBMIT_GROUPS), 'word').values;
   const isAsAsked = RANK.every((name) => asked[name] === values[name]);
@@ -73,7 +74,7 @@ async function runHere(
     process.exit(problem.exitCode);
   }
   warnOfOwnDevices(command);
-  const wait = waitLimits(values, true);
+  const wait = waitLimits(isRestarted() ? {} : values, true);
   const claiming = values['until-input-closes']
     ? claimUntilInputCloses(settings, wait)
     : place === null
@@ -87,7 +88,7 @@ async function runHere(
     wait?.end();
     await place?.remove();
   });
-  if (typeof overSSH === 'string') print(`\n${overSSH}`);
+  if (typeof overSSH === 'string' && !isRestarted()) print(`\n${overSSH}`);
   const again = { restart: { words: [], own: process.argv.length - 1 }, lock: null };
   becomeKeeper(claim, command.length, limit, null, preemption, values.requeue ? again : null, idle);
 }

@@ -4,6 +4,7 @@ import {
   becomeSubmitter,
   type ContinuedWait,
   continueWait,
+  isRestarted,
   JobProcess,
   Submitter,
   submitCommand,
@@ -54,9 +55,9 @@ async function runJob(
 ) {
   try {
     job.start();
-    if (!job.isRestarted) await followOthers(job);
+    if (!isRestarted()) await followOthers(job);
     // A job that starts anew has waited before: the limit of that wait doesn't count again.
-    const wait = waitLimits(job.isRestarted ? {} : values, true);
+    const wait = waitLimits(isRestarted() ? {} : values, true);
     const claim = await job
       .claim(job.inItsPlace(settings), wait, limit, continued)
       .finally(() => wait?.end());

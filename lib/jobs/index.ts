@@ -36,7 +36,7 @@ export {
   settleMove,
 } from './move.ts';
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
-export { type Preemption, parsePreemption } from './preemption.ts';
+export { isRestarted, type Preemption, parsePreemption } from './preemption.ts';
 export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
 export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';

@@ -25,7 +25,7 @@ import type { BackgroundJob } from './keeper-options.ts';
 import { scopeWords } from './login-session.ts';
 import { pruneMoves, startHere } from './move.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
-import { earlierStarts, type Requeue } from './preemption.ts';
+import { isRestarted, type Requeue } from './preemption.ts';
 import { ERRORS, type Submitter } from './submitter.ts';
 import type { TimeLimit } from './time-limit.ts';
 import type { ContinuedWait, Restart } from './waiter.ts';
@@ -120,14 +120,9 @@ export class JobProcess implements BackgroundJob {
     return next;
   }
 
-  /** Whether its command was preempted, and is started anew. */
-  get isRestarted(): boolean {
-    return earlierStarts().times > 0;
-  }
-
   /** A request that has the place in the queue that the job had before it was preempted. */
   inItsPlace(settings: Settings): Settings {
-    const order = this.isRestarted ? this.#order : undefined;
+    const order = isRestarted() ? this.#order : undefined;
     return order === undefined ? settings : { ...settings, request: { ...settings.request, order } };
   }
 
@@ -319,7 +314,7 @@ export class JobProcess implements BackgroundJob {
   /** @throws ERR_ABORTED if the job has moved to another machine */
   async #startHere(): Promise<void> {
     const { move } = this.request;
-    if (move === undefined || this.isRestarted) return;
+    if (move === undefined || isRestarted()) return;
     if (move.isHeld) this.#tell({ reason: 'has its GPUs, until its move to this machine is confirmed' });
     await startHere(this.store, move);
   }
@@ -351,7 +346,7 @@ export class JobProcess implements BackgroundJob {
   begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
-    if (!this.isRestarted) this.#notify('started');
+    if (!isRestarted()) this.#notify('started');
   }
 
   /** Notes that the job ends without having started. @param code of the error, if one has ended it */

@@ -78,6 +78,11 @@ export function earlierStarts(): { times: number; ranMs: number } {
   return { times: Number(times), ranMs: Number(ranMs) };
 }
 
+/** Whether the command of this process was preempted, and is started anew. */
+export function isRestarted(): boolean {
+  return earlierStarts().times > 0;
+}
+
 /** Options of a keeper whose lease gives way. */
 export function giveWayOptions({ directory }: Claim, { signal, graceMs }: Preemption): string[] {
   openPreemptionNotice(directory);

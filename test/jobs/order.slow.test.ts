@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startHolder } from '../support/holders.ts';
 import { Machine, until } from '../support/machine.ts';
@@ -113,4 +114,15 @@ test('a run takes the GPUs of a job that holds them for it, before all that wait
   expect(JSON.parse(await command('jobs', '--all', '--json')).map(({ id }: { id: number }) => id)).toEqual([
     2,
   ]);
+});
+
+test('a run in the place of a job that is preempted waits again, and its command is started anew', async () => {
+  const id = (await command('submit', '--no-wait', '--preemptible', '--', 'sleep', '60')).trim();
+  const began = `${machine.directory}/began`;
+  const script = `echo >'${began}'; echo "$GPU_OWNER_RESTART"; [ "$GPU_OWNER_RESTART" = 1 ] || sleep 60`;
+  const options = ['--preemptible', '--requeue', '--no-wait', '--over-ssh=mark', `--in-place-of=${id}`];
+  const run = machine.runCommand(['run', ...options, '--', 'sh', '-c', script]);
+  await until(() => existsSync(began));
+  await command('run', '--', 'true');
+  expect(await run).toMatchObject({ code: 0, stdout: '\nmark\n0\n1\n' });
 });
