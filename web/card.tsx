@@ -1,4 +1,6 @@
 // A GPU as a card: what it does, its last 24 hours, and who has it.
+
+import { shownState } from '../lib/gpus/types.ts';
 import { idleText } from '../lib/platform/idle-text.ts';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
 import type { MachineSnapshot } from '../lib/views/machine-view.ts';
@@ -109,12 +111,12 @@ export function GPUCard({ gpu, intruders, day, firstSlot, now, host }: GPUCardPr
 
 /** The look of the card, and its state in words. */
 function stateOf(
-  { state }: GPU,
+  gpu: GPU,
   intruders: readonly Intruder[],
   idle: string | null,
 ): [kind: string, text: string] {
-  if (state === 'busy' && intruders.length > 0) return ['busy', 'without a claim'];
-  return idle === null ? [state, state] : ['idle', idle];
+  if (gpu.state === 'busy' && intruders.length > 0) return ['busy', 'without a claim'];
+  return idle === null ? [gpu.state, shownState(gpu)] : ['idle', idle];
 }
 
 function Detail({

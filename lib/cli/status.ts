@@ -1,5 +1,5 @@
 import { checkOptions, describeBooking, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
-import { describeShare, isInstance, label } from '../gpus/index.ts';
+import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
@@ -74,9 +74,7 @@ function table(gpus: readonly GPUStatus[]): string {
 function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
   const place = label(gpu).padStart(PLACE_WIDTH);
-  // To a script, it is leased.
-  const isKept = gpu.state === 'leased' && gpu.reason?.startsWith('booked ') === true;
-  const state = isKept ? 'booked' : gpu.state;
+  const state = shownState(gpu);
   const columns = [
     place,
     // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.

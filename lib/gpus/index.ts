@@ -44,6 +44,7 @@ export {
   SHARE_UNIT_BYTES,
   type Share,
   type Sharing,
+  shownState,
   type Verdict,
 } from './types.ts';
 export {

@@ -136,6 +136,17 @@ export interface Room {
 /** shared: shares of it are leased. */
 export type GPUState = Verdict['state'] | 'shared';
 
+/** A state as people read it. A GPU that is kept for a booking is leased only for scripts, which know no other word. */
+export function shownState({
+  state,
+  reason,
+}: {
+  state: GPUState;
+  reason: string | null;
+}): GPUState | 'booked' {
+  return state === 'leased' && reason?.startsWith('booked ') === true ? 'booked' : state;
+}
+
 /** The judgement of whether a GPU is free. */
 export interface Verdict {
   /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */

@@ -75,6 +75,7 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
   test('root books for another user', async () => {
     await book(['-n', String(GPUS), '--for', '1h', '--user', String(alice.uid)]);
     expect((await machine.runCommand(['status'])).stdout).toMatch(/ booked\n +booked for nobody until /);
+    expect((await machine.runCommand(['top'])).stdout).toMatch(/: 3 booked.* booked: for nobody until /s);
     await endHolder(await startHolder(machine, ['-n', '2', '--no-wait'], alice));
     const { code, stderr } = await machine.runCommand([...RUN, '--no-wait', '--', 'true']);
     expect(code).toBe(75);

@@ -1,5 +1,5 @@
 // The table of GPUs: fixed columns for terminals of 80, 120 and 200 columns.
-import { isDivided, label } from '../../gpus/index.ts';
+import { isDivided, label, shownState } from '../../gpus/index.ts';
 import { formatDuration, hostName, idleTime, sanitize } from '../../platform/index.ts';
 import type { MachineState, ShownGPU, SortKey } from '../machine-view.ts';
 import { type Ink, type Pen, widthOf } from './pen.ts';
@@ -220,9 +220,10 @@ function gpuLine(
 /** "busy: python (4711, bob) uses 31 GiB" */
 function stateText(gpu: ShownGPU): string {
   if (isDivided(gpu)) return 'divided into MIG instances';
-  const { state, reason } = gpu;
+  const { reason } = gpu;
+  const state = shownState(gpu);
   if (state === 'shared') return (reason ?? state).split(': ', 1)[0] ?? state;
-  return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}: `), '')}`;
+  return reason === null ? state : `${state}: ${reason.replace(new RegExp(`^${state}:? `), '')}`;
 }
 
 function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
@@ -235,12 +236,14 @@ function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
   return `${pen.ink(name, 'bold')}  ${problem === null ? fitted : pen.ink(fitted, 'red')}`;
 }
 
-const STATES = ['free', 'leased', 'shared', 'busy', 'unavailable'] as const;
+const STATES = ['free', 'leased', 'booked', 'shared', 'busy', 'unavailable'] as const;
 
 /** "8 GPUs: 2 free, 6 leased"; a GPU that MIG divides counts by its instances. */
 export function countGPUs(gpus: readonly ShownGPU[]): string {
   const units = gpus.filter((gpu) => !isDivided(gpu));
-  const counts = STATES.map((state) => [units.filter((gpu) => gpu.state === state).length, state] as const);
+  const counts = STATES.map(
+    (state) => [units.filter((gpu) => shownState(gpu) === state).length, state] as const,
+  );
   const some = counts.filter(([count]) => count > 0).map(([count, state]) => `${count} ${state}`);
   const what = `${units.length} GPU${units.length === 1 ? '' : 's'}`;
   return some.length === 0 ? what : `${what}: ${some.join(', ')}`;
