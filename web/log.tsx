@@ -12,13 +12,17 @@ export interface OpenLog {
 
 interface LogDialogProps extends OpenLog {
   token: string;
-  /** Whether the page is seen, and has a connection. */
-  isOnline: boolean;
+  isSeen: boolean;
+  /** Why the page has no connection; null: it has one. */
+  lost: string | null;
   onClose: () => void;
 }
 
-export function LogDialog({ address, title, command, token, isOnline, onClose }: LogDialogProps) {
-  const { text, isOver, problem } = useLog(address, token, isOnline);
+export function LogDialog({ address, title, command, token, isSeen, lost, onClose }: LogDialogProps) {
+  const log = useLog(address, token, isSeen && lost === null);
+  const { text, isOver } = log;
+  // The whole log stays right.
+  const problem = isOver ? null : (log.problem ?? lost);
   const dialog = useRef<HTMLDialogElement>(null);
   const output = useRef<HTMLPreElement>(null);
   /** Whether the end is shown, and so the view goes on with the output. */

@@ -116,12 +116,7 @@ function Page() {
         )}
       </main>
       {log !== null && (
-        <LogDialog
-          {...log}
-          token={token}
-          isOnline={isSeen && problem === null}
-          onClose={() => setLog(null)}
-        />
+        <LogDialog {...log} token={token} isSeen={isSeen} lost={problem} onClose={() => setLog(null)} />
       )}
     </>
   );

@@ -93,11 +93,13 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
       if (text === 'first\n') writeFileSync(go, '');
     }
     expect(text).toBe('first\nlast\n');
+    expect((await server.get(log.replace(':', '%3A'))).text).toBe(text);
     const answers = [
       ['a:99', 404, /no job/],
       ['down:1', 503, /refused/],
       ['other:1', 404, /gpu1:17, of a host that this server shows/],
       ['1', 404, /gpu1:17/],
+      ['%', 404, /gpu1:17/],
     ] as const;
     for (const [job, status, message] of answers)
       expect(await server.get(`/api/v1/jobs/${job}/log`)).toMatchObject({

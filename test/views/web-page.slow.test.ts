@@ -260,7 +260,8 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     expect(complaints).toEqual([]);
   });
 
-  test('says that the server does not answer', async () => {
+  test('says that the server does not answer, in a log that is open, too', async () => {
+    await new Jobs(machine).submit(['sleep', '1000']);
     const server = await WebServer.start(machine);
     await open(`http://127.0.0.1:${server.port}/`);
     await page.clock.install();
@@ -273,10 +274,15 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     await says(/^No connection to the server \(the server sends nothing\)\. Trying again\.$/);
     server.child.kill('SIGCONT');
     await says(/^live$/);
+    await page.getByRole('button', { name: 'Log of job 1' }).click();
+    await says(/^No output yet\.$/);
     server.child.kill('SIGSTOP');
     await page.clock.fastForward(17_000);
     await says(/sends nothing.*Showing the last snapshot/);
+    await says(/^the server sends nothing\. Trying again\.$/);
     server.child.kill('SIGCONT');
+    await says(/^No output yet\.$/);
+    await page.keyboard.press('Escape');
     await says(/^live$/);
     expect(complaints).toEqual([]);
   });

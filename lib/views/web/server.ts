@@ -158,13 +158,22 @@ class Site {
     const [, job] = /^\/api\/v1\/jobs\/([^/]+)\/log$/.exec(path) ?? [];
     if (job !== undefined) {
       const follow = method === 'GET' && new URLSearchParams(query).get('follow') === 'true';
-      const refused = await this.#logs.send(job, follow, response);
+      const refused = await this.#logs.send(decoded(job), follow, response);
       return refused && failure(refused.status, refused);
     }
     const answer = Object.hasOwn(this.#answers, path) ? this.#answers[path] : undefined;
     if (answer === undefined)
       return failure(404, { code: 'not-found', message: 'the API is described in /api/v1/openapi.json' });
     return { status: 200, type: path === '/metrics' ? CONTENT_TYPE : JSON_TYPE, content: await answer() };
+  }
+}
+
+/** Programs may write gpu1%3A17. */
+function decoded(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
   }
 }
 
