@@ -2,6 +2,7 @@ import { basename } from 'node:path';
 import { loadConfiguration, simulatedMachine } from '../config/index.ts';
 import { isInstance, snapshotSync } from '../gpus/index.ts';
 import { native } from '../native.ts';
+import { now } from '../platform/index.ts';
 import { ledgerDirectory, UsageLine } from '../usage/index.ts';
 import type { Claim } from './claim.ts';
 import { partOf } from './limits.ts';
@@ -52,19 +53,27 @@ export function noteEnergy(): void {
   native().driverReadEnergy(false);
 }
 
+/** After a driver didn't tell, it isn't asked again for so long, in ms: where it hangs, each claim of a process would wait for it. */
+const SILENCE_MS = 10_000;
+let askAgain = 0;
+
 /** The energy that a claim's GPUs have used since it was made, in mJ; null: unknown. Blocks as a snapshot does. */
 export function energySince(claim: Claim): number | null {
-  if (whyUnread(claim) !== null) return null;
+  const { gpus } = claim;
+  const isUnknown = whyUnread(claim) !== null || gpus.some(({ energyJoules }) => energyJoules === undefined);
+  if (isUnknown || now() < askAgain) return null;
   let joules = 0;
   try {
-    const seen = snapshotSync(claim.gpus.map(({ index }) => index));
-    for (const { uuid, energyJoules: before = Number.POSITIVE_INFINITY } of claim.gpus) {
-      const used = (seen.find((gpu) => gpu.uuid === uuid)?.energyJoules ?? -1) - before;
+    const seen = snapshotSync(gpus.map(({ index }) => index));
+    for (const { uuid, energyJoules: before = 0 } of gpus) {
+      const after = seen.find((gpu) => gpu.uuid === uuid)?.energyJoules;
+      if (after === undefined) throw new Error('the driver is silent');
       // The counter begins anew with the driver.
-      if (used < 0) return null;
-      joules += used;
+      if (after < before) return null;
+      joules += after - before;
     }
   } catch {
+    askAgain = now() + SILENCE_MS;
     return null; // a lease ends in any case
   }
   return Math.round(1_000 * joules);

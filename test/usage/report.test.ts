@@ -200,3 +200,22 @@ test('the energy of a lease is what the counter says, whatever holds the GPU', a
   }
   expect(told.get('0')).toMatchObject({ energyKWh: 0.001, idleShare: null });
 });
+
+test('claims of a process end as quickly as one where the driver hangs', async () => {
+  await machine.close();
+  machine = new Machine(8);
+  const hang = JSON.stringify([command, 'simulate', 'set', 'gpu=all', 'hang=energy']);
+  const script = machine.script(`
+    const owners = Array.from({ length: 8 }, (_, gpu) => new GPUOwner({ devices: [gpu], placeholder: 'none' }));
+    await new Promise((resolve) => setTimeout(resolve, 1_000)); // shorter leases aren't metered
+    (await import('node:child_process')).execFileSync(process.execPath, ${hang});
+    const start = performance.now();
+    for (const owner of owners) owner.release();
+    console.log(performance.now() - start);`);
+  const { stdout, stderr } = await finished(
+    machine.start([process.execPath, '--input-type=module', '-e', script]),
+  );
+  expect(stdout, stderr).toMatch(/^\d+/);
+  expect(Number(stdout)).toBeLessThan(4_000);
+  expect(linesByGPU().map(({ ended, energy }) => [ended, energy])).toEqual(Array(8).fill([true, undefined]));
+});
