@@ -158,7 +158,8 @@ async function endOfWait(job: MovingJob, exitCodes: ExitCodes): Promise<number> 
   const { waitElsewhere } = await import('./jobs-elsewhere.ts');
   const asked = new Map([[at.host, [{ job: String(at.id), at: 0 }]]]);
   const [end] = (await waitElsewhere(asked, new AbortController().signal, true)) ?? [];
-  if (end?.job.reason) say(`${at.host}: ${end.job.reason}`);
+  if (end !== undefined)
+    say(`${at.host}: ${end.job.reason ?? `its place in the queue was ${end.job.state}`}`);
   return end === undefined ? exitCodes.ERR_NO_DRIVER : exitCodeOfEnd(end.job);
 }
 
@@ -318,6 +319,8 @@ function check(list: string, parsed: RunArguments) {
 /** Options that the host isn't given as they are. */
 const OWN = ['on', 'env', 'chdir'];
 const WAITING = ['wait', 'no-wait', 'max-wait'];
+/** With `any`, this process has to know refusals by their code. */
+const OF_END = 'conflict-exit-code';
 
 /**
  * The arguments there.
@@ -331,7 +334,10 @@ function wordsFor(
   host: string | null = null,
 ): string[] {
   const isOwn = (option: string) =>
-    OWN.includes(option) || (isNow === false ? option === 'no-wait' : WAITING.includes(option));
+    OWN.includes(option) ||
+    (isNow === false
+      ? option === 'no-wait'
+      : WAITING.includes(option) || (name === 'run' && option === OF_END));
   const options = toArguments(values, (option) => !isOwn(option)).map((option) =>
     /^--after(?:-ok)?=/.test(option)
       ? option.replace(/[^=,\s]+:(?=[^:,]+(?:,|$))/g, (each) => (each === `${host}:` ? '' : each))

@@ -130,9 +130,11 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     const typed = `trap 'echo caught; exit 3' INT; tty; >'${file('ready')}'; while :; do sleep 0.1; done`;
     const terminal = hosts.viewer.start([python, bridge, ...words('a,b', '--', 'sh', '-c', typed)], more);
     const seen = finished(terminal);
-    const others = [0, 1].map(() => hosts.viewer.start(words('a,b', '--', 'touch', file('never')), more));
+    const others = ['interrupted', 'killed', 'cancelled'].map((name) =>
+      hosts.viewer.start(words('a,b', '--name', name, '--', 'touch', file('never')), more),
+    );
     const ends = others.map((child) => finished(child));
-    await until(async () => (await waiting()) === 6);
+    await until(async () => (await waiting()) === 7);
     const listed = (await run('jobs')).stdout;
     const [, first = ''] = /(any:\d+) +moving .* sh -c 'echo began/.exec(listed) ?? [];
     expect(await run('wait', first)).toMatchObject({
@@ -141,7 +143,13 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     });
     sendSignal(others[0]?.pid as number, 'SIGINT');
     sendSignal(others[1]?.pid as number, 'SIGKILL');
-    expect((await Promise.all(ends)).map(({ signal }) => signal)).toEqual(['SIGINT', 'SIGKILL']);
+    expect((await b.runCommand(['cancel', 'cancelled'])).code).toBe(0);
+    const [interrupted, killed, cancelled] = await Promise.all(ends);
+    expect([interrupted?.signal, killed?.signal]).toEqual(['SIGINT', 'SIGKILL']);
+    expect(cancelled).toMatchObject({
+      code: 143,
+      stderr: expect.stringContaining('gpu-owner: b: its place in the queue was cancelled\n'),
+    });
     await until(async () => (await waiting()) === 4);
 
     writeFileSync(file('run-a'), '');
