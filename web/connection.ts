@@ -84,7 +84,7 @@ export function useLog(address: string, token: string, isOnline: boolean): Log {
     };
     // A login on a host takes a while.
     void follow(
-      `api/v1/jobs/${address}/log?follow=true`,
+      `api/v1/jobs/${encodeURIComponent(address)}/log?follow=true`,
       token,
       end.signal,
       onLost,

@@ -173,7 +173,10 @@ describe.skipIf(noSSHD !== null)(`web --hosts${noSSHD === null ? '' : ` (skipped
         if (!response.ok()) refused.push(response.url());
       });
       await one.goto(own.url);
+      // Names of hosts may have % in them.
+      const asked = one.waitForRequest(/\/jobs\/a%3A1\/log/);
       await one.getByRole('button', { name: 'Log of job a:1' }).click();
+      await asked;
       const dialog = one.getByRole('dialog');
       await dialog.getByRole('status').filter({ hasText: 'The job has ended.' }).waitFor();
       expect(await dialog.locator('pre').textContent()).toBe('first\nlast');
