@@ -96,7 +96,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
       const id = job.note === null ? (job.at?.id ?? null) : null;
       if (host === undefined || id === null) {
         if (interrupted.aborted) return endBy(interrupted.reason);
-        if (until === null || Date.now() < until) return endOfWait(job, exitCodes);
+        if (until === null || Date.now() < until) return endOfWait(job, exitCodes, interrupted);
         const limit = formatDuration(parseDuration(wait?.maxWait ?? '', '--wait'));
         say(`timed out after ${limit}: no host had enough free GPUs`);
         return exitCodes.ERR_TIMEOUT;
@@ -146,7 +146,7 @@ function untilSignal(): AbortSignal {
 }
 
 /** Says why the wait has ended without GPUs. @returns the exit code */
-async function endOfWait(job: MovingJob, exitCodes: ExitCodes): Promise<number> {
+async function endOfWait(job: MovingJob, exitCodes: ExitCodes, interrupted: AbortSignal): Promise<number> {
   const { at, note } = job;
   const { stateWithoutStart } = await import('./moving-jobs.ts');
   if (at?.id == null || note === CANCELLED) {
@@ -157,7 +157,8 @@ async function endOfWait(job: MovingJob, exitCodes: ExitCodes): Promise<number> 
   }
   const { waitElsewhere } = await import('./jobs-elsewhere.ts');
   const asked = new Map([[at.host, [{ job: String(at.id), at: 0 }]]]);
-  const [end] = (await waitElsewhere(asked, new AbortController().signal, true)) ?? [];
+  const [end] = (await waitElsewhere(asked, interrupted, true)) ?? [];
+  if (interrupted.aborted) return endBy(interrupted.reason);
   if (end !== undefined)
     say(`${at.host}: ${end.job.reason ?? `its place in the queue was ${end.job.state}`}`);
   return end === undefined ? exitCodes.ERR_NO_DRIVER : exitCodeOfEnd(end.job);
