@@ -1,6 +1,6 @@
 // Jobs with an address that stays while they move between machines: any:5.
 import { errorCode } from '../errors.ts';
-import { CANCELLED, LOST, type MovingJob, MovingJobs } from '../fleet/index.ts';
+import { CANCELLED, LOST, type MovingJob, MovingJobs, runnerOf } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
@@ -124,7 +124,7 @@ export type NewMovingJob = Omit<
   'id' | 'runner' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
 >;
 
-function createMoving(job: NewMovingJob, runner: number | null): number {
+function createMoving(job: NewMovingJob, runner: string | null): number {
   const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
   const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
   const { id } = new MovingJobs().create({
@@ -149,7 +149,7 @@ export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
  * @param interrupted ends the wait @returns the job, once it has GPUs, with no note, or has ended without
  */
 export async function holdPlace(job: NewMovingJob, interrupted: AbortSignal): Promise<MovingJob> {
-  const id = createMoving(job, process.pid);
+  const id = createMoving(job, runnerOf(process.pid));
   let told: string | null = null;
   const hasSettled = tellingNotes();
   const look = (each: MovingJob) => {

@@ -4,12 +4,14 @@ import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
+import { hasLostRunner, runnerOf } from '../../lib/fleet/moving-job.ts';
 import { bootId, hostName } from '../../lib/platform/index.ts';
 import {
   finished,
   launcher,
   Machine,
   NOBODY,
+  output,
   python,
   root,
   until,
@@ -528,6 +530,19 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
       note: expect.stringMatching(/isn't cancelled there yet/),
     });
     sendSignal(mover.pid, 'SIGTERM');
+  });
+
+  test('a run has ended also where its parent has not asked for that, or another process has its number', async () => {
+    const isLost = (runner: string) => hasLostRunner({ runner });
+    expect(isLost(runnerOf(process.pid))).toBe(false);
+    expect(isLost(`${process.pid} 1`)).toBe(true);
+    const parent = hosts.viewer.start(['sh', '-c', 'sleep 100 & echo $!; exec sleep 100']);
+    const pid = Number(await output(parent, /^\d+\n/));
+    const runner = runnerOf(pid);
+    expect(isLost(runner)).toBe(false);
+    sendSignal(pid, 'SIGKILL');
+    await until(() => isLost(runner));
+    sendSignal(parent.pid as number, 'SIGKILL');
   });
 
   test('a job of which its host knows nothing is named as lost', async () => {
