@@ -181,8 +181,8 @@ export class WaitQueue {
     holdings = holdingsWhenAsked(this.#directory),
     bookings = bookingsWhenAsked(this.#directory),
   ): Waiter | null {
-    const block = readBlock(this.#descriptor, RECORD_SIZE - HEARTBEAT_BYTES, blockOffset(slot));
-    const record = decodeRecord(block);
+    const block = readBlock(this.#descriptor, RECORD_SIZE, blockOffset(slot));
+    const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
     const { count, memory, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
