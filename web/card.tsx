@@ -1,5 +1,4 @@
 // A GPU as a card: what it does, its last 24 hours, and who has it.
-
 import { shownState } from '../lib/gpus/types.ts';
 import { idleText } from '../lib/platform/idle-text.ts';
 import { formatBytes, formatDuration, formatSince } from '../lib/platform/quantities.ts';
