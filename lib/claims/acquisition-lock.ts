@@ -60,8 +60,8 @@ export class AcquisitionLock {
   ): ClaimSteps<AcquisitionLock> {
     const end = now() + 2 * timeout;
     let waited = false;
-    /** The record of the holder that is waited for: others write something else. */
-    let holder: Buffer = Buffer.alloc(0);
+    /** The block while the holder is waited for: others write another record, or have another epoch. null: not read yet. */
+    let holder = null as Buffer | null;
     let since = 0;
     for (let tries = 0; tries < MAX_TRIES; ) {
       const descriptor = openOrWarn(directory);
@@ -81,8 +81,8 @@ export class AcquisitionLock {
             );
             break;
           }
-          const block = readBlock(descriptor, HOLDER_BYTES);
-          if (!holder.equals(block)) {
+          const block = readBlock(descriptor, RECORD_SIZE);
+          if (holder?.equals(block) !== true) {
             holder = block;
             since = now();
           }
@@ -90,7 +90,7 @@ export class AcquisitionLock {
           if (!(yield* locking(descriptor, EXCLUSIVE, epoch, Math.max(left, 0)))) {
             if (now() - since >= timeout) {
               tries++;
-              if (readBlock(descriptor, HOLDER_BYTES).equals(block)) {
+              if (readBlock(descriptor, RECORD_SIZE).equals(block)) {
                 warnOfHolder(pathIn(directory.path, NAME), descriptor, epoch, block, timeout);
                 if (timeout < MIN_SUSPENDED_MS || !beginEpochAfter(descriptor, epoch)) break;
               }
@@ -149,7 +149,7 @@ function beginEpochAfter(descriptor: number, epoch: number): boolean {
 
 /** The holder's record; null: it has written none, and what stands there is of an earlier one. */
 function holderIn(descriptor: number, block: Buffer): Record<string, unknown> | null {
-  const record = decodeRecord(block);
+  const record = decodeRecord(block.subarray(0, HOLDER_BYTES));
   const leaseEpoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
   if (leaseEpoch === null) return null;
   const byte = DECISION_EPOCHS + leaseEpoch;
@@ -181,7 +181,7 @@ export function findUnexplainedDecision(directory: LockDirectory): LockOwners | 
   for (const descriptor of directory.filesNamed(NAME, [directory.path])) {
     const epoch = readEpoch(descriptor);
     if (native().lockProbe(descriptor, OFD, EXCLUSIVE, epoch, 1) < 0) return null;
-    if (holderIn(descriptor, readBlock(descriptor, HOLDER_BYTES)) !== null) return null;
+    if (holderIn(descriptor, readBlock(descriptor, RECORD_SIZE)) !== null) return null;
     return { path: pathIn(directory.path, NAME), owners: ownersOf(descriptor, epoch) };
   }
   return null;

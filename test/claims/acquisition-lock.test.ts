@@ -1,0 +1,59 @@
+// A claimant waits for each holder of the decision lock, and as long for one that hasn't written its record. No time passes here.
+import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, truncateSync, writeSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { AcquisitionLock } from '../../lib/claims/acquisition-lock.ts';
+import { LockDirectory } from '../../lib/claims/lock-directory.ts';
+import { ownRecord } from '../../lib/claims/record.ts';
+import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
+import { bootId } from '../../lib/platform/system.ts';
+
+const TIMEOUT_MS = 2_000;
+
+let path: string;
+let directory: LockDirectory;
+/** The lock's file, with the locks of holders that write nothing. */
+let holders: number;
+let passed: (milliseconds: number) => void;
+beforeEach(() => {
+  path = mkdtempSync(join(tmpdir(), 'gpu-owner-test-'));
+  chmodSync(path, 0o1777);
+  directory = LockDirectory.open(path, {});
+  closeSync(directory.openFile('acquisition.lock'));
+  holders = openSync(join(path, 'acquisition.lock'), 'r+');
+  let time = process.hrtime.bigint();
+  vi.spyOn(process.hrtime, 'bigint').mockImplementation(() => time);
+  passed = (milliseconds) => {
+    time += BigInt(milliseconds) * 1_000_000n;
+  };
+});
+afterEach(() => {
+  vi.restoreAllMocks();
+  closeSync(holders);
+  rmSync(path, { recursive: true });
+});
+
+const hold = (epoch: number) => expect(native().lockTry(holders, OFD, EXCLUSIVE, epoch, 1)).toBe(0);
+const take = () => AcquisitionLock.take(directory, TIMEOUT_MS, ownRecord(bootId()));
+
+test('the first holder is waited for, also if its file is empty', () => {
+  truncateSync(join(path, 'acquisition.lock'));
+  hold(0);
+  const taking = take();
+  expect(taking.next().value).toMatchObject({ kind: 'lock', byte: 0, milliseconds: 100 });
+  taking.return(undefined as never);
+});
+
+test('the holder of a new epoch is waited for as long', () => {
+  hold(0);
+  hold(1);
+  const taking = take();
+  expect(taking.next().value).toMatchObject({ kind: 'lock', byte: 0 });
+  passed(TIMEOUT_MS - 50);
+  writeSync(holders, `${'\n1'.padEnd(31)}\n`, 4096 - 32); // by another one that has waited
+  expect(taking.next(false).value).toMatchObject({ kind: 'lock', byte: 1, milliseconds: 100 });
+  passed(100);
+  expect(taking.next(false).value).toMatchObject({ kind: 'lock', byte: 1, milliseconds: 100 });
+  taking.return(undefined as never);
+});
