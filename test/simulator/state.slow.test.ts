@@ -90,7 +90,7 @@ describe('the name of a machine', () => {
     },
   );
 
-  test.each(['../x', 'h200x8/'])(
+  test.each(['../nosuch/machine', 'h200x8/'])(
     'is the path of a file if it is %j, and refused where there is none',
     async (name) => {
       await refused(/cannot be read: No such file or directory; name a file that describes a machine/, {
