@@ -48,22 +48,21 @@ export async function enqueueInBatches(
   add: (batch: Batch) => Promise<Enqueued>,
 ): Promise<Enqueued> {
   const total: Enqueued = { added: 0, known: 0, placed: 0 };
-  /** Earlier tasks, if commands may be replaced: two tasks of one sweep must not replace each other's. */
-  const earlier = new Set<string>();
+  /** By the ids of earlier tasks, if commands may be replaced: two tasks of one sweep must not replace each other's. */
+  const earlier = replaceCommands ? new Map<string, string>() : null;
   let tasks: IncomingTask[] = [];
   let bytes = 0;
   /** The batch that is added while the next one is prepared. */
   let sent: Promise<void> = Promise.resolve();
   const send = async (batch: readonly IncomingTask[]) => {
-    const mayReplace = (id: string) => replaceCommands && !earlier.has(id);
     const { added, known, placed } = await add({
       tasks: batch,
-      merge: (each) => mergeBatch(batch, each, needs, mayReplace),
+      merge: (each) => mergeBatch(batch, each, needs, earlier),
     });
     total.added += added;
     total.known += known;
     total.placed += placed;
-    if (replaceCommands) for (const { id } of batch) earlier.add(id);
+    for (const { id, command } of batch) if (command !== NO_COMMAND_TEXT) earlier?.set(id, command);
   };
   const flush = async () => {
     await sent;
@@ -88,18 +87,23 @@ export async function enqueueInBatches(
   return total;
 }
 
+/** @param earlier the commands of earlier batches; null: known tasks keep theirs */
 function mergeBatch(
   batch: readonly IncomingTask[],
   known: ReadonlyMap<string, KeptTask>,
   needs: Partial<Needs>,
-  mayReplace: (id: string) => boolean,
+  earlier: ReadonlyMap<string, string> | null,
 ): MergedBatch {
   const enqueued: Enqueued = { added: 0, known: 0, placed: 0 };
   const fresh = new Map<string, IncomingTask & { kept: KeptTask }>();
   const merged = new Map<string, KeptTask>();
+  const commands = new Map<string, string>();
   const conflicts: string[] = [];
   for (const task of batch) {
     const { id, spec, command } = task;
+    // A task that is active or completed keeps another command than came for it.
+    const came = commands.get(id) ?? earlier?.get(id);
+    if (command !== NO_COMMAND_TEXT) commands.set(id, command);
     const { phase, outputDirectory } = spec;
     const before = known.get(id);
     const kept = merged.get(id) ?? (before && { ...before });
@@ -118,10 +122,11 @@ function mergeBatch(
       continue;
     }
     enqueued.known++;
-    if (command !== kept.command && command !== NO_COMMAND_TEXT) {
-      const hasNone = kept.command === NO_COMMAND_TEXT || commandOf(kept.command) === null; // the record may be damaged
-      if (!hasNone && (merged.has(id) || !mayReplace(id))) {
-        conflicts.push(`${kept.name}: ${inWords(kept.command)} and ${inWords(command)}`);
+    const has = came ?? kept.command;
+    if (command !== has && command !== NO_COMMAND_TEXT) {
+      const hasNone = has === NO_COMMAND_TEXT || commandOf(has) === null; // the record may be damaged
+      if (!hasNone && (came !== undefined || earlier === null)) {
+        conflicts.push(`${kept.name}: ${inWords(has)} and ${inWords(command)}`);
         continue;
       }
       if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;

@@ -108,8 +108,20 @@ export function testEnqueue(fixture: () => QueueFixture): void {
       known: 3,
       placed: 0,
     });
-    const commands = (await all(queue.tasks())).map(({ task }) => task.command);
-    expect(commands).toEqual([specs[0]?.command, specs[1]?.command, command]);
+    const commands = async () => (await all(queue.tasks())).map(({ task }) => task.command);
+    expect(await commands()).toEqual([specs[0]?.command, specs[1]?.command, command]);
+    // In two phases, and in two batches.
+    const elsewhere = changed.map((each) => ({ ...each, phase: 'exp2', outputDirectory: 'results_exp2' }));
+    const between = plainTasks(1_000);
+    expect(
+      await queue.enqueue([...changed, ...elsewhere, ...between, ...changed], { replaceCommands: true }),
+    ).toEqual({ added: 1_000, known: 9, placed: 3 });
+    expect((await commands()).slice(0, 3)).toEqual([specs[0]?.command, specs[1]?.command, command]);
+    // The first one keeps its command, whatever comes; what comes must be one.
+    const back = [changed[0] as TaskSpec, specs[0] as TaskSpec];
+    await expect(queue.enqueue(back, { replaceCommands: true })).rejects.toMatchObject({
+      code: 'ERR_INVALID_ARGUMENT',
+    });
   });
 
   test('a task without a command takes the first that it is given, in whatever state; without one nothing changes', async () => {
