@@ -1,4 +1,6 @@
 import { setImmediate as breathe, setTimeout as pause } from 'node:timers/promises';
+import { GPUOwnerError } from '../../../errors.ts';
+import { showValue } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
 import { batchesOf, type Enqueued, type Needs, type Queue, type Selection, type State } from '../queue.ts';
@@ -137,14 +139,19 @@ function addNew(
   let counter = counters.get(phase) ?? readCount(database.get<{ next: number }>(select, { phase })?.next);
   const { command, destinations, once, needs } = kept;
   const values = { id, parameters, command, places: destinationsText(destinations), once: once ? 1 : 0 };
-  // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
-  while (
+  const isAdded = (name: string) =>
     database.run(
       `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, once)
        VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
-      { ...values, ...needs, name: spec.name ?? taskName(phase, counter++, seedOf(spec.parameters)) },
-    ) === 0
-  );
+      { ...values, ...needs, name },
+    ) > 0;
+  if (spec.name !== undefined) {
+    if (isAdded(spec.name)) return;
+    const problem = `the queue has another task by the name ${showValue(spec.name)}`;
+    throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `${problem}: give each task a name of its own.`);
+  }
+  // A phase `a` and one that is called `a_1` can come to the same name: then the next number has to do.
+  while (!isAdded(taskName(phase, counter++, seedOf(spec.parameters))));
   counters.set(phase, counter);
 }
 

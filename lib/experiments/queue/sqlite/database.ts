@@ -111,7 +111,8 @@ export class Database {
   /** Writes together with the next transaction that writes, or alone after so many ms: each transaction waits for the disk. */
   async writeAlong(act: () => void, milliseconds: number): Promise<void> {
     this.#along.add(act);
-    await pause(milliseconds);
+    // A process that has nothing else to do doesn't wait: the queue is closed then.
+    await pause(milliseconds, undefined, { ref: false });
     try {
       if (this.#along.has(act)) await this.write(() => {});
     } finally {
