@@ -18,8 +18,6 @@ interface KnownTask {
   sequence: number;
   /** The tables that get its row. */
   readonly tables: Table[];
-  /** Destinations that the common table knows. */
-  readonly inCommon: Set<string>;
 }
 
 /** The tasks of the queue, by numbers from 0, and the tables that they belong to. */
@@ -38,6 +36,8 @@ export class KnownTasks implements Tasks {
   private readonly numbers = new Map<string, number>();
   private readonly completed = new Set<number>();
   private readonly paths = new Map<string, string>();
+  /** Tasks with the destinations that the common table knows of them. */
+  private readonly inCommon = new Set<string>();
   /** How many tasks run, as of the last look. */
   active = 0;
 
@@ -70,8 +70,7 @@ export class KnownTasks implements Tasks {
   add(task: Task, isNamed = true): number {
     let number = this.numbers.get(task.id);
     if (number === undefined) {
-      number =
-        this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [], inCommon: new Set() }) - 1;
+      number = this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [] }) - 1;
       this.numbers.set(task.id, number);
     }
     const { tables } = this.at(number);
@@ -97,13 +96,14 @@ export class KnownTasks implements Tasks {
   }
 
   private addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
-    const { inCommon } = this.at(number);
-    for (const destination of this.common === null ? [] : destinations) {
-      const key = JSON.stringify(destination);
-      if (inCommon.has(key)) continue;
-      inCommon.add(key);
-      this.common?.index.add(number, parameters, name, destination);
-      this.common?.forget();
+    const { common } = this;
+    if (common === null) return;
+    for (const destination of destinations) {
+      const key = JSON.stringify([number, destination]);
+      if (this.inCommon.has(key)) continue;
+      this.inCommon.add(key);
+      common.index.add(number, parameters, name, destination);
+      common.forget();
     }
   }
 

@@ -35,7 +35,8 @@ export class TaskIndex {
     const meant = values.map((value, at) =>
       typeof value === 'string' ? (written[at] as string) : normalizeValue(value),
     );
-    const fresh = meant.every((text, at) => text === written[at]) ? [meant] : [meant, written];
+    // The text of the cell, if it is the same: many tasks share that string.
+    const fresh = meant.every((text, at) => text === written[at]) ? [written] : [meant, written];
     forms.set(task, [...(forms.get(task) ?? []), ...fresh]);
     for (const form of fresh)
       for (const [at, text] of form.entries()) this.columns.get(columns[at] as string)?.add(text);
