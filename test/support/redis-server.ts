@@ -127,10 +127,13 @@ export class RedisServer {
     return this.#client(words, '');
   }
 
-  /** Many, by one redis-cli. */
+  /** Many that are answered by numbers, by one redis-cli. */
   commands(list: readonly (readonly string[])[]): void {
     const quoted = (word: string) => `"${Buffer.from(word).toString('hex').replace(/../g, '\\x$&')}"`;
-    this.#client([], list.map((words) => `${words.map(quoted).join(' ')}\n`).join(''));
+    const answers = this.#client([], list.map((words) => `${words.map(quoted).join(' ')}\n`).join(''));
+    const numbers = /^\d+\n/gm;
+    if (answers.replace(numbers, '') !== '' || answers.match(numbers)?.length !== list.length)
+      throw new Error(`redis-cli: ${answers}`);
   }
 
   #client(words: string[], input: string): string {
