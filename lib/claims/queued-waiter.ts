@@ -346,10 +346,11 @@ export class QueuedWaiter {
     };
     if (!slot.isIntact(this.#notGranted.directory) || !blockers.every(there)) return true;
     const { gpuRequest, directory, job } = this.#notGranted;
-    // A leased GPU can't be taken by anybody, so no waiter is to blame.
+    // A leased GPU can't be taken by anybody, so no waiter is to blame. One that was booked may not be watched yet.
     if (
       !options.watched &&
       gpuRequest.memory === undefined &&
+      this.#usable.uuids.length === gpuRequest.uuids.length &&
       gpuRequest.uuids.every((uuid) => uuid !== '' && isLeased(directory, { uuid, job: job?.epoch ?? null }))
     )
       return false;

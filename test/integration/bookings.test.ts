@@ -1,8 +1,9 @@
 // Bookings, in whole processes of two users.
 import type { ChildProcess } from 'node:child_process';
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
+import { chmodSync, closeSync, mkdirSync, openSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { readBlock } from '../../lib/platform/directory.ts';
 import { alice, bob, endHolder, RUN, startHolder, UNTIL_CLOSED } from '../support/holders.ts';
 import { Machine, NOBODY, output, type Starting, until, uuidOf, whyNotNobody } from '../support/machine.ts';
 import { nameOf } from '../support/processes.ts';
@@ -185,6 +186,32 @@ describe.skipIf(noSecondUser !== null)(`bookings: ${noSecondUser ?? 'two users'}
       await endHolder(holder);
     },
   );
+
+  test('a leased GPU whose booking is cancelled is watched from then on', async () => {
+    machine = new Machine(2);
+    const waiters = new Waiters(machine);
+    const holder = await startHolder(machine, ['--devices', '0']);
+    const former = await startHolder(machine, ['--devices', '1']);
+    const first = machine.startCommand([...RUN, '--devices', '0', ...UNTIL_CLOSED], bob);
+    await waiters.untilWaiting(1);
+    await book(['--devices', '1', '--for', '1h']);
+    const second = machine.startCommand([...RUN, ...UNTIL_CLOSED], alice);
+    await waiters.untilWaiting(2);
+    await machine.runCommand(['bookings', 'cancel', '1']);
+    // The second request looks with its next heartbeat.
+    const file = openSync(join(machine.lockDirectory, 'line.lock'), 'r');
+    const heartbeat = () => readBlock(file, 32, 2 * 4_096 - 32).toString();
+    for (let i = 0; i < 2; i++) {
+      const before = heartbeat();
+      await until(() => heartbeat() !== before);
+    }
+    closeSync(file);
+    await endHolder(former);
+    await output(second, /^started/m);
+    await endHolder(second);
+    first.kill();
+    await endHolder(holder);
+  });
 
   test('shares of a booked GPU are for the user of the booking', async () => {
     await book(['--devices', '0', '--for', '1h']);
