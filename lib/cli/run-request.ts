@@ -39,7 +39,7 @@ const ON = {
   chdir: { value: 'DIR', help: 'with --on, run in DIR there', candidates: 'directory' },
 } satisfies OptionTable;
 
-/** Options of `run`, and of `submit` first. */
+/** Options of `run` and of `submit`, each of which has more. */
 export const RUN_GROUPS = [
   {
     options: {
@@ -81,21 +81,6 @@ export const RUN_GROUPS = [
       ),
       ...LOCKS,
       ...ON,
-      'over-ssh': {
-        value: 'TEXT',
-        isValueOptional: true,
-        help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
-        isHidden: true,
-      },
-      'in-place-of': {
-        value: 'JOB',
-        help: 'take the GPUs of a job that holds them for this; for --on any',
-        isHidden: true,
-      },
-      'until-input-closes': {
-        help: 'stop waiting when standard input is closed; for the self-test',
-        isHidden: true,
-      },
     },
   },
   CRITERIA_GROUP,

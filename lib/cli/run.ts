@@ -25,6 +25,21 @@ const GROUPS = [
     options: {
       ...options.options,
       requeue: { help: 'with --preemptible: wait for GPUs again afterwards, and start the command anew' },
+      'over-ssh': {
+        value: 'TEXT',
+        isValueOptional: true,
+        help: 'hang up with the parent, and print TEXT when there are GPUs; for --on',
+        isHidden: true,
+      },
+      'in-place-of': {
+        value: 'JOB',
+        help: 'take the GPUs of a job that holds them for this; for --on any',
+        isHidden: true,
+      },
+      'until-input-closes': {
+        help: 'stop waiting when standard input is closed; for the self-test',
+        isHidden: true,
+      },
     },
   },
   ...criteria,

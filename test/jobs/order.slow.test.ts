@@ -103,6 +103,7 @@ test('a run takes the GPUs of a job that holds them for it, before all that wait
   ];
   for (const [job, options, code] of refused)
     expect(await take(job, options), options.join()).toMatchObject({ code });
+  expect(await machine.runCommand(['submit', '--in-place-of=1', ...note])).toMatchObject({ code: 64 });
   // The job has held them for longer than such a job does.
   expect(await take(1, ['--for=1h'], { GPU_OWNER_TIMEOUTS: 'place:1' })).toMatchObject({
     code: 75,
