@@ -29,10 +29,9 @@ export async function readLog(word: string, from: number, maxBytes: number): Pro
     .flatMap((line) => parseOwn('logs', line) as OutputPiece[]);
   const { at, size } = pieces.at(-1) ?? { at: 0, size: 0 };
   if (from > size) return { text: '', offset: size, nextOffset: size, size };
-  const bytes = Buffer.concat(pieces.map((piece) => Buffer.from(piece.bytes, 'base64'))).subarray(
-    0,
-    maxBytes,
-  );
+  // More came if the connection was lost in between.
+  const all = Buffer.concat(pieces.map((piece) => Buffer.from(piece.bytes, 'base64')));
+  const bytes = all.subarray(0, maxBytes);
   const first = pieces.find((piece) => piece.bytes !== '');
   const begin = first === undefined ? at : first.at - Buffer.byteLength(first.bytes, 'base64');
   // The bytes may begin and end within a character.
@@ -43,9 +42,10 @@ export async function readLog(word: string, from: number, maxBytes: number): Pro
           bytes.findIndex((byte) => !isContinuation(byte)),
         )
       : 0;
-  const end = at < size ? wholeCharacters(bytes) : bytes.length;
+  const isWhole = at >= size && bytes.length === all.length;
+  const end = isWhole ? bytes.length : wholeCharacters(bytes);
   const text = plain(bytes.subarray(start, Math.max(start, end)).toString('utf8'));
-  return { text, offset: begin + start, nextOffset: at - (bytes.length - end), size };
+  return { text, offset: begin + start, nextOffset: at - (all.length - end), size };
 }
 
 const isContinuation = (byte: number) => (byte & 0xc0) === 0x80;

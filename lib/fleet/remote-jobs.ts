@@ -124,6 +124,7 @@ export async function showOutput(
   signal?: AbortSignal,
 ): Promise<HostFailure | null> {
   const connection = new Connection(onLost, signal, isKnown);
+  const [, enough = ''] = /(,.*)/.exec(from) ?? [];
   let named = job;
   let at: number | null = null;
   const words = () => [
@@ -131,7 +132,7 @@ export async function showOutput(
     named,
     ...(follow ? ['--follow'] : []),
     ...(at === null && lines !== null ? [`--lines=${lines}`] : []),
-    `--over-ssh=${at ?? from}`,
+    `--over-ssh=${at === null ? from : `${at}${enough}`}`,
   ];
   await watchHosts(
     [host],

@@ -345,7 +345,15 @@ describe('an agent', () => {
       hosts.add('liar', {
         program: `case $1 in --version) echo 9.9.9;; *) echo '[{"id":1,"state":"running","command":"\\u001b[2Jx","gpus":7}]';; esac`,
       });
+      const piece = (at: number, bytes: string, isOver: boolean) =>
+        JSON.stringify([{ id: 1, at, size: 99, bytes: btoa(bytes), dropped: 0, isOver }]);
+      hosts.add('torn', {
+        program: `case "$*" in --version) echo 9.9.9;; *-ssh=0,5*) echo '${piece(3, 'abc', false)}';; *-ssh=3,5*) echo '${piece(8, 'defgh', true)}';; jobs*) echo '[{"id":1,"state":"running","command":"x","count":1,"gpus":[],"user":"x"}]';; esac`,
+      });
       const agent = await Agent.start({ GPU_OWNER_SSH: hosts.env.GPU_OWNER_SSH });
+      expect(await agent.call('job_log', { job: 'torn:1', offset: 0, maxBytes: 5 })).toMatchObject({
+        ...{ text: 'abcde', nextOffset: 5, isComplete: false },
+      });
       const script = 'printf "1\\033[2J2é3 $SENT"; until [ -e go ]; do sleep 0.05; done; exit 3';
       const submitted = await agent.call('submit_job', {
         ...{ on: 'a', command: ['sh', '-c', script], directory: a.directory, environment: { SENT: 'x y' } },
