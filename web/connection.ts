@@ -17,8 +17,8 @@ const MAX_LATENESS_MS = 15_000;
 /** After an answer that failed. */
 const RETRY_MS = 60_000;
 const MAX_LINE_LENGTH = 32 * 1024 ** 2;
-/** A little less than the server sends: what is cut begins with a whole line. */
-const MAX_LOG_LENGTH = 200_000;
+/** As much as the server sends at first, TAIL_BYTES in lib/views/job-log.ts. */
+const MAX_LOG_LENGTH = 256 * 1024;
 
 /** Moves the token from the address, where others could read it on the screen, into the storage of this tab. */
 export function takeToken(): string | null {

@@ -181,7 +181,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const go = join(machine.directory, 'go');
     const wait = `while [ ! -e ${go} ]; do sleep 0.05; done`;
     const jobs = new Jobs(machine);
-    const text = `i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i + 1)); done`;
+    const text = `head -c 250000 /dev/zero | tr '\\0' x; echo; i=0; while [ $i -lt 200 ]; do echo line $i; i=$((i + 1)); done`;
     const bar = `printf '\\033[2J<img src=x onerror=alert(1)>\\n\\repoch 1\\repoch 2'`;
     await jobs.submit(['--name', 'train', '--', 'sh', '-c', `${text}; ${bar}; ${wait}; echo; echo end`]);
     await jobs.submit(['--', 'sh', '-c', wait]);
@@ -196,7 +196,7 @@ describe.skipIf(whyNoBrowser !== '')(`the page${whyNoBrowser}`, () => {
     const output = dialog.locator('pre');
     await output.filter({ hasText: 'epoch 2' }).waitFor();
     expect(await output.textContent()).toMatch(
-      /^line 0\nline 1\n[\s\S]*\nline 199\n<img src=x .*>\nepoch 2$/,
+      /^x{250000}\nline 0\nline 1\n[\s\S]*\nline 199\n<img src=x .*>\nepoch 2$/,
     );
     const below = () =>
       output.evaluate(({ scrollHeight, scrollTop, clientHeight }) => scrollHeight - scrollTop - clientHeight);
