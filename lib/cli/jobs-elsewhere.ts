@@ -8,6 +8,7 @@ import {
   type HostFailure,
   type MovingJob,
   MovingJobs,
+  type Place,
   showOutput,
   waitOnHost,
 } from '../fleet/index.ts';
@@ -19,6 +20,7 @@ import {
   ANY,
   cancelMoving,
   describe,
+  isOfRun,
   type ListedJob,
   movingJob,
   placeOf,
@@ -188,9 +190,16 @@ export async function commandElsewhere(
             await resubmitMoving(movingJob(job), onLine);
             continue;
           }
-          const place = await cancelMoving(movingJob(job, true));
-          if (place !== null)
-            await commandElsewhere(new Map([[place.host, [{ job: place.job, at: 0 }]]]), words, graceMs);
+          const moving = movingJob(job, true);
+          const place = await cancelMoving(moving);
+          if (place === null) continue;
+          if (moving.runner !== null) await endPlace(moving, place);
+          else
+            await commandElsewhere(
+              new Map([[place.host, [{ job: String(place.id), at: 0 }]]]),
+              words,
+              graceMs,
+            );
         }
         return;
       }
@@ -204,6 +213,18 @@ export async function commandElsewhere(
       for (const line of lines(answer.notes)) say(`${name}: ${line.replace(/^gpu-owner: /, '')}`);
     }),
   );
+}
+
+/**
+ * Ends a job that holds GPUs for a command of `run`: not by its number, which is that of another job once the command has begun.
+ * @throws ERR_INVALID_ARGUMENT if it has
+ */
+async function endPlace(job: MovingJob, { host, key }: Place): Promise<void> {
+  const words = ['settle-move', key, 'end'];
+  const [answer] = await askHosts([hostOf(host)], 'places', words, TIMEOUT_MS, () => {});
+  const error = answer?.error ?? null;
+  if (error !== null) process.exitCode ||= tell(host, error);
+  else if (answer?.records?.[0]?.id === null) throw isOfRun(job);
 }
 
 /** Submits a job that has ended once more, to all hosts that it was submitted to. */

@@ -1,6 +1,6 @@
 // Jobs with an address that stays while they move between machines: any:5.
-import { errorCode } from '../errors.ts';
-import { CANCELLED, LOST, type MovingJob, MovingJobs, runnerOf } from '../fleet/index.ts';
+import { errorCode, type GPUOwnerError } from '../errors.ts';
+import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place, runnerOf } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
@@ -20,10 +20,15 @@ export function movingJob(word: string, mayBeRun = false): MovingJob {
   const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
   const job = id === null ? null : new MovingJobs().read(id);
   if (job !== null && (job.runner === null || (mayBeRun && job.step !== 'settled'))) return job;
-  if (job !== null) throw usage(`${ANY}:${job.id} is a command of \`run\`: its output and end are there`);
+  if (job !== null) throw isOfRun(job);
   throw usage(
     `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
   );
+}
+
+/** The refusal of a job that holds GPUs for a `run`, once its command may have begun. */
+export function isOfRun({ id }: MovingJob): GPUOwnerError {
+  return usage(`${ANY}:${id} is a command of \`run\`: its output and end are there`);
 }
 
 function namedJob(name: string): number | null {
@@ -90,11 +95,18 @@ export async function settledPlace(
 }
 
 /** Cancels a job while it moves. @returns where it has started already; null: it is cancelled */
-export async function cancelMoving({ id }: MovingJob): Promise<JobAddress | null> {
+export async function cancelMoving({ id }: MovingJob): Promise<Place | null> {
   const jobs = new MovingJobs();
   if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
   const settled = await untilMoving(id, tellingNotes());
-  return settled === null || settled.note === CANCELLED ? null : placeOf(settled);
+  if (settled === null || settled.note === CANCELLED || placeOf(settled) === null) return null;
+  if (settled.runner !== null) jobs.wish(id, 'cancel'); // the run would wait again
+  return settled.at;
+}
+
+/** Whether its user has cancelled a job after it had started. */
+export function isCancelledLate({ id }: MovingJob): boolean {
+  return new MovingJobs().wished(id, 'cancel') !== null;
 }
 
 /** Says what hinders a job. @returns whether it has settled */

@@ -79,7 +79,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   };
   const wait = isAny ? waitOption(values, true) : null;
   const waitSomewhere = async (possible: Hosts) => {
-    const { holdPlace } = await import('./moving-jobs.ts');
+    const { holdPlace, isCancelledLate } = await import('./moving-jobs.ts');
     const until = giveUpAt(wait);
     const interrupted = untilSignal();
     for (;;) {
@@ -106,6 +106,7 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
       // Not by its number, which may be that of another job by now.
       await commandOnHost(host, ['settle-move', job.at?.key ?? '', 'end'], TIMEOUT_MS);
       if (interrupted.aborted) return endBy(interrupted.reason);
+      if (isCancelledLate(job)) return endOfWait({ ...job, note: CANCELLED }, exitCodes, interrupted);
       say(`${host.name}: ${refusal.error.message}`);
       // This machine, or this process, may have been suspended meanwhile.
       if (refusal.error.code !== 'ERR_GPU_UNAVAILABLE')
@@ -253,7 +254,7 @@ async function jobsToFollow(given: RunArguments['values']) {
   const [here] = [...after, ...afterOk];
   if (here === undefined) return { after: elsewhere, values };
   throw usage(
-    `--after ${showValue(here)}: with --on any, say on which host that job is: HOST:JOB, or any:JOB`,
+    `--after${after.length > 0 ? '' : '-ok'} ${showValue(here)}: with --on any, say on which host that job is: HOST:JOB, or any:JOB`,
   );
 }
 

@@ -6,7 +6,7 @@ export { byExpectedWait, expectedWait } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
 export { type FollowJobs, Mover } from './mover.ts';
-export { CANCELLED, LOST, type MovingJob, MovingJobs, runnerOf } from './moving-job.ts';
+export { CANCELLED, LOST, type MovingJob, MovingJobs, type Place, runnerOf } from './moving-job.ts';
 export { type HostRefusal, startWhereFree } from './placement.ts';
 export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { runOnHost } from './remote-command.ts';

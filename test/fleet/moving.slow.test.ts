@@ -208,6 +208,62 @@ describe.skipIf(reason !== null)(`moving jobs${reason === null ? '' : ` (skipped
     expect(existsSync(file('never'))).toBe(false);
   });
 
+  test('cancel ends a run whose GPUs are held already, and refuses one whose command has begun', async () => {
+    const [came, gone] = [file('late-came'), file('late-gone')];
+    const login = `case "$*" in *--in-place-of=*) touch '${came}'; until [ -e '${gone}' ]; do sleep 0.1; done;; esac`;
+    const machine = hosts.add('late', { gpus: 1, program: `${login}\n${GPU_OWNER}` });
+    const jobs = () => machine.runCommand(['jobs']);
+    /** @param isLate cancel goes on when the command has begun */
+    const cancelled = async (name: string, isLate: boolean) => {
+      for (const each of [came, gone]) rmSync(each, { force: true });
+      const busy = await submit('--on', 'late', ...untilFile(`${name}-free`));
+      const words = [
+        '--',
+        'sh',
+        '-c',
+        `touch '${file(name)}'; until [ -e '${file('late-end')}' ]; do sleep 0.1; done`,
+      ];
+      const child = hosts.viewer.start([launcher, 'run', '--on', 'late,late', ...words], { env, cwd: place });
+      const end = finished(child);
+      const moving = async () =>
+        /(any:\d+) +moving .*\n +waits as late:/.exec((await run('jobs')).stdout)?.[1];
+      await until(async () => (await moving()) !== undefined);
+      const address = (await moving()) as string;
+      const movers = mover();
+      for (const pid of movers) sendSignal(pid, 'SIGSTOP');
+      writeFileSync(file(`${name}-free`), '');
+      expect((await run('wait', busy)).code).toBe(0);
+      await until(async () => / running .*sleep 60/.test((await jobs()).stdout));
+      const cancel = hosts.viewer.start([launcher, 'cancel', address], { env, cwd: place });
+      const refused = finished(cancel);
+      const wish = join(
+        hosts.viewer.stateDirectory(),
+        'gpu-owner/moving',
+        movesDirectory,
+        `${address.slice(4)}.cancel`,
+      );
+      await until(() => existsSync(wish));
+      if (isLate) sendSignal(cancel.pid as number, 'SIGSTOP');
+      for (const pid of movers) sendSignal(pid, 'SIGCONT');
+      await until(() => existsSync(came));
+      if (isLate) writeFileSync(gone, '');
+      if (isLate) await until(() => existsSync(file(name)));
+      if (isLate) sendSignal(cancel.pid as number, 'SIGCONT');
+      const told = await refused;
+      writeFileSync(gone, '');
+      if (isLate) writeFileSync(file('late-end'), '');
+      return { told, end: await end };
+    };
+    expect(await cancelled('early', false)).toMatchObject({
+      ...{ told: { code: 0, stderr: '' }, end: { code: 143, stderr: expect.stringMatching(/cancelled\n$/) } },
+    });
+    expect(existsSync(file('early'))).toBe(false);
+    expect(await cancelled('begun', true)).toMatchObject({
+      told: { code: 64, stderr: expect.stringMatching(/is a command of `run`/) },
+      end: { code: 0 },
+    });
+  });
+
   test('a wait that is over ends with 75; a job that is not told is cancelled; one that runs is not submitted again', async () => {
     const busy = [
       await submit('--on', 'a', '-n', '2', ...untilFile('wait-a')),
