@@ -229,12 +229,16 @@ def _error(exit_code: int, output: str, command: Sequence[str], count: str = "co
         code = _EXIT_CODES.get(exit_code, "ERR_INTERNAL")
         if message.startswith(_PREFIX):
             message = message[len(_PREFIX) :]
-    message = message.replace(_NOT_INHERITED, hidden or _NOT_INHERITED)
+    message = _explain_hidden(message, hidden)
     kind = _CLASSES.get(code, GPUOwnerError)
     message = _in_python(message, count) or f"'{shlex.join(command)}' ended with {_describe_exit(exit_code)} and said nothing"
     if kind is CommandNotFoundError and "GPU_OWNER_NODE" not in message:
         message = _NOT_FOUND.format(message)
     return kind(message, exit_code, code)
+
+
+def _explain_hidden(text: str, hidden: str) -> str:
+    return _HIDDEN.sub(lambda _: hidden, text) if hidden else text
 
 
 def _describe_exit(exit_code: int) -> str:
@@ -275,7 +279,8 @@ def _in_python(message: str, count: str) -> str:
 # The command
 
 _PREFIX = "gpu-owner: "
-_NOT_INHERITED = "not in the CUDA_VISIBLE_DEVICES that was inherited"  # also where this module has set it for `hold`
+# What the command says of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
+_HIDDEN = re.compile(r"not in the CUDA_VISIBLE_DEVICES that was inherited|the CUDA_VISIBLE_DEVICES that was inherited leaves out [\w ]+")
 _ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 
 
@@ -435,7 +440,7 @@ class _Messages:
     PAUSE = 0.1
 
     def __init__(self, hidden: str = "", note: str = "") -> None:
-        self._hidden = hidden or _NOT_INHERITED
+        self._hidden = hidden
         self._note = note  # for the first message about a wait
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._text = ""  # from the beginning of the last message on
@@ -458,7 +463,7 @@ class _Messages:
             self._shown = len(self._text)
 
     def _tell(self, text: str) -> None:
-        _show(text.replace(_NOT_INHERITED, self._hidden))
+        _show(_explain_hidden(text, self._hidden))
         if self._note and text.startswith(f"{_PREFIX}waiting"):
             _show(self._note)
             self._note = ""
@@ -1257,9 +1262,9 @@ def claim(
             return kept
         _tell_of_unreferenced()
         where = _criteria(lock_dir=lock_dir, simulate=simulate)
-        env, own = _claimant_environment(made, count, words, where, allow_processes or force)
-        if own:
-            args.append("--allow-processes")
+        env, uses_cuda = _claimant_environment(made, count, words, where)
+        if uses_cuda:  # its contexts outlive a claim, and are no reason not to have a GPU again
+            args.append(f"--claimant={os.getpid()}")
         holder = _Holder(words, args, env, _why_hidden(), _own_note())
         try:
             holding = _Holding(holder, holder.answer(), _caller())
@@ -1411,13 +1416,8 @@ def _outer_environment() -> Dict[str, str]:
     return env
 
 
-def _claimant_environment(
-    made: Claim, count: int, command: Sequence[str], where: Sequence[str], allowed: bool
-) -> Tuple[Dict[str, str], bool]:
-    """
-    For `hold`; and whether it must allow processes, because this one is among them: CUDA's context outlives a claim, and is no
-    reason not to have a GPU again. `allowed`: they are allowed anyway.
-    """
+def _claimant_environment(made: Claim, count: int, command: Sequence[str], where: Sequence[str]) -> Tuple[Dict[str, str], bool]:
+    """For `hold`, with the GPUs that CUDA shows here; and whether CUDA runs in this process."""
     env = _outer_environment()
     bound = _cuda_devices()
     if bound is None:
@@ -1437,12 +1437,9 @@ def _claimant_environment(
             f"CUDA in this process is bound to {len(bound)} GPU(s) as long as the process lives{holds}. "
             "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
         )
-    pids = {gpu.uuid: {process.pid for process in gpu.processes if process.type == "compute"} for gpu in left}
-    alone = [gpu for gpu in left if pids[gpu.uuid] <= {os.getpid()}]
-    own = not allowed and len(alone) >= count and any(pids[gpu.uuid] for gpu in alone)
     env.pop("CUDA_DEVICE_ORDER", None)
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in (alone if own else left))
-    return env, own
+    env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in left)
+    return env, True
 
 
 def _why_hidden() -> str:

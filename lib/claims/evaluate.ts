@@ -59,6 +59,8 @@ export interface EvaluationContext {
   memory?: ShareSize;
   /** How many are wanted: that decides whether MIG instances or whole GPUs can be meant. Default: either. */
   count?: number;
+  /** As {@link ClaimPurpose.claimantPid}. */
+  claimantPid?: number | undefined;
   /** Holders of GPUs by the locks of other programs; default: none. */
   foreignHolders?: Holders;
 }
@@ -231,7 +233,7 @@ export function evaluateOne(
     criteria: job === null ? criteria : withinJob(criteria),
     ofOwnJob: job !== null,
     describe: describeListedProcess,
-    ownPids: ownPidsOn(gpu),
+    ownPids: context.claimantPid === undefined ? ownPidsOn(gpu) : new Set([context.claimantPid]),
     sharing,
     wsl: isWSL(),
     hostname: lease === null && sharing === undefined ? undefined : hostName(),

@@ -33,6 +33,7 @@ export type DiscoveryRequest = Pick<
   | 'limitMs'
   | 'order'
   | 'bound'
+  | 'claimantPid'
 >;
 
 /**
@@ -62,7 +63,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   open: (explicit: string | undefined, configuration: { lockDirectory: string | undefined }) => Directory,
   perspective: Perspective = 'claimant',
 ): ClaimSteps<MachineEvaluation<Directory>> {
-  const { criteria, count, bound, memory } = request;
+  const { criteria, count, bound, memory, claimantPid } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
   const gpus = yield* awaitDriverStartup(count);
@@ -76,7 +77,11 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const conventions = new Conventions(job === null ? request.conventions : []);
   const foreignHolders = yield* conventions.holders(gpus, leasesIn(directory));
   const share = memory === undefined ? {} : { memory };
-  const context = { criteria, visible, directory, job: job?.epoch ?? null, count, foreignHolders, ...share };
+  const epoch = job?.epoch ?? null;
+  const context = {
+    ...{ criteria, visible, directory, job: epoch, count, claimantPid, foreignHolders },
+    ...share,
+  };
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }
 

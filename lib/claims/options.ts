@@ -99,6 +99,8 @@ export interface ClaimPurpose {
   readonly command?: string;
   /** How long the command may run, for others to know; default: for ever. */
   readonly limitMs?: number;
+  /** The process that the GPUs are for, if it is another one and uses CUDA already: its own contexts are no obstacle. */
+  readonly claimantPid?: number;
   /** For others to read of the command. */
   readonly about?: { readonly name?: string; readonly note?: string; readonly job?: number };
 }

@@ -27,6 +27,7 @@ const GROUPS = [
       ...claimingOptions(
         'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
       ),
+      claimant: { value: 'PID', help: 'accept GPUs on which only this process runs', isHidden: true },
       as: { value: 'TEXT', help: "show others this text as the holder's command" },
       ...LOCKS,
     },
@@ -41,6 +42,7 @@ async function hold(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const limit = parseTimeLimit(undefined, undefined);
   const settings = checkOptions(claimOptions(values), [], NAMES, {
     command: values.as || shellWords(['gpu-owner', 'hold', ...args]),
+    ...(values.claimant === undefined ? {} : { claimantPid: Number(values.claimant) }),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });
   const limits = waitLimits(values, false);

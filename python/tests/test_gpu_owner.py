@@ -816,7 +816,7 @@ class WithCUDA(OnMachine):
             try:
                 gpu_owner.claim(2, wait=False)
             except gpu_owner.GPUUnavailableError as error:
-                print("and 1 more" in str(error))
+                print("stranger (pid" in str(error) and f"pid {os.getpid()}" not in str(error))
             print(gpu_owner.claim(wait=False))
             """
         )

@@ -315,6 +315,46 @@ class Scheduler(OnMachine):
             self.assertEqual(script.line(), "ERR_CUDA_INITIALIZED")
             self.assertEqual(script.end(), (0, "", ""))
 
+    def test_contexts_of_this_process_hide_no_gpu_that_others_have_now(self):
+        """A GPU that is leased when a claim begins to wait is taken when it comes free, although this process is on another one."""
+        script = self.start(
+            TORCH
+            + textwrap.dedent(
+                """
+                with gpu_owner.GPUScheduler(specific_gpus=[1]) as gpu_ids:
+                    used()  # makes a context that stays
+                print("used")
+                input()
+                for claim in (
+                    lambda: gpu_owner.GPUScheduler(specific_gpus=[0]),
+                    lambda: gpu_owner.GPUScheduler(exclude=[1], num_gpus=3),
+                    lambda: gpu_owner.lock_gpu(uid=0, wait=True),
+                ):
+                    with claim() as gpu_ids:
+                        print([gpu.index for gpu in gpu_owner.status() if gpu.state == "leased"])
+                        input()
+                    print("released")
+                    input()
+                try:
+                    gpu_owner.lock_gpu(uid=0)
+                except gpu_owner.GPUUnavailableError as error:
+                    print(error)
+                """
+            )
+        )
+        self.assertEqual(script.line(), "used")
+        for expected in ([0], [0, 2, 3], [0]):
+            with self.occupied("--devices=0,2,3", "--gpus=3"):
+                script.go()
+                until(lambda: json.loads(self.gpu_owner("queue", "--json").decode()), "the script waits")
+            self.assertEqual(script.line(), str(expected))
+            script.go()
+            self.assertEqual(script.line(), "released")
+        with self.occupied("--devices=0"):
+            script.go()
+            code, out, err = script.end()
+        self.assertEqual((code, "leased by" in out, "inherited" in out + err), (0, True, False), out + err)
+
     def test_within_what_cuda_shows(self):
         """CUDA numbers those of a batch system's GPUs that it allows."""
         lines = self.run_script(
@@ -952,7 +992,9 @@ class InJobs(OnMachine):
                         script.process.stdin.close()
                     code, out, err = script.end()
                     self.assertEqual((code, out), (0, ""), err)
-                    self.assertRegex(err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$")
+                    self.assertRegex(
+                        err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$"
+                    )
 
     def test_unchanged_programs_in_wsl(self):
         self.env["GPU_OWNER_SIMULATE"] = "wsl"
@@ -972,7 +1014,10 @@ class InJobs(OnMachine):
         self.assertEqual(script.end()[:2], (0, ""))
 
     def test_other_packages_and_a_sitecustomize_stay(self):
-        files = {"gpu_scheduler.py": "class GPUScheduler:\n    def __init__(self, available_gpus): print(available_gpus)", "sitecustomize.py": "print('site')"}
+        files = {
+            "gpu_scheduler.py": "class GPUScheduler:\n    def __init__(self, available_gpus): print(available_gpus)",
+            "sitecustomize.py": "print('site')",
+        }
         for name, text in files.items():
             pathlib.Path(self.directory, name).write_text(text)
         program = "import gpu_scheduler, inspect, sys; gpu_scheduler.GPUScheduler([3]); print('available_gpus' in inspect.getsource(gpu_scheduler), 'gpu_owner' in sys.modules)"
