@@ -1,4 +1,4 @@
-import { isIntact } from '../conventions/index.ts';
+import { awaitWriters, isIntact } from '../conventions/index.ts';
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
   applyEnvironment,
@@ -12,7 +12,7 @@ import {
   type ShownGPUs,
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
-import { formatBytes, now, sleeping, type Waiting } from '../platform/index.ts';
+import { formatBytes, now, type Waiting } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { countClaim } from './counts.ts';
@@ -234,8 +234,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
    */
   *#findOverwrittenMarks(): Waiting<GPUOwnerError | null> {
     const { marks, gpus } = this.claim;
-    const contested = Math.max(0, ...marks.map(({ contestedUntil = 0 }) => contestedUntil)) - now();
-    if (contested > 0 && marks.every(isIntact)) yield* sleeping(contested);
+    yield* awaitWriters(marks);
     const lost = marks.filter((mark) => !isIntact(mark));
     if (lost.length === 0) return null;
     return conflictError(

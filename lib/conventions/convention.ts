@@ -91,8 +91,8 @@ export interface Mark {
    */
   isShared?: boolean;
   /**
-   * Until when a program that had looked before it was made may still replace it, on the clock of `now()`, in ms. Absent: such
-   * programs take no longer than a claim does.
+   * Until when programs that had looked before it was made begin what they do before they replace it, on the clock of `now()`,
+   * in ms. Absent: such programs take no longer than a claim does.
    */
   contestedUntil?: number;
 }

@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
-import { Directory, now, schema, type Waiting, warnOnce } from '../platform/index.ts';
+import { Directory, now, schema, TIMEOUTS, type Waiting, warnOnce } from '../platform/index.ts';
 import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
 import { keeperOf, keepMark, type Mark, removeMark } from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
@@ -10,11 +10,6 @@ import { ensureDirectory, machinePath } from './paths.ts';
 /** Where its code puts its files, and where its documentation says that it does. */
 const DIRECTORIES = ['/var/tmp/gpu_lock', '/var/tmp/gpu_locks'];
 
-/**
- * How long its newer versions may take from looking for a file to having written theirs, in ms: in between they run nvidia-smi.
- * Nothing shows them in that time.
- */
-const WRITE_WINDOW_MS = 200;
 /** Where claims tell each other that they have seen locks of gpu_lock, so that they don't wait for it where it isn't used. */
 const SIGHTING = '.seen-by-gpu-owner';
 const SIGHTING_TEXT = 'Claims of gpu-owner have seen locks of gpu_lock in this directory.\n';
@@ -81,7 +76,7 @@ export class GPULock implements Convention {
       const made = make(directory, gpu, claimant);
       if (typeof made === 'number') {
         const token = claimant.isShare ? KEPT : String(claimant.epoch);
-        const contestedUntil = wasSighted(directory) ? now() + WRITE_WINDOW_MS : 0;
+        const contestedUntil = now() + (wasSighted(directory) ? TIMEOUTS.gpuLock : 0);
         marks.push({
           kind: 'text',
           uuid: gpu.uuid,

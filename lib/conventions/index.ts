@@ -9,4 +9,5 @@ export {
   removeMark,
 } from './convention.ts';
 export { Conventions, conventionsInUse } from './conventions.ts';
+export { awaitWriters } from './gpu-lock-writers.ts';
 export { safeGPUFiles } from './safe-gpu.ts';

@@ -15,6 +15,8 @@ const DEFAULTS = {
   placeholder: 60_000,
   /** Until a claim goes on beside a program of safe-gpu that decides: that takes up to ten seconds when CUDA starts slowly. */
   safeGPU: 30_000,
+  /** Which gpu_lock takes besides its nvidia-smi from looking for a lock file to having written its own. */
+  gpuLock: 200,
   /** Until a viewer of `gpu-owner web` that doesn't read is dropped. Meanwhile it misses lines: each has everything. */
   stalledViewer: 15_000,
   /** Until an agent that waits for a job is told how it goes, again and again. */

@@ -1,5 +1,5 @@
 // Other tools' locks and ours: the first one has the GPU, however either of them ends.
-import { existsSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import {
@@ -48,6 +48,15 @@ async function claimed(args: string[] = ['-n', '1']): Promise<string> {
     here(machine),
   );
   return code === 0 ? stdout.trim() : stderr;
+}
+
+/** Whether a process is this nvidia-smi: Python's child has the words of its parent at first. */
+function isQuery(pid: string, smi: string): boolean {
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, 'utf8').startsWith(`/bin/sh\0${smi}\0--query-gpu`);
+  } catch {
+    return false;
+  }
 }
 
 /** A process of ours that holds GPU 0 in itself. */
@@ -282,6 +291,20 @@ describe('gpu_lock', () => {
         expect([stdout.trim(), stderr]).toEqual([uuidOf(2), '']);
         return;
       }
+    });
+
+    test('is waited for as long as nvidia-smi takes, also where none was seen before', async () => {
+      const smi = join(machine.directory, 'nvidia-smi');
+      writeFileSync(smi, '#!/bin/sh\nread line\n', { mode: 0o755 }); // takes until the test says so
+      const slow = startOriginal(machine, ['query', directoryOf(machine, 'gpu_lock'), '0', smi]);
+      await output(slow, /looked/);
+      await until(() => readdirSync('/proc').some((pid) => isQuery(pid, smi)));
+      const claim = machine.startCommand([...withoutPlaceholder, 'printenv', 'CUDA_VISIBLE_DEVICES']);
+      const outcome = finished(claim);
+      await output(claim, /waiting for nvidia-smi \(pid \d+\): the Python program that started it may/);
+      slow.stdin?.write('write\n');
+      await output(slow, /locked/);
+      expect((await outcome).stdout.trim()).toBe(uuidOf(1));
     });
 
     test('costs a claim no wait where nobody uses gpu_lock', async () => {

@@ -4,7 +4,7 @@
 // gpu_lock and PID files are checked first and written later by their originals, so there is a moment in which they themselves
 // aren't safe (docs/conventions.md has how long). No other moment is unsafe, as promised: these programs here make their files
 // in one step.
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
@@ -19,6 +19,7 @@ import {
   SAFE_GPU,
   startOriginal,
 } from '../support/other-tools.ts';
+import { withTimeouts } from '../support/time.ts';
 
 const GPUS = 4;
 const SECONDS = process.env.GPU_OWNER_SOAK ? 240 : 2.5;
@@ -125,6 +126,43 @@ test('the witness sees that GPUs are held twice without the convention safe-gpu'
   machine = new Machine(2);
   await untilViolated(besideSafeGPU('0.5', 'none'));
 });
+
+/** How long nvidia-smi takes, in s. It takes 1 to 3 s for each GPU where nothing keeps the driver awake. */
+const QUERY_SECONDS = process.env.GPU_OWNER_SOAK ? [0, 0.5, 1.5, 5] : [0, 0.5];
+
+test.each(QUERY_SECONDS)(
+  'gpu_lock’s programs, whose nvidia-smi takes %s s between look and lock, and whole GPUs at once: none is over another',
+  { timeout: (SECONDS + 90) * 1000 },
+  async (seconds) => {
+    machine = new Machine(3);
+    const claimants = new Claimants(machine);
+    const { path } = claimants.witness;
+    const smi = join(machine.directory, 'nvidia-smi');
+    writeFileSync(smi, `#!/bin/sh\nsleep ${seconds}\n`, { mode: 0o755 });
+    const directory = directoryOf(machine, 'gpu_lock');
+    writeFileSync(join(directory, '.seen-by-gpu-owner'), ''); // otherwise the first one may be missed
+    const env = withTimeouts({ gpuLock: 2_000 }); // more than a busy machine takes to start nvidia-smi
+    // One for each GPU: two of its own programs can meet in that time.
+    for (let gpu = 0; gpu < 3; gpu++) {
+      const theirs = ['query-loop', directory, String(gpu), smi, path, '600'];
+      claimants.add(() => startOriginal(machine, theirs));
+      // They say that they wait for nvidia-smi.
+      const ours = ['sh', '-c', 'exec "$@" 2>&1', 'sh', process.execPath, claimant, path, '600', '0'];
+      claimants.add(() => machine.start(ours, { env }));
+    }
+    const log = () => readFileSync(path, 'utf8');
+    const end = performance.now() + SECONDS * 1000;
+    const isEnough = () =>
+      performance.now() > end && / had \d+ \d+ [\d.]+$/m.test(log()) && / had \d+ \d+$/m.test(log());
+    await until(isEnough, (SECONDS + 60) * 1000);
+    const { errors } = await claimants.end();
+    expect(errors).toEqual([]);
+    const count = (pattern: RegExp) => log().match(pattern)?.length ?? 0;
+    console.log(
+      `nvidia-smi ${seconds} s: ${count(/ had \d+ \d+ [\d.]+$/gm)} of our leases, ${count(/ had \d+ \d+$/gm)} claims of gpu_lock`,
+    );
+  },
+);
 
 test('the witness sees that GPUs are held twice without the convention gpu_lock', async () => {
   machine = new Machine(1);
