@@ -2,6 +2,7 @@
 // PID files outside count those of the machine.
 import {
   copyFileSync,
+  existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
@@ -80,6 +81,22 @@ describe('the recipe of docs/manager.md', () => {
       expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),
     );
     expect(readdirSync(join(project, '.gpu_locks'))).toEqual([]);
+  });
+
+  test('gives each older worker, which writes no lock, a GPU', async () => {
+    const path = join(project, 'experiment_runner_gpu.py');
+    const lines = readFileSync(path, 'utf8').split('\n');
+    const [locks, end] = [
+      lines.findIndex((line) => line.includes('path = f')),
+      lines.indexOf('        return gpu_id'),
+    ];
+    const older = [...lines.slice(0, locks), ...lines.slice(end)].filter(
+      (line) => !line.includes('gpu_locks'),
+    );
+    writeFileSync(path, older.join('\n'));
+    const recipe = fence('manager.md', 'sh', '<!-- unchanged workers -->');
+    await expectAllToWork(machine.start(['sh', '-c', recipe], starting));
+    expect(existsSync(join(project, '.gpu_locks'))).toBe(false);
   });
 
   test('makes a claim for each worker that takes GPU 0', async () => {
