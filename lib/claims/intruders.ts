@@ -13,6 +13,8 @@ import { lineage, MAX_USER_NAME_LENGTH, type ProcessDescription, sanitize } from
 type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null; shares?: readonly LeaseInfo[] };
 
 const MAX_ANCESTORS = 100;
+/** The name that a placeholder gives itself. */
+const PLACEHOLDER = 'gpu-owner-place';
 
 /** A process that computes on a GPU without a claim of it. */
 interface Intruder {
@@ -65,6 +67,8 @@ function isIntruder(gpu: LeasedGPU, pid: number, who: ProcessDescription, holder
   if (lease === null) return true;
   const isKnown = who.uid !== null && who.uid !== 0 && lease.uid !== null;
   if (isKnown && who.uid !== lease.uid) return true;
+  // A sweep's placeholder is a child of `exp run`, which may just hold another GPU in its own name.
+  if (who.name === PLACEHOLDER && who.uid === lease.uid) return false;
   return who.alive === 'alive' && who.name !== null && holders.leasedElsewhere(pid, gpu) !== null;
 }
 

@@ -45,6 +45,22 @@ test('a job on a GPU that another job has leased is a program without a claim, o
   ]);
 });
 
+test("a sweep's placeholder is none while the sweep holds another GPU in its own name", async () => {
+  const run = ['run', '--placeholder', 'none', '--devices'];
+  for (const [name, expected] of [
+    ['gpu-owner-place', 0],
+    ['stranger', 1],
+  ] as const) {
+    await machine?.close();
+    machine = new Machine(2);
+    await output(machine.startCommand([...run, '0', '--', 'sh', '-c', 'echo ready; sleep 600']), /ready/);
+    const onOther = [...occupy(0), '--name', name];
+    await output(machine.startCommand([...run, '1', '--', ...onOther]), /ready/);
+    expect((await json('top'))[0].intruders.length).toBe(expected);
+    expect(/without a claim/.test((await json('status'))[0].reason)).toBe(expected === 1);
+  }
+});
+
 test('a job that computes on another GPU than its own is told so in its log, also if it begins late', async () => {
   machine = new Machine(2);
   await output(machine.startCommand(['run', '--devices', '0', '--', ...occupy(0)]), /ready/);
