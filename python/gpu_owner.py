@@ -736,6 +736,30 @@ def _after_fork_in_child() -> None:
     _before, _set = {}, {}
 
 
+def _warn_before_exec(name: str) -> None:
+    """Has os.exec* say that it ends the claims of this process: their pipes are not passed on."""
+    execute = getattr(os, name)
+
+    @functools.wraps(execute)
+    def call(*args: Any, **named: Any) -> None:
+        with _state:
+            lost = [f"{one.describe_gpus()} (claimed at {one.place})" for one in _living if not one.is_told_of_exec]
+            for one in _living:
+                one.is_told_of_exec = True
+        if lost:
+            _show(
+                f"gpu-owner: os.{name} ends this process's claim of {', '.join(lost)}: the program that it starts has no GPU. Start that "
+                "with subprocess.run, or this one with `gpu-owner run`.\n"
+            )
+        execute(*args, **named)
+
+    setattr(os, name, call)
+
+
+for _name in ("execv", "execve"):  # the others call these
+    _warn_before_exec(_name)
+
+
 class _Holder:
     """`gpu-owner hold` and the pipe that keeps it going."""
 
@@ -949,8 +973,8 @@ class _Holding:
         self.origin = _Origin(None, None)
         self.request = []  # type: List[str]
         self.claim = None  # type: Optional[weakref.ref[Claim]]
-        # Whether the user knows that nothing refers to the claim.
-        self.is_told = False
+        # Whether the user knows that nothing refers to the claim, and that exec ends it.
+        self.is_told = self.is_told_of_exec = False
         # The claim, where the module itself keeps it: it is to last as long as the process.
         self.kept = None  # type: Optional[Claim]
 
@@ -1741,7 +1765,7 @@ def find_free_gpus(
     """
     thresholds = _thresholds(memory_free_threshold_gb, power_threshold_w, utilization_threshold_percent, criteria)
     try:
-        args = _criteria(**{**thresholds, **criteria})
+        args = _criteria(**_bans({**thresholds, **criteria}, command))
     except TypeError as error:
         raise TypeError(str(error).replace("_criteria", "find_free_gpus")) from None
     return _by_gpu(_machine(lambda: _free(_command(command), args)))
@@ -1801,6 +1825,21 @@ def _machine(look: Callable[[], List[GPUStatus]]) -> List[GPUStatus]:
 
 
 _scheduler_log = logging.getLogger("gpu_scheduler")
+_replaced = []  # type: List[Any]  # modules of GPU Scheduler that sitecustomize.py of a job has changed: what they ban stays banned
+
+
+def _bans(criteria: Mapping[str, Any], command: Optional[Command] = None) -> Dict[str, Any]:
+    """`criteria` with what BANNED_GPUS and BANNED_GPU_NAMES leave out. A number that the machine lacks bans nothing."""
+    ids = {int(gpu) for module in _replaced for gpu in getattr(module, "BANNED_GPUS", None) or ()}
+    names = {str(name) for module in _replaced for name in getattr(module, "BANNED_GPU_NAMES", None) or ()}
+    banned = dict(criteria)
+    if ids:
+        ids &= {gpu.index for gpu in _snapshot(_command(command), ["status", "--json"])}
+    for option, more in (("exclude", ids), ("exclude_names", names)):
+        if more:
+            given = criteria.get(option)
+            banned[option] = [*([] if given is None else _list(given, option)), *sorted(more)]
+    return banned
 
 
 def get_gpu_info(**options: Any) -> List[Dict[str, Any]]:
@@ -2148,6 +2187,7 @@ class GPUScheduler:
             "force": self.debug_mode,
             **self._options,
         }
+        options = _bans(options, options.get("command"))
         names = {
             **{"count": "num_gpus", "wait": "max_wait_time", "devices": "specific_gpus", "lock_timeout": "timeout"},
             **{"min_free_memory": "memory_free_threshold_gb", "max_power": "power_threshold_w"},
@@ -2156,6 +2196,12 @@ class GPUScheduler:
         try:
             with _called(**{name: own for name, own in names.items() if name not in self._options}):
                 made = claim(self.num_gpus, _made=_WideClaim() if self._visible == "all" else _LateClaim(), **options)
+        except UsageError as error:
+            ids = ",".join(map(str, options.get("exclude") or []))
+            if not _replaced or not ids:
+                raise
+            text = str(error).replace("excluded by exclude", "excluded by BANNED_GPUS")
+            raise UsageError(f"{text}\nStart the job with `gpu-owner run --exclude {ids}`", error.exit_code, error.code) from None
         except GPUUnavailableError as error:
             if options["wait"] is False or isinstance(error, WaitTimeoutError):
                 raise
@@ -2313,7 +2359,7 @@ class GPUOwner:
         self.logger.info("lock acquired")
         try:
             gpus = list(made)
-            self.devices_taken = [gpu.index for gpu in gpus]
+            self.devices_taken = _numbers_in_job(made)
             self.logger.info(f"Set CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
             # The lease keeps the GPUs from here on, with or without placeholders: others needn't wait for these.
             self.logger.info("lock released")
@@ -2340,6 +2386,16 @@ class GPUOwner:
                 self.claim.release()
 
     release_gpus = release
+
+
+def _numbers_in_job(made: Claim) -> List[int]:
+    """
+    Numbers that mean the claimed GPUs in other processes of the job, where CUDA counts the job's GPUs; outside of a job, those of
+    nvidia-smi. Scripts print them and pass them on.
+    """
+    shown = (_before.get("CUDA_VISIBLE_DEVICES") or "") if os.environ.get("GPU_OWNER_JOB") else ""
+    entries = [entry.strip() for entry in shown.split(",")]
+    return [next((entries.index(name) for name in device.names if name in entries), device.index) for device in made._holding.devices]
 
 
 def _dropped_owners_claim(count: int) -> Optional[Claim]:

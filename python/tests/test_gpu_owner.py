@@ -831,6 +831,31 @@ class WithCUDA(OnMachine):
             stranger.stdin.close()
 
 
+class Exec(OnMachine):
+    def test_exec_says_that_it_ends_a_claim(self):
+        for call in ("os.execv(sys.executable, words)", "os.execlp(sys.executable, *words)", "os.execvpe(words[0], words, os.environ)"):
+            script = self.start(f"gpus = gpu_owner.claim(2)\nwords = [sys.executable, '-c', 'print(1); input()']\n{call}")
+            self.assertEqual(script.line(), "1")
+            self.soon_held([])
+            script.go()
+            code, _, err = script.end()
+            self.assertEqual(code, 0)
+            self.assertRegex(err, r"^gpu-owner: os[.]execve? ends this process's claim of GPU 0, GPU 1 \(claimed at <string>:2\): .*\n$")
+
+    def test_exec_in_a_child_or_after_release_says_nothing(self):
+        lines = self.run_script(
+            """
+            with gpu_owner.claim() as gpus:
+                if os.fork() == 0:
+                    os.execv("/bin/true", ["true"])
+                os.wait()
+                print(gpus.held, flush=True)
+            os.execv("/bin/true", ["true"])
+            """
+        )
+        self.assertEqual(lines, ["True"])
+
+
 class Waiting(OnMachine):
     machine = "1"
 

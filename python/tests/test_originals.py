@@ -996,6 +996,37 @@ class InJobs(OnMachine):
                         err, f"^gpu-owner: {package}[.a-z_]* claims from this job's GPUs, by gpu-owner's module in its place[.]\n$"
                     )
 
+    def test_numbers_that_safe_gpu_tells_count_the_gpus_of_the_job(self):
+        """Scripts print them in one process, and pass them to set_device in another."""
+        if importlib.util.find_spec("safe_gpu") is None:
+            self.skipTest("safe-gpu isn't installed (pip install safe-gpu)")
+        program = "from safe_gpu import safe_gpu; safe_gpu.claim_gpus({}, placeholder_fn=int); print(safe_gpu.gpu_owner.devices_taken)"
+        for form in ("uuid", "index"):
+            for words, count, expected in (("--devices=2", 1, "[0]"), ("--devices=1-3", 2, "[0, 1]")):
+                job = [str(COMMAND), "run", f"--visible-devices={form}", f"--gpus={count + (count > 1)}", words]
+                script = self.start_words([*job, "--", sys.executable, "-c", program.format(count)])
+                self.assertEqual(script.end()[:2], (0, f"{expected}\n"))
+        two = "from safe_gpu import safe_gpu\nfor _ in '12': print(safe_gpu.GPUOwner(1, placeholder_fn=int).devices_taken)"
+        script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,3", "--", sys.executable, "-c", two])
+        self.assertEqual(script.end()[:2], (0, "[0]\n[1]\n"))
+
+    def test_bans_of_gpu_scheduler_stay(self):
+        program = """
+import gpu_scheduler, gpu_scheduler.gpu_info as info, os
+info.BANNED_GPUS, info.BANNED_GPU_NAMES = [1, 9], ["T400"]
+print([gpu["gpu_id"] for gpu in gpu_scheduler.find_free_gpus()])
+with gpu_scheduler.GPUScheduler() as gpu_ids:
+    print(os.environ["CUDA_VISIBLE_DEVICES"][-1])
+info.BANNED_GPUS = [1, 2]
+try:
+    gpu_scheduler.GPUScheduler().__enter__()
+except ValueError as error:
+    print("GPU 2: excluded by BANNED_GPUS" in str(error), "gpu-owner run --exclude 1,2" in str(error))
+"""
+        script = self.start_words([str(COMMAND), "run", "--gpus=2", "--devices=1,2", "--", sys.executable, "-c", program])
+        code, out, err = script.end()
+        self.assertEqual((code, out), (0, "[2]\n2\nTrue True\n"), err)
+
     def test_unchanged_programs_in_wsl(self):
         self.env["GPU_OWNER_SIMULATE"] = "wsl"
         for package in PROGRAMS:
