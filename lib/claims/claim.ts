@@ -33,6 +33,7 @@ import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './par
 import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
 import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
 import { demandOf, sharingOf } from './shares.ts';
+import { noteGranted } from './turns.ts';
 import { type QueuePosition, waitersAhead } from './wait-queue.ts';
 import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
@@ -133,6 +134,8 @@ export function* claim(
       try {
         traceStep('acquisition-lock');
         outcome = yield* decide(gpus, request, deciding);
+        if (outcome.leases !== null && job === null)
+          noteGranted(directory, record, gpuRequestOf(candidates, request, null), position);
       } finally {
         lock.release();
       }

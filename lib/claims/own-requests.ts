@@ -1,6 +1,6 @@
 // The order of one user's own requests in the wait queue.
 import { native } from '../native.ts';
-import { findBlockers, inNewOrder, isAboveLimit, reservedFor, sizeOfTag, type Tag } from '../policy/index.ts';
+import { findBlockers, inNewOrder, isAboveLimit, reservedFor, type Tag } from '../policy/index.ts';
 import { holdingsWhenAsked } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import { lockJoining, stampOrder, WAIT_QUEUE_FILE, writeTag } from './queue-file.ts';
@@ -60,8 +60,8 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     const isOwn = (waiter: Waiter): waiter is Tagged => waiter.tag?.uid === uid;
     if (!waiters.some((waiter) => isOwn(waiter) && waiter.isAboveLimit)) return;
     const before = (holdings().get(uid)?.gpus ?? 0) - got;
-    const heldUp = ({ tag, most, isAboveLimit: isNow }: Tagged) =>
-      isNow && !isAboveLimit(before + sizeOfTag(tag), most ?? Number.POSITIVE_INFINITY);
+    const heldUp = ({ size, most, isAboveLimit: isNow }: Tagged) =>
+      isNow && !isAboveLimit(before + size, most ?? Number.POSITIVE_INFINITY);
     const passed = new Set(waiters.filter(isOwn).filter(heldUp));
     const awaited = new Set<Waiter>();
     const ahead: Waiter[] = [];

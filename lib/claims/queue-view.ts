@@ -123,7 +123,7 @@ function describeQueue(
       reason: waiter.isAboveLimit
         ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
         : sentences(
-            whyHere(i, waiters, holdings()),
+            whyHere(i, waiters),
             i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
             bookedText(waiter, gpus),
           ),

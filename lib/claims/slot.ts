@@ -1,8 +1,7 @@
 import { closeSync } from 'node:fs';
-import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
-import { bootMilliseconds, readBlock, systemError, warnOnce } from '../platform/index.ts';
+import { readBlock, systemError, warnOnce } from '../platform/index.ts';
 import {
   FIRST,
   formatTag,
@@ -10,10 +9,8 @@ import {
   type Place,
   parseTag,
   type Tag,
-  tagFor,
   tagOfFirst,
 } from '../policy/index.ts';
-import { readHoldings } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
   blockOffset,
@@ -28,6 +25,7 @@ import {
   WAIT_QUEUE_FILE,
 } from './queue-file.ts';
 import { encodeRecord, RECORD_SIZE, type RecordContents } from './record.ts';
+import { newTag } from './turns.ts';
 import { placesBefore, rememberAhead, WaitQueue } from './wait-queue.ts';
 
 const MAX_REPLACEMENTS = 16;
@@ -42,8 +40,8 @@ export interface KeptSlot {
   number: number;
   /** Since when its waiter waits, in ISO 8601. */
   since: string;
-  /** The tag as text; missing: the waiter is of a release that has none. */
-  order?: string;
+  /** The tag as text. */
+  order: string;
 }
 
 /** The slot of this process in a machine's wait queue, until it leaves or ends. */
@@ -52,7 +50,7 @@ export class Slot {
   readonly #descriptor: number;
   readonly #heartbeat: NativeHeartbeat;
   readonly #since: string;
-  #order: string | undefined;
+  #order: string;
   #record: RecordContents | null = null;
   #onNews: ((changed: boolean) => void) | null = null;
   #told = false;
@@ -127,16 +125,16 @@ export class Slot {
 
   #write(
     by: RecordContents,
-    { count, memory, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
+    { count, size = count, memory, uuids, scope, most }: Omit<JoiningRequest, 'class'>,
     preempts: readonly number[] = [],
   ): void {
     this.#record ??= { ...by, command: by.command.slice(0, MAX_COMMAND_LENGTH), since: this.#since };
-    const order = this.#order === undefined ? {} : { order: this.#order };
     const record = {
-      ...order,
+      order: this.#order,
       ...this.#record,
       place: this.number,
       count,
+      ...(size === count ? {} : { size }),
       ...(memory === undefined ? {} : { memory }),
       scope,
       ...(most === undefined || !Number.isFinite(most) ? {} : { most }),
@@ -159,8 +157,7 @@ export class Slot {
   }
 
   get kept(): KeptSlot {
-    const order = this.#order === undefined ? {} : { order: this.#order };
-    return { descriptor: this.#descriptor, number: this.number, since: this.#since, ...order };
+    return { descriptor: this.#descriptor, number: this.number, since: this.#since, order: this.#order };
   }
 
   /**
@@ -198,24 +195,16 @@ function earlierTag({ class: own, order }: JoiningRequest): Tag | null {
 
 /** The tag of a request that has just taken a slot, and the requests ahead. */
 function placeOf(
-  { uid }: RecordContents,
+  record: RecordContents,
   request: JoiningRequest,
   directory: LockDirectory,
   slot: number,
 ): { tag: Tag; ahead: Place[] } {
-  const { count, size = count, scope, class: own } = request;
   const queue = WaitQueue.open(directory);
   try {
     const places = queue?.places() ?? [];
     const waiting = places.flatMap((place) => (place.slot === slot || place.tag === null ? [] : [place.tag]));
-    const isOnMachine = scope === null;
-    const joining = {
-      class: own,
-      uid: isOnMachine ? uid : null,
-      size,
-      held: isOnMachine ? (readHoldings(directory).get(uid)?.gpus ?? 0) : 0,
-    };
-    const newest = tagFor(joining, waiting, bootMilliseconds(), loadConfiguration().order ?? 'fair');
+    const newest = newTag(directory, record, request, waiting);
     const tag = request.order === FIRST ? tagOfFirst(newest) : (earlierTag(request) ?? newest);
     return {
       tag,

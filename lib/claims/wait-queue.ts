@@ -9,7 +9,6 @@ import {
   type Place,
   parseTag,
   type ShareSize,
-  sizeOfTag,
   type Tag,
 } from '../policy/index.ts';
 import { bookedRequest, bookingsWhenAsked } from './bookings.ts';
@@ -30,6 +29,8 @@ import { decodeRecord, leaseInfo, MAX_EPOCHS, RECORD_SIZE } from './record.ts';
 /** A waiter, as far as its record says. */
 export interface Waiter extends GpuRequest {
   info: LeaseInfo;
+  /** How many GPUs that is, where MIG instances and shares count by their part. */
+  size: number;
   /** How long the command that it waits for may run; null: for ever. */
   limitMs: number | null;
   /** When it stops waiting, in ms since 1970; null: never. */
@@ -40,7 +41,7 @@ export interface Waiter extends GpuRequest {
   isSuspended: boolean;
   /** Must start Node.js before it can take anything. */
   isIdle: boolean;
-  /** The waiter's place in the order; null: it is of a release that has none. */
+  /** The waiter's place in the order; null: the record is damaged. */
   tag: Tag | null;
   /** How many GPUs its user may have at a time, where that is limited; null: no limit. */
   most: number | null;
@@ -88,6 +89,7 @@ const REQUEST = schema.record({
   place: schema.whole(),
   boot: schema.text,
   count: schema.whole(Number.MAX_SAFE_INTEGER, 1),
+  size: schema.or(schema.amount(), undefined),
   memory: schema.or(SHARE_SIZE, undefined),
   uuids: schema.validOf(schema.text),
   scope: schema.or(schema.text, null),
@@ -131,6 +133,11 @@ export class WaitQueue {
     const slots = native().queueSlots(this.#descriptor, 0, 0);
     if (slots === null) warnOnce(describeDamaged(this.#directory));
     return (slots ?? []).map((slot) => ({ slot, tag: this.tag(slot) }));
+  }
+
+  /** The tags of all requests that wait. */
+  tags(): Tag[] {
+    return this.places().flatMap(({ tag }) => (tag === null ? [] : [tag]));
   }
 
   /** The slots that are taken, in the order in which their requests are served. */
@@ -185,7 +192,7 @@ export class WaitQueue {
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, memory, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
+    const { count, size = count, memory, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
     const tag = order === null ? null : parseTag(order);
     const info = leaseInfo(record);
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
@@ -195,6 +202,7 @@ export class WaitQueue {
     return {
       slot,
       count,
+      size,
       ...(memory === undefined ? {} : { memory }),
       uuids,
       scope,
@@ -204,8 +212,7 @@ export class WaitQueue {
       tag,
       most,
       preempts,
-      isAboveLimit:
-        isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + sizeOfTag(tag), most),
+      isAboveLimit: isLimited && isAboveLimit((holdings().get(tag.uid ?? -1)?.gpus ?? 0) + size, most),
       booked: scope === null && bookings().length > 0 ? uuids.filter(isBooked) : [],
       isIdle: block.subarray(RECORD_SIZE - HEARTBEAT_BYTES).includes('rests'),
       isSuspended: !native().queueIsAlive(this.#descriptor, heartbeatOffset(slot), HEARTBEAT_TIMEOUT_MS),

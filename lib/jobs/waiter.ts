@@ -63,12 +63,12 @@ function isHandedOn(descriptor: number): boolean {
   return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
 }
 
-const { amount, listOf, nullable, optional, pairOf, record, text, whole } = schema;
+const { amount, listOf, nullable, pairOf, record, text, whole } = schema;
 
 /** The text that {@link waitingVariable} writes, checked, as anybody can set a variable. */
 const LEFT = record({
   rested: record({
-    slot: record({ descriptor: whole(), number: whole(), since: text, order: optional(text) }),
+    slot: record({ descriptor: whole(), number: whole(), since: text, order: text }),
     rest: nullable(record({ began: amount(), since: amount(), end: nullable(amount()) })),
   }),
   keep: listOf(whole()),

@@ -14,14 +14,17 @@ export {
   formatTag,
   inNewOrder,
   inOrder,
+  isMispriced,
   type Place,
   parseTag,
   type RequestClass,
-  sizeOfTag,
+  repriced,
   TAG_LENGTH,
   type Tag,
+  type Turn,
   tagFor,
   tagOfFirst,
+  turnAfter,
 } from './order.ts';
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';
 export { whyHere } from './reason.ts';

@@ -5,21 +5,19 @@ export type RequestClass = (typeof CLASSES)[number];
 /** How requests of one class are ordered: users take turns, or first come, first served. */
 type Order = 'fair' | 'fifo';
 
-/** A GPU, in the units of tags. */
-const GPU_UNITS = 1_000_000;
-/**
- * So long a request waits until that counts as much as a GPU, in ms. Most jobs must be shorter: else newcomers would start
- * behind all that wait.
- */
-const AGE_OF_A_GPU_MS = 24 * 3_600_000;
+/** A GPU for an hour, in the units of tags. */
+const GPU_HOUR = 1_000_000;
 const MAX_UNITS = 1e15;
+/** A job counts as long as this at least and at most, in hours. A user of whom nothing is known has the shortest ones. */
+const MIN_HOURS = 1 / 60;
+const MAX_HOURS = 24;
 
-/** The place of a request in the order: set when the request joins the queue, and never changed. */
+/** The turn of a request in the order: set when the request joins the queue, and changed only by its user. */
 export interface Tag {
   class: RequestClass;
-  /** Requests of a class are served in the order of their starts. In millionths of a GPU. */
+  /** Requests of a class are served in the order of their starts. In millionths of a GPU hour. */
   start: number;
-  /** The start, and what is asked for: the same user's next request starts here. */
+  /** The start, and what the request costs: the same user's next request starts here at the earliest. */
   end: number;
   /** When it joined, on the boot clock, in ms. */
   joined: number;
@@ -27,46 +25,87 @@ export interface Tag {
   uid: number | null;
 }
 
+/** The requests of one class that a user was granted so far. */
+export interface Turn {
+  /** The largest start. */
+  start: number;
+  /** The largest end. */
+  end: number;
+}
+
 interface Joining {
   class: RequestClass;
   uid: number | null;
-  /** How many GPUs are asked for, and how many the user holds now. MIG instances count by their part. */
+  /** How many GPUs are asked for. MIG instances and shares count by their part. */
   size: number;
-  held: number;
+  /** How long the user's jobs last; 0: unknown. */
+  hours: number;
 }
 
 /**
- * The tag of a request that joins: users take turns, who holds or waits for fewer GPUs comes first.
- * @param waiting the tags of all requests that wait @param now on the boot clock, in ms
+ * The tag of a request that joins, by start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): users take turns, and the next
+ * turn of a user comes later the more the one before it costs.
+ * @param waiting the tags of all requests that wait @param granted by user, for this class @param now on the boot clock, in ms
  */
 export function tagFor(
-  { class: own, uid, size, held }: Joining,
+  { class: own, uid, size, hours }: Joining,
   waiting: readonly Tag[],
+  granted: ReadonlyMap<number, Turn>,
   now: number,
   order: Order,
 ): Tag {
   const joined = Math.floor(now);
-  const units = Math.ceil(size * GPU_UNITS);
-  if (uid === null) return { class: own, start: 0, end: units, joined, uid };
+  const cost = costOf(size, hours);
   const peers = waiting.filter((tag) => tag.class === own && tag.uid !== null);
-  const latest = (values: number[]) => Math.max(0, ...values);
-  const start =
-    order === 'fifo'
-      ? latest(peers.map((tag) => tag.start))
-      : Math.max(
-          virtualTime(peers, now) + (own === 'preemptible' ? 0 : Math.ceil(held * GPU_UNITS)),
-          latest(peers.filter((tag) => tag.uid === uid).map((tag) => tag.end)),
-        );
-  return { class: own, start, end: start + units, joined, uid };
+  let start = 0;
+  if (uid !== null && (order === 'fifo' || own === 'urgent')) {
+    start = peers.reduce((latest, tag) => Math.max(latest, tag.start), 0);
+  } else if (uid !== null) {
+    start = granted.get(uid)?.end ?? 0;
+    for (const tag of peers) if (tag.uid === uid) start = Math.max(start, tag.end);
+    for (const turn of granted.values()) start = Math.max(start, turn.start);
+  }
+  start = Math.min(start, MAX_UNITS);
+  return { class: own, start, end: Math.min(start + cost, MAX_UNITS), joined, uid };
 }
 
-/** The earliest start of newcomers. Grows with the time that requests wait, so no request is overtaken for ever. */
-function virtualTime(waiting: readonly Tag[], now: number): number {
-  if (waiting.length === 0) return 0;
-  const aged = waiting.map(
-    ({ start, joined }) => start + Math.max(0, now - joined) * (GPU_UNITS / AGE_OF_A_GPU_MS),
-  );
-  return Math.floor(Math.min(...aged));
+function costOf(size: number, hours: number): number {
+  return Math.ceil(size * Math.min(Math.max(hours, MIN_HOURS), MAX_HOURS) * GPU_HOUR);
+}
+
+/** A user's turn after a request is granted, at what the request costs now: more may be known than when it joined. */
+export function turnAfter({ start, end }: Turn, tag: Tag, size: number, hours: number): Turn {
+  return {
+    start: Math.max(start, tag.start),
+    end: Math.min(Math.max(end, tag.start + costOf(size, hours)), MAX_UNITS),
+  };
+}
+
+/** A difference of costs for which a user's waiting requests are given new tags. */
+const MAX_RATIO = 1.25;
+
+/** Whether a granted request costs so much more or less than its tag says that the user's other tags are wrong, too. */
+export function isMispriced({ start, end }: Tag, size: number, hours: number): boolean {
+  const cost = costOf(size, hours);
+  return end < MAX_UNITS && (end - start > MAX_RATIO * cost || cost > MAX_RATIO * (end - start));
+}
+
+/**
+ * The tags of one user's waiting requests at what they cost now. None starts earlier than if it joined now.
+ * @param requests in order @param end of the user's last granted request @param time the largest start granted to any user
+ */
+export function repriced(
+  requests: readonly { tag: Tag; size: number; hours: number }[],
+  end: number,
+  time: number,
+): Tag[] {
+  let last = end;
+  return requests.map(({ tag, size, hours }) => {
+    const joiningNow = Math.max(time, last);
+    const start = Math.min(joiningNow < tag.start ? joiningNow : Math.max(last, tag.start), MAX_UNITS);
+    last = Math.min(start + costOf(size, hours), MAX_UNITS);
+    return { ...tag, start, end: last };
+  });
 }
 
 /** The tags of one user's requests, put in this order: they share the starts that they have. Other users are overtaken by no more. */
@@ -80,15 +119,10 @@ export function inNewOrder(tags: readonly Tag[]): Tag[] {
   });
 }
 
-/** How many GPUs a request asks for, where MIG instances count by their part. */
-export function sizeOfTag({ start, end }: Pick<Tag, 'start' | 'end'>): number {
-  return (end - start) / GPU_UNITS;
-}
-
 /** In place of an earlier tag: the request is for GPUs that its user gives up for it, so it comes before all others of its class. */
 export const FIRST = 'first';
 
-/** The tag of {@link FIRST}. The request is as old as the machine, so newcomers start where they would without it. */
+/** The tag of {@link FIRST}. */
 export function tagOfFirst(tag: Tag): Tag {
   return { ...tag, start: 0, end: tag.end - tag.start, joined: 0 };
 }
@@ -119,30 +153,19 @@ export function parseTag(text: string): Tag | null {
   };
 }
 
-/** A place in the queue, and the tag of its request; null: of a release that has none. */
+/** A place in the queue, and the tag of its request; null: it is joining now, or its record is damaged. */
 export interface Place {
   slot: number;
   tag: Tag | null;
 }
 
-/**
- * The slots in the order in which requests are served. Releases without tags wait for all lower slots, so their requests come
- * right behind these.
- * @param places by slot
- */
+/** The slots in the order in which requests are served. Requests without a tag come last. */
 export function inOrder(places: readonly Place[]): number[] {
-  let behind: Key = { class: 'urgent', start: 0, joined: 0 };
-  const keyed = places.map(({ slot, tag }) => {
-    const key = tag ?? behind;
-    if (compare(behind, key) < 0) behind = key;
-    return { slot, class: key.class, start: key.start, joined: key.joined };
-  });
-  return keyed.sort((a, b) => compare(a, b) || a.slot - b.slot).map(({ slot }) => slot);
+  return places.toSorted((a, b) => compare(a.tag, b.tag) || a.slot - b.slot).map(({ slot }) => slot);
 }
 
-/** The parts of a tag that make the order. Slots are in the order of joining, but for requests that were preempted and wait again. */
-type Key = Pick<Tag, 'class' | 'start' | 'joined'>;
-
-function compare(a: Key, b: Key): number {
+/** Slots are in the order of joining, but for requests that were preempted and wait again. */
+function compare(a: Tag | null, b: Tag | null): number {
+  if (a === null || b === null) return Number(a === null) - Number(b === null);
   return CLASSES.indexOf(a.class) - CLASSES.indexOf(b.class) || a.start - b.start || a.joined - b.joined;
 }

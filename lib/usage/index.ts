@@ -1,5 +1,5 @@
 export { ledgerDirectory, ledgerProblem, MACHINE_LEDGER } from './directory.ts';
 export { type BeginningLease, UsageLine } from './line.ts';
-export { readLedger, type Use } from './read.ts';
+export { meanHours, readLedger, type Use } from './read.ts';
 export { KINDS, type Kind, type Report, reportOf, type Sum, type SumOptions } from './sums.ts';
 export { LedgerSums, type UserSums } from './user-sums.ts';

@@ -44,10 +44,10 @@ function take(host: Host, { gpus, seconds }: ModelJob, now: number, delay = 0): 
 }
 
 function join(job: ModelJob, id: number, queue: readonly Waiting[], now: number): Waiting {
-  // Users hold what runs, which the model leaves out: it is the same for both.
-  const joining = { class: 'normal', uid: job.user, size: job.gpus, held: 0 } as const;
+  // Granted turns are left out: they are the same for both.
+  const joining = { class: 'normal', uid: job.user, size: job.gpus, hours: job.seconds / 3_600 } as const;
   const tags = queue.map(({ tag }) => tag);
-  return { ...job, id, tag: tagFor(joining, tags, now * 1_000, 'fair') };
+  return { ...job, id, tag: tagFor(joining, tags, new Map(), now * 1_000, 'fair') };
 }
 
 function sorted(queue: readonly Waiting[]): Waiting[] {

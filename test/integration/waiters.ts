@@ -1,7 +1,8 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Machine, output, python, type Starting, until } from '../support/machine.ts';
+import { formatTag } from '../../lib/policy/index.ts';
+import { type Machine, NOBODY, output, python, type Starting, until } from '../support/machine.ts';
 
 export interface Request {
   name: string;
@@ -54,7 +55,9 @@ export class Waiters {
 
   async fakeWaiter(count: number, uuids: string[], heartbeat = 'alive', place = 0, starting: Starting = {}) {
     const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
-    const record = { user: 'mallory', pid: 1, place, count, uuids, scope: null, boot };
+    // Before all others of its class.
+    const tag = { class: 'normal', start: 0, end: 1, joined: 0, uid: NOBODY - 7 } as const;
+    const record = { order: formatTag(tag), user: 'mallory', pid: 1, place, count, uuids, scope: null, boot };
     const words = [fixture('fake_waiter.py'), this.file, String(place), JSON.stringify(record), heartbeat];
     const fake = this.machine.start([python, ...words], starting);
     await output(fake, /there/);

@@ -1,6 +1,17 @@
-import { expect, test } from 'vitest';
+import { describe, expect, test } from 'vitest';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
-import { formatTag, inOrder, mayBackfill, parseTag, type Tag, tagFor } from '../../lib/policy/index.ts';
+import {
+  formatTag,
+  inOrder,
+  isMispriced,
+  mayBackfill,
+  parseTag,
+  repriced,
+  type Tag,
+  type Turn,
+  tagFor,
+  turnAfter,
+} from '../../lib/policy/index.ts';
 import { FairModel, type ModelRequest, startsOf } from '../support/fair-order.ts';
 import { Random } from '../support/random.ts';
 import { makeLease } from '../support/snapshots.ts';
@@ -12,6 +23,7 @@ const USERS = ['alice', 'bob', 'carol', 'dave'];
 /** The policy of lib/ with the model's rule of service. */
 class PolicyQueue extends FairModel {
   readonly tags = new Map<string, Tag>();
+  readonly turns = new Map<number, Turn>();
 
   override join(id: string, user: string, count: number, at: number, hours?: number) {
     const waiting = this.waiting.map((each) => this.tags.get(each.id) as Tag);
@@ -19,10 +31,27 @@ class PolicyQueue extends FairModel {
       class: 'normal' as const,
       uid: USERS.indexOf(user),
       size: count,
-      held: this.held(user),
+      hours: this.expectedHours(user, hours ?? Number.POSITIVE_INFINITY),
     };
-    this.tags.set(id, tagFor(joining, waiting, at * HOUR_MS, this.order));
+    this.tags.set(id, tagFor(joining, waiting, this.turns, at * HOUR_MS, this.order));
     return super.join(id, user, count, at, hours);
+  }
+
+  override grant({ id, user, count, hours }: ModelRequest): void {
+    const uid = USERS.indexOf(user);
+    const tag = this.tags.get(id) as Tag;
+    const expected = this.expectedHours(user, hours);
+    this.turns.set(uid, turnAfter(this.turns.get(uid) ?? { start: 0, end: 0 }, tag, count, expected));
+    if (this.order === 'fifo' || !isMispriced(tag, count, expected)) return;
+    const own = this.queue.filter((each) => each.user === user);
+    const time = Math.max(...[...this.turns.values()].map(({ start }) => start));
+    const requests = own.map((each) => ({
+      tag: this.tags.get(each.id) as Tag,
+      size: each.count,
+      hours: this.expectedHours(user, each.hours),
+    }));
+    const tags = repriced(requests, this.turns.get(uid)?.end ?? 0, time);
+    for (const [i, each] of own.entries()) this.tags.set(each.id, tags[i] as Tag);
   }
 
   override fitsBefore(ahead: readonly ModelRequest[], count: number, hours: number, at: number): boolean {
@@ -83,15 +112,9 @@ const week = [
 ];
 
 test.each([
-  ['a hundred jobs', 'fair', lab, { alice: 28, bob: 6, carol: 10 }, 30],
+  ['a hundred jobs', 'fair', lab, { alice: 26, bob: 6, carol: 8 }, 28],
   ['a hundred jobs', 'fifo', lab, { alice: 24, bob: 24, carol: 26 }, 28],
-  [
-    'a week',
-    'fair',
-    week,
-    { alice: 2 * DAY + 20, bob: DAY + 6, carol: 2 * DAY, dave: DAY + 12 },
-    3 * DAY + 8,
-  ],
+  ['a week', 'fair', week, { alice: 2 * DAY + 14, bob: DAY, carol: DAY + 18, dave: DAY + 12 }, 3 * DAY + 2],
   [
     'a week',
     'fifo',
@@ -186,6 +209,61 @@ test('nobody is overtaken for ever, whoever comes back again and again', () => {
   expect(served).toBeLessThan(10);
 });
 
+/** Serves one GPU for so many hours. @returns the hours that each user has had it */
+function serveOneGPU(queue: FairModel, lengths: Record<string, number>, rejoining: string[], hours: number) {
+  const had: Record<string, number> = {};
+  let next = 0;
+  for (let at = 0; at < hours; ) {
+    const [[id, { user }] = ['', { user: '' }]] = queue.running;
+    const length = lengths[user] ?? Number.NaN;
+    at += length;
+    had[user] = (had[user] ?? 0) + length;
+    queue.finish(id, at);
+    if (rejoining.includes(user)) queue.join(`again ${next++}`, user, 1, at);
+  }
+  return had;
+}
+
+describe.each([
+  ['the model', FairModel],
+  ['the policy', PolicyQueue],
+])('by %s', (_, Queue) => {
+  test('one who has submitted a backlog gets as much as those who submit again and again', () => {
+    const queue = new Queue(1);
+    for (let i = 0; i < 200; i++) queue.join(`backlog ${i}`, 'alice', 1, 0);
+    for (const user of ['bob', 'carol', 'dave']) queue.join(user, user, 1, 0);
+    const lengths = { alice: 0.2, bob: 0.2, carol: 0.2, dave: 0.2 };
+    const had = serveOneGPU(queue, lengths, ['bob', 'carol', 'dave'], 80);
+    for (const user of USERS) expect(had[user], user).toBeGreaterThan(19);
+  });
+
+  test('a request that is paused brings its user nothing', () => {
+    const queue = new Queue(1);
+    queue.join('running', 'alice', 1, 0);
+    queue.join('paused', 'bob', 1, 0);
+    queue.suspend('paused', true, 0);
+    for (let i = 0; i < 200; i++) queue.join(`backlog ${i}`, 'alice', 1, 0);
+    for (let i = 0; i < 3; i++) queue.join(`loop ${i}`, 'bob', 1, 0);
+    const had = serveOneGPU(queue, { alice: 0.2, bob: 0.2 }, ['bob'], 30);
+    expect(had.alice).toBeGreaterThan(14);
+    expect(had.bob).toBeGreaterThan(14);
+  });
+
+  test('users with long and with short jobs get the GPU for as many hours, though they say nothing of it', () => {
+    const queue = new Queue(1);
+    for (let i = 0; i < 100; i++) queue.join(`long ${i}`, 'alice', 1, 0);
+    for (let i = 0; i < 2; i++) {
+      queue.join(`short ${i}`, 'bob', 1, 0);
+      queue.join(`shorter ${i}`, 'carol', 1, 0);
+    }
+    const had = serveOneGPU(queue, { alice: 12, bob: 1, carol: 0.2 }, ['bob', 'carol'], 2_000);
+    for (const user of ['alice', 'bob', 'carol']) {
+      expect(had[user], user).toBeGreaterThan(2_000 * 0.27);
+      expect(had[user], user).toBeLessThan(2_000 * 0.4);
+    }
+  });
+});
+
 test('a tag is the same when it is read again, and text that is none is no tag', () => {
   const tag: Tag = { class: 'urgent', start: 12 * UNITS, end: 13 * UNITS, joined: 4711, uid: 1000 };
   expect(parseTag(formatTag(tag))).toEqual(tag);
@@ -200,12 +278,12 @@ test('a tag is the same when it is read again, and text that is none is no tag',
     expect(parseTag(text)).toBeNull();
 });
 
-test('requests of releases without tags come right behind those in lower slots', () => {
+test('requests whose tags can’t be read come last', () => {
   const at = (slot: number, start: number | null) => ({
     slot,
     tag: start === null ? null : { class: 'normal' as const, start, end: start + 1, joined: 0, uid: 1 },
   });
   expect(inOrder([at(0, null), at(1, 5), at(2, null), at(3, 1), at(4, 5), at(5, 9)])).toEqual([
-    0, 3, 1, 2, 4, 5,
+    3, 1, 4, 5, 0, 2,
   ]);
 });

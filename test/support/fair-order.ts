@@ -1,12 +1,12 @@
-// A model of the wait queue's order, written from its description and not from the code: what processes do is compared with it. Every
-// GPU will do for every request. Times are hours.
+// A model of the wait queue's order, start-time fair queueing, written from its description and not from the code: what processes do is
+// compared with it. Every GPU will do for every request. Times are hours.
 
 export interface ModelRequest {
   id: string;
   user: string;
   count: number;
   joined: number;
-  /** Requests are served in the order of these. */
+  /** Requests are served in the order of these; in millionths of a GPU hour. */
   start: number;
   end: number;
   isSuspended: boolean;
@@ -32,6 +32,9 @@ export class FairModel {
   readonly grace: number;
   waiting: ModelRequest[] = [];
   readonly running = new Map<string, ModelJob>();
+  /** The largest start and end that each user was granted, and the leases that have ended. */
+  readonly granted = new Map<string, { start: number; end: number }>();
+  readonly ended: { user: string; hours: number }[] = [];
   #turns = 0;
 
   constructor(
@@ -54,16 +57,26 @@ export class FairModel {
     return [...this.running.values()].reduce((left, { count }) => left - count, this.gpus);
   }
 
-  /** The smallest start of those who wait, each with its age: a day counts as much as a GPU. */
-  virtualTime(at: number): number {
-    const aged = this.waiting.map(({ start, joined }) => start + (at - joined) / 24);
-    return aged.length === 0 ? 0 : Math.min(...aged);
+  /** How long a user's next job is expected to last: as long as the last 20, from a minute to a day, and no longer than it may. */
+  expectedHours(user: string, limit: number): number {
+    const own = this.ended.filter((each) => each.user === user);
+    const last = (own.length > 0 ? own : this.ended).slice(-20);
+    const mean = last.length === 0 ? 0 : last.reduce((sum, each) => sum + each.hours, 0) / last.length;
+    return Math.min(24, Math.max(1 / 60, Math.min(mean, limit)));
+  }
+
+  /** The start of a user's next request. */
+  startFor(user: string): number {
+    if (this.order === 'fifo') return 0;
+    const time = Math.max(0, ...[...this.granted.values()].map(({ start }) => start));
+    const lastEnd = this.waiting.filter((each) => each.user === user).map(({ end }) => end);
+    return Math.max(time, this.granted.get(user)?.end ?? 0, ...lastEnd);
   }
 
   join(id: string, user: string, count: number, at: number, hours = Number.POSITIVE_INFINITY): ModelRequest {
-    const time = this.virtualTime(at);
-    const lastEnd = Math.max(0, ...this.waiting.filter((each) => each.user === user).map(({ end }) => end));
-    const start = this.order === 'fifo' ? 0 : Math.max(time, time + this.held(user), lastEnd);
+    const time = Math.max(0, ...[...this.granted.values()].map(({ start }) => start));
+    const lastEnd = this.waiting.filter((each) => each.user === user).map(({ end }) => end);
+    const start = this.order === 'fifo' ? 0 : Math.max(time, this.granted.get(user)?.end ?? 0, ...lastEnd);
     const turn = this.#turns++;
     const request = {
       id,
@@ -71,7 +84,7 @@ export class FairModel {
       count,
       joined: at,
       start,
-      end: start + count,
+      end: start + Math.ceil(count * this.expectedHours(user, hours) * 1e6),
       isSuspended: false,
       hours,
       turn,
@@ -97,6 +110,8 @@ export class FairModel {
   }
 
   finish(id: string, at: number): void {
+    const job = this.running.get(id);
+    if (job !== undefined) this.ended.push({ user: job.user, hours: at - job.began });
     this.running.delete(id);
     this.serve(at);
   }
@@ -114,6 +129,26 @@ export class FairModel {
       }
       this.waiting = this.waiting.filter((each) => each !== request);
       this.running.set(id, { user, count, began: at, hours });
+      this.grant(request);
+      this.serve(at); // others may come first now
+      return;
+    }
+  }
+
+  /** A granted request, and those of the user that wait, are charged with what is known now. */
+  grant({ user, count, hours, start, end }: ModelRequest): void {
+    const cost = Math.ceil(count * this.expectedHours(user, hours) * 1e6);
+    const before = this.granted.get(user) ?? { start: 0, end: 0 };
+    const after = { start: Math.max(before.start, start), end: Math.max(before.end, start + cost) };
+    this.granted.set(user, after);
+    if (Math.max(cost, end - start) <= 1.25 * Math.min(cost, end - start) || this.order === 'fifo') return;
+    const time = Math.max(...[...this.granted.values()].map((each) => each.start));
+    let last = after.end;
+    for (const each of this.queue.filter((other) => other.user === user)) {
+      const joiningNow = Math.max(time, last);
+      each.start = joiningNow < each.start ? joiningNow : Math.max(last, each.start);
+      last = each.start + Math.ceil(each.count * this.expectedHours(user, each.hours) * 1e6);
+      each.end = last;
     }
   }
 
