@@ -279,7 +279,7 @@ def _in_python(message: str, count: str) -> str:
 # The command
 
 _PREFIX = "gpu-owner: "
-# What the command says of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
+# The command says this of GPUs that CUDA_VISIBLE_DEVICES leaves out, also where this module has set that for `hold`.
 _HIDDEN = re.compile(r"not in the CUDA_VISIBLE_DEVICES that was inherited|the CUDA_VISIBLE_DEVICES that was inherited leaves out [\w ]+")
 _ERROR = '{"error":'  # with GPU_OWNER_ERRORS=json
 
@@ -756,8 +756,8 @@ def _warn_before_exec(name: str) -> None:
     setattr(os, name, call)
 
 
-for _name in ("execv", "execve"):  # the others call these
-    _warn_before_exec(_name)
+for _call in ("execv", "execve"):  # the others call these
+    _warn_before_exec(_call)
 
 
 class _Holder:
@@ -1287,7 +1287,7 @@ def claim(
         _tell_of_unreferenced()
         where = _criteria(lock_dir=lock_dir, simulate=simulate)
         env, uses_cuda = _claimant_environment(made, count, words, where)
-        if uses_cuda:  # its contexts outlive a claim, and are no reason not to have a GPU again
+        if uses_cuda:  # contexts outlive a claim, and are no reason not to have a GPU again
             args.append(f"--claimant={os.getpid()}")
         holder = _Holder(words, args, env, _why_hidden(), _own_note())
         try:

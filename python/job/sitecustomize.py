@@ -64,7 +64,7 @@ def replace(module, names):
         if original is stand_in or not set(theirs) <= set(parameters(stand_in)):
             continue
         setattr(module, name, as_called(stand_in, theirs))
-        gpu_owner()._replaced.append(module)  # its bans stay
+        gpu_owner()._replaced.append(module)  # bans stay
         tell(module.__name__)
 
 

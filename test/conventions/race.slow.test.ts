@@ -127,7 +127,7 @@ test('the witness sees that GPUs are held twice without the convention safe-gpu'
   await untilViolated(besideSafeGPU('0.5', 'none'));
 });
 
-/** How long nvidia-smi takes, in s. It takes 1 to 3 s for each GPU where nothing keeps the driver awake. */
+/** How long nvidia-smi takes, in s: 1 to 3 for each GPU where nothing keeps the driver awake. */
 const QUERY_SECONDS = process.env.GPU_OWNER_SOAK ? [0, 0.5, 1.5, 5] : [0, 0.5];
 
 test.each(QUERY_SECONDS)(
