@@ -38,11 +38,7 @@ class Search:
         trial = self.study.ask()
         if known is not None:
             trial.relative_params  # noqa: B018 (CMA-ES notes there to which generation the trial belongs)
-        parameters: Dict[str, Any] = {}
-        for each in self.space:
-            condition = each["condition"]
-            if condition is None or parameters.get(condition["name"]) == condition["choice"]:
-                parameters[each["name"]] = self.suggest(trial, each)
+        parameters = {each["name"]: self.suggest(trial, each) for each in self.space}
         self.trials[trial.number] = trial
         return {"number": trial.number, "parameters": parameters}
 

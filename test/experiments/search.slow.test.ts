@@ -339,31 +339,3 @@ test.concurrent.for([
     ).toBeDefined();
   },
 );
-
-test.concurrent('a program of NNI gets its parameters, and its reports are values of the trial', async (context) => {
-  const experiment = newExperiment(context, 1);
-  const choice = (values: unknown[]) => ({ _type: 'choice', _value: values });
-  const space = { x: choice([1, 2]), layer: choice([{ _name: 'Conv', size: choice([3]) }]) };
-  writeFileSync(join(experiment.project, 'search_space.json'), JSON.stringify(space));
-  const command = ['--', python, join(import.meta.dirname, 'fixtures/nni_epochs.py')];
-  const options = ['--metric', 'default', '--stop-early', 'hyperband:2:2'];
-  const { code, stderr } = await experiment.run([
-    'run',
-    '--gpus',
-    '1',
-    'search_space.json',
-    ...options,
-    ...command,
-  ]);
-  expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-  const { stdout } = await experiment.run(['export', '--format', 'jsonl']);
-  const results = stdout
-    .trim()
-    .split('\n')
-    .map((line) => JSON.parse(line).result);
-  expect(results).toEqual([
-    { default: 1, kind: 'Conv' },
-    { default: 2, stopped: expect.any(Number) },
-  ]);
-  expect((await experiment.run(['logs', 'search_space_0'])).stdout).toContain('reported 1\n');
-});

@@ -6,7 +6,6 @@ import { Literal, type Value } from '../task/index.ts';
 /** A parameter as the helper process has it. */
 export type CodedParameter = {
   readonly name: string;
-  readonly condition: SearchParameter['condition'];
 } & (
   | { readonly kind: 'choice'; readonly count: number }
   | { readonly kind: 'int' | 'float'; readonly low: number; readonly high: number; readonly log: boolean }
@@ -19,11 +18,10 @@ type Range = Extract<CodedParameter, { kind: 'int' | 'float' }>;
 
 /** The parameters that vary. */
 export function codeSpace(parameters: readonly SearchParameter[]): CodedParameter[] {
-  return parameters.filter(varies).map(({ name, condition, distribution }) => {
+  return parameters.filter(varies).map(({ name, distribution }) => {
     const range = rangeOf(distribution);
     return {
       name,
-      condition,
       ...(range ?? { kind: 'choice' as const, count: choicesOf(distribution).length }),
     };
   });
@@ -66,7 +64,7 @@ function choicesOf(distribution: Distribution): readonly Value[] {
 }
 
 /** null: a choice. */
-function rangeOf(distribution: Distribution): Omit<Range, 'name' | 'condition'> | null {
+function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
   if (distribution.kind === 'choice') return null;
   if (distribution.kind === 'normal') return { kind: 'int', low: 1, high: PARTS - 1, log: false };
   const { min, max, log, rounding } = distribution;

@@ -6,7 +6,7 @@ import { Literal, type TaskCommand, type Value, type Values } from '../task/inde
 /** The place in a sweep file, or the option, where something was written. */
 export type SourceLocation = { readonly file: string; readonly line: number } | { readonly option: string };
 
-/** The words that start the program of a task, also behind what tasks of NNI and W&B do first. null: a shell decides. */
+/** The words that start the program of a task, also behind what tasks of W&B do first. null: a shell decides. */
 export function executedWords(command: TaskCommand): readonly string[] | null {
   if (!('shell' in command)) return command.words;
   const line = /^FILES=.*>"\$[A-Z_]+\/[a-z.]+"; exec (?:\/usr\/bin\/env (?=[\w./-]+(?: |$)))?(.*)$/s.exec(

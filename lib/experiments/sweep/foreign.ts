@@ -1,6 +1,5 @@
-/** A configuration file as text: what is at the left margin, and whether it says something anywhere. */
+/** A configuration file as text: keys at the left margin, and patterns anywhere. */
 interface Text {
-  keys: ReadonlySet<string>;
   /** Whether all of these keys are at the left margin. */
   has(...names: string[]): boolean;
   matches(pattern: RegExp): boolean;
@@ -31,15 +30,6 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
     ({ has }) => has('searcher') && (has('hyperparameters') || has('entrypoint') || has('name')),
   ],
   [
-    'an experiment of NNI',
-    'sweeps#search-spaces-of-nni',
-    ({ keys, has }) =>
-      ['trialCommand', 'searchSpace', 'searchSpaceFile', 'trainingServicePlatform'].some((key) =>
-        keys.has(key),
-      ) ||
-      (has('trial') && has('tuner')),
-  ],
-  [
     'a file of Ray',
     'recipes#ray',
     ({ has, matches }) =>
@@ -65,7 +55,6 @@ export function describeForeign(text: string): string | null {
     Array.from(text.matchAll(/^(["']?)([\w.-]+)\1\s*:(?=\s|$)/gm), ([, , key]) => key as string),
   );
   const file: Text = {
-    keys,
     has: (...names) => names.every((name) => keys.has(name)),
     matches: (pattern) => pattern.test(text),
   };

@@ -76,7 +76,7 @@ export function readHydra({ command, overrides: more }: HydraLine, project: stri
   for (const { key, name, value } of last.values()) {
     if (isHydras(name) && !(value?.kind === 'values' && value.isSweep)) continue;
     const { distribution, textOf } = distributionOf(name, value, asked, refuse);
-    parameters.push({ path: [key], name: parameterOf(key), distribution, condition: null });
+    parameters.push({ path: [key], name: parameterOf(key), distribution });
     texts.set(key, textOf);
   }
   const fill = (values: Values): string[] =>

@@ -15,8 +15,6 @@ export interface SearchParameter {
   /** The keys, joined by dots: the parameter's name in tasks. Unique. */
   readonly name: string;
   readonly distribution: Distribution;
-  /** The parameter exists only where an earlier parameter, a choice, has this value (by its number). null: always. */
-  readonly condition: { readonly name: string; readonly choice: number } | null;
 }
 
 /** Which trial comes next. `tpe`, `gp` and `cmaes` are samplers of Optuna. */
@@ -60,14 +58,13 @@ export interface Search {
   readonly name: string;
   readonly location: SourceLocation;
   readonly method: SearchMethod;
-  /** Each comes after the one that its condition names. */
   readonly parameters: readonly SearchParameter[];
   /** null: the method needs none. */
   readonly metric: Metric | null;
   /** null: no end. */
   readonly trials: number | null;
   readonly earlyStopping: EarlyStopping | null;
-  /** Makes the task of a trial from a value per parameter, by their names; those whose condition isn't met have none. */
+  /** Makes the task of a trial from a value per parameter, by their names. */
   taskOf(values: ReadonlyMap<string, Value>): TaskSpec;
 }
 
@@ -94,8 +91,7 @@ export function spaceCommand(
   checkPlaceholders(template, [...names, PHASE]);
   const hasPhase = names.includes(PHASE);
   return (values) =>
-    // A parameter whose condition isn't met has no value: an empty text.
-    template.fill((each) => (each === PHASE && !hasPhase ? phase : formatValue(values[each] ?? null)));
+    template.fill((each) => (each === PHASE && !hasPhase ? phase : formatValue(values[each] as Value)));
 }
 
 /** @throws for parameters that are too many or have the same name, and an output directory that can't be one */
@@ -150,35 +146,8 @@ export function gridPhaseOf(space: SpaceSweep): Phase {
       mistake(location, `parameter '${parameter.name}': ${why}`),
     ),
   }));
-  /** How many combinations a parameter and those under its choices make. */
-  const count = ({ name, values }: (typeof axes)[0]): number =>
-    values.reduce<number>(
-      (sum, _, choice) =>
-        sum +
-        axes
-          .filter(({ condition }) => condition?.name === name && condition.choice === choice)
-          .reduce((product, axis) => product * count(axis), 1),
-      0,
-    );
-  const all = axes
-    .filter(({ condition }) => condition === null)
-    .reduce((product, axis) => product * count(axis), 1);
+  const all = axes.reduce((product, { values }) => product * values.length, 1);
   const size = Math.min(all, space.trials ?? all);
-
-  /** Sets the choices of the axes from one on. */
-  function* combinations(choices: Map<string, number>, at = 0): Generator<void> {
-    const axis = axes[at];
-    if (axis === undefined) return yield;
-    const { condition, name, values } = axis;
-    if (condition !== null && choices.get(condition.name) !== condition.choice) {
-      return yield* combinations(choices, at + 1);
-    }
-    for (let choice = 0; choice < values.length; choice++) {
-      choices.set(name, choice);
-      yield* combinations(choices, at + 1);
-    }
-    choices.delete(name);
-  }
   return {
     name: space.name,
     size,
@@ -186,18 +155,14 @@ export function gridPhaseOf(space: SpaceSweep): Phase {
       .filter(({ values }) => values.length > 1)
       .map(({ name, values }) => ({ name, count: values.length })),
     *tasks() {
-      let left = size;
-      const choices = new Map<string, number>();
-      for (const _ of combinations(choices)) {
-        if (left-- === 0) return;
-        yield taskOf(
-          new Map(
-            axes.flatMap(({ name, values }) => {
-              const choice = choices.get(name);
-              return choice === undefined ? [] : [[name, values[choice] as Value] as const];
-            }),
-          ),
-        );
+      for (let number = 0; number < size; number++) {
+        const chosen = new Map<string, Value>();
+        let rest = number;
+        for (const { name, values } of axes.toReversed()) {
+          chosen.set(name, values[rest % values.length] as Value);
+          rest = Math.floor(rest / values.length);
+        }
+        yield taskOf(chosen);
       }
     },
   };

@@ -191,7 +191,6 @@ function compileSpace(source: PhaseSource): Pick<Search, 'parameters' | 'taskOf'
     path: [key],
     name: key,
     distribution: distribution ?? { kind: 'choice' as const, values: values[axis] as Value[], weights: null },
-    condition: null,
   }));
   const taskOf = (chosen: ReadonlyMap<string, Value>) =>
     make((axis) => {
@@ -245,8 +244,7 @@ function drawTrial(
   const values = new Map<string, Value>();
   const varied = parameters.filter((each) => !isFixed(each.distribution));
   const ratio = harmonious(varied.length);
-  for (const { name, distribution, condition } of parameters) {
-    if (condition !== null && !isMet(condition, parameters, values)) continue;
+  for (const { name, distribution } of parameters) {
     const at = varied.findIndex((each) => each.name === name);
     // An additive recurrence in as many dimensions as there are parameters (Roberts 2018), from a random start.
     const share =
@@ -256,18 +254,6 @@ function drawTrial(
     values.set(name, valueAt(distribution, share));
   }
   return values;
-}
-
-/** Whether the parameter that a condition names has the value that it names. */
-function isMet(
-  condition: { readonly name: string; readonly choice: number },
-  parameters: Search['parameters'],
-  values: ReadonlyMap<string, Value>,
-): boolean {
-  const chosen = values.get(condition.name);
-  const distribution = parameters.find(({ name }) => name === condition.name)?.distribution;
-  if (chosen === undefined || distribution?.kind !== 'choice') return false;
-  return choiceOf(distribution.values, chosen) === condition.choice;
 }
 
 /** The positive solution of x^(d+1) = x + 1. */

@@ -3,7 +3,6 @@ import { closest, listWords, showValue, warn } from '../../platform/index.ts';
 import { DEFAULT_SEED, formatValue, Literal, numberInString, type Rerun, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { describeForeign } from './foreign.ts';
-import { isNNI, parseNNI } from './nni.ts';
 import {
   type Axis,
   checkParameterName,
@@ -67,7 +66,6 @@ function parsePhases(
   if (tree === null) throw fail(1, `it is empty; a sweep has a phase such as ${EXAMPLE}`);
   if (tree.kind !== 'map') throw fail(tree.line, `it must be a map with a phase such as ${EXAMPLE}`);
   if (isWandb(tree)) return [parseWandb(tree, path, override)];
-  if (isNNI(tree)) return [parseNNI(tree, path, override)];
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
   const rerun = parseRerun(tree.entries.get('rerun'), fail);

@@ -178,7 +178,7 @@ function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
       const nested = inner.entries.get('parameters');
       if (nested !== undefined && inner.entries.size === 1) visit(nested.node, nested.line, path);
       else if (found.has(name)) throw refuseIt('it is given twice; remove one');
-      else found.set(name, { path, name, distribution: parseDistribution(inner, refuseIt), condition: null });
+      else found.set(name, { path, name, distribution: parseDistribution(inner, refuseIt) });
     }
   };
   const entry = tree.entries.get('parameters');

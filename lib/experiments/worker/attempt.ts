@@ -18,7 +18,6 @@ import { type Attempt, notStartedError, type SearchRecord, type WorkerQueue } fr
 import { STOPPED } from '../search/index.ts';
 import type { Task, TaskCommand, Values } from '../task/index.ts';
 import { AttemptFiles, AttemptLog } from './attempt-files.ts';
-import { nniReports } from './nni-run.ts';
 import { isDiskFull, readResult } from './result-file.ts';
 import { environmentFor, freePort } from './task-environment.ts';
 import { TrialProgress, type TrialValues } from './trial-progress.ts';
@@ -244,7 +243,7 @@ export class AttemptRun {
     return { kind: 'environment', why: 'interrupted', gpuFault: false };
   }
 
-  /** Stops a trial early if it isn't worth going on, and reads what programs of NNI and W&B log. */
+  /** Stops a trial early if it isn't worth going on, and reads what programs of W&B log. */
   #watch(log: AttemptLog): void {
     const { search, queue, attempt, grace, project } = this.#context;
     if (this.#supervised === null) return;
@@ -254,16 +253,14 @@ export class AttemptRun {
       this.#supervised?.terminate(grace);
     };
     const { progress, task } = this.#files as AttemptFiles;
-    const nni = nniReports(attempt.task.command, task);
     const directory = project.workingDirectory ?? project.directory;
     const wandb = WandbRun.of(attempt.task.command, task, directory);
-    if (search === null && nni === null && wandb === null) return;
+    if (search === null && wandb === null) return;
     this.#progress = new TrialProgress({
       queue,
       search,
       id: attempt.task.id,
       progress,
-      nni,
       wandb,
       log,
       stop,

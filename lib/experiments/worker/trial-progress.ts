@@ -4,7 +4,6 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { metricOf, TrialCourse } from '../search/index.ts';
 import { isValues, Literal, parseValue, type Values } from '../task/index.ts';
-import { parseNNIReport } from './nni-run.ts';
 import type { WandbRun } from './wandb-run.ts';
 
 const POLL_MS = 250;
@@ -14,14 +13,12 @@ const MAX_READ_BYTES = 1024 * 1024;
 
 interface TrialOptions {
   queue: WorkerQueue;
-  /** null: the task is no trial of a search, and isn't watched; its program of NNI or W&B says its values. */
+  /** null: the task is no trial of a search, and isn't watched; its program of W&B says its values. */
   search: SearchRecord | null;
   /** The task's id. */
   id: string;
   /** The file to which the command appends lines of JSON. */
   progress: string;
-  /** The file to which the SDK of NNI appends; null: it is no program of NNI. */
-  nni: string | null;
   /** null: it is no program of W&B. */
   wandb: WandbRun | null;
   /** The command's output. */
@@ -30,7 +27,7 @@ interface TrialOptions {
   stop: (step: number) => void;
 }
 
-/** The values that were reported last to a search, and those that a program of NNI or W&B has logged. */
+/** The values that were reported last to a search, and those that a program of W&B has logged. */
 export interface TrialValues {
   reported: Values;
   logged: Values;
@@ -43,16 +40,15 @@ export class TrialProgress {
   readonly #sources: { read(isEnd: boolean): Promise<void> }[];
   readonly #ending = new AbortController();
   #nextWandb = 0;
-  /** The last values that a program of NNI or W&B has logged. */
+  /** The last values that a program of W&B has logged. */
   #logged: Values = {};
   readonly #watching: Promise<void>;
 
   constructor(options: TrialOptions) {
     this.#options = options;
-    const { search, id, progress, nni, wandb, log } = options;
+    const { search, id, progress, wandb, log } = options;
     this.#course = search === null ? null : new TrialCourse(search, id);
     this.#sources = [new LineReader(progress, 0, (line) => this.#noteReport(line))];
-    if (nni !== null) this.#sources.push(new LineReader(nni, 0, (line) => this.#noteNNI(line)));
     if (wandb !== null) this.#sources.push({ read: async (isEnd) => this.#readWandb(wandb, isEnd) });
     const pattern = search?.metric?.pattern ?? null;
     if (pattern !== null) {
@@ -110,13 +106,6 @@ export class TrialProgress {
       this.#logged = { ...this.#logged, ...values };
       this.#course?.note(isStep ? null : this.#course.step, values);
     }
-  }
-
-  #noteNNI(line: string): void {
-    const report = parseNNIReport(line);
-    if (report === null) return;
-    this.#logged = report.values;
-    this.#course?.note(report.isFinal ? this.#course.step : null, report.values);
   }
 
   #noteOutput(line: string, pattern: RegExp): void {

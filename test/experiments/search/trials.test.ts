@@ -169,7 +169,7 @@ const DISTRIBUTIONS: Distribution[] = [
 test.each(DISTRIBUTIONS)(
   'what a sampler chose for %j is found again from the values of the task',
   (distribution) => {
-    const parameters = [{ path: ['p'], name: 'p', distribution, condition: null }];
+    const parameters = [{ path: ['p'], name: 'p', distribution }];
     const [coded] = codeSpace(parameters);
     for (let i = 1; i < 200; i++) {
       const value = valueAt(distribution, i / 200);

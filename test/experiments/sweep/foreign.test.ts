@@ -13,11 +13,6 @@ const FILES: readonly [tool: string, page: string, text: string][] = [
     'lr: 0.1\nhydra:\n  sweeper:\n    params:\n      lr: 0.1,0.2\n',
   ],
   [
-    'an experiment of NNI',
-    'sweeps#search-spaces-of-nni',
-    'searchSpaceFile: space.json\ntrialCommand: python3 train.py\ntuner: {name: TPE}\n',
-  ],
-  [
     'an experiment of Determined',
     'sweeps#files-of-other-tools',
     'name: mnist\nhyperparameters:\n  lr: 0.1\nsearcher: {name: adaptive_asha}\nentrypoint: model:Trial\n',

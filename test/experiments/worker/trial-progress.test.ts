@@ -18,11 +18,6 @@ const SEARCH: SearchRecord = {
 test.for<[string, (path: string) => void, string[]]>([
   ['a file', (path) => writeFileSync(path, '{"loss": 1}\nx\n{"loss": 2}'), ['loss']],
   ['nothing', () => {}, []],
-  [
-    'one of NNI',
-    (path) => writeFileSync(path, 'ME000040{"type": "FINAL", "value": "{\\"acc\\": 1}"}\nME000001{\n'),
-    ['acc'],
-  ],
   ['a FIFO', (path) => execFileSync('mkfifo', [path]), []],
   ['a device without an end', (path) => symlinkSync('/dev/zero', path), []],
 ])('the progress of a trial: %s', async ([, make, names]) => {
@@ -37,7 +32,6 @@ test.for<[string, (path: string) => void, string[]]>([
     search: SEARCH,
     id: '1',
     progress,
-    nni: progress,
     wandb: null,
     log,
     stop: () => {},
