@@ -3,6 +3,7 @@
 
 #include <napi.h>
 
+#include <cstdint>
 #include <string>
 #include <vector>
 

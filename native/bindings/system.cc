@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdint>
+
 #include "bindings/bindings.h"
 #include "process/peer_credentials.h"
 #include "process/unique_fd.h"

@@ -1,6 +1,7 @@
 // Commands of nvidia-smi with options of their own.
 #pragma once
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace smi {

@@ -1,4 +1,5 @@
 // Asking which lock is in the way takes nothing and disturbs no other.
+#include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,4 +1,5 @@
 // `gpu-owner-keeper wait` waits for locks, and becomes the program after that. This test is its caller.
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
