@@ -20,11 +20,11 @@ void copy_text(const char* text, char* out, int length) {
   if (length > 0) snprintf(out, static_cast<size_t>(length), "%s", text);
 }
 
-// "GPU-5f3c…" as sixteen bytes.
+// "GPU-5f3c…", or a Jetson's "5f3c…", as sixteen bytes.
 void uuid_bytes(const char* text, CUuuid* out) {
   unsigned digits = 0;
   memset(out, 0, sizeof *out);
-  for (const char* at = text + 4; *at && digits < 32; ++at) {
+  for (const char* at = text[3] == '-' ? text + 4 : text; *at && digits < 32; ++at) {
     if (*at == '-') continue;
     const int value = *at <= '9' ? *at - '0' : *at - 'a' + 10;
     auto& byte = out->bytes[digits / 2];

@@ -82,11 +82,12 @@ bool read_count(const char* text, uint32_t most, uint32_t* out) {
   return true;
 }
 
-// "GPU-" or "MIG-" and a UUID.
+// A UUID after "GPU-", "MIG-" or nothing.
 bool is_uuid(const char* text, const char* prefix) {
-  if (strncmp(text, prefix, 4) != 0 || strlen(text) != 40) return false;
-  for (int i = 0; i < 36; ++i) {
-    const char c = text[4 + i];
+  const size_t start = strlen(prefix);
+  if (strncmp(text, prefix, start) != 0 || strlen(text) != start + 36) return false;
+  for (size_t i = 0; i < 36; ++i) {
+    const char c = text[start + i];
     const bool is_dash = i == 8 || i == 13 || i == 18 || i == 23;
     if (is_dash ? c != '-' : !((c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'))) return false;
   }
@@ -382,7 +383,7 @@ class Parser {
              expected(key, value, "how many such GPUs there are, 1 to 64");
     if (is("numa")) return read_count(value, 63, &gpu.numa_node) || expected(key, value, "a NUMA node, 0 to 63");
     if (is("uuid"))
-      return (is_uuid(value, "GPU-") && copy(gpu.uuid, value)) ||
+      return ((is_uuid(value, "GPU-") || is_uuid(value, "")) && copy(gpu.uuid, value)) ||
              expected(key, value, "GPU-00000000-0000-4000-8000-000000000000 with digits of its own");
     if (is("display")) return read_switch(key, value, &gpu.display);
     if (is("mig")) {

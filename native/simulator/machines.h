@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 
 #include "simulator/layout.h"
 
@@ -123,6 +124,9 @@ struct MachineDescription {
   uint32_t gpu_count;
   Gpu gpus[kMaxGpus];
   FileTexts texts;
+
+  // The driver's major version.
+  long release() const { return strtol(driver_version, nullptr, 10); }
 };
 
 struct NamedMachine {

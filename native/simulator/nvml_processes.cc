@@ -76,7 +76,8 @@ nvmlReturn_t list_processes(nvmlDevice_t handle, Call call, Form form, unsigned*
   const Machine& machine = *question.machine;
   if (!count) return NVML_ERROR_INVALID_ARGUMENT;
   const Kind kind = call == Call::processes ? Kind::compute : call == Call::mps_processes ? Kind::mps : Kind::graphics;
-  if (form == Form::unsuffixed)
+  const bool is_r450 = machine.description.release() >= 450 && machine.description.release() < 470;
+  if (form == Form::unsuffixed && !(kind == Kind::mps && is_r450))
     return write_processes(question, kind, count, static_cast<nvmlProcessInfo_v1_t*>(entries));
   if (form == Form::v3 && machine.description.symbols == Symbols::early_r535)
     return write_processes(question, kind, count, static_cast<nvmlProcessDetail_v1_t*>(entries));

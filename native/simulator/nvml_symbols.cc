@@ -16,37 +16,50 @@
 namespace simulator {
 namespace {
 
-// The first release of each, by its major version. From the libraries 470, 535
-// and 550, nvml.h of CUDA 11.8, and nvidia-ml-py for each release between and
-// after them.
+// The first release of each, by its major version. From NVIDIA's Debian packages
+// (libnvidia-ml1.symbols.in, up to 440), the libraries 470, 535 and 550, nvml.h
+// of CUDA 11.8, and nvidia-ml-py for each release between and after them.
 constexpr struct {
   long since;
   const char* name;
 } kNewerFunctions[] = {
+    {410, "nvmlDeviceGetFBCSessions"},
+    {410, "nvmlDeviceGetFBCStats"},
+    {410, "nvmlDeviceGetGridLicensableFeatures_v2"},
+    {410, "nvmlDeviceGetRetiredPages_v2"},
+    {410, "nvmlSystemGetCudaDriverVersion_v2"},
+    {418, "nvmlDeviceGetFanSpeed_v2"},
+    {430, "nvmlDeviceGetHostVgpuMode"},
+    {430, "nvmlDeviceGetPgpuMetadataString"},
+    {440, "nvmlDeviceGetGridLicensableFeatures_v3"},
     {450, "nvmlDeviceGetArchitecture"},
     {450, "nvmlDeviceGetAttributes"},
     {450, "nvmlDeviceGetAttributes_v2"},
-    {450, "nvmlDeviceGetClkMonStatus"},
+    {450, "nvmlDeviceGetComputeInstanceId"},
     {450, "nvmlDeviceGetComputeRunningProcesses_v2"},
+    {450, "nvmlDeviceGetCpuAffinityWithinScope"},
+    {450, "nvmlDeviceGetDeviceHandleFromMigDeviceHandle"},
     {450, "nvmlDeviceGetGpuInstanceById"},
+    {450, "nvmlDeviceGetGpuInstanceId"},
     {450, "nvmlDeviceGetGpuInstancePossiblePlacements"},
-    {450, "nvmlDeviceGetGpuInstancePossiblePlacements_v2"},
     {450, "nvmlDeviceGetGpuInstanceProfileInfo"},
     {450, "nvmlDeviceGetGpuInstanceRemainingCapacity"},
     {450, "nvmlDeviceGetGpuInstances"},
     {450, "nvmlDeviceGetGraphicsRunningProcesses_v2"},
-    {450, "nvmlDeviceGetGridLicensableFeatures"},
-    {450, "nvmlDeviceGetGridLicensableFeatures_v3"},
-    {450, "nvmlDeviceGetGridLicensableFeatures_v4"},
-    {450, "nvmlDeviceGetHostVgpuMode"},
-    {450, "nvmlDeviceGetMPSComputeRunningProcesses_v2"},
     {450, "nvmlDeviceGetMaxMigDeviceCount"},
+    {450, "nvmlDeviceGetMemoryAffinity"},
     {450, "nvmlDeviceGetMigDeviceHandleByIndex"},
     {450, "nvmlDeviceGetMigMode"},
-    {450, "nvmlDeviceGetNvLinkRemoteDeviceType"},
-    {450, "nvmlDeviceGetPgpuMetadataString"},
     {450, "nvmlDeviceGetRemappedRows"},
     {450, "nvmlDeviceGetRowRemapperHistogram"},
+    {450, "nvmlDeviceIsMigDeviceHandle"},
+    {450, "nvmlEventSetWait_v2"},
+    {470, "nvmlDeviceGetClkMonStatus"},
+    {470, "nvmlDeviceGetGpuInstancePossiblePlacements_v2"},
+    {470, "nvmlDeviceGetGridLicensableFeatures_v4"},
+    {470, "nvmlDeviceGetMPSComputeRunningProcesses_v2"},
+    {470, "nvmlDeviceGetNvLinkRemoteDeviceType"},
+    {470, "nvmlGetExcludedDeviceCount"},
     {495, "nvmlDeviceGetBusType"},
     {495, "nvmlDeviceGetIrqNum"},
     {510, "nvmlDeviceGetAdaptiveClockInfoStatus"},
@@ -136,9 +149,8 @@ constexpr struct {
 bool driver_lacks(const MachineDescription& machine, const char* name) {
   // The first releases of 535 had no other list than that with larger entries.
   if (machine.symbols == Symbols::early_r535 && strcmp(name, "nvmlDeviceGetRunningProcessDetailList") == 0) return true;
-  const long release = strtol(machine.driver_version, nullptr, 10);
   for (const auto& function : kNewerFunctions) {
-    if (strcmp(function.name, name) == 0) return function.since > release;
+    if (strcmp(function.name, name) == 0) return function.since > machine.release();
   }
   return false;
 }

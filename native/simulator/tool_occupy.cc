@@ -175,6 +175,7 @@ int command_occupy(const Machine& machine, const Arguments& arguments, char* pro
     if (!find_gpu(machine, device, &gpu))
       return usage_error("no GPU %s: expected an index from 0 to %u, or a UUID", device.c_str(), machine.gpu_count - 1);
     device = machine.description.gpus[gpu].uuid;
+    if (device.compare(0, 4, "GPU-") != 0) device = std::to_string(gpu);  // CUDA reads no UUID of a Jetson
   }
   setenv("CUDA_VISIBLE_DEVICES", device.c_str(), 1);
   setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID", 1);

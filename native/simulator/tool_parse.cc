@@ -65,7 +65,7 @@ bool parse_size(const std::string& text, uint64_t* out) {
 
 bool find_gpu(const Machine& machine, const std::string& text, uint32_t* out) {
   if (parse_count(text, machine.gpu_count - 1, out)) return true;
-  if (text.size() <= 4 || text.compare(0, 4, "GPU-") != 0) return false;
+  if (text.size() <= strlen("GPU-")) return false;
   uint32_t matches = 0;
   for (uint32_t gpu = 0; gpu < machine.gpu_count; ++gpu)
     if (strncmp(machine.description.gpus[gpu].uuid, text.c_str(), text.size()) == 0) {

@@ -85,8 +85,12 @@ void add_process(Process process, std::vector<Process>& out) {
 
 void add_processes(const std::string& function, nvmlDevice_t device, const char* type, std::vector<Process>& out) {
   std::vector<nvmlProcessInfo_v2_t> entries;
-  // The _v3 of early R535 drivers writes larger entries; _v2 means the same in all.
-  if (list((function + "_v2").c_str(), device, entries)) {
+  // The _v3 of early R535 drivers writes larger entries; _v2 means the same in all. R450 and R460 have such entries of
+  // clients of MPS, too, under the old name.
+  const bool is_r450 = function.find("MPS") != std::string::npos &&
+                       smi::function((function + "_v2").c_str()) == nullptr &&
+                       smi::function("nvmlDeviceGetComputeRunningProcesses_v2") != nullptr;
+  if (list((is_r450 ? function : function + "_v2").c_str(), device, entries)) {
     for (const auto& entry : entries)
       add_process({entry.pid, entry.usedGpuMemory, entry.usedGpuMemory != kNoBytes, entry.gpuInstanceId,
                    entry.computeInstanceId, type, ""},

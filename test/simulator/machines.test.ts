@@ -31,8 +31,11 @@ test.each([...names, '1', '4', '64'])('NVML, CUDA and the witness agree about %s
     gpu.uuid,
     ...gpu.migInstances.map((instance) => instance.uuid),
   ]);
-  expect(new Set(uuids.map((uuid: string) => uuid.slice(4))).size).toBe(uuids.length);
-  for (const uuid of uuids) expect(uuid).toMatch(/^(GPU|MIG)-[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/);
+  expect(new Set(uuids.map((uuid: string) => uuid.slice(-36))).size).toBe(uuids.length);
+  for (const uuid of uuids) {
+    expect(uuid.slice(-36)).toMatch(/^[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}$/);
+    expect(uuid.slice(0, -36)).toMatch(name === 'jetson' ? /^$/ : /^(GPU|MIG)-$/);
+  }
   const buses = shown.gpus.map((gpu: { pciBusId: string }) => gpu.pciBusId);
   expect(buses).toEqual([...new Set(buses)].sort());
   // And a process can use it.
