@@ -7,6 +7,7 @@ import {
   inheritedClaim,
   inheritedDevices,
   isInstance,
+  KEEP_AWAKE,
   openDriver,
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -66,7 +67,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const { criteria, count, bound, memory, claimantPid } = request;
   openDriver(); // before anything is made in the file system
   const directory = open(request.lockDirectory, { lockDirectory: request.configuredDirectory });
-  const gpus = yield* awaitDriverStartup(count);
+  const gpus = yield* awaitDriverStartup(perspective === 'machine' ? ALL : count);
   traceStep('driver');
   checkDevices(criteria, gpus);
   const job = perspective === 'machine' ? null : findParentJob(directory, gpus);
@@ -86,11 +87,13 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
 }
 
 /** A snapshot of all GPUs, as soon as one can be told. Without the verdicts of {@link evaluateMachine}. @throws ERR_NO_DRIVER, ERR_DRIVER */
-export function snapshotAfterStartup(): Promise<GPU[]> {
-  return runAsync(awaitDriverStartup(1));
+export function snapshotAfterStartup(onProgress?: () => void): Promise<GPU[]> {
+  return runAsync(awaitDriverStartup(ALL, onProgress));
 }
 
-/** How long a GPU may take to start up where nothing keeps the driver awake, in ms. */
+/** For those who show the machine. */
+const ALL = Number.POSITIVE_INFINITY;
+/** How long no GPU may have started where nothing keeps the driver awake, in ms: the driver starts GPUs one after the other. */
 const STARTUP_TIMEOUT_MS = 10_000;
 const STARTUP_POLL_MS = 100;
 const STARTUP_NOTICE_MS = 2_000;
@@ -100,25 +103,29 @@ let startedUp = false;
 /**
  * A snapshot that lets GPUs start up, at the first time in a process. Where nothing keeps the driver awake, each takes one to
  * three seconds: if more than half of them are silent, or more than can be spared, that is what is probably going on,
- * rather than a GPU that hangs.
- * @param wanted how many GPUs the caller needs
+ * rather than a GPU that hangs. As long as the driver starts one after the other, it is waited for.
+ * @param wanted how many GPUs the caller needs; ALL: those that answer, and those that start
  */
-function* awaitDriverStartup(wanted: number): ClaimSteps<GPU[]> {
+function* awaitDriverStartup(wanted: number, onProgress?: () => void): ClaimSteps<GPU[]> {
   const started = now();
+  let [progressed, fewest, isStarting] = [started, ALL, false];
   for (;;) {
     const gpus = yield* takeSnapshot();
     const whole = gpus.filter((gpu) => !isInstance(gpu));
     const silent = whole.filter(({ health }) => health === 'not-responding').length;
-    const enough = silent <= whole.length / 2 && gpus.length - silent >= Math.min(wanted, gpus.length);
-    const passed = now() - started;
-    if (silent === 0 || enough || startedUp || passed > STARTUP_TIMEOUT_MS) {
+    if (silent < fewest) {
+      isStarting = fewest !== ALL;
+      [progressed, fewest] = [now(), silent];
+      onProgress?.();
+    }
+    const suffices = wanted === ALL ? !isStarting : gpus.length - silent >= Math.min(wanted, gpus.length);
+    const enough = silent <= whole.length / 2 && suffices;
+    if (silent === 0 || enough || startedUp || now() - progressed > STARTUP_TIMEOUT_MS) {
       startedUp = true;
       return gpus;
     }
-    if (passed > STARTUP_NOTICE_MS) {
-      warnOnce(
-        `the driver has not answered for ${silent} of ${whole.length} GPUs yet; they may be starting up.`,
-      );
+    if (now() - started > STARTUP_NOTICE_MS) {
+      warnOnce(`some GPUs don't answer yet: they may be starting up. ${KEEP_AWAKE}`);
     }
     yield* sleeping(STARTUP_POLL_MS);
   }

@@ -33,8 +33,7 @@ export async function checkDriver(report: Report): Promise<void> {
   const library = native().driverLibrary();
   const file = realPath(library.path);
   report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
-  report.step('looking at the GPUs');
-  const gpus = await snapshotAfterStartup();
+  const gpus = await snapshotAfterStartup(() => report.step('looking at the GPUs'));
   report.tell({ gpus });
   reportGPUs(
     report,

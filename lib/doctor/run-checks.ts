@@ -6,8 +6,8 @@ import type { Finding, Options } from './finding.ts';
 import { FindingCollector, guarded } from './finding.ts';
 
 const CHECK_TIMEOUT_MS = 5_000;
-/** GPUs that start up take one to three seconds each, and the driver is waited for as long as ten. */
-const DRIVER_TIMEOUT_MS = 25_000;
+/** The start of the driver is waited for as long as 30 s; then there is a step after each GPU that has started. */
+const DRIVER_TIMEOUT_MS = 35_000;
 
 const CHECKS: Record<string, Check> = {
   installation: {

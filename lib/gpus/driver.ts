@@ -1,12 +1,18 @@
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type DriverFailure, type LibraryAttempt, native, nativeFile } from '../native.ts';
-import { systemError } from '../platform/index.ts';
+import { systemError, warnOnce } from '../platform/index.ts';
 import { isWSL, whichContainer } from './containers.ts';
 
 /** The exit code of the simulator's tool when it doesn't know the machine. */
 const EX_USAGE = 64;
 const EMFILE = 24;
+
+/** The remedy for a driver that starts slowly. */
+export const KEEP_AWAKE =
+  'To keep GPUs awake between programs, an administrator can run `nvidia-smi -pm 1`, or nvidia-persistenced.';
+/** How often the driver is waited for, three seconds each time. The driver doesn't say how far its start has come. */
+const START_ATTEMPTS = 10;
 
 let ready = false;
 let tried: readonly LibraryAttempt[] = [];
@@ -19,7 +25,11 @@ let tried: readonly LibraryAttempt[] = [];
  */
 export function openDriver(): void {
   if (ready) return;
-  const failed = native().driverOpen(driverLibraries().nvml);
+  let failed = native().driverOpen(driverLibraries().nvml);
+  for (let i = 1; i < START_ATTEMPTS && failed?.stage === 'not-responding'; i++) {
+    warnOnce(`the NVIDIA driver is still starting. ${KEEP_AWAKE}`);
+    failed = native().driverOpen(driverLibraries().nvml);
+  }
   if (failed !== undefined) {
     tried = failed.attempts;
     throw failure(failed);
@@ -54,7 +64,7 @@ function failure(result: DriverFailure): GPUOwnerError {
     case 'not-responding':
       return new GPUOwnerError(
         'ERR_DRIVER',
-        'the NVIDIA driver has not answered for 10 s while starting up. See `dmesg`; a GPU may have failed.',
+        'the NVIDIA driver has not answered for 30 s while starting up. See `dmesg`; a GPU may have failed.',
       );
     case 'no-thread':
       return new GPUOwnerError(
@@ -108,6 +118,10 @@ function remedy(code: number): string {
       return 'The driver was updated under a running kernel module: reboot, or reload the module.';
     case 4:
       return 'This user may not use /dev/nvidia*: check their permissions and groups.';
+    case 999:
+      return whichContainer() === null
+        ? '`nvidia-smi` and `dmesg` may say more.'
+        : "This container has lost its devices (a reload of the host's systemd takes them away): restart it.";
     case 17:
       return 'A container or security module blocks its devices: start the container with --gpus all.';
     default:

@@ -11,6 +11,7 @@ export {
   cudaVersion,
   interruptedError,
   isMissingLibrary,
+  KEEP_AWAKE,
   librarySetting,
   openDriver,
   triedLibraries,

@@ -23,7 +23,8 @@ constexpr int64_t kMillisecond = 1'000'000;
 // How long the driver may leave all calls unanswered, and how long GPUs are given that couldn't be asked before that.
 constexpr int64_t kTimeout = 800 * kMillisecond;
 constexpr int64_t kSecondTimeout = 400 * kMillisecond;
-constexpr int64_t kInitTimeout = 10'000 * kMillisecond;
+// The caller may wait on: see open().
+constexpr int64_t kInitTimeout = 3'000 * kMillisecond;
 // Where GPUs take longer each, they are asked side by side, by a thread for each: below that, threads cost more than
 // they bring.
 constexpr int64_t kAlone = 2 * kMillisecond;

@@ -23,7 +23,7 @@ class Driver {
     int code;  // NVML's code, for init and count; errno for no_thread
   };
   // Loads and initialises NVML; `path` empty = the usual places. Fails again and again until it succeeds once; later
-  // calls do nothing. Blocks for as long as nvmlInit does, at most 10 s.
+  // calls do nothing. Blocks for as long as nvmlInit does, at most 3 s: a later call goes on waiting for it.
   Opened open(const std::string& path);
 
   const Library& library() const { return library_; }
