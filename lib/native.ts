@@ -291,12 +291,19 @@ function load() {
       }
       throw new GPUOwnerError(
         'ERR_UNSUPPORTED_PLATFORM',
-        `the native addon at ${path} can't be loaded: ${errorMessage(cause)}. Install gpu-owner again; in a clone, run \`npm run install\`.`,
+        `the native addon at ${path} can't be loaded: ${errorMessage(cause)}. ${remedyFor(errorMessage(cause))}`,
         { cause },
       );
     }
   }
   return loaded;
+}
+
+/** @param problem as the linker puts it */
+function remedyFor(problem: string): string {
+  return /failed to map segment/.test(problem)
+    ? 'Its file system is probably mounted noexec, so that nothing on it may run: mount it with exec, or install gpu-owner elsewhere.'
+    : 'Install gpu-owner again; in a clone, run `npm run install`.';
 }
 
 /** The prototype of the addon: it is asked only for functions that the addon lacks, so it costs the others nothing. */

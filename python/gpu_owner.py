@@ -547,7 +547,7 @@ def _torch_initialized() -> bool:
 
 
 def _digits(uuid: str) -> str:
-    return uuid.partition("-")[2].replace("-", "").lower()
+    return re.sub("^(GPU|MIG)-", "", uuid).replace("-", "").lower()  # a Jetson's has no prefix
 
 
 def _suspects() -> str:

@@ -40,7 +40,7 @@ export function sharingOf(
     taken,
     capacity,
     pids: users.pids,
-    wanted: memory === undefined || capacity === null ? null : unitsOf(memory, capacity),
+    wanted: memory === undefined ? null : unitsOf(memory, capacity ?? 0),
   };
 }
 

@@ -255,6 +255,9 @@ function parseSelector(value: unknown, option: string, given: unknown): Selector
   }
   const instance = /^(\d{1,9})\s*:\s*(\d{1,9})$/.exec(value);
   if (instance) return { kind: 'instance', index: Number(instance[1]), instance: Number(instance[2]), text };
+  // As GPUs of a Jetson have it.
+  if (/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value))
+    return { kind: 'uuid', prefix: value.toLowerCase(), text };
   if (/^GPU-/i.test(value)) {
     if (!/^GPU-[0-9a-f][0-9a-f-]{0,35}$/i.test(value)) throw problem("isn't a UUID of a GPU");
     return { kind: 'uuid', prefix: value.toLowerCase(), text };

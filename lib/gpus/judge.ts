@@ -31,12 +31,16 @@ export function judge(gpu: GPU, context: JudgeContext): Verdict {
     const silent = gpu.health === 'not-responding' ? { silent: true as const } : {};
     return { state: 'unavailable', reason: unavailable, transient: false, ...silent };
   }
-  if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
   const { sharing } = context;
+  if (sharing !== undefined && sharing.wanted !== null && sharing.capacity === null) {
+    const reason = `the driver doesn't tell how much memory it has: leave out ${criteria.names.memory ?? 'memory'}`;
+    return { state: 'unavailable', reason, transient: false };
+  }
+  if (lease !== null) return { state: 'leased', reason: describeLease(lease, context), transient: false };
   if (sharing === undefined) return judgeFree(gpu, context);
   if (sharing.wanted === null)
     return { state: 'leased', reason: describeShares(gpu, context), transient: false };
-  return judgeRoom(gpu, context, sharing, sharing.wanted);
+  return judgeRoom(gpu, context, sharing, sharing.wanted, sharing.capacity ?? 0);
 }
 
 /** Whether a GPU without a lease is free. */
@@ -50,12 +54,16 @@ function judgeFree(gpu: GPU, context: JudgeContext): Verdict {
 }
 
 /** Whether a GPU has room for another share. */
-function judgeRoom(gpu: GPU, context: JudgeContext, sharing: Sharing, wanted: number): Verdict {
-  const { capacity, taken } = sharing;
+function judgeRoom(
+  gpu: GPU,
+  context: JudgeContext,
+  sharing: Sharing,
+  wanted: number,
+  capacity: number,
+): Verdict {
+  const { taken } = sharing;
   const unavailable = (reason: string): Verdict => ({ state: 'unavailable', reason, transient: false });
   const option = context.criteria.names.memory ?? 'memory';
-  if (capacity === null)
-    return unavailable(`the driver doesn't tell how much memory it has: leave out ${option}`);
   if (wanted > capacity) {
     return unavailable(`has only ${formatUnits(capacity)} of memory (${option}: ${formatUnits(wanted)})`);
   }
@@ -143,7 +151,8 @@ function whyUnavailable(gpu: GPU, criteria: NormalizedCriteria): string | null {
   if (isDivided(gpu)) {
     return gpu.migInstances.length > 0
       ? 'MIG is on: divided into instances, which are claimed instead'
-      : 'MIG is on, but nobody has made instances: nothing can run on it (nvidia-smi mig makes them)';
+      : (health ??
+          'MIG is on, but nobody has made instances: nothing can run on it (nvidia-smi mig makes them)');
   }
   if (gpu.computeMode === 'prohibited') {
     return "its compute mode is 'prohibited' (an administrator can change it: nvidia-smi --compute-mode=DEFAULT)";

@@ -196,6 +196,7 @@ function decodeInstances(
     const instance = next();
     const gpuInstanceId = next();
     const computeInstanceId = next();
+    const health = next();
     const memory = memoryAt(0);
     at += 4;
     const computeMode = COMPUTE_MODES[next()] ?? null;
@@ -214,6 +215,7 @@ function decodeInstances(
       instance,
       uuid,
       parent: gpu.uuid,
+      ...(health === 0 ? {} : { health: healthOf(health), healthReason: healthReason(health) }),
       name,
       memory,
       // The driver doesn't measure these for an instance.

@@ -127,7 +127,8 @@ function ordinalsOf(
   } catch (error) {
     return { why: ` and asking CUDA failed (${sanitize(errorMessage(error))})` };
   }
-  return busOrder.every((uuid) => known.includes(uuid)) ? [...known] : { why: '' };
+  const ordered = known.map((name) => busOrder.find((uuid) => name === `GPU-${uuid}`) ?? name);
+  return busOrder.every((uuid) => ordered.includes(uuid)) ? ordered : { why: '' };
 }
 
 function findGPU(entry: string, gpus: readonly GPU[]): string | null {
@@ -163,7 +164,8 @@ export interface VisibleDevicesVariables {
 
 /**
  * The environment that shows CUDA exactly `gpus`, in this order: as UUIDs, or as indices in bus order, together with
- * the CUDA_DEVICE_ORDER that makes them mean that. MIG instances have no other name than their UUID. @param all the whole machine: CUDA doesn't count GPUs without
+ * the CUDA_DEVICE_ORDER that makes them mean that. MIG instances have no other name than their UUID; GPUs of a Jetson have
+ * UUIDs without 'GPU-', which CUDA doesn't read, so they are always named by index. @param all the whole machine: CUDA doesn't count GPUs without
  * access, NVML does.
  * @throws {GPUOwnerError} ERR_INTERNAL for a GPU without UUID, ERR_DRIVER where numbers are uncertain.
  */
@@ -175,7 +177,7 @@ export function formatVisibleDevices(
   const unknown = gpus.find(({ uuid }) => uuid === '');
   if (unknown)
     throw new GPUOwnerError('ERR_INTERNAL', `GPU ${unknown.index} has no UUID and can't be shown to CUDA`);
-  if (as === 'uuid' || gpus.some(isInstance)) {
+  if ((as === 'uuid' && gpus.every(({ uuid }) => IS_CUDA_NAME.test(uuid))) || gpus.some(isInstance)) {
     return { CUDA_VISIBLE_DEVICES: gpus.map(({ uuid }) => uuid).join(',') };
   }
   const highest = Math.max(...gpus.map(({ index }) => index));
@@ -191,6 +193,9 @@ export function formatVisibleDevices(
   const ordinals = gpus.map(({ index }) => index - skipped.filter((other) => other < index).length);
   return { CUDA_VISIBLE_DEVICES: ordinals.join(','), CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
 }
+
+/** Prefixes of the UUIDs that CUDA reads. */
+const IS_CUDA_NAME = /^(?:GPU|MIG)-/;
 
 type Name = 'CUDA_VISIBLE_DEVICES' | 'CUDA_DEVICE_ORDER';
 type Variables = Record<Name, string | undefined>;

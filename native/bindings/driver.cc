@@ -139,6 +139,7 @@ void encode_instance(Sink& out, const nvml::MigInstance& instance) {
   out.put(instance.slot);
   out.put(instance.gpu_instance);
   out.put(instance.compute_instance);
+  out.put(instance.health);
   encode_memory(out, instance.memory);
   out.put(instance.compute_mode);
   out.put(instance.processes_known ? 1 : 0);

@@ -20,26 +20,28 @@ bool Library::load(const std::string& path) {
   if (opened_.handle != nullptr) return missing_.empty();
   opened_ = dl::open_first(path.empty() ? dl::driver_library_candidates(kSoname) : std::vector<std::string>{path});
   if (opened_.handle == nullptr) return false;
-  const auto need = [this](auto& function, const char* name, const char* older = nullptr) {
-    const bool found = dl::resolve(opened_.handle, name, function) ||
-                       (older != nullptr && dl::resolve(opened_.handle, older, function));
-    if (!found && missing_.empty()) missing_ = name;
+  const auto resolve = [this](auto& function, const char* name, const char* older = nullptr) {
+    return dl::resolve(opened_.handle, name, function) ||
+           (older != nullptr && dl::resolve(opened_.handle, older, function));
+  };
+  const auto need = [&](auto& function, const char* name, const char* older = nullptr) {
+    if (!resolve(function, name, older) && missing_.empty()) missing_ = name;
   };
   need(init_, "cuInit");
-  dl::resolve(opened_.handle, "cuDriverGetVersion", version_);
+  resolve(version_, "cuDriverGetVersion");
   need(count_, "cuDeviceGetCount");
   need(device_, "cuDeviceGet");
-  need(uuid_, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
+  resolve(uuid_, "cuDeviceGetUuid_v2", "cuDeviceGetUuid");
   need(retain_, "cuDevicePrimaryCtxRetain");
   need(release_, "cuDevicePrimaryCtxRelease_v2", "cuDevicePrimaryCtxRelease");
   need(push_, "cuCtxPushCurrent_v2", "cuCtxPushCurrent");
   need(pop_, "cuCtxPopCurrent_v2", "cuCtxPopCurrent");
   need(allocate_, "cuMemAlloc_v2", "cuMemAlloc");
   need(free_, "cuMemFree_v2", "cuMemFree");
-  dl::resolve(opened_.handle, "cuModuleLoadData", load_module_);
-  dl::resolve(opened_.handle, "cuModuleGetFunction", get_function_);
-  dl::resolve(opened_.handle, "cuLaunchKernel", launch_);
-  dl::resolve(opened_.handle, "cuCtxSynchronize", synchronize_);
+  resolve(load_module_, "cuModuleLoadData");
+  resolve(get_function_, "cuModuleGetFunction");
+  resolve(launch_, "cuLaunchKernel");
+  resolve(synchronize_, "cuCtxSynchronize");
   return missing_.empty();
 }
 
@@ -116,7 +118,8 @@ State state(const std::string& path) {
   int (*count)(int*) = nullptr;
   int devices = 0;
   if (!dl::resolve(handle, "cuDeviceGetCount", count)) return State::loaded;
-  return count(&devices) == ERROR_NOT_INITIALIZED ? State::loaded : State::initialized;
+  const int code = count(&devices);
+  return code == ERROR_NOT_INITIALIZED || code == ERROR_STUB_LIBRARY ? State::loaded : State::initialized;
 }
 
 const char* code_text(int code) {

@@ -19,6 +19,7 @@ enum Code : int {
   SUCCESS = 0,
   ERROR_OUT_OF_MEMORY = 2,
   ERROR_NOT_INITIALIZED = 3,
+  ERROR_STUB_LIBRARY = 34,  // of CUDA's toolkit, to link against
   ERROR_DEVICE_UNAVAILABLE = 46,
   ERROR_NO_DEVICE = 100,
   ERROR_INVALID_DEVICE = 101,
@@ -45,6 +46,8 @@ class Library {
   Code init() const;  // latches CUDA_VISIBLE_DEVICES for the life of the process
   Code device_count(int& count) const;
   Code device(int ordinal, Device& device) const;
+  // Since R396.
+  bool has_uuids() const { return uuid_ != nullptr; }
   // Lower-case hex digits with dashes, without "GPU-".
   Code uuid(Device device, std::string& text) const;
   Code retain_primary(Device device, Context& context) const;

@@ -7,12 +7,11 @@ namespace {
 
 bool begins(const std::string& text, const char* with) { return text.compare(0, strlen(with), with) == 0; }
 
-// "GPU-8-4-4-4-12" or "MIG-…" as the digits that CUDA knows. Drivers before R470 call an instance
-// "MIG-GPU-8-4-4-4-12/gi/ci", and their CUDA gives it the UUID of its GPU.
+// "GPU-8-4-4-4-12", "MIG-…" or, on a Jetson, "8-4-4-4-12" as the digits that CUDA knows. Drivers before R470 call an
+// instance "MIG-GPU-8-4-4-4-12/gi/ci", and their CUDA gives it the UUID of its GPU.
 std::string digits_of(const std::string& uuid) {
   if (begins(uuid, "MIG-GPU-")) return uuid.substr(8, uuid.find('/') - 8);
-  const size_t dash = uuid.find('-');
-  return dash == std::string::npos ? uuid : uuid.substr(dash + 1);
+  return begins(uuid, "GPU-") || begins(uuid, "MIG-") ? uuid.substr(4) : uuid;
 }
 
 }  // namespace
@@ -31,7 +30,12 @@ Placeholder::Failure Placeholder::take(const Library& library, const std::vector
   for (int ordinal = 0; ordinal < count; ordinal++) {
     Seen one = {};
     code = library.device(ordinal, one.device);
-    if (code == SUCCESS) code = library.uuid(one.device, one.digits);
+    // Before R396, CUDA doesn't know UUIDs. A process to which it shows as many GPUs as wanted was shown these.
+    if (code == SUCCESS && !library.has_uuids() && static_cast<size_t>(count) == uuids.size()) {
+      one.digits = digits_of(uuids[static_cast<size_t>(ordinal)]);
+    } else if (code == SUCCESS) {
+      code = library.uuid(one.device, one.digits);
+    }
     if (code != SUCCESS) return {code, "cuDeviceGetUuid", ""};
     seen.push_back(one);
   }

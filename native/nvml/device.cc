@@ -28,6 +28,11 @@ bool is_about_device(Code code, bool sensor) {
          code == ERROR_LIBRARY_NOT_FOUND || code == ERROR_OPERATING_SYSTEM || code == ERROR_LIB_RM_VERSION_MISMATCH;
 }
 
+// Codes of a driver that doesn't have a reading. All others mean that it has failed to read it.
+bool is_absence(Code code) {
+  return code == ERROR_NOT_SUPPORTED || code == ERROR_FUNCTION_NOT_FOUND || code == ERROR_VERSION_MISMATCH;
+}
+
 constexpr uint32_t kNoId = ~0u;
 
 bool has_ids(const Process& process) { return process.gpu_instance != kNoId && process.compute_instance != kNoId; }
@@ -77,6 +82,7 @@ void read_energy(EnergyOf which) {
 void read_process_use(bool on) { with_process_use.store(on); }
 
 void MigInstance::forget_values() {
+  health = SUCCESS;
   memory = {};
   compute_mode = NAN;
   processes_known = false;
@@ -111,8 +117,13 @@ void Gpu::read(const Library& library, Sample& sample, bool is_chosen) {
     uint32_t value = 0;
     if (note((library.*method)(handle_, value), true)) out = value;
   };
+  // Two readings that a claim depends on.
+  const auto need = [&](Code code) {
+    if (!is_absence(code) && sample.health == SUCCESS) sample.health = code;
+  };
   Memory memory;
-  if (note(library.memory(handle_, memory))) sample.memory = memory;
+  const Code memory_code = library.memory(handle_, memory);
+  if (note(memory_code)) sample.memory = memory;
   number(&Library::power_milliwatts, sample.power_milliwatts);
   number(&Library::power_limit_milliwatts, sample.power_limit_milliwatts);
   number(&Library::utilization_percent, sample.utilization_percent);
@@ -125,7 +136,12 @@ void Gpu::read(const Library& library, Sample& sample, bool is_chosen) {
     sample.energy_millijoules = static_cast<double>(energy);
   number(&Library::compute_mode, sample.compute_mode);
   number(&Library::display_active, sample.display_active);
-  number(&Library::mig_mode, sample.mig_mode);
+  uint32_t mig_mode = 0;
+  const Code mig_code = library.mig_mode(handle_, mig_mode);
+  if (note(mig_code)) sample.mig_mode = mig_mode;
+  need(mig_code);
+  // Only privileged users may read the memory of a GPU that is divided.
+  if (memory_code != ERROR_NO_PERMISSION || sample.mig_mode != 1) need(memory_code);
   const int64_t now = process::monotonic_nanoseconds();
   if (is_chosen || now >= memory_health_until_) {
     read_memory_health(library, note);
@@ -184,15 +200,21 @@ Code Gpu::attach(const Library& library) {
 void Gpu::read_instances(const Library& library, Sample& sample) {
   uint32_t slots = 0;
   bool as_before = true;
-  if (library.mig_max_count(handle_, slots) != SUCCESS) return;
+  Code refused = library.mig_max_count(handle_, slots);
   for (uint32_t slot = 0; slot < slots && slot < kMaxInstances; slot++) {
     // Handles are asked for anew each time: those of an instance that was destroyed may come to mean another.
     Device handle = nullptr;
-    if (answered(library.mig_handle(handle_, slot, handle)) != SUCCESS) continue;  // NOT_FOUND = an empty slot
     MigInstance instance;
-    if (answered(library.uuid(handle, instance.uuid)) != SUCCESS) continue;
+    Code code = answered(library.mig_handle(handle_, slot, handle));
+    if (code == SUCCESS) code = answered(library.uuid(handle, instance.uuid));
+    if (code != SUCCESS) {
+      if (code != ERROR_NOT_FOUND) refused = code;  // NOT_FOUND = an empty slot
+      continue;
+    }
     as_before = identify(library, handle, slot, instance) && as_before;
-    if (answered(library.memory(handle, instance.memory)) != SUCCESS) instance.memory = {};
+    code = answered(library.memory(handle, instance.memory));
+    if (code != SUCCESS) instance.memory = {};
+    if (code != SUCCESS && !is_absence(code)) instance.health = code;
     // With MIG on, the compute mode is a matter of the instances.
     uint32_t mode = 0;
     if (library.compute_mode(handle, mode) == SUCCESS) instance.compute_mode = mode;
@@ -208,6 +230,8 @@ void Gpu::read_instances(const Library& library, Sample& sample) {
     }
     sample.instances.push_back(std::move(instance));
   }
+  // The GPU may have instances, but the driver shows none.
+  if (sample.instances.empty()) sample.health = refused;
   if (as_before && sample.instances.size() == instances_.size()) return;
   instances_ = sample.instances;
   for (MigInstance& instance : instances_) instance.forget_values();

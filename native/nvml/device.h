@@ -13,12 +13,13 @@ namespace gpu_owner::nvml {
 // Health of a GPU in a sample: an NVML code (0 = fine), or this: the driver has not answered for it in time.
 constexpr int kNotResponding = -1;
 
-// A part of a GPU that has MIG on. An instance has health, temperature and display of its GPU.
+// A part of a GPU that has MIG on. An instance has temperature and display of its GPU.
 struct MigInstance {
   std::string uuid, name;
   uint32_t slot = 0;  // NVML's number of it on its GPU, the device number of `nvidia-smi -L`; some may be missing
   uint32_t gpu_instance = ~0u, compute_instance = ~0u;
   // Values at one moment; unknown as in a Sample.
+  int health = SUCCESS;  // beside that of its GPU
   Memory memory;
   double compute_mode = NAN;
   bool processes_known = false;

@@ -19,6 +19,9 @@ Code call(Function function, Arguments... arguments) {
   return function != nullptr ? static_cast<Code>(function(arguments...)) : ERROR_FUNCTION_NOT_FOUND;
 }
 
+// Drivers have been seen to answer with what was in the memory before.
+bool is_percentage(uint32_t value) { return value <= 100; }
+
 template <typename Function>
 Code read_string(Function function, Device device, std::string& text) {
   char buffer[kStringSize] = {};
@@ -81,6 +84,8 @@ bool Library::load(const std::string& path) {
     resolve(mps_[i].function, mps.c_str());
     compute_[i].size = graphics_[i].size = mps_[i].size = sizes[i];
   }
+  // R450 and R460 gave the other lists new names with their longer entries, but not this one.
+  if (compute_[1].function != nullptr && mps_[1].function == nullptr) mps_[2].size = kProcessSizeV2;
   return missing_.empty();
 }
 
@@ -143,7 +148,7 @@ Code Library::utilization_percent(Device device, uint32_t& value) const {
   Utilization utilization = {};
   const Code code = call(utilization_, device, &utilization);
   value = utilization.gpu;
-  return code;
+  return code == SUCCESS && !is_percentage(value) ? ERROR_NO_DATA : code;
 }
 
 Code Library::temperature_celsius(Device device, int32_t& value) const {
@@ -241,7 +246,7 @@ Code Library::peak_utilization_percent(Device device, uint64_t since, uint32_t& 
   value = 0;
   if (code != SUCCESS) return code;
   for (uint32_t i = 0; i < count && i < samples.size(); i++) {
-    if (samples[i].microseconds > since) value = std::max(value, samples[i].value);
+    if (samples[i].microseconds > since && is_percentage(samples[i].value)) value = std::max(value, samples[i].value);
   }
   return code;
 }
@@ -255,6 +260,8 @@ Code Library::process_utilization(Device device, uint64_t since, std::vector<Pro
     code = call(process_utilization_, device, list.data(), &count, static_cast<unsigned long long>(since));
   }
   list.resize(code == SUCCESS && count < list.size() ? count : code == SUCCESS ? list.size() : 0);
+  const auto is_garbage = [](const ProcessUtilization& each) { return !is_percentage(each.sm); };
+  list.erase(std::remove_if(list.begin(), list.end(), is_garbage), list.end());
   return code;
 }
 

@@ -182,6 +182,16 @@ describe('formatVisibleDevices', () => {
     expect(formatVisibleDevices([makeGPU(2)], 'index', all).CUDA_VISIBLE_DEVICES).toBe('1');
   });
 
+  it('names the GPU of a Jetson by index: its UUID has no prefix, and CUDA would not read it', () => {
+    const uuid = '54d0709b-558d-5a59-9c65-0c5fc14a21a4';
+    const integrated = makeGPU(0, { uuid, name: 'Orin (nvgpu)' });
+    const variables = { CUDA_VISIBLE_DEVICES: '0', CUDA_DEVICE_ORDER: 'PCI_BUS_ID' };
+    expect(formatVisibleDevices([integrated], 'uuid')).toEqual(variables);
+    const other = makeGPU(1, { name: 'RTX 6000' });
+    const fastest = () => [other.uuid, `GPU-${uuid}`];
+    expect(resolveVisibleDevices('1', undefined, [integrated, other], fastest).uuids).toEqual([uuid]);
+  });
+
   it('never shows a GPU without a UUID', () => {
     refusal(() => formatVisibleDevices([makeGPU(0, { uuid: '' })]), 'ERR_INTERNAL');
   });

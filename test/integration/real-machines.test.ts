@@ -420,11 +420,30 @@ describe('a Jetson, whose driver tells next to nothing', () => {
     );
     const options = ['--max-used-memory', 'any', '--allow-processes'];
     expect(await runsThere(...options)).toMatch(/^ready \d+\n$/);
+    // CUDA reads no UUID of a Jetson.
+    const shown = await run(...options, '--', 'printenv', 'CUDA_VISIBLE_DEVICES', 'CUDA_DEVICE_ORDER');
+    expect(shown).toMatchObject({ code: 0, stdout: '0\nPCI_BUS_ID\n' });
     const holder = machine.startCommand(['hold', ...options]);
     await output(holder, /visibleDevices/);
     expect((await run(...options, '--', 'true')).stderr).toMatch(/GPU 0: leased by /);
     holder.stdin?.end();
   });
+});
+
+test('a share of memory that the driver doesn’t tell is refused at once, also of a GPU that is leased', async () => {
+  machine = new Machine('workstation');
+  machine.set('gpu=0', 'unsupported=memory');
+  const reason = /the driver doesn't tell how much memory it has: leave out --memory/;
+  const refused = async () => {
+    const { code, stderr } = await machine.runCommand(['run', '--memory', '25%', '--', 'true']);
+    expect(stderr).toMatch(reason);
+    expect(code).toBe(75);
+  };
+  await refused();
+  const holder = machine.startCommand(['hold']);
+  await output(holder, /visibleDevices/);
+  await refused();
+  holder.stdin?.end();
 });
 
 test('a GPU whose memory is the system’s is free until a process computes on it, as on a DGX Spark', async () => {
@@ -440,4 +459,14 @@ test('the GPU of a laptop whose sensors fail is free', async () => {
   machine.set('gpu=0', 'error=power:999,power-limit:999,temperature:999,utilization:999');
   expect(await runsThere()).toMatch(/^ready \d+\n$/);
   expect((await machine.status())[0]).toMatchObject({ state: 'free', powerWatts: null });
+});
+
+test('a GPU whose memory or MIG mode can’t be read, as the driver failed, is not claimed', async () => {
+  machine = new Machine(3);
+  machine.set('gpu=0', 'error=memory:2');
+  machine.set('gpu=1', 'error=mig:6');
+  machine.set('gpu=2', 'error=memory:13,mig:3');
+  const { code, stderr } = await run('--no-wait', '-n', '2', '--', 'true');
+  expect(code).toBe(75);
+  expect(stderr).toMatch(/GPU 0: .*\(NVML code 2\)\n\s+GPU 1: .*\(NVML code 6\)\n\s+GPU 2: free/);
 });

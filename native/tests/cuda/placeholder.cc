@@ -235,3 +235,28 @@ TEST("a MIG instance by the name that drivers before R470 give it, and the UUID 
   const auto failure = placeholder.take(older, {"MIG-GPU-00010203-0405-0607-0809-0a0b0c0d0eff/7/0"}, kBytes);
   CHECK_EQUAL(std::string(failure.stage), "");
 }
+
+TEST("a GPU of a Jetson, whose UUID has no prefix") {
+  const tests::SimulatedMachine machine("jetson");
+  Placeholder placeholder;
+  nvml::Library nvml;
+  REQUIRE(nvml.load(tests::simulated_nvml()));
+  REQUIRE_EQUAL(nvml.init(), nvml::SUCCESS);
+  nvml::Device device = nullptr;
+  std::string own;
+  REQUIRE_EQUAL(nvml.device_handle(0u, device), nvml::SUCCESS);
+  REQUIRE_EQUAL(nvml.uuid(device, own), nvml::SUCCESS);
+  CHECK_EQUAL(own.size(), 36u);
+  CHECK_EQUAL(placeholder.take(library(), {own}, kBytes).code, cuda::SUCCESS);
+}
+
+TEST("a driver whose CUDA knows no UUIDs: the GPUs that it shows, if they are as many as wanted") {
+  cuda::Library older;
+  REQUIRE(older.load(STUB_DIRECTORY "/libcuda-without-uuid.so"));
+  Placeholder placeholder;
+  const std::string one = "GPU-11111111-2222-3333-4444-555555555555", two = "GPU-22222222-2222-3333-4444-555555555555";
+  CHECK_EQUAL(placeholder.take(older, {one}, kBytes).code, cuda::SUCCESS);
+  CHECK_EQUAL(placeholder.contexts().size(), 1u);
+  placeholder.release(older);
+  CHECK_EQUAL(placeholder.take(older, {one, two}, kBytes).stage, std::string("cuDeviceGetUuid"));
+}

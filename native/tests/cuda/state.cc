@@ -2,6 +2,7 @@
 #include "cuda/library.h"
 #include "support/processes.h"
 #include "support/simulator.h"
+#include "support/stub.h"
 #include "test.h"
 
 using namespace gpu_owner::cuda;
@@ -42,4 +43,11 @@ TEST("without devices, CUDA finds none") {
   Library library;
   REQUIRE(library.load(tests::simulated_cuda()));
   CHECK_EQUAL(library.init(), ERROR_NO_DEVICE);
+}
+
+TEST("the library of the toolkit, which answers nothing, is none that was started") {
+  const std::string path = tests::stub_path("cuda-of-toolkit");
+  Library library;
+  REQUIRE(library.load(path));
+  CHECK_EQUAL(state(path), State::loaded);
 }

@@ -176,3 +176,31 @@ TEST("a driver without the functions for MIG has no instances") {
   CHECK_EQUAL(sample.health, SUCCESS);
   CHECK(sample.instances.empty());
 }
+
+TEST(
+    "instances that the driver refuses to show aren't taken for none; an instance that has failed isn't for a good "
+    "one") {
+  StubbedNvml nvml("nvml-mig");
+  nvml.stub.slots = 0b11;
+  for (const Code code : {ERROR_NO_PERMISSION, ERROR_UNKNOWN, ERROR_INVALID_ARGUMENT}) {
+    Gpu gpu(0);
+    nvml.stub.code = {};
+    nvml.stub.code.mig_handle = code;
+    CHECK_EQUAL(look_at(gpu, nvml).health, code);
+    nvml.stub.code.mig_handle = SUCCESS;
+    nvml.stub.code.instance_memory = code;
+    Sample sample = look_at(gpu, nvml);
+    CHECK_EQUAL(sample.health, SUCCESS);
+    REQUIRE_EQUAL(sample.instances.size(), 2u);
+    CHECK_EQUAL(sample.instances[1].health, code);
+    nvml.stub.code = {};
+    CHECK_EQUAL(look_at(gpu, nvml).instances[1].health, SUCCESS);
+  }
+  Gpu gpu(0);
+  nvml.stub.code = {};
+  nvml.stub.slots = 0;
+  CHECK_EQUAL(look_at(gpu, nvml).health, SUCCESS);
+  // The driver keeps the memory of the whole GPU from users without privileges.
+  nvml.stub.code.memory_v2 = ERROR_NO_PERMISSION;
+  CHECK_EQUAL(look_at(gpu, nvml).health, SUCCESS);
+}

@@ -117,7 +117,7 @@ TEST("the memory of a process that the driver can't tell stays unknown") {
 }
 
 TEST("clients of an MPS server count as computing, once each, for every entry size") {
-  for (const char* driver : {"nvml-v3", "nvml-early-r535"}) {
+  for (const char* driver : {"nvml-unsuffixed", "nvml-v2", "nvml-v3", "nvml-early-r535"}) {
     StubbedNvml nvml(driver);
     nvml.stub.processes = 3;  // 1000 to 1002
     nvml.stub.mps_first = 1002;

@@ -101,3 +101,22 @@ TEST("a GPU without a UUID can't be used; one without a name or bus id can") {
   CHECK_EQUAL(gpu.name(), "");
   CHECK_EQUAL(gpu.pci_bus_id(), "");
 }
+
+TEST("memory or MIG mode that can't be read for another reason than that there is none is about the GPU") {
+  StubbedNvml nvml("nvml-v3");
+  Gpu gpu(0);
+  Sample sample;
+  for (const auto call : {&NvmlStub::Codes::memory_v2, &NvmlStub::Codes::mig}) {
+    for (int number = 1; number <= 30; number++) {
+      const auto code = static_cast<Code>(number);
+      nvml.stub.code = {};
+      nvml.stub.code.*call = code;
+      // Where the newer function lacks, the older one is asked.
+      if (call == &NvmlStub::Codes::memory_v2) nvml.stub.code.memory_v1 = code;
+      gpu.read(nvml.library, sample);
+      const bool absent =
+          code == ERROR_NOT_SUPPORTED || code == ERROR_FUNCTION_NOT_FOUND || code == ERROR_VERSION_MISMATCH;
+      CHECK_EQUAL(sample.health, absent ? SUCCESS : code);
+    }
+  }
+}

@@ -1,4 +1,5 @@
-// A CUDA library as old as can be: no function has a suffix. With STUB_WITHOUT_ALLOCATION it lacks one.
+// A CUDA library as old as can be: no function has a suffix. With STUB_WITHOUT_… it lacks one. STUB_OF_TOOLKIT is the
+// library that CUDA's toolkit has to link against.
 #include <cstddef>
 #include <cstdint>
 
@@ -11,16 +12,22 @@ using namespace gpu_owner::cuda;
 EXPORT int cuInit(unsigned) { return SUCCESS; }
 EXPORT int cuDeviceGetCount(int* count) {
   *count = 1;
+#ifdef STUB_OF_TOOLKIT
+  return ERROR_STUB_LIBRARY;
+#else
   return SUCCESS;
+#endif
 }
 EXPORT int cuDeviceGet(Device* device, int ordinal) {
   *device = ordinal;
   return SUCCESS;
 }
+#ifndef STUB_WITHOUT_UUID
 EXPORT int cuDeviceGetUuid(Uuid* uuid, Device) {
   for (int i = 0; i < 16; i++) uuid->bytes[i] = static_cast<unsigned char>(i == 15 ? 0xff : i);
   return SUCCESS;
 }
+#endif
 EXPORT int cuDevicePrimaryCtxRetain(Context* context, Device) {
   *context = reinterpret_cast<Context>(uintptr_t{0x1000});
   return SUCCESS;

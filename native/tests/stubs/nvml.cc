@@ -4,6 +4,7 @@
 //   STUB_SUFFIXED        nvmlInit_v2 and its like; else nvmlInit …
 //   STUB_MEMORY_V2       nvmlDeviceGetMemoryInfo_v2
 //   STUB_PROCESSES_V2    process lists _v2
+//   STUB_MPS_V1          a list of clients of MPS without suffix and of 16 bytes each
 //   STUB_PROCESSES_V3=N  process lists _v3 with entries of N bytes
 //   STUB_VERSION="TEXT"  the driver's version; else 1.2.3
 //   STUB_TEMPERATURE_V   nvmlDeviceGetTemperatureV
@@ -201,6 +202,7 @@ EXPORT int nvmlDeviceGetMigMode(Device, uint32_t* current, uint32_t* pending) {
 EXPORT int nvmlDeviceGetMaxMigDeviceCount(Device, uint32_t* out) { return number(SUCCESS, kSlots, out); }
 EXPORT int nvmlDeviceGetMigDeviceHandleByIndex(Device, uint32_t slot, Device* out) {
   *out = instance_of(slot);
+  if (stub.code.mig_handle != SUCCESS) return stub.code.mig_handle;
   return stub.slots >> slot & 1 ? SUCCESS : ERROR_NOT_FOUND;
 }
 EXPORT int nvmlDeviceGetGpuInstanceId(Device device, uint32_t* out) {
@@ -228,6 +230,15 @@ EXPORT int nvmlDeviceGetComputeRunningProcesses_v2(Device, uint32_t* count, void
 }
 EXPORT int nvmlDeviceGetGraphicsRunningProcesses_v2(Device, uint32_t* count, void* out) {
   return graphics(kProcessSizeV2, count, out);
+}
+// As in R450 and R460.
+EXPORT int nvmlDeviceGetMPSComputeRunningProcesses(Device, uint32_t* count, void* out) {
+  return mps(kProcessSizeV2, count, out);
+}
+#endif
+#ifdef STUB_MPS_V1
+EXPORT int nvmlDeviceGetMPSComputeRunningProcesses(Device, uint32_t* count, void* out) {
+  return mps(kProcessSizeV1, count, out);
 }
 #endif
 #ifdef STUB_PROCESSES_V3

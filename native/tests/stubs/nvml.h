@@ -8,7 +8,7 @@ struct NvmlStub {
   struct Codes {
     int init, count, handle, uuid, name, pci, memory_v1, memory_v2, power, power_limit, utilization, temperature_v,
         temperature, compute_mode, display, mig, processes_v1, processes_v2, processes_v3, graphics, instance_processes,
-        instance_memory, instance_id;
+        instance_memory, instance_id, mig_handle;
   } code;
 
   uint32_t gpus = 1;
