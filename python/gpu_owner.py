@@ -1556,7 +1556,8 @@ class GPUStatus(int, _MappingOfValues):
 
     instance: of a MIG instance, which of its GPU's it is; else None. Then `int` and `index` are those of the GPU.
     state: 'free', 'leased', 'shared', 'busy' or 'unavailable'; reason: why it isn't free. shares: the parts of its memory that are
-    leased, as in `gpu-owner status --json`. Memory is in bytes, power in watts.
+    leased, as in `gpu-owner status --json`. suspect: what CUDA failed with there lately (code, name, since, seenBy), or None.
+    Memory is in bytes, power in watts.
     Values that the driver can't tell are None. raw: the object of `gpu-owner status --json`.
 
     As a mapping it is what GPU Scheduler tells: gpu["gpu_id"], and the other keys of `get_gpu_info`.
@@ -1671,6 +1672,10 @@ class GPUStatus(int, _MappingOfValues):
     @property
     def shares(self) -> List[Dict[str, Any]]:
         return list(self.raw.get("shares", []))
+
+    @property
+    def suspect(self) -> Optional[Dict[str, Any]]:
+        return cast(Optional[Dict[str, Any]], self.raw.get("suspect"))
 
     def __repr__(self) -> str:
         number = self.index if self.instance is None else f"{self.index}:{self.instance}"

@@ -4,15 +4,19 @@ import {
   applyEnvironment,
   computePids,
   describeListedProcess,
+  describeSuspect,
+  explainCudaCode,
   formatVisibleDevices,
   type GPU,
   isMPSServer,
   label,
   restoreEnvironment,
   type ShownGPUs,
+  showCudaCode,
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
-import { formatBytes, now, type Waiting } from '../platform/index.ts';
+import type { PlaceholderFailure } from '../native.ts';
+import { formatBytes, isNewMessage, now, type Waiting, warn } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
 import { countClaim } from './counts.ts';
@@ -29,8 +33,10 @@ import { scopeOf } from './evaluate.ts';
 import { LockDirectory } from './lock-directory.ts';
 import type { Settings } from './options.ts';
 import { removeOldJobFiles } from './parent-job.ts';
+import { gpusToBlame } from './placeholder.ts';
 import { listReasons } from './refusal.ts';
 import { sharingOf } from './shares.ts';
+import { leaveOut, noteCUDA, takeInAgain } from './suspects.ts';
 import { beginUsage, energySince } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
 import { activeWaiters, readWaiters } from './wait-queue.ts';
@@ -93,6 +99,7 @@ export class ActiveClaim<Holder extends ContextHolder> {
     try {
       for (let conflicts = 0; conflicts <= MAX_CONFLICTS; conflicts++) {
         const claim: Claim = yield* take(conflict);
+        tellSuspects(claim);
         const active: ActiveClaim<Holder> = new ActiveClaim(claim, settings);
         let isKept = false;
         try {
@@ -101,11 +108,16 @@ export class ActiveClaim<Holder extends ContextHolder> {
           try {
             active.placeholder = yield* startPlaceholder(active);
           } catch (error) {
-            if (!(error instanceof GPUOwnerError) || !(yield* isDriverAway())) throw error;
+            if (!(error instanceof GPUOwnerError)) throw error;
+            const failed = leaveOutFailed(claim, error);
+            if (!failed && !(yield* isDriverAway())) throw error;
+            // Each GPU fails once.
+            if (failed) conflicts--;
             conflict = error;
             continue;
           }
           traceStep('placeholder');
+          active.#noteSuccess();
           claim.entry.leave(); // now others see it on the GPUs
           conflict = (yield* active.#findOverwrittenMarks()) ?? (yield* active.#findNewProcesses());
           if (conflict === null) {
@@ -221,6 +233,16 @@ export class ActiveClaim<Holder extends ContextHolder> {
     return { reason: uncertain, isCertain: false };
   }
 
+  /** CUDA works on these GPUs, also where it failed before. */
+  #noteSuccess(): void {
+    const { suspects, directory } = this.claim;
+    for (const gpu of this.gpus) {
+      if (this.placeholder?.isOn(gpu) !== true) continue;
+      takeInAgain(gpu.uuid);
+      if (suspects.has(gpu.uuid)) noteCUDA(directory, gpu, null);
+    }
+  }
+
   #setVariables(ownEnvironment: boolean): void {
     const { gpus, as, all } = this.#share;
     this.#variables = ownEnvironment
@@ -302,6 +324,30 @@ export class ActiveClaim<Holder extends ContextHolder> {
     const isRenumbered = expected.length > 0 && !present.some((pid) => expected.includes(pid));
     return isRenumbered ? unclaimed.slice(1) : unclaimed;
   }
+}
+
+/** Says so where a claim takes GPUs on which CUDA failed lately. */
+function tellSuspects({ gpus, suspects }: Claim): void {
+  for (const gpu of gpus) {
+    const suspect = suspects.get(gpu.uuid);
+    if (suspect?.isCounted !== true) continue;
+    warn(`GPU ${label(gpu)} is tried again, as no other will do (${describeSuspect(suspect)}).`);
+  }
+}
+
+/** Notes the GPUs on which CUDA failed for a claim, so that the next attempt takes others. @returns whether it did on any */
+function leaveOutFailed({ gpus, all, directory }: Claim, error: GPUOwnerError): boolean {
+  const failed = gpusToBlame(error, gpus, all);
+  for (const gpu of failed) {
+    const failure = error.cause as PlaceholderFailure;
+    leaveOut(directory, gpu, failure, error);
+    const { code, stage } = failure;
+    const { cause } = explainCudaCode(code);
+    const text = `CUDA failed with ${showCudaCode(code)} in ${stage}: ${cause}`;
+    const subject = `GPU ${label(gpu)} is left out`;
+    if (isNewMessage(subject, text)) warn(`${subject}: ${text}. \`gpu-owner doctor\` says what helps.`);
+  }
+  return failed.length > 0;
 }
 
 /** Counts a claim that was given nothing, if others have all GPUs. */

@@ -6,7 +6,7 @@ import {
   removeMark,
 } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES } from '../gpus/index.ts';
+import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES, type Suspect } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
 import type { JoiningRequest } from '../policy/index.ts';
 import { AcquisitionLock } from './acquisition-lock.ts';
@@ -60,6 +60,8 @@ export interface Claim {
   all: GPU[];
   /** How long the claim was in the wait queue, in ms; missing: it wasn't. */
   waitedMs?: number;
+  /** CUDA failed lately on these GPUs. */
+  suspects: ReadonlyMap<string, Suspect>;
 }
 
 /** Nothing is held. The obstacles, for a caller that wants to wait for their end. */
@@ -75,7 +77,7 @@ export interface NotGranted {
   seenAt: number;
   /** Whether waiting can help: enough GPUs are only leased or busy. */
   possible: boolean;
-  /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY */
+  /** ERR_GPU_UNAVAILABLE with the reason for each GPU, or ERR_LOCK_DIRECTORY, or ERR_PLACEHOLDER where CUDA fails on all */
   error: GPUOwnerError;
 }
 
@@ -147,7 +149,8 @@ export function* claim(
       const { gpus, leases, marks, jobFile, all, seenAt, leasedAt } = outcome;
       if (job === null && Number.isFinite(request.most ?? Number.POSITIVE_INFINITY))
         wakeThoseBehind(directory, gpus.length, position?.slot ?? null);
-      return { granted: true, gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
+      const claimed = { gpus, leases, marks, jobFile, entry, directory, job, leasedAt, seenAt, all };
+      return { granted: true, ...claimed, suspects: context.suspects ?? new Map() };
     }
     const timeout = outcome.obstacle === 'remains' ? REMAINS_TIMEOUT_MS : CONTENTION_TIMEOUT_MS;
     if (outcome.obstacle === 'use' || began - started > timeout) {

@@ -2,14 +2,17 @@ import { type Criteria, loadConfiguration, mergeCriteria, refuseNoObject } from 
 import { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
+  cudaCode,
+  describeSuspect,
   type GPU,
   type GPUState,
   isInstance,
   isPossible,
   type LeaseInfo,
   type Share,
+  type Suspect,
 } from '../gpus/index.ts';
-import { idleText } from '../platform/index.ts';
+import { idleText, isoTime, userName } from '../platform/index.ts';
 import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
 import { type ClaimSteps, runAsync, runSync } from './effects.ts';
@@ -37,7 +40,7 @@ export interface GPUStatus extends GPU {
    * criteria).
    */
   state: GPUState;
-  /** Words a person can act on; null when free. */
+  /** Words a person can act on; null when free, unless it is suspect. */
   reason: string | null;
   lease: LeaseInfo | null;
   /** The parts of its memory that are leased. */
@@ -49,6 +52,19 @@ export interface GPUStatus extends GPU {
   idle: Idle | null;
   /** The present booking of the GPU, else the next one; null: none. */
   booking: BookingInfo | null;
+  /** CUDA failed on it within the last hour; null: no user saw that. Claims take such a GPU last. */
+  suspect: SuspectInfo | null;
+}
+
+/** A GPU on which CUDA failed, as others see it. */
+export interface SuspectInfo {
+  code: number;
+  /** As CUDA names the code; null: it has none. */
+  name: string | null;
+  /** When CUDA first failed there, ISO 8601. */
+  since: string;
+  /** The users whose claims failed. */
+  seenBy: string[];
 }
 
 export interface DiscoveryOptions extends Criteria {
@@ -73,8 +89,8 @@ export function getGPUsSync(criteria: DiscoveryOptions = {}): GPUStatus[] {
 }
 
 /**
- * The GPUs that this process could claim now, most free memory first, then MIG instances in the same order; an inherited
- * CUDA_VISIBLE_DEVICES counts. Another claim may be quicker: only a claim is a claim.
+ * The GPUs that this process could claim now, most free memory first, suspect ones last, then MIG instances in the same order; an
+ * inherited CUDA_VISIBLE_DEVICES counts. Another claim may be quicker: only a claim is a claim.
  *
  * @throws {GPUOwnerError} as {@link getGPUs}
  */
@@ -93,6 +109,7 @@ function freeOnes(gpus: readonly GPUStatus[]): GPUStatus[] {
     .sort(
       (a, b) =>
         Number(isInstance(a)) - Number(isInstance(b)) ||
+        Number(a.suspect !== null) - Number(b.suspect !== null) ||
         (b.memory.freeBytes ?? -1) - (a.memory.freeBytes ?? -1) ||
         byPlace(a, b),
     );
@@ -224,19 +241,25 @@ function statusesOf(
   perspective: Perspective,
 ): GPUStatus[] {
   const bookings = readBookings(directory);
-  return candidates.map(({ gpu, verdict, lease, sharing }) => {
+  return candidates.map(({ gpu, verdict, lease, sharing, suspect }) => {
     const isShared = verdict.state === 'leased' && lease === null && (sharing?.taken ?? 0) > 0;
+    const doubt = suspect === undefined || verdict.retryAt !== undefined ? [] : [describeSuspect(suspect)];
     const status: GPUStatus = {
       ...gpu,
       state: isShared ? 'shared' : verdict.state,
-      reason: verdict.reason,
+      reason: [...(verdict.reason === null ? [] : [verdict.reason]), ...doubt].join('; ') || null,
       lease,
       shares: sharing?.shares ?? [],
       idle: null,
       booking: bookingInfo(gpu, bookings),
+      suspect: suspect === undefined ? null : suspectInfo(suspect),
     };
     return perspective === 'machine' ? withBooking(status) : status;
   });
+}
+
+function suspectInfo({ code, since, uids }: Suspect): SuspectInfo {
+  return { code, name: cudaCode(code).name, since: isoTime(since), seenBy: uids.map(userName) };
 }
 
 /** A GPU that is booked now says so, also where another user's job still runs on it. */
@@ -282,5 +305,6 @@ export function gpuJSON(gpu: GPUStatus) {
     shares: gpu.shares,
     idle: gpu.idle,
     booking: gpu.booking,
+    suspect: gpu.suspect,
   };
 }

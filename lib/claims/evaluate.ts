@@ -4,6 +4,7 @@ import type { GPUOwnerError } from '../errors.ts';
 import {
   byPlace,
   describeListedProcess,
+  describeSuspect,
   type GPU,
   isDivided,
   isWSL,
@@ -11,6 +12,7 @@ import {
   judge,
   type LeaseInfo,
   type Sharing,
+  type Suspect,
   select,
   separateKinds,
   type Verdict,
@@ -33,6 +35,7 @@ import {
 import type { LockDirectory } from './lock-directory.ts';
 import { leaseInfo } from './record.ts';
 import { sharingOf } from './shares.ts';
+import { whyLeftOut } from './suspects.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;
@@ -43,7 +46,9 @@ export interface Candidate {
   lease: LeaseInfo | null;
   /** Missing: there are no shares, and none is asked for. */
   sharing?: Sharing;
-  /** Why the lease file can't be used: that spoils this GPU, not the others. */
+  /** CUDA failed there lately; missing: no. */
+  suspect?: Suspect;
+  /** Why the lease file, or CUDA, can't be used: that spoils this GPU, not the others. */
   problem: GPUOwnerError | null;
 }
 
@@ -63,6 +68,10 @@ export interface EvaluationContext {
   claimantPid?: number | undefined;
   /** Holders of GPUs by the locks of other programs; default: none. */
   foreignHolders?: Holders;
+  /** The GPUs on which CUDA failed lately; default: none. */
+  suspects?: ReadonlyMap<string, Suspect>;
+  /** Whether GPUs on which CUDA has just failed for this process don't count as free. */
+  leavesOut?: boolean;
 }
 
 const NOT_OF_THE_JOB: Verdict = {
@@ -84,7 +93,16 @@ export function evaluateAll(gpus: readonly GPU[], context: EvaluationContext): C
     const lease = own ?? context.foreignHolders?.get(gpu.uuid) ?? null;
     const problem = leasable && lease === null ? whyUntakable(directory, key) : null;
     const verdict = evaluateOne(gpu, context, lease, sharing);
-    return applyProblem({ gpu, verdict, lease, problem, ...(sharing === undefined ? {} : { sharing }) });
+    const suspect = context.suspects?.get(gpu.uuid);
+    const candidate = applyProblem({
+      gpu,
+      verdict,
+      lease,
+      problem,
+      ...(sharing === undefined ? {} : { sharing }),
+      ...(suspect === undefined ? {} : { suspect }),
+    });
+    return context.leavesOut ? leaveOut(candidate) : candidate;
   });
   return separateKinds(candidates, context.count ?? 1);
 }
@@ -186,6 +204,16 @@ function readHolding(directory: LockDirectory, gpu: GPU, key: LeaseKey, context:
   }
 }
 
+/** Leaves out a free GPU on which CUDA has just failed for this process. */
+function leaveOut(candidate: Candidate): Candidate {
+  const { gpu, verdict, suspect } = candidate;
+  const why = verdict.state === 'free' ? whyLeftOut(gpu.uuid) : null;
+  if (why === null) return candidate;
+  const { error: problem, until: retryAt } = why;
+  const reason = suspect === undefined ? problem.message : describeSuspect(suspect);
+  return { ...candidate, problem, verdict: { state: 'unavailable', reason, transient: false, retryAt } };
+}
+
 /** Makes a GPU unavailable whose lease file can't be used. */
 export function applyProblem(candidate: Candidate): Candidate {
   const { problem, verdict } = candidate;
@@ -198,9 +226,28 @@ export function scopeOf(job: number | null): string | null {
   return job === null ? null : String(job);
 }
 
-/** Chooses among the GPUs that are free, or have room for the share that is asked for; null: there aren't so many. */
+/**
+ * Chooses among the GPUs that are free, or have room for the share that is asked for, suspect ones last; null: there aren't so
+ * many.
+ */
 export function chooseFree(candidates: readonly Candidate[], count: number): GPU[] | null {
   const free = candidates.filter(({ verdict }) => verdict.state === 'free');
+  const trusted = free.filter((each) => !isSuspect(each));
+  // The longest ago CUDA failed, the more it may work again.
+  const suspects = free.filter(isSuspect).sort((a, b) => (a.suspect?.at ?? 0) - (b.suspect?.at ?? 0));
+  for (let i = 0; i <= suspects.length; i++) {
+    const chosen = choose([...trusted, ...suspects.slice(0, i)], count);
+    if (chosen !== null) return chosen;
+  }
+  return null;
+}
+
+/** Whether the claimant takes the GPU only if it must. */
+export function isSuspect({ suspect }: Candidate): boolean {
+  return suspect?.isCounted === true;
+}
+
+function choose(free: readonly Candidate[], count: number): GPU[] | null {
   const rooms = free.flatMap(({ gpu, verdict: { room } }) =>
     room === undefined ? [] : [{ gpu, room: room.room }],
   );

@@ -45,7 +45,16 @@ export {
   type Settings,
 } from './options.ts';
 export { putFirst } from './own-requests.ts';
-export { type Device, GPUOwner, placeholderError } from './owner.ts';
+export { type Device, GPUOwner } from './owner.ts';
+export {
+  CUDA_START_TIMEOUT_MS,
+  describeFailure,
+  failureIn,
+  PLACEHOLDER,
+  placeholderError,
+  spawnPlaceholder,
+  tryCUDA,
+} from './placeholder.ts';
 export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
 export { WAIT_QUEUE_FILE } from './queue-file.ts';
 export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
@@ -54,6 +63,7 @@ export { leaseInfo, readRecord } from './record.ts';
 export { listReasons, refuseImpossible } from './refusal.ts';
 export { sharesOf } from './shares.ts';
 export type { Slot } from './slot.ts';
+export { noteCUDA } from './suspects.ts';
 export { ledgerOf, noteEnergy, whyUnread } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
 export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';

@@ -19,6 +19,7 @@ import type { LockDirectory } from './lock-directory.ts';
 import type { ClaimRequest } from './options.ts';
 import { findParentJob, type ParentJob } from './parent-job.ts';
 import { RECORD_SIZE, type RecordContents } from './record.ts';
+import { readSuspects } from './suspects.ts';
 
 /** The GPUs to look for, and the locks that count. */
 export type DiscoveryRequest = Pick<
@@ -81,7 +82,7 @@ export function* evaluateMachine<Directory extends LockDirectory | null>(
   const epoch = job?.epoch ?? null;
   const context = {
     ...{ criteria, visible, directory, job: epoch, count, claimantPid, foreignHolders },
-    ...share,
+    ...{ suspects: readSuspects(directory), leavesOut: perspective === 'claimant', ...share },
   };
   return { candidates: evaluateAll(gpus, context), context, directory, job, conventions };
 }

@@ -13,7 +13,7 @@ interface InTheWay {
   epochLocks: EpochLock[];
   /** Slots of those who could use a part of what is free. */
   ahead: number[];
-  /** GPUs are used without a lease, or silent. */
+  /** GPUs are used without a lease, silent, or suspect. */
   isPolled: boolean;
   /** The end of each lease is told. */
   isComplete: boolean;
@@ -33,7 +33,8 @@ export function whatIsInTheWay({ candidates, directory, job, gpuRequest }: NotFo
   // Others took the GPUs first, so there is nothing to wait for.
   let isComplete = candidates.filter(({ verdict }) => verdict.state === 'free').length < gpuRequest.count;
   for (const { gpu, verdict } of candidates) {
-    if ((verdict.state === 'busy' && verdict.bookedUntil === undefined) || verdict.silent) isPolled = true;
+    if (verdict.state === 'busy' && verdict.bookedUntil === undefined) isPolled = true;
+    if (verdict.silent || verdict.retryAt !== undefined) isPolled = true;
     if (verdict.keptFor !== undefined) {
       ahead.add(verdict.keptFor);
       continue;

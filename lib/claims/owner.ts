@@ -1,7 +1,7 @@
 import { driverLibraries, refuseNoObject } from '../config/index.ts';
 import { hideMark } from '../conventions/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, label, librarySetting, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
+import { type GPU, label, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native, type PlaceholderFailure } from '../native.ts';
 import { parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
 import { ActiveClaim } from './active-claim.ts';
@@ -16,6 +16,7 @@ import {
   checkOptions,
   type Settings,
 } from './options.ts';
+import { placeholderError, tryCUDA } from './placeholder.ts';
 import type { WaitingState } from './queued-waiter.ts';
 import { noteEnergy } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
@@ -241,8 +242,8 @@ function claimFor<Step>(
     {
       ownEnvironment: true,
       // biome-ignore lint/correctness/useYield: it blocks
-      *startPlaceholder({ gpus }) {
-        return settings.placeholder === 'none' ? null : Placeholder.take(gpus);
+      *startPlaceholder({ gpus, claim }) {
+        return settings.placeholder === 'none' ? null : Placeholder.take(gpus, claim.all);
       },
     },
   );
@@ -299,10 +300,13 @@ class Placeholder {
   }
 
   /**
-   * Takes the GPUs. CUDA_VISIBLE_DEVICES must show them. Blocks for some 100 ms per GPU on real hardware.
+   * Takes the GPUs. CUDA_VISIBLE_DEVICES must show them. Blocks for some 100 ms per GPU on real hardware. The first time, another
+   * process tries them before: where CUDA fails in this one, this one can use no other GPU.
    * @throws ERR_PLACEHOLDER, ERR_CUDA_INITIALIZED
    */
-  static take(gpus: readonly GPU[]): Placeholder {
+  static take(gpus: readonly GPU[], all: readonly GPU[]): Placeholder {
+    const failure = binding === null ? tryCUDA(gpus, all) : null;
+    if (failure !== null && failure.code !== 0 && failure.stage !== 'load') throw failureOf(failure, gpus);
     const uuids = gpus.map(({ uuid }) => uuid);
     const taken = native().cudaTake(driverLibraries().cuda, uuids, PLACEHOLDER_BYTES);
     // Also where it failed half-way: what CUDA has once read, it keeps.
@@ -312,7 +316,7 @@ class Placeholder {
     }
     if (typeof taken !== 'number') {
       if (taken.stage === 'uuid') throw alreadyInitialized(taken.uuid);
-      throw placeholderError(taken, gpus, "placeholder: 'none'");
+      throw failureOf(taken, gpus);
     }
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
     return new Placeholder(taken);
@@ -329,32 +333,8 @@ function timeOfDay(time: Date): string {
   return parts.map((part) => String(part).padStart(2, '0')).join(':');
 }
 
-/** CUDA's code for a GPU in an exclusive compute mode that serves another process. */
-const DEVICE_UNAVAILABLE = 46;
-
-/**
- * The error of a claim whose placeholder failed.
- * @param withoutOne what a user writes for a claim without a placeholder
- */
-export function placeholderError(
-  { code, stage, uuid, text }: PlaceholderFailure,
-  gpus: readonly GPU[],
-  withoutOne: string,
-): GPUOwnerError {
-  const gpu = gpus.find((one) => one.uuid === uuid);
-  const where = gpu === undefined ? '' : ` on GPU ${label(gpu)}`;
-  const what =
-    stage === 'load'
-      ? `the CUDA driver library can't be used: ${text} (${librarySetting('GPU_OWNER_CUDA_LIBRARY')})`
-      : `the placeholder${where} failed: ${text}${code === 0 ? '' : ` (${stage}, CUDA code ${code})`}`;
-  // No other process could compute there either, with or without a placeholder.
-  const remedy =
-    code === DEVICE_UNAVAILABLE
-      ? 'That process is not visible here; choose another GPU.'
-      : `Without a placeholder (\`${withoutOne}\`) the lease still holds, but tools that only look at the driver don't see it.`;
-  const reasons =
-    gpu === undefined ? [] : [{ index: gpu.index, instance: gpu.instance, uuid: gpu.uuid, reason: text }];
-  return new GPUOwnerError('ERR_PLACEHOLDER', `${what}. ${remedy}`, { gpus: reasons });
+function failureOf(failure: PlaceholderFailure, gpus: readonly GPU[]): GPUOwnerError {
+  return placeholderError(failure, gpus, "placeholder: 'none'");
 }
 
 function alreadyInitialized(uuid: string): GPUOwnerError {

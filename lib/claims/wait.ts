@@ -1,5 +1,5 @@
 import { closeSync } from 'node:fs';
-import { GPUOwnerError } from '../errors.ts';
+import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
@@ -43,6 +43,9 @@ const MIN_POLL_MS = 5;
 /** A limit for what should not happen: a change without a wake-up. In ms. */
 const MAX_WAIT_MS = 60_000;
 
+/** Why a claim gets no GPUs, where that may change. */
+const MAY_END: readonly ErrorCode[] = ['ERR_GPU_UNAVAILABLE', 'ERR_PLACEHOLDER'];
+
 /** How often a driver is asked that was there before, and is away: its update, or a reset, takes some seconds. In ms. */
 const DRIVER_POLL_MS = 1_000;
 
@@ -74,7 +77,7 @@ export async function claimWhenFree(
       const hasWaited = waiter !== null || received?.rest != null;
       return hasWaited ? { ...result, waitedMs: Math.max(0, Date.now() - began) } : result;
     }
-    if (result.error.code !== 'ERR_GPU_UNAVAILABLE') throw result.error;
+    if (!MAY_END.includes(result.error.code)) throw result.error;
     if (!result.possible)
       throw driverError(result.candidates.map(({ gpu }) => gpu)) ?? impossibleError(result);
     if (now() >= end) throw timeoutError(maxWait ?? 0, result);

@@ -148,7 +148,9 @@ export function gpuRequestOf(
   { count, class: own = 'normal', most, order, memory }: DiscoveryDemand,
   scope: string | null,
 ): JoiningRequest {
-  const uuids = candidates.filter(({ verdict }) => mayBecomeFree(verdict)).map(({ gpu }) => gpu.uuid);
+  // A GPU that is left out for now is no obstacle to others.
+  const wanted = candidates.filter(({ verdict }) => mayBecomeFree(verdict) && verdict.retryAt === undefined);
+  const uuids = wanted.map(({ gpu }) => gpu.uuid);
   const limit = most === undefined || scope !== null ? {} : { most };
   const place = order === undefined ? {} : { order };
   const share = memory === undefined ? {} : { memory };

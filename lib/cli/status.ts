@@ -13,6 +13,7 @@ const NAME_WIDTH = 24;
 const INDENT = '     ';
 const COLOURS: Record<string, string> = {
   free: '32',
+  suspect: '31',
   leased: '36',
   shared: '36',
   busy: '33',
@@ -75,6 +76,7 @@ function row(gpu: GPUStatus, colour: boolean): string {
   const { memory } = gpu;
   const place = label(gpu).padStart(PLACE_WIDTH);
   const state = shownState(gpu);
+  const colourOf = state === 'suspect' ? state : gpu.state;
   const columns = [
     place,
     // 'GPU 10:3' is longer than the column: its name, which isn't, makes room.
@@ -83,7 +85,7 @@ function row(gpu: GPUStatus, colour: boolean): string {
     unit(gpu.utilizationPercent, '%').padStart(4),
     `${round(gpu.powerWatts)}/${round(gpu.powerLimitWatts)}`.padStart(9),
     unit(gpu.temperatureCelsius, 'C').padStart(4),
-    colour && Object.hasOwn(COLOURS, gpu.state) ? `\u001b[${COLOURS[gpu.state]}m${state}\u001b[0m` : state,
+    colour && Object.hasOwn(COLOURS, colourOf) ? `\u001b[${COLOURS[colourOf]}m${state}\u001b[0m` : state,
   ];
   return columns.join('  ');
 }

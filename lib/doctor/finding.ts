@@ -58,6 +58,8 @@ export const CATALOGUE = {
   'mig-empty': ['gpus', 'warning'],
   'processes-unknown': ['gpus', 'note'],
   'hidden-use': ['gpus', 'warning'],
+  cuda: ['gpus', 'ok'],
+  'cuda-failed': ['gpus', 'problem'],
 
   'lock-directory': ['lock-directory', 'ok'],
   'lock-directory-unusable': ['lock-directory', 'problem'],

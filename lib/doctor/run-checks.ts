@@ -21,7 +21,10 @@ const CHECKS: Record<string, Check> = {
   driver: {
     subject: 'driver',
     timeoutMs: DRIVER_TIMEOUT_MS,
-    run: async (report) => (await import('./driver.ts')).checkDriver(report),
+    run: async (report, options) => {
+      await (await import('./driver.ts')).checkDriver(report);
+      await (await import('./cuda.ts')).checkCUDA(report, options);
+    },
   },
   'lock-directory': {
     subject: 'lock-directory',
@@ -49,8 +52,8 @@ const CHECKS: Record<string, Check> = {
 };
 
 /**
- * Looks at everything that claims depend on. Takes no lock that anybody could meet and writes nothing, but starts the driver as a claim
- * does. Never throws, however broken what it looks at is, and comes to an end where a check hangs; it takes less than a second as a rule.
+ * Looks at everything that claims depend on. Takes no lock that anybody could meet, but starts the driver as a claim does, and CUDA on
+ * free GPUs. Writes nothing, except what CUDA says there. Never throws, however broken what it looks at is, and comes to an end where a check hangs; it takes a second as a rule.
  *
  * @param command the words that start this program again, up to its own arguments
  * @param onSlow is told what takes longer than a few seconds

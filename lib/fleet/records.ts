@@ -66,6 +66,7 @@ function harmless(value: unknown, path: string, depth = 0): unknown {
 
 const IDLE = or(record({ since: or(time), looks: id }));
 const BOOKING = or(record({ id, user: text, group: or(text), from: time, until: time, note: or(text) }));
+const SUSPECT = or(record({ code: index, name: or(text), since: time, seenBy: someOf(text) }));
 
 const LEASE: Fields = {
   user: text,
@@ -119,6 +120,7 @@ const GPU = {
   shares: schema.validOf(SHARE),
   idle: IDLE,
   booking: BOOKING,
+  suspect: SUSPECT,
 } satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;
 
 const QUEUE = {

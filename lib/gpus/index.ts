@@ -7,6 +7,7 @@ export {
   type SystemSigns,
   whichContainer,
 } from './containers.ts';
+export { cudaCode, explainCudaCode, showCudaCode } from './cuda-codes.ts';
 export {
   cudaVersion,
   interruptedError,
@@ -34,6 +35,7 @@ export {
   separateKinds,
 } from './selection.ts';
 export { type Asked, snapshot, snapshotSync } from './snapshot.ts';
+export { type CudaNote, describeSuspect, SUSPECT_MS, type Suspect, suspectsIn } from './suspect.ts';
 export {
   type GPU,
   type GPUProcess,

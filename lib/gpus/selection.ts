@@ -32,13 +32,20 @@ function worth({ memory, displayActive }: GPU): number {
   return displayActive ? memory.freeBytes / 2 : memory.freeBytes;
 }
 
-/** Whether a GPU may become free: leased, busy and silent ones may. */
-export function mayBecomeFree({ state, silent }: Pick<Verdict, 'state' | 'silent'>): boolean {
-  return state !== 'excluded' && (state !== 'unavailable' || silent === true);
+/** Whether a GPU may become free: leased, busy and silent ones may, and those on which CUDA has just failed. */
+export function mayBecomeFree({
+  state,
+  silent,
+  retryAt,
+}: Pick<Verdict, 'state' | 'silent' | 'retryAt'>): boolean {
+  return state !== 'excluded' && (state !== 'unavailable' || silent === true || retryAt !== undefined);
 }
 
 /** Whether `count` GPUs could be had by waiting. */
-export function isPossible(count: number, verdicts: readonly Pick<Verdict, 'state' | 'silent'>[]): boolean {
+export function isPossible(
+  count: number,
+  verdicts: readonly Pick<Verdict, 'state' | 'silent' | 'retryAt'>[],
+): boolean {
   return verdicts.filter(mayBecomeFree).length >= count;
 }
 

@@ -136,14 +136,18 @@ export interface Room {
 /** shared: shares of it are leased. */
 export type GPUState = Verdict['state'] | 'shared';
 
-/** A state as people read it. A GPU that is kept for a booking is leased only for scripts, which know no other word. */
+/**
+ * A state as people read it. A GPU that is kept for a booking is leased only for scripts, which know no other word; a suspect one is
+ * free for them.
+ */
 export function shownState({
   state,
   reason,
 }: {
   state: GPUState;
   reason: string | null;
-}): GPUState | 'booked' {
+}): GPUState | 'booked' | 'suspect' {
+  if (state === 'free' && reason !== null) return 'suspect';
   return state === 'leased' && reason?.startsWith('booked ') === true ? 'booked' : state;
 }
 
@@ -151,8 +155,10 @@ export function shownState({
 export interface Verdict {
   /** unavailable: it can't be had as it is, however long one waits; excluded: it may not be had. */
   state: 'free' | 'leased' | 'busy' | 'unavailable' | 'excluded';
-  /** Words a person can act on; null when free. */
+  /** Words a person can act on; null when free, unless CUDA failed there lately. */
   reason: string | null;
+  /** CUDA has just failed there for this process, which leaves it out until then, on the monotonic clock. */
+  retryAt?: number;
   /** The driver doesn't answer for it at present; it may yet. */
   silent?: true;
   /** The room for the share that is asked for, also where it isn't enough. */

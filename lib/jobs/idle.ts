@@ -1,5 +1,5 @@
 // Jobs whose GPUs do nothing: their user is warned, and then they are ended. See docs/decisions/059-idle-jobs.md.
-import { type Claim, whyUnread } from '../claims/index.ts';
+import { type Claim, PLACEHOLDER, whyUnread } from '../claims/index.ts';
 import { type Configuration, driverLibraries, loadConfiguration } from '../config/index.ts';
 import { label } from '../gpus/index.ts';
 import { nativeProgram } from '../native.ts';
@@ -13,7 +13,6 @@ import {
   TIMEOUTS,
   warn,
 } from '../platform/index.ts';
-import { PLACEHOLDER } from './placeholder-process.ts';
 
 /** When the user of a command whose GPUs do nothing is warned, and when the command is ended. */
 export interface IdleLimit {

@@ -1,7 +1,13 @@
 import { fstatSync } from 'node:fs';
 import { basename } from 'node:path';
 import { BEFORE_EXEC } from '../bundle.ts';
-import { type ActiveClaim, claimForCommands, type Settings, type WaitOptions } from '../claims/index.ts';
+import {
+  type ActiveClaim,
+  claimForCommands,
+  PLACEHOLDER,
+  type Settings,
+  type WaitOptions,
+} from '../claims/index.ts';
 import { simulatedVariables } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isInstance } from '../gpus/index.ts';
@@ -21,7 +27,7 @@ import {
   placeholderOptions,
   untilOf,
 } from './keeper-options.ts';
-import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
+import { PlaceholderProcess } from './placeholder-process.ts';
 import {
   earlierStarts,
   giveWayOptions,

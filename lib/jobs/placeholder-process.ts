@@ -1,16 +1,15 @@
 import { closeSync, writeSync } from 'node:fs';
-import { placeholderError, type Settings } from '../claims/index.ts';
-import { driverLibraries } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import {
+  CUDA_START_TIMEOUT_MS,
+  failureIn,
+  placeholderError,
+  type Settings,
+  spawnPlaceholder,
+} from '../claims/index.ts';
 import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
-import { native, nativeFile, nativeProgram, type PlaceholderFailure } from '../native.ts';
-import { systemError, TIMEOUTS, warnOnce } from '../platform/index.ts';
+import { native } from '../native.ts';
+import { TIMEOUTS, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
-
-export const PLACEHOLDER = 'gpu-owner-placeholder';
-
-/** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
-const CUDA_START_TIMEOUT_MS = 60_000;
 
 /**
  * A process that keeps GPUs visibly taken for a command which hasn't reached them yet. The process ends when its input is
@@ -91,9 +90,10 @@ export class PlaceholderProcess {
   ) {
     const admitting = gpus.filter(admitsPlaceholder);
     if (until === 'none' || admitting.length === 0) return null;
-    const uuids = admitting.flatMap(({ uuid }) => ['--uuid', uuid]);
+    const seconds = until === 'auto' ? Math.ceil(TIMEOUTS.placeholder / 1_000) : 0;
     const shared = memory === undefined ? [] : ['--shared'];
-    const { pid, input, output } = spawn([...argumentsFor(until), ...shared, ...uuids, ...options], env);
+    const words = ['--seconds', String(seconds), ...shared, ...options];
+    const { pid, input, output } = spawnPlaceholder(admitting, words, env);
     return { placeholder: new PlaceholderProcess(pid, input, admitting), output };
   }
 
@@ -147,27 +147,6 @@ function admitsPlaceholder({ computeMode }: GPU): boolean {
   return computeMode !== 'exclusive-process' && computeMode !== 'exclusive-thread';
 }
 
-function argumentsFor(until: 'auto' | 'keep'): string[] {
-  const { nvml, cuda } = driverLibraries();
-  return [
-    PLACEHOLDER,
-    ...(nvml ? ['--nvml', nvml] : []),
-    ...(cuda ? ['--cuda', cuda] : []),
-    '--seconds',
-    String(until === 'auto' ? Math.ceil(TIMEOUTS.placeholder / 1_000) : 0),
-  ];
-}
-
-function spawn(args: readonly string[], env?: NodeJS.ProcessEnv) {
-  const variables = env && Object.entries(env).map(([name, value]) => `${name}=${value ?? ''}`);
-  const spawned = native().processSpawn(nativeProgram(PLACEHOLDER), args, variables);
-  if (spawned.error === 0) return spawned;
-  throw new GPUOwnerError(
-    'ERR_PLACEHOLDER',
-    `${nativeFile(PLACEHOLDER)} can't be started: ${systemError(spawned.error)}. Is the package complete?`,
-  );
-}
-
 /** The first line that it prints; '' if it ends before, or says nothing for too long. Closes the descriptor. */
 function firstLine(descriptor: number): Promise<string> {
   const { Socket } = process.getBuiltinModule('node:net'); // `gpu-owner run` doesn't need it
@@ -192,13 +171,7 @@ function firstLine(descriptor: number): Promise<string> {
 }
 
 function check(line: string, gpus: readonly GPU[]): void {
-  if (!/^ready( \d+)?$/.test(line)) throw placeholderError(failure(line), gpus, '--placeholder none');
+  const failure = failureIn(line);
+  if (failure !== null) throw placeholderError(failure, gpus, '--placeholder none');
   if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
-}
-
-/** Reads why it failed from its line. Without a line, it ended before, or said nothing for too long. */
-function failure(line: string): PlaceholderFailure {
-  const [, code, stage = '', uuid = '', text = 'CUDA did not start'] =
-    /^failed (\d+) (\S+) (\S+) (.*)$/.exec(line) ?? [];
-  return { code: Number(code ?? 0), stage, uuid, text };
 }

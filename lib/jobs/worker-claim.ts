@@ -2,6 +2,7 @@ import {
   type ActiveClaim,
   claimForCommands,
   noteEnergy,
+  PLACEHOLDER,
   type Settings,
   type WaitOptions,
 } from '../claims/index.ts';
@@ -11,7 +12,7 @@ import { warnOnce } from '../platform/index.ts';
 import { KEEPER } from './inherited.ts';
 import type { SupervisedTask } from './keeper.ts';
 import { environmentOf } from './keeper-options.ts';
-import { PLACEHOLDER, PlaceholderProcess } from './placeholder-process.ts';
+import { PlaceholderProcess } from './placeholder-process.ts';
 import { parsePreemption, watchPreemption } from './preemption.ts';
 import { type Supervised, supervise } from './supervised-process.ts';
 

@@ -13,6 +13,8 @@ const DEFAULTS = {
   handoverAtFront: 10_000,
   /** For which the placeholder of a command that doesn't use its GPUs keeps them visibly taken. */
   placeholder: 60_000,
+  /** Until a claim tries a GPU again on which CUDA has failed for it. */
+  retryGPU: 60_000,
   /** Until a claim goes on beside a program of safe-gpu that decides: that takes up to ten seconds when CUDA starts slowly. */
   safeGPU: 30_000,
   /** Which gpu_lock takes besides its nvidia-smi from looking for a lock file to having written its own. */

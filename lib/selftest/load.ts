@@ -1,3 +1,4 @@
+import { describeFailure } from '../claims/index.ts';
 import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
@@ -141,7 +142,7 @@ export async function checkFullGPU(claims: Claims, runCheck: RunCheck): Promise<
     const whileItRuns = (pid: number | null) => pid ?? skip('no job has filled the memory (see full-gpu)');
     await runCheck('full-load', () => {
       const pid = whileItRuns(job.pid);
-      if (kernels !== 'computing') skip(`CUDA can't run a kernel: ${kernels ?? 'no answer'}`);
+      if (kernels !== 'computing') skip(`CUDA can't run a kernel: ${whyIdle(kernels)}`);
       return checkReadings(claims, look, pid, 'A job that has filled the memory computes');
     });
     await runCheck('full-killed', () => {
@@ -213,4 +214,12 @@ async function checkFullKilled(
       `${text}; the next claim gets the GPU while ${formatBytes(left.memory.usedBytes)} are still in use.`,
     );
   return `${text}; the next command has run ${milliseconds(tookMs)} later.`;
+}
+
+/** Why a program doesn't compute, from its line 'idle CODE STAGE'. */
+function whyIdle(line: string | null): string {
+  const [, code, stage = ''] = /^idle (\d+) (\S+)$/.exec(line ?? '') ?? [];
+  return code === undefined
+    ? (line ?? 'no answer')
+    : describeFailure({ code: Number(code), stage }, undefined);
 }

@@ -128,6 +128,11 @@ function gpuFamilies(readings: readonly Reading[]): Family[] {
       gpu.health === 'ok' ? 1 : 0,
     ),
     each(
+      'gpu_owner_gpu_suspect',
+      'Whether CUDA failed on the GPU within the last hour (1).',
+      ({ suspect }) => (suspect === null ? 0 : 1),
+    ),
+    each(
       'gpu_owner_gpu_memory_repair_pending',
       'Whether spare memory takes the place of faulty memory at the next reset (1).',
       ({ memoryRepairPending }) => (memoryRepairPending === undefined ? null : Number(memoryRepairPending)),

@@ -122,18 +122,4 @@ State state(const std::string& path) {
   return code == ERROR_NOT_INITIALIZED || code == ERROR_STUB_LIBRARY ? State::loaded : State::initialized;
 }
 
-const char* code_text(int code) {
-  switch (code) {
-    case SUCCESS: return "success";
-    case ERROR_OUT_OF_MEMORY: return "out of memory";
-    case ERROR_NOT_INITIALIZED: return "CUDA is not initialised";
-    case ERROR_DEVICE_UNAVAILABLE: return "the GPU is in exclusive-process mode and another process uses it";
-    case ERROR_NO_DEVICE: return "CUDA finds no GPU";
-    case ERROR_INVALID_DEVICE: return "invalid device";
-    case ERROR_NOT_FOUND: return "the CUDA library lacks this function";
-    case ERROR_UNKNOWN: return "unknown error (the GPU's compute mode may be prohibited)";
-    default: return "CUDA error";
-  }
-}
-
 }  // namespace gpu_owner::cuda

@@ -93,6 +93,4 @@ class Library {
 enum class State { not_loaded, loaded, initialized };
 State state(const std::string& path);
 
-const char* code_text(int code);
-
 }  // namespace gpu_owner::cuda

@@ -106,7 +106,7 @@ bool parse(const std::vector<const char*>& words, Options& options, std::string&
 }
 
 // One line on standard output tells how it went: "ready", "ready N" where CUDA doesn't show N of several MIG instances,
-// or "failed CODE STAGE UUID TEXT".
+// or "failed CODE STAGE UUID TEXT"; the text is that of a library that can't be loaded.
 int fail(int code, const char* stage, const std::string& uuid, const char* text) {
   printf("failed %d %s %s %s\n", code, stage, uuid.empty() ? "-" : uuid.c_str(), text);
   fflush(stdout);
@@ -127,14 +127,14 @@ int list(const cuda::Library& library) {
   return code == cuda::SUCCESS ? 0 : kUnavailable;
 }
 
-// For the self-test. A second line on standard output tells how it went: "computing", or "idle CODE STAGE TEXT".
+// For the self-test. A second line on standard output tells how it went: "computing", or "idle CODE STAGE".
 int compute(const cuda::Library& library, const std::vector<cuda::Context>& contexts) {
   cuda::Kernel kernel;
   const auto failure = kernel.start(library, contexts);
   if (failure.code == cuda::SUCCESS) {
     printf("computing\n");
   } else {
-    printf("idle %d %s %s\n", failure.code, failure.stage, cuda::code_text(failure.code));
+    printf("idle %d %s\n", failure.code, failure.stage);
   }
   fflush(stdout);
   if (failure.code != cuda::SUCCESS) {
@@ -375,8 +375,7 @@ int main(int argc, char** argv) {
   if (options.list) return list(library);
   cuda::Placeholder placeholder;
   const auto failure = placeholder.take(library, options.uuids, options.bytes);
-  if (failure.code != cuda::SUCCESS)
-    return fail(failure.code, failure.stage, failure.uuid, cuda::code_text(failure.code));
+  if (failure.code != cuda::SUCCESS) return fail(failure.code, failure.stage, failure.uuid, "");
 
   if (placeholder.hidden() > 0) {
     printf("ready %d\n", placeholder.hidden());

@@ -54,6 +54,10 @@ CUresult initialize() {
   }
   if (const uint32_t injected = injected_error(driver->machine, Call::cuda_init))
     return static_cast<CUresult>(injected);
+  for (uint32_t i = 0; i < driver->device_count; ++i) {
+    if (const uint32_t injected = injected_error(driver->machine, driver->devices[i].gpu, Call::cuda_init))
+      return static_cast<CUresult>(injected);
+  }
   if (driver->device_count == 0) return CUDA_ERROR_NO_DEVICE;
   g_driver.store(driver, std::memory_order_release);
   return CUDA_SUCCESS;

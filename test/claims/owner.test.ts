@@ -160,11 +160,11 @@ describe('a claim that fails', () => {
   test('gives everything back when the placeholder fails', async () => {
     await machine.status();
     machine.set('gpu=1', 'error=cuda-alloc:2');
-    expect(
-      await lines(`
+    const { stdout, stderr } = await machine.runScript(`
         try { new GPUOwner({ count: 2, devices: '0-1' }) } catch (error) { console.log(error.code, /GPU 1/.test(error.message)) }
-        console.log(process.env.CUDA_VISIBLE_DEVICES, (await gpuOwner.getGPUs()).map(({ state }) => state).join());`),
-    ).toEqual(['ERR_PLACEHOLDER true', 'undefined free,free,free,free']);
+        console.log(process.env.CUDA_VISIBLE_DEVICES, (await gpuOwner.getGPUs()).map(({ state }) => state).join());`);
+    expect(stdout).toBe('ERR_PLACEHOLDER true\nundefined free,free,free,free\n');
+    expect(stderr).toContain('GPU 1 is left out: CUDA failed with 2 (CUDA_ERROR_OUT_OF_MEMORY)');
     expect(machine.processes(0)).toEqual([]);
   });
 

@@ -102,6 +102,7 @@ describe.each(MACHINES)('the table of machine %s', (name) => {
       shares: [],
       idle: null,
       booking: null,
+      suspect: null,
     });
     if (name === 'wsl') expect(gpu).toMatchObject({ processes: null, utilizationPercent: null });
     if (name === 'a100x4-mig') expect(gpu).toMatchObject({ migEnabled: true, utilizationPercent: null });

@@ -348,8 +348,10 @@ describe.each(['exclusive-process', 'exclusive-thread'])('compute mode %s', (mod
     machine.set('gpu=0', `compute-mode=${mode}`, 'hidden-processes=on');
     await occupy(0);
     const { stderr } = await machine.runScript("new GPUOwner({ maxUsedMemory: '1GiB' })");
-    expect(stderr).toMatch(/the placeholder on GPU 0 failed: the GPU is in exclusive-process mode/);
-    expect(stderr).toContain('That process is not visible here; choose another GPU.');
+    expect(stderr).toMatch(
+      /the placeholder on GPU 0 failed: CUDA failed with 46 .*: another process has the GPU/,
+    );
+    expect(stderr).toContain('`nvidia-smi` shows the process, unless it runs in another container.');
     expect(await machine.states()).toEqual(['busy']);
   });
 });

@@ -18,6 +18,7 @@ function gpus(...uses: (number | null | 'free' | 'busy')[]): GPUStatus[] {
       shares: [],
       idle: null,
       booking: null,
+      suspect: null,
     };
     if (typeof use === 'string') return { ...gpu, state: use, lease: null };
     const until = use === null ? {} : { until: new Date(NOW + use * HOUR).toISOString() };

@@ -236,7 +236,7 @@ function hostLine({ host, snapshot, problem }: MachineState, pen: Pen): string {
   return `${pen.ink(name, 'bold')}  ${problem === null ? fitted : pen.ink(fitted, 'red')}`;
 }
 
-const STATES = ['free', 'leased', 'booked', 'shared', 'busy', 'unavailable'] as const;
+const STATES = ['free', 'suspect', 'leased', 'booked', 'shared', 'busy', 'unavailable'] as const;
 
 /** "8 GPUs: 2 free, 6 leased"; a GPU that MIG divides counts by its instances. */
 export function countGPUs(gpus: readonly ShownGPU[]): string {

@@ -93,8 +93,3 @@ TEST("the context that the caller had current stays current") {
   CHECK_EQUAL(library.free(second, pointer), SUCCESS);
   CHECK(current() == first);
 }
-
-TEST("every code has words") {
-  for (int code = -1; code < 1000; code++) CHECK(strlen(code_text(code)) > 0);
-  CHECK_EQUAL(code_text(ERROR_OUT_OF_MEMORY), "out of memory");
-}

@@ -72,8 +72,9 @@ test('a worker whose placeholder finds no memory for a moment works when there i
   await fixture.add(['print', 'hello']);
   fixture.machine.set('error=cuda-alloc:2');
   const working = fixture.work();
-  const { message } = await working.event('trouble');
-  expect(message).toMatch(/^the placeholder on GPU 0 failed: .*trying again in 0.5 s\)$/);
+  // It waits, and tries again soon: the GPUs aren't at fault.
+  const { waiting } = await working.event('claiming', 2);
+  expect(waiting?.gpus[0]?.reason).toMatch(/^the placeholder on GPU 0 failed: CUDA failed with 2 /);
   fixture.machine.set('error=cuda-alloc:0');
   expect(await working.ended).toMatchObject({ why: 'finished' });
   expect(await fixture.results()).toHaveLength(1);
