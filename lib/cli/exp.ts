@@ -32,10 +32,6 @@ export const COMMAND: Command = {
       summary: 'start failed or other tasks again',
       load: async () => (await import('./exp/retry.ts')).COMMAND,
     },
-    lost: {
-      summary: 'say that the hosts of unknown tasks are lost',
-      load: async () => (await import('./exp/lost.ts')).COMMAND,
-    },
     pause: {
       summary: 'start no more tasks until `exp resume`',
       load: async () => (await import('./exp/pause.ts')).PAUSE,

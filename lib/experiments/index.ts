@@ -4,7 +4,6 @@ export {
   describeStops,
   type Experiment,
   type ExperimentLocation,
-  giveUpTasks,
   type HostRequest,
   joinExperiment,
   ManagerController,
@@ -53,6 +52,7 @@ export { type ExportFormat, exportResults } from './results/index.ts';
 export { describeTrial } from './search/index.ts';
 export {
   DEFAULT_ETA,
+  MAX_RETRIES,
   MIN_ETA,
   openSweepIfAny,
   rungsFrom,
@@ -61,5 +61,5 @@ export {
   type Sweep,
   type SweepSource,
 } from './sweep/index.ts';
-export { formatValue, type Rerun, strictJSON, type Value, type Values } from './task/index.ts';
+export { formatValue, strictJSON, type Value, type Values } from './task/index.ts';
 export type { WorkerEnd } from './worker/index.ts';

@@ -254,7 +254,7 @@ test('the commands accept the values that are offered', () => {
     'wait-for-tasks': [],
     best: [],
   };
-  const exp = ['gpus-per-task', 'grace', 'rerun', 'method'];
+  const exp = ['gpus-per-task', 'grace', 'method'];
   const words = (name: string, value: string) => {
     if (name === 'type') return [command, 'simulate', '--machine=1', 'occupy', '0', `--type=${value}`];
     if (name === 'from') return [command, 'bookings', '--json']; // a booking would keep GPUs

@@ -49,7 +49,6 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['exp', 'pause'], /exp resume/],
   [['exp', 'resume'], /./],
   [['exp', 'retry', 'grid_0'], /./],
-  [['exp', 'lost', 'all'], /^Failed, as lost: no task\.$/m],
   [['exp', 'cancel', 'grid_0'], /./],
   [['exp', 'status', '--json'], /"completed": 1,\s+"failed": 0,\s+"cancelled": 1/],
 ];

@@ -52,7 +52,6 @@ const EXPERIMENTS = [
   'status',
   'retry',
   'cancel',
-  'lost',
   'pause',
   'resume',
   'logs',

@@ -77,14 +77,7 @@ export function statusPage(status: Status, { width, now, options }: PageOptions)
   const shown = { counts: { ...all, active: Math.min(all.active, running.length) } };
   const lines = [`${formatProgress(completed, total)}: ${counts(shown)}`, ...stateLines(status, command)];
   lines.push(...bestLines(search?.best ?? null).map(clip));
-  const known = running.filter(({ silentSince }) => silentSince === undefined);
-  const unknown = running.filter(({ silentSince }) => silentSince !== undefined);
-  if (known.length > 0) lines.push('Running:', ...table(known, now).map(clip));
-  if (unknown.length > 0) {
-    lines.push('Unknown: their workers are not heard of, and may run on without the task list:');
-    lines.push(...table(unknown, now).map(clip));
-    lines.push(`  once you know that a host is lost: ${command('lost')} NAME`);
-  }
+  if (running.length > 0) lines.push('Running:', ...table(running, now).map(clip));
   if (failures.length > 0) {
     lines.push('Failed:');
     for (const { task, starts, error } of failures.slice(0, MAX_FAILURES_SHOWN)) {
@@ -169,7 +162,7 @@ function experimentJSON(
     manager,
     pause: pause && { by: pause.by, message: pause.message, since: iso(pause.since) },
     nextTime: iso(nextTime),
-    running: running.map(({ taskId, taskName, worker, since, silentSince, log }) => ({
+    running: running.map(({ taskId, taskName, worker, since, log }) => ({
       id: taskId,
       name: taskName,
       worker: worker.name,
@@ -177,7 +170,6 @@ function experimentJSON(
       pid: worker.pid,
       gpus: worker.gpus,
       since: iso(since),
-      silentSince: iso(silentSince ?? null),
       log: log?.path ?? null,
     })),
     // The first of them: counts has how many there are.

@@ -1,8 +1,8 @@
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import {
   DEFAULT_ETA,
+  MAX_RETRIES,
   MIN_ETA,
-  type Rerun,
   rungsFrom,
   type SearchMethod,
   type SearchOptions,
@@ -10,8 +10,6 @@ import {
 } from '../../experiments/index.ts';
 import { oneOf, sanitize, showValue } from '../../platform/index.ts';
 import { type InferValues, type OptionGroup, type Parsed, usage } from '../options.ts';
-
-const RERUNS: readonly Rerun[] = ['auto', 'never'];
 
 const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];
 
@@ -36,10 +34,9 @@ export const SWEEP_GROUP = {
     },
     phase: { value: 'NAME', help: 'name the phase of grid or commands' },
     'output-dir': { value: 'TEMPLATE', help: 'write its results there (default: results_{phase})' },
-    rerun: {
-      value: 'WHEN',
-      help: 'start tasks again by themselves: auto (default), never',
-      candidates: RERUNS,
+    retries: {
+      value: 'N',
+      help: 'start a task again N times after failures and lost workers (default 2; 0: only by hand)',
     },
     method: {
       value: 'METHOD',
@@ -110,10 +107,17 @@ export function sweepSource(
     ...given('hydra', hydra === undefined ? undefined : { command: hydra, overrides: positionals }),
     ...given('phase', phase),
     ...given('outputDirectory', outputDirectory),
-    ...given('rerun', values.rerun === undefined ? undefined : oneOf(values.rerun, RERUNS, '--rerun')),
+    ...given('retries', retriesOf(values.retries)),
     ...given('command', command.length > 0 ? command : undefined),
     ...given('search', searchOptions(values)),
   };
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function retriesOf(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  if (/^\d{1,3}$/.test(text) && Number(text) <= MAX_RETRIES) return Number(text);
+  throw usage(`--retries: ${showValue(text)} is not a whole number from 0 to ${MAX_RETRIES}`);
 }
 
 /** undefined: the command line says nothing about a search. */

@@ -13,7 +13,7 @@ export {
 export type { HostRequest } from './host-workers.ts';
 export { ManagerController } from './manager-controller.ts';
 export { RunController } from './run-controller.ts';
-export { cancelTasks, giveUpTasks, RETRIED_STATES, resolveTask, retryTasks } from './task-changes.ts';
+export { cancelTasks, RETRIED_STATES, resolveTask, retryTasks } from './task-changes.ts';
 export { TaskLogs } from './task-logs.ts';
 export { describeStops, runWorkers, settingsFor, type WorkerRequest } from './worker-pool.ts';
 export { runWorkersOfManager } from './workers-of-manager.ts';

@@ -58,14 +58,6 @@ export function cancelTasks(queue: Queue, words: readonly string[]): Promise<Cha
   return change(queue, words, (selection) => queue.cancel(selection));
 }
 
-/**
- * Fails tasks with `rerun: never` whose hosts are lost, as a person says. @param words names and ids, or `all` alone
- * @throws as {@link resolveTask}
- */
-export function giveUpTasks(queue: Queue, words: readonly string[]): Promise<ChangedTasks> {
-  return change(queue, words, (selection) => queue.giveUp(selection));
-}
-
 async function change(
   queue: Queue,
   words: readonly string[],

@@ -91,8 +91,6 @@ export class Manager {
   #isComplete = false;
   /** Whether the queue could not be read at the end. */
   #isUnreadable = false;
-  /** Attempts that were not heard of for long, and of which that was told. */
-  readonly #unknown = new Set<string>();
   #logged = '';
 
   constructor(options: ManagerOptions) {
@@ -443,7 +441,6 @@ export class Manager {
     const now = { ...progress, ...withMore(counts), asked: withMore(asked.counts), others, best };
     this.#last = now;
     this.#options.onProgress(now);
-    this.#tellUnknown(progress.running);
     return now;
   }
 
@@ -459,21 +456,6 @@ export class Manager {
       `warning: ${trial.task.name} ${this.#search === null ? "isn't compared with others" : 'counts as failed in the search'}: its result has no number ${sanitize(metric, 100)} (${sanitize(has, 300)}). ` +
         'The program writes it to the file in GPU_OWNER_RESULT; another value: --metric NAME',
     );
-  }
-
-  /** Tells which tasks wait for a person, each once. */
-  #tellUnknown(running: readonly AttemptInfo[]): void {
-    for (const { token, taskName, worker, silentSince } of running) {
-      if (silentSince === undefined) {
-        this.#unknown.delete(token);
-      } else if (!this.#unknown.has(token)) {
-        this.#unknown.add(token);
-        this.tell(
-          `${taskName} is unknown: its worker ${worker.name} on ${worker.host} is not heard of, and may run on. Once you know that ` +
-            `the host is lost: gpu-owner exp lost ${taskName}`,
-        );
-      }
-    }
   }
 
   /**

@@ -2,7 +2,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
 import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
-import { type Enqueued, LEAST_NEEDS, type Needs, type Queue, type State } from './queue.ts';
+import { DEFAULT_RETRIES, type Enqueued, LEAST_NEEDS, type Needs, type Queue, type State } from './queue.ts';
 import { commandOf, commandText, NO_COMMAND_TEXT, phaseInName } from './records.ts';
 
 export interface IncomingTask {
@@ -19,7 +19,7 @@ export interface KeptTask {
   readonly state: State;
   command: string;
   destinations: readonly Destination[];
-  once: boolean;
+  retries: number;
   needs: Needs;
 }
 
@@ -113,7 +113,7 @@ function mergeBatch(
         state: 'pending',
         command,
         destinations: [{ phase, outputDirectory }],
-        once: spec.rerun === 'never',
+        retries: spec.retries ?? DEFAULT_RETRIES,
         needs: changedNeeds(LEAST_NEEDS, needs),
       };
       merged.set(id, made);
@@ -132,7 +132,7 @@ function mergeBatch(
       if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
     }
     kept.needs = changedNeeds(kept.needs, needs);
-    if (spec.rerun !== undefined) kept.once = spec.rerun === 'never';
+    if (spec.retries !== undefined) kept.retries = spec.retries;
     if (!kept.destinations.some((each) => each.phase === phase && each.outputDirectory === outputDirectory)) {
       kept.destinations = [...kept.destinations, { phase, outputDirectory }];
       enqueued.placed++;

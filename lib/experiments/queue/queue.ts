@@ -7,8 +7,8 @@ export type State = 'pending' | 'active' | 'completed' | 'failed' | 'cancelled';
 
 export const STATES: readonly State[] = ['pending', 'active', 'completed', 'failed', 'cancelled'];
 
-/** The most starts of a task. Starts that were requeued don't count. */
-export const MAX_STARTS = 3;
+/** How often a task is started again after failures and lost workers. Starts that were requeued don't count. */
+export const DEFAULT_RETRIES = 2;
 /** The longest delay before a requeued task is given out again. */
 export const MAX_DELAY_MS = 60_000;
 
@@ -53,7 +53,7 @@ export interface Attempt {
    * says why. Once the command is gone, `requeue` (which is rejected) closes the descriptors, so that the task can be had again.
    */
   signal: AbortSignal;
-  /** Whether the task is never given to others by itself: then the command goes on while the queue can't be reached. */
+  /** Whether the task is started again only when a person says. */
   isOnce: boolean;
   /** For what ends the command although this process is stopped. null: the task is the attempt's as long as anything of it lives. */
   deadline: Deadline | null;
@@ -80,11 +80,6 @@ export interface AttemptInfo {
   ended: number | null;
   /** null: it lives. `lost`: its processes went without a word. */
   outcome: 'completed' | 'failed' | 'given-back' | 'lost' | 'cancelled' | null;
-  /**
-   * Since when nothing was heard of it, in ms since the epoch, if its task isn't given to others for that: it may live, or its host is
-   * lost. Absent: it is heard of, or others get its task.
-   */
-  silentSince?: number;
   /**
    * Whether a result was submitted: an empty one for a worker that wrote its row itself, where it is unknown which of several
    * it is.
@@ -290,11 +285,6 @@ export interface Queue {
   retry(selection: Selection): Promise<string[]>;
   /** Cancels pending and active tasks. Commands of active ones are killed. @returns their names */
   cancel(selection: Selection | 'all'): Promise<string[]>;
-  /**
-   * Fails tasks whose attempt was not heard of for long, and whose hosts are lost, as a person says. A result that comes later still counts,
-   * unless the task has another by then. @returns their names; others are left alone
-   */
-  giveUp(selection: Selection | 'all'): Promise<string[]>;
   pause(by: Pause['by'], message: string): Promise<void>;
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;

@@ -125,7 +125,7 @@ type StoredAttempt = Record<
   | 'log_from'
   | 'log_to',
   unknown
-> & { submitted: boolean; silentSince?: unknown };
+> & { submitted: boolean };
 
 type TaskFields = Pick<StoredTask, 'id' | 'name' | 'parameters' | 'command' | 'places'>;
 
@@ -185,14 +185,13 @@ export function completionOf(
 }
 
 export function attemptInfoOf(stored: StoredAttempt): AttemptInfo {
-  const { id, name, worker, host, pid, gpus, since, silentSince, ...attempt } = ATTEMPT(stored, '');
+  const { id, name, worker, host, pid, gpus, since, ...attempt } = ATTEMPT(stored, '');
   return {
     ...attempt,
     taskId: id,
     taskName: name,
     worker: { name: worker, host, pid, gpus },
     since: since ?? 0,
-    ...(silentSince === null ? {} : { silentSince }),
     submitted: stored.submitted,
     log: readLog(stored.log, stored.log_from, stored.log_to),
   };
@@ -211,7 +210,6 @@ const ATTEMPT = record({
   pid: COUNT,
   gpus: validOf(text),
   since: TIME,
-  silentSince: TIME,
   ended: TIME,
   outcome: nullable(or(among(['completed', 'failed', 'given-back', 'lost', 'cancelled']), 'lost')),
   error: or(text, null),

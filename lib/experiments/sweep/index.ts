@@ -18,6 +18,7 @@ export {
   type SearchMethod,
   type SearchParameter,
 } from './search-space.ts';
+export { MAX_RETRIES } from './sources.ts';
 export {
   noSweep,
   openSweep,

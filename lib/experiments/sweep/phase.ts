@@ -1,6 +1,6 @@
 import { normalize } from 'node:path';
 import { listWords, sanitize, showValue } from '../../platform/index.ts';
-import { formatValue, type Rerun, type TaskSpec, type Value } from '../task/index.ts';
+import { formatValue, type TaskSpec, type Value } from '../task/index.ts';
 import {
   type CommandTemplate,
   checkPlaceholder,
@@ -25,7 +25,7 @@ export interface PhaseSource {
   /** Whether the file names no seed, so that the tasks have the default one. */
   readonly hasDefaultSeed?: boolean;
   /** Absent: its file doesn't say it. */
-  readonly rerun?: Rerun;
+  readonly retries?: number;
 }
 
 /** A part of a sweep. Nothing of the size of the product is kept. */
@@ -191,7 +191,7 @@ export function taskMakerOf(source: PhaseSource) {
       outputDirectory: place,
       parameters,
       command: command?.fill(textOf) ?? NO_COMMAND,
-      ...(source.rerun && { rerun: source.rerun }),
+      ...(source.retries !== undefined && { retries: source.retries }),
     };
     return source.hasDefaultSeed ? { ...spec, hasDefaultSeed: true } : spec;
   };

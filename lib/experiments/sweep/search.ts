@@ -2,7 +2,7 @@
 
 import { createHash } from 'node:crypto';
 import { listWords, showValue } from '../../platform/index.ts';
-import { type Rerun, type TaskSpec, taskId, type Value } from '../task/index.ts';
+import { type TaskSpec, taskId, type Value } from '../task/index.ts';
 import { mistake } from './command.ts';
 import { choiceOf, isFixed, valueAt } from './distribution.ts';
 import { type Axis, type Phase, type PhaseSource, taskMakerOf } from './phase.ts';
@@ -56,7 +56,7 @@ export type Comparison = Pick<SeededSearch, 'name' | 'trials' | 'metric' | 'patt
 interface SearchedSource {
   search?: SearchOptions;
   commands?: string;
-  rerun?: Rerun;
+  retries?: number;
 }
 
 /** More trials aren't counted before they run. */
@@ -67,7 +67,7 @@ const DEFAULT_SEED = 0;
 /** The search of a sweep, with the changes that options make. null: there is none. */
 export function searchOf(
   parts: readonly (PhaseSource | SpaceSweep)[],
-  { search: options = {}, commands, rerun }: SearchedSource,
+  { search: options = {}, commands, retries }: SearchedSource,
 ): SeededSearch | null {
   const searched = parts.find((part) => 'method' in part && part.method !== 'grid') ?? parts[0];
   const ofFile = searched !== undefined && 'method' in searched ? searched : null;
@@ -109,7 +109,7 @@ export function searchOf(
     location,
     parameters,
     ...request,
-    taskOf: rerun === undefined ? taskOf : (values) => ({ ...taskOf(values), rerun }),
+    taskOf: retries === undefined ? taskOf : (values) => ({ ...taskOf(values), retries }),
   };
 }
 

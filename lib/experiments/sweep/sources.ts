@@ -1,6 +1,6 @@
 import { errorMessage } from '../../errors.ts';
 import { closest, listWords, showValue, warn } from '../../platform/index.ts';
-import { DEFAULT_SEED, formatValue, Literal, numberInString, type Rerun, type Value } from '../task/index.ts';
+import { DEFAULT_SEED, formatValue, Literal, numberInString, type Value } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake, type SourceLocation } from './command.ts';
 import { describeForeign } from './foreign.ts';
 import {
@@ -29,7 +29,7 @@ const EXAMPLE = "'exp1: {combinations: [{seed: [42, 43]}]}'";
 /** Scalars in one value, references followed. */
 const MAX_VALUE_SIZE = 10_000;
 /** Keys of the whole file: everything else in it is a phase. */
-const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell', 'rerun'];
+const FILE_KEYS = ['defaults', 'seeds', 'command', 'shell', 'retries'];
 /** They belong to the whole file. */
 const NO_PARAMETERS = ['command', 'defaults', 'combinations'];
 
@@ -68,7 +68,7 @@ function parsePhases(
   if (isWandb(tree)) return [parseWandb(tree, path, override)];
   const command = override ?? fileCommand(tree, path, shell, fail);
   const defaults = parseDefaults(tree.entries.get('defaults'), fail);
-  const rerun = parseRerun(tree.entries.get('rerun'), fail);
+  const retries = parseRetries(tree.entries.get('retries'), fail);
   const seeds = parseSeeds(tree.entries.get('seeds'), fail, path);
   const phases: PhaseSource[] = [];
   for (const [name, { node, line }] of tree.entries) {
@@ -102,7 +102,7 @@ function parsePhases(
     if (fixed.size + axes.length > MAX_PARAMETERS) {
       throw fail(line, `${showValue(name)} has more than ${MAX_PARAMETERS} parameters`);
     }
-    return { name, location, fixed, axes, command, hasDefaultSeed, ...(rerun && { rerun }) };
+    return { name, location, fixed, axes, command, hasDefaultSeed, ...(retries !== null && { retries }) };
   }
 
   function parseDefaults(entry: MapEntry | undefined, failing: Fail): Map<string, Given> {
@@ -133,12 +133,19 @@ function parsePhases(
   }
 }
 
-/** `rerun: never` at the left margin. null: the file doesn't say it. */
-function parseRerun(entry: MapEntry | undefined, fail: Fail): Rerun | null {
+/** The most that makes sense: a program that fails so often needs a person. */
+export const MAX_RETRIES = 100;
+
+/** `retries: 0` at the left margin. null: the file doesn't say it. */
+function parseRetries(entry: MapEntry | undefined, fail: Fail): number | null {
   if (entry === undefined) return null;
   const value = entry.node.kind === 'scalar' ? entry.node.value : undefined;
-  if (value === 'never' || value === 'auto') return value;
-  throw fail(entry.line, "rerun: it must be 'never', or 'auto' (the default); a phase can't have this name");
+  if (typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= MAX_RETRIES)
+    return value;
+  throw fail(
+    entry.line,
+    `retries: it must be a whole number from 0 to ${MAX_RETRIES}; a phase can't have this name`,
+  );
 }
 
 /** `seeds: [42, 43]` is an axis of every phase, the one that varies fastest. null: the file has none. */

@@ -3,7 +3,7 @@
 import { resolve } from 'node:path';
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, showValue } from '../../platform/index.ts';
-import type { Rerun, TaskSpec } from '../task/index.ts';
+import type { TaskSpec } from '../task/index.ts';
 import { type CommandTemplate, commandTemplate, mistake } from './command.ts';
 import { commandsPhase, phaseOfFile } from './commands-phase.ts';
 import { findSweepFiles, hasSweepFiles, readCommands, readSweepFile } from './files.ts';
@@ -51,8 +51,8 @@ export interface SweepSource {
   outputDirectory?: string;
   /** The command line behind `--`; instead of what the files say. */
   command?: readonly string[];
-  /** Whether tasks are started again by themselves; instead of what the files say. */
-  rerun?: Rerun;
+  /** How often tasks are started again by themselves; instead of what the files say. */
+  retries?: number;
   /** Commands are lines for `sh -c`. */
   shell?: boolean;
   /** A search instead of a grid, or changes of the search that the file describes. */
@@ -140,7 +140,7 @@ export async function openSweep(source: SweepSource): Promise<Sweep> {
 
 /** @throws if it is larger than anybody means */
 function sweepOf(
-  { rerun, yes }: SweepSource,
+  { retries, yes }: SweepSource,
   parts: Pick<Sweep, 'files' | 'phases' | 'commandless' | 'search' | 'comparison' | 'unnamedGrid'>,
 ): Sweep {
   const { phases, search } = parts;
@@ -148,8 +148,8 @@ function sweepOf(
   if (size > MAX_TASKS_UNASKED && !yes) throw tooMany(phases, size);
   function* tasks(): Generator<TaskSpec> {
     for (const phase of phases) {
-      if (rerun === undefined) yield* phase.tasks();
-      else for (const task of phase.tasks()) yield { ...task, rerun };
+      if (retries === undefined) yield* phase.tasks();
+      else for (const task of phase.tasks()) yield { ...task, retries };
     }
   }
   return {

@@ -2,7 +2,6 @@ export {
   DEFAULT_SEED,
   type Destination,
   outputDirectoriesOf,
-  type Rerun,
   seedOf,
   type Task,
   type TaskCommand,

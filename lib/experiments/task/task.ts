@@ -24,16 +24,13 @@ export function* outputDirectoriesOf(
   }
 }
 
-/** Whether a task may be started again by itself: `auto` (default), after a failure or when its worker is lost; `never`, only when a person says. */
-export type Rerun = 'auto' | 'never';
-
 /** A task as a sweep describes it. */
 export interface TaskSpec extends Destination {
   /** With the defaults, without the output directory: what the task is. */
   parameters: Values;
   command: TaskCommand;
-  /** Absent: a known task keeps what it has. */
-  rerun?: Rerun;
+  /** How often it is started again by itself, after a failure or a lost worker. Absent: a known task keeps what it has. */
+  retries?: number;
   /** The name that it gets in a queue of this machine. Absent: one of phase, counter and seed. */
   name?: string;
   /** Whether the seed is the default one, as the file names none; queues may know the task without it. */

@@ -76,7 +76,6 @@ describe('while two tasks run', () => {
       'log',
       'name',
       'pid',
-      'silentSince',
       'since',
       'worker',
     ]);

@@ -3,7 +3,6 @@ import {
   type Attempt,
   fits,
   MAX_DELAY_MS,
-  MAX_STARTS,
   type Needs,
   NO_PID,
   type Queue,
@@ -11,9 +10,8 @@ import {
   type TaskFailure,
   type WorkerInfo,
 } from '../queue.ts';
-import { serverTime } from './connection.ts';
 import { type Holder, newToken, TaskJob } from './jobs.ts';
-import { FOREVER_MS, type LockRenewal } from './lock-renewal.ts';
+import type { LockRenewal } from './lock-renewal.ts';
 import type { JobStore } from './store.ts';
 
 /** Jobs that are looked at for one that can be started. */
@@ -144,9 +142,7 @@ async function begin(
     await store.requeue(id, token, { ...status, due }, TaskJob.priority(job.starts(false)), wait);
     return null;
   }
-  const starts = job.starts(false);
-  const isLost = job.json.stalledCounter > status.stalls;
-  if (starts >= MAX_STARTS || (job.isOnce && isLost)) {
+  if (job.isExhausted) {
     await store.failLost(job, token);
     return null;
   }
@@ -162,14 +158,10 @@ async function begin(
     await store.fail(id, token, job.ended('failed', task.damage));
     return null;
   }
-  const isOnce = job.isOnce && lifetime === undefined;
   if (lifetime !== undefined) await store.jobs.extendLock(id, token, Math.ceil(lifetime));
-  if (isOnce) {
-    await store.jobs.extendLock(id, token, FOREVER_MS);
-    await store.redis.hset(store.key('seen'), id, await serverTime(store.redis));
-  }
-  const kept = renewal.add(`${token}.${id}`, { lifetime: lifetime !== undefined, isOnce }, asked);
-  return { token: `${token}.${id}`, task, start: starts + 1, descriptors: [], isOnce, ...kept };
+  const kept = renewal.add(`${token}.${id}`, lifetime !== undefined, asked);
+  const start = job.starts(false) + 1;
+  return { token: `${token}.${id}`, task, start, descriptors: [], isOnce: job.retries === 0, ...kept };
 }
 
 async function jobOf(store: JobStore, token: string) {
@@ -236,7 +228,7 @@ async function fail(store: JobStore, token: string, { error, retry }: TaskFailur
   const { lock, job } = await jobOf(store, token);
   if (job === null) return null;
   const status = job.ended('failed', error);
-  const mayStart = retry && !job.isOnce && job.starts(true) < MAX_STARTS;
+  const mayStart = retry && job.starts(true) <= job.retries;
   if (job.belongsTo(lock)) {
     const priority = TaskJob.priority(job.starts(true));
     const moved = mayStart ? store.requeue(job.id, lock, status, priority) : store.fail(job.id, lock, status);

@@ -2,13 +2,13 @@ import { stringifyValue } from '../../task/index.ts';
 import type { Queue, Selection } from '../queue.ts';
 import { isDone, serverTime } from './connection.ts';
 import { enqueue } from './enqueue.ts';
-import { type Holder, NEVER, newToken, PARKED, TaskJob, UNTIL_SAID } from './jobs.ts';
+import { type Holder, NEVER, newToken, PARKED, TaskJob } from './jobs.ts';
 import { isId, type JobStore, PAGE } from './store.ts';
 
 /** The methods of a queue that change many tasks. */
 export function bulkMethods(
   store: JobStore,
-): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
+): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted'> {
   return {
     async enqueue(tasks, options = {}) {
       await store.check();
@@ -30,7 +30,6 @@ export function bulkMethods(
 
     retry: (selection) => select(store, selection, retry),
     cancel: (selection) => select(store, selection, cancel),
-    giveUp: (selection) => select(store, selection, giveUp),
 
     async forgetRetracted(ids) {
       if (ids.length === 0) return;
@@ -44,8 +43,7 @@ async function cancel(store: JobStore, job: TaskJob): Promise<boolean> {
   const { id, json, holder } = job;
   const state = await store.state(job);
   if (state === 'active' && holder !== null) {
-    const until =
-      holder.kind === 'once' ? UNTIL_SAID : (await serverTime(store.redis)) + store.connection.lock;
+    const until = (await serverTime(store.redis)) + store.connection.lock;
     const isHeld = holder.kind !== 'lifetime';
     const held = isHeld ? { held: { token: holder.token, until } } : {};
     const { error } = job.status;
@@ -113,22 +111,6 @@ async function retry(store: JobStore, job: TaskJob): Promise<boolean> {
   }
   await store.notify();
   return true;
-}
-
-/** Ends an attempt that no other process ends, and that wasn't heard of for long. */
-async function giveUp(store: JobStore, job: TaskJob): Promise<boolean> {
-  const { id, status } = job;
-  const state = await store.state(job);
-  const token = state === 'active' && job.holder?.kind === 'once' ? job.holder.token : status.held?.token;
-  if (token === undefined) return false;
-  const seen = await store.redis.hget(store.key('seen'), id);
-  if (seen === null || (await serverTime(store.redis)) - Number(seen) <= store.connection.lock) return false;
-  if (state !== 'active') {
-    await store.release(job, token);
-    return true;
-  }
-  const who = `worker ${job.holder?.name} (PID ${job.holder?.pid} on ${job.holder?.host})`;
-  return store.fail(id, token, job.ended('lost', `${who} was given up by a person`));
 }
 
 async function select(

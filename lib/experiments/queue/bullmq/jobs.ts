@@ -7,9 +7,9 @@ import {
   type AttemptInfo,
   type Completed,
   type Completion,
+  DEFAULT_RETRIES,
   fits,
   LEAST_NEEDS,
-  MAX_STARTS,
   type Needs,
   type State,
   type TaskRow,
@@ -23,14 +23,9 @@ const FRESH = 2;
 export const PARKED = 2 ** 21 - 1;
 /** When parked jobs would come: the last time that BullMQ's scores have room for, in ms since the epoch. */
 export const NEVER = 2 ** 41 - 1;
-/** When a job comes that waits for the word of a person. */
-export const UNTIL_SAID = NEVER - 86_400_000;
 
-/**
- * How an attempt is known to live: by heartbeats, as long as its lifetime, or until a user says otherwise. `table`: a row of a
- * table.
- */
-export type Kind = 'heartbeat' | 'lifetime' | 'once' | 'table';
+/** How an attempt is known to live: by heartbeats, or as long as its lifetime. `table`: a row of a table. */
+export type Kind = 'heartbeat' | 'lifetime' | 'table';
 
 /** A token of an attempt, before its task is known. */
 export function newToken(): string {
@@ -86,7 +81,7 @@ export interface Status {
 export function jobData(
   number: number,
   parameters: string,
-  { command, destinations, once, needs }: KeptTask,
+  { command, destinations, retries, needs }: KeptTask,
 ): Record<string, unknown> {
   const value = jsonValue(parameters);
   const plain =
@@ -98,7 +93,7 @@ export function jobData(
     ...plain,
     command: JSON.parse(command),
     places: destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
-    ...(once ? { once } : {}),
+    ...(retries === DEFAULT_RETRIES ? {} : { retries }),
     ...(fits(needs, LEAST_NEEDS) ? {} : { needs }),
   };
 }
@@ -132,9 +127,7 @@ export class TaskJob {
 
   /** The worker that has it, or had it last. null: nothing of ours says so. */
   get holder(): Holder | null {
-    const holder = holderOf(this.json.processedBy);
-    // BullMQ gives a job to a worker before the worker knows which.
-    return holder?.kind === 'heartbeat' && this.isOnce ? { ...holder, kind: 'once' } : holder;
+    return holderOf(this.json.processedBy);
   }
 
   get isParked(): boolean {
@@ -164,8 +157,9 @@ export class TaskJob {
     return FRESH * (starts + 1) - (early ? 1 : 0);
   }
 
-  get isOnce(): boolean {
-    return this.#data().once === true;
+  get retries(): number {
+    const { retries } = this.#data();
+    return retries === undefined ? DEFAULT_RETRIES : records.readCount(retries);
   }
 
   /** undefined: the least. */
@@ -181,7 +175,7 @@ export class TaskJob {
   }
 
   get isExhausted(): boolean {
-    return this.isOnce || this.starts(false) >= MAX_STARTS;
+    return this.starts(false) > this.retries;
   }
 
   #data(): Readonly<Record<string, unknown>> {
@@ -207,7 +201,7 @@ export class TaskJob {
       state: this.state(isActive),
       command: records.commandText(command),
       destinations,
-      once: this.isOnce,
+      retries: this.retries,
       needs: this.needs ?? LEAST_NEEDS,
     };
   }
@@ -297,7 +291,7 @@ function statusOf(progress: unknown): Status {
   };
 }
 
-const KINDS: readonly Kind[] = ['heartbeat', 'lifetime', 'once', 'table'];
+const KINDS: readonly Kind[] = ['heartbeat', 'lifetime', 'table'];
 
 export function holderText({ name, host, pid, gpus, token, kind }: Holder): string {
   return JSON.stringify([name, host, pid, gpus, kind, token].map((each) => wellFormed(each)));

@@ -17,14 +17,10 @@ import type { JobStore } from './store.ts';
 const PERIOD_MS = 250;
 /** How often tasks of dead workers are looked for meanwhile. */
 const LOOK_MS = 1_000;
-/** The duration of a lock whose end isn't waited for. */
-export const FOREVER_MS = 10 * 365 * 86_400_000;
 
 interface OpenAttempt {
   /** Whether it has a lifetime: then its lock isn't renewed. */
   lifetime: boolean;
-  /** Whether no other worker gets its task: then it isn't given up. */
-  isOnce: boolean;
   controller: AbortController;
   /** When the last renewal that was answered was sent, in ms since boot. */
   renewed: number;
@@ -68,16 +64,12 @@ export class LockRenewal {
   }
 
   /** @param asked when the task was asked for: `time` */
-  add(
-    token: string,
-    { lifetime, isOnce }: { lifetime: boolean; isOnce: boolean },
-    asked: number,
-  ): Pick<Attempt, 'signal' | 'deadline'> {
+  add(token: string, lifetime: boolean, asked: number): Pick<Attempt, 'signal' | 'deadline'> {
     const controller = new AbortController();
     const { margin } = this.#connection.address;
     const grace = Math.floor(Math.max(margin - SLACK_MS, margin / 2));
-    const deadline = lifetime || isOnce ? null : { at: asked + this.#patience, grace, onMoved: null };
-    this.#open.set(token, { lifetime, isOnce, controller, renewed: asked, deadline });
+    const deadline = lifetime ? null : { at: asked + this.#patience, grace, onMoved: null };
+    this.#open.set(token, { lifetime, controller, renewed: asked, deadline });
     this.#notifier.adjust();
     return { signal: controller.signal, deadline };
   }
@@ -138,8 +130,8 @@ export class LockRenewal {
     this.#slept = bootMilliseconds() - now();
     const time = this.time;
     if (this.#leadership !== null && time - this.#leadership.renewed >= patience) this.#loseLeadership();
-    for (const { lifetime, isOnce, controller, renewed } of this.#open.values()) {
-      if (lifetime || isOnce || time - renewed < patience) continue;
+    for (const { lifetime, controller, renewed } of this.#open.values()) {
+      if (lifetime || time - renewed < patience) continue;
       const seconds = Math.round((time - renewed) / 1000);
       controller.abort(
         new Error(`the queue could not be reached for ${seconds} s, and the task may be given to others`),
@@ -178,26 +170,16 @@ export class LockRenewal {
         this.#leadership.renewed = started;
       else this.#loseLeadership();
     }
-    const { backend, client, lock } = this.#connection;
+    const { backend, lock } = this.#connection;
     const tokens = [...this.#open].filter(([, { lifetime }]) => !lifetime).map(([token]) => token);
-    for (const isOnce of [false, true]) {
-      const some = tokens.filter((token) => this.#open.get(token)?.isOnce === isOnce);
-      if (some.length === 0) continue;
-      const parts = some.map((token) => token.split('.') as [string, string]);
-      const ids = parts.map(([, id]) => id);
-      const lost = await backend.extendLocks(
-        ids,
-        parts.map(([each]) => each),
-        isOnce ? FOREVER_MS : lock,
-      );
-      if (isOnce) {
-        const now = await serverTime(client);
-        await client.hset(this.#connection.key('seen'), ...ids.flatMap((id) => [id, now]));
-      }
-      for (const [at, token] of some.entries()) {
-        if (lost.includes(ids[at] as string)) await this.#lose(token);
-        else this.#extend(token, started);
-      }
+    if (tokens.length === 0) return;
+    const parts = tokens.map((token) => token.split('.') as [string, string]);
+    const ids = parts.map(([, id]) => id);
+    const locks = parts.map(([each]) => each);
+    const lost = await backend.extendLocks(ids, locks, lock);
+    for (const [at, token] of tokens.entries()) {
+      if (lost.includes(ids[at] as string)) await this.#lose(token);
+      else this.#extend(token, started);
     }
   }
 

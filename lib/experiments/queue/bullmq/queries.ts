@@ -10,7 +10,7 @@ import {
   type WithoutResult,
 } from '../queue.ts';
 import { attemptInfoOf } from '../records.ts';
-import { EVENTS, serverTime } from './connection.ts';
+import { EVENTS } from './connection.ts';
 import type { Last, TaskJob } from './jobs.ts';
 import { type JobStore, PAGE, sizeOf } from './store.ts';
 
@@ -230,14 +230,13 @@ function infoOf(
   job: TaskJob,
   attempt: Record<string, unknown> & { token: string },
   logs: readonly string[],
-  more = {},
 ): AttemptInfo {
   const log = logs.filter((line) => line.startsWith(attempt.token)).at(-1) ?? '';
   const [, path, from, to] = /^\S+ its output is on .*?: (.*) \((\d+)-(\d*)\)$/s.exec(log) ?? [];
   const { name: worker, ...rest } = attempt;
   return attemptInfoOf({
     ...{ ended: null, outcome: null, error: null, ...rest, worker, id: job.id, name: job.json.name },
-    ...{ log: path, log_from: from, log_to: to, ...more },
+    ...{ log: path, log_from: from, log_to: to },
     token: `${attempt.token}.${job.id}`,
     submitted: attempt.submitted === true || job.status.results?.[attempt.token] !== undefined,
   } as never);
@@ -248,10 +247,7 @@ async function logsOf(store: JobStore, id: string) {
 }
 
 async function livingInfo(store: JobStore, job: TaskJob, last: Last): Promise<AttemptInfo> {
-  const isOnce = job.isOnce && last.kind !== 'lifetime';
-  const seen = isOnce ? Number(await store.redis.hget(store.key('seen'), job.id)) : 0;
-  const isSilent = isOnce && (await serverTime(store.redis)) - seen > store.connection.lock;
-  return infoOf(job, { ...last }, await logsOf(store, job.id), isSilent ? { silentSince: seen } : {});
+  return infoOf(job, { ...last }, await logsOf(store, job.id));
 }
 
 async function living(store: JobStore): Promise<AttemptInfo[]> {

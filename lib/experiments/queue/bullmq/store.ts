@@ -356,6 +356,7 @@ export class JobStore {
       if (!job.isParked) await isDone(this.jobs.promote(job.id));
       await this.notify();
     }
+    if (job.retries === 0) return;
     const { attempts, retried } = job.status;
     const lost = attempts.find((each) => each.token === token);
     // The worker was cut off, and that is not the task's fault. A retry since then has forgiven all starts already.

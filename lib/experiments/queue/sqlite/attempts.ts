@@ -7,7 +7,6 @@ import {
   type Attempt,
   type AttemptInfo,
   MAX_DELAY_MS,
-  MAX_STARTS,
   type Needs,
   NO_PID,
   type Queue,
@@ -168,7 +167,7 @@ async function take(
         { number: task.number, start },
       );
       if (changed !== 1) throw wrongIndex(database);
-      return { token, task: taskOf(task), start, isOnce: task.once === 1, lock: held?.descriptor ?? null };
+      return { token, task: taskOf(task), start, isOnce: task.retries === 0, lock: held?.descriptor ?? null };
     });
   } catch (error) {
     unlock();
@@ -395,16 +394,16 @@ function requeueTask(database: Database, number: number, error: string, due: num
 
 /** Whether a task is started again by itself. */
 function attemptsAgain(database: Database, number: number): boolean {
-  return database.get('SELECT 1 FROM task WHERE number = :number AND once = 1', { number }) === undefined;
+  return database.get('SELECT 1 FROM task WHERE number = :number AND retries = 0', { number }) === undefined;
 }
 
 /** @returns the new state of the task */
 function failTask(database: Database, number: number, error: string, retry: boolean): 'pending' | 'failed' {
-  const record = database.get<Pick<TaskRecord, 'starts' | 'once'>>(
-    'SELECT starts, once FROM task WHERE number = :number',
+  const record = database.get<Pick<TaskRecord, 'starts' | 'retries'>>(
+    'SELECT starts, retries FROM task WHERE number = :number',
     { number },
   );
-  const mayStart = record?.once !== 1 && (record?.starts ?? 0) < MAX_STARTS;
+  const mayStart = record !== undefined && record.starts <= record.retries;
   const state = retry && mayStart ? 'pending' : 'failed';
   const ended = state === 'failed' ? Date.now() : null;
   database.run('UPDATE task SET state = :state, error = :error, ended = :ended WHERE number = :number', {

@@ -18,7 +18,7 @@ const PAUSE_MS = 2;
 /** The methods of a queue that change many tasks, in transactions of some tasks each. */
 export function bulkMethods(
   database: Database,
-): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'giveUp' | 'forgetRetracted'> {
+): Pick<Queue, 'enqueue' | 'importResults' | 'retry' | 'cancel' | 'forgetRetracted'> {
   return {
     enqueue: (tasks, options = {}) =>
       enqueueInBatches(tasks, options, { tasks: BATCH, bytes: Number.POSITIVE_INFINITY }, async (batch) => {
@@ -54,7 +54,6 @@ export function bulkMethods(
     cancel: (selection) => forEachSelected(database, selection, cancel),
 
     /** The kernel tells which attempts live. */
-    giveUp: async () => [],
 
     forgetRetracted(ids) {
       return database.write(() => {
@@ -92,7 +91,7 @@ function cancel(database: Database, { number, state }: Selected): boolean {
   return true;
 }
 
-type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state' | 'once'> & Needs;
+type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state' | 'retries'> & Needs;
 
 /** In a transaction. */
 function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
@@ -100,24 +99,24 @@ function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
   const known = new Map<string, KeptTask>();
   for (const { id } of tasks) {
     const record = database.get<Known>(
-      'SELECT number, name, command, places, state, once, gpus, memory FROM task WHERE id = :id',
+      'SELECT number, name, command, places, state, retries, gpus, memory FROM task WHERE id = :id',
       { id },
     );
     if (record === undefined) continue;
-    const { number, name, command, places, state, once, gpus, memory } = record;
+    const { number, name, command, places, state, retries, gpus, memory } = record;
     numbers.set(id, number);
     const destinations = readDestinations(places) ?? []; // a damaged record has none
-    known.set(id, { name, state, command, destinations, once: once === 1, needs: { gpus, memory } });
+    known.set(id, { name, state, command, destinations, retries, needs: { gpus, memory } });
   }
   const { enqueued, fresh, changed } = merge(known);
-  for (const [id, { command, destinations, once, needs }] of changed) {
+  for (const [id, { command, destinations, retries, needs }] of changed) {
     database.run(
-      'UPDATE task SET command = :command, places = :places, once = :once, gpus = :gpus, memory = :memory WHERE number = :number',
+      'UPDATE task SET command = :command, places = :places, retries = :retries, gpus = :gpus, memory = :memory WHERE number = :number',
       {
         number: numbers.get(id) as number,
         command,
         places: destinationsText(destinations),
-        once: once ? 1 : 0,
+        retries,
         ...needs,
       },
     );
@@ -137,12 +136,12 @@ function addNew(
   const phase = phaseInName(spec.phase);
   const select = 'SELECT next FROM phase WHERE name = :phase';
   let counter = counters.get(phase) ?? readCount(database.get<{ next: number }>(select, { phase })?.next);
-  const { command, destinations, once, needs } = kept;
-  const values = { id, parameters, command, places: destinationsText(destinations), once: once ? 1 : 0 };
+  const { command, destinations, retries, needs } = kept;
+  const values = { id, parameters, command, places: destinationsText(destinations), retries };
   const isAdded = (name: string) =>
     database.run(
-      `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, once)
-       VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :once) ON CONFLICT (name) DO NOTHING`,
+      `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, retries)
+       VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :retries) ON CONFLICT (name) DO NOTHING`,
       { ...values, ...needs, name },
     ) > 0;
   if (spec.name !== undefined) {

@@ -15,7 +15,7 @@ const APPLICATION = 0x67707551;
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
  *   Attempts on other machines have both, and live until their lock and this time are gone.
- * - `task.gpus` and `memory`: see `Needs`. `once`: it isn't started again by itself.
+ * - `task.gpus` and `memory`: see `Needs`. `retries`: how often it is started again by itself.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */
 export const STEPS: readonly string[] = [
@@ -87,7 +87,7 @@ export const STEPS: readonly string[] = [
   CREATE INDEX task_needs ON task (state, gpus, memory) WHERE gpus > 1 OR memory > 0;
   `,
   `
-  ALTER TABLE task ADD COLUMN once INTEGER NOT NULL DEFAULT 0;
+  ALTER TABLE task ADD COLUMN retries INTEGER NOT NULL DEFAULT 2;
   `,
 ];
 
@@ -176,7 +176,7 @@ export interface TaskRecord {
   places: string;
   state: State;
   starts: number;
-  once: 0 | 1;
+  retries: number;
   due: number | null;
   error: string | null;
   ended: number | null;
@@ -186,7 +186,7 @@ export interface TaskRecord {
 
 /** The columns of table `task`, without the result, which may be large. */
 export const TASK =
-  'number, id, name, parameters, command, places, state, starts, once, due, error, ended, sequence, source';
+  'number, id, name, parameters, command, places, state, starts, retries, due, error, ended, sequence, source';
 
 /** A row of table `attempt`. */
 export interface AttemptRecord {

@@ -2,16 +2,15 @@ import { expect, test } from 'vitest';
 import { type QueueFixture, rowOf, takeFrom, worker } from '../conformance.ts';
 import { spec } from '../fixtures/tasks.ts';
 
-/** Tests tasks that are started again only when a person says. */
+/** Tests how often tasks are started again by themselves. */
 export function testReruns(fixture: () => QueueFixture): void {
-  const never = (n: number) => ({ ...spec({ n }), rerun: 'never' as const });
+  const without = (n: number) => ({ ...spec({ n }), retries: 0 });
 
-  test('a task that is never started again by itself fails at once, and a person starts it again', async () => {
-    const queue = await fixture().opened(never(0), spec({ n: 1 }));
-    const once = await takeFrom(queue);
-    expect([once.task.name, once.isOnce]).toEqual(['exp1_0', true]);
-    expect(await queue.giveUp('all')).toEqual([]); // the worker is heard of
-    expect(await queue.fail(once.token, { error: 'exit code 1', retry: true })).toBe('failed');
+  test('a task without retries fails at once, and a person starts it again', async () => {
+    const queue = await fixture().opened(without(0), spec({ n: 1 }));
+    const first = await takeFrom(queue);
+    expect([first.task.name, first.isOnce]).toEqual(['exp1_0', true]);
+    expect(await queue.fail(first.token, { error: 'exit code 1', retry: true })).toBe('failed');
     const other = await takeFrom(queue);
     expect([other.task.name, other.isOnce]).toEqual(['exp1_1', false]);
     expect(await queue.fail(other.token, { error: 'exit code 1', retry: true })).toBe('pending');
@@ -26,65 +25,44 @@ export function testReruns(fixture: () => QueueFixture): void {
     expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed' });
   });
 
-  test('whether a task is started again stays as it was said last', async () => {
-    const queue = await fixture().opened(never(0));
+  test.each([1, 4])('a task with %i retries has so many starts more', async (retries) => {
+    const queue = await fixture().opened({ ...spec({ n: 0 }), retries });
+    for (let start = 1; start <= retries + 1; start++) {
+      const attempt = await takeFrom(queue);
+      expect([attempt.start, attempt.isOnce]).toEqual([start, false]);
+      const state = start <= retries ? 'pending' : 'failed';
+      expect(await queue.fail(attempt.token, { error: 'exit code 1', retry: true })).toBe(state);
+    }
+    expect(await queue.take(worker)).toBeNull();
+  });
+
+  test('the number of retries stays as it was said last', async () => {
+    const queue = await fixture().opened(without(0));
     await queue.enqueue([spec({ n: 0 })]);
     const first = await takeFrom(queue);
     expect(first.isOnce).toBe(true);
     await queue.requeue(first.token, 'a test');
-    await queue.enqueue([{ ...spec({ n: 0 }), rerun: 'auto' }]);
+    await queue.enqueue([{ ...spec({ n: 0 }), retries: 2 }]);
     const second = await takeFrom(queue);
     expect(second.isOnce).toBe(false);
     expect(await queue.fail(second.token, { error: 'exit code 1', retry: true })).toBe('pending');
   });
 
-  test('a task whose worker was killed is not started again, and its attempt shows since when it is silent', async () => {
-    const { recovery, seesProcesses } = fixture().engine;
-    const queue = await fixture().opened(never(0));
-    const other = await fixture().remote();
-    const { token } = await other.ask<{ token: string }>('take');
-    await other.kill();
-    for (const end = performance.now() + 2 * recovery; ; ) {
-      expect(await queue.take(worker)).toBeNull();
-      const [living] = await queue.attempts('living');
-      if (seesProcesses ? living === undefined : living?.silentSince !== undefined) break;
-      if (performance.now() > end) throw new Error('nobody has noticed it');
-      await queue.changed(200);
-    }
-    // The kernel knows that nothing of it lives. Redis doesn't.
-    expect((await rowOf(queue, 'exp1_0')).state).toBe(seesProcesses ? 'failed' : 'active');
-    if (seesProcesses) return;
-    await queue.endLost();
-    expect(await queue.take(worker)).toBeNull();
-    expect(await queue.giveUp({ ids: ['exp1_0'] })).toEqual(['exp1_0']);
-    expect(await queue.giveUp('all')).toEqual([]);
-    expect(await rowOf(queue, 'exp1_0')).toMatchObject({
-      state: 'failed',
-      error: expect.stringContaining('given up by a person'),
-    });
-    expect(await queue.attempts('living')).toEqual([]);
-    // The worker lived after all, and has a result.
-    expect(await queue.complete(token, { a: 1 })).toBe(true);
-    expect(await rowOf(queue, 'exp1_0')).toMatchObject({ state: 'completed', error: null });
-  });
-
-  test('a cancelled task of a lost host can be started again once a person has given it up', async () => {
-    const { seesProcesses, recovery } = fixture().engine;
-    if (seesProcesses) return;
-    const queue = await fixture().opened(never(0));
+  test('a task without retries fails when its worker was killed, and a person starts it again', async () => {
+    const { recovery } = fixture().engine;
+    const queue = await fixture().opened(without(0));
     const other = await fixture().remote();
     await other.ask('take');
     await other.kill();
     for (const end = performance.now() + 2 * recovery; ; ) {
-      const [living] = await queue.attempts('living');
-      if (living?.silentSince !== undefined) break;
+      expect(await queue.take(worker)).toBeNull();
+      if ((await rowOf(queue, 'exp1_0')).state === 'failed') break;
       if (performance.now() > end) throw new Error('nobody has noticed it');
       await queue.changed(200);
     }
-    await queue.cancel('all');
-    await queue.retry({ state: 'cancelled' });
-    expect(await queue.take(worker)).toBeNull(); // something of it may live
-    expect(await queue.giveUp('all')).toEqual(['exp1_0']);
-    expect((await takeFrom(queue)).task.name).toBe('exp1_0');
+    expect((await rowOf(queue, 'exp1_0')).error).toMatch(/ended silently/);
+    expect(await queue.attempts('living')).toEqual([]);
+    expect(await queue.retry({ state: 'failed' })).toEqual(['exp1_0']);
+    expect(await queue.complete((await takeFrom(queue)).token, { a: 1 })).toBe(true);
   });
 }
