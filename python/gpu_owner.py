@@ -52,24 +52,19 @@ from typing import (
 
 __version__ = "0.2.0"
 __all__ = [
-    "CUDAInitialized",
     "CUDAInitializedError",
     "Claim",
-    "CommandNotFound",
     "CommandNotFoundError",
     "GPU",
     "GPUOwner",
     "GPUOwnerError",
     "GPUScheduler",
     "GPUStatus",
-    "GPUUnavailable",
     "GPUUnavailableError",
     "InstallationError",
     "Job",
     "Lease",
-    "NoDriver",
     "NoDriverError",
-    "NoTask",
     "NoTaskError",
     "NvidiasmiError",
     "Process",
@@ -78,7 +73,6 @@ __all__ = [
     "Task",
     "TensorflowPlaceholder",
     "UsageError",
-    "WaitTimeout",
     "WaitTimeoutError",
     "claim",
     "claim_gpus",
@@ -184,14 +178,6 @@ class NoTaskError(GPUOwnerError):
 
     code = "ERR_NO_TASK"
 
-
-# The names of earlier releases.
-GPUUnavailable = GPUUnavailableError
-WaitTimeout = WaitTimeoutError
-NoDriver = NoDriverError
-CUDAInitialized = CUDAInitializedError
-CommandNotFound = CommandNotFoundError
-NoTask = NoTaskError
 
 _CLASSES = {
     "ERR_INVALID_ARGUMENT": UsageError,

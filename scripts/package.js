@@ -57,7 +57,7 @@ const ARCHES = {
 };
 const KINDS = ['npm', 'tarball', 'wheel', 'deb'];
 /** Pages and examples, as they lie in the repository, so that their links lead somewhere. */
-const DOCUMENTS = ['README.md', 'CHANGELOG.md', 'SECURITY.md', 'UPGRADING.md', 'LICENSE', 'docs', 'examples'];
+const DOCUMENTS = ['README.md', 'CHANGELOG.md', 'SECURITY.md', 'LICENSE', 'docs', 'examples'];
 const COMMAND_BUNDLES = [
   'gpu-owner.cjs',
   'claim.cjs',

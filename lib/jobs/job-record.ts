@@ -24,8 +24,7 @@ export interface JobRequest {
   count: number;
   /** Their UUIDs, or others that would have done, when it was submitted; null or missing: it doesn't wait for any. */
   wanted?: readonly string[] | null;
-  /** Missing in jobs of earlier versions: normal. */
-  class?: RequestClass;
+  class: RequestClass;
   /** Where it starts: an absolute path. */
   directory: string;
   /** The same in hexadecimal, where it isn't UTF-8; otherwise null. */
@@ -112,9 +111,7 @@ export interface StoredJob {
  * was suspended meanwhile writes over nothing newer. The request stands behind them.
  */
 const BLOCKS = {
-  progress: { offset: 0, size: 3584 },
-  /** Written by `submit` of earlier versions: stands for the progress until that is there. */
-  start: { offset: 3584, size: 512 },
+  progress: { offset: 0, size: 4096 },
   end: { offset: 4096, size: 512 },
   cancellation: { offset: 4608, size: 512 },
 } as const;
@@ -144,11 +141,9 @@ export function readJob(file: number, since = Number.NEGATIVE_INFINITY): StoredJ
   if ((end?.ended ?? since) < since) return null;
   const request = parse(bytes.subarray(REQUEST_OFFSET, length), REQUEST);
   if (request === null) return null;
-  const start = part(BLOCKS.start, PROGRESS);
-  const progress = part(BLOCKS.progress, PROGRESS);
   return {
     request,
-    progress: start !== null && progress !== null ? { ...start, ...progress } : (progress ?? start),
+    progress: part(BLOCKS.progress, PROGRESS),
     end,
     cancellation: part(BLOCKS.cancellation, CANCELLATION),
   };
@@ -233,7 +228,7 @@ const REQUEST = record({
   command: text,
   count: whole(),
   wanted: optional(nullable(listOf(text))),
-  class: optional(schema.among(CLASSES)),
+  class: schema.among(CLASSES),
   directory: text,
   directoryBytes: nullable(text),
   umask: whole(),

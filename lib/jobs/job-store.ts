@@ -49,8 +49,6 @@ const PARTS = 'parts';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
-/** Bytes below aren't used: they were numbers of jobs, in earlier versions. */
-const FIRST_BYTE = 2 ** 32;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
 
@@ -277,7 +275,7 @@ export function jobLimits() {
  */
 function lockByte(descriptor: number): number {
   for (;;) {
-    const byte = FIRST_BYTE + Math.floor(Math.random() * (Number.MAX_SAFE_INTEGER - FIRST_BYTE));
+    const byte = Math.floor(Math.random() * Number.MAX_SAFE_INTEGER);
     const error = native().lockTry(descriptor, OFD, EXCLUSIVE, byte, 1);
     if (error === 0) return byte;
     if (error !== errno.EAGAIN && error !== errno.EACCES)

@@ -124,11 +124,6 @@ class Signatures(unittest.TestCase):
             self.assertIsInstance(error("why", 75), kinds)
             self.assertEqual((str(error("why", 75)), error("why", 75).exit_code), ("why", 75))
 
-    def test_errors_have_their_earlier_names(self):
-        for name in ("GPUUnavailable", "WaitTimeout", "NoDriver", "CUDAInitialized", "CommandNotFound", "NoTask"):
-            self.assertIs(getattr(gpu_owner, name), getattr(gpu_owner, name + "Error"))
-            self.assertIn(name, gpu_owner.__all__)
-
 
 class Scheduler(OnMachine):
     def test_errors_name_the_parameters_that_were_written(self):

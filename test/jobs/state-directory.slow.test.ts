@@ -340,7 +340,7 @@ while True: time.sleep(1000)`;
     JSON.parse(readFileSync(join(jobs.directoryOf(id), 'job'), 'latin1').slice(5120));
   const block = (value: object, size: number) => `${JSON.stringify(value)}`.padEnd(size - 1).concat('\n');
   const record = (request: unknown, progress: object, end: object) =>
-    block(progress, 3584) + block({}, 512) + block(end, 512) + block({}, 512) + JSON.stringify(request);
+    block(progress, 4096) + block(end, 512) + block({}, 512) + JSON.stringify(request);
 
   test('no innocent process is ever signalled, and every command answers', async () => {
     const good = await jobs.submit(['--', ...machine.untilFile('go')]);

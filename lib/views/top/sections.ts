@@ -83,7 +83,7 @@ function waitLine(entry: QueueEntry, host: string | null, pen: Pen, width: numbe
     ...(waitUntil === null ? [] : [`gives up in ${formatDuration(Date.parse(waitUntil) - now)}`]),
     ...(note === null ? [] : [note]),
     ...(command === null ? [] : [command]),
-    ...(reason ? [reason] : []), // older releases on other machines tell none
+    ...(reason ? [reason] : []),
     ...(gpus.length === 0 ? [] : [`(for GPU ${listWords(gpus, 'or')})`]),
   ];
   const cells = [

@@ -72,7 +72,7 @@ test('a worker whose placeholder finds no memory for a moment works when there i
   await fixture.add(['print', 'hello']);
   fixture.machine.set('error=cuda-alloc:2');
   const working = fixture.work();
-  // It waits, and tries again soon: the GPUs aren't at fault.
+  // The worker waits, and tries again soon: the GPUs aren't at fault.
   const { waiting } = await working.event('claiming', 2);
   expect(waiting?.gpus[0]?.reason).toMatch(/^the placeholder on GPU 0 failed: CUDA failed with 2 /);
   fixture.machine.set('error=cuda-alloc:0');
