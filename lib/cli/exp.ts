@@ -8,10 +8,6 @@ export const COMMAND: Command = {
       summary: 'run a sweep to its end: workers, tables of results, progress',
       load: async () => (await import('./exp/run.ts')).COMMAND,
     },
-    plan: {
-      summary: 'show what `exp run` would do, and why',
-      load: async () => (await import('./exp/plan.ts')).COMMAND,
-    },
     worker: {
       summary: 'add workers to a running sweep',
       load: async () => (await import('./exp/worker.ts')).COMMAND,

@@ -32,7 +32,7 @@ export {
   readStatus,
   type Status,
 } from './manager/index.ts';
-export { type PhasePlan, type Plan, type PlannedTask, type PlanState, planExperiment } from './plan/index.ts';
+export { type PhasePlan, type Plan, type PlanState, planExperiment } from './plan/index.ts';
 export {
   Authentication,
   type ProtocolSettings,

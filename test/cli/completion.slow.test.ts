@@ -168,7 +168,7 @@ for (const [shell, complete, missing] of SHELLS) {
         'gpu-owner exp run --gpus 2 unmis',
         'gpu-owner exp run unmistakable.py --placeholder ',
         'gpu-owner exp run unmistakable.py --gpus 2 -- zz-',
-        'gpu-owner exp plan -- ./bin/zz-t',
+        'gpu-owner exp run --dry-run -- ./bin/zz-t',
         'gpu-owner exp retry ',
         'gpu-owner exp export --format ',
         'gpu-owner exp export -o unmis',

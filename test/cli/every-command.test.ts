@@ -42,7 +42,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['simulate', 'show'], /^GPU 1 /m],
   [['docs', 'jobs'], /^# Jobs in the background$/m],
   [['completion', 'bash'], /^complete .*gpu-owner/m],
-  [['exp', 'plan', ...sweep('0.1,0.2')], /^grid +2 +2 +0 +0 +results$/m],
+  [['exp', 'run', '--dry-run', ...sweep('0.1,0.2')], /^grid +2 +2 +0 +0 +results$/m],
   [['exp', 'run', '--gpus', 'all', ...sweep('0.1,0.2')], /2 tasks: 2 completed/],
   [['exp', 'logs', 'grid_0'], /^rate 0\.1$/m],
   [['exp', 'export'], /^grid_1,0\.2$/m],

@@ -11,7 +11,6 @@ const COMMANDS = ['run', 'hold', 'status', 'find'];
 
 const EXPERIMENTS = [
   'run',
-  'plan',
   'worker',
   'manager',
   'status',

@@ -46,7 +46,6 @@ function namesIn(text: string): string[] {
 
 const EXPERIMENTS = [
   'run',
-  'plan',
   'worker',
   'manager',
   'status',

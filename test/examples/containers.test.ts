@@ -87,7 +87,13 @@ describe('the example for Kubernetes', () => {
     );
     const [file] = kustomization.configMapGenerator[0].files;
     expect(args).toContain(`${mountPath}/${file}`);
-    const words = ['exp', 'plan', join(root, 'examples/kubernetes', file), ...args.slice(args.indexOf('--'))];
+    const words = [
+      'exp',
+      'run',
+      '--dry-run',
+      join(root, 'examples/kubernetes', file),
+      ...args.slice(args.indexOf('--')),
+    ];
     const { code, stdout, stderr } = await machine.runCommand(words, { cwd: machine.directory });
     expect(code, stderr).toBe(0);
     expect(stdout).toMatch(/^exp1 +12 /m);

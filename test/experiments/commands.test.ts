@@ -30,7 +30,7 @@ test('exp manager goes on without a command after exp run has given one', async 
   await output(child, /Marked 0 tasks/);
   child.kill('SIGTERM');
   expect((await ended).code).toBe(143);
-  const plan = await experiment.run(['plan', '--json', '--', 'true']);
+  const plan = await experiment.run(['run', '--dry-run', '--json', '--', 'true']);
   expect(JSON.parse(plan.stdout)).toMatchObject({ otherCommands: 0, counts: { pending: 2 } });
 
   const { code, stdout, stderr } = await run('--', 'true');
@@ -56,7 +56,7 @@ test('a mistake in the command of a task that was never started is corrected wit
   expect(first.code).toBe(1);
   expect(first.stdout).toMatch(/failed: exp1_1_42: \.\/train2 can't be started: not found/);
   expect((await experiment.status()).failures).toMatchObject([{ starts: 1 }]);
-  const plan = await experiment.run(['plan', '--', 'sh', 'train{width}']);
+  const plan = await experiment.run(['run', '--dry-run', '--', 'sh', 'train{width}']);
   expect(plan.stdout).toMatch(/exp run refuses them without --replace-commands/);
   // The first one was started: its command stays until the user says otherwise.
   expect((await run('--', 'sh', 'train{width}')).code).toBe(64);
@@ -73,7 +73,7 @@ test('a command that was added and never started is replaced by another one', as
   const sweep = (command: string[]) => openSweep({ project: experiment.project, command });
   await queue.enqueue((await sweep(['sh', 'tain.sh'])).tasks());
   await queue.close();
-  const plan = await experiment.run(['plan', '--json', '--', 'true']);
+  const plan = await experiment.run(['run', '--dry-run', '--json', '--', 'true']);
   expect(JSON.parse(plan.stdout)).toMatchObject({ otherCommands: 2, keepsCommands: false });
   const { code, stdout, stderr } = await run('--', 'true');
   expect(code, stderr).toBe(0);

@@ -15,7 +15,7 @@ afterEach(() => experiment.close());
 
 const COMMANDS: readonly (readonly string[])[] = [
   ['run', '--gpus', '1', '--grid', 'n=1', '--', 'true'],
-  ['plan', '--grid', 'n=1'],
+  ['run', '--dry-run', '--grid', 'n=1'],
   ['worker'],
   ['manager', '--no-listen', '--grid', 'n=1', '--', 'true'],
   ['status'],
@@ -36,7 +36,7 @@ test('in a directory that was removed, every command says so', async () => {
     expect(stderr).toMatch(/^gpu-owner: the current directory was removed: .*--project.*\n$/);
     expect(code).toBe(64);
   }
-  const there = await experiment.run(['plan', '--project', experiment.project, '--grid', 'n=1']);
+  const there = await experiment.run(['run', '--dry-run', '--project', experiment.project, '--grid', 'n=1']);
   expect(there.code).toBe(0);
 });
 

@@ -44,7 +44,7 @@ describe('examples/sweep', () => {
   }
 
   test('its sweep files have 240 tasks, in an output directory for each dataset', async () => {
-    const { code, stdout, stderr } = await run(['plan', '--json']);
+    const { code, stdout, stderr } = await run(['run', '--dry-run', '--json']);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const plan = JSON.parse(stdout);
     expect(plan.size).toBe(240);

@@ -135,7 +135,7 @@ describe('a colleague who may read the project, and no more', () => {
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       expect(stdout).toMatch(/^6\/6 \(100\.0%\): 6 completed[\s\S]*^Its manager is pid \d+\.$/m);
       expect((await experiment.run(['export'], nobody)).stdout.trim().split('\n')).toHaveLength(7);
-      const plan = await experiment.run(['plan'], nobody);
+      const plan = await experiment.run(['run', '--dry-run'], nobody);
       expect(plan).toMatchObject({ code: 0, stderr: '', stdout: expect.stringMatching(/ 6 +0 +6 +0 /) });
       expect((await experiment.run(['retry', 'completed'], nobody)).code).toBe(69);
       child.kill('SIGKILL');
@@ -535,7 +535,7 @@ describe('wherever the queue is', () => {
     const text =
       'phase,dataset,width_factor,seed,accuracy\nexp1_vary_width,mnist,1.0,42,0.5\nexp1_vary_width,mnist,2,44,0.6\n';
     writeFileSync(path, text);
-    const plan = await experiment.run(['plan']);
+    const plan = await experiment.run(['run', '--dry-run']);
     expect(plan.stdout).toMatch(/ 2 done: final_results\.csv has its row/);
     const child = manager();
     const ended = finished(child);

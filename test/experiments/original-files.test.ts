@@ -1,4 +1,4 @@
-// Sweep files as the original system has them, through `exp plan`, `exp run` and `exp manager`. The expected tasks are in
+// Sweep files as the original system has them, through `exp run --dry-run`, `exp run` and `exp manager`. The expected tasks are in
 // fixtures/original/tasks.json, which tasks.py beside it has made with PyYAML.
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -52,7 +52,7 @@ function rows(directory: string): Record<string, string>[] {
 }
 
 async function planned() {
-  const { code, stdout, stderr } = await experiment.run(['plan', '--json', '--all']);
+  const { code, stdout, stderr } = await experiment.run(['run', '--dry-run', '--json']);
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   return JSON.parse(stdout);
 }
@@ -91,7 +91,7 @@ test.skipIf(!hasYAML)(
   },
 );
 
-test('exp plan has every combination with every seed, and 42 where there is none', async () => {
+test('a dry run has every combination with every seed, and 42 where there is none', async () => {
   const { size, phases, tasks } = await planned();
   expect(size).toBe(expected.length);
   expect(phases.map(({ phase, size }: { phase: string; size: number }) => [phase, size])).toEqual([

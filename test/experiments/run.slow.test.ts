@@ -379,7 +379,7 @@ test.concurrent.each([
       const table = join(experiment.project, 'results_grid/final_results.csv');
       writeFileSync(table, text);
       const words = [...grid(2), ...experiment.train('x=1')];
-      expect((await experiment.run(['plan', ...words])).stderr).toContain(why);
+      expect((await experiment.run(['run', '--dry-run', ...words])).stderr).toContain(why);
       for (const start of ['run', 'manager', 'run']) {
         const { code, stderr } = await experiment.run([
           start,

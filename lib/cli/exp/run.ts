@@ -26,6 +26,7 @@ import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, becomeSweepJob, JOB, jobOptions } from '../job-options.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { environmentFor } from '../remote.ts';
+import { dryRun } from './dry-run.ts';
 import {
   locationOf,
   METRICS,
@@ -52,6 +53,12 @@ const GROUPS = [
         isRepeatable: true,
         help: "with --on, carry an environment variable over; NAME can be a pattern ('WANDB_*')",
       },
+      'dry-run': {
+        help: 'print how many tasks would run, and what is done already; change nothing',
+      },
+      json: {
+        help: 'with --dry-run, print { tasks, size, counts, phases, gone, otherCommands, keepsCommands }',
+      },
       detach: { help: 'run the sweep as a job in the background, and print its number' },
       ...ABOUT,
       ...JOB,
@@ -67,8 +74,14 @@ const GROUPS = [
 ] as const satisfies readonly OptionGroup[];
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
-  refuseThrowAway();
   const { values } = parsed;
+  if (values['dry-run'] === true) {
+    const location = locationOf(values);
+    return dryRun(location, sweepSource(parsed, location.directory), values.json === true);
+  }
+  if (values.json === true)
+    throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
+  refuseThrowAway();
   const background = SweepProgress.take();
   const jobDescriptors = values['as-job'];
   const found = Submitter.find();
@@ -175,7 +188,7 @@ async function refuseOtherCommands(
   location: ExperimentLocation,
 ): Promise<void> {
   const source = sweepSource(parsed, location.directory);
-  const { otherCommands, keepsCommands } = await planExperiment({ ...location, source }, () => undefined);
+  const { otherCommands, keepsCommands } = await planExperiment({ ...location, source });
   if (otherCommands === 0 || !keepsCommands) return;
   const tasks = otherCommands === 1 ? '1 task has' : `${otherCommands} tasks have`;
   throw usage(

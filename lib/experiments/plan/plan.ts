@@ -15,7 +15,6 @@ import { findCompletedTasks } from '../results/index.ts';
 import { openSweep, type Sweep, type SweepSource } from '../sweep/index.ts';
 import { type TaskCommand, taskId } from '../task/index.ts';
 import { asKnown } from './known-sweep.ts';
-import { PlanDiff } from './plan-diff.ts';
 import { type PhasePlan, PLAN_STATES, type Plan, type PlanCounts, type PlannedTask } from './types.ts';
 
 interface PlanOptions {
@@ -32,8 +31,6 @@ const FEW = 3;
 const MAX_REASONS = 20;
 
 const OTHER = 'other reasons';
-
-const NO_AXES: ReadonlySet<string> = new Set();
 
 const REPEATED = {
   state: 'repeated',
@@ -56,18 +53,17 @@ interface PlanRequest {
 
 /**
  * Finds out what running a sweep would do in a project. Changes nothing.
- * @param listen gets the sweep, and returns what gets every task; undefined: they aren't wanted
+ * @param onTask gets every task, in order
  */
 export async function planExperiment(
   { source, directory, url }: PlanRequest,
-  listen: (sweep: Sweep) => ((task: PlannedTask) => void) | undefined,
+  onTask?: (task: PlannedTask) => void,
 ): Promise<Plan> {
   const asked = await openSweep({ ...source, withoutCommand: true });
   const queue = await openQueue(url, directory, { create: false, mayBeReadOnly: true });
   try {
     const sweep = await asKnown(asked, queue, directory);
     const recorded = await findCompletedTasks(sweep, directory, queue);
-    const onTask = listen(sweep);
     return await planSweep(sweep, { queue, recorded, ...(onTask && { onTask }) });
   } finally {
     await queue?.close();
@@ -76,8 +72,7 @@ export async function planExperiment(
 
 /** Finds out what running a sweep would do, given what the queue and the tables have. Changes nothing. */
 export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanOptions): Promise<Plan> {
-  const planDiff = new PlanDiff();
-  const known = await knownTasks(queue, planDiff);
+  const known = await knownTasks(queue);
   const missing = known && new Set(known.keys());
   const seen = new Map<string, number>();
   const counts = noCounts();
@@ -98,10 +93,6 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
         count: repeatedLines,
       });
   }
-  const axes = new Map(
-    Array.from(phases, ([name, { factors }]) => [name, new Set(factors.map((factor) => factor.name))]),
-  );
-
   for (const batch of batchesOf(sweep.tasks())) {
     const ids = batch.map(({ parameters }) => taskId(parameters));
     const rows = known === null && queue ? (await queue.lookUp(ids)).map((row) => row && knownTask(row)) : [];
@@ -122,11 +113,7 @@ export async function planSweep(sweep: Sweep, { queue, recorded, onTask }: PlanO
       const { state, why } =
         earlier !== undefined
           ? REPEATED
-          : (imported(task, recorded?.get(id)) ??
-            task ?? {
-              state: 'new' as const,
-              why: planDiff.why(spec.phase, spec.parameters, axes.get(spec.phase) ?? NO_AXES),
-            });
+          : (imported(task, recorded?.get(id)) ?? task ?? { state: 'new' as const, why: null });
       const { outputDirectory, parameters } = spec;
       const name = task?.name ?? null;
       const planned = { id, name, phase: spec.phase, outputDirectory, parameters, state, why };
@@ -187,14 +174,10 @@ function checksum(command: TaskCommand): number {
 }
 
 /** @returns the tasks of the queue; null: too many */
-async function knownTasks(
-  queue: PlanOptions['queue'],
-  planDiff: PlanDiff,
-): Promise<Map<string, KnownTask> | null> {
+async function knownTasks(queue: PlanOptions['queue']): Promise<Map<string, KnownTask> | null> {
   let known: Map<string, KnownTask> | null = new Map();
   if (queue === null) return known;
   for await (const row of queue.tasks()) {
-    planDiff.add(row.task);
     known?.set(row.task.id, knownTask(row));
     if (known && known.size > MAX_TRACKED) known = null;
   }

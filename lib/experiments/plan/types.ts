@@ -1,4 +1,4 @@
-// The effect that a run of a sweep would have, as `exp plan` shows it.
+// The effect that a run of a sweep would have, as `exp run --dry-run` shows it.
 import { STATES, type State } from '../queue/index.ts';
 import type { TaskSpec } from '../task/index.ts';
 
@@ -17,7 +17,7 @@ export interface PlannedTask {
   outputDirectory: string;
   parameters: TaskSpec['parameters'];
   state: PlanState;
-  /** Why it is in that state: why it is new, what went wrong; null: nothing to say. */
+  /** Why it is in that state: what completed it, what went wrong; null: nothing to say. */
   why: string | null;
 }
 

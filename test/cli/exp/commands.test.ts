@@ -36,7 +36,7 @@ test('exp run without anything to run says so, and makes nothing', async () => {
   expect(existsSync(join(experiment.project, '.gpu-owner'))).toBe(false);
 });
 
-test.each(['run --gpus 1', 'status', 'plan --grid a=1'])(
+test.each(['run --gpus 1', 'status', 'run --dry-run --grid a=1'])(
   'exp %s refuses an empty --project, as of a variable that isn’t set',
   async (name) => {
     const { code, stderr } = await experiment.run([...name.split(' '), '--project', '']);
@@ -176,7 +176,7 @@ test('NaN and infinities are strings in JSON, which every parser reads', async (
       .map((line) => JSON.parse(line));
     expect(lines.map(({ parameters }) => parameters.x).sort()).toEqual(['Infinity', 'NaN']);
     for (const { result } of lines) expect(result).toEqual({ loss: 'NaN', best: ['-Infinity'] });
-    const plan = await other.run(['plan', '--json', '--all', '--grid', 'x=.inf,.nan', '--', 'true']);
+    const plan = await other.run(['run', '--dry-run', '--json', '--grid', 'x=.inf,.nan', '--', 'true']);
     const planned = JSON.parse(plan.stdout);
     expect(JSON.stringify(planned.tasks)).toMatch(/"x":"Infinity".*"x":"NaN"/);
   } finally {

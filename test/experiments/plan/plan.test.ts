@@ -36,54 +36,7 @@ async function planAfter(before: readonly string[], now: string): Promise<Plan> 
   return planSweep(await sweepOf(now), { queue });
 }
 
-async function reasons(before: readonly string[], now: string): Promise<(string | null | undefined)[]> {
-  const { phases } = await planAfter(before, now);
-  return phases.flatMap((phase) =>
-    phase.reasons.filter(({ state }) => state === 'new').map(({ why }) => why),
-  );
-}
-
 const BASE = 'p: {lr: 0.1, combinations: [{width: [1, 2]}, {seed: [1, 2]}]}';
-
-describe('a plan says why tasks are new', () => {
-  test.each<[string, string[], string, (string | null)[]]>([
-    ['nothing is known', [], BASE, [null]],
-    ['a phase', [BASE], `${BASE}\nq: {combinations: [{seed: [7]}]}`, ['its phase is new']],
-    ['a parameter', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, momentum: 0.9'), ['`momentum` was added']],
-    ['two', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, b: 1, c: 2'), ['`b` and `c` were added']],
-    ['many', [BASE], BASE.replace('lr: 0.1', 'lr: 0.1, b: 1, c: 2, d: 3, e: 4'), ['4 parameters were added']],
-    ['one less', [BASE], BASE.replace('lr: 0.1, ', ''), ['`lr` was removed']],
-    ['both', [BASE], BASE.replace('lr', 'rate'), ['`rate` was added, `lr` was removed']],
-    ['another value', [BASE], BASE.replace('0.1', '1e-2'), ['`lr` changed from 0.1 to 1e-2']],
-    ['one more value', [BASE], BASE.replace('[1, 2]}, {seed', '[1, 2, 3]}, {seed'), ['`width` = 3 is new']],
-    [
-      'an axis grows from one value',
-      ['p: {combinations: [{seed: [1]}]}'],
-      'p: {combinations: [{seed: [1, 2]}]}',
-      ['`seed` = 2 is new'],
-    ],
-    [
-      'a combination',
-      ['p: {combinations: [{a: [1]}, {b: [1]}]}', 'p: {combinations: [{a: [2]}, {b: [2]}]}'],
-      'p: {combinations: [{a: [1, 2]}, {b: [1, 2]}]}',
-      ['the combination is new'],
-    ],
-    [
-      'nothing but the spelling',
-      [BASE],
-      BASE.replace('0.1', '1e-1').replace('[1, 2]}, {seed', '[1.0, 2]}, {seed'),
-      [],
-    ],
-  ])('changed: %s', async (_, before, now, why) => {
-    expect(await reasons(before, now)).toEqual(why);
-  });
-
-  test('also after many changes', async () => {
-    expect(
-      await reasons([BASE, BASE.replace('0.1', '0.1, m: 0.5')], BASE.replace('0.1', '0.1, m: 0.9')),
-    ).toEqual(['`m` changed from 0.5 to 0.9']);
-  });
-});
 
 describe('a task that would run', () => {
   test('is told from tasks that are done, run, wait, failed or were cancelled', async () => {
@@ -196,16 +149,6 @@ describe('a task that would run', () => {
         /^results_p\/final_results\.csv: it is a directory: .*, its rows are ignored here\.$/,
       ),
     ]);
-  });
-
-  test('many different reasons are summed up', async () => {
-    const many = Array.from({ length: 100 }, (_, i) => i).join(', ');
-    const { phases } = await planAfter(
-      ['p: {combinations: [{seed: [-1]}]}'],
-      `p: {combinations: [{seed: [${many}]}]}`,
-    );
-    expect(phases[0]?.reasons.length).toBeLessThan(30);
-    expect(phases[0]?.reasons.reduce((sum, { count }) => sum + count, 0)).toBe(100);
   });
 });
 

@@ -12,7 +12,7 @@ import { command, python } from '../../support/machine.ts';
 let project = '';
 
 beforeEach(() => {
-  project = mkdtempSync(join(tmpdir(), 'gpu-owner-exp-plan-'));
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-dry-run-'));
   mkdirSync(join(project, 'configs'));
   writeFileSync(
     join(project, 'configs/config_exp1.yaml'),
@@ -23,7 +23,7 @@ beforeEach(() => {
 afterEach(() => rmSync(project, { recursive: true, force: true }));
 
 function plan(args: string[], input = '') {
-  return spawnSync(process.execPath, [command, 'exp', 'plan', ...args], {
+  return spawnSync(process.execPath, [command, 'exp', 'run', '--dry-run', ...args], {
     cwd: project,
     input,
     encoding: 'utf8',
@@ -32,7 +32,7 @@ function plan(args: string[], input = '') {
   });
 }
 
-describe('exp plan', () => {
+describe('a dry run', () => {
   test('shows a table, and leaves no trace', () => {
     const { status, stdout, stderr } = plan([]);
     expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
@@ -42,13 +42,7 @@ describe('exp plan', () => {
     expect(readdirSync(project)).toEqual(['configs']);
   });
 
-  test('an output directory that is chosen is not shown as an empty parameter', () => {
-    const { stdout } = plan(['--grid', 'lr=0.1,0.2', 'output_dir=other', '--all']);
-    expect(stdout).toMatch(/^new +grid +lr=0\.1$/m);
-    expect(stdout).toMatch(/^ +lr=0\.2$/m);
-  });
-
-  test('says what the queue knows, and why the rest is new', async () => {
+  test('says what the queue knows', async () => {
     const queue = await openQueue(null, project);
     const sweep = await openSweep({
       project,
@@ -64,18 +58,17 @@ describe('exp plan', () => {
     );
     const { stdout } = plan(['new.yaml']);
     expect(stdout).toMatch(/^exp1_vary_width +4 +3 +1 +0 +results_exp1_vary_width$/m);
-    expect(stdout).toContain('2 new: `width` = 3 is new');
+    expect(stdout).toContain('2 new');
     expect(stdout).toContain('1 done: its row was found in a table');
     expect(stdout).toMatch(/The queue has 2 tasks that are not in this sweep: 2 waiting.*exp cancel/);
   });
 
   test('the plan as JSON can be read by Python', () => {
-    const { stdout } = plan(['--json', '--all']);
+    const { stdout } = plan(['--json']);
     const script =
       'import json, sys; p = json.load(sys.stdin); print(p["size"], len(p["tasks"]), p["tasks"][2]["parameters"]["width"])';
     expect(spawnSync(python, ['-c', script], { input: stdout, encoding: 'utf8' }).stdout).toBe('4 4 2.0\n');
-    const { tasks, counts, phases } = JSON.parse(plan(['--json']).stdout);
-    expect(tasks).toBeUndefined();
+    const { counts, phases } = JSON.parse(plan(['--json']).stdout);
     expect(counts.new).toBe(4);
     expect(phases[0]).toMatchObject({
       phase: 'exp1_vary_width',
@@ -84,14 +77,17 @@ describe('exp plan', () => {
     });
   });
 
+  test('the JSON of a search whose trials are not known before has no tasks', () => {
+    const { stdout } = plan(['--json', '--grid', 'x=1,2', '--method', 'tpe', '--metric', 'loss']);
+    expect(JSON.parse(stdout)).toMatchObject({ tasks: [], otherCommands: 0 });
+  });
+
   test('a plan is made of a grid, a command and files, and of commands from standard input', () => {
     expect(plan(['--grid', 'width=1,2', 'seed=-1..1', '--', 'echo', '{width}']).stdout).toMatch(
       /^grid +6 +6/m,
     );
     expect(plan(['configs/config_exp1.yaml', '--grid', 'a=1']).stdout).toMatch(/^all +5 +5/m);
-    expect(plan(['--commands', '-', '--all'], 'echo 1\necho 2\n').stdout).toContain(
-      'new        commands  command=echo 1',
-    );
+    expect(plan(['--commands', '-'], 'echo 1\necho 2\n').stdout).toContain('command=echo 1\n');
   });
 
   test.each<[string[], number, string]>([

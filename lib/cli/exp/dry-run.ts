@@ -1,62 +1,33 @@
 import {
+  type ExperimentLocation,
   formatValue,
   type PhasePlan,
   type Plan,
-  type PlannedTask,
   type PlanState,
   planExperiment,
-  type Sweep,
+  type SweepSource,
   strictJSON,
   type Value,
   type Values,
 } from '../../experiments/index.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
-import type { Command } from '../command.ts';
-import type { OptionGroup, Parsed } from '../options.ts';
 import { alignColumns, print } from '../output.ts';
-import { locationOf, QUEUE } from './options.ts';
-import { SWEEP_GROUP, sweepSource } from './sweep-options.ts';
 
-const GROUPS = [
-  {
-    options: {
-      all: { help: 'show every task, not only the first few' },
-      json: {
-        help: 'print { size, counts, phases, gone, otherCommands, keepsCommands }, and with --all tasks: an array',
-      },
-      ...QUEUE,
-    },
-  },
-  SWEEP_GROUP,
-] as const satisfies readonly OptionGroup[];
-
-async function plan(parsed: Parsed<typeof GROUPS>): Promise<void> {
-  const { values } = parsed;
-  const location = locationOf(values);
-  const request = { ...location, source: sweepSource(parsed, location.directory) };
-  const printer = values.json ? printTaskJSON : printTasks;
-  const planned = await planExperiment(request, (sweep) => (values.all ? printer(sweep) : undefined));
-  if (!values.json) return print(`${values.all ? '\n' : ''}${planTable(planned)}`);
-  print(values.all ? `],\n${planJSON(planned).slice(1)}` : planJSON(planned));
-}
-
-/** Tasks are printed as they come: a hundred thousand of them are many megabytes. */
-function printTasks({ phases }: Sweep): (task: PlannedTask) => void {
-  const axes = new Map(phases.map(({ name, factors }) => [name, factors.map((factor) => factor.name)]));
-  return (task) => print(taskLine(task, axes.get(task.phase) ?? []));
-}
-
-function printTaskJSON(): (task: PlannedTask) => void {
-  let separator = '{"tasks":[\n';
-  return (task) => {
+/** Prints what `exp run` would do with a sweep. Changes nothing, and needs neither a command nor a GPU. */
+export async function dryRun(
+  location: ExperimentLocation,
+  source: SweepSource,
+  isJSON: boolean,
+): Promise<void> {
+  if (!isJSON) return print(planTable(await planExperiment({ ...location, source })));
+  const begin = '{"tasks":[\n';
+  let separator = begin;
+  // Tasks are printed as they come: a hundred thousand of them are many megabytes.
+  const planned = await planExperiment({ ...location, source }, (task) => {
     print(separator + strictJSON(task as unknown as Value));
     separator = ',';
-  };
-}
-
-/** Numbers as they were written. */
-function planJSON(planned: Plan): string {
-  return strictJSON(planned as unknown as Value);
+  });
+  print(`${separator === begin ? begin : ''}],\n${strictJSON(planned as unknown as Value).slice(1)}`);
 }
 
 const STATES: Readonly<Record<PlanState, string>> = {
@@ -71,7 +42,7 @@ const STATES: Readonly<Record<PlanState, string>> = {
 const MAX_NAME_LENGTH = 40;
 const MAX_REASONS = 8;
 
-/** A line per phase, below it why tasks are new, done or failed. */
+/** A line per phase, below it why tasks are done or failed. */
 function planTable(plan: Plan): string {
   const rows = plan.phases.map(({ phase, size, counts, outputDirectories }) => [
     shorten(phase),
@@ -86,17 +57,6 @@ function planTable(plan: Plan): string {
     isNumber,
   );
   return [...table, '', ...plan.phases.flatMap(details), ...footer(plan)].join('\n').trimEnd();
-}
-
-/** A line for each task. */
-function taskLine({ name, phase, parameters, state, why }: PlannedTask, axes: readonly string[]): string {
-  const shown = choices(parameters, axes);
-  return sanitize(
-    [STATES[state].padEnd(9), name ?? phase, shown, why === null ? '' : `(${why})`]
-      .filter(Boolean)
-      .join('  '),
-    500,
-  );
 }
 
 /** The parameters that tell a task from the others of its phase. The output directory is an axis at times, but no parameter. */
@@ -161,11 +121,3 @@ function sanitizeEnd(line: string): string {
   const indent = /^ */.exec(line)?.[0] ?? '';
   return indent + sanitize(line, 300);
 }
-
-export const COMMAND: Command = {
-  usage: '[OPTIONS] [FILE ...] [-- COMMAND [ARG ...]]',
-  about: `Shows what \`exp run\` would do with a sweep: which tasks would run, which are completed, and why tasks are new. It changes nothing, and needs no command.`,
-  groups: GROUPS,
-  operands: 'files-and-command-line',
-  run: plan,
-};
