@@ -52,7 +52,7 @@ export function testReruns(fixture: () => QueueFixture): void {
     const { recovery } = fixture().engine;
     const queue = await fixture().opened(without(0));
     const other = await fixture().remote();
-    await other.ask('take');
+    const { token } = await other.ask<{ token: string }>('take');
     await other.kill();
     for (const end = performance.now() + 2 * recovery; ; ) {
       expect(await queue.take(worker)).toBeNull();
@@ -62,6 +62,9 @@ export function testReruns(fixture: () => QueueFixture): void {
     }
     expect((await rowOf(queue, 'exp1_0')).error).toMatch(/ended silently/);
     expect(await queue.attempts('living')).toEqual([]);
+    // A worker that was only cut off says so when it is back.
+    expect(await queue.requeue(token, 'it was cut off')).toBe(false);
+    expect((await rowOf(queue, 'exp1_0')).state).toBe('failed');
     expect(await queue.retry({ state: 'failed' })).toEqual(['exp1_0']);
     expect(await queue.complete((await takeFrom(queue)).token, { a: 1 })).toBe(true);
   });
