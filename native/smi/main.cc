@@ -11,7 +11,6 @@
 #include "smi/driver.h"
 #include "smi/log.h"
 #include "smi/queries.h"
-#include "smi/subcommands.h"
 #include "smi/table.h"
 
 namespace {
@@ -39,12 +38,6 @@ constexpr const char* kHelp =
     "    -lms, --loop-ms=MILLISECONDS   repeat every MILLISECONDS\n"
     "    -h, --help\n"
     "    --version\n"
-    "\n"
-    "nvidia-smi dmon [-s pucvmet] [-o DT] [-d SECONDS] [-c COUNT] [-i ID,...] [--format=csv,noheader,nounit]\n"
-    "nvidia-smi pmon [-s um]      [-o DT] [-d SECONDS] [-c COUNT] [-i ID,...]\n"
-    "nvidia-smi topo -m\n"
-    "nvidia-smi nvlink -s [-i ID,...]\n"
-    "nvidia-smi mig -lgi|-lci [-i ID,...]\n"
     "\n"
     "It prints as version 550 does. Everything else of NVIDIA's nvidia-smi is not simulated.\n"
     "`gpu-owner simulate set` changes a simulated machine.\n";
@@ -207,27 +200,7 @@ int print(const Request& request, bool is_first) {
 
 }  // namespace
 
-// The exit code of a command with options of its own, or -1 if it is none.
-int run_subcommand(int count, char** arguments) {
-  constexpr struct {
-    const char* name;
-    int (*run)(const smi::Words& words);
-  } kSubcommands[] = {{"dmon", smi::monitor_gpus},
-                      {"pmon", smi::monitor_processes},
-                      {"topo", smi::show_topology},
-                      {"nvlink", smi::show_links},
-                      {"mig", smi::show_instances}};
-  for (const auto& subcommand : kSubcommands) {
-    if (count < 2 || strcmp(arguments[1], subcommand.name) != 0) continue;
-    const int code = smi::open();
-    return code != 0 ? code : subcommand.run(smi::Words(arguments + 2, arguments + count));
-  }
-  return -1;
-}
-
 int main(int count, char** arguments) {
-  const int subcommand_code = run_subcommand(count, arguments);
-  if (subcommand_code != -1) return subcommand_code;
   Request request;
   int code = parse(count, arguments, request);
   if (code != -1) return code;

@@ -146,15 +146,6 @@ Value pcie_throughput(const Gpu& gpu, bool received) {
   return number(ask<unsigned>("nvmlDeviceGetPcieThroughput", gpu.device, received ? 1u : 0u));
 }
 
-Value in_megabytes(const Value& kilobytes) {
-  return kilobytes.is_known ? known(std::to_string(std::stoul(kilobytes.text) / 1000)) : kilobytes;
-}
-
-unsigned link_speed(const Gpu& gpu, unsigned link) {
-  constexpr unsigned kLinkSpeed = 164;
-  return field(gpu, kLinkSpeed, link).value;
-}
-
 Value memory(const Gpu& gpu, uint64_t MemoryUse::* part) {
   const Answer<MemoryUse> memory = gpu.memory();
   const uint64_t incomplete = is_since_580() ? (1 << 20) - 1 : 0;  // counts as one there

@@ -54,7 +54,6 @@ Value performance_state(const Gpu& gpu);
 enum class PciPart { domain, bus, device, base_class, sub_class, device_id, sub_system_id };
 Value pci(const Gpu& gpu, PciPart part, int digits);
 
-Value in_megabytes(const Value& kilobytes);
 Value pcie_throughput(const Gpu& gpu, bool received);      // KB/s
 Value memory(const Gpu& gpu, uint64_t MemoryUse::* part);  // MiB
 struct Bar1 {
@@ -69,8 +68,6 @@ struct SessionStats {
 };
 SessionStats encoder_stats(const Gpu& gpu);
 SessionStats frame_buffer_capture_stats(const Gpu& gpu);
-
-unsigned link_speed(const Gpu& gpu, unsigned link);  // MB/s of an NVLink
 
 Value temperature(const Gpu& gpu);
 Value memory_temperature(const Gpu& gpu);

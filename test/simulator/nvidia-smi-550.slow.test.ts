@@ -104,21 +104,11 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
           same(name, `--query-${topic}=${fields.join(',')}`, `--format=${format}`);
       }
     });
-
-    test('prints the same lines that scroll, and the same links', () => {
-      for (const args of ['-s pucvmet', '', '-s t -i 0', '--format csv', '--format csv,nounit', '-s x'])
-        same(name, 'dmon', '-c', '1', ...args.split(' ').filter(Boolean));
-      same(name, 'nvlink', '-s');
-      // NVIDIA's program waits for processes where the driver can't list them.
-      if (name === 'wsl') return;
-      for (const args of ['', '-s um', '-s m'])
-        same(name, 'pmon', '-c', '1', ...args.split(' ').filter(Boolean));
-    });
   });
 
   test('shows programs that compute in the same way', async () => {
     await machine().occupy('1', '--memory', '1GiB', '--name', 'python train.py', '--utilization', '60');
-    for (const args of [[], ['-q'], ['-q', '-x'], ['pmon', '-c', '1', '-s', 'm']]) same('2', ...args);
+    for (const args of [[], ['-q'], ['-q', '-x']]) same('2', ...args);
     same('2', '--query-compute-apps=gpu_uuid,pid,name,used_memory', '--format=csv');
   });
 
@@ -134,7 +124,7 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
     (code) => {
       const broken = machine('4');
       broken.tool(['set', `error=init:${code}`]);
-      for (const args of [[], ['-L'], ['dmon'], ['--query-gpu=name', '--format=csv']]) same('4', ...args);
+      for (const args of [[], ['-L'], ['--query-gpu=name', '--format=csv']]) same('4', ...args);
     },
   );
 
@@ -158,7 +148,6 @@ describe.skipIf(theirs.reason !== null)(`NVIDIA's nvidia-smi${because(theirs.rea
       ['--query-gpu=name', '--format=noheader'],
       ['--query-gpu=name', '--query-compute-apps=pid', '--format=csv'],
       ['--query-gpu=index, name', '--format=csv'],
-      ['mig', '-lgi'],
     ])
       same('2', ...args);
     const lost = machine('3');
