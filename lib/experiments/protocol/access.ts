@@ -1,9 +1,8 @@
 import { timingSafeEqual } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { BlockList, isIP } from 'node:net';
-import { endianness, networkInterfaces } from 'node:os';
+import { networkInterfaces } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
-import { errno, native } from '../../native.ts';
+import { native } from '../../native.ts';
 import {
   type Endpoint,
   formatEndpoint,
@@ -95,66 +94,15 @@ export interface Ends {
   remotePort: number;
 }
 
-const TABLES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
-const WORD = 8;
-
 /**
  * Finds the user whose process on this machine is at the other end. Takes some 20 µs, so many connections delay no other
  * client.
  * @param ends as this end sees them
- * @returns its user id; null: it can't be told, or no process has that socket open any longer
+ * @returns its user id; null: no process has that socket open any longer, or the kernel or a sandbox doesn't tell
  */
 function uidOfPeer(ends: Ends): number | null {
   const uid = native().peerUid(ends.localAddress, ends.localPort, ends.remoteAddress, ends.remotePort);
-  if (uid >= 0) return uid;
-  // Kernels without sock_diag, and sandboxes that deny it, may still list their sockets.
-  return uid === -errno.ESRCH ? null : uidInTables(ends, TABLES);
-}
-
-/** Finds the user in the kernel's lists of sockets, which is slower. @param tables the paths of these lists */
-export function uidInTables(ends: Ends, tables: readonly string[]): number | null {
-  const local = `${plainAddress(ends.remoteAddress)} ${ends.remotePort}`;
-  const remote = `${plainAddress(ends.localAddress)} ${ends.localPort}`;
-  const port = `:${ends.remotePort.toString(16).toUpperCase().padStart(4, '0')} `;
-  for (const table of tables) {
-    let lines: string[];
-    try {
-      lines = readFileSync(table, 'latin1').split('\n');
-    } catch {
-      continue; // no IPv6, or no /proc
-    }
-    for (const line of lines) {
-      if (!line.includes(port)) continue;
-      const [, theirs, ours, , , , , uid, , inode] = line.trim().split(/\s+/);
-      // Sockets that no process has open any longer are shown as root's, without an inode.
-      if (theirs === undefined || ours === undefined || inode === undefined || inode === '0') continue;
-      if (decodeEndpoint(theirs) === local && decodeEndpoint(ours) === remote) return Number(uid);
-    }
-  }
-  return null;
-}
-
-/** Decodes `0100007F:1388` to `127.0.0.1 5000`: words in the machine's byte order. */
-function decodeEndpoint(text: string): string {
-  const [hex = '', port = ''] = text.split(':');
-  const bytes: number[] = [];
-  for (let at = 0; at < hex.length; at += WORD) {
-    const word = Buffer.from(hex.slice(at, at + WORD), 'hex');
-    bytes.push(...(endianness() === 'LE' ? word.reverse() : word));
-  }
-  return `${addressOf(bytes)} ${Number.parseInt(port, 16)}`;
-}
-
-function addressOf(bytes: readonly number[]): string {
-  if (bytes.length === 4) return bytes.join('.');
-  const isMapped = bytes.slice(0, 10).every((byte) => byte === 0) && bytes[10] === 255 && bytes[11] === 255;
-  if (isMapped) return bytes.slice(12).join('.');
-  const groups: string[] = [];
-  for (let i = 0; i < 16; i += 2) {
-    groups.push((((bytes[i] as number) << 8) | (bytes[i + 1] as number)).toString(16));
-  }
-  // The URL parser shortens an address that is written in full.
-  return new URL(`http://[${groups.join(':')}]`).hostname.slice(1, -1);
+  return uid < 0 ? null : uid;
 }
 
 /** @param texts addresses and networks such as 10.0.0.0/8 @throws ERR_INVALID_ARGUMENT */

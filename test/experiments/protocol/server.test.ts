@@ -1,12 +1,11 @@
 // Hostile clients at the port of a manager disturb none that behave.
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import { connect, type Socket } from 'node:net';
-import { networkInterfaces, tmpdir } from 'node:os';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { Authentication, parseNetworks, uidInTables } from '../../../lib/experiments/protocol/access.ts';
+import { Authentication, type Ends, parseNetworks } from '../../../lib/experiments/protocol/access.ts';
 import type { Request } from '../../../lib/experiments/protocol/messages.ts';
 import { type Limits, ProtocolServer } from '../../../lib/experiments/protocol/server.ts';
 import { finished, NOBODY, python } from '../../support/machine.ts';
@@ -326,19 +325,17 @@ test('IPv6 works, and IPv4 on a socket for both', async (context) => {
 });
 
 test('sockets that nobody has open any longer are nobody’s, not root’s', async () => {
-  const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-peer-'));
-  const table = join(directory, 'tcp');
-  const ends = { localAddress: '127.0.0.1', localPort: 5000, remoteAddress: '127.0.0.1', remotePort: 40000 };
-  const line = (state: string, uid: number, inode: number) =>
-    `   0: 0100007F:9C40 0100007F:1388 ${state} 00000000:00000000 00:00000000 00000000 ${String(uid).padStart(5)}        0 ${inode} 1\n`;
-  const header =
-    '  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n';
-  writeFileSync(table, header + line('06', 0, 0));
-  expect(uidInTables(ends, [table])).toBeNull();
-  writeFileSync(table, header + line('01', 1234, 99));
-  expect(uidInTables(ends, [join(directory, 'none'), table])).toBe(1234);
-  // The same connection, seen from this end, says nothing.
-  const swapped = { ...ends, localPort: 40000, remotePort: 5000 };
-  expect(uidInTables(swapped, [table])).toBeNull();
-  rmSync(directory, { recursive: true });
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  const [socket] = (await once(server, 'connection')) as [Socket];
+  const { localAddress, localPort, remoteAddress, remotePort } = socket;
+  const ends = { localAddress, localPort, remoteAddress, remotePort } as Ends;
+  const authentication = new Authentication({ trust: parseNetworks([], ''), trusts: false, token: null });
+  expect(authentication.identify(ends).refusal).toBeNull();
+  client.destroy();
+  await once(client, 'close');
+  expect(authentication.identify(ends).refusal).toMatch(/user of the connection is unknown/);
+  socket.destroy();
+  server.close();
 });
