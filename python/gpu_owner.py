@@ -1908,18 +1908,32 @@ class _State(str):
         return str(self)
 
 
+def _job_number(value: Any) -> int:
+    try:
+        return int(value) if isinstance(value, str) else operator.index(value)
+    except TypeError:
+        raise UsageError(f"Job: {value!r} is not the number or the name of a job; use Job(12) or Job('train')") from None
+
+
 class Job:
     """
-    A job in the background: what `submit` returns, or `Job(12)` for one of this user's that exists. The methods ask the
-    command each time.
+    A job in the background: what `submit` returns, or `Job(12)` or `Job("train")` for one of this user's that exists. The
+    methods ask the command each time.
 
-    id: its number. simulate: its simulated machine, if it was submitted for one. command: as for `claim`.
+    id: its number, or its name. simulate: its simulated machine, if it was submitted for one. command: as for `claim`.
     """
 
-    def __init__(self, id: int, *, simulate: Optional[Union[int, str]] = None, command: Optional[Command] = None) -> None:
-        self.id = operator.index(id)
+    def __init__(self, id: Union[int, str], *, simulate: Optional[Union[int, str]] = None, command: Optional[Command] = None) -> None:
         self._words = _command(command)
         self._where = _criteria(simulate=simulate)
+        self.id = self._named(id) if isinstance(id, str) and not re.match(r"[0-9]{1,9}\Z", id) else _job_number(id)
+
+    def _named(self, name: str) -> int:
+        """The number of a job of this machine by its name."""
+        if not re.match(r"(?![0-9]+_[0-9]+\Z)[^\s:,/-][^\s:,/]*\Z", name):
+            raise UsageError(f"Job: {name!r} is not the number or the name of a job of this machine; use Job(12) or Job('train')")
+        [found] = _json(self._words, ["jobs", "--json", *self._where, "--", name])
+        return _job_number(found["id"])
 
     def wait(self, timeout: Union[None, float, str] = None) -> int:
         """

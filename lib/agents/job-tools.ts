@@ -1,7 +1,7 @@
 // Tools for jobs that were submitted.
 import type { McpServer } from '@modelcontextprotocol/server';
 import { z } from 'zod';
-import { isNameHere, type Job, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
+import { type Job, JobStore, jobAt, resolveJob } from '../jobs/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { answer, orRefuse } from './answer.ts';
 import { MAX_LOG_BYTES, readLog } from './log.ts';
@@ -175,9 +175,9 @@ export function addCancelJob(server: McpServer): void {
   );
 }
 
-/** A word that the command has to ask for: a job of another machine, or a part of an array. A name may look like both. */
+/** A word that the command has to ask for: a job of another machine, or a part of an array. */
 export function isAddress(word: string | number): word is string {
-  return typeof word === 'string' && /:|^\d+_\d+$/.test(word) && !isNameHere(word);
+  return typeof word === 'string' && /:|^\d+_\d+$/.test(word);
 }
 
 /** A job of this user as it is now, here or elsewhere. @throws ERR_INVALID_ARGUMENT, CommandFailure */

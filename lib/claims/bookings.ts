@@ -148,7 +148,11 @@ interface Judged {
 /** Takes away the GPUs that are booked by others, so that this process's user can't have them now. */
 export function applyBookings<Candidate extends Judged>(
   candidates: Candidate[],
-  { class: own = 'normal', limitMs }: { class?: RequestClass; limitMs?: number | undefined },
+  {
+    class: own = 'normal',
+    limitMs,
+    takesLimit,
+  }: { class?: RequestClass; limitMs?: number | undefined; takesLimit?: boolean | undefined },
   directory: LockDirectory | null,
 ): Candidate[] {
   const at = Date.now();
@@ -163,7 +167,10 @@ export function applyBookings<Candidate extends Judged>(
     const bookedUntil = booking.until;
     if (state !== 'free') return { ...candidate, verdict: { ...verdict, bookedUntil, transient: false } };
     const left = booking.from - at - TIMEOUTS.grace;
-    const remedy = left >= MINUTE_MS ? `; with --for ${rounded(left)} or less it could be used before` : '';
+    const remedy =
+      takesLimit === true && left >= MINUTE_MS
+        ? `; with --for ${rounded(left)} or less it could be used before`
+        : '';
     const reason = `free, but ${describeBooking(booking, at)}${remedy}`;
     return { ...candidate, verdict: { ...verdict, state: 'leased', reason, transient: false, bookedUntil } };
   });

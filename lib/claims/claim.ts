@@ -113,8 +113,13 @@ export function* claim(
   );
   // Also shows whose the leases are.
   const secret = request.isJob || job === null ? newJobSecret() : null;
-  const { command, limitMs, about, class: own } = request;
-  const record: RecordContents = { ...ownRecord(bootId(), command, secret?.epoch), limitMs, ...about };
+  const { command, limitMs, takesLimit, about, class: own } = request;
+  const record: RecordContents = {
+    ...ownRecord(bootId(), command, secret?.epoch),
+    limitMs,
+    takesLimit,
+    ...about,
+  };
   if (own === 'preemptible' && job === null) record.preemptible = true;
   const claimant = claimantOf(directory, record, request);
   const deciding = { directory, context, record, secret, position, conventions, claimant };

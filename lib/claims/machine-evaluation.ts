@@ -33,6 +33,7 @@ export type DiscoveryRequest = Pick<
   | 'class'
   | 'most'
   | 'limitMs'
+  | 'takesLimit'
   | 'order'
   | 'bound'
   | 'claimantPid'

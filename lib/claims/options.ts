@@ -101,6 +101,8 @@ export interface ClaimPurpose {
   readonly limitMs?: number;
   /** The process that the GPUs are for, if it is another one and uses CUDA already: its own contexts are no obstacle. */
   readonly claimantPid?: number;
+  /** Whether its user can limit that with `--for`. */
+  readonly takesLimit?: boolean;
   /** For others to read of the command. */
   readonly about?: { readonly name?: string; readonly note?: string; readonly job?: number };
 }
@@ -212,9 +214,12 @@ function checkCount(value: unknown, name: string): number {
 /** @throws ERR_INVALID_ARGUMENT */
 function checkMemory(value: unknown, name: string): ShareSize {
   const isPercent = typeof value === 'string' && value.trim().endsWith('%');
-  const size = isPercent ? { percent: parsePercent(value, name) } : { bytes: parseSize(value, name) };
+  const examples = "use '20GiB' or '25%'";
+  const size = isPercent
+    ? { percent: parsePercent(value, name, examples) }
+    : { bytes: parseSize(value, name) };
   if (Math.max(...Object.values(size)) > 0) return size;
-  throw invalidValue(name, value, 'a share of a GPU', "use '20GiB' or '25%'");
+  throw invalidValue(name, value, 'a share of a GPU', examples);
 }
 
 export function checkDirectory(value: unknown, name: string): string | undefined {

@@ -154,9 +154,9 @@ const HOUR_MS = 60 * MINUTE_MS;
 
 /** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
 function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
-  const { uuids, count, scope, limitMs, memory, isSuspended } = waiter;
+  const { uuids, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
   // Kept GPUs are lent as a whole only.
-  if (scope !== null || memory !== undefined || isSuspended) return null;
+  if (!takesLimit || scope !== null || memory !== undefined || isSuspended) return null;
   const active = [...activeWaiters(ahead)];
   const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
   const reserved = reservedFor(free, scope, active);

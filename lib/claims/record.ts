@@ -2,6 +2,7 @@ import type { LeaseInfo } from '../gpus/index.ts';
 import {
   hostName,
   isoTime,
+  isStopped,
   MAX_USER_NAME_LENGTH,
   pidNamespace,
   readBlock,
@@ -35,6 +36,8 @@ export interface RecordContents {
   boot: string;
   /** How long its command may run; missing: for ever. The keeper of the command adds `until`, in ms since 1970. */
   limitMs?: number | undefined;
+  /** Whether its user can limit that with `--for`. */
+  takesLimit?: boolean | undefined;
   /** When its wait for GPUs ends, in ms since 1970; missing: never. Records of waiters have it. */
   waitUntil?: number | undefined;
   /** For people: the command's name, and a remark. The number as a background job. */
@@ -145,6 +148,7 @@ const INFO = schema.record({
 export function leaseInfo(record: Readonly<Record<string, unknown>> | null): LeaseInfo {
   const { user, uid, pid, host, command, since, until, idleEnds, preemptible, job, name, note, survivors } =
     INFO(record ?? {}, '');
+  const isHere = record?.pidNamespace === pidNamespace() && host === hostName();
   return {
     user: user ?? 'somebody',
     uid,
@@ -160,6 +164,7 @@ export function leaseInfo(record: Readonly<Record<string, unknown>> | null): Lea
     ...(name === null ? {} : { name }),
     ...(note === null ? {} : { note }),
     ...(survivors ? { survivors } : {}),
+    ...(isHere && isStopped(pid || 0) ? { suspended: true } : {}),
   };
 }
 

@@ -33,6 +33,8 @@ export interface Waiter extends GpuRequest {
   size: number;
   /** How long the command that it waits for may run; null: for ever. */
   limitMs: number | null;
+  /** Whether its user can limit that with `--for`. */
+  takesLimit: boolean;
   /** When it stops waiting, in ms since 1970; null: never. */
   waitUntil: number | null;
   /** The epochs of leases that are to give way to it. */
@@ -94,6 +96,7 @@ const REQUEST = schema.record({
   uuids: schema.validOf(schema.text),
   scope: schema.or(schema.text, null),
   limitMs: TIME,
+  takesLimit: schema.or(schema.flag, false),
   waitUntil: TIME,
   order: schema.or(schema.text, null),
   most: schema.or(schema.amount(), null),
@@ -192,7 +195,19 @@ export class WaitQueue {
     const record = decodeRecord(block.subarray(0, RECORD_SIZE - HEARTBEAT_BYTES));
     const request = schema.readAs(REQUEST, record);
     if (request === null || request.place !== slot || request.boot !== bootId()) return null;
-    const { count, size = count, memory, uuids, scope, limitMs, waitUntil, order, most, preempts } = request;
+    const {
+      count,
+      size = count,
+      memory,
+      uuids,
+      scope,
+      limitMs,
+      takesLimit,
+      waitUntil,
+      order,
+      most,
+      preempts,
+    } = request;
     const tag = order === null ? null : parseTag(order);
     const info = leaseInfo(record);
     const user = bookedRequest(tag?.uid ?? info.uid ?? -1, tag?.class ?? 'normal', limitMs);
@@ -208,6 +223,7 @@ export class WaitQueue {
       scope,
       info,
       limitMs,
+      takesLimit,
       waitUntil,
       tag,
       most,

@@ -13,7 +13,7 @@ import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
@@ -23,7 +23,7 @@ const GROUPS = [
       json: {
         help: 'print an array of { id, user, group, gpus, devices: [{ index, uuid }], from, until, note }',
       },
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       ...LOCKS,
     },
   },

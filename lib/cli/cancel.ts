@@ -1,4 +1,4 @@
-import { cancelJob, type JobPart, JobStore, partsOf, resolveJobs } from '../jobs/index.ts';
+import { cancelJob, isLiving, type JobPart, JobStore, partsOf, resolveJobs, stateOf } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -16,17 +16,20 @@ const GROUPS = [
         help: 'wait so long between SIGTERM and SIGKILL (default 10s)',
         candidates: ['10s', '1m'],
       },
+      all: { help: 'cancel all your jobs of this machine, and those that may move to it' },
     },
   },
 ] as const satisfies readonly OptionGroup[];
 
 async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<void> {
-  if (positionals.length === 0)
-    throw usage('which job? Give its number or name; `gpu-owner jobs` lists them');
+  if (values.all && positionals.length > 0) throw usage('--all means all jobs; leave out the others');
+  if (positionals.length === 0 && !values.all)
+    throw usage('which job? Give its number or name, or --all; `gpu-owner jobs` lists them');
   const grace = values.grace === undefined ? DEFAULT_GRACE_MS : parseDuration(values.grace, '--grace');
   if (grace > MAX_GRACE_MS)
     throw usage(`--grace: ${showValue(values.grace)} is more than an hour; use 1h or less`);
-  const { here, elsewhere } = byHost(positionals);
+  const { here, elsewhere } = byHost(values.all ? await allJobs() : positionals);
+  if (values.all && here.length + elsewhere.size === 0) return say('none of your jobs waits or runs');
   const words = ['cancel', ...(values.grace === undefined ? [] : [`--grace=${values.grace}`])];
   const others =
     elsewhere.size === 0
@@ -34,6 +37,16 @@ async function cancel({ values, positionals }: Parsed<typeof GROUPS>): Promise<v
       : (await import('./jobs-elsewhere.ts')).commandElsewhere(elsewhere, words, Math.ceil(grace));
   if (here.length > 0) await cancelHere(here, grace);
   await others;
+}
+
+/** Words for all jobs that wait or run here. A job that may move is cancelled by its own number, at all its places. */
+async function allJobs(): Promise<string[]> {
+  const store = JobStore.open();
+  const own = store
+    .ids()
+    .filter((id) => isLiving(stateOf(store, id)?.state) && !store.read(id)?.request.move);
+  const movable = (await (await import('./jobs.ts')).moving()).map(({ id, host }) => `${host}:${id}`);
+  return [...own.map(String), ...movable];
 }
 
 async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
@@ -67,8 +80,8 @@ async function cancelHere(here: readonly { word: string }[], grace: number): Pro
 }
 
 export const COMMAND: Command = {
-  usage: 'JOB... [--grace DURATION]',
-  about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name, HOST:JOB one of another machine. Returns when the jobs have ended.`,
+  usage: 'JOB...|--all [--grace DURATION]',
+  about: `Cancels jobs: one that waits ends at once, all processes of one that runs get SIGTERM, and SIGKILL after a grace period. Jobs that were submitted with --after-ok for it are cancelled, too. JOB is a number or a name, HOST:JOB one of another machine; 4-6,9 are several. Returns when the jobs have ended.`,
   groups: GROUPS,
   notes: "Exit code: 0 if none of the jobs is alive any longer, 1 if something can't be ended.",
   operands: 'jobs',

@@ -12,7 +12,7 @@ import {
   waitOptions,
 } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 import { waitLimits } from './wait-progress.ts';
@@ -25,7 +25,7 @@ const GROUPS = [
       ...waitOptions(false),
       ...VISIBLE_DEVICES,
       json: { help: 'print an array of the GPUs instead, as in `status --json`' },
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       ...LOCKS,
     },
   },

@@ -59,12 +59,35 @@ const COMMANDS: Readonly<Record<string, readonly string[]>> = {
 };
 
 const OPTIONS: Readonly<Record<string, readonly string[]>> = {
-  devices: ['--device', '--device-ids', '--gpu-ids', '--ids', '-i'],
+  devices: [
+    '--device',
+    '--device-id',
+    '--device-ids',
+    '--gpu-id',
+    '--gpu-ids',
+    '--gpu-index',
+    '--gpu-list',
+    '--ids',
+    '-i',
+  ],
   for: ['--time', '-t', '--timeout', '--walltime', '--time-limit'],
-  gpus: ['--n', '--gres', '--gpu', '--ngpus', '--num-gpus', '--gpus-per-node', '--count', '-g', '-G'],
+  gpus: [
+    '--n',
+    '--gres',
+    '--gpu',
+    '--ngpus',
+    '--num-gpus',
+    '--nb-gpus',
+    '--n-gpus',
+    '--gpus-per-node',
+    '--gpu-count',
+    '--count',
+    '-g',
+    '-G',
+  ],
   grid: ['--sweep', '--params', '--parameters'],
   lines: ['--tail'],
-  listen: ['--port', '-p', '--bind', '--address'],
+  listen: ['--port', '-p', '--bind', '--address', '--host'],
   'min-free-memory': ['--mem', '--memory', '--vram', '--free-memory'],
   name: ['-J', '--job-name'],
   note: ['--comment', '--message'],
@@ -74,6 +97,7 @@ const OPTIONS: Readonly<Record<string, readonly string[]>> = {
   project: ['-D', '--chdir', '--workdir'],
   'after-ok': ['--dependency', '-d'],
   user: ['-u', '--me'],
+  all: ['-u', '--user', '--me'],
   'no-wait': ['--immediate', '-I', '--nowait', '--nonblock'],
 };
 
@@ -99,7 +123,8 @@ const REMEDIES: readonly (readonly [given: readonly string[], remedy: string])[]
 
 /** The remedy for an option of another tool that has no counterpart here; null: it is none of these. @param given with its dashes */
 export function remedyForOption(given: string): string | null {
-  return REMEDIES.find(([words]) => words.includes(given))?.[1] ?? null;
+  const word = hyphenated(given);
+  return REMEDIES.find(([words]) => words.includes(word))?.[1] ?? null;
 }
 
 /** Commands of ours that do what this one does elsewhere. */
@@ -109,6 +134,13 @@ export function commandsFor(word: string, known: readonly string[]): readonly st
 
 /** The option of ours that means what this one means elsewhere; null: none of these. @param given with its dashes */
 export function optionFor(given: string, known: readonly string[]): string | null {
-  const [name] = Object.entries(OPTIONS).find(([, words]) => words.includes(given)) ?? [];
-  return name !== undefined && known.includes(name) ? name : null;
+  const word = hyphenated(given);
+  const [name] =
+    Object.entries(OPTIONS).find(([ours, words]) => known.includes(ours) && words.includes(word)) ?? [];
+  return name ?? null;
+}
+
+/** `--gpu-ids` for `--gpu_ids`; letters of short options differ by their case. */
+function hyphenated(given: string): string {
+  return given.startsWith('--') ? given.replaceAll('_', '-').toLowerCase() : given;
 }

@@ -12,13 +12,19 @@ const DEFAULT_TIMEOUT = '10s';
 export const HOSTS = {
   hosts: {
     value: 'LIST|all',
-    help: 'ask other machines over ssh: names as in `ssh NAME` (a,b), or all that the configuration lists; --json prints an object with an entry per host',
+    help: 'ask other machines over ssh: names as in `ssh NAME` (a,b), or all that the configuration lists',
   },
   timeout: {
     value: 'DURATION',
     help: `with --hosts, stop waiting for a host after DURATION (default ${DEFAULT_TIMEOUT})`,
     candidates: ['5s', '10s', '1m'],
   },
+} satisfies OptionTable;
+
+/** As {@link HOSTS}, of commands that print JSON. */
+export const HOSTS_WITH_JSON = {
+  ...HOSTS,
+  hosts: { ...HOSTS.hosts, help: `${HOSTS.hosts.help}; --json prints an object with an entry per host` },
 } satisfies OptionTable;
 
 /** Options that the hosts aren't given. */

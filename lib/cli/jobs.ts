@@ -15,8 +15,8 @@ import {
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
 import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askEach, askFleet, HOSTS, isForHosts, jobsOf, watchFleet } from './hosts.ts';
-import { addressOf } from './job-address.ts';
+import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
+import { addressOf, jobWords } from './job-address.ts';
 import type { ListedJob } from './moving-jobs.ts';
 import { type OptionGroup, type Parsed, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
@@ -31,7 +31,7 @@ const GROUPS = [
         help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, array, progress }',
       },
       ...WATCH,
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       verbose: { short: 'v', help: 'print long reasons whole' },
       from: {
         value: 'HOST',
@@ -87,7 +87,7 @@ function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOth
 }
 
 /** Jobs that move between machines. */
-async function moving(): Promise<ListedJob[]> {
+export async function moving(): Promise<ListedJob[]> {
   if (!existsSync(join(stateDirectory(), 'gpu-owner/moving'))) return [];
   return (await import('./moving-jobs.ts')).movingJobs();
 }
@@ -129,9 +129,10 @@ async function jobsOfHosts(parsed: Parsed<typeof GROUPS>, interval: number | nul
 
 /** Shows jobs one by one, with all that is known of them. */
 async function showEach(
-  { values, positionals }: Parsed<typeof GROUPS>,
+  { values, positionals: words }: Parsed<typeof GROUPS>,
   interval: number | null,
 ): Promise<void> {
+  const positionals = jobWords(words);
   for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
     if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
   const addresses = positionals.map(addressOf);
@@ -226,18 +227,19 @@ function numberOf({ id, host, part }: ListedJob): string {
 }
 
 const COLUMNS = [
-  { title: 'ID', width: 5, right: true, of: numberOf },
-  { title: 'NAME', width: 12, right: false, of: ({ name }: ListedJob) => name ?? '' },
-  { title: 'STATE', width: 9, right: false, of: ({ state }: ListedJob) => state },
-  { title: 'GPU', width: 7, right: false, of: gpusOf },
-  { title: 'TIME', width: 7, right: true, of: timeOf },
+  // Addresses are typed.
+  { title: 'ID', width: 5, right: true, isWhole: true, of: numberOf },
+  { title: 'NAME', width: 12, right: false, isWhole: false, of: ({ name }: ListedJob) => name ?? '' },
+  { title: 'STATE', width: 9, right: false, isWhole: false, of: ({ state }: ListedJob) => state },
+  { title: 'GPU', width: 7, right: false, isWhole: false, of: gpusOf },
+  { title: 'TIME', width: 7, right: true, isWhole: true, of: timeOf },
 ] as const;
 
 /** A line per job that fits the width, and below it what there is to say: in a line each, or whole. */
 function table(jobs: readonly ListedJob[], width: number, isWhole: boolean): string {
-  const longest = Math.max(...jobs.map((job) => numberOf(job).length));
-  // Addresses are longer than numbers, and must stay whole: they are typed.
-  const widths = COLUMNS.map((column, i) => (i === 0 ? Math.max(column.width, longest) : column.width));
+  const widths = COLUMNS.map(({ width: least, isWhole: staysWhole, of }) =>
+    staysWhole ? Math.max(least, ...jobs.map((job) => of(job).length)) : least,
+  );
   const rest = Math.max(Math.max(width, 60) - widths.reduce((sum, each) => sum + each + 1, 0), 10);
   const line = (cells: readonly string[], last: string) =>
     [

@@ -1,5 +1,5 @@
 import { asError, GPUOwnerError } from '../errors.ts';
-import { commandProblem } from '../jobs/index.ts';
+import { closestProgram, commandInstead, commandProblem } from '../jobs/index.ts';
 import {
   closest,
   listWords,
@@ -9,20 +9,20 @@ import {
   showValue,
   systemError,
 } from '../platform/index.ts';
-import { type Command, type Commands, optionsOf } from './command.ts';
+import { type Command, type Commands, type DescribedCommand, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
 import { commandsFor } from './foreign-words.ts';
 import { versionText } from './installation.ts';
-import { parse, simulateMachine, usage } from './options.ts';
+import { parse, refuseLongDash, simulateMachine, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** As in other programs. */
-const VERSION = new Set(['--version', '-V', 'version']);
+const VERSION = new Set(['--version', '-V', '-v', 'version']);
 
 async function main(args: readonly string[]): Promise<void> {
   onWarning((message) => say(`warning: ${message}`));
-  if (VERSION.has(args[0] ?? '')) return print(versionText());
+  if (VERSION.has(args[0] ?? '') && args.length === 1) return print(versionText());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);
   const commands = Object.hasOwn(INTERNAL, args[0] ?? '') ? INTERNAL : COMMANDS;
   const isNamed = await runCommand({ called: 'gpu-owner', commands, help }, args);
@@ -46,19 +46,13 @@ async function findCommand(
   const ours = commandsFor(name, names);
   const meant = ours.length > 0 || near === null ? ours : [near];
   if (commands === COMMANDS) {
+    refuseLongDash(name);
     const isOption = name.startsWith('-');
     const words = [name, ...args];
-    const at = words.findIndex((word) => Object.hasOwn(commands, word));
-    const own = at < 0 ? ['run', ...words] : [...words.slice(at, at + 1), ...words.toSpliced(at, 1)];
-    const isProgram = () => commandProblem([name]) === null;
-    if (isOption || (meant.length === 0 && isProgram())) {
-      const what = isOption
-        ? 'options follow the name of a command'
-        : `there is no command ${showValue(name)}`;
-      throw usage(
-        `${what}; write: ${sanitize(shellWords(['gpu-owner', ...(isOption ? own : ['run', ...words])]), 200)}`,
-      );
-    }
+    const line = isOption ? await lineOfOptions(words) : meant.length === 0 ? lineOfProgram(words) : null;
+    const what = isOption ? 'options follow the name of a command' : `there is no command ${showValue(name)}`;
+    if (line !== null) throw usage(`${what}; write: ${sanitize(shellWords(['gpu-owner', ...line]), 200)}`);
+    if (isOption) throw usage(`${what}; see ${called} --help`);
   }
   const remedy = listWords(
     meant.map((each) => `'${each}'`),
@@ -69,10 +63,49 @@ async function findCommand(
   );
 }
 
+/** Commands that options without a command may be for, the likeliest first. */
+const LIKELY = ['run', 'submit', 'status', 'jobs', 'queue', 'top', 'web', 'report'];
+
+/** The command line that was meant by one that begins with options; null: no command takes them. */
+async function lineOfOptions(words: readonly string[]): Promise<string[] | null> {
+  const at = words.findIndex((word) => Object.hasOwn(COMMANDS, word));
+  const named = words[at];
+  const rest = named === undefined ? words : words.toSpliced(at, 1);
+  for (const name of named === undefined ? LIKELY : [named]) {
+    const command = await COMMANDS[name]?.load();
+    if (command === undefined || !('run' in command)) continue;
+    try {
+      const parsed = parse(rest, optionsOf(command.groups), commandLineOf(command));
+      if (command.operands !== 'command-line') {
+        if (parsed.positionals.length === 0 || command.operands !== undefined) return [name, ...rest];
+      } else if (parsed.command.length === 0)
+        return [name, ...rest, ...(rest.includes('--') ? [] : ['--']), 'COMMAND'];
+      else if (commandProblem(parsed.command) === null) return [name, ...rest];
+    } catch (error) {
+      if (!(error instanceof GPUOwnerError)) throw error;
+    }
+  }
+  return null;
+}
+
+/** The command line that was meant by a program and its arguments; null: there is no such program. */
+function lineOfProgram(words: readonly string[]): string[] | null {
+  if (commandProblem(words) === null) return ['run', ...words];
+  const instead = commandInstead(words);
+  if (instead !== null) return ['run', ...instead];
+  const [program = '', ...rest] = words;
+  const meant = rest.length === 0 || program.length < 5 ? null : closestProgram(program);
+  return meant === null ? null : ['run', meant, ...rest];
+}
+
 const COMMAND_LINES: Readonly<Record<string, 'word' | 'dashes'>> = {
   'command-line': 'word',
   'files-and-command-line': 'dashes',
 };
+
+function commandLineOf({ operands }: DescribedCommand): 'word' | 'dashes' | null {
+  return typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
+}
 
 /** The words before the names of commands, and the help that lists these. */
 interface Program {
@@ -109,9 +142,7 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     else await command.exec(words);
     return true;
   }
-  const { operands } = command;
-  const commandLine = typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
-  const parsed = parse(words, optionsOf(command.groups), commandLine);
+  const parsed = parse(words, optionsOf(command.groups), commandLineOf(command));
   simulateMachine(parsed.values.simulate);
   if (parsed.values.help) await explain();
   else await command.run(parsed);

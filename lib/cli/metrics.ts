@@ -11,7 +11,7 @@ import { machineFamilies } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askEach, HOSTS, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 const HOSTS_HELP =
@@ -40,7 +40,7 @@ const GROUPS = [
 
 async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  rejectOperands(parsed);
+  rejectOperands(parsed, listenOption);
   const { listen, output, json } = values;
   if (listen !== undefined && output !== undefined)
     throw usage("--listen and --output can't be combined: start the command twice");

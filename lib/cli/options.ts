@@ -1,5 +1,5 @@
 import { GPUOwnerError } from '../errors.ts';
-import { closest, sanitize, setVariables, showValue } from '../platform/index.ts';
+import { closest, durationsOf, listWords, sanitize, setVariables, showValue } from '../platform/index.ts';
 import { optionFor, remedyForOption } from './foreign-words.ts';
 
 /** Values that a shell offers for an option: some words (others may be right, too), paths, names of simulated machines, or jobs. */
@@ -105,11 +105,11 @@ export function parse<Table extends OptionTable>(
   return { values: values as Parsed<[{ options: Table }]>['values'], positionals, command, args };
 }
 
-/** Text editors and web pages put a long dash in place of `--`. @throws ERR_INVALID_ARGUMENT */
-function refuseLongDash(word: string): void {
-  const [, rest] = /^[\u2012-\u2015\u2212]+(.*)$/s.exec(word) ?? [];
-  if (rest === undefined) return;
-  const right = `${rest.length === 1 ? '-' : '--'}${sanitize(rest, 60)}`;
+/** Text editors and web pages put other dashes in place of `-` and `--`. @throws ERR_INVALID_ARGUMENT */
+export function refuseLongDash(word: string): void {
+  const [, dashes = '', rest = ''] = /^([-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]+)(.*)$/s.exec(word) ?? [];
+  if (/^-*$/.test(dashes)) return;
+  const right = `${/^\w(?:=|$)/.test(rest) ? '-' : '--'}${sanitize(rest, 60)}`;
   throw usage(`${showValue(word)} begins with a long dash, not with hyphens; write ${right}`);
 }
 
@@ -136,7 +136,7 @@ function readLong(
   const equals = arg.indexOf('=');
   const name = equals < 0 ? arg.slice(2) : arg.slice(2, equals);
   const option = Object.hasOwn(options, name) ? options[name] : undefined;
-  if (option === undefined) throw unknown(`--${name}`, options);
+  if (option === undefined) throw unknown(`--${name}`, options, equals >= 0 ? arg.slice(equals + 1) : next);
   if (equals >= 0) {
     if (option.value === undefined) throw usage(`--${name} takes no value`);
     store(values, name, option, arg.slice(equals + 1));
@@ -161,7 +161,8 @@ function readShort(
   for (let i = 1; i < arg.length; i++) {
     const letter = arg.charAt(i);
     const [name, option] = Object.entries(options).find(([, { short }]) => short === letter) ?? [];
-    if (name === undefined || option === undefined) throw unknown(`-${letter}`, options);
+    if (name === undefined || option === undefined)
+      throw unknown(`-${letter}`, options, arg.slice(i + 1) || next);
     if (option.value === undefined) {
       store(values, name, option, true);
       continue;
@@ -187,10 +188,15 @@ function valueAt(word: string | undefined, option: string): string {
   );
 }
 
-function unknown(given: string, options: OptionTable): GPUOwnerError {
+/** @param value what follows it, as if it were its value */
+function unknown(given: string, options: OptionTable, value = ''): GPUOwnerError {
   const names = Object.keys(options);
   const refuse = (remedy: string) => usage(`there is no option ${sanitize(given, 60)}; ${remedy}`);
   const ours = optionFor(given, names);
+  if (ours === 'gpus' && names.includes('devices')) {
+    if (/^\d+(?:[,-]\d+)+$/.test(value)) return refuse(`write --devices ${value.slice(0, 60)}`);
+    if (given === '--gpu') return refuse('write --gpus N for N GPUs, or --devices LIST to choose them');
+  }
   if (ours !== null) return refuse(`write --${ours} ${options[ours]?.value ?? ''}`.trim());
   const remedy = names.includes('placeholder') ? remedyForOption(given) : null;
   if (remedy !== null) return refuse(remedy);
@@ -198,27 +204,56 @@ function unknown(given: string, options: OptionTable): GPUOwnerError {
   return refuse(meant === null ? 'see --help' : `did you mean --${meant}?`);
 }
 
-/** For commands that take options only. */
-export function rejectOperands({
-  positionals: [word],
-  values,
-}: {
-  positionals: readonly string[];
-  values: AnyValues;
-}): void {
+/** For commands that take options only. @param meant the option that may have been meant by a word */
+export function rejectOperands(
+  {
+    positionals: [word],
+    values,
+    args,
+  }: { positionals: readonly string[]; values: AnyValues; args: readonly string[] },
+  meant: (word: string) => string | null = () => null,
+): void {
   if (word === undefined) return;
-  const option = durationAfterWait(values, word);
+  const option = meant(word) ?? durationAfterWait(values, word) ?? listWithSpaces(args, args.indexOf(word));
   throw usage(
     `${showValue(word)} is not expected here; ${option === null ? 'see --help' : `write ${option}`}`,
   );
 }
 
-/** The right form of `--wait` or `--watch` where the word behind it is its duration, which only `--wait=DURATION` can have; else null. */
+/** `--listen 8080` for `8080`, `localhost:8080` and `:8080`. */
+export function listenOption(word: string): string | null {
+  const [, host, port] = /^(?:([\w.-]+|\[[\da-f:]+\])?:)?(\d{1,5})$/i.exec(word) ?? [];
+  if (port === undefined) return null;
+  return `--listen ${host === undefined ? '' : `${host}:`}${port}`;
+}
+
+const LISTS = /^--(?:after|after-ok|conventions|devices|exclude|hosts)$/;
+
+/** `--devices 0,1` where that was written with spaces; null: it was not. @param at where the first word is that belongs to no option */
+export function listWithSpaces(args: readonly string[], at: number): string | null {
+  const [, name = args[at - 2] ?? '', value = args[at - 1] ?? ''] =
+    /^(--[\w-]+)=(.*)$/s.exec(args[at - 1] ?? '') ?? [];
+  if (!LISTS.test(name)) return null;
+  const isItem = (word: string) =>
+    name === '--hosts' ? !word.startsWith('-') : /^(?:\d[\d,:-]*|(?:GPU|MIG)-[\w-]+),?$/.test(word);
+  const rest = args.slice(at);
+  const end = rest.findIndex((word) => !isItem(word));
+  const items = [value, ...rest.slice(0, end < 0 ? undefined : end)];
+  if (items.length < 2) return null;
+  return `${name} ${sanitize(items.join(',').replace(/,+/g, ','), 100)}`;
+}
+
+/** The right form of `--wait` or `--watch` where the word after it is its duration, which only `--wait=DURATION` can have; else null. */
 export function durationAfterWait(values: AnyValues, word: string): string | null {
   const name = ['wait', 'watch'].find((each) => values[each] === true);
   const [, amount, unit] = /^(\d+(?:\.\d+)?)(ms|s|sec|m|min|h|d)?$/.exec(word) ?? [];
   if (name === undefined || amount === undefined) return null;
-  return `--${name}=${amount}${unit ?? (name === 'wait' ? 'm' : 's')}`;
+  if (unit !== undefined) return `--${name}=${word}`;
+  const durations = name === 'wait' ? durationsOf(amount) : [`${amount}s`];
+  return listWords(
+    durations.map((each) => `--${name}=${each}`),
+    'or',
+  );
 }
 
 /** A mistake in the command line. */

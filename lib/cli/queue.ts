@@ -4,7 +4,7 @@ import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs
 import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
 import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
@@ -20,7 +20,7 @@ const GROUPS = [
       resume: { help: 'let paused jobs wait on' },
       first: { help: 'put waiting jobs before your other ones' },
       verbose: { short: 'v', help: 'print a line for each GPU that would do' },
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       ...LOCKS,
     },
   },

@@ -13,7 +13,7 @@ import {
 import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum } from '../usage/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
@@ -38,7 +38,7 @@ const GROUPS = [
       json: {
         help: 'print { since, until, by, gpus, rows: [{ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }], longest, skipped }; null is unknown',
       },
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       'lock-dir': LOCKS['lock-dir'],
     },
   },

@@ -2,7 +2,7 @@
 import { type SentJob, sentJob } from '../fleet/index.ts';
 import { askedOf, FAILED, isLiving, JobStore, jobAt, LOST, partOf, resolveJob } from '../jobs/index.ts';
 import { optionsOf } from './command.ts';
-import { addressOf, type JobAddress } from './job-address.ts';
+import { addressOf, type JobAddress, jobWords } from './job-address.ts';
 import { jobsElsewhere, livingElsewhere } from './jobs-elsewhere.ts';
 import { ANY, movingJob } from './moving-jobs.ts';
 import { type Parsed, parse, usage } from './options.ts';
@@ -29,7 +29,7 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
     throw usage(
       `--on: give the numbers of the jobs: which of those were submitted elsewhere isn't known here`,
     );
-  for (const word of jobs) {
+  for (const word of jobWords(jobs)) {
     const address = addressOf(word);
     const asked = address === null ? ownJob(word) : await jobOf(address, list);
     const { words, directory, environment, variables } = asked;

@@ -2,6 +2,7 @@
 import { type ClaimPurpose, checkOptions, type Settings } from '../claims/index.ts';
 import {
   checkJobOptions,
+  commandProblem,
   type IdleLimit,
   type Preemption,
   parseIdle,
@@ -24,7 +25,14 @@ import {
 } from './claim-options.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
 import { ABOUT, JOB } from './job-options.ts';
-import { durationAfterWait, type OptionGroup, type OptionTable, type Parsed, usage } from './options.ts';
+import {
+  durationAfterWait,
+  listWithSpaces,
+  type OptionGroup,
+  type OptionTable,
+  type Parsed,
+  usage,
+} from './options.ts';
 
 const ON = {
   on: {
@@ -117,7 +125,7 @@ export interface RunRequest {
 
 /** @param called the command's name @param about what others read of it, if it isn't what the options say @throws ERR_INVALID_ARGUMENT */
 export function checkRun(
-  { values, command }: Parsed<typeof RUN_GROUPS>,
+  { values, command, args }: Parsed<typeof RUN_GROUPS>,
   called: string,
   about?: ClaimPurpose['about'],
 ): RunRequest {
@@ -127,6 +135,7 @@ export function checkRun(
   const [duration = ''] = command;
   const option = durationAfterWait(values, duration);
   if (option !== null) throw usage(`'${duration}' would be the command; write ${option}`);
+  refuseStrayWords(command, args);
   const { name, note, 'conflict-exit-code': conflict } = values;
   const asked = { ...(name === undefined ? {} : { name }), ...(note === undefined ? {} : { note }) };
   checkJobOptions(asked);
@@ -149,6 +158,7 @@ export function checkRun(
   const settings = checkOptions(options, [], NAMES, {
     command: shellWords(command),
     isJob: true,
+    takesLimit: true,
     about: about ?? asked,
     ...(isPreemptible ? { class: 'preemptible' as const } : {}),
     ...(limit === null ? {} : { limitMs: limit.ms }),
@@ -160,6 +170,18 @@ export function checkRun(
     preemption,
     exitCodes: conflict === undefined ? EXIT_CODES : conflictExitCodes(conflict),
   };
+}
+
+/** Refuses `--devices 0 1 -- COMMAND`, and other words before `--` that belong to no option. @throws ERR_INVALID_ARGUMENT */
+function refuseStrayWords(command: readonly string[], args: readonly string[]): void {
+  const at = args.length - command.length;
+  const [word = ''] = command;
+  if (args[at - 1] === '--' || !/^[\d,:-]+$|^(?:GPU|MIG)-/.test(word) || commandProblem([word]) === null)
+    return;
+  const list = listWithSpaces(args, at);
+  if (list !== null) throw usage(`${showValue(word)} would be the command; write ${list}`);
+  if (command.includes('--'))
+    throw usage(`${showValue(word)} would be the command: it belongs to no option; see --help`);
 }
 
 function conflictExitCodes(text: string): ExitCodes {

@@ -3,7 +3,7 @@ import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
 import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { askFleet, HOSTS, isForHosts, watchFleet } from './hosts.ts';
+import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
@@ -27,7 +27,7 @@ const GROUPS = [
     options: {
       json: { help: 'print an array with an object per GPU; null is unknown' },
       ...WATCH,
-      ...HOSTS,
+      ...HOSTS_WITH_JSON,
       ...LOCKS,
     },
   },

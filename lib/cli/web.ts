@@ -14,7 +14,7 @@ import { FleetView, loadWeb, MachineView } from '../views/index.ts';
 import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
 import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -54,7 +54,7 @@ const GROUPS = [
 
 async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  rejectOperands(parsed);
+  rejectOperands(parsed, listenOption);
   const { request } = checkOptions(claimOptions(values), [], NAMES);
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
   const { listen = '0' } = values;

@@ -4,9 +4,9 @@ import { EXCLUSIVE, errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
   formatDuration,
+  isStopped,
   locking,
   now,
-  readProcessStat,
   TIMEOUTS,
   type Waiting,
   warn,
@@ -171,10 +171,6 @@ function* shareThis(
 
 function isSkipped(path: string, pid: number): boolean {
   return (skippedUntil.get(`${path} ${pid}`) ?? 0) > now();
-}
-
-function isStopped(pid: number): boolean {
-  return pid !== 0 && /^[Tt]$/.test(readProcessStat(pid)?.state ?? '');
 }
 
 function describe(pid: number): string {

@@ -77,6 +77,7 @@ const LEASE: Fields = {
   until: optional(time),
   idleEnds: optional(time),
   preemptible: optional(schema.flag),
+  suspended: optional(schema.flag),
   job: optional(id),
   name: optional(text),
   note: optional(text),

@@ -41,7 +41,7 @@ function leaseText(lease: LeaseInfo, { now, hostname }: Pick<JudgeContext, 'now'
     text += `${text ? ' ' : ''}has ended, ${survivors} of its processes still ${survivors === 1 ? 'runs' : 'run'}`;
   }
   return {
-    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${idleEnds ? `, ended at ${idleEnds} unless used` : ''}`,
+    who: `${sanitize(lease.user, MAX_USER_NAME_LENGTH) || 'somebody'}${since ? ` since ${since}` : ''}${until ? ` until ${until}` : ''}${lease.preemptible === true ? ', preemptible' : ''}${lease.suspended === true ? ', suspended' : ''}${idleEnds ? `, ended at ${idleEnds} unless used` : ''}`,
     what: `${text ? ` (${text})` : ''}${note ? `; note: ${note}` : ''}`,
   };
 }

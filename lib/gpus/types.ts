@@ -101,6 +101,8 @@ export interface LeaseInfo {
   convention: string;
   /** Processes of the job that are left after its command has ended. */
   survivors?: number;
+  /** Whether the process is stopped: Ctrl-Z, SIGSTOP. */
+  suspended?: true;
   /** The lock's holder wrote no record, as claims do: the other members are what the kernel tells, if anything. */
   stranger?: true;
   /** The holder by a claim inside of that job. */

@@ -76,9 +76,9 @@ export function commandProblem(command: readonly string[], directory = '.'): Com
       interpreter === undefined ? 'correct this line' : `write: ${line([interpreter, ...command])}`;
     return problem(127, `${showValue(why)} in its first line was not found; ${remedy}`);
   }
+  const instead = commandInstead(command, directory);
   if (file !== undefined) {
-    const interpreter = INTERPRETERS[extname(file)];
-    const remedy = interpreter === undefined ? '' : `, or write: ${line([interpreter, ...command])}`;
+    const remedy = instead === null ? '' : `, or write: ${line(instead)}`;
     return problem(126, `not executable (permission denied); make it so (chmod +x)${remedy}`);
   }
   if (isPath && isDirectory(paths[0] as string)) return problem(126, 'it is a directory');
@@ -167,12 +167,36 @@ function remedyFor(command: readonly string[], directory: string): string | null
     const meant = closest(basename(program), namesIn(resolve(directory, dirname(program))));
     return meant === null ? null : `did you mean ${showValue(`${dirname(program)}/${meant}`)}?`;
   }
+  const instead = commandInstead(command, directory);
+  if (instead !== null) return `write: ${line(instead)}`;
+  const meant = closestProgram(program);
+  return meant === null ? null : `did you mean ${showValue(meant)}?`;
+}
+
+/** The program whose name is most like that; null: none is. */
+export function closestProgram(program: string): string | null {
+  return closest(program, searchPath().flatMap(namesIn));
+}
+
+/**
+ * The command that was meant by one that can't be started: a script is given to its interpreter, and where there is no `python`, there may
+ * be a `python3`. null: unknown
+ */
+export function commandInstead(command: readonly string[], directory = '.'): string[] | null {
+  const [program = '', ...rest] = command;
+  if (program === '') return null;
   if (isFile(resolve(directory, program))) {
     const interpreter = INTERPRETERS[extname(program)];
-    return `write: ${line(interpreter === undefined ? [`./${program}`, ...rest] : [interpreter, ...command])}`;
+    if (interpreter !== undefined) return [interpreter, ...command];
+    return program.includes('/') ? null : [`./${program}`, ...rest];
   }
-  const meant = closest(program, searchPath().flatMap(namesIn));
-  return meant === null ? null : `did you mean ${showValue(meant)}?`;
+  if (program.includes('/')) return null;
+  const isVersion = (name: string) => name.startsWith(program) && /^\d+$/.test(name.slice(program.length));
+  const versions = searchPath().flatMap(namesIn).filter(isVersion);
+  const [version] = versions.sort(
+    (a, b) => Number(b.slice(program.length)) - Number(a.slice(program.length)),
+  );
+  return version === undefined ? null : [version, ...rest];
 }
 
 /** The remedy for variables before a command. gpu-owner sets its GPUs. */

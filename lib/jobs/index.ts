@@ -1,5 +1,11 @@
 export { arrayOf, formatArray, type JobPart, parseArray, partOf, partsOf, wordOf } from './array.ts';
-export { checkCommand, commandProblem, warnOfOwnDevices } from './command-check.ts';
+export {
+  checkCommand,
+  closestProgram,
+  commandInstead,
+  commandProblem,
+  warnOfOwnDevices,
+} from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
@@ -9,7 +15,6 @@ export type { JobElsewhere } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export {
   isLiving,
-  isNameHere,
   type Job,
   type JobDetails,
   jobAt,
@@ -17,6 +22,7 @@ export {
   listJobs,
   resolveJob,
   resolveJobs,
+  stateOf,
 } from './job-state.ts';
 export { JobStore, stateDirectory } from './job-store.ts';
 export {

@@ -53,8 +53,13 @@ export function checkJobOptions({
       `--name: ${showValue(name)} is not a name: use up to ${MAX_NAME_LENGTH} characters without spaces and slashes, and no '-' in front`,
     );
   }
-  if (name !== undefined && /^\d+$/.test(name)) {
-    throw invalidArgument(`--name: ${showValue(name)} would be taken for a job's number; use a word`);
+  if (name !== undefined && /^(?:\d+_)?\d+(?:-\d+)?$|[:,]/.test(name)) {
+    const what = name.includes(':')
+      ? "another machine's job; leave out the colon"
+      : name.includes(',')
+        ? 'several jobs; leave out the comma'
+        : "a job's number; use a word";
+    throw invalidArgument(`--name: ${showValue(name)} would be taken for ${what}`);
   }
   if (name === LOST || name === FAILED)
     throw invalidArgument(
@@ -225,7 +230,7 @@ export function describeJob({ id, name, note }: JobRequest) {
 export function takeSlot(request: JobRequest): Slot | null {
   const { command, count, wanted, class: own = 'normal', limitMs } = request;
   if (wanted == null || count === 0) return null;
-  const about = { ...describeJob(request), ...(limitMs === null ? {} : { limitMs }) };
+  const about = { ...describeJob(request), takesLimit: true, ...(limitMs === null ? {} : { limitMs }) };
   const directory = LockDirectory.open(dirname(request.lock.path), {});
   return queueUp(directory, command, about, {
     count,

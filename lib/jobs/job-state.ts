@@ -28,7 +28,7 @@ export interface Job {
   state: 'waiting' | 'running' | 'completed' | 'failed' | 'cancelled' | 'lost';
   /** As `run` would have returned it; null: it hasn't ended, or it is unknown. */
   exitCode: number | null;
-  /** Why it waits, why it was cancelled, why it never started; null: nothing to say. */
+  /** Why it waits, why it was cancelled, why it never started, that it is suspended; null: nothing to say. */
   reason: string | null;
   /** 1: first in the wait queue; null: it isn't there. */
   position: number | null;
@@ -190,6 +190,7 @@ export function endedJob(store: JobStore, id: number): Job | null {
 }
 
 const MAX_REASON_LENGTH = 1_000;
+const SUSPENDED = 'suspended: it keeps its GPUs; `fg`, or kill -CONT, continues it';
 const NO_ACTIVITY: Pick<Activity, 'leases' | 'waiting'> = { leases: [], waiting: [] };
 
 /** When it ended, in ms since 1970; null: unknown, or it hasn't. A job that is lost counts as ended when it was submitted or started. */
@@ -223,7 +224,9 @@ function describe(
         ? waiter === undefined
           ? sanitize(progress?.reason ?? 'starting', MAX_REASON_LENGTH)
           : listReasons(whyWaiting(waiter), sanitizeOptional(progress?.hidden))
-        : null,
+        : holder?.info.suspended
+          ? SUSPENDED
+          : null,
     position: waiter?.position ?? null,
     count: request.count,
     gpus: state === 'waiting' ? [] : (progress?.gpus ?? []),
@@ -258,7 +261,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     name: info.name ?? null,
     state: waits ? 'waiting' : 'running',
     exitCode: null,
-    reason: waits ? whyWaiting(each) : null,
+    reason: waits ? whyWaiting(each) : info.suspended ? SUSPENDED : null,
     position: waits ? each.position : null,
     count: waits ? each.count : each.gpus.length,
     gpus: waits ? [] : each.gpus,
@@ -303,15 +306,6 @@ export function resolveJob(store: JobStore, word: string): number {
 /** The names of all jobs. */
 export function namesOf(store: JobStore): Set<string> {
   return new Set(store.ids().flatMap((id) => store.read(id)?.request.name ?? []));
-}
-
-/** The same, of this machine's jobs: names may have colons, as addresses on other machines have. */
-export function isNameHere(word: string): boolean {
-  try {
-    return namesOf(JobStore.open()).has(word);
-  } catch {
-    return false; // this machine may have no place for jobs
-  }
 }
 
 /** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */

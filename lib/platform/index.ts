@@ -64,6 +64,7 @@ export {
   isLocalUser,
   isNamedIn,
   isRunnable,
+  isStopped,
   isUserOf,
   killGroup,
   lineage,
@@ -77,6 +78,7 @@ export {
   userName,
 } from './processes.ts';
 export {
+  durationsOf,
   formatBytes,
   formatDuration,
   formatSince,

@@ -81,6 +81,11 @@ export function readProcessStat(pid: number | string, proc = '/proc'): ProcessSt
   };
 }
 
+/** Whether a process is suspended: by Ctrl-Z, SIGSTOP or a debugger. */
+export function isStopped(pid: number): boolean {
+  return pid !== 0 && /^[Tt]$/.test(readProcessStat(pid)?.state ?? '');
+}
+
 /** Whether its terminal is this process's, as far as is known: in the background, it would draw over what its user types at the prompt. */
 export function isInForeground(): boolean {
   const stat = readProcessStat('self');

@@ -1,4 +1,5 @@
 import { invalidValue } from './argument.ts';
+import { listWords } from './text.ts';
 
 const KILO = 1000;
 const KIBI = 1024;
@@ -79,9 +80,8 @@ function sizeOfText(text: string): number {
  */
 export function parseDuration(value: unknown, option = 'duration'): number {
   if (typeof value === 'string' && /^\s*\d+(\.\d+)?\s*$/.test(value) && Number(value) !== 0) {
-    const amount = value.trim().slice(0, 20);
-    const examples = `'${amount}h', '${amount}m' or '${amount}s'`;
-    throw invalidValue(option, value, 'a duration without its unit', `use ${examples}`);
+    const examples = durationsOf(value.trim().slice(0, 20)).map((each) => `'${each}'`);
+    throw invalidValue(option, value, 'a duration without its unit', `use ${listWords(examples, 'or')}`);
   }
   const milliseconds = typeof value === 'string' ? durationOfText(value) : value;
   if (
@@ -94,6 +94,13 @@ export function parseDuration(value: unknown, option = 'duration'): number {
     throw invalidValue(option, value, 'a duration', `use ${examples}`);
   }
   return milliseconds + 0;
+}
+
+/** The durations that a number without a unit may mean. Large numbers have small units: 600 is never hours. */
+export function durationsOf(amount: string): string[] {
+  const plausible = { s: Number.POSITIVE_INFINITY, m: 24 * 60, h: 14 * 24, d: 366 };
+  const units = Object.entries(plausible).filter(([, most]) => Number(amount) <= most);
+  return units.map(([unit]) => amount + unit);
 }
 
 function durationOfText(text: string): number {
@@ -113,13 +120,13 @@ function durationOfText(text: string): number {
 }
 
 /**
- * Percent, 0 to 100, from a number or a text such as '5' or '5%'.
+ * Percent, 0 to 100, from a number or a text such as '5' or '5%'. @param right what to do: 'use …'
  * @throws {GPUOwnerError} ERR_INVALID_ARGUMENT
  */
-export function parsePercent(value: unknown, option = 'percentage'): number {
+export function parsePercent(value: unknown, option = 'percentage', right = "use 1, 12.5 or '5%'"): number {
   const percent = parseNumber(value, /\s*%$/);
   if (percent === null || percent > 100) {
-    throw invalidValue(option, value, 'a percentage from 0 to 100', "use 1, 12.5 or '5%'");
+    throw invalidValue(option, value, 'a percentage from 0 to 100', right);
   }
   return percent;
 }

@@ -95,7 +95,7 @@ export function closest(word: string, known: readonly string[]): string | null {
 }
 
 function fold(word: string): string {
-  return word.toLowerCase().replace(/[-_ ]/g, '');
+  return word.toLowerCase().replace(/[-_ \u2010-\u2015\u2212]/g, '');
 }
 
 /** Two letters that changed places count once. */

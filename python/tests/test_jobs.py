@@ -30,6 +30,25 @@ class Jobs(OnMachine):
         )
         super().tearDown()
 
+    def test_a_job_by_its_name(self):
+        lines = self.run_script(
+            """
+            job = gpu_owner.submit(["echo", "hello"], name="train")
+            job.wait()
+            print(gpu_owner.Job("train") == job, gpu_owner.Job(str(job.id)) == job, gpu_owner.Job("train").log().strip())
+            for wrong in ("x", "a:1", "1_2", "", 1.5, None):
+                try:
+                    gpu_owner.Job(wrong)
+                except gpu_owner.UsageError as error:
+                    print(error)
+            """
+        )
+        self.assertEqual(lines[0], "True True hello")
+        self.assertEqual(lines[1], "you have no job x on this machine; `gpu-owner jobs --all` lists those that you have")
+        self.assertEqual(len(lines), 7)
+        for line in lines[2:]:
+            self.assertIn("use Job(12) or Job('train')", line)
+
     def test_a_job_from_its_submission_to_its_end(self):
         lines = self.run_script(
             """

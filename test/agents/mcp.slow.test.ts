@@ -252,7 +252,7 @@ describe('an agent', () => {
       jobs.find(({ id }: { id: number }) => id === job.id).position;
     expect([urgent, normal, preemptible].map(positionOf)).toEqual([1, 2, 3]);
     expect(await agent.refusal('submit_job', { ...request, urgent: true, preemptible: true })).toContain(
-      '--urgent and --preemptible contradict each other',
+      'urgent and preemptible contradict each other',
     );
   });
 
@@ -291,10 +291,13 @@ describe('an agent', () => {
     const agent = await Agent.start();
     const refused = (args: object) => agent.refusal('submit_job', { command: ['true'], ...args });
     expect(await refused({ gpus: 3 })).toMatch(/this machine has 2/);
+    expect(await refused({ minFreeMemory: 'x' })).toMatch(/^minFreeMemory: 'x' is not a size/);
+    expect(await refused({ name: 'a:b' })).toMatch(/^name: 'a:b' /);
+    expect(await agent.refusal('job_log', { job: 99 })).toMatch(/list_jobs with all: true lists/);
     expect(await refused({ gpuz: 1 })).toMatch(/gpuz/);
     expect(await refused({ command: [] })).toMatch(/command/);
     expect(await refused({ command: ['a\0b'] })).toMatch(/NUL/);
-    expect(await refused({ timeLimit: 'soon' })).toMatch(/soon/);
+    expect(await refused({ timeLimit: 'soon' })).toMatch(/^timeLimit: 'soon' is not a duration/);
     expect(await refused({ devices: '7' })).toMatch(/7/);
     expect(await refused({ directory: '/nowhere' })).toMatch(/\/nowhere can't be entered/);
     expect(
@@ -500,8 +503,8 @@ describe('an agent', () => {
     await theirs.call('submit_job', { command: ['sleep', '1000'], devices: '1' });
     await until(async () => (await theirs.call('gpu_status')).free === 0);
     const { job, waitingFor } = await submitWaiting(theirs, { command: ['true'], devices: '1' });
-    // Users take turns: theirs has a GPU, and comes behind the first two of mine.
-    expect(job).toMatchObject({ position: 3 });
+    // Users take turns: both have had a GPU, so theirs comes after the first of mine.
+    expect(job).toMatchObject({ position: 2 });
     expect(waitingFor).toMatchObject([{ index: 1 }]);
     const { jobs } = await mine.call('list_jobs');
     expect(jobs).toMatchObject([{ state: 'running' }, ...others]);

@@ -193,11 +193,13 @@ describe('gpu-owner itself gets along', () => {
       expect((await run('', [launcher, 'status', '--json'], env)).code).toBe(0);
       expect(await run('', [launcher, 'hold', '-n', '2'], env)).toMatchObject({ code: 0, stderr: '' });
       expect(
-        readdirSync(machine.lockDirectory).filter((name) => !/\.(count|lease|lock|look)$|^usage$/.test(name)),
+        readdirSync(machine.lockDirectory).filter(
+          (name) => !/\.(count|lease|lock|look)$|^usage$|^turn-\d+$/.test(name),
+        ),
       ).toEqual([]);
       for (const name of readdirSync(machine.lockDirectory)) {
         expect(statSync(join(machine.lockDirectory, name)).mode & 0o777).toBe(
-          name === 'usage' ? 0o777 : 0o666,
+          name === 'usage' ? 0o777 : name.startsWith('turn-') ? 0o644 : 0o666,
         );
       }
       expect(statSync(machine.lockDirectory).mode & 0o7777).toBe(0o1777);

@@ -236,12 +236,13 @@ describe.skipIf(reason !== null)(
         });
     });
 
-    test('a name with a colon is that of a job here', async () => {
-      const { stdout } = await here.runCommand(['submit', '--name', 'a:7', '--', 'true']);
-      expect((await here.runCommand(['wait', 'a:7'])).code).toBe(0);
-      expect(JSON.parse((await here.runCommand(['jobs', 'a:7', '--json'])).stdout)[0].id).toBe(
-        Number(stdout),
-      );
+    test('a list of jobs has one host', async () => {
+      const ids: string[] = [];
+      for (let i = 0; i < 2; i++) ids.push((await submit('a', 'true')).slice(2));
+      const [first, last] = ids;
+      expect(await run('wait', `a:${ids}`)).toMatchObject({ code: 0, stderr: '' });
+      const { stdout } = await run('jobs', `a:${first}-${last}`, '--json');
+      expect(JSON.parse(stdout).map(({ id }: { id: number }) => String(id))).toEqual(ids);
     });
 
     test('jobs --watch prints again what has changed', async () => {

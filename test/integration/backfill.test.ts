@@ -25,12 +25,15 @@ test('GPUs that are kept for a large request may be used until it can start, by 
   await waiters.untilWaiting(3);
   machine.startCommand([...RUN, '--memory', '10GiB', '--', 'true']);
   await waiters.untilWaiting(4);
+  machine.startCommand(['hold', '--wait']);
+  await waiters.untilWaiting(5);
   const entries = await waiters.queue();
   expect(entries.map(({ reason }: { reason: string | null }) => reason)).toEqual([
     null,
     'with --for 3h it could start now',
     'with --for 3h it could start now',
     null, // shares can't use them
+    null, // `hold` has no --for
   ]);
   const { latestStart } = entries[0];
   // At once, and without a wait.

@@ -113,11 +113,13 @@ describe('the command', () => {
     // Durations
     [['--wait=abc'], 64, /--wait: 'abc' is not a duration; use '30s'/],
     [['--wait='], 64, /--wait: '' is not a duration/],
-    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5h', '5m' or '5s'/],
+    [['--wait=5'], 64, /--wait: '5' is not a duration without its unit; use '5s', '5m', '5h' or '5d'/],
+    [['--wait=600'], 64, /use '600s' or '600m'$/m],
+    [['report', '--since', '7'], 64, /--since: '7' is not a duration without its unit; use .* or '7d'$/m],
     [['--wait=-5s'], 64, /--wait: '-5s' is not a duration/],
     // Time limits
     [['--for', 'soon'], 64, /--for: 'soon' is not a duration; use '30s'/],
-    [['--for=4'], 64, /--for: '4' is not a duration without its unit; use '4h', '4m' or '4s'/],
+    [['--for=4'], 64, /--for: '4' is not a duration without its unit; use '4s', '4m', '4h' or '4d'/],
     [['--for', '0'], 64, /--for: '0' leaves no time; use '90s'/],
     [['--for', LONG], 64, /--for: 'x{59}…' is not a duration/],
     [['--for', ODD], 64, /--for: 'red' is not a duration/],
@@ -152,6 +154,34 @@ describe('the command', () => {
     [['status', '--detach'], 64, /there is no option --detach; see --help/],
     [['—gpus', '2'], 64, /'—gpus' begins with a long dash, not with hyphens; write --gpus$/m],
     [['–n', '2'], 64, /'–n' begins with a long dash, not with hyphens; write -n$/m],
+    [['–-gpus', '2'], 64, /'–-gpus' begins with a long dash, not with hyphens; write --gpus$/m],
+    [['-–gpus=2'], 64, /begins with a long dash, not with hyphens; write --gpus=2$/m],
+    [['‐‐gpus', '2'], 64, /begins with a long dash, not with hyphens; write --gpus$/m],
+    [['–n', '2', 'status'], 64, /'–n' begins with a long dash, not with hyphens; write -n$/m],
+    [['--no–wait'], 64, /there is no option --no–wait; did you mean --no-wait\?/],
+    [['--gpu_ids', '0,1'], 64, /there is no option --gpu_ids; write --devices LIST$/m],
+    [['--gpu', '0,1'], 64, /there is no option --gpu; write --devices 0,1$/m],
+    [['--gpu', '0'], 64, /write --gpus N for N GPUs, or --devices LIST to choose them$/m],
+    [['--devices', '0', '1'], 64, /'1' would be the command; write --devices 0,1$/m],
+    [['--devices=0', '1', '2'], 64, /'1' would be the command; write --devices 0,1,2$/m],
+    [['--devices', '0,', '1'], 64, /'1' would be the command; write --devices 0,1$/m],
+    [['-n', '2', '3'], 64, /'3' would be the command: it belongs to no option/],
+    [['status', '--hosts', 'a', 'b'], 64, /'b' is not expected here; write --hosts a,b$/m],
+    [['web', '8080'], 64, /'8080' is not expected here; write --listen 8080$/m],
+    [['web', 'localhost:8080'], 64, /write --listen localhost:8080$/m],
+    [['web', '--host', '0.0.0.0'], 64, /there is no option --host; write --listen/],
+    [['metrics', ':9400'], 64, /write --listen 9400$/m],
+    [['--memory', '150%'], 64, /'150%' is not a percentage from 0 to 100; use '20GiB' or '25%'$/m],
+    [['cancel', '--me'], 64, /there is no option --me; write --all$/m],
+    [['cancel', '--all', '1'], 64, /--all means all jobs; leave out the others/],
+    [['cancel', '5-3'], 64, /'5-3' is not a range of 1 to 1000 jobs, such as 4-6/],
+    [
+      ['submit', '--name', 'a:b', 'true'],
+      64,
+      /'a:b' would be taken for another machine's job; leave out the colon/,
+    ],
+    [['submit', '--name', 'a,b', 'true'], 64, /'a,b' would be taken for several jobs; leave out the comma/],
+    [['submit', '--name', '17_3', 'true'], 64, /'17_3' would be taken for a job's number; use a word/],
     [['docs', 'jobs#otput'], 64, /the page jobs has no part 'otput'; did you mean 'jobs#output'\?/],
     [['docs', 'jobs#x'], 64, /the page jobs has no part 'x'; it has see-wait-cancel, /],
     [[`--${LONG}`], 64, /there is no option --x+…/],
@@ -183,7 +213,11 @@ describe('the command', () => {
     [['find', 'train.py'], 64, /'train\.py' is not expected here; see --help/],
     [['find', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
     [['hold', '--wait', '10m'], 64, /'10m' is not expected here; write --wait=10m/],
-    [['--wait', '4', 'true'], 64, /'4' would be the command; write --wait=4m/],
+    [
+      ['--wait', '4', 'true'],
+      64,
+      /'4' would be the command; write --wait=4s, --wait=4m, --wait=4h or --wait=4d$/m,
+    ],
     [['status', '--watch', '2s'], 64, /'2s' is not expected here; write --watch=2s/],
     [['hold', 'train.py'], 64, /'train\.py' is not expected here/],
     [['status', ODD], 64, /'red' is not expected here/],
@@ -192,6 +226,11 @@ describe('the command', () => {
     [['python3', 'a b'], 64, /there is no command 'python3'; write: gpu-owner run python3 'a b'$/m],
     [['--', 'ls'], 64, /options follow the name of a command; write: gpu-owner run -- ls$/m],
     [['--json', 'status'], 64, /options follow the name of a command; write: gpu-owner status --json$/m],
+    [['-n', '2', '--', 'ls'], 64, /; write: gpu-owner run -n 2 -- ls$/m],
+    [['-n2'], 64, /; write: gpu-owner run -n2 -- COMMAND$/m],
+    [['--json'], 64, /; write: gpu-owner status --json$/m],
+    [['--frobnicate'], 64, /options follow the name of a command; see gpu-owner --help$/m],
+    [['-v', 'status'], 64, /options follow the name of a command; see gpu-owner --help$/m],
     [['qsub', 'x'], 64, /there is no command 'qsub'; did you mean 'submit'\?/],
     [['ps'], 64, /there is no command 'ps'; did you mean 'jobs' or 'status'\?/],
     [['claim'], 64, /there is no command 'claim'; did you mean 'run' or 'hold'\?/],
@@ -206,7 +245,21 @@ describe('the command', () => {
       [args.map((arg) => JSON.stringify(arg.slice(0, 40))).join(' '), args, ...rest] as const,
   );
   const COMMANDS = [
-    ...['submit', 'logs', 'web', 'cancel', 'docs', 'python3', '--', '--json'],
+    ...[
+      'submit',
+      'logs',
+      'web',
+      'cancel',
+      'docs',
+      'python3',
+      '--',
+      '--json',
+      '-n2',
+      '--frobnicate',
+      '-v',
+      'report',
+      'metrics',
+    ],
     'find',
     'hold',
     'status',
@@ -223,7 +276,8 @@ describe('the command', () => {
   ];
 
   test.concurrent.each(shown)('refuses %s', async (_, args, code, message) => {
-    const words = COMMANDS.includes(args[0] as string) ? args : ['run', ...args, '--', 'echo', 'it ran'];
+    const isWhole = COMMANDS.includes(args[0] as string) || args.includes('--');
+    const words = isWhole ? args : ['run', ...args, '--', 'echo', 'it ran'];
     const result = await machine.runCommand(words);
     expect({ code: result.code, signal: result.signal }).toEqual({ code, signal: null });
     expectMessage(result, message);
@@ -237,6 +291,28 @@ describe('the command', () => {
       expectMessage(result, /a command is missing; for example: gpu-owner run -n 2 -- python train\.py/);
     },
   );
+
+  test('names the program that was meant where there is none of this name', async () => {
+    const bin = join(machine.directory, 'bin');
+    mkdirSync(bin);
+    for (const name of ['python2', 'python3', 'torchrun'])
+      writeFileSync(join(bin, name), '', { mode: 0o755 });
+    writeFileSync(join(machine.directory, 'train.py'), '');
+    const said = async (...words: string[]) =>
+      (await machine.runCommand(words, { env: { PATH: bin }, cwd: machine.directory })).stderr;
+    expect(await said('python', 'train.py')).toMatch(
+      /no command 'python'; write: gpu-owner run python3 train\.py$/m,
+    );
+    expect(await said('train.py', '5')).toMatch(/; write: gpu-owner run python3 train\.py 5$/m);
+    expect(await said('./train.py')).toMatch(/; write: gpu-owner run python3 \.\/train\.py$/m);
+    expect(await said('torchrnu', 'x')).toMatch(/; write: gpu-owner run torchrun x$/m);
+    expect(await said('run', 'python', 'x')).toMatch(/cannot run 'python': .*; write: python3 x$/m);
+    expect(await said('abc', 'x')).toMatch(/there is no command 'abc'; see gpu-owner --help$/m);
+  });
+
+  test('prints its version for -v', async () => {
+    expect((await machine.runCommand(['-v'])).stdout).toBe((await machine.runCommand(['--version'])).stdout);
+  });
 
   test('prints the help without arguments, and exits as after a mistake', async () => {
     const { code, stdout } = await machine.runCommand([]);

@@ -152,7 +152,7 @@ describe('parseDuration', () => {
 
   it('asks for the unit where one is missing', () => {
     expect(refusal(() => parseDuration('30', '--wait')).message).toBe(
-      "--wait: '30' is not a duration without its unit; use '30h', '30m' or '30s'",
+      "--wait: '30' is not a duration without its unit; use '30s', '30m', '30h' or '30d'",
     );
   });
 

@@ -222,7 +222,7 @@ async function detach(
 /** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
 const OWN_WORDS = 4;
 /** The words of the controller before those of the user. */
-const CONTROLLER = ['exp', 'run', '--detach'];
+const CONTROLLER = ['exp', 'run'];
 
 const PROGRESS_MS = 1_000;
 
