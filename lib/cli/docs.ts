@@ -9,41 +9,29 @@ import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');
 
-/** Pages of earlier releases, and the parts of pages that have their subject now. */
-export const MOVED: Readonly<Record<string, string>> = {
-  arrays: 'jobs#arrays',
-  'batch-systems': 'sessions#batch-systems',
-  'benchmarks-claims': 'benchmarks#a-claim',
-  'benchmarks-experiments': 'benchmarks#queues',
-  'benchmarks-snapshot': 'benchmarks#a-snapshot-of-all-gpus',
-  'benchmarks-waiting': 'benchmarks#waiting',
-  'benchmarks-window': 'conventions#what-cant-be-promised',
-  clusters: 'many-machines#start-workers-on-a-cluster',
-  completion: 'installation#complete-commands-with-the-tab-key',
-  'conventions-directories': 'conventions#whose-directories-count',
-  'experiment-files': 'results#files-of-a-sweep',
-  'failed-tasks': 'tasks#if-a-task-fails',
-  glossary: 'reference#words',
-  guarantees: 'how-it-works#guarantees-and-limits',
-  hold: 'claims#any-language',
-  'manager-failures': 'manager#when-workers-fail',
-  'manager-protocol': 'manager#the-protocol',
-  'many-jobs': 'recipes#one-gpu-per-job-make-xargs-gnu-parallel',
-  'migration-experiments': 'migration#from-the-distributed-experiments',
-  'migration-gpu-scheduler': 'migration#from-gpu-scheduler',
-  'nested-claims': 'claims#claim-inside-a-job',
-  'python-jobs': 'python#background-jobs',
-  'recipes-frameworks': 'recipes#torchrun',
-  'recipes-workers': 'recipes#one-gpu-per-wandb-agent',
-  resuming: 'tasks#continue-a-sweep-after-something-died',
+/** Words that people look for, and the parts of pages that are about them: the names of other tools and of their files. */
+export const SUBJECTS: Readonly<Record<string, string>> = {
+  'safe-gpu': 'migration#from-safe-gpu',
+  safe_gpu: 'migration#from-safe-gpu',
+  'gpu-lock': 'migration#from-gpu_lock',
+  gpu_lock: 'migration#from-gpu_lock',
+  '.gpu_locks': 'migration#from-gpu-scheduler',
+  gpu_locks: 'migration#from-gpu-scheduler',
+  'gpu-scheduler': 'migration#from-gpu-scheduler',
+  gpu_scheduler: 'migration#from-gpu-scheduler',
+  gpuscheduler: 'migration#from-gpu-scheduler',
+  'pid-files': 'migration#from-workers-with-pid-files',
+  'experiment_manager.py': 'migration#from-the-distributed-experiments',
+  experiment_manager: 'migration#from-the-distributed-experiments',
+  'experiment_worker.py': 'migration#from-the-distributed-experiments',
+  experiment_worker: 'migration#from-the-distributed-experiments',
+  'launch_distributed.sh': 'migration#from-the-distributed-experiments',
+  'launch_distributed.bat': 'migration#on-windows',
+  '.bat': 'migration#on-windows',
+  windows: 'migration#on-windows',
   selftest: 'doctor#self-test',
-  'simulated-faults': 'simulator#faults',
-  'simulated-machines': 'simulator#describe-a-machine',
-  'stuck-gpus': 'troubleshooting#a-gpu-that-doesnt-come-free',
-  'sweep-values': 'sweeps#names-and-what-is-the-same',
-  'time-limits': 'claims#limit-the-time-of-a-job',
-  'wait-queue': 'claims#the-wait-queue',
-  warnings: 'troubleshooting#warnings',
+  uninstall: 'installation#uninstall',
+  upgrade: 'installation#upgrade',
 };
 
 /** The names of all pages. */
@@ -82,13 +70,13 @@ function textFor(word: string, known: readonly string[]): string {
   );
 }
 
-/** A page's name, with the part that has become of an earlier page. @throws ERR_INVALID_ARGUMENT */
+/** A page's name, or the part of one that is about a subject. @throws ERR_INVALID_ARGUMENT */
 function pageNamed(word: string, known: readonly string[]): string {
   // As messages and links name them, too: docs/jobs.md#states
   const name = word.replace(/^.*\/|\.md(#.*)?$|#.*$/g, '').toLowerCase();
   if (known.includes(name)) return name;
-  const moved = Object.hasOwn(MOVED, name) ? MOVED[name] : undefined;
-  if (moved !== undefined) return moved;
+  const part = Object.hasOwn(SUBJECTS, name) ? SUBJECTS[name] : undefined;
+  if (part !== undefined) return part;
   const meant = closest(name, known);
   throw usage(
     `there is no page ${showValue(word)}${meant === null ? '; `gpu-owner docs` lists them' : `; did you mean '${meant}'?`}`,

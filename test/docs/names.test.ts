@@ -3,7 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { MOVED } from '../../lib/cli/docs.ts';
+import { SUBJECTS } from '../../lib/cli/docs.ts';
 import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
@@ -367,14 +367,15 @@ test('messages and help name pages, and parts of pages, as `gpu-owner docs` prin
   }
 });
 
-test('`gpu-owner docs` finds what has become of earlier pages', () => {
-  for (const [name, part] of Object.entries(MOVED)) {
+test('`gpu-owner docs` knows the names of older tools and of their files', () => {
+  for (const [name, part] of Object.entries(SUBJECTS)) {
     expect(pages).not.toContain(`docs/${name}.md`);
     const [page, anchor] = part.split('#');
     expect(anchorsOf(texts.get(`docs/${page}.md`) ?? ''), name).toContain(anchor);
   }
-  expect(run(['docs', 'selftest.md'])).toMatch(/^## Self-test$/m);
-  expect(run(['docs', 'docs/python-jobs.md#tasks-of-experiments'])).toMatch(/^## Tasks of experiments$/m);
+  expect(run(['docs', 'safe-gpu'])).toMatch(/^## From safe-gpu$/m);
+  expect(run(['docs', '.gpu_locks'])).toMatch(/^## From GPU Scheduler$/m);
+  expect(run(['docs', 'launch_distributed.sh'])).toMatch(/^## From the distributed experiments$/m);
 });
 
 test('`gpu-owner docs` names a missing page, also where every object has such a property', () => {
