@@ -20,6 +20,9 @@ export async function checkCUDA(report: Report, { lockDirectory }: Options): Pro
   }
 }
 
+/** CUDA_ERROR_NOT_FOUND */
+const NOT_FOUND = 500;
+
 type Free = Awaited<ReturnType<typeof findFreeGPUs>>;
 
 function tryFree(report: Report, free: Free, directory: LockDirectory | null): void {
@@ -28,8 +31,8 @@ function tryFree(report: Report, free: Free, directory: LockDirectory | null): v
     return tryCUDA(gpus, free);
   };
   const first = free.length === 0 ? null : attempt(free);
-  // Other checks tell of a library that can't be used.
-  if (first?.stage === 'load') return;
+  // Other checks tell of a library that can't be used, or lacks functions.
+  if (first?.stage === 'load' || first?.code === NOT_FOUND) return;
   const isMachines = first !== null && cudaCode(first.code).blames === 'machine';
   if (first !== null && (isMachines || free.length === 1)) {
     reportFailure(first, free);

@@ -282,8 +282,10 @@ Gpu& add_gpu(MachineDescription* machine, const Model& model, uint32_t bus) {
   gpu.bus = bus;
   gpu.base_used = 4 * kMiB;
   make_uuid(gpu.uuid, "GPU", hash_of(machine->name) + index);
-  // Jetsons have UUIDs without a prefix.
-  if (machine->integrated) memmove(gpu.uuid, gpu.uuid + strlen("GPU-"), strlen(gpu.uuid + strlen("GPU-")) + 1);
+  // Jetsons have UUIDs without a prefix. Their driver is nvgpu, which the GPU's name tells.
+  if (strstr(model.name, "(nvgpu)") != nullptr) {
+    memmove(gpu.uuid, gpu.uuid + strlen("GPU-"), strlen(gpu.uuid + strlen("GPU-")) + 1);
+  }
   add_instances(machine, index, Layout::mixed);
   gpu.graphics[gpu.graphics_count++] = {"/usr/lib/xorg/Xorg", kFirstMadeUpPid, 110};
   return gpu;

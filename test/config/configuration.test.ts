@@ -314,7 +314,10 @@ describe('in a configuration file', () => {
     ['exclude: &a [0]\ndevices: *a', ':2: devices: YAML aliases (*name)'],
     ['exclude: &a 0\ndevices: [*a]', ':2: devices: YAML aliases (*name)'],
     ['<<: {maxPower: 1}', ":1: there is no key '<<'"],
-    ['jobsKeptFor: 7', ":1: jobsKeptFor: '7' is not a duration without its unit; use '7h', '7m' or '7s'"],
+    [
+      'jobsKeptFor: 7',
+      ":1: jobsKeptFor: '7' is not a duration without its unit; use '7s', '7m', '7h' or '7d'",
+    ],
     ['minFreeMemory: 4', ":1: minFreeMemory: 4 is not a size without its unit; use '4GiB' or '4MiB'"],
   ])('%j is refused', (text, message) => {
     write(user, text);

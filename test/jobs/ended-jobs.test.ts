@@ -21,6 +21,7 @@ const REQUEST = {
   limitMs: null,
   notify: false,
   resubmits: null,
+  class: 'normal',
   id: 1,
   output: '/tmp/output',
   lock: { path: '/tmp/jobs-0', device: 1, inode: 2, byte: 2 ** 32 },

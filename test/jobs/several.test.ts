@@ -1,6 +1,7 @@
 // Several jobs in one command, and jobs that are suspended.
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { finished, Machine, output, until } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
 import { Jobs } from './background.ts';
 
 let machine: Machine;
@@ -44,6 +45,6 @@ test('a job whose command is suspended is shown so', async () => {
   expect(reason).toMatch(/^leased by \S+ since \d\d:\d\d, suspended \(pid /);
   const [job] = await jobs.list();
   expect(job.reason).toMatch(/^suspended: it keeps its GPUs/);
-  process.kill(pid, 'SIGCONT');
+  sendSignal(pid, 'SIGCONT');
   expect((await ended).code).toBe(0);
 });

@@ -180,7 +180,7 @@ describe('mistakes in a scenario are found before anything happens', () => {
     [
       `steps:\n${first}  - { at: 5, end: python }\n`,
       3,
-      /at: '5' is not a duration without its unit; use '5h', '5m' or '5s'/,
+      /at: '5' is not a duration without its unit; use '5s', '5m', '5h' or '5d'/,
     ],
     [
       `steps:\n${first}  - { at: 5s }\n`,
