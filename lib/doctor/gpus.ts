@@ -3,6 +3,10 @@ import { type GPU, isWSL, judge, label } from '../gpus/index.ts';
 import { listWords, type ProcessDescription } from '../platform/index.ts';
 import type { FindingId, Report } from './finding.ts';
 
+/** The driver resets no GPU that a program has open: gpu-owner's own that run for long are named. */
+const BEFORE_RESET =
+  'End what has the GPU open (`fuser -v /dev/nvidia*`; also `gpu-owner web`, `metrics --listen` and a `run` that waits), then';
+
 const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (gpu: GPU) => string }> = {
   lost: {
     id: 'gpu-lost',
@@ -12,7 +16,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   'reset-required': {
     id: 'gpu-reset-required',
     remedy: ({ index }) =>
-      `As root, when nobody uses it: \`nvidia-smi --gpu-reset -i ${index}\`. If that fails, reboot.`,
+      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${index}\`. If that fails, reboot.`,
   },
   'no-permission': {
     id: 'gpu-no-permission',
@@ -27,7 +31,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   unhealthy: {
     id: 'gpu-unhealthy',
     remedy: ({ index }) =>
-      `As root, when nobody uses it: \`nvidia-smi --gpu-reset -i ${index}\`. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
+      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${index}\`. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
   },
   failed: {
     id: 'gpu-failed',
@@ -65,7 +69,7 @@ export function reportGPUs(
     report.add(
       'memory-repair-pending',
       `${nameOf(gpu)}: spare memory takes the place of faulty memory at its next reset.`,
-      `As root, when nobody uses it: \`nvidia-smi --gpu-reset -i ${gpu.index}\`.`,
+      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${gpu.index}\`.`,
     );
   }
   reportModes(report, gpus);
@@ -124,7 +128,7 @@ function reportModes(report: Report, gpus: readonly GPU[]): void {
     report.add(
       'mig',
       `${nameOf(gpu)}: MIG is on, divided into ${listWords(kinds)}. The whole GPU can't be claimed.`,
-      `To use the whole GPU, when nobody uses it, as root: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
+      `${BEFORE_RESET} as root, to use the whole GPU: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
     );
   }
 }
