@@ -54,6 +54,8 @@ const REMAINS_POLLS_MS = [20, 100, 300, 600];
 export interface ContextHolder {
   /** The process that has it. */
   readonly pid: number;
+  /** A process that has tried the GPUs before, and ended; null, missing: none has. */
+  readonly triedBy?: number | null;
   isOn(gpu: GPU): boolean;
   end(): void;
 }
@@ -317,7 +319,12 @@ export class ActiveClaim<Holder extends ContextHolder> {
     const { memory } = this.settings.request;
     const sharing =
       memory === undefined ? undefined : sharingOf(directory, gpu, { job: job?.epoch ?? null, memory });
-    const known = new Set([...expected, ...computePids(before), ...(sharing?.pids ?? [])]);
+    const known = new Set([
+      ...expected,
+      placeholder?.triedBy,
+      ...computePids(before),
+      ...(sharing?.pids ?? []),
+    ]);
     const present = computePids(gpu);
     // Our own placeholder may have made the MPS control daemon start a server.
     const unclaimed = present.filter((pid) => !known.has(pid) && !isMPSServer(describeListedProcess(pid)));

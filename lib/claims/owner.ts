@@ -289,10 +289,12 @@ function refuseInitialized(): void {
 /** A CUDA context with a tiny allocation on each GPU, in this process. */
 class Placeholder {
   readonly pid = process.pid;
+  readonly triedBy: number | null;
   readonly #id: number;
 
-  private constructor(id: number) {
+  private constructor(id: number, triedBy: number | null) {
     this.#id = id;
+    this.triedBy = triedBy;
   }
 
   isOn(): boolean {
@@ -305,7 +307,7 @@ class Placeholder {
    * @throws ERR_PLACEHOLDER, ERR_CUDA_INITIALIZED
    */
   static take(gpus: readonly GPU[], all: readonly GPU[]): Placeholder {
-    const failure = binding === null ? tryCUDA(gpus, all) : null;
+    const { failure, pid } = binding === null ? tryCUDA(gpus, all) : { failure: null, pid: null };
     if (failure !== null && failure.code !== 0 && failure.stage !== 'load') throw failureOf(failure, gpus);
     const uuids = gpus.map(({ uuid }) => uuid);
     const taken = native().cudaTake(driverLibraries().cuda, uuids, PLACEHOLDER_BYTES);
@@ -319,7 +321,7 @@ class Placeholder {
       throw failureOf(taken, gpus);
     }
     if (native().cudaHidden(taken) > 0) warnOnce(SHOWS_ONE_INSTANCE);
-    return new Placeholder(taken);
+    return new Placeholder(taken, pid);
   }
 
   end(): void {

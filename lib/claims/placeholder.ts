@@ -53,15 +53,19 @@ export function failureIn(line: string): PlaceholderFailure | null {
 
 /**
  * Tries CUDA on GPUs in another process, blocking: a context with a small allocation on each. This process's CUDA stays as it is.
- * @returns why it failed (code 0: it didn't start in time); null: it works, or nothing can be said
+ * @returns why it failed (code 0: it didn't start in time; null: it works, or nothing can be said), and the process, which has ended: some
+ *   drivers list it for a while
  */
-export function tryCUDA(gpus: readonly GPU[], all: readonly GPU[]): PlaceholderFailure | null {
+export function tryCUDA(
+  gpus: readonly GPU[],
+  all: readonly GPU[],
+): { failure: PlaceholderFailure | null; pid: number | null } {
   const env = { ...process.env, ...formatVisibleDevices(gpus, 'uuid', all) };
   let spawned: ReturnType<typeof spawnPlaceholder>;
   try {
     spawned = spawnPlaceholder(gpus, ['--seconds', '0'], env);
   } catch {
-    return null;
+    return { failure: null, pid: null };
   }
   const { pid, input, output } = spawned;
   const failure = failureIn(native().processReadLine(output, PROBE_TIMEOUT_MS));
@@ -71,7 +75,7 @@ export function tryCUDA(gpus: readonly GPU[], all: readonly GPU[]): PlaceholderF
   // Until then the driver lists it.
   for (let waited = 0; !native().processCollect(pid) && waited < END_TIMEOUT_MS; waited += END_POLL_MS)
     native().processSleep(END_POLL_MS);
-  return failure;
+  return { failure, pid };
 }
 
 /**
@@ -129,5 +133,5 @@ export function gpusToBlame(error: GPUOwnerError, gpus: readonly GPU[], all: rea
   if (cudaCode(failure.code).blames === 'machine') return [];
   if (gpus.length === 1) return [...gpus];
   const one = gpus.find(({ uuid }) => uuid === failure.uuid);
-  return one === undefined ? gpus.filter((gpu) => tryCUDA([gpu], all) !== null) : [one];
+  return one === undefined ? gpus.filter((gpu) => tryCUDA([gpu], all).failure !== null) : [one];
 }

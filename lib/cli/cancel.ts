@@ -64,8 +64,13 @@ async function cancelHere(here: readonly { word: string }[], grace: number): Pro
     say(`job ${part.job}_${part.part} still ends`);
     process.exitCode = 1;
   };
+  const end = (some: readonly number[]) =>
+    Promise.all(some.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })));
+  // First those that wait: none of them shall start on the GPUs of another one.
+  const isWaiting = (id: number) => stateOf(store, id)?.state === 'waiting';
+  const waiting = ids.filter(isWaiting);
   const [outcomes] = await Promise.all([
-    Promise.all(ids.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) }))),
+    end(waiting).then(async (ended) => [...ended, ...(await end(ids.filter((id) => !waiting.includes(id))))]),
     ...parts.filter((part) => part !== null).map(endPart),
   ]);
   for (const { id, outcome } of outcomes) {

@@ -28,7 +28,7 @@ type Free = Awaited<ReturnType<typeof findFreeGPUs>>;
 function tryFree(report: Report, free: Free, directory: LockDirectory | null): void {
   const attempt = (gpus: Free) => {
     report.step(`trying CUDA on ${list(gpus)}`);
-    return tryCUDA(gpus, free);
+    return tryCUDA(gpus, free).failure;
   };
   const first = free.length === 0 ? null : attempt(free);
   // Other checks tell of a library that can't be used, or lacks functions.
