@@ -337,7 +337,7 @@ describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
         'umask 077; claim; stat -c "%a %U %n" /var/tmp/gpu-owner /var/tmp/gpu-owner/*; ls /run/lock',
       );
       expect(stdout).toMatch(
-        /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}$/,
+        /^it ran\ncode 0\n1777 root \/var\/tmp\/gpu-owner\n(666 root .*\.(count|lease|lock)\n){4}644 root .*\/turn-0\n$/,
       );
     });
 
@@ -345,7 +345,7 @@ describe.skipIf(noMounts !== null)(`a file system${because(noMounts)}`, () => {
       const { stdout } = await standard(`
         mkdir -m 1777 /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp | wc -l
         rm -r /run/lock/gpu-owner/*; chown ${NOBODY} /run/lock/gpu-owner; claim; ls /run/lock/gpu-owner | wc -l; ls /var/tmp/gpu-owner | wc -l`);
-      expect(stdout).toBe('it ran\ncode 0\n4\n0\nit ran\ncode 0\n0\n4\n');
+      expect(stdout).toBe('it ran\ncode 0\n5\n0\nit ran\ncode 0\n0\n5\n');
     });
 
     test('a lease in /var/tmp/gpu-owner counts after /run/lock/gpu-owner was made', async () => {
