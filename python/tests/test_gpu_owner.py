@@ -1007,15 +1007,15 @@ class Parameters(OnMachine):
         """Several codes share the exit code 69."""
         for fault, error in (("init:9", "NoDriverError ERR_DRIVER 69"), ("cuda-context:2", "GPUOwnerError ERR_PLACEHOLDER 69")):
             self.gpu_owner("simulate", "set", f"error={fault}")
-            lines = self.run_script(
+            code, out, _ = self.start(
                 """
                 try:
-                    gpu_owner.claim(placeholder="keep")
+                    gpu_owner.claim(placeholder="keep", wait=False)
                 except gpu_owner.GPUOwnerError as error:
                     print(type(error).__name__, error.code, error.exit_code)
                 """
-            )
-            self.assertEqual(lines, [error])
+            ).end()
+            self.assertEqual((code, out), (0, error + "\n"))
             self.gpu_owner("simulate", "reset")
 
     def test_where_the_command_is(self):
