@@ -40,6 +40,13 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
   expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 4 to 7: 4 × Simulated GPU/);
 });
 
+test('a free GPU on which CUDA fails is a problem, though the driver answers', async () => {
+  machine.set('gpu=0', 'error=cuda-context:999');
+  const diagnosis = await diagnose(machine);
+  expect(diagnosis).toMatchObject({ code: 1, ids: ['cuda-failed'] });
+  expect(said(diagnosis, 'cuda-failed')).toMatch(/^GPU 0: CUDA failed with 999 \(CUDA_ERROR_UNKNOWN\)/);
+});
+
 test('the doctor names what is wrong with the memory of which GPU', async () => {
   machine.set('gpu=0', 'ecc-errors=3');
   machine.set('gpu=1', 'memory-repair=failed');

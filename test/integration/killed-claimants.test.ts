@@ -43,7 +43,7 @@ async function expectNothingLeft(): Promise<void> {
   expect(readdirSync(machine.lockDirectory).filter((name) => name.startsWith('job-'))).toEqual([]);
   expect(statSync(machine.lockDirectory).mode & 0o7777).toBe(0o1777);
   for (const name of readdirSync(machine.lockDirectory)) {
-    const mode = name === 'usage' ? 0o1777 : 0o666;
+    const mode = name === 'usage' ? 0o1777 : name.startsWith('turn-') ? 0o644 : 0o666;
     expect([name, statSync(join(machine.lockDirectory, name)).mode & 0o7777]).toEqual([name, mode]);
   }
 }

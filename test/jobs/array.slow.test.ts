@@ -262,16 +262,6 @@ describe('an array', () => {
     expect(await jobs.wait(`${id}_1`)).toBe(124);
   });
 
-  test('has parts whose names other jobs may have', async () => {
-    const first = await jobs.submit(['--', 'true']);
-    const named = await jobs.submit(['--name', `${first}_2`, '--', 'sh', '-c', 'exit 9']);
-    expect(await jobs.wait(`${first}_2`)).toBe(9);
-    expect((await jobs.run(['jobs', `${first}_2`])).stdout).toMatch(
-      new RegExp(`^job +${named} ${first}_2$`, 'm'),
-    );
-    expect((await jobs.run(['wait', `${first}_3`])).stderr).toMatch(/is no array, so it has no part 3/);
-  });
-
   test('is refused where it can never run', async () => {
     const submit = async (...words: string[]) => (await jobs.run(['submit', ...words])).stderr;
     expect(await submit('--array', '0-x', '--', 'true')).toMatch(/is not a list of numbers and ranges/);
