@@ -9,12 +9,13 @@ import {
   label,
 } from '../gpus/index.ts';
 import { lineage, MAX_USER_NAME_LENGTH, type ProcessDescription, sanitize } from '../platform/index.ts';
+import { PLACEHOLDER } from './placeholder.ts';
 
 type LeasedGPU = Pick<GPU, 'uuid'> & { lease: LeaseInfo | null; shares?: readonly LeaseInfo[] };
 
 const MAX_ANCESTORS = 100;
-/** The name that a placeholder gives itself. */
-const PLACEHOLDER = 'gpu-owner-place';
+/** The name of a placeholder's process: the kernel keeps 15 characters. */
+const PLACEHOLDER_PROCESS = PLACEHOLDER.slice(0, 15);
 
 /** A process that computes on a GPU without a claim of it. */
 interface Intruder {
@@ -68,7 +69,7 @@ function isIntruder(gpu: LeasedGPU, pid: number, who: ProcessDescription, holder
   const isKnown = who.uid !== null && who.uid !== 0 && lease.uid !== null;
   if (isKnown && who.uid !== lease.uid) return true;
   // A sweep's placeholder is a child of `exp run`, which may just hold another GPU in its own name.
-  if (who.name === PLACEHOLDER && who.uid === lease.uid) return false;
+  if (who.name === PLACEHOLDER_PROCESS && who.uid === lease.uid) return false;
   return who.alive === 'alive' && who.name !== null && holders.leasedElsewhere(pid, gpu) !== null;
 }
 

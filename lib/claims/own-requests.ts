@@ -1,9 +1,8 @@
 // The order of one user's own requests in the wait queue.
-import { native } from '../native.ts';
 import { findBlockers, inNewOrder, isAboveLimit, reservedFor, type Tag } from '../policy/index.ts';
 import { holdingsWhenAsked } from './holdings.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { lockJoining, stampOrder, WAIT_QUEUE_FILE, writeTag } from './queue-file.ts';
+import { changeTags } from './queue-file.ts';
 import { type Waiter, WaitQueue } from './wait-queue.ts';
 
 type Tagged = Waiter & { tag: Tag };
@@ -17,28 +16,26 @@ export function putFirst(
   isMeant: readonly ((waiter: Waiter) => boolean)[],
 ): boolean[] {
   const uid = process.geteuid?.();
-  const turn = lockJoining(directory);
-  const queue = WaitQueue.open(directory);
-  const descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
-  try {
-    if (queue === null || descriptor < 0) return isMeant.map(() => false);
-    const own = [...queue.waiters(queue.order())].filter(
-      (waiter): waiter is Tagged => waiter.scope === null && waiter.tag?.uid === uid,
-    );
-    const found = isMeant.map((isThis) => own.find(isThis));
-    for (const kind of new Set(own.map(({ tag }) => tag.class))) {
-      const ofKind = own.filter(({ tag }) => tag.class === kind);
-      const first = found.filter((each) => each !== undefined).filter(({ tag }) => tag.class === kind);
-      const inOrder = [...new Set([...first, ...ofKind])];
-      const tags = inNewOrder(inOrder.map((each) => each.tag));
-      for (const [i, { slot, tag }] of inOrder.entries()) writeTag(descriptor, slot, tags[i] ?? tag);
+  const found = changeTags(directory, (write) => {
+    const queue = WaitQueue.open(directory);
+    try {
+      const own = [...(queue?.waiters(queue.order()) ?? [])].filter(
+        (waiter): waiter is Tagged => waiter.scope === null && waiter.tag?.uid === uid,
+      );
+      const found = isMeant.map((isThis) => own.find(isThis));
+      for (const kind of new Set(own.map(({ tag }) => tag.class))) {
+        const ofKind = own.filter(({ tag }) => tag.class === kind);
+        const first = found.filter((each) => each !== undefined).filter(({ tag }) => tag.class === kind);
+        const inOrder = [...new Set([...first, ...ofKind])];
+        const tags = inNewOrder(inOrder.map((each) => each.tag));
+        for (const [i, { slot, tag }] of inOrder.entries()) write(slot, tags[i] ?? tag);
+      }
+      return found.map((each) => each !== undefined);
+    } finally {
+      queue?.close();
     }
-    stampOrder(descriptor);
-    return found.map((each) => each !== undefined);
-  } finally {
-    queue?.close();
-    for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
-  }
+  });
+  return found ?? isMeant.map(() => false);
 }
 
 /**
@@ -50,8 +47,6 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
   const uid = process.geteuid?.() ?? 0;
   const queue = WaitQueue.open(directory);
   if (queue === null) return;
-  let descriptor = -1;
-  let turn = -1;
   try {
     const holdings = holdingsWhenAsked(directory);
     const waiters = [...queue.waiters(queue.order(), holdings)].filter(
@@ -74,16 +69,12 @@ export function wakeThoseBehind(directory: LockDirectory, got: number, served: n
     }
     const woken = [...passed].filter((each) => awaited.has(each));
     if (woken.length === 0) return;
-    turn = lockJoining(directory);
-    descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
-    if (descriptor < 0) return;
-    for (const { slot, tag } of woken) {
-      if (queue.tag(slot)?.joined === tag.joined)
-        writeTag(descriptor, slot, { ...tag, joined: tag.joined + 1 });
-    }
-    stampOrder(descriptor);
+    changeTags(directory, (write) => {
+      for (const { slot, tag } of woken) {
+        if (queue.tag(slot)?.joined === tag.joined) write(slot, { ...tag, joined: tag.joined + 1 });
+      }
+    });
   } finally {
     queue.close();
-    for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
   }
 }

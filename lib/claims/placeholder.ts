@@ -19,7 +19,7 @@ export const PLACEHOLDER = 'gpu-owner-placeholder';
 /** How long CUDA may take to start before it is given up on, in ms. Some seconds on a machine of many GPUs are normal. */
 export const CUDA_START_TIMEOUT_MS = 60_000;
 /** The same where CUDA has just failed, or a caller is to be told soon. */
-export const PROBE_TIMEOUT_MS = 10_000;
+const PROBE_TIMEOUT_MS = 10_000;
 /** How often to look whether a probe has ended, and for how long, in ms. */
 const END_POLL_MS = 1;
 const END_TIMEOUT_MS = 5_000;

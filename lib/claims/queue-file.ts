@@ -65,10 +65,27 @@ export function readTag(descriptor: number, slot: number): Tag | null {
   return text.startsWith(TAG_PREFIX) ? parseTag(text.slice(TAG_PREFIX.length)) : null;
 }
 
-/** Where that can't be done, the request keeps the place that it has. */
-export function writeTag(descriptor: number, slot: number, tag: Tag): void {
-  const offset = blockOffset(slot) + TAG_PREFIX.length;
-  native().fileWriteBlock(descriptor, Buffer.from(formatTag(tag)), offset);
+/**
+ * Changes tags while no request joins. Where a tag can't be written, the request keeps the place that it has.
+ * @param change gets the function that writes a tag @returns what it returns; null: there is no queue
+ */
+export function changeTags<Result>(
+  directory: LockDirectory,
+  change: (write: (slot: number, tag: Tag) => void) => Result,
+): Result | null {
+  const turn = lockJoining(directory);
+  const descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
+  try {
+    if (descriptor < 0) return null;
+    const result = change((slot, tag) => {
+      const offset = blockOffset(slot) + TAG_PREFIX.length;
+      native().fileWriteBlock(descriptor, Buffer.from(formatTag(tag)), offset);
+    });
+    stampOrder(descriptor);
+    return result;
+  } finally {
+    for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
+  }
 }
 
 /** Why a queue of which so much is locked is not used; see native/locks/wait_queue.h. */

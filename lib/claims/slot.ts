@@ -203,8 +203,9 @@ function placeOf(
   const queue = WaitQueue.open(directory);
   try {
     const places = queue?.places() ?? [];
-    const waiting = places.flatMap((place) => (place.slot === slot || place.tag === null ? [] : [place.tag]));
-    const newest = newTag(directory, record, request, waiting);
+    // The block of this slot still has the tag of an earlier request.
+    const others = places.filter((place) => place.slot !== slot);
+    const newest = newTag(directory, record, request, others);
     const tag = request.order === FIRST ? tagOfFirst(newest) : (earlierTag(request) ?? newest);
     return {
       tag,

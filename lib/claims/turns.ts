@@ -6,6 +6,7 @@ import { bootId, bootMilliseconds, readBlock, statusBehind } from '../platform/i
 import {
   isMispriced,
   type JoiningRequest,
+  type Place,
   parseTag,
   type RequestClass,
   repriced,
@@ -16,7 +17,7 @@ import {
 } from '../policy/index.ts';
 import { ledgerDirectory, meanHours } from '../usage/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
-import { lockJoining, stampOrder, WAIT_QUEUE_FILE, writeTag } from './queue-file.ts';
+import { changeTags } from './queue-file.ts';
 import type { RecordContents } from './record.ts';
 import { type QueuePosition, WaitQueue } from './wait-queue.ts';
 
@@ -34,12 +35,12 @@ type ClassWithTurns = (typeof CLASSES)[number];
 type Turns = Record<ClassWithTurns, Turn>;
 type Requester = Pick<RecordContents, 'uid' | 'limitMs'>;
 
-/** The tag of a request that joins the queue, or is granted without that. @param waiting the tags of the others */
+/** The tag of a request that joins the queue, or is granted without that. @param others that wait */
 export function newTag(
   directory: LockDirectory,
   { uid, limitMs }: Requester,
   { class: own, count, size = count, scope }: JoiningRequest,
-  waiting: readonly Tag[],
+  others: readonly Place[],
   expected = () => hoursOf(directory, uid),
 ): Tag {
   const order = loadConfiguration().order ?? 'fair';
@@ -48,6 +49,7 @@ export function newTag(
   const hours = hasTurns ? Math.min(expected(), hoursAllowed(limitMs)) : 0;
   const granted = hasTurns ? grantedOf(directory, kind) : new Map<number, Turn>();
   const joining = { class: own, uid: scope === null ? uid : null, size, hours };
+  const waiting = others.flatMap(({ tag }) => (tag === null ? [] : [tag]));
   return tagFor(joining, waiting, granted, bootMilliseconds(), order);
 }
 
@@ -72,7 +74,7 @@ export function noteGranted(
     const expected = hoursOf(directory, requester.uid);
     const tag =
       (slot === null ? parseTag(request.order ?? '') : queue?.tag(slot)) ??
-      newTag(directory, requester, request, queue?.tags() ?? [], () => expected);
+      newTag(directory, requester, request, queue?.places() ?? [], () => expected);
     const { count, size = count } = request;
     const hours = Math.min(expected, hoursAllowed(requester.limitMs));
     const turns = readTurns(descriptor, requester.uid) ?? {
@@ -99,20 +101,14 @@ function reprice(
 ): void {
   const granted = grantedOf(directory, kind);
   const time = Math.max(0, ...[...granted.values()].map(({ start }) => start));
-  const turn = lockJoining(directory);
-  const descriptor = directory.openIfPossible(WAIT_QUEUE_FILE);
-  try {
-    if (descriptor < 0) return;
+  changeTags(directory, (write) => {
     const own = [...queue.waiters(queue.order())].flatMap(({ slot, scope, tag, size, limitMs }) => {
       if (slot === served || scope !== null || tag?.uid !== uid || tag.class !== kind) return [];
       return [{ slot, tag, size, hours: Math.min(expected, hoursAllowed(limitMs)) }];
     });
     const tags = repriced(own, granted.get(uid)?.end ?? 0, time);
-    for (const [i, { slot, tag }] of own.entries()) writeTag(descriptor, slot, tags[i] ?? tag);
-    stampOrder(descriptor);
-  } finally {
-    for (const each of [descriptor, turn]) if (each >= 0) native().fileClose(each);
-  }
+    for (const [i, { slot, tag }] of own.entries()) write(slot, tags[i] ?? tag);
+  });
 }
 
 /** The granted turns, by uid. */

@@ -138,11 +138,6 @@ export class WaitQueue {
     return (slots ?? []).map((slot) => ({ slot, tag: this.tag(slot) }));
   }
 
-  /** The tags of all requests that wait. */
-  tags(): Tag[] {
-    return this.places().flatMap(({ tag }) => (tag === null ? [] : [tag]));
-  }
-
   /** The slots that are taken, in the order in which their requests are served. */
   order(): number[] {
     return inOrder(this.places());
