@@ -116,6 +116,14 @@ if [ -n "$gpu_owner_digits" ]; then
   GPU_OWNER_INHERITED="$GPU_OWNER_INHERITED dropped=$gpu_owner_a"
 fi
 export GPU_OWNER_INHERITED
+# Node.js would read these certificates now, which takes longer than most commands. The command gives the variable back.
+# Paths with other letters stay: JavaScript may change their bytes.
+case $NODE_EXTRA_CA_CERTS in
+  '' | *[!A-Za-z0-9_/.+,@:=%-]*) ;;
+  *)
+    export GPU_OWNER_EXTRA_CA_CERTS="$NODE_EXTRA_CA_CERTS"
+    unset NODE_EXTRA_CA_CERTS ;;
+esac
 if ! command -v "$gpu_owner_n" >/dev/null; then
   echo "gpu-owner: $gpu_owner_n: not found; gpu-owner needs Node.js 20.19, or 22.3 or newer, in PATH (or GPU_OWNER_NODE=its path). The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner" >&2
   exit 127

@@ -1,5 +1,5 @@
 import { asError, GPUOwnerError } from '../errors.ts';
-import { closestProgram, commandInstead, commandProblem } from '../jobs/index.ts';
+import { closestProgram, commandInstead, commandProblem, showExtraCertificates } from '../jobs/index.ts';
 import {
   closest,
   listWords,
@@ -21,6 +21,7 @@ import { print, say, write } from './output.ts';
 const VERSION = new Set(['--version', '-V', '-v', 'version']);
 
 async function main(args: readonly string[]): Promise<void> {
+  showExtraCertificates();
   onWarning((message) => say(`warning: ${message}`));
   if (VERSION.has(args[0] ?? '') && args.length === 1) return print(versionText());
   const help = async () => (await import('./help.ts')).mainHelp(COMMANDS);

@@ -7,7 +7,7 @@ export {
   warnOfOwnDevices,
 } from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
-export { INHERITED, parseInherited } from './inherited.ts';
+export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
 export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
 export { JobProcess } from './job-process.ts';

@@ -9,7 +9,14 @@ import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
 import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle.ts';
-import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
+import {
+  hideExtraCertificates,
+  INHERITED,
+  inheritable,
+  KEEPER,
+  parseInherited,
+  withoutDescriptors,
+} from './inherited.ts';
 import {
   isAlive,
   type JobElsewhere,
@@ -256,6 +263,7 @@ export class JobProcess implements BackgroundJob {
     const { words, own } = this.#again(':placed');
     const given = [this.lock, this.file, ...descriptors];
     if (this.#submitter !== null) given.push(this.#submitter.handOn());
+    hideExtraCertificates();
     process.emit(BEFORE_EXEC as 'exit', 0);
     const program = [process.execPath, ...process.execArgv, ...words];
     const error = processExec(before[0], [...before, ...program], own, given, 0);

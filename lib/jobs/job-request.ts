@@ -4,6 +4,7 @@ import { basename, dirname, resolve } from 'node:path';
 import { LockDirectory, ownLimit, queueUp, type Slot } from '../claims/index.ts';
 import { errorCode } from '../errors.ts';
 import { errorReason, invalidArgument, privately, sanitize, schema, showValue } from '../platform/index.ts';
+import { EXTRA_CERTIFICATES } from './inherited.ts';
 import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
@@ -202,7 +203,10 @@ export function ownArguments(words: number): Buffer {
 
 /** As bytes, without what is for this process only: how its caller wants to read errors, a wait's slot, and who waits for its answer. */
 export function ownEnvironment(): Buffer {
-  const entries = readFileSync('/proc/self/environ', 'latin1').split('\0');
+  const certificates = new RegExp(`^${EXTRA_CERTIFICATES}(?==)`);
+  const entries = readFileSync('/proc/self/environ', 'latin1')
+    .split('\0')
+    .map((entry) => entry.replace(certificates, 'NODE_EXTRA_CA_CERTS'));
   const isOwn = (entry: string) => OWN_VARIABLES.some((name) => entry.startsWith(`${name}=`));
   return Buffer.from(entries.filter((entry) => !isOwn(entry)).join('\0'), 'latin1');
 }

@@ -3,7 +3,14 @@ import { BEFORE_EXEC } from '../bundle.ts';
 import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
 import { native, nativeFile, nativeProgram } from '../native.ts';
 import { pathIn, restoreMessages, saveMessages, schema, setVariables, TIMEOUTS } from '../platform/index.ts';
-import { FIRST_DESCRIPTOR, INHERITED, KEEPER, parseInherited } from './inherited.ts';
+import {
+  FIRST_DESCRIPTOR,
+  hideExtraCertificates,
+  INHERITED,
+  KEEPER,
+  parseInherited,
+  showExtraCertificates,
+} from './inherited.ts';
 
 /** Names the variable by which a wait goes on in another process. */
 export const WAITING = 'GPU_OWNER_WAITING';
@@ -149,10 +156,12 @@ function becomeWaiter(
     const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
     const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
     setVariables({ [name]: value });
+    hideExtraCertificates();
     process.emit(BEFORE_EXEC as 'exit', 0);
     const descriptors = [...inherited.descriptors, ...keep, queue];
     processExec(nativeProgram(KEEPER), args, own, descriptors, 0);
     setVariables({ [WAITING]: undefined });
+    showExtraCertificates();
   }
   for (const duplicate of given) closeSync(duplicate);
 }

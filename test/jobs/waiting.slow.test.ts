@@ -91,6 +91,23 @@ function describeWaiter({ pid = 0 }: ChildProcess): string {
 const say = (text: string) => ['sh', '-c', `echo ${text} >> ${join(machine.directory, 'order')}`];
 const said = () => readFileSync(join(machine.directory, 'order'), 'utf8').trim().split('\n');
 
+test('the command finds NODE_EXTRA_CA_CERTS, which no Node.js before it reads', async () => {
+  const held = await holder();
+  const env = { NODE_EXTRA_CA_CERTS: '/nowhere/ca.pem' };
+  const run = waiter(['sh', '-c', 'echo $NODE_EXTRA_CA_CERTS; env | grep -c EXTRA_CA'], [], { env });
+  const job = await machine.run([launcher, 'submit', '--', 'env'], { env });
+  await resting(run);
+  held.release();
+  const { stdout, stderr } = await finished(run);
+  expect(stdout).toBe('/nowhere/ca.pem\n1\n');
+  expect(stderr).not.toMatch(/Ignoring extra certs/);
+  const logs = await machine.runCommand(['logs', '-f', job.stdout.trim()]);
+  expect(logs.stdout).toMatch(/^NODE_EXTRA_CA_CERTS=\/nowhere\/ca\.pem$/m);
+  expect(`${logs.stdout}${job.stderr}`).not.toMatch(/Ignoring extra certs|GPU_OWNER_EXTRA/);
+  const about = await machine.runCommand(['jobs', '1', '--json', '--environment']);
+  expect(JSON.parse(about.stdout)[0].environment).toContain('NODE_EXTRA_CA_CERTS');
+});
+
 test('whoever waits, at the front or behind others, has one thread and little memory, and needs no Node.js', async () => {
   const { release } = await holder();
   const children = await queueUp([say('a'), say('b')]);

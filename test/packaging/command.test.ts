@@ -126,6 +126,20 @@ describe.each(ways)('the launcher under $name', ({ words, alone }) => {
     expect(own).toEqual(['GPU_OWNER_INHERITED']);
   });
 
+  it('keeps NODE_EXTRA_CA_CERTS from Node.js', () => {
+    const under = (NODE_EXTRA_CA_CERTS: string) =>
+      start(shell, [...options, command], { env: { PATH: process.env.PATH, NODE_EXTRA_CA_CERTS } }).env;
+    const plain = under('/nowhere/company-ca_1.pem');
+    expect(plain.NODE_EXTRA_CA_CERTS).toBeUndefined();
+    expect(plain.GPU_OWNER_EXTRA_CA_CERTS).toBe('/nowhere/company-ca_1.pem');
+    expect(under('')).toMatchObject({ NODE_EXTRA_CA_CERTS: '' });
+    expect(under('').GPU_OWNER_EXTRA_CA_CERTS).toBeUndefined();
+    // Node.js warns of none that is there, and JavaScript may change these bytes.
+    const odd = join(root, 'ü.pem');
+    writeFileSync(odd, '');
+    expect(under(odd).GPU_OWNER_EXTRA_CA_CERTS).toBeUndefined();
+  });
+
   it('keeps variables that a shell cannot name, for commands under run', () => {
     const env = { PATH: process.env.PATH, 'a.b-c': '1=2', 'BASH_FUNC_module%%': '() {  echo "loaded $1"\n}' };
     for (const args of [['run'], ['--simulate', '2', 'run', 'x']]) {

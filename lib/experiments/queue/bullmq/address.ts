@@ -1,7 +1,8 @@
 import { accessSync, closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { basename } from 'node:path';
+import { createSecureContext, type SecureContext } from 'node:tls';
 import type { RedisOptions } from 'ioredis';
-import { errorCode, GPUOwnerError } from '../../../errors.ts';
+import { errorCode, errorMessage, GPUOwnerError } from '../../../errors.ts';
 import { sanitize, shellWords, showValue, userName, warnOnce } from '../../../platform/index.ts';
 
 /** The address of a queue on Redis. */
@@ -130,7 +131,24 @@ function passwordOf(url: URL): string | null {
 }
 
 function tlsOf(ca: string | null): NonNullable<RedisOptions['tls']> {
-  return ca === null ? {} : { ca: readConfigured(ca, 'the parameter ca of the queue') };
+  if (ca !== null) return { ca: readConfigured(ca, 'the parameter ca of the queue') };
+  const { NODE_EXTRA_CA_CERTS: extra } = process.env;
+  if (!extra) return {};
+  // The launcher keeps them from Node.js. The option `ca` would replace the authorities that Node.js trusts.
+  const secureContext = createSecureContext() as SecureContext & {
+    context: { addCACert(pem: Uint8Array): void };
+  };
+  try {
+    secureContext.context.addCACert(readFileSync(extra));
+  } catch (error) {
+    warnOnce(
+      sanitize(
+        `NODE_EXTRA_CA_CERTS: ${showValue(extra)} is ignored, as Node.js does: ${errorMessage(error)}`,
+        500,
+      ),
+    );
+  }
+  return { secureContext };
 }
 
 /**
