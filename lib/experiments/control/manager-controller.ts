@@ -47,7 +47,7 @@ export class ManagerController {
     this.#service = new ProtocolService({
       ...protocol,
       queue,
-      rowsOf: (taskId) => this.#manager.rowsOf(taskId),
+      resultInTable: (taskId) => this.#manager.resultInTable(taskId),
       awaitTrial: () => this.#manager.awaitTrial(this.#options.signals.drain),
       report: (attempt) => this.#report(attempt),
       tell: (message) => this.#manager.tell(message),

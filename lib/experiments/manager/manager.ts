@@ -14,16 +14,10 @@ import {
   type Queue,
   QueueRemovedError,
 } from '../queue/index.ts';
-import {
-  OutputDirectories,
-  ResultTables,
-  type RowsOfTask,
-  refuseUnusable,
-  tablePath,
-} from '../results/index.ts';
+import { OutputDirectories, ResultTables, refuseUnusable, tablePath } from '../results/index.ts';
 import { BestTrials, noteSearch, pythonOf, SearchRun, type WorkersHere } from '../search/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../sweep/index.ts';
-import type { TaskSpec } from '../task/index.ts';
+import type { TaskSpec, Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
 import { countCorrected, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';
@@ -500,14 +494,9 @@ export class Manager {
     this.#options.tell(progress, 'event');
   }
 
-  /**
-   * Reads rows of a task's table that may be its row; null: another process writes the tables, or it can't be read. Everything known is
-   * written first: then rows of other tasks can be told.
-   */
-  async rowsOf(taskId: string): Promise<RowsOfTask | null> {
-    const tables = this.#tables;
-    await tables?.sync();
-    return (await tables?.rowsOf(taskId)) ?? null;
+  /** Reads the result in the row that a running task has in its table; null: there is none, or another process writes the tables. */
+  async resultInTable(taskId: string): Promise<Values | null> {
+    return (await this.#tables?.resultOf(taskId)) ?? null;
   }
 
   /** Logs that an attempt of a worker that asks this process for tasks has begun, or ended. */

@@ -1,12 +1,13 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import { GPUOwnerError } from '../../errors.ts';
 import { hostName, isLoopback, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { isTrial, STOPPED, TrialCourse } from '../search/index.ts';
+import type { Values } from '../task/index.ts';
 import { WorkerCircuitBreaker } from '../worker/index.ts';
 import type { RequestAnswer } from './connection.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, STOP, whyRejected } from './messages.ts';
-import { OwnRows, type OwnRowsOptions } from './own-rows.ts';
 
 export interface RequestHandlerOptions {
   queue: Queue;
@@ -14,8 +15,8 @@ export interface RequestHandlerOptions {
   lifetime: number;
   /** Whether each worker_id is one worker: then a worker that asks for a task has none. */
   unique: boolean;
-  /** Reads rows of a table that may be the task's; null: the tables aren't known here. */
-  rowsOf: OwnRowsOptions['rowsOf'];
+  /** Reads the result from the row that the worker has written itself; null: there is none. */
+  resultInTable: (taskId: string) => Promise<Values | null>;
   /** Waits for a task that a search makes; false: none comes. Absent: there is no search. */
   awaitTrial?: () => Promise<boolean>;
   /** Gets attempts as they begin and end. */
@@ -29,6 +30,8 @@ const CLIENT_BUFFER_BYTES = 8_192;
 /** How long a request waits for a queue that can't be used: many workers don't ask again after an error. */
 const QUEUE_TIMEOUT_MS = 60_000;
 const RETRY_MS = 500;
+/** How long a table may take to be read: workers wait ten seconds for an answer. */
+const READ_TIMEOUT_MS = 5_000;
 
 const AGAIN =
   'Correct that and restart the worker: it gets tasks again after one minute without requests, or when a pause ends';
@@ -43,7 +46,6 @@ export class RequestHandler {
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
-  readonly #ownRows: OwnRows;
   readonly #breaker = new WorkerCircuitBreaker();
   /** How many tasks workers have completed without a result, by host and worker. */
   readonly #withoutResult = new Map<string, number>();
@@ -54,7 +56,6 @@ export class RequestHandler {
 
   constructor(options: RequestHandlerOptions) {
     this.#options = options;
-    this.#ownRows = new OwnRows(options);
   }
 
   /** Whether all workers know that there is nothing left. */
@@ -96,15 +97,12 @@ export class RequestHandler {
       case 'request_task':
         return this.#assign(request, from, done);
       case 'task_complete':
-        return this.#complete(request, isLoopback(from));
+        return this.#complete(request);
       case 'task_failed': {
         const failure = { error: request.error, retry: true };
         return this.#end(
           request,
-          async (token) => {
-            this.#ownRows.excludeAsCandidate(token);
-            return (await this.#options.queue.fail(token, failure)) !== null;
-          },
+          async (token) => (await this.#options.queue.fail(token, failure)) !== null,
           'failed',
         );
       }
@@ -168,7 +166,6 @@ export class RequestHandler {
     attempt.signal.addEventListener('abort', () => {
       this.#noteRevoked(info).catch(() => {}); // the next look has it for the log
     });
-    await this.#ownRows.begin(info);
     const text = describeTask(task, worker, info.since);
     const size = Buffer.byteLength(text);
     if (size > CLIENT_BUFFER_BYTES) {
@@ -178,7 +175,6 @@ export class RequestHandler {
     }
     const undelivered = async () => {
       const why = `${worker} closed the connection before it got the answer`;
-      this.#ownRows.excludeAsCandidate(token);
       if (await queue.requeue(token, why)) this.#reportEnd(info, 'given-back', why);
     };
     return { text, undelivered };
@@ -196,7 +192,6 @@ export class RequestHandler {
 
   /** Reports the end of an attempt once. Attempts from before a restart are reported when they are found. */
   #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
-    this.#ownRows.end(attempt.token);
     this.#courses.delete(attempt.token);
     if (this.#given.delete(attempt.token) || attempt.outcome === null) {
       this.#options.report({ ...attempt, outcome, error });
@@ -260,9 +255,7 @@ export class RequestHandler {
     const { queue } = this.#options;
     const attempts = await this.#attemptsOf(task, worker);
     for (const { token } of attempts) {
-      if (!(await queue.submit(token, result))) continue;
-      this.#ownRows.excludeAsCandidate(token);
-      return ACK;
+      if (await queue.submit(token, result)) return ACK;
     }
     // The worker repeats itself if an answer was lost.
     for (const { token, outcome } of attempts) {
@@ -289,17 +282,23 @@ export class RequestHandler {
     return STOP;
   }
 
-  async #complete(request: { task: string; worker: string }, isLocal: boolean): Promise<RequestAnswer> {
+  async #complete(request: { task: string; worker: string }): Promise<RequestAnswer> {
     const { queue } = this.#options;
     const [attempt] = await this.#attemptsOf(request.task, request.worker);
     const isOpen = attempt?.outcome === null || attempt?.outcome === 'lost';
     if (attempt !== undefined && isOpen && !attempt.submitted) {
-      const result = await this.#ownRows.resultOf(attempt, isLocal);
+      const result = await this.#resultInTable(attempt.taskId);
       if (result !== null) await queue.submit(attempt.token, result);
     }
     const answer = await this.#end(request, (token) => queue.complete(token, null), 'completed');
     if (attempt !== undefined && isOpen) await this.#noteCompleted(attempt);
     return answer;
+  }
+
+  /** The manager says what is wrong with a table that can't be read. */
+  #resultInTable(taskId: string): Promise<Values | null> {
+    const timeout = sleep(READ_TIMEOUT_MS, null, { ref: false });
+    return Promise.race([this.#options.resultInTable(taskId).catch(() => null), timeout]);
   }
 
   /** Warns of completions without a result: a worker may send its results to its own localhost, where no manager listens. */
@@ -314,7 +313,7 @@ export class RequestHandler {
     if (!/^10*$/.test(String(count))) return;
     const times = count === 1 ? '' : `, the ${count}th of its tasks`;
     this.#options.tell(
-      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result${times}: it sent no submit_result to this manager, and no row of it is in the task's table`,
+      `warning: ${worker} on ${host} completed ${attempt.taskName} without a result${times}: it sent no submit_result to this manager, and the task's table has no row with all its parameters`,
     );
   }
 

@@ -1,6 +1,5 @@
 import {
   canonical,
-  type Destination,
   formatValue,
   Literal,
   parseValue,
@@ -158,11 +157,6 @@ export function cellsOf(
   return cells;
 }
 
-/** In a table for all output directories, a row may say of which phase or directory it is. */
-export function withDestination(parameters: Values, { phase, outputDirectory }: Destination): Values {
-  return { phase, phase_name: phase, output_dir: outputDirectory, ...parameters };
-}
-
 /** Reads the result of a row: its cells beyond the parameters. Empty cells are left out. */
 export function resultOf(
   header: readonly string[],
@@ -190,21 +184,4 @@ export function resultOf(
 
 function sameValue(one: Value, other: Value): boolean {
   return canonical(one) === canonical(other);
-}
-
-/** Digits that a number keeps however often pandas reads and writes it. */
-const DIGITS = 12;
-
-/** Equal for results that mean the same, also after a program has read and written the table. '': nothing. */
-export function contentOf(result: Values): string {
-  const members = Object.entries(result)
-    .map(([key, value]): [string, string] => [key, rounded(normalizeValue(value as Value))])
-    .filter(([, text]) => text !== '' && text !== 'NaN')
-    .sort(([one], [other]) => (one < other ? -1 : 1));
-  return members.length === 0 ? '' : JSON.stringify(members);
-}
-
-function rounded(text: string): string {
-  const number = /^[+-]?[\d.]/.test(text) ? Number(text) : Number.NaN;
-  return Number.isFinite(number) ? normalizeCell(number.toPrecision(DIGITS)) : text;
 }

@@ -49,16 +49,14 @@ export async function findResults(
       for (const { id } of rows) if (!found.has(id)) found.set(id, shown);
       return rows.map(() => true);
     },
+    lookUp: async () => [], // nothing is written
   };
   const tasks = new TasksToMatch(source, project, tell, () => true, 'its rows are ignored here');
-  tasks.hasQueue = queue !== null;
-  const ended = new Set<number>();
   for await (const { task, state, sequence } of source.tasks()) {
     const destinations = task.destinations.filter(({ outputDirectory }) => isNeeded(outputDirectory));
     if (destinations.length === 0) continue;
     const number = tasks.add({ ...task, destinations });
     if (state === 'completed') tasks.complete(number, sequence as number);
-    if (state === 'completed' || state === 'active') ended.add(number);
   }
   for (const { id: given, parameters, outputDirectory, phase } of sought) {
     if (!isNeeded(outputDirectory)) continue;
@@ -70,27 +68,15 @@ export async function findResults(
   for (const table of [...tasks.tables.values(), ...(tasks.common === null ? [] : [tasks.common])]) {
     shown = table.shown;
     await readTableQuietly(table, table === tasks.common, tell);
-    if (queue === null) continue;
-    for (const { tasks: fitting } of table.unassigned.left) {
-      for (const task of fitting) if (ended.has(task) && !table.rows.has(task)) table.unassigned.assign(task);
-    }
-    table.reportUnassignedRows(0);
   }
   return found;
 }
 
 /** Tasks whose tables are only looked at. */
 class TasksToMatch extends KnownTasks {
-  /** Whether there is a queue, whose workers may have written rows. */
-  hasQueue = false;
-
   /** Rows of tasks that the queue has completed are sought as well. */
   override isCompleted(): boolean {
     return false;
-  }
-
-  override get mayHaveWriters(): boolean {
-    return this.hasQueue;
   }
 }
 

@@ -2,5 +2,5 @@ export { columnOf, NAME_COLUMN } from './cell-value.ts';
 export { type ExportFormat, exportResults } from './export.ts';
 export { columnsOfTable, findCompletedTasks } from './find-results.ts';
 export { OutputDirectories, refuseUnusable } from './output-directories.ts';
-export { ResultTables, type RowsOfTask, type UnusableTable } from './result-tables.ts';
+export { ResultTables, type UnusableTable } from './result-tables.ts';
 export { tablePath } from './table-file.ts';

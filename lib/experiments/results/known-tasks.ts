@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 import { sanitize, shellWords } from '../../platform/index.ts';
-import type { Completion, Queue } from '../queue/index.ts';
+import { batchesOf, type Completion, type Queue } from '../queue/index.ts';
 import type { Task, Values } from '../task/index.ts';
 import { Problems } from './problems.ts';
 import { type PendingRow, Table, type Tasks } from './table.ts';
@@ -9,7 +9,7 @@ import { commonTablePath, shownPath, type TableFile, tablePath } from './table-f
 /** Results per query, at most. */
 const PAGE = 500;
 /** The part of a queue that is needed to know its tasks. */
-export type TaskSource = Pick<Queue, 'tasks' | 'completions' | 'importResults'>;
+export type TaskSource = Pick<Queue, 'tasks' | 'completions' | 'importResults' | 'lookUp'>;
 
 interface KnownTask {
   readonly id: string;
@@ -36,10 +36,6 @@ export class KnownTasks implements Tasks {
   private readonly numbers = new Map<string, number>();
   private readonly completed = new Set<number>();
   private readonly paths = new Map<string, string>();
-  /** Tasks with the destinations that the common table knows of them. */
-  private readonly inCommon = new Set<string>();
-  /** How many tasks run, as of the last look. */
-  active = 0;
 
   constructor(
     queue: TaskSource,
@@ -72,10 +68,10 @@ export class KnownTasks implements Tasks {
     if (number === undefined) {
       number = this.tasks.push({ id: task.id, name: task.name, sequence: 0, tables: [] }) - 1;
       this.numbers.set(task.id, number);
+      this.common?.index.add(number, task.parameters, isNamed ? task.name : null);
+      this.common?.forget();
     }
     const { tables } = this.at(number);
-    const name = isNamed ? task.name : null;
-    this.addToCommon(number, task, name);
     for (const { outputDirectory } of task.destinations) {
       if (!this.mayWriteTo(outputDirectory)) {
         this.problems.once(
@@ -87,24 +83,12 @@ export class KnownTasks implements Tasks {
       const table = this.tableIn(outputDirectory);
       if (tables.includes(table)) continue;
       tables.push(table);
-      table.index.add(number, task.parameters, name);
+      table.index.add(number, task.parameters, isNamed ? task.name : null);
       // Rows that fitted one task may fit two now.
       table.forget();
       if (this.completed.has(number)) table.waiting.add(number);
     }
     return number;
-  }
-
-  private addToCommon(number: number, { parameters, destinations }: Task, name: string | null): void {
-    const { common } = this;
-    if (common === null) return;
-    for (const destination of destinations) {
-      const key = JSON.stringify([number, destination]);
-      if (this.inCommon.has(key)) continue;
-      this.inCommon.add(key);
-      common.index.add(number, parameters, name, destination);
-      common.forget();
-    }
   }
 
   private at(task: number): KnownTask {
@@ -134,10 +118,6 @@ export class KnownTasks implements Tasks {
 
   isCompleted(task: number): boolean {
     return this.completed.has(task);
-  }
-
-  get mayHaveWriters(): boolean {
-    return this.active > 0 || this.completed.size > 0;
   }
 
   complete(task: number, sequence: number): void {
@@ -170,6 +150,16 @@ export class KnownTasks implements Tasks {
     );
     for (const [at, { task }] of rows.entries()) if (imported[at]) this.completed.add(task);
     return imported;
+  }
+
+  async parametersOf(tasks: Iterable<number>): Promise<Map<number, Values>> {
+    const parameters = new Map<number, Values>();
+    for (const batch of batchesOf(tasks)) {
+      const rows = await this.queue.lookUp(batch.map((task) => this.idOf(task)));
+      for (const [at, row] of rows.entries())
+        if (row !== null) parameters.set(batch[at] as number, row.task.parameters);
+    }
+    return parameters;
   }
 
   /** The results of some of the tasks, in the order of completion. */

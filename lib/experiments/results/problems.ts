@@ -1,4 +1,3 @@
-import { createHash } from 'node:crypto';
 import { errorCode } from '../../errors.ts';
 import { listWords, shellWords } from '../../platform/index.ts';
 
@@ -22,8 +21,6 @@ export function explain(error: unknown): string {
   }
 }
 
-/** So many rows of a table are named at a time. */
-const MAX_ROWS = 5;
 const MAX_NAMES = 3;
 const MAX_REMEMBERED = 50_000;
 const NOT_WRITTEN = 'nothing is written to it; the results are kept in the queue';
@@ -69,27 +66,28 @@ export class Problems {
     );
   }
 
-  /** Collects what is wrong with rows of a table, while it is read once. */
+  /** Collects the rows of a table that count for no task, while it is read once. */
   ofRows(table: string): RowProblems {
+    let first: { key: string; text: string } | null = null;
     let count = 0;
     return {
       add: (line, cells, why) => {
-        if (count++ >= MAX_ROWS) return;
-        const content = createHash('sha256').update(JSON.stringify(cells)).digest('base64');
-        this.once(`${table}\n${content}`, `${table}:${line}: ${why()}`);
+        first ??= { key: JSON.stringify([table, cells]), text: `${table}:${line}: ${why()}.` };
+        count++;
       },
       end: () => {
-        if (count === 0) return null;
-        const text = `${table}: ${count} ${count === 1 ? 'row is' : 'rows are'} not the result of a task`;
-        if (count > MAX_ROWS) this.once(`${table}\n${count} rows`, `${text}; the first are named above.`);
-        return text;
+        if (first === null) return null;
+        const all =
+          count === 1 ? '' : ` ${count} rows of this table count for no task, of which this is the first.`;
+        this.once(first.key, first.text + all);
+        return `${table}: ${count} ${count === 1 ? 'row counts' : 'rows count'} for no task`;
       },
     };
   }
 }
 
 export interface RowProblems {
-  /** @param why is only asked for the rows that are named */
+  /** @param why is only asked for the row that is named */
   add(line: number, cells: readonly string[], why: () => string): void;
   /** @returns in short, for lists of problems; null: nothing */
   end(): string | null;

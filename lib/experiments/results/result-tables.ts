@@ -1,26 +1,12 @@
 import { errorCode } from '../../errors.ts';
 import { UnsafePathError } from '../project/index.ts';
-import { NO_PID, pagesAfter, type Queue } from '../queue/index.ts';
+import { pagesAfter, type Queue } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { contentOf } from './cell-value.ts';
 import { KnownTasks } from './known-tasks.ts';
 import { explain, type Problems } from './problems.ts';
 import type { PendingRow, Table } from './table.ts';
 import { FileBusyError, FileChangedError, sync } from './table-file.ts';
 import { drop, UnwritableError, whyNothingCanBeWritten, write } from './table-writer.ts';
-import type { UnassignedRow } from './unassigned-rows.ts';
-
-/** The rows of a table that may be the row of a task that runs. */
-export interface RowsOfTask {
-  /** The result of the row that is this task's beyond doubt. */
-  own: Values | null;
-  /** Rows that fit other tasks as well. */
-  unassigned: readonly Pick<UnassignedRow, 'content' | 'result'>[];
-  /** How many of them no task is known to have written. */
-  left: number;
-  /** The other tasks that they fit. */
-  competingTaskIds: ReadonlySet<string>;
-}
 
 /** A table that can't be used as it is. */
 export interface UnusableTable {
@@ -110,23 +96,12 @@ export class ResultTables {
     return next;
   }
 
-  /**
-   * Finds the rows for a task in the table of its first output directory, as of now; null: it isn't known, or the table can't be read or
-   * written. Rows that the queue can tell are said to be shared until the next `sync`.
-   */
-  rowsOf(id: string): Promise<RowsOfTask | null> {
-    return this.inTurn(async () => {
-      const task = this.tasks.numberOf(id);
-      const table = task === undefined ? undefined : this.tasks.tablesOf(task)[0];
-      if (task === undefined || table === undefined) return null;
-      const isRead = await this.attempt(table, noReport(), () => {});
-      this.busy.delete(table); // the next look tries anew
-      if (!isRead || table.unwritable !== null) return null;
-      const { rows: unassigned, left, tasks } = table.unassigned.of(task);
-      tasks.delete(task);
-      const competingTaskIds = new Set([...tasks].map((each) => this.tasks.idOf(each)));
-      return { own: table.undecided.get(task) ?? null, unassigned, left, competingTaskIds };
-    });
+  /** Finds the result that the row of a running task has, as of now; null: its table has no row of it. @throws ERR_QUEUE */
+  async resultOf(id: string): Promise<Values | null> {
+    await this.sync();
+    const task = this.tasks.numberOf(id);
+    if (task === undefined) return null;
+    return this.tasks.tablesOf(task)[0]?.undecided.get(task) ?? null;
   }
 
   /** Tasks have got new destinations: `sync` notices new tasks by itself, but not this. */
@@ -168,7 +143,6 @@ export class ResultTables {
     const report = noReport();
     const counts = await this.queue.counts();
     const known = Object.values(counts).reduce((sum, count) => sum + count, 0);
-    this.tasks.active = counts.active;
     if (known !== this.known) {
       await this.tasks.load();
       this.known = known;
@@ -199,7 +173,6 @@ export class ResultTables {
     }
     this.restored.clear();
     this.busy.clear();
-    await this.reportUnassignedRows();
     for (const table of this.tasks.tables.values()) report.problems.push(...table.troubles);
     return report;
   }
@@ -217,15 +190,6 @@ export class ResultTables {
     this.tell(
       `${common.shown} has rows of ${found} ${found === 1 ? 'task' : 'tasks'}, which count as completed. To run one again, delete its row there, then: gpu-owner exp retry NAME`,
     );
-  }
-
-  /** Rows that fit several tasks may be theirs as long as tasks run, or have just ended. */
-  private async reportUnassignedRows(): Promise<void> {
-    const tables = [...this.tasks.tables.values()].filter(({ unassigned }) => unassigned.left.length > 0);
-    if (tables.length === 0) return;
-    const { active, completed } = await this.queue.counts();
-    const allowed = active + Math.max(0, completed - this.tasks.countCompleted);
-    for (const table of tables) table.reportUnassignedRows(allowed);
   }
 
   /** Does something with a table as it is now. @returns whether it could be done */
@@ -287,7 +251,6 @@ export class ResultTables {
     for (const table of tables) {
       const done = await this.attempt(table, report, async () => {
         const rows = new Set([...numbers].filter((number) => table.rows.has(number)));
-        for (const number of rows) if (table.unassigned.unassign(number)) table.rows.delete(number);
         if (rows.size === 0) return;
         await drop(table, rows);
         // Completed once more already: then its new row is still to come.
@@ -356,12 +319,11 @@ export class ResultTables {
   ): Promise<boolean> {
     const lost: number[] = [];
     const done = await this.attempt(table, report, async () => {
-      const fills = await this.findOwn(table, entries);
       const missing = entries.filter(({ task }) => table.waiting.has(task));
       if (missing.length === 0) return;
       const waiting = missing.map(({ task }) => ({ task, wasLost: table.lost.has(task) }));
       try {
-        await write(table, missing, fills);
+        await write(table, missing);
       } finally {
         // Also of what was written before something went wrong.
         for (const { task, wasLost } of waiting) {
@@ -375,29 +337,6 @@ export class ResultTables {
     report.restored += lost.length;
     if (lost.length > 0) this.restored.set(table, (this.restored.get(table) ?? []).concat(lost));
     return done;
-  }
-
-  /**
-   * Finds the rows that workers over TCP have written themselves without saying of which task. Where the result tells it, the row is
-   * filled in; otherwise there are as many rows as tasks.
-   * @returns rows to be filled in, by their lines
-   */
-  private async findOwn(table: Table, entries: readonly PendingRow[]): Promise<Map<number, PendingRow>> {
-    const fills = new Map<number, PendingRow>();
-    for (const entry of entries) {
-      const { task, completion } = entry;
-      if (!table.waiting.has(task) || !table.unassigned.fits(task)) continue;
-      const attempts = await this.queue.attempts({ taskId: completion.task.id });
-      const last = attempts.findLast(({ outcome }) => outcome === 'completed');
-      if (last?.worker.pid !== NO_PID) continue;
-      const content = contentOf(completion.result);
-      if (content === '' && last.submitted && table.assign(task)) continue;
-      const row = table.unassigned.find(task, content, fills);
-      if (row === undefined) continue;
-      fills.set(row.line, entry);
-      table.lost.delete(task);
-    }
-    return fills;
   }
 }
 

@@ -1,5 +1,5 @@
 import { csvLine, sanitize } from '../../platform/index.ts';
-import { cellsOf, NAME_COLUMN } from './cell-value.ts';
+import { cellsOf, cellText, columnOf, NAME_COLUMN } from './cell-value.ts';
 import { BOM, type CSVRow, decode, parseRows } from './csv.ts';
 import type { PendingRow, Table, TableContents } from './table.ts';
 import { append, FileChangedError, readTable, replace } from './table-file.ts';
@@ -10,16 +10,10 @@ export class UnwritableError extends Error {}
 const AT_ONCE = 4 * 1024 * 1024;
 
 /**
- * Appends rows, or rewrites the whole table where it gets new columns or a row its seed. Tasks whose rows are written are taken from
- * `table.waiting` at once.
- * @param fills the lines of rows that are there, and get what tells them from other tasks' rows
+ * Appends rows, or rewrites the whole table where it gets new columns. Tasks whose rows are written are taken from `table.waiting` at once.
  * @throws FileChangedError, UnwritableError, errors of the system
  */
-export async function write(
-  table: Table,
-  entries: readonly PendingRow[],
-  fills: ReadonlyMap<number, PendingRow>,
-): Promise<void> {
+export async function write(table: Table, entries: readonly PendingRow[]): Promise<void> {
   const { contents } = table;
   const before = contents?.header ?? [];
   const known = new Set(before);
@@ -32,17 +26,30 @@ export async function write(
   if (why !== null) throw new UnwritableError(why);
   // Columns without a name count as well: where cells stand is what matters.
   const header = [...before, ...[...known].filter((column) => !before.includes(column))];
-  const isNew = contents === null || header.length > before.length || fills.size > 0;
+  const isNew = contents === null || header.length > before.length;
   if (!isNew && contents.tail === null) return appendRows(table, contents, entries);
-  const filled = new Set(fills.values());
-  const added = entries.filter((entry) => !filled.has(entry));
-  await rewrite(table, header, added, (row) => {
-    const completion = fills.get(row.line)?.completion;
-    if (completion === undefined) return row.cells;
-    const cells = cellsOf(completion.task, completion.result, table.index.columns);
-    return header.map((column, at) => row.cells[at]?.trim() || (cells.get(column) ?? ''));
-  });
+  await rewrite(table, header, entries, await parameterFiller(table, before, header));
   table.noteWritten(entries);
+}
+
+/** Fills in parameters whose columns are added: with empty cells there, rows would no longer fit their tasks. */
+async function parameterFiller(
+  table: Table,
+  before: readonly string[],
+  header: readonly string[],
+): Promise<(row: CSVRow) => readonly string[]> {
+  const added = header.slice(before.length);
+  if (before.length === 0 || !added.some((column) => table.index.columns.has(column)))
+    return ({ cells }) => cells;
+  const reader = await table.readerOf(before);
+  const parameters = await table.parametersOfRows();
+  return (row) => {
+    const { owner } = reader.read(row);
+    const known = Object.entries((owner !== null && parameters.get(owner)) || {});
+    const cells = new Map(known.map(([key, value]) => [columnOf(key), cellText(value)]));
+    if (cells.size === 0 || row.cells.length > before.length) return row.cells;
+    return header.map((column, at) => row.cells[at] ?? (at < before.length ? '' : (cells.get(column) ?? '')));
+  };
 }
 
 /**
@@ -136,6 +143,4 @@ async function rewrite(
     openEnd: false,
     tooWide: contents?.tooWide ?? null,
   });
-  // The table's rows are in other lines now, and some of them are assigned.
-  if (table.unassigned.size > 0) table.forget();
 }

@@ -3,7 +3,7 @@ import { csvLine, sanitize } from '../../platform/index.ts';
 import { UnsafePathError } from '../project/index.ts';
 import type { Completion } from '../queue/index.ts';
 import type { Values } from '../task/index.ts';
-import { cellsOf, contentOf, NAME_COLUMN, resultOf } from './cell-value.ts';
+import { cellsOf, NAME_COLUMN, resultOf } from './cell-value.ts';
 import { type CSVRow, decode, MalformedCSVError, parseRows } from './csv.ts';
 import { explain, type Problems, type RowProblems } from './problems.ts';
 import { isTooWide, type Reading, RowMatcher } from './row-matcher.ts';
@@ -19,7 +19,6 @@ import {
   waitUntilUnchanged,
 } from './table-file.ts';
 import { TaskIndex } from './task-index.ts';
-import { UnassignedRows } from './unassigned-rows.ts';
 
 /** A row that is to be written. */
 export interface PendingRow {
@@ -31,12 +30,12 @@ export interface PendingRow {
 export interface Tasks {
   nameOf(task: number): string;
   isCompleted(task: number): boolean;
-  /** Whether a task may be writing its row now, or may have written one that wasn't looked for as yet. */
-  readonly mayHaveWriters: boolean;
   /** @returns for each whether it counts now */
   importResults(rows: readonly { task: number; result: Values }[]): Promise<boolean[]>;
   /** The results of those of the tasks that the queue has completed. */
   results(tasks: Iterable<number>): AsyncIterable<readonly PendingRow[]>;
+  /** The parameters of some of the tasks. */
+  parametersOf(tasks: Iterable<number>): Promise<ReadonlyMap<number, Values>>;
 }
 
 /** The state of a table's file after reading it. */
@@ -81,7 +80,6 @@ export class Table {
   readonly lost = new Set<number>();
   /** Rows of tasks that are running: if they fail, the row counts. */
   readonly undecided = new Map<number, Values>();
-  unassigned = new UnassignedRows();
   /** null: there is no file, or it can't be used. */
   contents: TableContents | null = null;
   /** The reasons why it can't be read, or written to; both for people. */
@@ -91,8 +89,6 @@ export class Table {
   /** The keys of what was told about writing to it. */
   readonly reportedProblems = new Set<string>();
   private unknownRows: string | null = null;
-  /** As of the last reading: see `RowMatcher`. */
-  private filledByOthers = new Set<string>();
   /** undefined: has to be read. null: there is nothing. */
   fingerprint: Fingerprint | null | undefined = undefined;
   private readonly problems: Problems;
@@ -144,13 +140,6 @@ export class Table {
     }
   }
 
-  /** One of the rows that fit the task and others is its own. @returns false: there is none left */
-  assign(task: number): boolean {
-    if (!this.unassigned.assign(task)) return false;
-    this.noteRow(task);
-    return true;
-  }
-
   /** Reads it, if it has changed. @returns how many rows were imported @throws FileChangedError, FileBusyError */
   async refresh({ leftovers = true } = {}): Promise<number> {
     let fingerprint: Fingerprint | null | undefined;
@@ -189,10 +178,7 @@ export class Table {
       results: [],
       imported: 0,
     };
-    const { assigned } = this.unassigned;
-    this.unassigned = new UnassignedRows();
     this.undecided.clear();
-    this.filledByOthers = new Set();
     let contents: TableContents | null = null;
     if (isThere) {
       await waitUntilUnchanged(this.file);
@@ -205,7 +191,6 @@ export class Table {
     const before = this.rows;
     this.rows = new Set();
     for (const task of found.rows.keys()) this.noteRow(task);
-    for (const task of assigned) if (!this.rows.has(task)) this.assign(task);
     for (const task of before) {
       if (this.rows.has(task) || !this.tasks.isCompleted(task)) continue;
       this.lost.add(task);
@@ -234,28 +219,16 @@ export class Table {
     const reader = await this.readerOf(header);
     contents.header = header;
     if (first.value.newline !== '') contents.newline = first.value.newline;
-    const loose: CSVRow[] = [];
     let count = 0;
     for (const row of rows) {
       if (row.newline === '') {
         contents.tail = await this.judgeTail(row, text.slice(row.start), header, zeros);
         contents.tailLine = row.line;
-        if (contents.tail !== null) {
-          if (!row.open) reader.read(row); // which columns it fills decides about gaps
-          continue;
-        }
+        if (contents.tail !== null) continue;
       }
       if (isTooWide(row, header.length)) contents.tooWide ??= row.line;
-      const reading = reader.read(row);
-      const { owner, isLoose } = reading;
-      if (isLoose && !(owner !== null && found.rows.has(owner))) loose.push(row);
-      else this.take(row, reading, header, found);
-      if (++count % MAX_IMPORTED === 0) await this.importFound(found);
-    }
-    // Rows that fit loosely count when all others are known: those win. Which gaps decide is known by now as well.
-    for (const row of loose) {
       this.take(row, reader.read(row), header, found);
-      if (found.results.length >= MAX_IMPORTED) await this.importFound(found);
+      if (++count % MAX_IMPORTED === 0) await this.importFound(found);
     }
     await this.importFound(found);
     return contents;
@@ -294,27 +267,20 @@ export class Table {
 
   private take(
     { line, cells }: CSVRow,
-    { owner, certain, shared, why }: Reading,
+    { owner, why }: Reading,
     header: readonly string[],
     found: Found,
   ): void {
-    const result = () => resultOf(header, cells, this.index.columns);
-    if (shared !== null) {
-      const own = result();
-      const isKept = this.unassigned.add(shared, { line, cells, result: own, content: contentOf(own), why });
-      if (isKept && this.tasks.mayHaveWriters) return;
-    }
     const first = owner === null ? undefined : found.rows.get(owner);
-    if (owner !== null && first === undefined) found.rows.set(owner, line);
-    if (owner === null || !certain) found.problems.add(line, cells, why);
+    if (owner === null) found.problems.add(line, cells, why);
     else if (first !== undefined) {
       const name = this.tasks.nameOf(owner);
-      found.problems.add(
-        line,
-        cells,
-        () => `task ${name} already has a row (line ${first}); that one counts.`,
-      );
-    } else if (!this.tasks.isCompleted(owner)) found.results.push({ task: owner, result: result() });
+      found.problems.add(line, cells, () => `task ${name} already has a row (line ${first})`);
+    } else {
+      found.rows.set(owner, line);
+      if (!this.tasks.isCompleted(owner))
+        found.results.push({ task: owner, result: resultOf(header, cells, this.index.columns) });
+    }
   }
 
   private async importFound(found: Found): Promise<void> {
@@ -339,20 +305,13 @@ export class Table {
     return this.importResults([...this.undecided].map(([task, result]) => ({ task, result })));
   }
 
-  /** Rows that fit several tasks, none of which can have written them. @param allowed so many may be tasks' that run */
-  reportUnassignedRows(allowed: number): void {
-    if (this.fingerprint === undefined) return;
-    const problems = this.problems.ofRows(this.shown);
-    for (const { rows } of this.unassigned.left) {
-      if (rows.length <= allowed) continue;
-      for (const { line, cells, why } of rows) problems.add(line, cells, why);
-    }
-    this.unknownRows ??= problems.end();
+  parametersOfRows(): Promise<ReadonlyMap<number, Values>> {
+    return this.tasks.parametersOf(this.rows);
   }
 
   /** For a header of this table. @throws MalformedCSVError if nothing in it is known */
   async readerOf(header: readonly string[]): Promise<RowMatcher> {
-    const matcher = await RowMatcher.make(this.index, header, this.tasks, this.filledByOthers);
+    const matcher = await RowMatcher.make(this.index, header, (task) => this.tasks.nameOf(task));
     if (matcher.usable || this.index.groups.length === 0) return matcher;
     const other = header.length === 1 && /[;\t]/.exec(header[0] as string)?.[0];
     if (other) {

@@ -1,5 +1,5 @@
-import type { Destination, Values } from '../task/index.ts';
-import { cellText, columnOf, normalizeCell, normalizeValue, withDestination } from './cell-value.ts';
+import type { Values } from '../task/index.ts';
+import { cellText, columnOf, normalizeCell, normalizeValue } from './cell-value.ts';
 
 /** Tasks with the same parameter names. */
 export interface TaskGroup {
@@ -11,23 +11,18 @@ export interface TaskGroup {
   readonly forms: Map<number, (readonly string[])[]>;
 }
 
-/** The tasks that have one output directory, by the numbers that the caller gives them. */
+/** The tasks whose rows a table may have, by the numbers that the caller gives them. */
 export class TaskIndex {
   /** The columns of all parameters, in the order of their first appearance, and the normalized texts of what tasks have in them. */
   readonly columns = new Map<string, Set<string>>();
   readonly names = new Map<string, number>();
-  /** The columns that say where a row belongs, and are no parameters. */
-  readonly labels = new Set<string>();
   readonly #groups = new Map<string, TaskGroup>();
 
   get groups(): readonly TaskGroup[] {
     return [...this.#groups.values()];
   }
 
-  /** @param destination in a table for all output directories: rows may say it */
-  add(task: number, own: Values, name: string | null, destination?: Destination): void {
-    const parameters = destination === undefined ? own : withDestination(own, destination);
-    for (const key of Object.keys(parameters)) if (!Object.hasOwn(own, key)) this.labels.add(columnOf(key));
+  add(task: number, parameters: Values, name: string | null): void {
     const keys = Object.keys(parameters).sort();
     const { columns, forms } = this.#groupWith(keys, parameters);
     const values = keys.map((key) => parameters[key] ?? null);
@@ -37,14 +32,10 @@ export class TaskIndex {
     );
     // The text of the cell, if it is the same: many tasks share that string.
     const fresh = meant.every((text, at) => text === written[at]) ? [written] : [meant, written];
-    forms.set(task, [...(forms.get(task) ?? []), ...fresh]);
+    forms.set(task, fresh);
     for (const form of fresh)
       for (const [at, text] of form.entries()) this.columns.get(columns[at] as string)?.add(text);
     if (name !== null) this.names.set(name, task);
-  }
-
-  groupOf(task: number): TaskGroup {
-    return this.groups.find(({ forms }) => forms.has(task)) as TaskGroup;
   }
 
   /** Whether a task has a parameter of that column with that normalized text. */

@@ -29,7 +29,7 @@ beforeEach(async () => {
     authentication: new Authentication({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
     lifetime: 60_000,
     unique: false,
-    rowsOf: async () => null,
+    resultInTable: async () => null,
     report: () => {},
     tell: (message) => told.push(message),
   });

@@ -1,6 +1,5 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type {
-  AttemptInfo,
   Completed,
   Completion,
   Counts,
@@ -18,13 +17,13 @@ import {
 
 type Part =
   | 'tasks'
-  | 'attempts'
   | 'completions'
   | 'completed'
   | 'importResults'
   | 'retracted'
   | 'forgetRetracted'
-  | 'counts';
+  | 'counts'
+  | 'lookUp';
 
 type Row = TaskRow & { result: Values };
 
@@ -37,7 +36,6 @@ export class FakeQueue implements Pick<Queue, Part> {
   readonly byId = new Map<string, Row>();
   private order: Row[] = [];
   private readonly out = new Set<string>();
-  private readonly overTCP = new Map<string, { submitted: boolean; worker: string }>();
   private sequence = 0;
 
   get queue(): Queue {
@@ -79,33 +77,8 @@ export class FakeQueue implements Pick<Queue, Part> {
     this.order.push(row);
   }
 
-  /** By a worker that asks over TCP. */
-  completeOverTCP(id: string, result: Values, attempt: { submitted: boolean; worker: string }): void {
-    this.overTCP.set(id, attempt);
-    this.complete(id, result);
-  }
-
-  async attempts(which: 'living' | { taskId: string }): Promise<AttemptInfo[]> {
-    const taskId = which === 'living' ? '' : which.taskId;
-    const attempt = this.overTCP.get(taskId);
-    if (attempt === undefined) return [];
-    const worker = { name: attempt.worker, host: 'host', pid: 0, gpus: [] };
-    const { submitted } = attempt;
-    const outcome = 'completed';
-    return [
-      {
-        token: '1',
-        taskId,
-        taskName: '',
-        worker,
-        since: 0,
-        ended: 0,
-        outcome,
-        submitted,
-        error: null,
-        log: null,
-      },
-    ];
+  async lookUp(ids: readonly string[]): Promise<(TaskRow | null)[]> {
+    return ids.map((id) => this.byId.get(id) ?? null);
   }
 
   retry(id: string): void {

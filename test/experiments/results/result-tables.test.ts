@@ -333,7 +333,7 @@ describe('a last line that was cut', () => {
     expect(read()).toBe('seed,width,loss\n5,6,7\n8,');
     put('seed,width,loss\n5,6,7\n8,9,10\n');
     expect(await tables.sync()).toMatchObject({
-      problems: [expect.stringContaining('2 rows are not the result of a task')],
+      problems: [expect.stringContaining('2 rows count for no task')],
     });
     expect(read()).toBe('seed,width,loss,task_id\n5,6,7,\n8,9,10,\n1,2,1,exp1_0\n');
   });
@@ -420,24 +420,83 @@ describe('rows that come and go', () => {
     expect(read()).toBe('seed,loss\n1,0.5\n2,0.6\n');
   });
 
-  test('rows of nobody are named once, and not all of them', async () => {
+  test('the result of a running task is found in its row, and the row counts once', async () => {
+    const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
+    for (const { id } of [one, two]) queue.set(id, 'active');
+    put('width,seed,acc\n1.0,2,0.5\n');
+    expect(await tables.resultOf(one.id)).toBeNull();
+    expect(await tables.resultOf(two.id)).toEqual({ acc: 0.5 });
+    queue.complete(two.id, { acc: 0.5 });
+    queue.complete(one.id, {});
+    await tables.sync();
+    expect(read()).toBe('width,seed,acc,task_id\n1.0,2,0.5,\n1,1,,exp1_0\n');
+    expect(told).toEqual([]);
+  });
+
+  test('rows that count for no task are said in one line, once', async () => {
     add('{"seed": 1, "width": 1}');
     add('{"seed": 1, "width": 2}');
-    put(`seed,width\n1,\n7,1\n1,1,3\n1\n${'8,8\n'.repeat(100)}`);
-    await tables.sync();
+    put('seed,width\n1,\n7,1\n1,1,3\n1\n');
+    for (let time = 0; time < 2; time++) {
+      expect((await tables.sync()).problems).toEqual([
+        'results_a/final_results.csv: 4 rows count for no task',
+      ]);
+    }
     expect(told).toEqual([
-      expect.stringMatching(
-        /csv:2: .* fits several tasks \(exp1_0, exp1_1\), .* parameters that differ: width\.$/,
-      ),
-      expect.stringMatching(/csv:3: .* no task of this sweep has seed = 7/),
-      expect.stringMatching(/csv:4: this row has 3 cells/),
-      expect.stringMatching(/csv:5: this row has 1 of 2 cells/),
-      expect.stringMatching(/csv:6: /),
-      expect.stringMatching(/104 rows are not the result of a task/),
+      expect.stringMatching(/csv:2: .* has seed = 1 and no width\. 4 rows .*, of which this is the first\.$/),
     ]);
-    put(`seed,width\n7,1\n1,\n`);
+    put('seed\n1\n');
     await tables.sync();
-    expect(told).toHaveLength(6);
+    expect(told.slice(1)).toEqual([
+      expect.stringMatching(/csv:2: .* fits several tasks \(exp1_0, exp1_1\), .* that differ: width\.$/),
+    ]);
+    put('seed,width\n1,2\n1,2.0\n');
+    await tables.sync();
+    expect(told.slice(2)).toEqual([
+      expect.stringMatching(/csv:3: task exp1_1 already has a row \(line 2\)\.$/),
+    ]);
+  });
+
+  test('rows without a parameter that no row has get it with its column, and still count in a new task list', async () => {
+    const [one, two] = [1, 2].map((width) => add(`{"width": ${width}, "seed": 42}`)) as [Task, Task];
+    put('width,loss\n1.0,0.5\n9,0.7\n');
+    expect(await tables.sync()).toMatchObject({ imported: 1 });
+    queue.complete(two.id, { loss: 0.25 });
+    await tables.sync();
+    const after = 'width,loss,task_id,seed\n1.0,0.5,,42\n9,0.7,,\n2,0.25,exp1_1,42\n';
+    expect(read()).toBe(after);
+    restart();
+    expect(await tables.sync()).toMatchObject({ imported: 0, restored: 0, appended: 0 });
+    queue = new FakeQueue();
+    for (const { parameters } of [one, two]) queue.add({ parameters, outputDirectory: 'results_a' });
+    restart();
+    expect(await tables.sync()).toMatchObject({ imported: 2 });
+    expect(read()).toBe(after);
+  });
+
+  test('a parameter that a sweep gets later runs its tasks again, also those whose old rows leave it empty', async () => {
+    const before = ['{"lr": 0.1, "seed": 1}', '{"lr": 0.01, "seed": 1}'].map((json) => add(json));
+    await tables.sync();
+    for (const { id } of before) queue.complete(id, { loss: 3 });
+    await tables.sync();
+    const [after] = [
+      '{"lr": 0.1, "seed": 1, "momentum": 0.9}',
+      '{"lr": 0.01, "seed": 1, "momentum": 0.9}',
+    ].map((json) => add(json)) as [Task, Task];
+    restart();
+    expect(await tables.sync()).toEqual({ imported: 0, restored: 0, appended: 0, problems: [] });
+    queue.complete(after.id, { loss: 1 });
+    await tables.sync();
+    expect(read()).toBe(
+      'task_id,lr,seed,loss,momentum\nexp1_0,0.1,1,3,\nexp1_1,0.01,1,3,\nexp1_2,0.1,1,1,0.9\n',
+    );
+    queue = new FakeQueue();
+    for (const lr of ['0.1', '0.01']) add(`{"lr": ${lr}, "seed": 1, "momentum": 0.9}`);
+    restart();
+    expect(await tables.sync()).toMatchObject({ imported: 1 });
+    expect(told).toEqual([
+      expect.stringMatching(/csv:2: .* has lr = 0\.1, seed = 1 and no momentum\. 2 rows/),
+    ]);
   });
 });
 
@@ -454,32 +513,21 @@ test('a row that a worker appends without the columns that were added behind its
 });
 
 describe('a table in the directory of the project', () => {
-  test('completes tasks by its rows, also by their phases, and is never written to', async () => {
-    const [one, two, three, four] = [1, 2, 3, 4].map((seed) =>
-      add(`{"seed": ${seed}, "width": 1.0}`),
-    ) as Task[];
+  test('completes tasks of all directories by its rows, and is never written to', async () => {
+    const [one, two] = [1, 2, 3].map((seed) => add(`{"seed": ${seed}, "width": 1.0}`)) as [Task, Task];
     const other = add('{"width": 1.0}', 'results_b', 'exp2');
-    const text =
-      'phase,width,seed,loss\nexp1,1,1,0.5\nexp1,1.0,2,0.6\nexp2,1,,0.7\nexp2,1,3,9\nexp1,1,,0.8\nexp1,2,3,0.9\nexp1,1,4,1';
+    const text = 'phase,width,seed,loss\nexp1,1,1,0.5\nexp1,1.0,2,0.6\nexp2,1,,0.7\nexp1,2,3,0.9';
     put(text, '.');
     restart();
-    expect(await tables.sync()).toMatchObject({ imported: 4, appended: 4, restored: 0 });
-    expect([one, two, three, four, other].map((task) => queue.get((task as Task).id).result)).toEqual([
-      { loss: 0.5 },
-      { loss: 0.6 },
-      {},
-      { loss: 1 },
-      { loss: 0.7 },
-    ]);
+    expect(await tables.sync()).toMatchObject({ imported: 3, appended: 3, restored: 0 });
+    expect([one, two, other].map(({ id }) => queue.get(id).result)).toEqual(
+      [0.5, 0.6, 0.7].map((loss, at) => ({ phase: at === 2 ? 'exp2' : 'exp1', loss })),
+    );
     expect(read('.')).toBe(text);
-    expect(read()).toBe('task_id,seed,width,loss\nexp1_0,1,1.0,0.5\nexp1_1,2,1.0,0.6\nexp1_3,4,1.0,1\n');
-    expect(read('results_b')).toBe('task_id,width,loss\nexp2_4,1.0,0.7\n');
     expect(told).toEqual([
-      expect.stringMatching(/^final_results\.csv:5: task exp2_4 already has a row/),
-      expect.stringMatching(/^final_results\.csv:6: this row fits several tasks/),
-      expect.stringMatching(/^final_results\.csv:7: this row is not the result of a task/),
+      expect.stringMatching(/^final_results\.csv:5: this row is not the result of a task/),
       expect.stringMatching(
-        /^final_results\.csv has rows of 4 tasks, which count as completed\. .*exp retry NAME$/,
+        /^final_results\.csv has rows of 3 tasks, which count as completed\. .*exp retry NAME$/,
       ),
     ]);
     restart();
@@ -500,68 +548,5 @@ describe('a table in the directory of the project', () => {
     restart();
     await tables.sync();
     expect(read('.')).toBe('seed,loss,task_id\n2,5,\n3,,exp1_2\n');
-  });
-});
-
-describe('rows of workers over TCP that don’t say of which task they are', () => {
-  const own = (worker: string) => ({ submitted: true, worker });
-
-  test('a result tells whose row it is; without one there are as many rows as tasks', async () => {
-    const tasks = [1, 2, 3].map((seed) => add(`{"width": 1.0, "seed": ${seed}}`)) as [Task, Task, Task];
-    for (const { id } of tasks) queue.set(id, 'active');
-    put('width,acc\n1.0,0.5\n');
-    await tables.sync();
-    expect(await tables.rowsOf(tasks[0].id)).toMatchObject({
-      own: null,
-      left: 1,
-      unassigned: [{ result: { acc: 0.5 } }],
-    });
-    queue.completeOverTCP(tasks[0].id, { acc: 0.5 }, own('gpu0'));
-    put('width,acc\n1.0,0.5\n1.0,0.6\n1,0.7\n');
-    expect(await tables.sync()).toMatchObject({ restored: 0 });
-    expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1,0.7,,\n');
-    for (const { id } of tasks.slice(1)) queue.completeOverTCP(id, {}, own('gpu0'));
-    // The worker that wrote them took the columns away that it doesn't know, and wrote numbers anew.
-    put('width,acc\n1.0,0.5000000000000001\n1.0,0.6\n1.0,0.7\n');
-    await tables.sync();
-    const done = 'width,acc,task_id,seed\n1.0,0.5000000000000001,exp1_0,1\n1.0,0.6,,\n1.0,0.7,,\n';
-    expect(read()).toBe(done);
-    restart();
-    await tables.sync();
-    expect(read()).toBe(done);
-    expect(told).toEqual([]);
-    // One more than tasks.
-    put(`${done}1.0,0.9,,\n`);
-    await tables.sync();
-    expect(told[0]).toMatch(/csv:5: this row fits several tasks/);
-    // One less: it is unknown which task's row it was.
-    put('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n');
-    await tables.sync();
-    expect(read()).toBe('width,acc,task_id,seed\n1.0,0.5,exp1_0,1\n1.0,0.6,,\n1.0,,exp1_2,3\n');
-    queue.retry(tasks[1].id);
-    await tables.sync();
-    expect(read()).toContain('1.0,0.6,,\n');
-  });
-
-  test('a table that goes on changing while one is looked for is no trouble once that is over', async () => {
-    const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
-    put('width,seed,acc\n');
-    await tables.sync();
-    queue.complete(one.id, { acc: 0.5 });
-    const change = () => utimesSync(path(), new Date(), new Date());
-    change();
-    const timer = setInterval(change, 10);
-    const found = await tables.rowsOf(two.id).finally(() => clearInterval(timer));
-    expect(found).toBeNull();
-    expect(await tables.sync()).toMatchObject({ appended: 1, problems: [] });
-  });
-
-  test('rows are nobody’s where the tasks were run by programs, or sent nothing and wrote nothing', async () => {
-    const [one, two] = [1, 2].map((seed) => add(`{"width": 1, "seed": ${seed}}`)) as [Task, Task];
-    put('width,acc\n1,0.5\n');
-    queue.complete(one.id, { acc: 0.5 });
-    queue.completeOverTCP(two.id, {}, { submitted: false, worker: 'gpu0' });
-    await tables.sync();
-    expect(read()).toBe('width,acc,task_id,seed\n1,0.5,,\n1,0.5,exp1_0,1\n1,,exp1_1,2\n');
   });
 });
