@@ -94,3 +94,19 @@ test('no test has a new fixed pause', () => {
   const advice = `wait for a condition with until() in place of a pause:\n${pauses.join('\n')}`;
   expect(pauses.length, advice).toBeLessThanOrEqual(FIXED_PAUSES);
 });
+
+test('no process changes its user: Node.js with io_uring, such as Debian’s, refuses that', () => {
+  const files = ['lib', 'test'].flatMap((directory) =>
+    readdirSync(join(root, directory), { recursive: true, encoding: 'utf8' }).map((path) =>
+      join(directory, path),
+    ),
+  );
+  const calls = files
+    .filter((path) => /\.(ts|js|mjs)$/.test(path))
+    .flatMap((path) =>
+      [...read(path).matchAll(/\bprocess\.(?:sete?[ug]id|setgroups|initgroups)\b\s*\??\.?\(/g)].map(
+        ([call]) => `${path}: ${call}`,
+      ),
+    );
+  expect(calls, 'run it as another user with actAs() of test/support/bundle.ts').toEqual([]);
+});

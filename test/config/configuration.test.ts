@@ -5,8 +5,9 @@ import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { loadConfiguration, loadNotificationTargets, mergeCriteria } from '../../lib/config/configuration.ts';
 import { judge } from '../../lib/gpus/judge.ts';
-import { noMounts } from '../support/doctor.ts';
-import { command, Machine } from '../support/machine.ts';
+import { actAs } from '../support/bundle.ts';
+import { because, noMounts } from '../support/doctor.ts';
+import { command, Machine, NOBODY, whyNotNobody } from '../support/machine.ts';
 import { GIB, makeGPU, refusal } from '../support/snapshots.ts';
 import { processorTime } from '../support/time.ts';
 
@@ -239,34 +240,21 @@ describe('configuration files', () => {
     expect(failure()).toContain('no permission to read it');
   });
 
-  it.runIf(process.geteuid?.() === 0)(
-    "that can't be read are told from files in a home that isn't ours",
-    () => {
-      const script = `
-      process.setegid(65534); process.seteuid(65534);
-      const { loadConfiguration } = await import(${JSON.stringify(join(import.meta.dirname, '../../lib/config/configuration.ts'))});
-      try { console.log(JSON.stringify(loadConfiguration(${JSON.stringify(env)}))); } catch (error) { console.log(error.code, error.message); }
-    `;
-      const bundle = join(base, 'load.mjs');
-      execFileSync(
-        join(import.meta.dirname, '../../node_modules/.bin/esbuild'),
-        [
-          '--bundle',
-          '--platform=node',
-          '--format=esm',
-          '--external:yaml',
-          `--outfile=${bundle}`,
-          '--log-level=error',
-        ],
-        { input: script, cwd: join(import.meta.dirname, '../..') },
-      );
-      const run = () => execFileSync(process.execPath, [bundle], { encoding: 'utf8' });
+  const whyNot = whyNotNobody();
+  it.skipIf(whyNot !== null)(
+    `that can't be read are told from files in a home that isn't ours${because(whyNot)}`,
+    async () => {
+      type Module = typeof import('../../lib/config/configuration.ts');
+      const asNobody = actAs<Module>(NOBODY, 'lib/config/configuration.ts');
       chmodSync(base, 0o755);
       write(user, 'maxPower: 80');
       chmodSync(user, 0o600);
-      expect(run()).toMatch(/^ERR_CONFIGURATION .*no permission to read it/);
+      await expect(asNobody('loadConfiguration', env)).rejects.toMatchObject({
+        code: 'ERR_CONFIGURATION',
+        message: expect.stringContaining('no permission to read it'),
+      });
       chmodSync(join(base, 'home'), 0o700);
-      expect(JSON.parse(run()).files).toEqual([]);
+      expect((await asNobody('loadConfiguration', env)).files).toEqual([]);
     },
   );
 });

@@ -11,8 +11,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { UnsafePathError } from '../../lib/experiments/project/project-files.ts';
-import { AttemptLog } from '../../lib/experiments/worker/attempt-files.ts';
+import { actAs } from '../support/bundle.ts';
 import {
   command,
   finished,
@@ -24,6 +23,7 @@ import {
   whyNotNobody,
 } from '../support/machine.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
+import type * as LogOpener from './fixtures/log-opener.ts';
 
 /** The user who works; the other one attacks. */
 const VICTIM = 54_321;
@@ -137,27 +137,16 @@ describe.skipIf(whyNot !== null)(
       const swapper = join(import.meta.dirname, '../integration/fixtures/swapper.py');
       const attacker = machine.start([python, swapper, home, '', 'results'], { cwd: shared, uid: NOBODY });
       const ended = finished(attacker);
-      const ends = new Set<string>();
-      const met = new Set<string>();
       try {
         await output(attacker, /swapping/);
-        process.seteuid?.(VICTIM);
-        const end = performance.now() + WAIT_TIMEOUT_MS;
-        const isDone = () => met.size === 2 && ends.has('unsafe');
-        for (let round = 0; round < 3_000 || (!isDone() && performance.now() < end); round++) {
-          met.add(lstatSync(results).isSymbolicLink() ? 'link' : 'directory');
-          await AttemptLog.open(join(results, 'worker_gpu0.log'), project, 'hello').then(
-            (log) => log.close(),
-            (error) => ends.add(error instanceof UnsafePathError ? 'unsafe' : error.code),
-          );
-        }
+        const asVictim = actAs<typeof LogOpener>(VICTIM, 'test/experiments/fixtures/log-opener.ts');
+        const { met, ends } = await asVictim('openLogs', results, project, WAIT_TIMEOUT_MS);
+        expect(met.sort()).toEqual(['directory', 'link']);
+        expect(ends).toContain('unsafe');
       } finally {
-        process.seteuid?.(0);
         attacker.kill('SIGKILL');
       }
       await ended;
-      expect(met).toEqual(new Set(['link', 'directory']));
-      expect(ends).toContain('unsafe');
       untouched();
     });
 

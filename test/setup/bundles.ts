@@ -1,5 +1,5 @@
 // Where tests put programs that they have bundled: a worker of vitest's gets no chance to tidy up when it ends.
-import { mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
@@ -12,6 +12,7 @@ declare module 'vitest' {
 
 export default function setup(project: TestProject): () => void {
   const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-bundles-'));
+  chmodSync(directory, 0o755); // some run as other users
   project.provide('bundles', directory);
   return () => rmSync(directory, { recursive: true, force: true });
 }

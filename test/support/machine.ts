@@ -68,7 +68,8 @@ export function canMount(): boolean {
   return isMounted;
 }
 
-function wrapped(words: string[], { uid, umask }: Starting): [string, string[]] {
+/** Words that run a program as a user, with a umask. */
+export function wrapped(words: string[], { uid, umask }: Starting): [string, string[]] {
   const all = [
     ...(uid === undefined ? [] : ['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--']),
     ...(umask === undefined ? [] : ['sh', '-c', `umask ${umask}; exec "$@"`, 'sh']),

@@ -18,9 +18,10 @@ import {
   makeDirectory,
   realPath,
   refuseOtherThanFile,
-  whyReplaceable,
 } from '../../../lib/experiments/project/project-files.ts';
-import { NOBODY } from '../../support/machine.ts';
+import { actAs } from '../../support/bundle.ts';
+import { because } from '../../support/doctor.ts';
+import { NOBODY, whyNotNobody } from '../../support/machine.ts';
 
 const VICTIM = 54_321;
 
@@ -79,71 +80,67 @@ test('in the place of a log, a link and a directory are refused', () => {
   expect(() => refuseOtherThanFile(join(project, 'nothing'))).not.toThrow();
 });
 
-const whyNot = process.geteuid?.() === 0 ? null : 'needs root, to act as two users';
+const whyNot = whyNotNobody();
 
-describe.skipIf(whyNot !== null)(`where others may write${whyNot === null ? '' : ` (${whyNot})`}`, () => {
-  const asVictim = <T>(act: () => T): T => {
-    process.seteuid?.(VICTIM);
-    try {
-      return act();
-    } finally {
-      process.seteuid?.(0);
-    }
-  };
-  const judge = (path: string, owner = VICTIM) => asVictim(() => whyReplaceable(path, owner));
+describe.skipIf(whyNot !== null)(`where others may write${because(whyNot)}`, () => {
+  type Module = typeof import('../../../lib/experiments/project/project-files.ts');
+  const asVictim = actAs<Module>(VICTIM, 'lib/experiments/project/project-files.ts');
+  const judge = (path: string, owner = VICTIM) => asVictim('whyReplaceable', path, owner);
+  const makeAsVictim = (path: string) => asVictim('makeDirectory', join(project, path), project);
   beforeEach(() => chownSync(project, VICTIM, VICTIM));
 
-  test('a directory that its owner and its group may write to is used', () => {
+  test('a directory that its owner and its group may write to is used', async () => {
     for (const mode of [0o755, 0o2770, 0o775]) {
       chmodSync(project, mode);
-      expect(judge(project)).toBeNull();
-      expect(judge(join(project, 'not/yet'))).toBeNull();
+      expect(await judge(project)).toBeNull();
+      expect(await judge(join(project, 'not/yet'))).toBeNull();
     }
   });
 
-  test('a directory that everybody may write to is refused, also a sticky one', () => {
+  test('a directory that everybody may write to is refused, also a sticky one', async () => {
     for (const mode of [0o777, 0o1777]) {
       chmodSync(project, mode);
-      expect(judge(project)).toBe(`everybody may write to ${project}: chmod o-w ${project}`);
+      expect(await judge(project)).toBe(`everybody may write to ${project}: chmod o-w ${project}`);
     }
-    expect(judge(join(project, 'not/yet'))).toBeNull();
+    expect(await judge(join(project, 'not/yet'))).toBeNull();
   });
 
-  test('so is one below a directory in which everybody may exchange it', () => {
+  test('so is one below a directory in which everybody may exchange it', async () => {
     chmodSync(directory, 0o777);
-    expect(judge(project)).toMatch(/everybody may replace what is in .*: chmod o-w .*, or chmod \+t/);
-    expect(judge(join(directory, 'not/yet'))).toMatch(/everybody may replace/);
+    expect(await judge(project)).toMatch(/everybody may replace what is in .*: chmod o-w .*, or chmod \+t/);
+    expect(await judge(join(directory, 'not/yet'))).toMatch(/everybody may replace/);
     chmodSync(directory, 0o1777);
-    expect(judge(project)).toBeNull();
+    expect(await judge(project)).toBeNull();
   });
 
-  test('behind a link, the directory itself is judged', () => {
+  test('behind a link, the directory itself is judged', async () => {
     const open = join(directory, 'open');
     mkdirSync(open);
     chmodSync(open, 0o777);
     mkdirSync(join(open, 'data'));
     symlinkSync(join(open, 'data'), join(project, 'results'));
-    expect(judge(join(project, 'results'))).toMatch(/everybody may replace what is in .*\/open/);
+    expect(await judge(join(project, 'results'))).toMatch(/everybody may replace what is in .*\/open/);
   });
 
-  test('in a sticky directory, one of another user is refused, one of the project’s owner is not', () => {
+  test('in a sticky directory, one of another user is refused, one of the project’s owner is not', async () => {
     chmodSync(directory, 0o1777);
     const theirs = join(directory, 'results');
     mkdirSync(theirs);
     lchownSync(theirs, NOBODY, NOBODY);
     const why = /results belongs to \S+ and is in a directory that everybody may write to/;
-    expect(judge(theirs)).toMatch(why);
-    expect(judge(join(theirs, 'not/yet'))).toMatch(why);
-    expect(judge(theirs, NOBODY)).toBeNull();
+    expect(await judge(theirs)).toMatch(why);
+    expect(await judge(join(theirs, 'not/yet'))).toMatch(why);
+    expect(await judge(theirs, NOBODY)).toBeNull();
   });
 
-  test('a directory outside of the project is judged when it is used, one inside is not', () => {
+  test('a directory outside of the project is judged when it is used, one inside is not', async () => {
     chmodSync(directory, 0o1777);
     mkdirSync(join(directory, 'results'));
     chownSync(join(directory, 'results'), NOBODY, NOBODY);
-    expect(asVictim(() => make('../results'))).toMatch(/results belongs to/);
-    expect(asVictim(() => make('../mine'))).toBeNull();
-    expect(asVictim(() => make('results'))).toBeNull();
-    expect(existsSync(join(project, 'results'))).toBe(true);
+    await expect(makeAsVictim('../results')).rejects.toThrow(/results belongs to/);
+    for (const path of ['../mine', 'results']) {
+      await makeAsVictim(path);
+      expect(existsSync(join(project, path))).toBe(true);
+    }
   });
 });

@@ -18,7 +18,9 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findProject, openProject } from '../../../lib/experiments/project/project.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import { onWarning } from '../../../lib/platform/system.ts';
-import { NOBODY } from '../../support/machine.ts';
+import { actAs } from '../../support/bundle.ts';
+import { because } from '../../support/doctor.ts';
+import { NOBODY, whyNotNobody } from '../../support/machine.ts';
 
 let directory: string;
 let project: string;
@@ -147,55 +149,46 @@ describe('on a network file system', () => {
   });
 });
 
-const whyNotRoot = process.geteuid?.() === 0 ? null : 'needs root, to act as two users';
+const whyNot = whyNotNobody();
 
-describe.skipIf(whyNotRoot !== null)(`other users${whyNotRoot === null ? '' : ` (${whyNotRoot})`}`, () => {
-  const asNobody = <T>(act: () => T): T => {
-    process.seteuid?.(NOBODY);
-    try {
-      return act();
-    } finally {
-      process.seteuid?.(0);
-    }
-  };
+describe.skipIf(whyNot !== null)(`other users${because(whyNot)}`, () => {
+  type ProjectModule = typeof import('../../../lib/experiments/project/project.ts');
+  type QueueModule = typeof import('../../../lib/experiments/queue/index.ts');
+  const asNobody = actAs<ProjectModule>(NOBODY, 'lib/experiments/project/project.ts');
+  const queueAsNobody = actAs<QueueModule>(NOBODY, 'lib/experiments/queue/index.ts');
+  const refused = (message: RegExp) => ({ code: 'ERR_QUEUE', message: expect.stringMatching(message) });
   beforeEach(() => chmodSync(directory, 0o755));
 
-  test('a project that may not be written to is refused', () => {
-    const message = refusal(() => asNobody(() => openProject(project)));
-    expect(message).toMatch(/permission denied.*belongs to root.*--queue/);
-    expect(asNobody(() => findProject(project))).toBeNull();
+  test('a project that may not be written to is refused', async () => {
+    const refusal = refused(/permission denied.*belongs to root.*--queue/);
+    await expect(asNobody('openProject', project)).rejects.toMatchObject(refusal);
+    expect(await asNobody('findProject', project)).toBeNull();
   });
 
   test('a queue of another user is refused', async () => {
     await (await openQueue(null, project)).close();
-    process.seteuid?.(NOBODY);
-    try {
-      await expect(openQueue(null, project)).rejects.toMatchObject({
-        code: 'ERR_QUEUE',
-        message: expect.stringMatching(/permission|read-only for you/),
-      });
-    } finally {
-      process.seteuid?.(0);
-    }
+    const refusal = refused(/permission|read-only for you/);
+    await expect(queueAsNobody('openQueue', null, project)).rejects.toMatchObject(refusal);
   });
 
-  test('a queue that others have put into a shared directory is refused', () => {
+  test('a queue that others have put into a shared directory is refused', async () => {
     mkdirSync(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), NOBODY, NOBODY);
     expect(refusal(() => findProject(project))).toMatch(/run any command as you/);
     chownSync(project, NOBODY, NOBODY); // the project is theirs now
     expect(findProject(project)?.state).toBe(join(project, '.gpu-owner'));
     chownSync(join(project, '.gpu-owner'), 0, 0);
-    expect(asNobody(() => findProject(project))?.state).toBe(join(project, '.gpu-owner'));
+    expect((await asNobody('findProject', project))?.state).toBe(join(project, '.gpu-owner'));
   });
 
-  test('a directory that everybody may write to is refused, or mended by its owner', () => {
+  test('a directory that everybody may write to is refused, or mended by its owner', async () => {
     const state = join(project, '.gpu-owner');
     const warnings: string[] = [];
     onWarning((message) => warnings.push(message));
     openProject(project);
     chmodSync(state, 0o777);
-    expect(refusal(() => asNobody(() => findProject(project)))).toMatch(/everybody may write.*chmod o-rwx/);
+    const tooOpen = refused(/everybody may write.*chmod o-rwx/);
+    await expect(asNobody('findProject', project)).rejects.toMatchObject(tooOpen);
     findProject(project);
     expect(warnings).toEqual([expect.stringMatching(/Its mode was changed/)]);
     expect((statSync(state).mode & 0o7777).toString(8)).toBe('700');

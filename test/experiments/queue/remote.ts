@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import { parseValue, stringifyValue, type Value } from '../../../lib/experiments/task/index.ts';
-import { bundle } from '../bundle.ts';
+import { bundle } from '../../support/bundle.ts';
 
 let program: string | undefined;
 

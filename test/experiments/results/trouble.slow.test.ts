@@ -10,7 +10,7 @@ import type { Queue } from '../../../lib/experiments/queue/queue.ts';
 import { openSQLiteQueue } from '../../../lib/experiments/queue/sqlite/index.ts';
 import { ResultTables } from '../../../lib/experiments/results/result-tables.ts';
 import type { TaskSpec, Values } from '../../../lib/experiments/task/index.ts';
-import { bundle } from '../bundle.ts';
+import { bundle } from '../../support/bundle.ts';
 import { FakeQueue } from './fake-queue.ts';
 
 const LONG = process.env.GPU_OWNER_SOAK !== undefined;
