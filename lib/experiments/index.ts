@@ -36,7 +36,7 @@ export { type PhasePlan, type Plan, type PlanState, planExperiment } from './pla
 export {
   Authentication,
   type ProtocolSettings,
-  parseNetworks,
+  parseAddresses,
 } from './protocol/index.ts';
 export {
   type AttemptInfo,

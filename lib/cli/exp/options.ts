@@ -6,7 +6,7 @@ import {
   type ExperimentLocation,
   type Needs,
   type ProtocolSettings,
-  parseNetworks,
+  parseAddresses,
   QUEUE_URLS,
   type WorkerRequest,
   withoutPassword,
@@ -180,9 +180,9 @@ export const PROTOCOL_GROUP = {
     },
     'no-listen': { help: "don't listen at all" },
     trust: {
-      value: 'CIDR',
+      value: 'ADDRESS',
       isRepeatable: true,
-      help: 'accept workers from an address or a network (10.0.0.0/8), besides your own processes on this machine',
+      help: 'accept workers from this address, besides your own processes on this machine',
     },
     'token-file': {
       value: 'FILE',
@@ -192,9 +192,6 @@ export const PROTOCOL_GROUP = {
     'task-timeout': {
       value: 'DURATION',
       help: 'requeue a task whose worker has sent nothing for DURATION (default 2h)',
-    },
-    'unique-workers': {
-      help: 'require a unique worker_id per worker: a worker that asks for a task has given up its previous one',
     },
   },
 } as const satisfies OptionGroup;
@@ -217,8 +214,7 @@ export async function protocolSettings(
   const endpoints =
     listen.length > 0 ? await Promise.all(listen.map((each) => parseEndpoint(each, '--listen'))) : [];
   const authentication = new Authentication({
-    trust: parseNetworks(trusted, '--trust'),
-    trusts: trusted.length > 0,
+    trust: parseAddresses(trusted, '--trust'),
     token: file === undefined ? null : readToken(file),
   });
   for (const endpoint of endpoints) authentication.check(endpoint);
@@ -227,7 +223,6 @@ export async function protocolSettings(
     endpoints: [...endpoints, ...byDefault],
     authentication,
     lifetime,
-    unique: values['unique-workers'] === true,
   };
 }
 

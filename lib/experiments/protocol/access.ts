@@ -1,6 +1,5 @@
 import { timingSafeEqual } from 'node:crypto';
 import { BlockList, isIP } from 'node:net';
-import { networkInterfaces } from 'node:os';
 import { GPUOwnerError } from '../../errors.ts';
 import { native } from '../../native.ts';
 import {
@@ -16,7 +15,6 @@ import {
 interface AuthenticationOptions {
   /** Clients at these addresses may do everything. */
   trust: BlockList;
-  trusts: boolean;
   /** A secret; clients that send it may do everything. null: there is none. */
   token: string | null;
 }
@@ -43,11 +41,11 @@ export class Authentication {
 
   /** @throws ERR_INVALID_ARGUMENT if other machines could connect, but none of them may */
   check(endpoint: Endpoint): void {
-    if (isLoopback(endpoint.host) || this.#options.trusts || this.hasToken) return;
+    if (isLoopback(endpoint.host) || this.#options.trust.rules.length > 0 || this.hasToken) return;
     throw new GPUOwnerError(
       'ERR_INVALID_ARGUMENT',
       `--listen ${formatEndpoint(endpoint)}: other machines could connect there, but no machine is trusted. Add --trust with their addresses ` +
-        '(--trust 192.168.1.0/24), or --token-file with a secret that they send',
+        '(--trust 192.168.1.7,192.168.1.8), or --token-file with a secret that they send',
     );
   }
 
@@ -55,7 +53,7 @@ export class Authentication {
     const address = plainAddress(ends.remoteAddress);
     if (isIn(this.#options.trust, address)) return { peer: address, refusal: null };
     const token = this.hasToken ? ', nor is there the right token in the request' : '';
-    if (!isLoopback(address) && !isOwn(address)) {
+    if (!isLoopback(address)) {
       return {
         peer: address,
         refusal: `${address} is not among the trusted addresses (--trust)${token}`,
@@ -79,13 +77,6 @@ export class Authentication {
   }
 }
 
-/** Whether an address is one of this machine. */
-function isOwn(address: string): boolean {
-  return Object.values(networkInterfaces()).some((each) =>
-    each?.some((own) => own.address === address.split('%')[0]),
-  );
-}
-
 /** The addresses of both ends of a connection, as one of them sees it. */
 export interface Ends {
   localAddress: string;
@@ -105,26 +96,20 @@ function uidOfPeer(ends: Ends): number | null {
   return uid < 0 ? null : uid;
 }
 
-/** @param texts addresses and networks such as 10.0.0.0/8 @throws ERR_INVALID_ARGUMENT */
-export function parseNetworks(texts: readonly string[], option: string): BlockList {
-  const networks = new BlockList();
+/** @param texts addresses, or several with commas @throws ERR_INVALID_ARGUMENT */
+export function parseAddresses(texts: readonly string[], option: string): BlockList {
+  const addresses = new BlockList();
   for (const text of texts.flatMap((each) => each.split(','))) {
-    const [, address = '', digits] = /^\s*([^/\s]+)(?:\/(\d{1,3}))?\s*$/.exec(text) ?? [];
+    const address = text.trim().split('%')[0] as string;
     const version = isIP(address);
-    const widest = version === 6 ? 128 : 32;
-    const prefix = digits === undefined ? widest : Number(digits);
-    if (version === 0 || prefix > widest) {
-      throw invalidArgument(
-        `${option}: ${showValue(text)} is neither an address nor a network; use 192.168.1.7 or 10.0.0.0/8`,
-      );
-    }
-    networks.addSubnet(address, prefix, version === 6 ? 'ipv6' : 'ipv4');
+    if (version === 0) throw invalidArgument(`${option}: ${showValue(text)} is no address; use 192.168.1.7`);
+    addresses.addAddress(address, version === 6 ? 'ipv6' : 'ipv4');
   }
-  return networks;
+  return addresses;
 }
 
-function isIn(networks: BlockList, address: string): boolean {
+function isIn(addresses: BlockList, address: string): boolean {
   const plain = plainAddress(address);
   // A scope, as in fe80::1%eth0, is no part of the number.
-  return networks.check(plain.split('%')[0] as string, isIP(plain) === 6 ? 'ipv6' : 'ipv4');
+  return addresses.check(plain.split('%')[0] as string, isIP(plain) === 6 ? 'ipv6' : 'ipv4');
 }

@@ -1,7 +1,4 @@
-export {
-  Authentication,
-  parseNetworks,
-} from './access.ts';
+export { Authentication, parseAddresses } from './access.ts';
 export { type Begin, ManagerConnection } from './manager-connection.ts';
 export { PHASE_MEMBER } from './messages.ts';
 export { RemoteQueue } from './remote-queue.ts';

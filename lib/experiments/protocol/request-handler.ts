@@ -5,7 +5,6 @@ import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
 import { isTrial, STOPPED, TrialCourse } from '../search/index.ts';
 import type { Values } from '../task/index.ts';
-import { WorkerCircuitBreaker } from '../worker/index.ts';
 import type { RequestAnswer } from './connection.ts';
 import { ACK, describeTask, NO_TASK, type Request, RequestError, STOP, whyRejected } from './messages.ts';
 
@@ -13,8 +12,6 @@ export interface RequestHandlerOptions {
   queue: Queue;
   /** How long a worker may keep a task without a message about it, in ms. */
   lifetime: number;
-  /** Whether each worker_id is one worker: then a worker that asks for a task has none. */
-  unique: boolean;
   /** Reads the result from the row that the worker has written itself; null: there is none. */
   resultInTable: (taskId: string) => Promise<Values | null>;
   /** Waits for a task that a search makes; false: none comes. Absent: there is no search. */
@@ -33,9 +30,6 @@ const RETRY_MS = 500;
 /** How long a table may take to be read: workers wait ten seconds for an answer. */
 const READ_TIMEOUT_MS = 5_000;
 
-const AGAIN =
-  'Correct that and restart the worker: it gets tasks again after one minute without requests, or when a pause ends';
-
 /**
  * Handles requests of workers. The handler keeps no state that matters: the queue knows which worker has which task, also after
  * a restart.
@@ -46,7 +40,6 @@ export class RequestHandler {
   readonly #expected = new Set<string>();
   /** Attempts that were given out here, and whose end hasn't been reported, by token. */
   readonly #given = new Set<string>();
-  readonly #breaker = new WorkerCircuitBreaker();
   /** How many tasks workers have completed without a result, by host and worker. */
   readonly #withoutResult = new Map<string, number>();
   readonly #closed = new AbortController();
@@ -71,10 +64,9 @@ export class RequestHandler {
   /** @throws RequestError, and what the queue throws, if that goes on for a minute */
   async handle(request: Request, from: string): Promise<RequestAnswer> {
     if (request.type === 'status') return this.#status();
-    const done = { earlier: false };
     for (const end = performance.now() + QUEUE_TIMEOUT_MS; ; ) {
       try {
-        return await this.#act(request, from, done);
+        return await this.#act(request, from);
       } catch (error) {
         // Each may be done once more: what is known already changes nothing.
         const passes =
@@ -87,15 +79,10 @@ export class RequestHandler {
     }
   }
 
-  /** @param done steps that must not be repeated */
-  async #act(
-    request: Exclude<Request, { type: 'status' }>,
-    from: string,
-    done: { earlier: boolean },
-  ): Promise<RequestAnswer> {
+  async #act(request: Exclude<Request, { type: 'status' }>, from: string): Promise<RequestAnswer> {
     switch (request.type) {
       case 'request_task':
-        return this.#assign(request, from, done);
+        return this.#assign(request, from);
       case 'task_complete':
         return this.#complete(request);
       case 'task_failed': {
@@ -127,17 +114,9 @@ export class RequestHandler {
     return { text: JSON.stringify({ type: 'status', status }) };
   }
 
-  async #assign(
-    { worker, gpu }: Request & { type: 'request_task' },
-    from: string,
-    done: { earlier: boolean },
-  ): Promise<RequestAnswer> {
-    const { queue, lifetime, unique, awaitTrial, report, tell } = this.#options;
+  async #assign({ worker, gpu }: Request & { type: 'request_task' }, from: string): Promise<RequestAnswer> {
+    const { queue, lifetime, awaitTrial, report, tell } = this.#options;
     const host = isLoopback(from) ? hostName() : from;
-    // Not a task that this request itself got before its answer was lost.
-    if (unique && !done.earlier) await this.#endEarlier(worker);
-    done.earlier = true;
-    if (await this.#isRefused(worker)) return NO_TASK;
     const asker = { name: worker, host, pid: NO_PID, gpus: gpu === null ? [] : [gpu] };
     let attempt = await queue.take(asker, { lifetime });
     while (attempt === null && (await awaitTrial?.())) attempt = await queue.take(asker, { lifetime });
@@ -196,47 +175,6 @@ export class RequestHandler {
     if (this.#given.delete(attempt.token) || attempt.outcome === null) {
       this.#options.report({ ...attempt, outcome, error });
     }
-  }
-
-  /** Fails what the worker had: that start came to nothing. */
-  async #endEarlier(worker: string): Promise<void> {
-    const { queue } = this.#options;
-    const error = `${worker} asked for another task without reporting on this one`;
-    for (const attempt of await queue.attempts('living')) {
-      if (attempt.worker.pid !== NO_PID || attempt.worker.name !== worker) continue;
-      if ((await queue.fail(attempt.token, { error, retry: true })) === null) continue;
-      this.#reportEnd(attempt, 'failed', error);
-      await this.#noteFailure(worker, attempt.taskId, error);
-    }
-  }
-
-  /** Blocks a worker after too many failures: it can't be ended from here. */
-  async #noteFailure(worker: string, taskId: string, error: string): Promise<void> {
-    const why = this.#breaker.failed(worker, taskId, error);
-    if (why === null) return;
-    this.#options.tell(`warning: ${worker} gets no more tasks: ${why}. ${AGAIN}`);
-    await this.#pauseIfAllBlocked(why);
-  }
-
-  /** Pauses the queue once every known worker is blocked: the rest would only fail, too. */
-  async #pauseIfAllBlocked(why: string): Promise<void> {
-    const { queue } = this.#options;
-    if (!this.#breaker.allBlocked) return;
-    const { active, pending } = await queue.counts();
-    if (active > 0 || pending === 0 || (await queue.paused()) !== null) return;
-    await queue.pause('failures', why);
-    this.#breaker.notePause();
-  }
-
-  async #isRefused(worker: string): Promise<boolean> {
-    const why = this.#breaker.asks(worker);
-    if (why === null) return false;
-    const paused = (await this.#options.queue.paused()) !== null;
-    if (paused) this.#breaker.notePause();
-    else if (this.#breaker.resumed()) return false;
-    else await this.#pauseIfAllBlocked(why);
-    this.#expected.delete(worker);
-    return true;
   }
 
   /** Tells a person once for each pause that workers get no tasks and may end. */
@@ -327,11 +265,7 @@ export class RequestHandler {
       if (!(await act(attempt.token))) continue;
       this.#expected.add(worker);
       const error = outcome === 'failed' ? ((await this.#current(attempt))?.error ?? null) : null;
-      // A late message about a lost attempt, or a repeated one, was counted before.
-      const ends = attempt.outcome === null;
       this.#reportEnd(attempt, outcome, error);
-      if (outcome === 'completed') this.#breaker.succeeded(worker);
-      else if (ends) await this.#noteFailure(worker, attempt.taskId, error ?? '');
       return ACK;
     }
     for (const attempt of attempts) await this.#noteRevoked(attempt);

@@ -211,7 +211,7 @@ function unusable(endpoint: Endpoint, error: NodeJS.ErrnoException): GPUOwnerErr
 }
 
 /** How workers of the original system are served. */
-export interface ProtocolSettings extends Pick<RequestHandlerOptions, 'lifetime' | 'unique'> {
+export interface ProtocolSettings extends Pick<RequestHandlerOptions, 'lifetime'> {
   endpoints: readonly Endpoint[];
   authentication: Authentication;
 }

@@ -3,7 +3,7 @@ import { connect } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Authentication, parseNetworks } from '../../../lib/experiments/protocol/access.ts';
+import { Authentication, parseAddresses } from '../../../lib/experiments/protocol/access.ts';
 import { ProtocolService } from '../../../lib/experiments/protocol/server.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
@@ -26,9 +26,8 @@ beforeEach(async () => {
   service = new ProtocolService({
     queue,
     endpoints: [{ host: '127.0.0.1', port }],
-    authentication: new Authentication({ trust: parseNetworks([], '--trust'), trusts: false, token: null }),
+    authentication: new Authentication({ trust: parseAddresses([], '--trust'), token: null }),
     lifetime: 60_000,
-    unique: false,
     resultInTable: async () => null,
     report: () => {},
     tell: (message) => told.push(message),
