@@ -1,4 +1,5 @@
 // npm run bench: measures what can be measured here, pairs in turn in one run.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { fork } from 'node:child_process';
 import {
   closeSync,

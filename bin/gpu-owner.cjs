@@ -134,27 +134,34 @@ exec "$gpu_owner_n" "$gpu_owner_0" "$@"
 exit 126
 */
 'use strict';
+// Scripts and examples import this file first, for these lines alone: they say the same on a Node.js that can't run the rest.
+const isImported = require.main !== module;
 if (process.versions.deno) {
   process.stderr.write(`gpu-owner: Deno ${process.versions.deno} can't run gpu-owner, which needs Node.js 20.19, or 22.3 or newer.\n`);
-  process.exit(70);
+  process.exit(isImported ? 1 : 70);
 }
 const [major, minor] = process.versions.node.split('.').map(Number);
 // Before 22.3, and in 21, there is no process.getBuiltinModule.
 if (major < 20 || major === 21 || minor < { 20: 19, 22: 3 }[major]) {
   const found = `${process.versions.node} (${process.execPath})`;
   process.stderr.write(`gpu-owner: Node.js ${found} is too old: 20.19, or 22.3 or newer, is needed. The wheel brings its own: uv tool install gpu-owner, or pipx install gpu-owner\n`);
-  process.exit(70);
+  process.exit(isImported ? 1 : 70);
 }
-// What require(main) would do, without looking for packages on the way, which takes a millisecond.
-const path = require('node:path');
-const main = path.join(__dirname, '../dist/gpu-owner.cjs');
-let source;
-try {
-  source = require('node:fs').readFileSync(main, 'latin1');
-} catch (error) {
-  const why = error.code === 'ENOENT' ? 'is missing' : `can't be read (${error.code})`;
-  process.stderr.write(`gpu-owner: not built: ${main} ${why}; run "npm ci" in ${path.dirname(__dirname)}\n`);
-  process.exit(70);
+
+function start() {
+  // What require(main) would do, without looking for packages on the way, which takes a millisecond.
+  const path = require('node:path');
+  const main = path.join(__dirname, '../dist/gpu-owner.cjs');
+  let source;
+  try {
+    source = require('node:fs').readFileSync(main, 'latin1');
+  } catch (error) {
+    const why = error.code === 'ENOENT' ? 'is missing' : `can't be read (${error.code})`;
+    process.stderr.write(`gpu-owner: not built: ${main} ${why}; run "npm ci" in ${path.dirname(__dirname)}\n`);
+    process.exit(70);
+  }
+  const run = new (require('node:vm').Script)(`(function(require,__dirname){${source}\n})`, { filename: main });
+  run.runInThisContext()(require, path.dirname(main));
 }
-const run = new (require('node:vm').Script)(`(function(require,__dirname){${source}\n})`, { filename: main });
-run.runInThisContext()(require, path.dirname(main));
+
+if (!isImported) start();

@@ -7,6 +7,7 @@
 //
 //   --pause SECONDS  between looking and taking (default 2)
 //   --work SECONDS   how long to keep the GPUs (default 5)
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { subscribe } from 'node:diagnostics_channel';
 import { parseArgs } from 'node:util';
 

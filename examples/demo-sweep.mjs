@@ -5,6 +5,7 @@
 //   node examples/demo-sweep.mjs --keep   leaves its directory there, to look around in
 //
 // Exits with 0 only if all that was true.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawn, spawnSync } from 'node:child_process';
 import {
   cpSync,

@@ -5,6 +5,7 @@
 //   node examples/six-workers.mjs --real   the GPUs of this machine that are free, and two workers more than that
 //
 // Exits with 0 only if all that was true.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

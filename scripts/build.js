@@ -8,6 +8,7 @@
 //
 // `import.meta.dirname` works everywhere: as it is in ES modules and in tests, as `__dirname` in the CommonJS files.
 // lib/native.ts and all outputs lie one directory below the package, so `..` is the package for each of them.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -6,6 +6,7 @@
 //
 // Usage: node scripts/check-binaries.js [--prebuilt] [DIRECTORY...]     default: build/Release
 // --prebuilt: also that they are stripped and load libdl and libpthread, which were separate before glibc 2.34.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';

@@ -1,6 +1,7 @@
 // Says what is missing before a release is published.
 //
 // Usage: node scripts/check-release.js [vX.Y.Z]     the tag of the release; default: the version of package.json
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 

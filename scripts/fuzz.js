@@ -5,6 +5,7 @@
 //        default: all targets, a minute each; a target is a name of NATIVE below, or of a file in test/fuzz
 //
 // An input that broke something stays in build-fuzz/findings, and `build-fuzz/TARGET FILE` repeats it.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

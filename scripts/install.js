@@ -1,5 +1,6 @@
 // The install script of a clone: compiles what changed of the native part. Published packages have none, as their binaries are
 // compiled already (scripts/package.js).
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
 import { utimesSync, writeFileSync } from 'node:fs';
 import { cpus } from 'node:os';
@@ -31,4 +32,5 @@ if (status === 0) {
     'gpu-owner: the native part could not be built; it needs Python 3, make and a C++17 compiler (g++).',
   );
 }
-process.exitCode = status ?? 1;
+// Without `??`: Node.js 12, which Ubuntu 22.04 has, should get as far as the first line.
+process.exitCode = status === null ? 1 : status;

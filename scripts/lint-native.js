@@ -4,6 +4,7 @@
 // Usage: node scripts/lint-native.js              checks both
 //        node scripts/lint-native.js --format     checks the format only
 //        node scripts/lint-native.js --fix        writes the format
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';

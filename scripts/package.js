@@ -15,6 +15,7 @@
 //   --quick       compress little, and make no tar.xz: for tests
 //   --out DIR     default: release/
 //   --node DIR    where node-linux-ARCH-VERSION.tgz of npm is, or is downloaded to; default: node_modules/.cache/gpu-owner
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {

@@ -3,6 +3,7 @@
 // (Alpine) the package compiles itself at installation.
 //
 // Usage: node scripts/prebuild.js [x64] [arm64]     default: both, arm64 only where a cross-compiler is installed
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {

@@ -4,6 +4,7 @@
 // Usage: node scripts/recording.js [--fast] [FILE]   (default: docs/pictures/session.svg)
 //
 // With --fast, for tests, the picture is too quick to read.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { enterLab, Lab, pause, training } from './people.js';

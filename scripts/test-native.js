@@ -2,6 +2,7 @@
 // The programs that they start are those of build/Release; with sanitizers they are compiled, too.
 //
 // Usage: npm run test:native -- [plain] [valgrind] [asan] [tsan]     default: all of each
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawn, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';

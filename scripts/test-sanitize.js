@@ -1,6 +1,7 @@
 // Runs the test suites against binaries built with AddressSanitizer and UndefinedBehaviorSanitizer.
 //
 // Usage: node scripts/test-sanitize.js [FILTER...]     arguments go to vitest
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync, spawnSync } from 'node:child_process';
 import { dirname, join } from 'node:path';
 import { compile } from './test-native.js';

@@ -3,6 +3,7 @@
 // recipe of docs/ci.md with pytest, upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
 //
 // Usage: npm run test:systems [-- --release DIR] [--cache DIR] [SUITE...]     default: bullseye bookworm trixie
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   cpSync,

@@ -4,6 +4,7 @@
 //        node scripts/test.js --all       everything that must hold before a change is taken
 //        node scripts/test.js --rest      what the quick part leaves out; with --built: right after it, so that all is compiled
 //        node scripts/test.js FILTER...   only test files whose path contains a filter (arguments go to vitest)
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawn } from 'node:child_process';
 import { createRequire } from 'node:module';
 import { dirname, join, relative } from 'node:path';

@@ -3,6 +3,7 @@
 // Usage: node scripts/top-pictures.js [DIRECTORY]   (default: docs/pictures)
 //
 // Three hosts are three simulated machines, which a stand-in for ssh starts a shell on.
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { enterLab, Lab, occupy, pause, submit } from './people.js';

@@ -1,6 +1,7 @@
 // Takes the pictures of docs/web.md: starts `web` on a simulated machine, and opens its page in a real Chromium.
 //
 // Usage: node scripts/web-pictures.js [DIRECTORY]   (default: docs/pictures)
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { chromium } from 'playwright-core';

