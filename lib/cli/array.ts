@@ -1,7 +1,7 @@
 // Arrays of jobs: a sweep in the background, whose tasks are the parts.
 import { type ClaimPurpose, checkOptions, checkPossible } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { RunController, type RunEnd, type Sweep } from '../experiments/index.ts';
+import { type RunEnd, type Sweep, SweepRun } from '../experiments/index.ts';
 import {
   arrayOf,
   becomeSubmitter,
@@ -131,15 +131,15 @@ async function runParts(parsed: Submitted, background: SweepProgress): Promise<v
   const workingDirectory = process.cwd();
   await runSweep({ directory: store.directoryOf(id), url: null }, sweep, background, {
     start: ({ project, ...experiment }, reporter) =>
-      new RunController({
+      new SweepRun({
         ...experiment,
         project: {
           ...project,
           workingDirectory,
           outputOf: ({ name: part }) => store.outputOfPart(request, Number(part.split('_')[1])),
         },
-        request: workers,
-        hosts: null,
+        own: { request: workers, hosts: null },
+        needs: workers.needs,
         metrics: null,
         reporter,
       }).run(sweep),

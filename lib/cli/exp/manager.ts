@@ -1,4 +1,4 @@
-import { ManagerController, openSweepIfAny, withExperiment } from '../../experiments/index.ts';
+import { openSweepIfAny, SweepRun, withExperiment } from '../../experiments/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../options.ts';
@@ -47,8 +47,9 @@ async function manager(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const screen = plainScreen();
     onWarning((message) => screen.line(`warning: ${message}`));
     const reporter = screenReporter(screen, (end) => summary(end, values, false));
-    const options = { ...experiment, protocol, metrics, stay, needs, reporter, resumeCommand };
-    const end = await new ManagerController(options).run(sweep, values['replace-commands'] === true);
+    const options = { ...experiment, own: null, protocol, metrics, stay, needs, reporter, resumeCommand };
+    const replaceCommands = values['replace-commands'] === true;
+    const end = await new SweepRun(options).run(sweep, { replaceCommands });
     process.exitCode = exitCode(end);
   });
 }

@@ -8,9 +8,9 @@ import {
   openSweepIfAny,
   planExperiment,
   type Reporter,
-  RunController,
   type RunEnd,
   type Sweep,
+  SweepRun,
   serverForOthers,
   settingsFor,
   type WorkerRequest,
@@ -109,10 +109,13 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   }
   await runSweep(location, sweep, background, {
     start: (experiment, reporter) =>
-      new RunController({ ...experiment, request, hosts, metrics, reporter }).run(sweep, {
-        replaceCommands: values['replace-commands'] === true,
-        only: values.only === true,
-      }),
+      new SweepRun({ ...experiment, own: { request, hosts }, needs: request.needs, metrics, reporter }).run(
+        sweep,
+        {
+          replaceCommands: values['replace-commands'] === true,
+          only: values.only === true,
+        },
+      ),
     summary: (end) => summary(end, values, true),
   });
 }

@@ -11,8 +11,7 @@ export {
   withQueue,
 } from './experiment.ts';
 export type { HostRequest } from './host-workers.ts';
-export { ManagerController } from './manager-controller.ts';
-export { RunController } from './run-controller.ts';
+export { SweepRun } from './sweep-run.ts';
 export { cancelTasks, RETRIED_STATES, resolveTask, retryTasks } from './task-changes.ts';
 export { TaskLogs } from './task-logs.ts';
 export { describeStops, runWorkers, settingsFor, type WorkerRequest } from './worker-pool.ts';

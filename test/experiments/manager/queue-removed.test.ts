@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { exitCode } from '../../../lib/cli/exp/summary.ts';
 import { GPUOwnerError } from '../../../lib/errors.ts';
-import { RunController } from '../../../lib/experiments/control/run-controller.ts';
+import { SweepRun } from '../../../lib/experiments/control/sweep-run.ts';
 import { Manager } from '../../../lib/experiments/manager/manager.ts';
 import { openQueue } from '../../../lib/experiments/queue/index.ts';
 import type { Queue } from '../../../lib/experiments/queue/queue.ts';
@@ -129,14 +129,17 @@ describe('`exp run`, whose queue can’t be used any longer when every task has 
       },
     });
     const drain = new AbortController();
-    const controller = new RunController({
+    const controller = new SweepRun({
       queue: mortal,
       project: { directory: project, state: project },
-      request: {
-        settings: null as never,
-        ...{ gpus: '1', byDefault: null, needs: {}, grace: null, watched: false },
+      own: {
+        request: {
+          settings: null as never,
+          ...{ gpus: '1', byDefault: null, needs: {}, grace: null, watched: false },
+        },
+        hosts: null,
       },
-      hosts: null,
+      needs: {},
       metrics: null,
       reporter: {
         line: (text) => {
