@@ -19,7 +19,9 @@ import {
 } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parse } from 'csv-parse/sync';
+
+// A static import of a package that isn't installed would fail before the first one has said why.
+const { parse } = await import('csv-parse/sync');
 
 const GPU_OWNER = join(import.meta.dirname, '../bin/gpu-owner.cjs');
 const TASKS = 240;

@@ -261,11 +261,13 @@ describe('a fresh clone', () => {
     const broken = join(home, 'broken-clone');
     mkdirSync(join(broken, 'bin'), { recursive: true });
     symlinkSync(join(root, 'examples'), join(broken, 'examples'));
-    // Every worker gets the same GPU.
+    // Every worker gets the same GPU. For Node.js it is a comment.
     const lines = [
       '#!/bin/sh',
+      "':' /*",
       'case $1 in status) exec "$REAL" "$@" ;; esac',
       'shift 5; CUDA_VISIBLE_DEVICES=GPU-0 exec "$@"',
+      '*/',
     ];
     writeFileSync(join(broken, 'bin/gpu-owner.cjs'), lines.join('\n'), { mode: 0o755 });
     const run = spawnSync(

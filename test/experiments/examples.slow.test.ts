@@ -203,8 +203,8 @@ describe('the demo', () => {
       mkdirSync(join(broken, 'bin'));
       symlinkSync(examples, join(broken, 'examples'));
       symlinkSync(join(root, 'node_modules'), join(broken, 'node_modules'));
-      // Says that all is done, and does nothing.
-      const lines = ['#!/bin/sh', 'case $1 in status) echo "[]" ;; esac'];
+      // Says that all is done, and does nothing; for Node.js, a comment.
+      const lines = ['#!/bin/sh', "':' /*", 'case $1 in status) echo "[]" ;; esac', 'exit', '*/'];
       writeFileSync(join(broken, 'bin/gpu-owner.cjs'), lines.join('\n'), { mode: 0o755 });
       const { status, stdout } = demo(broken);
       expect(stdout).toContain('NOT TRUE: it was killed in the middle');

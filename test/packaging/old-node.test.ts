@@ -1,11 +1,12 @@
-// Everything that a person starts in a clone, with a Node.js that is too old: real ones from npm, and others by their number alone.
+// Everything that a person starts in a fresh clone, with a Node.js that is too old: real ones from npm, and others by their number
+// alone.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { root } from '../support/machine.ts';
-import { installOnce } from '../support/packages.ts';
+import { cloneSources, installOnce } from '../support/packages.ts';
 
 const { scripts } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8')) as {
   scripts: Record<string, string>;
@@ -17,12 +18,15 @@ const PROGRAMS = [...new Set([...named, ...examples.map((name) => `examples/${na
 const INSTALL = 'scripts/install.js';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-old-node-'));
+// `npm ci` fails, and installs no packages.
+const clone = join(directory, 'clone');
+cloneSources(clone, []);
 afterAll(() => rmSync(directory, { recursive: true }));
 
 function expectRefusal(node: string, version: string, programs: string[], options = ''): void {
   for (const program of programs) {
     const { status, stdout, stderr } = spawnSync(node, [program], {
-      cwd: root,
+      cwd: clone,
       env: { PATH: process.env.PATH, NODE_OPTIONS: options },
       encoding: 'utf8',
     });
