@@ -2053,8 +2053,7 @@ def submit(
     if isinstance(words, (str, bytes)) or not words:
         raise UsageError(f"words: {words!r} is not a list of words such as ['python', 'train.py']; a shell's line is ['sh', '-c', line]")
     args = ["submit", f"--gpus={_count(gpus, 'gpus')}"]
-    if array is None or wait is not True:
-        args.append(_wait_option(wait))  # the command refuses it for an array
+    args.append(_wait_option(wait))
     for option, text in (("name", name), ("note", note), ("array", array), ("signal", signal), ("output", output)):
         if text is not None:
             args.append(f"--{option}={os.fspath(text)}")

@@ -188,11 +188,11 @@ export function requestOf(entry: Fields, gpus: readonly z.infer<typeof GPU>[]): 
 
 /** @param host of another machine */
 export function jobOf(
-  job: Omit<Job, 'state'> & Pick<z.infer<typeof JobState>, 'state'> & { part?: number },
+  job: Omit<Job, 'state'> & Pick<z.infer<typeof JobState>, 'state'>,
   host: string | null = null,
 ): z.infer<typeof JobState> {
-  const { id, part } = job;
-  const number = part === undefined ? `${id}` : `${id}_${part}`;
+  const { id, array } = job;
+  const number = array == null ? `${id}` : `${array.id}_${array.index}`;
   return {
     host,
     id,

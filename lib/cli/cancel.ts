@@ -1,4 +1,4 @@
-import { cancelJob, isLiving, type JobPart, JobStore, partsOf, resolveJobs, stateOf } from '../jobs/index.ts';
+import { cancelPart, cancelWhole, isLiving, JobStore, partOf, resolveJobs, stateOf } from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -51,33 +51,33 @@ async function allJobs(): Promise<string[]> {
 
 async function cancelHere(here: readonly { word: string }[], grace: number): Promise<void> {
   const store = JobStore.open();
-  const parts = partsOf(
-    store,
-    here.map(({ word }) => word),
-  );
+  const parts = here.map(({ word }) => partOf(store, word));
   const ids = resolveJobs(
     store,
     here.flatMap(({ word }, i) => (parts[i] === null ? [word] : [])),
   );
-  const endPart = async (part: JobPart) => {
-    if (await (await import('./array-parts.ts')).cancelPart(store, part, grace)) return;
-    say(`job ${part.job}_${part.part} still ends`);
-    process.exitCode = 1;
-  };
+  const graceMs = Math.ceil(grace);
   const end = (some: readonly number[]) =>
-    Promise.all(some.map(async (id) => ({ id, outcome: await cancelJob(store, id, Math.ceil(grace)) })));
+    Promise.all(
+      some.map(async (id) => ({ job: String(id), outcome: await cancelWhole(store, id, graceMs) })),
+    );
   // First those that wait: none of them shall start on the GPUs of another one.
   const isWaiting = (id: number) => stateOf(store, id)?.state === 'waiting';
   const waiting = ids.filter(isWaiting);
   const [outcomes] = await Promise.all([
     end(waiting).then(async (ended) => [...ended, ...(await end(ids.filter((id) => !waiting.includes(id))))]),
-    ...parts.filter((part) => part !== null).map(endPart),
   ]);
-  for (const { id, outcome } of outcomes) {
-    if (outcome === 'not-alive') say(`job ${id} had ended already`);
+  const partEnds = parts
+    .filter((part) => part !== null)
+    .map(async (part) => ({
+      job: `${part.array}_${part.index}`,
+      outcome: await cancelPart(store, part, graceMs),
+    }));
+  for (const { job, outcome } of [...outcomes, ...(await Promise.all(partEnds))]) {
+    if (outcome === 'not-alive') say(`job ${job} had ended already`);
     if (outcome === 'surviving') {
       say(
-        `job ${id} has processes that can't be ended (a driver call that hangs, or another user's): it ends with them`,
+        `job ${job} has processes that can't be ended (a driver call that hangs, or another user's): it ends with them`,
       );
       process.exitCode = 1;
     }

@@ -138,7 +138,8 @@ export async function waitElsewhere(
       return (
         found.jobs?.map((job, i) => {
           const { at, job: word } = asked[i] as Asked[number];
-          return { at, job, address: `${name}:${wordOf(word, job.id)}` };
+          const part = job.array && `${job.array.id}_${job.array.index}`;
+          return { at, job, address: `${name}:${part ?? wordOf(word, job.id)}` };
         }) ?? null
       );
     }),
@@ -247,11 +248,8 @@ export async function livingElsewhere(
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {
-    const { id, part, state, exitCode } = found[i];
-    if (part !== undefined)
-      throw usage(
-        `${host}:${job} is a part of an array, which can't be followed; give the whole one, ${host}:${id}`,
-      );
+    const { id, array, state, exitCode } = found[i];
+    if (array?.id === id) throw usage(`${host}:${job} has not begun; give the whole array, ${host}:${id}`);
     if (id === null) throw usage(`${host}:${job} is not a job of \`submit\``);
     if (isLiving(state) || (host === ANY && (found[i] as ListedJob).state === 'moving'))
       return [{ host, id, isOk }];

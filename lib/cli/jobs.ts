@@ -3,12 +3,14 @@ import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import {
+  describePart,
   type Job,
   type JobDetails,
+  type JobPart,
   JobStore,
   jobDetails,
   listJobs,
-  partsOf,
+  partOf,
   resolveJobs,
   stateDirectory,
 } from '../jobs/index.ts';
@@ -28,7 +30,7 @@ const GROUPS = [
       all: { help: 'list all that are remembered, also those that ended before' },
       user: { value: 'USER', help: "list another user's, as far as their locks tell; a name or a uid" },
       json: {
-        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, array, progress }',
+        help: 'print an array of { id, name, state, exitCode, reason, position, count, gpus: [{ index, uuid }], command, note, user, pid, submitted, started, ended, until, idle, after, output, preempted, ran, array: { id, index }, parts, progress }',
       },
       ...WATCH,
       ...HOSTS_WITH_JSON,
@@ -152,29 +154,28 @@ async function showEach(
     );
   }
   const store = JobStore.open();
-  const parts = partsOf(store, positionals);
+  const parts = positionals.map((word) => partOf(store, word));
   const others = resolveJobs(
     store,
     positionals.filter((_, i) => parts[i] === null),
   );
-  const ids = parts.map((part) => part?.job ?? (others.shift() as number));
-  const wanted = parts.filter((part) => part !== null);
-  const list = async () => {
-    const described =
-      wanted.length === 0 ? [] : await (await import('./array-parts.ts')).describeParts(store, wanted);
-    return ids.map((id, i) => {
-      const part = parts[i] === null ? undefined : described.shift();
-      const { environment, ...job } = { ...jobDetails(store, id, lockDirectory), ...part };
+  const asked = parts.map((part) => part ?? (others.shift() as number));
+  const detailsOf = (job: JobPart | number): JobDetails => {
+    if (typeof job === 'number') return jobDetails(store, job, lockDirectory);
+    const id = store.jobOfPart(job);
+    if (id !== null) return jobDetails(store, id, lockDirectory);
+    return { ...jobDetails(store, job.array, lockDirectory), ...describePart(store, job, lockDirectory) };
+  };
+  const list = () =>
+    asked.map((each) => {
+      const { environment, ...job } = detailsOf(each);
       return values.environment ? { ...job, environment } : job;
     });
-  };
   await show(list, values.json === true, interval, (jobs) => jobs.map(details).join('\n\n'));
 }
 
 /** A line for each thing that is known. */
-function details(
-  job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string; part?: number },
-): string {
+function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { host?: string }): string {
   const time = (moment: string | null) => formatSince(moment) ?? '';
   const lines: [string, string][] = [
     ['job', `${numberOf(job)}${job.name === null ? '' : ` ${job.name}`}`],
@@ -189,11 +190,9 @@ function details(
       'GPUs',
       job.gpus.length > 0
         ? gpusOf(job)
-        : job.part !== undefined
-          ? ''
-          : job.count === 0
-            ? 'none'
-            : `wants ${job.count}`,
+        : job.count === 0
+          ? 'none'
+          : `wants ${job.count}${job.parts === null ? '' : ' for each part'}`,
     ],
     ['note', job.note ?? ''],
     ['submitted', time(job.submitted)],
@@ -203,9 +202,9 @@ function details(
     ['limit', job.limit === null ? '' : formatDuration(job.limit * 1_000)],
     ['until', time(job.until)],
     ['idle', idleText(job.idle, job.started) ?? ''],
-    ['array', job.array === null || job.part !== undefined ? '' : job.array],
+    ['array', job.parts ?? ''],
     [
-      job.array === null ? 'tasks' : 'parts',
+      job.parts === null ? 'tasks' : 'parts',
       job.progress === null ? '' : `${job.progress.done}/${job.progress.total}`,
     ],
     ['after', job.after.join(', ')],
@@ -221,8 +220,8 @@ function details(
 }
 
 /** The number or address of a job. */
-function numberOf({ id, host, part }: ListedJob): string {
-  const number = id === null ? 'run' : part === undefined ? String(id) : `${id}_${part}`;
+function numberOf({ id, host, array }: ListedJob): string {
+  const number = id === null ? 'run' : array === null ? String(id) : `${array.id}_${array.index}`;
   return host === undefined ? number : `${host}:${number}`;
 }
 
@@ -301,12 +300,12 @@ function remarks({
   started,
   note,
   after,
-  array,
+  parts,
   progress,
 }: ListedJob): string[] {
   const texts: string[] = [];
   if (progress !== null)
-    texts.push(`${progress.done}/${progress.total} ${array === null ? 'tasks' : 'parts'}`);
+    texts.push(`${progress.done}/${progress.total} ${parts === null ? 'tasks' : 'parts'}`);
   if (reason !== null && reason !== '') texts.push(reason);
   else if (state === 'waiting' && after.length > 0) texts.push(`after ${after.join(', ')}`);
   if (preempted > 0)

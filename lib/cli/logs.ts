@@ -1,5 +1,13 @@
 import type { OutputPiece } from '../fleet/index.ts';
-import { followOutput, JobStore, jobAt, type OutputPart, partOf, resolveJob } from '../jobs/index.ts';
+import {
+  describePart,
+  followOutput,
+  JobStore,
+  jobAt,
+  type OutputPart,
+  partOf,
+  resolveJob,
+} from '../jobs/index.ts';
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { addressOf } from './job-address.ts';
@@ -37,9 +45,8 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   const [, at = '0', enough = Infinity] = /^(-?\d{1,15})(?:,(\d{1,9}))?$/.exec(from ?? '') ?? [];
   const store = JobStore.open();
   const part = partOf(store, word);
-  const id = part?.job ?? resolveJob(store, word);
-  const describe =
-    part === null ? () => jobAt(store, id) : (await import('./array-parts.ts')).partWatcher(store, part);
+  const id = part?.array ?? resolveJob(store, word);
+  const describe = () => (part === null ? jobAt(store, id) : describePart(store, part));
   const printed = from === null ? new Plain() : new OverSSH(id, Number(enough));
   for await (const piece of followOutput(id, describe, { at: Number(at), lines, follow })) {
     if (printed.print(piece)) break;

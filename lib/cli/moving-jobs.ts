@@ -181,11 +181,10 @@ export function cancelUntold(id: number): void {
   say(`${ANY}:${id} is cancelled: its address can't be told`);
 }
 
-/** A job as `jobs` lists it. `host`: of another machine, or one that moves; `part`: a part of it. */
+/** A job as `jobs` lists it. `host`: of another machine, or one that moves. */
 export type ListedJob = Omit<Job, 'state'> & {
   state: Job['state'] | 'moving';
   host?: string;
-  part?: number;
 };
 
 /** Jobs that still may move, as `jobs` lists them. */
@@ -235,6 +234,7 @@ export function describe(job: MovingJob): ListedJob {
     idle: null,
     after: [],
     array: null,
+    parts: null,
     output: null,
     preempted: 0,
     ran: 0,

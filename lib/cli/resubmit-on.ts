@@ -54,7 +54,7 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
 function ownJob(word: string): Asked {
   const store = JobStore.open();
   const part = partOf(store, word);
-  const id = part?.job ?? resolveJob(store, word);
+  const id = part?.array ?? resolveJob(store, word);
   const { request, files } = askedOf(store, id);
   if (request.start.join() !== 'submit') throw usage(`job ${id} is a sweep; run it there with exp run`);
   refuseLiving(store, id, request.after);
@@ -69,7 +69,7 @@ function ownJob(word: string): Asked {
     environment: [],
     after: (request.elsewhere ?? []).map(({ host, id: job, isOk }) => ({ host, job: String(job), isOk })),
     variables: Object.fromEntries(variables),
-    ...(part === null ? {} : { array: String(part.part) }),
+    ...(part === null ? {} : { array: String(part.index) }),
   };
 }
 
@@ -90,9 +90,9 @@ async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   const { host } = address;
   const found = await jobsElsewhere([address], false);
   if (found === null) process.exit();
-  const [{ part, state }] = found;
-  const id = /^\d+$/.test(address.job) ? Number(address.job) : found[0].id;
-  const word = part === undefined ? id : address.job;
+  const [{ array: part, state }] = found;
+  const id = /^\d+$/.test(address.job) ? Number(address.job) : (part?.id ?? found[0].id);
+  const word = part === null ? id : address.job;
   if (['moving', 'waiting', 'running'].includes(state))
     throw usage(`${host}:${word} has not ended: ${state}; cancel it first`);
   const sent = host === ANY ? movingJob(address.job) : sentJob(host, id);
@@ -109,6 +109,6 @@ async function jobOf(address: JobAddress, list: string): Promise<Asked> {
   return {
     ...{ words, directory, environment, variables: Object.fromEntries(environment) },
     after: [...followed(after, false), ...followed(afterOk, true)],
-    ...(part === undefined ? {} : { array: String(part) }),
+    ...(part === null ? {} : { array: String(part.index) }),
   };
 }

@@ -1,13 +1,14 @@
 import {
   arrayOf,
+  describePart,
   FAILED,
   formatArray,
   isLiving,
   JobStore,
-  jobAt,
   jobsInState,
   LOST,
-  partsOf,
+  partOf,
+  partsToResubmit,
   resolveJob,
   resubmitJob,
 } from '../jobs/index.ts';
@@ -47,29 +48,29 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
   if (here.length === 0) return;
   refuseThrowAway();
   const store = JobStore.open();
-  const { partsToResubmit, retryPart } = await import('./array-parts.ts');
   const ids: number[] = [];
   /** The parts of arrays that are meant. */
   const arrays = new Map<number, string>();
   const parts = new Map<number, number[]>();
-  const found = partsOf(
-    store,
-    here.map(({ word }) => word),
-  );
-  for (const [i, { word }] of here.entries()) {
-    const part = found[i] ?? null;
+  for (const { word } of here) {
+    const named = partOf(store, word);
     if (word === LOST || word === FAILED) {
       for (const id of jobsInState(store, word)) {
-        const array = await partsToResubmit(store, id, word);
+        const array = partsToResubmit(store, id, word);
         if (array === '') continue;
         if (array !== null) arrays.set(id, array);
         ids.push(id);
       }
-    } else if (part === null) ids.push(resolveJob(store, word));
-    else if (isLiving(jobAt(store, part.job).state)) {
-      await retryPart(store, part);
-      print(word);
-    } else parts.set(part.job, [...(parts.get(part.job) ?? []), part.part]);
+      continue;
+    }
+    const id = named === null ? resolveJob(store, word) : named.array;
+    const part = named ?? store.read(id)?.request.part;
+    if (part === undefined) {
+      ids.push(id);
+      continue;
+    }
+    if (isLiving(describePart(store, part).state)) throw usage(`job ${word} has not ended; cancel it first`);
+    parts.set(part.array, [...(parts.get(part.array) ?? []), part.index]);
   }
   for (const [id, some] of parts) {
     const array = arrayOf(store.read(id)?.request ?? {});

@@ -17,15 +17,7 @@ declare const require: NodeJS.Require;
 
 const [, , name = '', ...words] = process.argv;
 // `run --on` and `submit --on` are about another machine. The user's command may have such a word, too: it costs it some ms.
-const isArray =
-  (name === 'submit' && words.some((word) => /^--array(?:=|$)/.test(word))) ||
-  name === 'resubmit' ||
-  (['jobs', 'logs', 'cancel', 'wait'].includes(name) && words.some((word) => /^\d+_\d+$/.test(word)));
 // A job that `submit --after` names may be there, too.
 const isElsewhere =
   (name === 'run' || name === 'submit') && words.some((word) => /^--(?:on|after|after-ok)(?:=|$)/.test(word));
-runBundle(
-  isArray ? 'experiments' : ((isElsewhere ? null : BUNDLES[name]) ?? 'command'),
-  import.meta.dirname,
-  require,
-);
+runBundle((isElsewhere ? null : BUNDLES[name]) ?? 'command', import.meta.dirname, require);

@@ -1,34 +1,45 @@
 import { GPUOwnerError } from '../errors.ts';
 import {
+  ArrayRun,
   becomeKeeper,
   becomeSubmitter,
   type ContinuedWait,
   continueWait,
   isRestarted,
   JobProcess,
+  JobStore,
+  parseArray,
   Submitter,
+  SweepProgress,
   submitCommand,
 } from '../jobs/index.ts';
 import { waitOption } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { withExitCode } from './exit-codes.ts';
 import { refuseThrowAway } from './installation.ts';
-import { announce, followOthers, jobOptions } from './job-options.ts';
+import { announce, becomeSweepJob, followOthers, jobOptions } from './job-options.ts';
 import { type Parsed, usage } from './options.ts';
+import { print } from './output.ts';
 import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const { values, command } = parsed;
-  if (values.array !== undefined && values.on === undefined)
-    return (await import('./array.ts')).submitArray(parsed);
-  if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
+  const { array } = values;
+  if (array !== undefined) parseArray(array);
+  else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
+  if (array !== undefined && waitOption(values, true) === null)
+    throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
   const continued = continueWait();
   if (values.on !== undefined)
     return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
+  const background = array === undefined ? null : SweepProgress.take();
+  if (background !== null) return runParts(background, values['like-slurm'] === true);
   const submitter = Submitter.find();
   const jobDescriptors = values['as-job'];
   const started = jobDescriptors === undefined ? null : JobProcess.next(jobDescriptors, submitter, announce);
+  // An array waits for jobs before it, but not for GPUs: its parts do.
+  if (started?.request.array !== undefined) return becomeSweepJob(started, OWN_WORDS, CONTROLLER);
   const request = checkRun(parsed, 'submit', started?.about);
   if (started !== null) return runJob(started, parsed, request, continued);
   refuseThrowAway();
@@ -38,12 +49,41 @@ async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
   const asked = await jobOptions(values);
   let job: JobProcess;
   try {
-    job = await submitCommand(settings, command, asked, { limit, waits }, waiting, announce);
+    job = await submitCommand(settings, command, asked, { limit, waits, array }, waiting, announce);
   } catch (error) {
     throw withExitCode(error, exitCodes);
   }
+  if (array !== undefined) return becomeSweepJob(job, CONTROLLER.length, CONTROLLER);
   const own = { ...settings, request: { ...settings.request, about: job.about } };
   await runJob(job, parsed, { ...request, settings: own }, { received: null, keep: [] });
+}
+
+/** The words of this program that the controller of an array begins with, before those of the user. */
+const CONTROLLER = ['submit'];
+/** The same of an array that is submitted again: submit --as-job DESCRIPTORS. */
+const OWN_WORDS = 3;
+
+/** The controller of an array: ends this process with 1 if a part failed. */
+async function runParts(background: SweepProgress, isLikeSlurm: boolean): Promise<void> {
+  const { id } = background;
+  const array = new ArrayRun(JobStore.open(), id, print);
+  const variables = (index: number) => ({
+    GPU_OWNER_ARRAY_ID: index,
+    ...(isLikeSlurm ? slurmVariables(id, index, array.ids) : {}),
+  });
+  process.exit((await array.run(background, variables)) ? 0 : 1);
+}
+
+function slurmVariables(job: number, index: number, ids: readonly number[]): Record<string, number> {
+  const [first = 0, second = first + 1] = ids;
+  return {
+    SLURM_ARRAY_JOB_ID: job,
+    SLURM_ARRAY_TASK_ID: index,
+    SLURM_ARRAY_TASK_COUNT: ids.length,
+    SLURM_ARRAY_TASK_MIN: first,
+    SLURM_ARRAY_TASK_MAX: ids.at(-1) ?? first,
+    SLURM_ARRAY_TASK_STEP: second - first,
+  };
 }
 
 /** The job's own process, in the background. */

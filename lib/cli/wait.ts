@@ -1,6 +1,14 @@
 import { setMaxListeners } from 'node:events';
 import { GPUOwnerError } from '../errors.ts';
-import { exitCodeOfEnd, type Job, JobStore, partsOf, resolveJobs, waitForJobs } from '../jobs/index.ts';
+import {
+  exitCodeOfEnd,
+  type Job,
+  JobStore,
+  partOf,
+  resolveJobs,
+  waitForJobs,
+  waitForPart,
+} from '../jobs/index.ts';
 import { parseDuration, timerMs } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -56,20 +64,17 @@ async function waitHere(
 ): Promise<{ at: number; job: Job; address: string }[] | null> {
   if (here.length === 0) return [];
   const store = JobStore.open();
-  const found = partsOf(
-    store,
-    here.map(({ word }) => word),
-  );
+  const found = here.map(({ word }) => partOf(store, word));
   const parts = found.filter((part) => part !== null);
   const ids = resolveJobs(
     store,
     here.flatMap(({ word }, i) => (found[i] === null ? [word] : [])),
   );
   const [partEnds, jobEnds] = await Promise.all([
-    parts.length === 0 ? [] : (await import('./array-parts.ts')).waitForParts(store, parts, timeout),
+    Promise.all(parts.map((part) => waitForPart(store, part, timeout))),
     waitForJobs(store, ids, timeout),
   ]);
-  if (partEnds === null || jobEnds === null) return null;
+  if (partEnds.includes(null) || jobEnds === null) return null;
   return here.map(({ at, word }, i) => {
     if (found[i] !== null) return { at, job: partEnds.shift() as Job, address: word };
     const job = jobEnds.shift() as Job;

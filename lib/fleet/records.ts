@@ -167,7 +167,8 @@ const JOB = {
   output: or(text),
   preempted: or(index),
   ran: or(index),
-  array: or(text),
+  array: or(record({ id, index })),
+  parts: or(text),
   progress: or(record({ done: id, total: id })),
 } satisfies Record<keyof Job, Check>;
 
@@ -176,7 +177,6 @@ const DETAILS: Fields = {
   directory: optional(text),
   limit: schema.optional(or(number)),
   environment: optional(someOf(text)),
-  part: optional(id),
 };
 
 const OUTPUT = {

@@ -1,4 +1,16 @@
-export { arrayOf, formatArray, type JobPart, parseArray, partOf, partsOf, wordOf } from './array.ts';
+export {
+  ArrayRun,
+  arrayOf,
+  cancelPart,
+  cancelWhole,
+  describePart,
+  formatArray,
+  parseArray,
+  partOf,
+  partsToResubmit,
+  waitForPart,
+  wordOf,
+} from './array.ts';
 export {
   checkCommand,
   closestProgram,
@@ -8,10 +20,10 @@ export {
 } from './command-check.ts';
 export { type IdleLimit, parseIdle } from './idle.ts';
 export { INHERITED, parseInherited, showExtraCertificates } from './inherited.ts';
-export { cancelJob, exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
+export { exitCodeOfEnd, jobsInState, waitForJobs } from './job-control.ts';
 export { followOutput, JobOutput, type OutputPart } from './job-output.ts';
 export { JobProcess } from './job-process.ts';
-export type { JobElsewhere } from './job-record.ts';
+export type { JobElsewhere, JobPart } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export {
   isLiving,

@@ -54,7 +54,7 @@ export async function cancelJob(
 }
 
 /** Where its file can't be written to any longer, it ends all the same. */
-function noteCancellation(store: JobStore, id: number, cancellation: JobCancellation): void {
+export function noteCancellation(store: JobStore, id: number, cancellation: JobCancellation): void {
   try {
     const file = store.openFile(id);
     writeBlock(file, 'cancellation', cancellation);
@@ -144,9 +144,15 @@ async function nextLook({ request: { lock } }: StoredJob, end: number): Promise<
   }).finally(() => descriptor >= 0 && native().fileClose(descriptor));
 }
 
-/** Jobs that were lost, or have failed, and weren't submitted again since. */
+/** Jobs that were lost, or have failed, and weren't submitted again since; an array stands for its parts. */
 export function jobsInState(store: JobStore, wanted: 'lost' | 'failed'): number[] {
   const found = store.ids().map((id) => ({ id, ...stateOf(store, id) }));
   const again = new Set(found.map(({ job }) => job?.request.resubmits));
-  return found.filter(({ id, state }) => state === wanted && !again.has(id)).map(({ id }) => id);
+  return found
+    .filter(({ id, state, job }) => {
+      const isPart = job?.request.part !== undefined;
+      // Some parts of an array may have been submitted again, and others not.
+      return state === wanted && !isPart && (!again.has(id) || job?.request.array !== undefined);
+    })
+    .map(({ id }) => id);
 }

@@ -26,7 +26,7 @@ import {
   writeBlock,
 } from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
-import { JobStore, jobLimits, OUTPUT } from './job-store.ts';
+import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
 import { claimForJob, type JobClaim } from './keeper.ts';
 import type { BackgroundJob } from './keeper-options.ts';
 import { scopeWords } from './login-session.ts';
@@ -49,13 +49,6 @@ function sanitizeLines(text: string): string {
 
 /** How often it is looked whether a job has ended whose lock can't be waited for. */
 const FOLLOW_MS = 250;
-
-/** As {@link JobStore.create} returns it. */
-interface MadeJob {
-  request: JobRequest;
-  lock: number;
-  file: number;
-}
 
 /** The first process of a job: claims its GPUs, and says how it stands. */
 export class JobProcess implements BackgroundJob {
@@ -225,10 +218,13 @@ export class JobProcess implements BackgroundJob {
   #leaveSubmitter(giveBack = () => {}): void {
     const { id } = this.request;
     this.store.announce(id);
-    this.#announce(id, () => {
-      giveBack();
-      this.store.remove(id);
-    });
+    // The array's number was told.
+    if (this.request.part === undefined) {
+      this.#announce(id, () => {
+        giveBack();
+        this.store.remove(id);
+      });
+    }
     const kept = [this.lock, this.file, ...(this.#slot === null ? [] : [this.#slot.kept.descriptor])];
     const error = native().processDetach(this.#output, kept, this.#foreign);
     if (error !== 0)
@@ -359,10 +355,13 @@ export class JobProcess implements BackgroundJob {
 
   /** Notes that the job ends without having started. @param code of the error, if one has ended it */
   fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
-    // The submitter's user reads why.
     if (this.#submitter !== null) {
-      this.store.remove(this.request.id);
-      return;
+      // The submitter's user reads why.
+      if (this.request.part === undefined) {
+        this.store.remove(this.request.id);
+        return;
+      }
+      this.store.announce(this.request.id);
     }
     const failure = {
       exitCode,

@@ -11,6 +11,12 @@ export interface JobElsewhere {
   isOk: boolean;
 }
 
+/** A part of an array: `17_3` is number 3 of job 17. */
+export interface JobPart {
+  array: number;
+  index: number;
+}
+
 /** The request, written once. */
 export interface JobRequest {
   id: number;
@@ -48,8 +54,10 @@ export interface JobRequest {
   notify: boolean;
   /** The job that this is once more; null: none. */
   resubmits: number | null;
-  /** The parts of an array, as `--array` has them; null or missing: it is no array. */
-  array?: string | null;
+  /** The parts of an array, as `--array` has them; missing: it is no array. */
+  array?: string;
+  /** The array that it belongs to, and its number there; missing: to none. */
+  part?: JobPart;
   /** The byte that it has locked, and of which file. */
   lock: { path: string; device: number; inode: number; byte: number };
 }
@@ -241,7 +249,8 @@ const REQUEST = record({
   move: optional(record({ key: matching(/^[0-9a-f]{32}$/), isHeld: flag })),
   notify: or(flag, false),
   resubmits: nullable(whole()),
-  array: optional(nullable(text)),
+  array: optional(text),
+  part: optional(record({ array: whole(), index: whole() })),
   lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
 });
 

@@ -232,8 +232,8 @@ export function describeJob({ id, name, note }: JobRequest) {
 
 /** The job's slot in the wait queue; null: it needs none, or there is none. */
 export function takeSlot(request: JobRequest): Slot | null {
-  const { command, count, wanted, class: own = 'normal', limitMs } = request;
-  if (wanted == null || count === 0) return null;
+  const { command, count, wanted, class: own = 'normal', limitMs, array } = request;
+  if (wanted == null || count === 0 || array !== undefined) return null;
   const about = { ...describeJob(request), takesLimit: true, ...(limitMs === null ? {} : { limitMs }) };
   const directory = LockDirectory.open(dirname(request.lock.path), {});
   return queueUp(directory, command, about, {

@@ -13,7 +13,7 @@ import {
   showValue,
   userName,
 } from '../platform/index.ts';
-import { isAlive, type StoredJob } from './job-record.ts';
+import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 
 /** A job: of `submit`, or a `run` of which only the locks are known. Times are ISO 8601. */
@@ -57,8 +57,10 @@ export interface Job {
   preempted: number;
   /** How long it ran before that, in seconds. */
   ran: number;
+  /** The array that it is a part of, and its number there; null: none. */
+  array: { id: number; index: number } | null;
   /** The parts of an array, as `--array` has them; null: it is none. */
-  array: string | null;
+  parts: string | null;
   /** How many tasks of a sweep, or parts of an array, have ended; null: neither. */
   progress: { done: number; total: number } | null;
 }
@@ -114,7 +116,7 @@ export function exitCodeOf({ progress, end }: StoredJob): number | null {
 interface JobFilter {
   /** Another user's name or uid, whose background jobs can only be seen as far as locks tell; null: this one. */
   user: string | null;
-  /** Also those that ended longer ago than {@link RECENT_MS}. */
+  /** Also those that ended longer ago than {@link RECENT_MS}, and ended parts of arrays. */
   all: boolean;
   lockDirectory: string | undefined;
 }
@@ -147,8 +149,9 @@ export function listJobs({ user, all, lockDirectory }: JobFilter): Job[] {
       const found = stateOf(store, id, since);
       if (found === null) continue;
       const ended = endOf(found.job);
-      const isListed = since === undefined || ended === null || ended > since;
-      if (isListed) jobs.push(describe(found, activity));
+      const isRecent = ended === null || (since !== undefined && ended > since);
+      const isEndedPart = found.job.request.part !== undefined && !isLiving(found.state);
+      if (all || (isRecent && !isEndedPart)) jobs.push(describe(found, activity));
     }
   }
   const others = holders.filter(
@@ -243,7 +246,8 @@ function describe(
     output: request.output,
     preempted: job.end?.preempted ?? 0,
     ran: Math.round((job.end?.ran ?? 0) / 1_000),
-    array: sanitizeOptional(request.array),
+    array: request.part === undefined ? null : { id: request.part.array, index: request.part.index },
+    parts: sanitizeOptional(request.array),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
 }
@@ -279,6 +283,7 @@ function describeRun(each: Activity['leases'][number] | WaitingRequest): Job {
     preempted: 0,
     ran: 0,
     array: null,
+    parts: null,
     progress: null,
   };
 }
@@ -303,27 +308,37 @@ export function resolveJob(store: JobStore, word: string): number {
   return resolveJobs(store, [word])[0] as number;
 }
 
-/** The names of all jobs. */
-export function namesOf(store: JobStore): Set<string> {
-  return new Set(store.ids().flatMap((id) => store.read(id)?.request.name ?? []));
+/** The part of an array that a word means, such as 17_3; null: none. */
+export function parsePart(word: string): JobPart | null {
+  const [, array, index] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
+  return array === undefined ? null : { array: Number(array), index: Number(index) };
 }
 
 /** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
 export function resolveJobs(store: JobStore, words: readonly string[]): number[] {
   const named = new Map<string, number[]>();
-  const isNumber = (word: string) => /^\d{1,9}$/.test(word);
-  if (!words.every(isNumber)) {
+  const numberOf = (word: string) => {
+    const part = parsePart(word);
+    return part === null
+      ? /^\d{1,9}$/.test(word)
+        ? Number(word)
+        : null
+      : (store.jobOfPart(part) ?? Number.NaN);
+  };
+  if (words.some((word) => numberOf(word) === null)) {
     for (const id of store.ids()) {
-      const name = store.read(id)?.request.name;
-      if (name == null) continue;
+      const { name, part } = store.read(id)?.request ?? {};
+      // The name of an array means the array.
+      if (name == null || part !== undefined) continue;
       const same = named.get(name);
       if (same === undefined) named.set(name, [id]);
       else same.push(id);
     }
   }
   return words.map((word) => {
-    const isKnown = isNumber(word) && store.read(Number(word)) !== null;
-    const ids = isNumber(word) ? (isKnown ? [Number(word)] : []) : (named.get(word) ?? []);
+    const number = numberOf(word);
+    const isKnown = number !== null && store.read(number) !== null;
+    const ids = number === null ? (named.get(word) ?? []) : isKnown ? [number] : [];
     const living = ids.length < 2 ? [] : ids.filter((id) => isLiving(stateOf(store, id)?.state));
     if (living.length > 1) {
       throw new GPUOwnerError(
@@ -349,11 +364,11 @@ function askForNumbers(store: JobStore): GPUOwnerError {
 }
 
 export function unknownJob(word: string): GPUOwnerError {
-  const array = /^(\d{1,9})_\d{1,9}$/.exec(word)?.[1];
+  const part = parsePart(word);
   return new GPUOwnerError(
     'ERR_INVALID_ARGUMENT',
-    array === undefined
+    part === null
       ? `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`
-      : `${word} would be a part of an array, which can't be named here; give the number of a job, such as ${array}`,
+      : `part ${part.index} of job ${part.array} has not begun; wait, or give the array, ${part.array}`,
   );
 }

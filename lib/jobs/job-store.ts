@@ -8,9 +8,11 @@ import {
   mkdirSync,
   openSync,
   readdirSync,
+  readlinkSync,
   renameSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -30,6 +32,7 @@ import {
 } from '../platform/index.ts';
 import {
   isAlive,
+  type JobPart,
   type JobRequest,
   MAX_FILE_BYTES,
   REQUEST_OFFSET,
@@ -44,13 +47,20 @@ const UNANNOUNCED = 'job.new';
 export const ARGUMENTS = 'arguments';
 export const ENVIRONMENT = 'environment';
 export const OUTPUT = 'output';
-/** The directory with the output of an array's parts. */
+/** The directory of an array with a symbolic link for each part that has begun, from its number to that of its job. */
 const PARTS = 'parts';
 
 const FOR_OWNER = 0o600;
 const MAX_LOCK_FILES = 16;
 /** A directory without a job's file is one that is being made, or the remains of that, after so many ms. */
 const MAKING_MS = 60_000;
+
+/** A job that was made: its request, and descriptors that lock it and lead to its file. */
+export interface MadeJob {
+  request: JobRequest;
+  lock: number;
+  file: number;
+}
 
 /** Where this user's jobs of this machine are. */
 export class JobStore {
@@ -81,10 +91,35 @@ export class JobStore {
     return join(this.path, String(id));
   }
 
-  /** Where the output of a part of an array goes. */
-  outputOfPart(request: Pick<JobRequest, 'id' | 'outputPattern' | 'name'>, part: number): string {
-    const own = join(this.directoryOf(request.id), PARTS, `${part}.log`);
-    return outputOf(request, request.id, part) ?? own;
+  /** The job that is a part of an array; null: the part has not begun, or its job isn't announced yet, or was removed. */
+  jobOfPart({ array, index }: JobPart): number | null {
+    try {
+      const id = Number(readlinkSync(join(this.directoryOf(array), PARTS, String(index))));
+      return existsSync(join(this.directoryOf(id), FILE)) ? id : null;
+    } catch (error) {
+      if (errorCode(error) === 'ENOENT') return null;
+      throw unusable(this.path, error);
+    }
+  }
+
+  /** The parts of an array that have begun, in no order. */
+  begunParts(array: number): number[] {
+    const path = join(this.directoryOf(array), PARTS);
+    // Most jobs have none, and an error takes longer than a look.
+    return existsSync(path) ? readdirSync(path).map(Number) : [];
+  }
+
+  /** Makes a job the part of an array. @returns false: another job is that already @throws ERR_JOBS */
+  bindPart(id: number, { array, index }: JobPart): boolean {
+    const parts = join(this.directoryOf(array), PARTS);
+    try {
+      mkdirSync(parts, { recursive: true, mode: 0o700 });
+      symlinkSync(String(id), join(parts, String(index)));
+      return true;
+    } catch (error) {
+      if (errorCode(error) === 'EEXIST') return false;
+      throw unusable(this.path, error);
+    }
   }
 
   /** The numbers of all jobs, in order. */
@@ -121,14 +156,13 @@ export class JobStore {
 
   /**
    * Makes a job under the next number, and locks its byte. The job can't be seen until it is announced.
-   * @returns descriptors that lock it and lead to its file
    * @throws ERR_JOBS, ERR_LOCK_DIRECTORY; nothing is left then
    */
   create(
     request: Omit<JobRequest, 'id' | 'lock' | 'output'>,
     files: { arguments: Uint8Array; environment: Uint8Array },
     locks: LockDirectory,
-  ): { request: JobRequest; lock: number; file: number } {
+  ): MadeJob {
     return privately(() => this.#create(request, files, locks));
   }
 
@@ -136,7 +170,7 @@ export class JobStore {
     request: Omit<JobRequest, 'id' | 'lock' | 'output'>,
     files: { arguments: Uint8Array; environment: Uint8Array },
     locks: LockDirectory,
-  ): { request: JobRequest; lock: number; file: number } {
+  ): MadeJob {
     makePrivate(this.path);
     const lock = openLockFile(locks);
     try {
@@ -214,11 +248,18 @@ export class JobStore {
     const { jobsKept, jobsKeptFor, jobLogsSize } = jobLimits();
     let size = 0;
     const ids = this.ids().reverse();
-    const unwanted = ids.filter((id, newer) => {
+    // The parts of an array are kept as long as the array, and count with it.
+    const partsOf = new Map(
+      ids.map((id) => [id, this.begunParts(id).map((index) => this.jobOfPart({ array: id, index }))]),
+    );
+    const parts = new Set([...partsOf.values()].flat());
+    const whole = ids.filter((id) => !parts.has(id));
+    const unwanted = whole.filter((id, newer) => {
       const path = this.directoryOf(id);
       // The job's file was last written at its end: one that ran for a month is kept as long as others.
       const age = Date.now() - (mtimeOf(join(path, FILE)) ?? mtimeOf(path) ?? Date.now());
-      for (const name of [OUTPUT, ...partsIn(path)]) size += sizeOf(join(path, name));
+      for (const each of [id, ...(partsOf.get(id) ?? [])])
+        if (each !== null) size += sizeOf(join(this.directoryOf(each), OUTPUT));
       const isWanted = newer < jobsKept && age < jobsKeptFor && size < jobLogsSize;
       return newer > 0 && !isWanted;
     });
@@ -226,9 +267,16 @@ export class JobStore {
     const followed = new Set<number>();
     for (const id of ids) {
       const job = this.read(id);
-      if (job !== null && isAlive(job)) for (const before of job.request.after) followed.add(before.id);
-      else if (unwanted.includes(id) && !followed.has(id) && (job !== null || this.#isRemains(id)))
-        this.remove(id);
+      if (job === null || !isAlive(job)) continue;
+      const { after, part } = job.request;
+      for (const { id: before } of after) followed.add(this.read(before)?.request.part?.array ?? before);
+      if (part !== undefined) followed.add(part.array);
+    }
+    for (const id of unwanted) {
+      const job = this.read(id);
+      if (followed.has(id) || (job === null ? !this.#isRemains(id) : isAlive(job))) continue;
+      for (const part of partsOf.get(id) ?? []) if (part !== null) this.remove(part);
+      this.remove(id);
     }
   }
 
@@ -239,18 +287,18 @@ export class JobStore {
 }
 
 /**
- * The file for the output of a job or a part of it.
- * @returns undefined: one in the job's own directory; also for a job whose file is that of a part
+ * The file for the output of a job; the number in its name is the array's for a part.
+ * @returns undefined: one in the job's own directory; also for an array whose file is that of a part, and the other way round
  */
 function outputOf(
-  { outputPattern, name }: Pick<JobRequest, 'outputPattern' | 'name'>,
-  id: number,
-  part: number | null = null,
+  { outputPattern, name, part }: Pick<JobRequest, 'outputPattern' | 'name' | 'part'>,
+  own: number,
 ): string | undefined {
-  if (outputPattern === null || isOfPart(outputPattern) !== (part !== null)) return;
-  const fields: Record<string, string> = { '%n': name ?? String(id), '%a': String(part), '%%': '%' };
+  if (outputPattern === null || isOfPart(outputPattern) !== (part !== undefined)) return;
+  const id = String(part?.array ?? own);
+  const fields: Record<string, string> = { '%n': name ?? id, '%a': String(part?.index), '%%': '%' };
   // Slurm has %x for the name, and %A for the number.
-  return outputPattern.replace(/%[aAjnx%]/g, (field) => fields[field === '%x' ? '%n' : field] ?? String(id));
+  return outputPattern.replace(/%[aAjnx%]/g, (field) => fields[field === '%x' ? '%n' : field] ?? id);
 }
 
 /** Whether a pattern has the number of a part: each writes to a file of its own then. */
@@ -356,16 +404,6 @@ function openLockFile(locks: LockDirectory): {
     'ERR_LOCK_DIRECTORY',
     `no file for the locks of background jobs can be made in ${locks.path}: jobs-${uid} belongs to somebody else. Remove it (as root).`,
   );
-}
-
-function partsIn(path: string): string[] {
-  const parts = join(path, PARTS);
-  try {
-    // Most jobs have none, and an error takes longer than a look.
-    return existsSync(parts) ? readdirSync(parts).map((name) => join(PARTS, name)) : [];
-  } catch {
-    return [];
-  }
 }
 
 function sizeOf(path: string): number {

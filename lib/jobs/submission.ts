@@ -17,7 +17,7 @@ import type { RequestClass } from '../policy/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
 import { type Announce, JobProcess } from './job-process.ts';
-import type { JobRequest } from './job-record.ts';
+import { type JobCancellation, type JobRequest, writeBlock } from './job-record.ts';
 import {
   checkJobOptions,
   currentDirectory,
@@ -30,11 +30,17 @@ import {
   refuseTooLarge,
 } from './job-request.ts';
 import { isLiving, stateOf, unknownJob } from './job-state.ts';
-import { ARGUMENTS, ENVIRONMENT, isOfPart, JobStore } from './job-store.ts';
+import { ARGUMENTS, ENVIRONMENT, isOfPart, JobStore, type MadeJob } from './job-store.ts';
 import { MAX_TITLE_LENGTH } from './keeper.ts';
 import { checkNotification } from './notification.ts';
 import { ERRORS, type Submitter } from './submitter.ts';
 import type { TimeLimit } from './time-limit.ts';
+
+/** A job's arguments and environment, each ended by a NUL. */
+interface JobFiles {
+  arguments: Buffer;
+  environment: Buffer;
+}
 
 /** A program that is to run in the background. */
 interface Submission {
@@ -49,8 +55,8 @@ interface Submission {
   /** Whether it waits for them. */
   waits: boolean;
   limit: TimeLimit | null;
-  /** The parts of an array. Absent: it is none. */
-  array?: string;
+  /** The parts of an array; undefined: it is none. */
+  array?: string | undefined;
   /** As in the claim's settings. */
   lockDirectory: string | undefined;
   configuredDirectory: string | undefined;
@@ -64,7 +70,7 @@ export async function submitCommand(
   { request }: Settings,
   command: readonly string[],
   options: JobOptions,
-  { limit, waits }: Pick<Submission, 'limit' | 'waits'>,
+  { limit, waits, array }: Pick<Submission, 'limit' | 'waits' | 'array'>,
   submitter: Submitter,
   announce: Announce,
 ): Promise<JobProcess> {
@@ -78,6 +84,7 @@ export async function submitCommand(
     class: own,
     waits,
     limit,
+    array,
     lockDirectory,
     configuredDirectory,
   };
@@ -151,47 +158,124 @@ export async function resubmitJob(
   renumbered: ReadonlyMap<number, number>,
   array: string | null = null,
 ): Promise<{ id: number; exitCode: number }> {
-  const { request, files } = askedOf(store, id);
-  const {
-    id: _,
-    lock: { path: lockPath },
-    move: __,
-    ...asked
-  } = request;
-  const place = openDirectory(id, asked);
-  const locks = LockDirectory.open(dirname(lockPath), {});
+  const { request, files } = askedOf(store, id, array !== null);
+  const { move: _, part: __, ...asked } = request;
   const after = asked.after.flatMap(({ id: before, isOk }) => {
     const other = renumbered.get(before);
     if (other !== undefined) return [{ id: other, isOk }];
     // A job that had ended well, or is forgotten, needn't be waited for again.
     return stateOf(store, before) === null ? [] : [{ id: before, isOk }];
   });
-  const made = store.create(
-    { ...asked, after, submitted: Date.now(), resubmits: id, ...(array === null ? {} : { array }) },
-    files,
-    locks,
-  );
-  const umask = process.umask(asked.umask);
-  try {
-    process.chdir(`/proc/self/fd/${place}`);
-    const exitCode = startAgain(made, files);
+  const copy = { ...asked, after, resubmits: id, ...(array === null ? {} : { array }) };
+  return withCopy(store, copy, files, (made) => {
+    const exitCode = startInPlace(made, files);
     if (exitCode !== 0) store.remove(made.request.id);
     return { id: made.request.id, exitCode };
+  });
+}
+
+/**
+ * Starts a part of an array as a job of its own.
+ * @param variables of its environment, besides those of the array
+ * @returns its number; null: it has begun already
+ * @throws ERR_INVALID_ARGUMENT, ERR_JOBS, ERR_LOCK_DIRECTORY
+ */
+export function startPart(
+  store: JobStore,
+  array: JobRequest,
+  index: number,
+  variables: Readonly<Record<string, number>>,
+): number | null {
+  const files = filesOf(store, array.id);
+  const names = Object.keys(variables);
+  const others = files.environment
+    .toString('latin1')
+    .split('\0')
+    .filter((entry) => entry !== '' && !names.some((name) => entry.startsWith(`${name}=`)));
+  const own = Object.entries(variables).map(([name, value]) => `${name}=${value}`);
+  const environment = Buffer.from([...others, ...own, ''].join('\0'), 'latin1');
+  return withPart(store, array, index, { ...files, environment }, (made, bind) => {
+    const isBound = bind();
+    if (isBound) startInPlace(made, { ...files, environment });
+    return isBound;
+  });
+}
+
+/** Cancels a part of an array that has not begun. @returns false: it has @throws as {@link startPart} */
+export function cancelBeforeStart(store: JobStore, array: JobRequest, index: number): boolean {
+  const id = withPart(store, array, index, filesOf(store, array.id), ({ request, file }, bind) => {
+    writeBlock(file, 'cancellation', { at: Date.now(), reason: null } satisfies JobCancellation);
+    store.announce(request.id);
+    return bind();
+  });
+  return id !== null;
+}
+
+/** @param use makes the job the part, and returns whether that worked @returns null: another one is the part */
+function withPart(
+  store: JobStore,
+  { move: _, elsewhere: __, array: ___, ...asked }: JobRequest,
+  index: number,
+  files: JobFiles,
+  use: (made: MadeJob, bind: () => boolean) => boolean,
+): number | null {
+  const part = { array: asked.id, index };
+  // The array has waited for others, and tells of its own start and end.
+  const copy = { ...asked, part, after: [], notify: false, resubmits: null };
+  return withCopy(store, copy, files, (made) => {
+    const { id } = made.request;
+    if (use(made, () => store.bindPart(id, part))) return id;
+    store.remove(id);
+    return null;
+  });
+}
+
+/** Makes a job like another one. Nothing of it is left if `use` throws. */
+function withCopy<T>(
+  store: JobStore,
+  { id: _, lock, ...asked }: JobRequest,
+  files: JobFiles,
+  use: (made: MadeJob) => T,
+): T {
+  const locks = LockDirectory.open(dirname(lock.path), {});
+  const made = store.create({ ...asked, submitted: Date.now() }, files, locks);
+  try {
+    return use(made);
   } catch (error) {
     store.remove(made.request.id);
     throw error;
   } finally {
-    process.umask(umask);
-    for (const descriptor of [place, made.lock, made.file]) closeSync(descriptor);
+    for (const descriptor of [made.lock, made.file]) closeSync(descriptor);
   }
 }
 
-/** A job that has ended, as it was asked for: its request, arguments and environment. @throws ERR_INVALID_ARGUMENT, ERR_JOBS */
-export function askedOf(store: JobStore, id: number) {
+/** As {@link startAgain}, in the directory and with the umask of the job. */
+function startInPlace(made: MadeJob, files: JobFiles): number {
+  const place = openDirectory(made.request.id, made.request);
+  const umask = process.umask(made.request.umask);
+  try {
+    process.chdir(`/proc/self/fd/${place}`);
+    return startAgain(made, files);
+  } finally {
+    process.umask(umask);
+    closeSync(place);
+  }
+}
+
+/**
+ * A job that has ended, as it was asked for: its request, arguments and environment. @param mayLive whether parts of it are meant, which
+ * have ended @throws ERR_INVALID_ARGUMENT, ERR_JOBS
+ */
+export function askedOf(store: JobStore, id: number, mayLive = false) {
   const found = stateOf(store, id);
   if (found === null) throw unknownJob(String(id));
-  if (isLiving(found.state))
+  if (isLiving(found.state) && !mayLive)
     throw invalidArgument(`job ${id} has not ended: ${found.state}; cancel it first`);
+  return { request: found.job.request, files: filesOf(store, id) };
+}
+
+/** A job's arguments and environment. @throws ERR_JOBS */
+function filesOf(store: JobStore, id: number): JobFiles {
   const read = (name: string) => {
     try {
       return readFileSync(join(store.directoryOf(id), name));
@@ -201,8 +285,7 @@ export function askedOf(store: JobStore, id: number) {
       });
     }
   };
-  const files = { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
-  return { request: found.job.request, files };
+  return { arguments: read(ARGUMENTS), environment: read(ENVIRONMENT) };
 }
 
 /** The directory in which a job is started once more. @throws ERR_INVALID_ARGUMENT */
@@ -221,10 +304,7 @@ function openDirectory(
 }
 
 /** Starts the first process of a job with its own arguments and environment. @returns 0 as soon as it has announced the job, else its exit code */
-function startAgain(
-  { request, lock, file }: { request: JobRequest; lock: number; file: number },
-  files: { arguments: Uint8Array; environment: Uint8Array },
-): number {
+function startAgain({ request, lock, file }: MadeJob, files: JobFiles): number {
   const program = nativeFile(KEEPER);
   const asJob = ['--as-job', `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`];
   const errors = process.env[ERRORS];

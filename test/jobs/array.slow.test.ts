@@ -2,10 +2,10 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { formatArray, type JobStore, parseArray, partsOf } from '../../lib/jobs/index.ts';
-import { command, Machine, until } from '../support/machine.ts';
-import { sendSignal, whyNoTracing } from '../support/processes.ts';
-import { Jobs, type ListedJob } from './background.ts';
+import { formatArray, parseArray } from '../../lib/jobs/index.ts';
+import { Machine, until } from '../support/machine.ts';
+import { sendSignal } from '../support/processes.ts';
+import { configured, Jobs, type ListedJob } from './background.ts';
 
 describe('--array', () => {
   test.each([
@@ -18,7 +18,12 @@ describe('--array', () => {
     expect(parseArray(text)).toEqual({ ids, atOnce });
   });
 
-  test.each(['', '3-1', '0-9:0', 'a', '1-', '0-9%0', '0-9%', '1,,2', '-1', '0-100000', '0-9%2%3'])(
+  test('takes up to 1,000 parts', () => {
+    expect(parseArray('1-1000').ids).toHaveLength(1_000);
+    expect(() => parseArray('0-1000')).toThrow(/has more than 1,000 parts; `gpu-owner exp run --grid` runs/);
+  });
+
+  test.each(['', '3-1', '0-9:0', 'a', '1-', '0-9%0', '0-9%', '1,,2', '-1', '0-9%2%3'])(
     '%j is refused with examples',
     (text) => {
       expect(() => parseArray(text)).toThrow(/^--array: .*; use 0-99, 0-99:2, 1,3,7, and %4/);
@@ -30,21 +35,6 @@ describe('--array', () => {
     expect(parseArray(formatArray([1, 3, 4, 5, 9], 2))).toEqual({ ids: [1, 3, 4, 5, 9], atOnce: 2 });
   });
 });
-
-test('all jobs are read once, however many words mean parts', () => {
-  let reads = 0;
-  const read = (id: number) => {
-    reads++;
-    return id > 3 ? null : { request: { name: id === 1 ? '2_9' : null, array: '0-9' } };
-  };
-  const store = { ids: () => [1, 2, 3], read } as unknown as JobStore;
-  const part = (job: number, number: number) => ({ job, part: number });
-  const words = ['2_1', '2_2', '2_9', '3_4', '2_3', '7_1', 'a'];
-  expect(partsOf(store, words)).toEqual([part(2, 1), part(2, 2), null, part(3, 4), part(2, 3), null, null]);
-  expect(reads).toBe(3 + 3);
-});
-
-const canTrace = whyNoTracing() === null;
 
 describe('an array', () => {
   let machine: Machine;
@@ -64,6 +54,8 @@ describe('an array', () => {
   /** A part notes that it has begun, and goes on when there is a file with its number. */
   const HELD =
     'echo "part $GPU_OWNER_ARRAY_ID"; touch begun-$GPU_OWNER_ARRAY_ID; until [ -e go-$GPU_OWNER_ARRAY_ID ] || [ -e go ]; do sleep 0.05; done; [ ! -e fail-$GPU_OWNER_ARRAY_ID ] || exit 7';
+  const STUBBORN =
+    'import os, signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.fork(); open("begun-" + os.environ["GPU_OWNER_ARRAY_ID"], "w"); time.sleep(600)';
   const begun = () =>
     readdirSync(here)
       .filter((name) => name.startsWith('begun-'))
@@ -102,23 +94,59 @@ describe('an array', () => {
     expect(await jobs.wait(id)).toBe(0);
     expect(readFileSync(join(here, 'slurm'), 'utf8')).toBe(`${id}: 1 to 7 by 2\n`);
     expect(await jobs.find(id)).toMatchObject({
-      array: '1,3,7%1',
+      array: null,
+      parts: '1,3,7%1',
       progress: { done: 3, total: 3 },
       state: 'completed',
     });
     expect(await jobs.logs(`${id}_7`)).toMatch(new RegExp(`^7 7 of 3 in ${here}: GPU-[0-9a-f-]+\\n$`));
     expect(await jobs.logs(`${id}_7`, '-n', '1')).toMatch(/^7 7 of 3/);
-    expect((await jobs.logs(id)).match(/Assigned task \S+ to gpu0/g)).toHaveLength(3);
-    expect(await part(`${id}_3`)).toMatchObject({ id, part: 3, state: 'completed', exitCode: 0 });
-    expect((await jobs.run(['submit', '--after', `${id}_3`, '--', 'true'])).stderr).toMatch(
-      `${id}_3 would be a part of an array, which can't be named here`,
-    );
+    expect(await jobs.logs(id)).toBe('3 parts: 3 completed, 0 failed, 0 cancelled\n');
+    const array = { id, index: 3 };
+    expect(await part(`${id}_3`)).toMatchObject({ array, name: 'a', state: 'completed', exitCode: 0 });
     const { code, stderr } = await jobs.run(['logs', `${id}_2`]);
     expect({ code, stderr }).toEqual({
       code: 64,
       stderr: `gpu-owner: job ${id} has no part 2; its parts are 1,3,7%1\n`,
     });
-    expect(await reported()).toEqual([`${id} a`]);
+    expect((await reported()).sort()).toEqual(
+      await Promise.all([1, 3, 7].map(async (n) => `${(await part(`${id}_${n}`)).id} a`)),
+    );
+    // The name means the array, and ended parts are old jobs.
+    expect(JSON.parse((await jobs.run(['jobs', 'a', '--json'])).stdout)).toMatchObject([
+      { id, parts: '1,3,7%1' },
+    ]);
+    expect(JSON.parse((await jobs.run(['jobs', '--json'])).stdout)).toMatchObject([{ id }]);
+  });
+
+  test('has each of its parts wait in the queue like a job of its own, never more than two', async () => {
+    const id = await jobs.submit(['--array', '0-9', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 2);
+    const waiting = async () => JSON.parse((await jobs.run(['queue', '--json'])).stdout).length;
+    await until(async () => (await waiting()) === 2);
+    touch('go-0', 'go-1');
+    await until(() => begun().length === 4);
+    await until(async () => (await waiting()) === 2);
+    expect(await jobs.list()).toHaveLength(1 + 6);
+    touch('go');
+    expect(await jobs.wait(id)).toBe(0);
+    expect(begun()).toHaveLength(10);
+  });
+
+  test('has parts that can be followed once they have begun', async () => {
+    const id = await jobs.submit(['--array', '0-1%1', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 1);
+    expect((await jobs.run(['submit', '--after', `${id}_1`, '--', 'true'])).stderr).toBe(
+      `gpu-owner: part 1 of job ${id} has not begun; wait, or give the array, ${id}\n`,
+    );
+    const next = await jobs.submit(['--after-ok', `${id}_0`, '--', 'touch', 'followed']);
+    const last = await jobs.submit(['--after-ok', String(id), '--', 'true']);
+    touch('go-0');
+    expect(await jobs.wait(next)).toBe(0);
+    expect(await jobs.find(last)).toMatchObject({ state: 'waiting' });
+    touch('go', 'fail-1');
+    expect(await jobs.wait(last)).toBe(143);
+    expect(await jobs.find(last)).toMatchObject({ state: 'cancelled' });
   });
 
   test('lets parts be seen, waited for and cancelled one by one, and the failed ones run again', async () => {
@@ -138,20 +166,34 @@ describe('an array', () => {
     touch('go-0');
     expect(await jobs.wait(`${id}_0`)).toBe(7);
     expect((await jobs.run(['wait', `${id}_2`, '--timeout', '1ms'])).code).toBe(75);
-    // In the same array, as long as that runs.
-    expect(await jobs.run(['resubmit', `${id}_4`])).toMatchObject({ code: 0, stdout: `${id}_4\n` });
+    const cancelled = Number((await jobs.run(['resubmit', `${id}_4`])).stdout);
+    expect((await jobs.run(['resubmit', `${id}_2`])).stderr).toMatch(/has not ended; cancel it first/);
     touch('go');
-    expect(await jobs.wait(`${id}_2`, `${id}_4`)).toBe(0);
+    expect(await jobs.wait(`${id}_2`, `${cancelled}_4`)).toBe(0);
     expect(await jobs.wait(id)).toBe(1);
     expect(await jobs.logs(id)).toMatch(
-      new RegExp(`5 parts: 3 completed, 1 failed, 1 cancelled[\\s\\S]*failed: ${id}_0;`),
+      new RegExp(
+        `^${id}_0 failed with exit code 7$[\\s\\S]*5 parts: 2 completed, 1 failed, 2 cancelled\nfailed: ${id}_0;`,
+        'm',
+      ),
     );
     expect(begun()).toHaveLength(5);
 
     const again = Number((await jobs.run(['resubmit', 'failed'])).stdout);
     expect(await jobs.wait(`${again}_0`)).toBe(7); // it fails once, and isn't started again by itself
-    expect(await jobs.find(again)).toMatchObject({ array: '0', progress: { total: 1 } });
-    expect((await jobs.logs(again)).match(/Assigned/g)).toHaveLength(1);
+    expect(await jobs.wait(again)).toBe(1);
+    expect(await jobs.find(again)).toMatchObject({ parts: '0', progress: { total: 1 } });
+    expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: `${again + 2}\n` });
+  });
+
+  test('is cancelled with all its parts', async () => {
+    const id = await jobs.submit(['--array', '0-9', '--', 'python3', '-c', STUBBORN]);
+    await until(() => begun().length === 2);
+    expect((await jobs.run(['cancel', '--grace', '1s', String(id)])).code).toBe(0);
+    expect(new Set((await jobs.list()).map(({ state }) => state))).toEqual(new Set(['cancelled']));
+    expect(jobs.processes()).toEqual([]);
+    expect(await part(`${id}_9`)).toMatchObject({ state: 'cancelled' });
+    expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
   });
 
   test('which is killed is lost, and resubmitted without the completed parts', async () => {
@@ -161,21 +203,32 @@ describe('an array', () => {
     for (const pid of jobs.processes()) sendSignal(pid, 'SIGKILL');
     await jobs.reach(id, 'lost');
     expect(await part(`${id}_1`)).toMatchObject({ state: 'lost' });
+    expect(await part(`${id}_2`)).toMatchObject({ state: 'lost' });
     touch('go');
     const again = Number((await jobs.run(['resubmit', 'lost'])).stdout);
     expect(await jobs.wait(again)).toBe(0);
-    expect(await jobs.find(again)).toMatchObject({ array: '1-2%1', state: 'completed' });
+    expect(await jobs.find(again)).toMatchObject({ parts: '1-2%1', state: 'completed' });
   });
 
-  test('with cancelled parts alone has nothing to run again', async () => {
+  test('with cancelled parts alone has not failed', async () => {
     const id = await jobs.submit(['--array', '0-3', '--', 'sh', '-c', HELD]);
     await until(() => begun().length === 2);
     expect((await jobs.run(['cancel', `${id}_1`, `${id}_2`, `${id}_3`])).code).toBe(0);
     touch('go');
-    expect(await jobs.wait(id)).toBe(1);
-    expect(await reported()).toEqual([`${id} sh`]);
+    expect(await jobs.wait(id)).toBe(0);
+    expect(await jobs.logs(id)).toContain('4 parts: 1 completed, 0 failed, 3 cancelled');
     expect(await jobs.run(['resubmit', 'failed'])).toMatchObject({ code: 0, stdout: '', stderr: '' });
-    expect(await jobs.list()).toHaveLength(1);
+  });
+
+  test('loses a part alone whose processes are killed', async () => {
+    const id = await jobs.submit(['--array', '0-1%1', '--', 'sh', '-c', HELD]);
+    await until(() => begun().length === 1);
+    const { pid } = await part(`${id}_0`);
+    for (const each of jobs.processes().filter((each) => each >= pid)) sendSignal(each, 'SIGKILL');
+    touch('go');
+    expect(await jobs.wait(id)).toBe(1);
+    expect(await part(`${id}_0`)).toMatchObject({ state: 'lost' });
+    expect(await part(`${id}_1`)).toMatchObject({ state: 'completed' });
   });
 
   test('is waited for and cancelled beside other jobs, within one time limit', async () => {
@@ -188,12 +241,8 @@ describe('an array', () => {
     expect(performance.now() - start).toBeLessThan(5_500);
     expect((await jobs.run(['cancel', ...words])).code).toBe(0);
     const { stdout } = await jobs.run(['jobs', ...words, '--json']);
-    expect(JSON.parse(stdout).map(({ id, part, state }: ListedJob) => [id, part, state])).toEqual([
-      [id, 2, 'cancelled'],
-      [Number(other), undefined, 'cancelled'],
-      [id, 0, 'cancelled'],
-      [id, 1, 'cancelled'],
-    ]);
+    const found = JSON.parse(stdout).map(({ id, array, state }: ListedJob) => [array?.index ?? id, state]);
+    expect(found).toEqual([2, Number(other), 0, 1].map((each) => [each, 'cancelled']));
     expect((await jobs.run(['wait', ...words])).stderr.split('\n').map((line) => line.split(' ')[2])).toEqual(
       [...words, undefined],
     );
@@ -205,24 +254,12 @@ describe('an array', () => {
     await until(() => begun().length === 1);
     expect(await part(`${id}_0`)).toMatchObject({ output: join(here, `log-a-${id}_0.txt`) });
     expect(await part(`${id}_2`)).toMatchObject({ output: null });
-    const words = [process.execPath, command, 'logs', '-f', `${id}_2`, '-n', '1'];
-    const trace = join(machine.directory, 'trace');
-    const tracer = ['strace', '-f', '-qq', '-e', 'trace=openat', '-o', trace];
-    writeFileSync(trace, '');
-    const followed = machine.run(canTrace ? [...tracer, ...words] : words);
-    // While nothing happens to it, the queue isn't opened: each look that opens it opens the job three times.
-    const opened = (file: string, text: string) => text.split(`/${file}", `).length - 1;
-    const looksOnly = () =>
-      readFileSync(trace, 'utf8')
-        .split('/queue.db-lock", ')
-        .some((text) => opened(`${id}/job`, text) >= 8);
-    if (canTrace) await until(looksOnly, 'looks without the queue');
+    const followed = jobs.run(['logs', '-f', `${id}_2`, '-n', '1']);
     touch('go', 'fail-2');
     expect(await jobs.wait(id)).toBe(1);
     expect(await followed).toMatchObject({ code: 0, stdout: 'part 2\n', stderr: '' });
     for (const each of [0, 1, 2])
       expect(readFileSync(join(here, `log-a-${id}_${each}.txt`), 'utf8')).toBe(`part ${each}\n`);
-    expect(await jobs.logs(id)).toContain(`${id}_2 failed on gpu0: exit code 7: part 2`);
     expect((await jobs.run(['submit', '--output', '%a', '--', 'true'])).stderr).toMatch(
       /%a is the number of a part, so it needs --array/,
     );
@@ -243,7 +280,7 @@ describe('an array', () => {
     const first = await jobs.submit(['--', 'sh', '-c', 'until [ -e go ]; do sleep 0.05; done']);
     const id = await jobs.submit([
       '--array',
-      '0-1',
+      '0-2',
       '--after',
       String(first),
       '--for',
@@ -256,10 +293,39 @@ describe('an array', () => {
       'sleep $((GPU_OWNER_ARRAY_ID * 60))',
     ]);
     expect(await part(`${id}_0`)).toMatchObject({ state: 'waiting' });
-    expect((await jobs.run(['cancel', `${id}_0`])).stderr).toMatch(/has not begun/);
+    expect((await jobs.run(['cancel', `${id}_2`])).code).toBe(0);
     touch('go');
     expect(await jobs.wait(`${id}_0`)).toBe(0);
     expect(await jobs.wait(`${id}_1`)).toBe(124);
+    expect(await part(`${id}_2`)).toMatchObject({ state: 'cancelled', started: null });
+  });
+
+  test('has parts that take every option of a job, with its exit codes', async () => {
+    const codeOf = async (...words: string[]) =>
+      jobs.wait(`${await jobs.submit(['--array', '5', ...words])}_5`);
+    expect(await codeOf('--conflict-exit-code', '3', '--wait=1h', '--', 'true')).toBe(0);
+    const signal = ['--for', '1s', '--signal', 'USR1@900ms'];
+    expect(
+      await codeOf(...signal, '--', 'sh', '-c', 'trap "exit 9" USR1; while :; do sleep 0.05; done'),
+    ).toBe(9);
+    expect(await codeOf('--preemptible', '--grace', '1s', '--', 'sh', '-c', 'kill -TERM $$')).toBe(143);
+    expect(await codeOf('--idle', '1h', '-n', '2', '--', 'sh', '-c', 'exit $GPU_OWNER_ARRAY_ID')).toBe(5);
+    const holder = await jobs.submit(['-n', '2', '--', 'sleep', '600']);
+    expect(await codeOf('--wait=200ms', '--conflict-exit-code', '3', '--', 'true')).toBe(3);
+    expect((await jobs.run(['cancel', String(holder)])).code).toBe(0);
+  });
+
+  test('is ended by the limit of the machine with the exit code of a job', async () => {
+    const limited = configured(machine, 'limits:\n  for: 1s\n');
+    const id = await limited.submit(['--array', '1', '--', 'sleep', '600']);
+    expect(await limited.wait(`${id}_1`)).toBe(124);
+  });
+
+  test('runs beside a booking that begins after its time limit', async () => {
+    const book = ['book', '-n', '2', '--from', '+30m', '--for', '1h', '--user', 'nobody'];
+    expect((await jobs.run(book)).code).toBe(0);
+    const id = await jobs.submit(['--array', '1-2', '--for', '10m', '--', 'true']);
+    expect(await jobs.wait(id)).toBe(0);
   });
 
   test('is refused where it can never run', async () => {
@@ -268,10 +334,7 @@ describe('an array', () => {
     expect(await submit('--array', '0-1', '-n', '3', '--', 'true')).toMatch(/3 GPUs/);
     expect(await submit('--array', '0-1', '--', 'no-such-program')).toMatch(/cannot run 'no-such-program'/);
     expect(await submit('--array', '0-1', '--no-wait', '--', 'true')).toMatch(
-      /--no-wait is for a single job/,
-    );
-    expect(await submit('--array', '0-1', '--idle', '30m', '--', 'true')).toMatch(
-      /--idle is for a single job/,
+      /--no-wait: parts of an array wait for their turn; use --wait=10m/,
     );
     expect(await submit('--like-slurm', '--', 'true')).toMatch(/--like-slurm is for the parts of --array/);
     expect(await jobs.list()).toEqual([]);
