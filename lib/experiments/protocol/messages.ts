@@ -22,11 +22,10 @@ export type Request = { token: unknown } & (
   | { type: 'task_complete'; worker: string; task: string }
   | { type: 'task_failed'; worker: string; task: string; error: string }
   | { type: 'submit_result'; worker: string; task: string; result: Values }
-  | { type: 'report'; worker: string; task: string; step: number; values: Values }
   | { type: 'status' }
 );
 
-const TYPES = ['request_task', 'task_complete', 'task_failed', 'submit_result', 'report', 'status'] as const;
+const TYPES = ['request_task', 'task_complete', 'task_failed', 'submit_result', 'status'] as const;
 const MAX_NAME_LENGTH = 200;
 const MAX_ERROR_LENGTH = 8_000;
 
@@ -62,15 +61,6 @@ export function parseRequest(bytes: Uint8Array): Request {
         worker: name(members, 'worker_id'),
         task: name(members, 'task_id'),
         result: objectOf(members, 'result_data'),
-      };
-    case 'report':
-      return {
-        type,
-        token,
-        worker: name(members, 'worker_id'),
-        task: name(members, 'task_id'),
-        step: stepOf(members),
-        values: objectOf(members, 'values'),
       };
   }
 }
@@ -140,14 +130,6 @@ function objectOf(members: Values, key: string): Values {
   throw new RequestError(`${key} must be an object such as {"accuracy": 0.9}, not ${showValue(value)}`);
 }
 
-function stepOf(members: Values): number {
-  const value = own(members, 'step');
-  if (Number.isSafeInteger(value) && (value as number) >= 0) return value as number;
-  throw new RequestError(`step must be a whole number from 0 on, not ${showValue(value)}`);
-}
-
-/** A trial isn't worth going on. */
-export const STOP: RequestAnswer = { text: '{"type":"stop"}' };
 export const ACK: RequestAnswer = { text: '{"type":"ack"}' };
 export const NO_TASK: RequestAnswer = { text: '{"type":"no_task"}' };
 

@@ -3,10 +3,9 @@ import { GPUOwnerError } from '../../errors.ts';
 import { hostName, isLoopback, pause, sanitize } from '../../platform/index.ts';
 import { formatProgress } from '../manager/index.ts';
 import { type AttemptInfo, lacksResult, NO_PID, type Queue, QueueRemovedError } from '../queue/index.ts';
-import { isTrial, STOPPED, TrialCourse } from '../search/index.ts';
 import type { Values } from '../task/index.ts';
 import type { RequestAnswer } from './connection.ts';
-import { ACK, describeTask, NO_TASK, type Request, RequestError, STOP, whyRejected } from './messages.ts';
+import { ACK, describeTask, NO_TASK, type Request, RequestError, whyRejected } from './messages.ts';
 
 export interface RequestHandlerOptions {
   queue: Queue;
@@ -43,8 +42,6 @@ export class RequestHandler {
   /** How many tasks workers have completed without a result, by host and worker. */
   readonly #withoutResult = new Map<string, number>();
   readonly #closed = new AbortController();
-  /** The values that trials have reported, by the tokens of their attempts. */
-  readonly #courses = new Map<string, TrialCourse>();
   #toldPause: string | null = null;
 
   constructor(options: RequestHandlerOptions) {
@@ -95,8 +92,6 @@ export class RequestHandler {
       }
       case 'submit_result':
         return this.#submit(request);
-      case 'report':
-        return this.#report(request);
     }
   }
 
@@ -171,7 +166,6 @@ export class RequestHandler {
 
   /** Reports the end of an attempt once. Attempts from before a restart are reported when they are found. */
   #reportEnd(attempt: AttemptInfo, outcome: NonNullable<AttemptInfo['outcome']>, error: string | null): void {
-    this.#courses.delete(attempt.token);
     if (this.#given.delete(attempt.token) || attempt.outcome === null) {
       this.#options.report({ ...attempt, outcome, error });
     }
@@ -200,24 +194,6 @@ export class RequestHandler {
       if (outcome === 'completed' && (await queue.complete(token, result))) return ACK;
     }
     throw new RequestError(whyRejected(task, worker, attempts));
-  }
-
-  /** Compares a trial with others. One that is to be stopped has its result, unless the worker sends another. */
-  async #report({ task, worker, step, values }: Request & { type: 'report' }): Promise<RequestAnswer> {
-    const { queue } = this.#options;
-    const attempts = await this.#attemptsOf(task, worker);
-    const attempt = attempts.find(({ outcome }) => outcome === null);
-    if (attempt === undefined) throw new RequestError(whyRejected(task, worker, attempts));
-    const { token, taskId } = attempt;
-    const search = await queue.search();
-    const [row] = await queue.lookUp([taskId]);
-    if (search === null || !row || !isTrial(search, row.task)) return ACK;
-    const course = this.#courses.get(token) ?? new TrialCourse(search, taskId);
-    this.#courses.set(token, course);
-    course.note(step, values);
-    if (!(await course.isBad(queue))) return ACK;
-    await queue.submit(token, { ...course.last, [STOPPED]: course.step });
-    return STOP;
   }
 
   async #complete(request: { task: string; worker: string }): Promise<RequestAnswer> {

@@ -75,32 +75,6 @@ test('a worker that asks while tasks are added waits until that is done', async 
   expect(JSON.parse(await ask())).toEqual({ type: 'no_task' });
 });
 
-test('a worker is told to stop a trial that is worse than others, and its last values are the result', async () => {
-  await queue.enqueue([spec({ n: 2 })]);
-  await queue.setSearch({
-    phase: 'exp1',
-    trials: 2,
-    metric: { name: 'loss', goal: 'minimize', pattern: null },
-    stopping: { kind: 'hyperband', rungs: [2], eta: 2, strict: true },
-    isOver: true,
-  });
-  await service.listen(true);
-  service.open();
-  const given = [JSON.parse(await ask()), JSON.parse(await ask(REQUEST.replace('gpu0', 'gpu1')))];
-  const [first, second] = given.map(({ task }) => task.task_id);
-  const report = async (worker: string, task: string, step: number, loss: number) =>
-    JSON.parse(
-      await ask(JSON.stringify({ type: 'report', worker_id: worker, task_id: task, step, values: { loss } })),
-    );
-  expect(await report('gpu0', first, 2, 1)).toEqual({ type: 'ack' });
-  expect(await report('gpu1', second, 1, 5)).toEqual({ type: 'ack' });
-  expect(await report('gpu1', second, 2, 4)).toEqual({ type: 'stop' });
-  expect(await report('gpu0', second, 2, 4)).toMatchObject({ type: 'error' });
-  const done = { type: 'task_complete', worker_id: 'gpu1', task_id: second };
-  expect(JSON.parse(await ask(JSON.stringify(done)))).toEqual({ type: 'ack' });
-  expect((await queue.completions(0, 10)).map(({ result }) => result)).toEqual([{ loss: 4, stopped: 2 }]);
-});
-
 test('a worker that asks and goes while tables are read gets no task', async () => {
   const admitted = vi.spyOn(Authentication.prototype, 'identify');
   await service.listen(true);
