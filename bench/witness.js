@@ -4,7 +4,7 @@
 //
 // The log: "PID had NANOSECONDS GPU [PART]", "PID gone NANOSECONDS GPU [PART]", and "PID killed NANOSECONDS", noted just before a kill.
 // Later notes of that process don't count, until another one with its number says "PID born NANOSECONDS".
-// Holders in JavaScript use testimony(), commands of `gpu-owner run` and other programs baselines/witness.c.
+// Holders in JavaScript use testimony().
 import { appendFileSync, openSync, readFileSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
 

@@ -10,7 +10,7 @@ import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 const root = dirname(import.meta.dirname);
-const ROOMS = ['native', 'test/fuzz/native', 'bench/baselines'];
+const ROOMS = ['native', 'test/fuzz/native'];
 const BUILD = 'build-tidy';
 
 function has(tool) {

@@ -44,7 +44,7 @@ const ALSO: Record<string, string[]> = {
   initializer_list: ['string', 'vector', 'array'],
 };
 
-const ROOMS = ['native', 'test/fuzz/native', 'bench/baselines'];
+const ROOMS = ['native', 'test/fuzz/native'];
 const files = ROOMS.flatMap((room) =>
   readdirSync(join(root, room), { recursive: true, encoding: 'utf8' }).map((name) => join(room, name)),
 ).filter((name) => /\.(cc|h)$/.test(name));

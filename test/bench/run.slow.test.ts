@@ -1,24 +1,26 @@
-// `npm run bench`, as a whole process.
+// `npm run bench`, as a whole process, and the page that it writes.
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { names } from '../../bench/benchmarks.js';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { figures } from '../../bench/figures.js';
 import { leftovers } from '../../bench/leftovers.js';
+import { fill } from '../../bench/run.js';
+import { whyUnchanged } from '../support/changes.ts';
 import { until } from '../support/simulated.ts';
 
-const script = join(import.meta.dirname, '../../bench/run.js');
+const root = join(import.meta.dirname, '../..');
+const script = join(root, 'bench/run.js');
+const why = whyUnchanged(['bench', 'test/bench']);
 let directory: string;
 let temporary: string;
-let env: NodeJS.ProcessEnv;
 let running: ChildProcess | null = null;
 
 beforeEach(() => {
   directory = mkdtempSync(join(realpathSync(tmpdir()), 'gpu-owner-test-'));
   temporary = join(directory, 'tmp');
   mkdirSync(temporary);
-  env = { ...process.env, TMPDIR: temporary };
 });
 
 afterEach(async () => {
@@ -30,125 +32,81 @@ afterEach(async () => {
   rmSync(directory, { recursive: true });
 });
 
-function bench(...args: string[]) {
+function bench(args: string[], variables: NodeJS.ProcessEnv = {}) {
+  const env = { ...process.env, TMPDIR: temporary, ...variables };
   return spawnSync(process.execPath, [script, ...args], { env, encoding: 'utf8' });
 }
 
-test('benchmarks take nothing from the variables of their caller', () => {
-  mkdirSync(join(directory, 'locks'));
-  Object.assign(env, {
-    GPU_OWNER_LOCK_DIR: join(directory, 'locks'),
-    GPU_OWNER_SIMULATE: 'nothing',
-    GPU_OWNER_CONVENTIONS: 'unheard',
-    GPU_OWNER_STOP_AT: 'lease',
-  });
-  const { status, stderr } = bench('--quick', '--json', join(directory, 'results.json'), 'handover');
-  expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
-  expect(readdirSync(join(directory, 'locks'))).toEqual([]);
+test('docs/benchmarks.md has the figures of the last full run', () => {
+  const page = readFileSync(join(root, 'docs/benchmarks.md'), 'utf8');
+  const results = JSON.parse(readFileSync(join(root, 'bench/results.json'), 'utf8'));
+  expect(fill(page, results)).toBe(page);
+  expect(results.quick).toBe(false);
+  expect(Object.keys(results.figures)).toEqual(Object.keys(figures));
+  for (const { error, rows } of Object.values<{ error?: string; rows: unknown[] }>(results.figures)) {
+    expect(error).toBeUndefined();
+    expect(rows).not.toEqual([]);
+  }
 });
 
-test('a benchmark measures, prints and writes its results', () => {
-  const file = join(directory, 'results.json');
-  const { status, stdout, stderr } = bench('--quick', '--json', file, 'idle');
-  expect(status, stderr).toBe(0);
-  expect(stdout).toMatch(/Memory of each claimant, in MB\n.+\n.+ {2}that nobody shares +\d+\.\d/);
-  expect(stdout).toContain('Targets: 2 met, 0 missed');
-  expect(
-    Math.max(
-      ...stdout
-        .replace(/^.*; written: .*$/m, '')
-        .split('\n')
-        .map((line) => line.length),
-    ),
-  ).toBeLessThan(101);
-  const results = JSON.parse(readFileSync(file, 'utf8'));
-  expect(results).toMatchObject({
-    quick: true,
-    date: expect.stringMatching(/^20/),
-    machine: { node: process.versions.node, gpuOwner: expect.any(String), kernel: expect.any(String) },
-    load: { before: [expect.any(Number), expect.any(Number), expect.any(Number)], after: expect.any(Array) },
-  });
-  expect(Object.keys(results.benchmarks)).toEqual(['idle']);
-  expect(results.benchmarks.idle.tables[1].rows[0].series['that nobody shares'].median).toBeGreaterThan(0);
-  expect(readdirSync(temporary)).toEqual([]);
-});
+test.skipIf(why !== null).each(Object.keys(figures))(
+  '%s is measured whatever the caller has set, and nothing is left behind',
+  { timeout: 120_000 },
+  (name) => {
+    const file = join(directory, 'results.json');
+    mkdirSync(join(directory, 'locks'));
+    const { status, stdout, stderr } = bench(['--quick', '--json', file, name], {
+      GPU_OWNER_LOCK_DIR: join(directory, 'locks'),
+      GPU_OWNER_SIMULATE: 'nothing',
+      GPU_OWNER_CONVENTIONS: 'unheard',
+      GPU_OWNER_STOP_AT: 'lease',
+    });
+    expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
+    const { rows } = JSON.parse(readFileSync(file, 'utf8')).figures[name];
+    for (const { label, median } of rows) {
+      expect(stdout).toContain(`  ${label}\n`);
+      expect(median).toBeGreaterThan(0);
+    }
+    expect(rows.length).toBeGreaterThan(0);
+    expect(readdirSync(join(directory, 'locks'))).toEqual([]);
+    expect(readdirSync(temporary)).toEqual([]);
+  },
+);
 
 test('a benchmark that fails is reported, and the others go on', () => {
-  // Nothing can be compiled, so one fails.
-  const file = join(directory, 'results.json');
-  env.PATH = join(directory, 'nothing');
-  const { status, stdout } = bench('--quick', '--json', file, 'claim', 'queues');
+  const { status, stdout, stderr } = bench(['--quick', 'snapshot', 'start'], {
+    GPU_OWNER_BUILD: join(directory, 'none'),
+  });
   expect(status).toBe(1);
-  expect(stdout).toMatch(/Failed:\n {2}claim: claim\.c can't be compiled: cc is not installed/);
-  const { benchmarks } = JSON.parse(readFileSync(file, 'utf8'));
-  expect(benchmarks.claim.error).toContain('cc is not installed');
-  expect(benchmarks.queues.leftOut).toHaveLength(1);
+  expect(stderr.match(/ {2}failed: /g)).toHaveLength(2);
+  expect(stdout).toContain('start: ');
   expect(readdirSync(temporary)).toEqual([]);
 });
 
 test('Ctrl-C leaves no process, no directory, and no results', async () => {
   const file = join(directory, 'results.json');
-  running = spawn(process.execPath, [script, '--json', file, 'idle'], { env });
-  let at = '';
-  await until(() => {
-    at = join(temporary, readdirSync(temporary)[0] ?? 'none', 'idle');
-    return existsSync(join(at, 'machines')) && leftovers(at).length > 3;
+  running = spawn(process.execPath, [script, '--json', file, 'waiting'], {
+    env: { ...process.env, TMPDIR: temporary },
+    stdio: 'ignore',
   });
+  await until(() => leftovers(temporary).length > 3);
   const ended = new Promise((resolve) => running?.once('exit', (...how) => resolve(how)));
   running.kill('SIGINT');
   expect(await ended).toEqual([130, null]);
-  expect(leftovers(at)).toEqual([]);
+  expect(leftovers(join(temporary, 'gpu-owner-bench-'))).toEqual([]);
   expect(readdirSync(temporary)).toEqual([]);
-  expect(existsSync(file)).toBe(false);
+  expect(readFileSync(file, 'utf8')).toBe('');
 });
 
-describe('arguments', () => {
-  test('--list names all, --help fits in 80 columns', () => {
-    const list = bench('--list');
-    for (const name of names) expect(list.stdout).toMatch(new RegExp(`^${name} +\\S`, 'm'));
-    const help = bench('--help');
-    expect(help.stdout).toMatch(/^Usage: npm run bench/);
-    for (const line of (help.stdout + list.stdout).split('\n')) expect(line.length).toBeLessThanOrEqual(80);
-    expect([list.status, help.status]).toEqual([0, 0]);
-  });
-
-  test.each([
-    [['nothing'], /there is no benchmark 'nothing'; there are snapshot, /],
-    [['--docs', '--quick'], /leave out --quick and names/],
-    [['--docs', 'idle'], /leave out --quick and names/],
-    [['--json'], /--json/],
-    [['--json', '/nowhere/results.json', 'idle'], /ENOENT.+\/nowhere/],
-    [['--fast'], /'--fast'/],
-  ])('%j are refused before anything is measured', (args, message) => {
-    const { status, stdout, stderr } = bench(...args);
-    expect(status).toBe(64);
-    expect(stdout).toBe('');
-    expect(stderr).toMatch(message);
-    expect(stderr).toContain('npm run bench -- --help');
-  });
-});
-
-describe('paired', () => {
-  const root = join(import.meta.dirname, '../..');
-
-  test('compares two checkouts and prints the difference with its interval', () => {
-    const { status, stdout, stderr } = bench('paired', '--against', root, '--rounds', '2');
-    expect(status, stderr).toBe(0);
-    expect(stdout).toMatch(/^difference: median -?\d+\.\d\d ms, 95 % \[-?[\d.]+, -?[\d.]+\], 2 pairs$/m);
-    expect(readdirSync(temporary)).toEqual([]);
-  });
-
-  test.each([
-    ['no other checkout', [], '--against is missing'],
-    ['a directory without gpu-owner', ['--against', '/'], '/ is no checkout'],
-    [
-      'an unknown measure',
-      ['--against', root, '--measure', 'luck'],
-      '--measure takes run, snapshot, claim, acquire',
-    ],
-  ])('%s is refused', (_, args, message) => {
-    const { status, stderr } = bench('paired', ...args);
-    expect(status).toBe(64);
-    expect(stderr).toContain(message);
-  });
+test.each([
+  [['nothing'], /there is no 'nothing'/],
+  [['--docs', '--quick'], /leave out --quick and names/],
+  [['--docs', 'start'], /leave out --quick and names/],
+  [['--json', '/nowhere/results.json', 'start'], /ENOENT.+\/nowhere/],
+  [['--fast'], /'--fast'/],
+])('%j are refused before anything is measured', (args, message) => {
+  const { status, stdout, stderr } = bench(args);
+  expect({ status, stdout }).toEqual({ status: 64, stdout: '' });
+  expect(stderr).toMatch(message);
+  expect(bench(['--help']).stdout).toContain(Object.keys(figures).join(', '));
 });

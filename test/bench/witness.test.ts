@@ -1,10 +1,9 @@
 // The witness of the benchmarks must notice what it is there for.
-import { execFileSync, spawnSync } from 'node:child_process';
+import { execFileSync } from 'node:child_process';
 import { appendFileSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { compiled } from '../../bench/measure.js';
 import { openWitness, testimony } from '../../bench/witness.js';
 
 let directory: string;
@@ -84,30 +83,23 @@ describe('the log', () => {
   });
 });
 
-describe('holders', () => {
-  test('the witnesses in JavaScript and in C use the same clock', () => {
-    const witness = openWitness(directory);
-    const command = compiled(directory, 'witness.c');
-    const self = testimony(witness.path);
-    const run = (gpus: string) =>
-      execFileSync(command, [witness.path, '1'], { env: { CUDA_VISIBLE_DEVICES: gpus } });
-    self.had(['A']);
-    self.gone(['A']);
-    run('A,B');
-    self.had(['A', 'B']);
-    self.gone(['A', 'B']);
-    expect(witness.check()).toEqual({ holds: 5, gpus: 2 });
-    self.had(['B']);
-    run('B');
-    self.gone(['B']);
-    expect(() => witness.check()).toThrow(/^B had two holders/);
-  });
-
-  test('a command without GPUs, or without a log to write, fails', () => {
-    const command = compiled(directory, 'witness.c');
-    const witness = openWitness(directory);
-    expect(spawnSync(command, [witness.path, '0'], { env: {} }).status).toBe(64);
-    expect(spawnSync(command, [join(directory, 'none'), '0', 'A']).status).toBe(66);
-    expect(spawnSync(command, ['-', '0']).status).toBe(0);
-  });
+test('a holder notes on the clock of all processes', () => {
+  const witness = openWitness(directory);
+  const source = `
+    import { testimony } from ${JSON.stringify(join(import.meta.dirname, '../../bench/witness.js'))};
+    const { had, gone } = testimony(${JSON.stringify(witness.path)});
+    had(['A', 'B']);
+    gone(['A', 'B']);`;
+  const run = () => execFileSync(process.execPath, ['--input-type=module', '-e', source]);
+  const self = testimony(witness.path);
+  self.had(['A']);
+  self.gone(['A']);
+  run();
+  self.had(['A', 'B']);
+  self.gone(['A', 'B']);
+  expect(witness.check()).toEqual({ holds: 5, gpus: 2 });
+  self.had(['B']);
+  run();
+  self.gone(['B']);
+  expect(() => witness.check()).toThrow(/^B had two holders/);
 });

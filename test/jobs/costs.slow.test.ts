@@ -1,5 +1,5 @@
 // The costs of jobs in the background: time beside that of an empty program, in turn; memory, threads and processor time, whatever else
-// runs. `npm run bench -- start idle` measures the same on a machine that has nothing else to do.
+// runs. `npm run bench -- start waiting` measures the same on a machine that has nothing else to do.
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { beginProcessorTime, nameOf, usage } from '../../bench/processes.js';
