@@ -55,3 +55,12 @@ export interface CommandEntry {
 export function optionsOf(groups: readonly OptionGroup[]): OptionTable {
   return Object.assign({}, ...groups.map(({ options }) => options), COMMON_OPTIONS);
 }
+
+const COMMAND_LINES: Readonly<Record<string, 'word' | 'dashes'>> = {
+  'command-line': 'word',
+  'files-and-command-line': 'dashes',
+};
+
+export function commandLineOf({ operands }: DescribedCommand): 'word' | 'dashes' | null {
+  return typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
+}

@@ -100,12 +100,16 @@ export const COMMANDS: Commands = {
   },
   completion: {
     summary: 'print a shell completion script',
-    load: async () => (await import('./completion.ts')).completionOf(COMMANDS),
+    load: async () => (await import('./completion.ts')).COMPLETION,
   },
 };
 
 /** Commands by which gpu-owner starts itself: neither help nor completion shows them. */
 export const INTERNAL: Commands = {
+  __complete: {
+    summary: 'propose words for a command line',
+    load: async () => (await import('./completion.ts')).completeOf(COMMANDS),
+  },
   'notify-job': {
     summary: 'tell of the start or end of a job',
     load: async () => (await import('./notify-job.ts')).COMMAND,

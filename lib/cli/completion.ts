@@ -1,31 +1,111 @@
 import { nativeFile } from '../native.ts';
 import { closest, schema, showValue } from '../platform/index.ts';
-import type { Commands, PlainCommand } from './command.ts';
-import { bash } from './completion/bash.ts';
-import { describe, type ProgramDescription } from './completion/description.ts';
-import { fish } from './completion/fish.ts';
-import { zsh } from './completion/zsh.ts';
-import { usage } from './options.ts';
+import {
+  type Command,
+  type Commands,
+  commandLineOf,
+  type DescribedCommand,
+  optionsOf,
+  type PlainCommand,
+} from './command.ts';
+import { COMMON_OPTIONS, type Option, type OptionTable, usage } from './options.ts';
 import { print } from './output.ts';
 
-const SHELLS: Readonly<Record<string, (program: ProgramDescription) => string>> = { bash, zsh, fish };
+/** Asks `gpu-owner __complete` for words, a line each with its description; the first line is an {@link Offer}'s action. */
+const SHELLS: Readonly<Record<string, string>> = {
+  bash: `# Completion of gpu-owner for bash 4.2 or newer.
+_gpu_owner() {
+  local action word value name IFS=$' \\t\\n'
+  mapfile -t COMPREPLY < <(command "\${COMP_WORDS[0]}" __complete bash -- "\${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+  ((\${#COMPREPLY[@]})) || return 0
+  read -r action word <<<"\${COMPREPLY[0]}"
+  COMPREPLY=("\${COMPREPLY[@]:1}")
+  case $action in
+    file | directory)
+      value=\${word#--*=}
+      mapfile -t COMPREPLY < <(compgen -P "\${word%"$value"}" -A "$action" -- "$value")
+      compopt -o filenames 2>/dev/null ;;
+    open) compopt -o nospace 2>/dev/null ;;
+    command) # the user's own, which begins at this word
+      if declare -F _comp_command_offset >/dev/null; then _comp_command_offset "$word"; return; fi
+      if declare -F _command_offset >/dev/null; then _command_offset "$word"; return; fi
+      COMP_WORDS=("\${COMP_WORDS[@]:word}") COMP_CWORD=$((COMP_CWORD - word)) COMP_LINE=\${COMP_WORDS[*]} COMP_POINT=\${#COMP_LINE}
+      name=\${COMP_WORDS[0]}
+      if ((COMP_CWORD == 0)); then
+        mapfile -t COMPREPLY < <(compgen -A command -- "$name" | sort -u)
+        [[ $name != */* ]] || compopt -o filenames 2>/dev/null
+      elif [[ $(complete -p -- "$name" 2>/dev/null || complete -p -- "\${name##*/}" 2>/dev/null) =~ ' -F '([^ ]+)' ' ]]; then
+        "\${BASH_REMATCH[1]}" "$name" "\${COMP_WORDS[COMP_CWORD]}" "\${COMP_WORDS[COMP_CWORD - 1]}"
+      else
+        compopt -o bashdefault -o default 2>/dev/null
+      fi
+      return ;;
+  esac
+  COMPREPLY=("\${COMPREPLY[@]%%$'\\t'*}")
+  # Where bash splits words at '=', only what follows it is replaced.
+  [[ $COMP_WORDBREAKS != *=* || $word != *=* ]] || COMPREPLY=("\${COMPREPLY[@]#"\${word%%=*}="}")
+}
+complete -F _gpu_owner gpu-owner`,
+  zsh: `#compdef gpu-owner
+# Completion of gpu-owner for zsh.
+_gpu-owner() {
+  local -a lines
+  lines=("\${(@f)$(_call_program words gpu-owner __complete zsh -- \${(q)\${(@Q)words[2,CURRENT-1]}} "\${(q)\${(Q)PREFIX}}" 2>/dev/null)}")
+  local action=\${lines[1]%% *} word=\${lines[1]#* }
+  lines=("\${(@)\${(@)lines[2,-1]//:/\\\\:}/$'\\t'/:}")
+  case $action in
+    file | directory)
+      [[ $PREFIX == --*=* ]] && compset -P 1 '*='
+      _files \${\${(M)action:#directory}:+-/} ;;
+    command) shift $word words; (( CURRENT -= word )); _normal ;;
+    open) _describe -t words word lines -S '' ;;
+    words) _describe -t words word lines ;;
+  esac
+}
+if [[ $zsh_eval_context[-1] == loadautofunc ]]; then
+  _gpu-owner "$@"
+elif (( $+functions[compdef] )); then
+  compdef _gpu-owner gpu-owner
+else
+  print -u2 'gpu-owner: its completion needs zsh’s own: autoload -Uz compinit && compinit'
+fi`,
+  fish: `# Completion of gpu-owner for fish 3.1 or newer.
+function __gpu_owner_words
+    set -l words (commandline -opc) (commandline -ct)
+    set -l lines (command gpu-owner __complete fish -- $words[2..-1] 2>/dev/null)
+    set -q lines[1]; or return
+    set -l action (string split ' ' -- $lines[1])
+    set -l prefix (string match -r -- '^--[^=]*=' $words[-1])
+    switch $action[1]
+        case file
+            string replace -r -- '^' "$prefix" (complete -C "'' "(string replace -- "$prefix" '' $words[-1]))
+        case directory
+            string replace -r -- '^' "$prefix" (__fish_complete_directories (string replace -- "$prefix" '' $words[-1]))
+        case command
+            set -e words[1..$action[2]] words[-1]
+            set -l line (string escape -- $words) (commandline -ct)
+            complete -C "$line"
+        case '*'
+            string join -- \\n $lines[2..-1]
+    end
+end
+complete -c gpu-owner -f -a '(__gpu_owner_words)'`,
+};
 
-/** The command that makes scripts for all commands. */
-export function completionOf(commands: Commands): PlainCommand {
-  return {
-    usage: 'bash|zsh|fish',
-    about: `Prints a script with which a shell completes commands, options, values, and the command after \`gpu-owner run\`. To use it:
+/** The command that prints a shell's script. */
+export const COMPLETION: PlainCommand = {
+  usage: 'bash|zsh|fish',
+  about: `Prints a script with which a shell completes commands, options, values, and the command after \`gpu-owner run\`. To use it:
 
   source <(gpu-owner completion bash)      bash, in ~/.bashrc for all shells
   source <(gpu-owner completion zsh)       zsh, in ~/.zshrc after compinit
   gpu-owner completion fish | source       fish`,
-    groups: [{ title: 'Options:', options: {} }],
-    operands: { first: Object.keys(SHELLS) },
-    run: async ({ positionals }) => print(scriptFor(positionals)(await describe(commands, machines()))),
-  };
-}
+  groups: [{ title: 'Options:', options: {} }],
+  operands: { first: Object.keys(SHELLS) },
+  run: ({ positionals }) => print(scriptFor(positionals)),
+};
 
-function scriptFor([shell, ...more]: readonly string[]): (program: ProgramDescription) => string {
+function scriptFor([shell, ...more]: readonly string[]): string {
   const names = Object.keys(SHELLS);
   const script = shell !== undefined && Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined;
   if (script !== undefined && more.length === 0) return script;
@@ -36,12 +116,166 @@ function scriptFor([shell, ...more]: readonly string[]): (program: ProgramDescri
   );
 }
 
+/** The command that proposes words for the last of its arguments, which are those of gpu-owner. Nothing in it is an error. */
+export function completeOf(commands: Commands): Command {
+  return {
+    usage: 'SHELL -- WORDS',
+    about: 'Proposes words for the last word of a command line.',
+    groups: [{ options: {} }],
+    exec: async ([shell, , ...words]) => {
+      const line = shell === 'bash' ? joinedAtEquals(words) : words.map((word, i) => ({ word, at: i + 1 }));
+      const offer = await offerFor(commands, line).catch(() => null);
+      if (offer === null) return;
+      const current = line.at(-1)?.word ?? '';
+      const offered =
+        shell === 'bash' ? offer.words.filter(([word]) => word.startsWith(current)) : offer.words;
+      const isOpen = offered.length > 0 && offered.every(([word]) => word.endsWith('='));
+      const action = offer.action === 'words' && isOpen ? 'open' : offer.action;
+      const lines = offered.map(([word, summary]) => (summary === '' ? word : `${word}\t${summary}`));
+      print([`${action} ${offer.at ?? current}`, ...lines].join('\n'));
+    },
+  };
+}
+
+/** A word of the command line, and its position there for the shell. */
+interface Word {
+  word: string;
+  at: number;
+}
+
+/** Bash splits words at '='; these are put together again. */
+function joinedAtEquals(words: readonly string[]): Word[] {
+  const joined: Word[] = [];
+  for (const [i, word] of words.entries()) {
+    const last = joined.at(-1);
+    if (last !== undefined && (word.startsWith('=') || words[i - 1] === '=')) last.word += word;
+    else joined.push({ word, at: i + 1 });
+  }
+  return joined;
+}
+
+/** Proposals: words with descriptions, paths, or the shell's own for a command of the user's that begins at a position. */
+interface Offer {
+  action: 'words' | 'file' | 'directory' | 'command';
+  words: readonly (readonly [word: string, summary: string])[];
+  at?: number;
+}
+
+const offerWords = (words: Offer['words']): Offer => ({ action: 'words', words });
+const plain = (words: readonly string[]) => words.map((word) => [word, ''] as const);
+const named = (commands: Commands) =>
+  Object.entries(commands).map(([name, { summary }]) => [name, summary] as const);
+
+async function offerFor(commands: Commands, line: readonly Word[], isInGroup = false): Promise<Offer> {
+  const [name = '', ...others] = line.map(({ word }) => word);
+  if (others.length === 0) {
+    const flags = isInGroup ? optionWords(COMMON_OPTIONS) : plain(['--help', '--version']);
+    const help = isInGroup ? [] : [['help', 'explain a command'] as const];
+    return offerWords(name.startsWith('-') ? flags : [...named(commands), ...help]);
+  }
+  if (name === 'help' && !isInGroup) return offerHelp(commands, others.slice(0, -1));
+  if (!Object.hasOwn(commands, name)) return offerWords([]);
+  const command = (await commands[name]?.load()) as Command;
+  if ('commands' in command) return offerFor(command.commands, line.slice(1), true);
+  return offerForCommand(command, line.slice(1));
+}
+
+async function offerHelp(commands: Commands, [name, ...more]: readonly string[]): Promise<Offer> {
+  if (name === undefined) return offerWords(named(commands));
+  const command = await commands[name]?.load();
+  return command !== undefined && 'commands' in command ? offerHelp(command.commands, more) : offerWords([]);
+}
+
+async function offerForCommand(command: DescribedCommand, line: readonly Word[]): Promise<Offer> {
+  const options = optionsOf(command.groups);
+  const commandLine = commandLineOf(command);
+  const current = line.at(-1)?.word ?? '';
+  let operand: string | null = null;
+  let hasEnded = false;
+  let i = 0;
+  for (; i < line.length - 1; i++) {
+    const word = line[i]?.word ?? '';
+    if (hasEnded || word === '-' || !word.startsWith('-')) {
+      if (commandLine === 'word' || (commandLine === 'dashes' && hasEnded)) break;
+      operand ??= word;
+    } else if (word === '--') hasEnded = true;
+    else {
+      const option = optionOf(options, word);
+      if (option?.value === undefined || option.isValueOptional) continue;
+      if (++i === line.length - 1) return offerValues(option, '');
+    }
+  }
+  const isCommand = hasEnded || (commandLine === 'word' && (i < line.length - 1 || !current.startsWith('-')));
+  if (commandLine !== null && isCommand) return { action: 'command', words: [], at: line[i]?.at ?? 0 };
+  if (!hasEnded && /^--[^=]+=/.test(current)) {
+    const spelling = current.slice(0, current.indexOf('='));
+    return offerValues(optionOf(options, spelling), `${spelling}=`);
+  }
+  if (!hasEnded && current.startsWith('-')) return offerWords(optionWords(options));
+  const { operands } = command;
+  if (operands === 'files-and-command-line') return { action: 'file', words: [] };
+  if (operands === 'jobs') return offerWords(await jobs());
+  if (typeof operands === 'object') {
+    const next = operand === null ? operands.first : operands.after?.[operand];
+    if (next === 'file') return { action: 'file', words: [] };
+    if (next !== undefined) return offerWords(plain(next));
+  }
+  return offerWords(current === '' && !hasEnded ? optionWords(options) : []);
+}
+
+function optionOf(options: OptionTable, word: string): Option | undefined {
+  if (word.startsWith('--')) return options[word.slice(2)];
+  return Object.values(options).find(({ short }) => short !== undefined && word === `-${short}`);
+}
+
+function optionWords(options: OptionTable): Offer['words'] {
+  return Object.entries(options).flatMap(([name, { short, help, isValueOptional, isHidden }]) => {
+    if (isHidden) return [];
+    const spellings = [
+      `--${name}`,
+      ...(short === undefined ? [] : [`-${short}`]),
+      ...(isValueOptional ? [`--${name}=`] : []),
+    ];
+    return spellings.map((spelling) => [spelling, brief(help)] as const);
+  });
+}
+
+/** @param prefix what stands before the value in its word */
+async function offerValues(option: Option | undefined, prefix: string): Promise<Offer> {
+  const candidates = option?.candidates ?? [];
+  if (candidates === 'file' || candidates === 'directory') return { action: candidates, words: [] };
+  const words =
+    candidates === 'job'
+      ? await jobs()
+      : plain(candidates === 'machine' ? ['1', '2', '4', '8', ...machines()] : candidates);
+  return offerWords(words.map(([word, summary]) => [prefix + word, summary]));
+}
+
+/** Numbers and names of the user's jobs. */
+async function jobs(): Promise<Offer['words']> {
+  const { listJobs } = await import('../jobs/index.ts');
+  const listed = listJobs({ user: null, all: false, lockDirectory: undefined });
+  const words = listed.flatMap(({ id, name, command }) => {
+    if (id === null) return [];
+    return [String(id), ...(name ? [name] : [])].map((word) => [word, brief(command)] as const);
+  });
+  return [...new Map(words)];
+}
+
 const NAMED = schema.jsonOf(schema.listOf(schema.record({ name: schema.text })));
 
-/** Names of simulated machines, from the tool that has them; asked when the script is made, not when it is used. */
+/** Names of simulated machines, from the tool that has them. */
 function machines(): string[] {
   const { spawnSync } = process.getBuiltinModule('node:child_process');
   const args = ['machines', '--json'];
   const { stdout, status } = spawnSync(nativeFile('gpu-owner-simulator'), args, { encoding: 'utf8' });
   return status === 0 ? NAMED(stdout, '').map(({ name }) => name) : [];
+}
+
+const MAX_SUMMARY = 70;
+
+/** The first clause, if it is more than a word or two: what shells show beside a word. */
+function brief(help: string): string {
+  const clause = /^.{12,}?(?=; |: | \(|, e\.g\.|$)/.exec(help)?.[0] ?? help;
+  return clause.length <= MAX_SUMMARY ? clause : `${clause.slice(0, MAX_SUMMARY).replace(/ \S*$/, '')} …`;
 }

@@ -12,9 +12,9 @@ function has(program: string): boolean {
   return spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
 }
 
-function run(words: string[], input = ''): string {
+function run(words: string[], input = '', variables = env): string {
   const { status, stdout, stderr } = spawnSync(words[0] as string, words.slice(1), {
-    env,
+    env: variables,
     cwd: directory,
     input,
     encoding: 'utf8',
@@ -32,9 +32,13 @@ beforeAll(() => {
   const bin = join(directory, 'bin');
   mkdirSync(bin);
   for (const name of ['zz-train', 'zz-other']) writeFileSync(join(bin, name), '#!/bin/sh\n', { mode: 0o755 });
-  // Asked for the user's jobs.
-  const jobs = '#!/bin/sh\n[ "$*" != "jobs --words" ] || printf "7\\nmy-job\\n"\n';
-  writeFileSync(join(bin, 'gpu-owner'), jobs, { mode: 0o755 });
+  writeFileSync(
+    join(bin, 'gpu-owner'),
+    `#!/bin/sh\nGPU_OWNER_SIMULATE=1 exec ${process.execPath} ${command} "$@"\n`,
+    {
+      mode: 0o755,
+    },
+  );
   mkdirSync(join(directory, 'locks-here'));
   writeFileSync(join(directory, 'unmistakable.py'), '');
   env = {
@@ -49,6 +53,9 @@ beforeAll(() => {
   for (const shell of ['bash', 'zsh', 'fish']) {
     writeFileSync(join(directory, `script.${shell}`), run([process.execPath, command, 'completion', shell]));
   }
+  const { GPU_OWNER_NVML_LIBRARY: _, ...driver } = env;
+  run([join(bin, 'gpu-owner'), 'submit', '--name', 'my-job', 'true'], '', driver);
+  run(['gpu-owner', 'wait', 'my-job']);
 });
 
 afterAll(() => rmSync(directory, { recursive: true, force: true }));
@@ -98,7 +105,7 @@ function segments(text: string, count: number): string[][] {
     .map((part) => [...new Set(part.split('\n').filter((word) => word !== ''))].sort());
 }
 
-const helpOf = (words: string[]) => run([process.execPath, command, ...words, '--help']);
+const helpOf = (words: string[]) => run([process.execPath, command, ...words, '--help', '--all']);
 
 /** From the main help, so that no list of commands has to be kept here. */
 function commands(): string[] {
@@ -241,8 +248,23 @@ for (const [shell, complete, missing] of SHELLS) {
 }
 
 test('the commands accept the values that are offered', () => {
-  const offered = readFileSync(join(directory, 'script.bash'), 'utf8');
-  const cases = [...offered.matchAll(/^ {4}--([a-z-]+)[^)]*\) candidates='([^']*)' ;;$/gm)];
+  const offers = new Map<string, string[]>();
+  for (const name of [...commands(), ...namesIn(helpOf(['exp'])).map((each) => `exp ${each}`)]) {
+    for (const option of optionsOf(name).filter(
+      (each) => !each.endsWith('=') && !offers.has(each.slice(2)),
+    )) {
+      const asked = ['__complete', 'fish', '--', ...name.split(' '), `${option}=`];
+      const words = run([process.execPath, command, ...asked])
+        .trim()
+        .split('\n')
+        .slice(1);
+      offers.set(
+        option.slice(2),
+        words.map((word) => word.slice(option.length + 1)),
+      );
+    }
+  }
+  const cases = [...offers].filter(([, values]) => values.length > 0);
   expect(cases.length).toBeGreaterThan(5);
   const places: Record<string, string[]> = {
     watch: [],
@@ -253,6 +275,8 @@ test('the commands accept the values that are offered', () => {
     timeout: [],
     'wait-for-tasks': [],
     best: [],
+    after: [], // jobs
+    'after-ok': [],
   };
   const exp = ['gpus-per-task', 'grace', 'method'];
   const words = (name: string, value: string) => {
@@ -267,9 +291,9 @@ test('the commands accept the values that are offered', () => {
       'true',
     ];
   };
-  for (const [, name = '', values = ''] of cases) {
+  for (const [name, values] of cases) {
     if (places[name]) continue;
-    for (const value of values.split(' ')) {
+    for (const value of values) {
       const { stderr } = spawnSync(process.execPath, words(name, value), {
         env: { ...env, GPU_OWNER_SIMULATE_DIR: join(directory, 'machines') },
         encoding: 'utf8',

@@ -425,7 +425,7 @@ while True: time.sleep(1000)`;
       return stdout;
     };
     await answers(['jobs', '--all']);
-    await answers(['jobs', '--all', '--words']);
+    await answers(['__complete', 'bash', '--', 'logs', '']);
     const listed = JSON.parse(await answers(['jobs', '--all', '--json']));
     expect(listed.find(({ id }: ListedJob) => id === ended).state).toBe('completed');
     for (const i of odd.keys()) {
