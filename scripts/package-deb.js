@@ -122,7 +122,7 @@ function output(...args) {
 function manualPages(version) {
   const pages = [];
   const visit = (words) => {
-    const help = output(...words, '--help');
+    const help = output(...words, '--help', '--all');
     // The help of `simulate` is the simulator's own, whatever follows.
     if (!help.startsWith(`Usage: ${['gpu-owner', ...words].join(' ')} `)) return;
     pages.push([['gpu-owner', ...words].join('-'), manualPage(words, help, version)]);

@@ -140,7 +140,9 @@ test('the README and the map of the source have at most 150 lines', () => {
 
 /** The output of `gpu-owner COMMAND --help`. */
 function help(...command: string[]): string {
-  const { stdout } = spawnSync(join(root, 'bin/gpu-owner.cjs'), [...command, '--help'], { encoding: 'utf8' });
+  const { stdout } = spawnSync(join(root, 'bin/gpu-owner.cjs'), [...command, '--help', '--all'], {
+    encoding: 'utf8',
+  });
   return stdout;
 }
 

@@ -11,9 +11,9 @@ import {
   sanitize,
   userName,
 } from '../platform/index.ts';
-import { claimOptions, countOption, LOCKS, NAMES } from './claim-options.ts';
+import { claimOptions, countOption, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print, say } from './output.ts';
 
 /** A booking may begin so long ago: it takes time to type. */
@@ -37,7 +37,7 @@ const GROUPS = [
       group: { value: 'GROUP', help: 'keep the GPUs for the members of this group, too' },
       user: { value: 'USER', help: 'keep the GPUs for this user; for root' },
       note: { value: 'TEXT', help: 'show others this remark' },
-      'lock-dir': LOCKS['lock-dir'],
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

@@ -11,10 +11,9 @@ import { loadConfiguration } from '../config/index.ts';
 import type { BookingEntry } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
-import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print } from './output.ts';
 
 const GROUPS = [
@@ -24,7 +23,7 @@ const GROUPS = [
         help: 'print an array of { id, user, group, gpus, devices: [{ index, uuid }], from, until, note }',
       },
       ...HOSTS_WITH_JSON,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -44,9 +43,7 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
       return `${host}:\n${lines.join('\n') || NOTHING}\n`;
     });
   }
-  const options = claimOptions(values);
-  const { request } = checkOptions(options, [], NAMES);
-  const directory = LockDirectory.find(request.lockDirectory, loadConfiguration());
+  const directory = LockDirectory.find(undefined, loadConfiguration());
   if (positionals[0] === 'cancel') {
     const [, ...words] = positionals;
     if (words.length === 0) throw usage('cancel: which booking? `gpu-owner bookings` lists them');
@@ -61,7 +58,7 @@ async function bookings(parsed: Parsed<typeof GROUPS>): Promise<void> {
   }
   rejectOperands(parsed);
   const found = readBookings(directory).sort((a, b) => a.from - b.from || a.id - b.id);
-  const gpus = found.length === 0 ? [] : await discover(request, 'machine');
+  const gpus = found.length === 0 ? [] : await discover(checkOptions({}).request, 'machine');
   if (values.json)
     print(
       JSON.stringify(

@@ -2,10 +2,12 @@ import type { ClaimOptions } from '../claims/index.ts';
 import { CONVENTIONS, type Criteria } from '../config/index.ts';
 import {
   type AnyValues,
+  advanced,
   type InferValues,
   type Option,
   type OptionGroup,
   type OptionTable,
+  SIMULATE,
   usage,
 } from './options.ts';
 
@@ -19,7 +21,7 @@ type Kebab<Name extends string> = Name extends `${infer First}${infer Rest}`
   : Name;
 
 /** Conditions for GPUs, named as in the API. */
-const CRITERIA = {
+export const CRITERIA = {
   'min-free-memory': { value: 'SIZE', help: 'require SIZE of free memory, e.g. 20GiB', candidates: SIZES },
   'max-used-memory': {
     value: 'SIZE',
@@ -27,17 +29,25 @@ const CRITERIA = {
     candidates: ['any', ...SIZES],
   },
   'allow-processes': { help: 'accept compute processes that run without a claim' },
-  'max-power': { value: 'WATTS', help: 'accept at most this power draw' },
-  'max-utilization': { value: 'PERCENT', help: 'accept at most this utilization' },
-  'max-temperature': { value: 'CELSIUS', help: 'accept at most this temperature' },
-  'allow-unknown': { help: "accept power, utilization and temperature that the driver can't tell" },
+  'max-power': { value: 'WATTS', help: 'accept at most this power draw', isAdvanced: true },
+  'max-utilization': { value: 'PERCENT', help: 'accept at most this utilization', isAdvanced: true },
+  'max-temperature': { value: 'CELSIUS', help: 'accept at most this temperature', isAdvanced: true },
+  'allow-unknown': {
+    help: "accept power, utilization and temperature that the driver can't tell",
+    isAdvanced: true,
+  },
   devices: {
     value: 'LIST',
     isRepeatable: true,
     help: 'use only these GPUs: indices, ranges, UUIDs, names (0,2-3); MIG instances as 0:2',
   },
   exclude: { value: 'LIST', isRepeatable: true, help: 'never use these GPUs' },
-  'exclude-names': { value: 'NAME', isRepeatable: true, help: 'never use models of this name' },
+  'exclude-names': {
+    value: 'NAME',
+    isRepeatable: true,
+    help: 'never use models of this name',
+    isAdvanced: true,
+  },
   force: { help: 'accept GPUs that are unhealthy or in use, unless they are leased' },
 } satisfies Readonly<Record<Kebab<keyof Criteria>, Option>>;
 
@@ -47,17 +57,25 @@ export const CRITERIA_GROUP = {
   options: CRITERIA,
 } satisfies OptionGroup;
 
-/** Options of commands that look at locks. */
-export const LOCKS = {
+/** The same for sweeps, which have more everyday options of their own. */
+export const WORKER_CRITERIA_GROUP = {
+  title: CRITERIA_GROUP.title,
+  options: {
+    ...advanced(CRITERIA),
+    'min-free-memory': CRITERIA['min-free-memory'],
+    devices: CRITERIA.devices,
+  },
+} satisfies OptionGroup;
+
+/** Options of commands that programs start to look at GPUs. */
+export const MACHINE = {
   'lock-dir': {
     value: 'PATH',
     help: 'use another lock directory; it must be the same for all claims',
     candidates: 'directory',
+    isAdvanced: true,
   },
-  conventions: {
-    value: 'LIST',
-    help: `respect other tools' locks: auto (default), none, or some of ${CONVENTIONS.join(',')}`,
-  },
+  ...SIMULATE,
 } satisfies OptionTable;
 
 /** @param verb what the command does with them */
@@ -98,7 +116,6 @@ export function waitOptions(byDefault: boolean) {
       candidates: DURATIONS,
     },
     'no-wait': { help: `exit with 75 if not enough GPUs are free${noWait}` },
-    'max-wait': { value: 'DURATION', help: 'the same as --wait=DURATION', isHidden: true },
   } satisfies OptionTable;
 }
 
@@ -107,6 +124,7 @@ export const VISIBLE_DEVICES = {
     value: 'FORM',
     help: 'name the GPUs by uuid (default), or by index for old software',
     candidates: ['uuid', 'index'],
+    isAdvanced: true,
   },
 } satisfies OptionTable;
 
@@ -114,18 +132,28 @@ export const URGENT = {
   urgent: { help: 'be served before all others; for those whom the configuration names' },
 } satisfies OptionTable;
 
-/** @param placeholder help for that option */
-export function claimingOptions(placeholder: string) {
+export function placeholderOption(help: string) {
   return {
-    placeholder: { value: 'MODE', help: placeholder, candidates: ['auto', 'keep', 'none'] },
-    ...VISIBLE_DEVICES,
-    'lock-timeout': {
-      value: 'DURATION',
-      help: "wait for another claim's decision for at most DURATION (default 2s)",
-      candidates: ['2s', '10s'],
-    },
+    placeholder: { value: 'MODE', help, candidates: ['auto', 'keep', 'none'], isAdvanced: true },
   } satisfies OptionTable;
 }
+
+/** Options of commands that claim. */
+export const CLAIMING = {
+  ...VISIBLE_DEVICES,
+  'lock-timeout': {
+    value: 'DURATION',
+    help: "wait for another claim's decision for at most DURATION (default 2s)",
+    candidates: ['2s', '10s'],
+    isAdvanced: true,
+  },
+  conventions: {
+    value: 'LIST',
+    help: `respect other tools' locks: auto (default), none, or some of ${CONVENTIONS.join(',')}`,
+    isAdvanced: true,
+  },
+  ...MACHINE,
+} satisfies OptionTable;
 
 /** Options of the API by what they are called here. */
 const KEYS: Readonly<Record<string, string>> = {
@@ -174,9 +202,8 @@ export function waitOption(
   values: InferValues<ReturnType<typeof waitOptions>>,
   byDefault: boolean,
 ): { maxWait: string | null } | null {
-  const limit = typeof values.wait === 'string' ? values.wait : values['max-wait'];
-  if (values['no-wait'] && (values.wait || limit !== undefined))
-    throw usage('--wait and --no-wait contradict each other');
+  const limit = typeof values.wait === 'string' ? values.wait : undefined;
+  if (values['no-wait'] && values.wait) throw usage('--wait and --no-wait contradict each other');
   if (limit !== undefined) return { maxWait: limit };
   if (values['no-wait']) return null;
   return values.wait || byDefault ? { maxWait: null } : null;

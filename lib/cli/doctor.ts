@@ -1,10 +1,8 @@
-import { checkDirectory } from '../claims/index.ts';
 import { Page } from '../diagnose/index.ts';
 import { type Finding, type Level, runCheck, runChecks, type Subject } from '../doctor/index.ts';
 import { listWords, ownProgram } from '../platform/index.ts';
-import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type Option, type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';
 import { hasColour, isTerminal, pageWidth, print, say } from './output.ts';
 
 const EXIT_PROBLEMS = 1;
@@ -30,7 +28,7 @@ const GROUPS = [
       json: {
         help: 'print an array of { id, level, subject, text, remedy }; level is ok, note, warning or problem',
       },
-      'lock-dir': LOCKS['lock-dir'] as Option,
+      ...SIMULATE,
       part: { value: 'NAME', help: 'run one check; the doctor calls itself by it', isHidden: true },
     },
   },
@@ -39,12 +37,11 @@ const GROUPS = [
 async function doctor(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  const options = { lockDirectory: checkDirectory(values['lock-dir'], '--lock-dir') };
   if (values.part !== undefined) {
-    await runCheck(values.part, options, print);
+    await runCheck(values.part, print);
     process.exit(0); // whatever thread of the driver's is stuck
   }
-  const findings = await runChecks(ownProgram(), options, (doing) => {
+  const findings = await runChecks(ownProgram(), (doing) => {
     if (isTerminal(2)) say(`still ${doing} …`);
   });
   print(

@@ -1,15 +1,14 @@
 import { Enforcer } from '../enforce/index.ts';
 import { formatDuration, TIMEOUTS } from '../platform/index.ts';
-import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';
 import { print, say } from './output.ts';
 
 const GROUPS = [
   {
     options: {
       'dry-run': { help: 'print what would be done; the default until the configuration has `enforce`' },
-      'lock-dir': LOCKS['lock-dir'],
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -17,8 +16,7 @@ const GROUPS = [
 async function enforce(parsed: Parsed<typeof GROUPS>): Promise<void> {
   rejectOperands(parsed);
   const { values } = parsed;
-  const { lockDirectory } = claimOptions(values);
-  const enforcer = new Enforcer(values['dry-run'] === true, { lockDirectory }, print);
+  const enforcer = new Enforcer(values['dry-run'] === true, print);
   const controller = new AbortController();
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => controller.abort());
   const every = `looking every ${formatDuration(TIMEOUTS.enforceLook)}`;

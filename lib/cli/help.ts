@@ -1,17 +1,25 @@
 // The text of `--help`, made from the tables of options.
 import { wrapText } from '../platform/index.ts';
 import type { CommandGroup, Commands, DescribedCommand } from './command.ts';
-import { COMMON_OPTIONS, type Option, type OptionGroup } from './options.ts';
+import { COMMON_OPTIONS, type Option, type OptionGroup, type OptionTable } from './options.ts';
 
 const WIDTH = 80;
 const INDENT = '  ';
 /** Where the help of options begins. */
 const HELP_COLUMN = 28;
+const HELP_WITH_ALL = 'print this help; --help --all: with every option';
 
-/** @param called what is typed to start it */
-export function helpOf(called: string, { usage, about, groups, notes }: DescribedCommand): string {
-  const [first, ...others] = groups;
-  const own = { ...first, options: { ...first?.options, ...COMMON_OPTIONS } };
+/** @param called what is typed to start it @param isWhole whether advanced options are shown, too */
+export function helpOf(
+  called: string,
+  { usage, about, groups, notes }: DescribedCommand,
+  isWhole: boolean,
+): string {
+  const shown = groups.map((group) => ({ ...group, options: optionsToShow(group.options, isWhole) }));
+  const hasMore = groups.some(({ options }) => Object.values(options).some(({ isAdvanced }) => isAdvanced));
+  const help = hasMore ? { ...COMMON_OPTIONS.help, help: HELP_WITH_ALL } : COMMON_OPTIONS.help;
+  const [first, ...others] = shown;
+  const own = { ...first, options: { ...first?.options, help } };
   const parts = [
     `Usage: ${called} ${usage}`,
     paragraphs(about),
@@ -21,6 +29,13 @@ export function helpOf(called: string, { usage, about, groups, notes }: Describe
   return parts.join('\n\n');
 }
 
+function optionsToShow(options: OptionTable, isWhole: boolean): OptionTable {
+  const entries = Object.entries(options).filter(
+    ([, { isHidden, isAdvanced }]) => !isHidden && (isWhole || !isAdvanced),
+  );
+  return Object.fromEntries(entries);
+}
+
 /** @param called what is typed before the names of its commands */
 export function helpOfGroup(called: string, { about, commands, notes }: CommandGroup): string {
   const parts = [
@@ -28,7 +43,7 @@ export function helpOfGroup(called: string, { about, commands, notes }: CommandG
     paragraphs(about),
     `Commands:\n${commandLines(commands)}`,
     paragraphs(notes),
-    `Options:\n${Object.entries(COMMON_OPTIONS).flatMap(optionLine).join('\n')}`,
+    `Options:\n${Object.entries(COMMON_OPTIONS).map(optionLine).join('\n')}`,
   ];
   return parts.join('\n\n');
 }
@@ -59,14 +74,13 @@ function groupHelp({ title, operands = [], options, notes }: OptionGroup): strin
   return [
     ...(title === undefined ? [] : wrapText(title, WIDTH)),
     ...operands.map(([label, help]) => entry(label, help)),
-    ...Object.entries(options).flatMap(optionLine),
+    ...Object.entries(options).map(optionLine),
     ...(notes === undefined ? [] : [paragraphs(notes)]),
   ].join('\n');
 }
 
-function optionLine([name, option]: [string, Option]): string[] {
-  if (option.isHidden) return [];
-  return [entry(labelOf(name, option) + (option.isRepeatable ? ' ...' : ''), option.help)];
+function optionLine([name, option]: [string, Option]): string {
+  return entry(labelOf(name, option) + (option.isRepeatable ? ' ...' : ''), option.help);
 }
 
 function entry(label: string, help: string): string {

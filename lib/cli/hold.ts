@@ -2,13 +2,13 @@ import { checkOptions } from '../claims/index.ts';
 import { becomeHolder, claimUntilInputCloses, parseTimeLimit } from '../jobs/index.ts';
 import { shellWords } from '../platform/index.ts';
 import {
+  CLAIMING,
   CRITERIA_GROUP,
-  claimingOptions,
   claimOptions,
   countOption,
-  LOCKS,
   MEMORY,
   NAMES,
+  placeholderOption,
   URGENT,
   waitOptions,
 } from './claim-options.ts';
@@ -24,12 +24,12 @@ const GROUPS = [
       ...MEMORY,
       ...waitOptions(false),
       ...URGENT,
-      ...claimingOptions(
+      ...placeholderOption(
         'keep the GPUs visibly taken: auto (default), until a process shows on them, 60 s at most; keep; none',
       ),
       claimant: { value: 'PID', help: 'accept GPUs on which only this process runs', isHidden: true },
       as: { value: 'TEXT', help: "show others this text as the holder's command" },
-      ...LOCKS,
+      ...CLAIMING,
     },
   },
   CRITERIA_GROUP,

@@ -28,18 +28,7 @@ export const HOSTS_WITH_JSON = {
 } satisfies OptionTable;
 
 /** Options that the hosts aren't given. */
-const OWN = [
-  'hosts',
-  'timeout',
-  'json',
-  'words',
-  'verbose',
-  'watch',
-  'wait',
-  'no-wait',
-  'max-wait',
-  'output',
-];
+const OWN = ['hosts', 'timeout', 'json', 'verbose', 'watch', 'wait', 'no-wait', 'output'];
 
 /** The values of a command for hosts, and its other ones, which the hosts are given. */
 type ValuesForHosts = InferValues<typeof HOSTS> & { readonly json?: true };
@@ -141,7 +130,7 @@ export async function askEach<Kind extends keyof Records>(
 
 /** The command by which a host tells how it is, a line per interval, with those of the options that concern it. */
 export function topWords(values: AnyValues, intervalMs: number): string[] {
-  const own = toArguments(values, (name) => ['lock-dir', 'conventions', 'simulate'].includes(name));
+  const own = toArguments(values, (name) => name === 'simulate');
   return ['top', '--json', `--interval=${intervalMs}ms`, ...own];
 }
 

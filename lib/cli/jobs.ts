@@ -15,12 +15,11 @@ import {
   stateDirectory,
 } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, idleText, sanitize, wrapText } from '../platform/index.ts';
-import { LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askEach, askFleet, HOSTS_WITH_JSON, isForHosts, jobsOf, watchFleet } from './hosts.ts';
 import { addressOf, jobWords } from './job-address.ts';
 import type { ListedJob } from './moving-jobs.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { isTerminal, pageWidth, print, say } from './output.ts';
 import { CLEAR, untilNext, WATCH, watchInterval } from './refresh.ts';
 
@@ -40,8 +39,7 @@ const GROUPS = [
         help: 'with `move ID`: have a waiting job leave a host that is gone for good; if it runs there, it runs twice',
       },
       environment: { help: 'with JOB: list the names of its environment variables' },
-      words: { help: 'print numbers and names; for completion', isHidden: true },
-      'lock-dir': LOCKS['lock-dir'],
+      ...SIMULATE,
     },
     notes:
       'States: waiting, running, completed, failed, cancelled, lost (its processes are gone, and nobody knows its exit code: the machine was restarted, or they were killed).',
@@ -51,7 +49,6 @@ const GROUPS = [
 async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values, positionals } = parsed;
   const interval = watchInterval(values);
-  if (interval !== null && values.words) throw usage('--watch and --words contradict each other');
   if (positionals[0] === 'move' && values.from !== undefined)
     return leaveHost(positionals.slice(1), values.from);
   if (values.from !== undefined)
@@ -65,12 +62,6 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
     const others = user === null ? await moving() : [];
     return [...jobsHere(parsed, user, others.length > 0), ...others];
   };
-  if (values.words) {
-    const words = (await list())
-      .filter(({ host }) => host === undefined)
-      .flatMap(({ id, name }) => (id === null ? [] : [String(id), name ?? '']));
-    return print([...new Set(words.filter(Boolean))].join('\n'));
-  }
   const none =
     user !== null || values.all ? 'No jobs.' : 'No jobs. `gpu-owner jobs --all` lists old ones, too.';
   await show(list, values.json === true, interval, (listed) =>
@@ -81,7 +72,7 @@ async function jobs(parsed: Parsed<typeof GROUPS>): Promise<void> {
 /** @param hasOthers whether there is something to list on a machine that can have no jobs */
 function jobsHere({ values }: Parsed<typeof GROUPS>, user: string | null, hasOthers: boolean): ListedJob[] {
   try {
-    return listJobs({ user, all: values.all === true, lockDirectory: values['lock-dir'] });
+    return listJobs({ user, all: values.all === true, lockDirectory: undefined });
   } catch (error) {
     if (hasOthers && error instanceof GPUOwnerError) return [];
     throw error;
@@ -138,7 +129,6 @@ async function showEach(
   for (const name of ['user', 'all', 'hosts', 'timeout'] as const)
     if (values[name] !== undefined) throw usage(`--${name} lists jobs; leave it out to show one`);
   const addresses = positionals.map(addressOf);
-  const lockDirectory = values['lock-dir'];
   const elsewhere = addresses.filter((address) => address !== null);
   if (elsewhere.length > 0) {
     if (elsewhere.length < addresses.length || interval !== null)
@@ -161,10 +151,10 @@ async function showEach(
   );
   const asked = parts.map((part) => part ?? (others.shift() as number));
   const detailsOf = (job: JobPart | number): JobDetails => {
-    if (typeof job === 'number') return jobDetails(store, job, lockDirectory);
+    if (typeof job === 'number') return jobDetails(store, job);
     const id = store.jobOfPart(job);
-    if (id !== null) return jobDetails(store, id, lockDirectory);
-    return { ...jobDetails(store, job.array, lockDirectory), ...describePart(store, job, lockDirectory) };
+    if (id !== null) return jobDetails(store, id);
+    return { ...jobDetails(store, job.array), ...describePart(store, job) };
   };
   const list = () =>
     asked.map((each) => {

@@ -9,7 +9,7 @@ import {
   showValue,
   systemError,
 } from '../platform/index.ts';
-import { type Command, type Commands, type DescribedCommand, optionsOf } from './command.ts';
+import { type Command, type Commands, commandLineOf, optionsOf } from './command.ts';
 import { COMMANDS, INTERNAL } from './commands.ts';
 import { CommandFailure, EXIT_CODES } from './exit-codes.ts';
 import { commandsFor } from './foreign-words.ts';
@@ -19,6 +19,7 @@ import { print, say, write } from './output.ts';
 
 /** As in other programs. */
 const VERSION = new Set(['--version', '-V', '-v', 'version']);
+const HELP = new Set(['--help', '-h']);
 
 async function main(args: readonly string[]): Promise<void> {
   showExtraCertificates();
@@ -99,15 +100,6 @@ function lineOfProgram(words: readonly string[]): string[] | null {
   return meant === null ? null : ['run', meant, ...rest];
 }
 
-const COMMAND_LINES: Readonly<Record<string, 'word' | 'dashes'>> = {
-  'command-line': 'word',
-  'files-and-command-line': 'dashes',
-};
-
-function commandLineOf({ operands }: DescribedCommand): 'word' | 'dashes' | null {
-  return typeof operands === 'string' ? (COMMAND_LINES[operands] ?? null) : null;
-}
-
 /** The words before the names of commands, and the help that lists these. */
 interface Program {
   called: string;
@@ -120,11 +112,11 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
   const { called, commands, help } = program;
   const [asked] = args;
   const isAsked = name === 'help' && asked !== undefined && asked !== 'help';
-  if (name === undefined || name === '--help' || name === '-h' || (name === 'help' && !isAsked)) {
+  if (name === undefined || HELP.has(name) || (name === 'help' && !isAsked)) {
     print(await help());
     return name !== undefined;
   }
-  const [word, words] = isAsked ? [asked, ['--help']] : [name, args];
+  const [word, words] = isAsked ? [asked, ['--help', ...args.slice(1)]] : [name, args];
   const command = await findCommand(commands, word, called, args);
   if ('commands' in command) {
     const group = {
@@ -134,18 +126,23 @@ async function runCommand(program: Program, [name, ...args]: readonly string[]):
     };
     return runCommand(group, isAsked ? ['help', ...args.slice(1)] : args);
   }
-  const explain = async () => print((await import('./help.ts')).helpOf(`${called} ${word}`, command));
+  const explain = async (isWhole: boolean) =>
+    print((await import('./help.ts')).helpOf(`${called} ${word}`, command, isWhole));
+  if (words.length === 2 && words.includes('--all') && words.some((each) => HELP.has(each))) {
+    await explain(true);
+    return true;
+  }
   if ('exec' in command) {
     // After `--` come the words of another program.
     const end = words.indexOf('--');
     const own = end === -1 ? words : words.slice(0, end);
-    if (own.includes('--help') || own.includes('-h')) await explain();
+    if (own.some((each) => HELP.has(each))) await explain(false);
     else await command.exec(words);
     return true;
   }
   const parsed = parse(words, optionsOf(command.groups), commandLineOf(command));
-  simulateMachine(parsed.values.simulate);
-  if (parsed.values.help) await explain();
+  simulateMachine(parsed.values);
+  if (parsed.values.help) await explain(false);
   else await command.run(parsed);
   return true;
 }

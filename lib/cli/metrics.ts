@@ -8,10 +8,9 @@ import {
   writeTextFile,
 } from '../prometheus/index.ts';
 import { machineFamilies } from '../views/index.ts';
-import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askEach, HOSTS, isForHosts } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 const HOSTS_HELP =
@@ -33,7 +32,7 @@ const GROUPS = [
       json: { help: 'print an array of { name, type, help, samples: [{ labels, value }] }' },
       ...HOSTS,
       hosts: { ...HOSTS.hosts, value: 'LIST|all', help: HOSTS_HELP },
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -47,7 +46,7 @@ async function metrics(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (json && (listen !== undefined || output !== undefined))
     throw usage("--json can't be combined with --listen and --output: leave them out");
   if (output === '') throw usage('--output needs the name of a file');
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkOptions({});
   const publish = (families: readonly Family[]) => {
     const text = json ? `${JSON.stringify(families)}\n` : exposition(families);
     if (output === undefined || output === '-') write(1, text);

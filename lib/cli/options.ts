@@ -15,8 +15,10 @@ export interface Option {
   /** The value may be left out, and is attached by '=': `--wait[=DURATION]`. */
   isValueOptional?: boolean;
   isRepeatable?: boolean;
-  /** Another spelling that is still understood, but not shown. */
+  /** For gpu-owner itself: neither help nor completion shows it. */
   isHidden?: boolean;
+  /** Rarely needed: only `--help --all` shows it. */
+  isAdvanced?: boolean;
   candidates?: Candidates;
 }
 
@@ -35,12 +37,23 @@ export interface OptionGroup {
 
 /** Options of every command. */
 export const COMMON_OPTIONS = {
+  help: { short: 'h', help: 'print this help' },
+} satisfies OptionTable;
+
+/** The same options, which only `--help --all` shows. */
+export function advanced<Table extends OptionTable>(table: Table): Table {
+  const shown = Object.entries(table).map(([name, option]) => [name, { ...option, isAdvanced: true }]);
+  return Object.fromEntries(shown) as Table;
+}
+
+/** An option of commands that look at GPUs or at locks. */
+export const SIMULATE = {
   simulate: {
     value: 'N|MACHINE|FILE',
     help: "use simulated GPUs instead of the driver's",
     candidates: 'machine',
+    isAdvanced: true,
   },
-  help: { short: 'h', help: 'print this help' },
 } satisfies OptionTable;
 
 /** `true` for an option without a value; a list where it is repeatable. */
@@ -114,8 +127,8 @@ export function refuseLongDash(word: string): void {
 }
 
 /** Has this process and its children use a simulated machine, if the command line names one. @throws ERR_INVALID_ARGUMENT */
-export function simulateMachine(machine: string | undefined): void {
-  if (machine === undefined) return;
+export function simulateMachine({ simulate: machine }: AnyValues): void {
+  if (typeof machine !== 'string') return;
   // An empty variable of a script must not lead to the real GPUs.
   if (machine === '')
     throw usage(

@@ -2,10 +2,9 @@ import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
-import { claimOptions, LOCKS } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { pageWidth, print } from './output.ts';
 
 const INDENT = ' '.repeat(5);
@@ -21,7 +20,7 @@ const GROUPS = [
       first: { help: 'put waiting jobs before your other ones' },
       verbose: { short: 'v', help: 'print a line for each GPU that would do' },
       ...HOSTS_WITH_JSON,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -35,8 +34,7 @@ async function queue(parsed: Parsed<typeof GROUPS>): Promise<void> {
       : entries.map((entry) => paragraph(entry, parsed.values.verbose === true)).join('\n');
   if (isForHosts(parsed.values))
     return askFleet('queue', parsed, 'queue', ({ host, records }) => `${host}:\n${list(records)}\n`);
-  const { lockDirectory, conventions } = claimOptions(parsed.values);
-  const entries = await getQueue({ lockDirectory, conventions });
+  const entries = await getQueue();
   if (parsed.values.json) print(JSON.stringify(entries, null, 2));
   else print(list(entries));
 }
@@ -52,9 +50,8 @@ function changesJobs({ values, positionals }: Parsed<typeof GROUPS>): boolean {
     throw usage(`--${change}: which job? Give its number or name; \`gpu-owner jobs\` lists them`);
   const store = JobStore.open();
   const ids = positionals.map((word) => resolveJob(store, word));
-  const { lockDirectory } = claimOptions(values);
-  if (change === 'first') putJobsFirst(store, ids, lockDirectory);
-  else for (const id of ids) (change === 'pause' ? pauseJob : resumeJob)(store, id, lockDirectory);
+  if (change === 'first') putJobsFirst(store, ids);
+  else for (const id of ids) (change === 'pause' ? pauseJob : resumeJob)(store, id);
   return true;
 }
 

@@ -11,10 +11,9 @@ import {
   sanitize,
 } from '../platform/index.ts';
 import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum } from '../usage/index.ts';
-import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
 const DEFAULT_SINCE = '30d';
@@ -39,7 +38,7 @@ const GROUPS = [
         help: 'print { since, until, by, gpus, rows: [{ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }], longest, skipped }; null is unknown',
       },
       ...HOSTS_WITH_JSON,
-      'lock-dir': LOCKS['lock-dir'],
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -56,13 +55,13 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
     return askFleet('report', parsed, 'report', ({ host, records: [first] }) =>
       first === undefined ? `${host}:\n` : `${host}:\n${page(first)}\n`,
     );
-  const made = await makeReport(by, sinceMs, values['lock-dir']);
+  const made = await makeReport(by, sinceMs);
   if (values.json) print(JSON.stringify(made, null, 2));
   else print(values.csv ? csv(made) : page(made));
 }
 
-async function makeReport(by: Kind, sinceMs: number, lockDir: string | undefined): Promise<Report> {
-  const { request } = checkOptions(claimOptions({ 'lock-dir': lockDir }), [], NAMES);
+async function makeReport(by: Kind, sinceMs: number): Promise<Report> {
+  const { request } = checkOptions({});
   const path = ledgerOf(request.lockDirectory);
   if (path === null)
     throw new GPUOwnerError(

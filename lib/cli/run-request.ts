@@ -12,13 +12,13 @@ import {
 } from '../jobs/index.ts';
 import { shellWords, showValue } from '../platform/index.ts';
 import {
+  CLAIMING,
   CRITERIA_GROUP,
-  claimingOptions,
   claimOptions,
   countOption,
-  LOCKS,
   MEMORY,
   NAMES,
+  placeholderOption,
   refusePreemptibleShare,
   URGENT,
   waitOptions,
@@ -43,8 +43,9 @@ const ON = {
     value: 'NAME[=VALUE]',
     isRepeatable: true,
     help: "with --on, carry an environment variable over; NAME can be a pattern ('WANDB_*')",
+    isAdvanced: true,
   },
-  chdir: { value: 'DIR', help: 'with --on, run in DIR there', candidates: 'directory' },
+  chdir: { value: 'DIR', help: 'with --on, run in DIR there', candidates: 'directory', isAdvanced: true },
 } satisfies OptionTable;
 
 /** Options of `run` and of `submit`, each of which has more. */
@@ -64,6 +65,7 @@ export const RUN_GROUPS = [
         value: 'NAME[@DURATION]',
         help: 'send the command a signal so long before the limit of --for (USR1@5m); with --preemptible: when it must end (USR1)',
         candidates: ['USR1@5m', 'TERM@1m', 'USR1'],
+        isAdvanced: true,
       },
       idle: {
         value: 'DURATION',
@@ -77,17 +79,19 @@ export const RUN_GROUPS = [
         value: 'DURATION',
         help: 'with --preemptible: let the command end for DURATION (default 30s), then kill it',
         candidates: ['30s', '2m'],
+        isAdvanced: true,
       },
       ...ABOUT,
       'conflict-exit-code': {
         value: 'N',
         help: 'exit with N (0 to 255) instead of 75',
         candidates: ['0', '75'],
+        isAdvanced: true,
       },
-      ...claimingOptions(
+      ...placeholderOption(
         'keep the GPUs visibly taken: auto (default), until the command uses them; keep, until it ends; none',
       ),
-      ...LOCKS,
+      ...CLAIMING,
       ...ON,
     },
   },

@@ -24,7 +24,10 @@ const GROUPS = [
   {
     options: {
       ...options.options,
-      requeue: { help: 'with --preemptible: wait for GPUs again afterwards, and start the command anew' },
+      requeue: {
+        help: 'with --preemptible: wait for GPUs again afterwards, and start the command anew',
+        isAdvanced: true,
+      },
       'over-ssh': {
         value: 'TEXT',
         isValueOptional: true,

@@ -2,22 +2,23 @@ import { checkOptions } from '../claims/index.ts';
 import { Page } from '../diagnose/index.ts';
 import { ownProgram, parseDuration } from '../platform/index.ts';
 import { type CheckResult, runPart, runSelftest, type SelftestReport } from '../selftest/index.ts';
-import {
-  CRITERIA_GROUP,
-  claimOptions,
-  countOption,
-  LOCKS,
-  NAMES,
-  waitOption,
-  waitOptions,
-} from './claim-options.ts';
+import { CRITERIA, claimOptions, countOption, NAMES, waitOption, waitOptions } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { toArguments } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
+import { type OptionGroup, type OptionTable, type Parsed, rejectOperands, SIMULATE } from './options.ts';
 import { hasColour, pageWidth, print, write } from './output.ts';
 
 const EXIT_FAILED = 1;
 const DEFAULT_TIMEOUT = '5m';
+
+/** Which GPUs it may claim. */
+const OFFERED = {
+  devices: CRITERIA.devices,
+  exclude: CRITERIA.exclude,
+  'max-used-memory': CRITERIA['max-used-memory'],
+  'allow-processes': CRITERIA['allow-processes'],
+  force: CRITERIA.force,
+} satisfies OptionTable;
 
 const GROUPS = [
   {
@@ -32,7 +33,8 @@ const GROUPS = [
         help: `take at most this long once the GPUs are claimed (default ${DEFAULT_TIMEOUT})`,
       },
       json: { help: 'print { driver, gpus, checks: [{ name, result, detail, remedy }] }, for bug reports' },
-      ...LOCKS,
+      ...OFFERED,
+      ...SIMULATE,
       part: {
         value: 'NAME',
         help: 'make some of the checks; the self-test calls itself by it',
@@ -42,7 +44,6 @@ const GROUPS = [
       on: { value: 'LIST', help: 'the GPUs for these checks', isHidden: true },
     },
   },
-  CRITERIA_GROUP,
 ] as const satisfies readonly OptionGroup[];
 
 async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
@@ -52,7 +53,7 @@ async function selftest(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const timeoutMs = parseDuration(values.timeout ?? DEFAULT_TIMEOUT, '--timeout');
   const common = {
     command: ownProgram(),
-    claim: toArguments(values, (name) => Object.hasOwn({ ...CRITERIA_GROUP.options, ...LOCKS }, name)),
+    claim: toArguments(values, (name) => Object.hasOwn(OFFERED, name)),
   };
   if (values.part !== undefined) {
     const on = values.on?.split(',') ?? null;

@@ -6,15 +6,7 @@ import { setVariables, systemError } from '../platform/index.ts';
 import { playScenario, recordMachine } from '../simulate/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
-import {
-  type COMMON_OPTIONS,
-  type InferValues,
-  type OptionTable,
-  parse,
-  rejectOperands,
-  simulateMachine,
-  usage,
-} from './options.ts';
+import { type InferValues, type OptionTable, parse, rejectOperands, usage } from './options.ts';
 import { print, write } from './output.ts';
 
 /** Processes of a scenario could not start. */
@@ -58,15 +50,14 @@ async function simulate(args: readonly string[]): Promise<void> {
 }
 
 /** @returns the machine that the command line names */
-function useMachine({ machine, simulate }: InferValues<typeof MACHINE & typeof COMMON_OPTIONS>) {
-  simulateMachine(simulate);
+function useMachine({ machine }: InferValues<typeof MACHINE>) {
   if (machine !== undefined) setVariables({ GPU_OWNER_SIMULATE: machine });
-  return machine ?? simulate;
+  return machine;
 }
 
 /** The first word that is neither an option nor the value of one. */
 function commandIn(args: readonly string[]): string | undefined {
-  return args.find((arg, at) => !arg.startsWith('-') && !/^--(machine|simulate)$/.test(args[at - 1] ?? ''));
+  return args.find((arg, at) => !arg.startsWith('-') && args[at - 1] !== '--machine');
 }
 
 function record({ output, uuids }: InferValues<typeof RECORD>): void {
@@ -107,10 +98,7 @@ async function play(
 /** Becomes the tool that comes with the simulated driver: it parses its arguments, and signals reach it. */
 function becomeTool(args: readonly string[]): void {
   const path = nativeFile('gpu-owner-simulator');
-  // Other commands call it --simulate.
-  const own = args.includes('--') ? args.indexOf('--') : args.length;
-  const words = args.map((arg, at) => (at < own ? arg.replace(/^--simulate(?==|$)/, '--machine') : arg));
-  const error = native().processExec(path, ['gpu-owner simulate', ...words], 0, [], 0);
+  const error = native().processExec(path, ['gpu-owner simulate', ...args], 0, [], 0);
   throw new GPUOwnerError(
     'ERR_INTERNAL',
     `${path} can't be started: ${systemError(-error)}. Is the package complete?`,

@@ -1,7 +1,7 @@
 import { checkOptions, describeBooking, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
-import { CRITERIA_GROUP, claimOptions, LOCKS, NAMES } from './claim-options.ts';
+import { CRITERIA_GROUP, claimOptions, MACHINE, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from './options.ts';
@@ -28,7 +28,7 @@ const GROUPS = [
       json: { help: 'print an array with an object per GPU; null is unknown' },
       ...WATCH,
       ...HOSTS_WITH_JSON,
-      ...LOCKS,
+      ...MACHINE,
     },
   },
   CRITERIA_GROUP,

@@ -2,11 +2,10 @@ import { checkOptions } from '../claims/index.ts';
 import { chooseHosts } from '../fleet/index.ts';
 import { MAX_TIMER_MS, parseDuration, showValue } from '../platform/index.ts';
 import { FleetView, loadTop, MachineView, SORT_KEYS, type SortKey, type TopOptions } from '../views/index.ts';
-import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { isTerminal, pageWidth, print, write } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -34,7 +33,7 @@ const GROUPS = [
       },
       'no-jobs': { help: 'with --json: no jobs; for gpu-owner itself', isHidden: true },
       ...HOSTS,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -42,7 +41,7 @@ const GROUPS = [
 async function top(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed);
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkOptions({});
   const options = { sort: sortKey(values), filter: (values.filter ?? '').slice(0, 100) };
   const interval = Math.min(
     Math.max(MIN_INTERVAL_MS, parseDuration(values.interval ?? DEFAULT_INTERVAL, '--interval')),

@@ -11,10 +11,9 @@ import {
   showValue,
 } from '../platform/index.ts';
 import { FleetView, loadWeb, MachineView } from '../views/index.ts';
-import { claimOptions, LOCKS, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { HOSTS, isForHosts, timeoutOf, topWords } from './hosts.ts';
-import { listenOption, type OptionGroup, type Parsed, rejectOperands, usage } from './options.ts';
+import { listenOption, type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { print } from './output.ts';
 
 const DEFAULT_INTERVAL = '1s';
@@ -47,7 +46,7 @@ const GROUPS = [
         candidates: ['1s', '2s', '5s'],
       },
       ...HOSTS,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];
@@ -55,7 +54,7 @@ const GROUPS = [
 async function web(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
   rejectOperands(parsed, listenOption);
-  const { request } = checkOptions(claimOptions(values), [], NAMES);
+  const { request } = checkOptions({});
   const fleet = isForHosts(values) ? new FleetView(chooseHosts(values.hosts ?? '')) : null;
   const { listen = '0' } = values;
   const endpoint = listen.includes('/')

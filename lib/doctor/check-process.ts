@@ -8,7 +8,6 @@ import {
   failure,
   finding,
   guarded,
-  type Options,
   type Report,
   type Subject,
 } from './finding.ts';
@@ -19,7 +18,7 @@ export interface Check {
   subject: Subject;
   /** The limit for any step of it. */
   timeoutMs: number;
-  run: (report: Report, options: Options) => Promise<void> | void;
+  run: (report: Report) => Promise<void> | void;
 }
 
 /** A line of JSON that such a process prints. */
@@ -53,10 +52,9 @@ export class CheckProcess {
   }
 
   /** Resolves when it is done, or has been given up on; never rejects. */
-  async run(command: readonly string[], options: Options, onSlow: (doing: string) => void): Promise<void> {
+  async run(command: readonly string[], onSlow: (doing: string) => void): Promise<void> {
     const notice = setTimeout(() => onSlow(this.#step || `looking at the ${this.#name}`), NOTICE_MS);
-    const where = options.lockDirectory === undefined ? [] : [`--lock-dir=${options.lockDirectory}`];
-    const words = [...command, 'doctor', '--part', this.#name, ...where];
+    const words = [...command, 'doctor', '--part', this.#name];
     // In this session: Ctrl-C ends it.
     const child = new Subprocess(words, { hasSession: false });
     const hangs = await this.#listen(child);
@@ -82,7 +80,7 @@ export class CheckProcess {
     const { code, signal, stderr, startError } = await child.ended;
     if (startError !== null) {
       // No process is to be had (ulimit -u): better without that protection than not at all.
-      await guarded(subject, this.#collector, (report) => this.#check.run(report, options));
+      await guarded(subject, this.#collector, (report) => this.#check.run(report));
       return;
     }
     const outcome = stderr.slice(-MAX_ERRORS).trim() || `it ended with ${signal ?? `exit code ${code}`}`;

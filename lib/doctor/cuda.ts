@@ -3,17 +3,17 @@ import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { cudaCode, explainCudaCode, showCudaCode } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
-import type { Options, Report } from './finding.ts';
+import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 
 /**
  * Tries CUDA on the GPUs that are free, in another process: NVML may answer where CUDA fails. Failures are noted as by a claim, and
  * suspect GPUs that work again, too.
  */
-export async function checkCUDA(report: Report, { lockDirectory }: Options): Promise<void> {
+export async function checkCUDA(report: Report): Promise<void> {
   try {
-    const free = await findFreeGPUs({ lockDirectory });
-    tryFree(report, free, LockDirectory.find(lockDirectory, loadConfiguration()));
+    const free = await findFreeGPUs();
+    tryFree(report, free, LockDirectory.find(undefined, loadConfiguration()));
   } catch (error) {
     // Other checks tell of the driver, the configuration and the lock directory.
     if (!(error instanceof GPUOwnerError)) throw error;

@@ -169,11 +169,6 @@ export interface Facts {
   configuration?: import('../config/index.ts').Configuration;
 }
 
-/** Options of the doctor's caller. */
-export interface Options {
-  lockDirectory?: string | undefined;
-}
-
 /** The findings of all checks. */
 export class FindingCollector {
   facts: Facts = {};

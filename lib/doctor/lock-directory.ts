@@ -16,7 +16,7 @@ import {
   systemError,
   userName,
 } from '../platform/index.ts';
-import type { Options, Report } from './finding.ts';
+import type { Report } from './finding.ts';
 import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
 import { readOrEmpty, statOf, whyPrivate } from './system.ts';
@@ -29,21 +29,21 @@ const MIN_INODES = 100;
  * The directory in which all claims of the machine must meet.
  * @returns its path; null: none can be used
  */
-export function checkLockDirectory(report: Report, options: Options): string | null {
+export function checkLockDirectory(report: Report): string | null {
   const configured = configuredDirectory();
   report.step('looking for the lock directory');
   let directory: LockDirectory | null;
   let path: string;
   try {
-    path = chooseLockDirectory(options.lockDirectory, { lockDirectory: configured }).path;
-    directory = LockDirectory.find(options.lockDirectory, { lockDirectory: configured });
+    path = chooseLockDirectory(undefined, { lockDirectory: configured }).path;
+    directory = LockDirectory.find(undefined, { lockDirectory: configured });
   } catch (error) {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     const { text, remedy } = sentences(error.message);
     report.add('lock-directory-unusable', text, remedy);
     return null;
   }
-  const why = whyThisOne(path, options, configured);
+  const why = whyThisOne(path, configured);
   reportPassedOver(report, directory);
   report.step(`looking at ${path}`);
   const stat = statOf(path);
@@ -66,8 +66,7 @@ function configuredDirectory(): string | undefined {
   }
 }
 
-function whyThisOne(path: string, options: Options, configured: string | undefined): string {
-  if (options.lockDirectory !== undefined) return 'named by --lock-dir';
+function whyThisOne(path: string, configured: string | undefined): string {
   if (process.env.GPU_OWNER_LOCK_DIR) return 'named by GPU_OWNER_LOCK_DIR';
   if (simulatedMachine() !== null) return "the simulated machine's own";
   if (configured !== undefined) return "named by the machine's configuration file";

@@ -2,7 +2,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { onWarning, sanitize } from '../platform/index.ts';
 import { type Check, CheckProcess, type Message } from './check-process.ts';
 import { reportClaimable } from './configuration.ts';
-import type { Finding, Options } from './finding.ts';
+import type { Finding } from './finding.ts';
 import { FindingCollector, guarded } from './finding.ts';
 
 const CHECK_TIMEOUT_MS = 5_000;
@@ -21,16 +21,16 @@ const CHECKS: Record<string, Check> = {
   driver: {
     subject: 'driver',
     timeoutMs: DRIVER_TIMEOUT_MS,
-    run: async (report, options) => {
+    run: async (report) => {
       await (await import('./driver.ts')).checkDriver(report);
-      await (await import('./cuda.ts')).checkCUDA(report, options);
+      await (await import('./cuda.ts')).checkCUDA(report);
     },
   },
   'lock-directory': {
     subject: 'lock-directory',
     timeoutMs: CHECK_TIMEOUT_MS,
-    run: async (report, options) => {
-      const path = (await import('./lock-directory.ts')).checkLockDirectory(report, options);
+    run: async (report) => {
+      const path = (await import('./lock-directory.ts')).checkLockDirectory(report);
       if (path !== null) (await import('./usage.ts')).checkLedger(report, path);
     },
   },
@@ -60,13 +60,12 @@ const CHECKS: Record<string, Check> = {
  */
 export async function runChecks(
   command: readonly string[],
-  options: Options,
   onSlow: (doing: string) => void = () => {},
 ): Promise<Finding[]> {
   const collector = new FindingCollector();
   await Promise.all(
     Object.entries(CHECKS).map(([name, check]) =>
-      new CheckProcess(name, check, collector).run(command, options, onSlow),
+      new CheckProcess(name, check, collector).run(command, onSlow),
     ),
   );
   await guarded('configuration', collector, (report) => reportClaimable(report, collector.facts));
@@ -74,7 +73,7 @@ export async function runChecks(
 }
 
 /** Runs one check for the process that has started this one, and tells it line by line. */
-export async function runCheck(name: string, options: Options, write: (line: string) => void): Promise<void> {
+export async function runCheck(name: string, write: (line: string) => void): Promise<void> {
   const check = Object.hasOwn(CHECKS, name) ? CHECKS[name] : undefined;
   if (check === undefined)
     throw new GPUOwnerError('ERR_INVALID_ARGUMENT', `there is no check '${sanitize(name)}'`);
@@ -84,7 +83,7 @@ export async function runCheck(name: string, options: Options, write: (line: str
   await guarded(
     check.subject,
     { add: (found) => tell({ finding: found }), tell: (facts) => tell({ facts }) },
-    (report) => check.run(report, options),
+    (report) => check.run(report),
     (step) => tell({ step }),
   );
   tell({ done: true });

@@ -1,4 +1,4 @@
-import { type ClaimOptions, checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
+import { checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
@@ -39,7 +39,7 @@ export class Enforcer {
    * @param log takes a line for each action
    * @throws ERR_CONFIGURATION, ERR_NOT_PERMITTED, ERR_SYSTEM
    */
-  constructor(isDryRun: boolean, options: ClaimOptions, log: (line: string) => void) {
+  constructor(isDryRun: boolean, log: (line: string) => void) {
     this.#rules = loadConfiguration().enforce;
     const isRoot = process.geteuid?.() === 0;
     this.#isAlwaysDry = isDryRun || !isRoot;
@@ -53,7 +53,7 @@ export class Enforcer {
         'ERR_SYSTEM',
         'this kernel has no pidfd_open (Linux 5.3), so a signal could reach the wrong process. Use a newer kernel.',
       );
-    this.#request = checkOptions(options).request;
+    this.#request = checkOptions({}).request;
     this.#log = log;
     this.#watch = new Watch(this.#rules ?? DEFAULT_ENFORCE_RULES);
     if (!this.isDryRun) this.#state = readState();

@@ -10,11 +10,11 @@ const SIGCONT = 18;
 const SIGSTOP = 19;
 
 /** Suspends a job that waits: the queue skips it until it is resumed, and its place stays. @throws ERR_JOBS if it doesn't wait */
-export function pauseJob(store: JobStore, id: number, lockDirectory: string | undefined): void {
+export function pauseJob(store: JobStore, id: number): void {
   const { pid, lock } = waitingProcess(store, id);
   if (signalJob(pid, lock, SIGSTOP) !== 0) throw notWaiting(id);
   // The job may have been given its GPUs just before.
-  const holds = readActivity(lockDirectory).leases.some(({ info }) => info.job === id && info.pid === pid);
+  const holds = readActivity(undefined).leases.some(({ info }) => info.job === id && info.pid === pid);
   if (!holds && stateOf(store, id)?.state === 'waiting') return;
   signalJob(pid, lock, SIGCONT);
   throw notWaiting(id);
@@ -27,13 +27,9 @@ export function resumeJob(store: JobStore, id: number): void {
 }
 
 /** Puts waiting jobs before this user's other requests, in the given order. @throws ERR_JOBS if one isn't in the wait queue */
-export function putJobsFirst(
-  store: JobStore,
-  ids: readonly number[],
-  lockDirectory: string | undefined,
-): void {
+export function putJobsFirst(store: JobStore, ids: readonly number[]): void {
   const pids = ids.map((id) => waitingProcess(store, id).pid);
-  const directory = LockDirectory.find(lockDirectory, loadConfiguration());
+  const directory = LockDirectory.find(undefined, loadConfiguration());
   const isMeant = ids.map(
     (id, i) =>
       ({ info }: { info: { job?: number; pid: number | null } }) =>

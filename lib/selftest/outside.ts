@@ -17,7 +17,7 @@ const QUEUE_TIMEOUT_MS = 20_000;
 const QUEUE_POLL_MS = 20;
 
 const LOCKS_FAIL =
-  'Locks do not work in the lock directory: run `gpu-owner doctor`, and use another file system (--lock-dir).';
+  'Locks do not work in the lock directory: run `gpu-owner doctor`, and use another file system (GPU_OWNER_LOCK_DIR).';
 
 /** Makes the checks that claim from the machine as anybody does. Nothing is claimed before and after. */
 export async function checkOutside(context: Context, options: ClaimOptions): Promise<void> {

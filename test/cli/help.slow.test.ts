@@ -75,7 +75,7 @@ test('the main help names every command, and every command’s help every option
   for (const name of COMMANDS) expect(main).toMatch(new RegExp(`^ {2}${name} `, 'm'));
   for (const name of [...COMMANDS, 'exp run', 'exp worker', 'exp manager']) {
     const command = name.split(' ');
-    const { stdout } = await machine.runCommand([...command, '--help']);
+    const { stdout } = await machine.runCommand([...command, '--help', '--all']);
     const options = [...stdout.matchAll(/^ {2}(?:-\w, )?(--[\w-]+)(\[?[ =][A-Z][A-Za-z|=]*)?/gm)].map(
       ([, option, value]) => [option, value],
     );
@@ -84,10 +84,27 @@ test('the main help names every command, and every command’s help every option
     const words = options.map(
       ([option, value]) => (value?.startsWith(' ') ? `${option}=-` : option) as string,
     );
-    const known = words.filter((word) => word !== '--help');
+    const known = words.filter((word) => word !== '--help' && word !== '--all');
     const { stderr } = await machine.runCommand([...command, ...known, '--nonsense']);
     expect(stderr).toMatch(/there is no option --nonsense/);
   }
+});
+
+test('the first page of help has the everyday options, and names the page that has all', async () => {
+  const lines = { run: 45, 'exp run': 55, status: 30, 'exp export': 15 };
+  for (const [name, most] of Object.entries(lines)) {
+    const words = name.split(' ');
+    const page = (await machine.runCommand([...words, '--help'])).stdout;
+    const all = (await machine.runCommand([...words, '--help', '--all'])).stdout;
+    expect(page.split('\n').length - 1, name).toBeLessThanOrEqual(most);
+    expect(page.match(/--help --all/g), name).toHaveLength(1);
+    const rare = name === 'exp export' ? '--queue' : '--simulate';
+    expect([name, page.includes(rare), all.includes(rare)]).toEqual([name, false, true]);
+    expect((await machine.runCommand(['help', ...words, '--all'])).stdout).toBe(all);
+  }
+  expect((await machine.runCommand(['logs', '--help'])).stdout).not.toContain('--all');
+  // An option of the command's own.
+  expect((await machine.runCommand(['jobs', '--all'])).stdout).toContain('No jobs');
 });
 
 test('options of the help belong to the command, not to what `run` runs', async () => {

@@ -17,13 +17,13 @@ function values(...args: string[]) {
 
 describe('the command line', () => {
   test('gives each option the type that its table says', () => {
-    const { count, follow, only, wait, simulate } = values('-f');
-    expectTypeOf({ count, follow, only, wait, simulate }).toEqualTypeOf<{
+    const { count, follow, only, wait, help } = values('-f');
+    expectTypeOf({ count, follow, only, wait, help }).toEqualTypeOf<{
       count: string | undefined;
       follow: true | undefined;
       only: string[] | undefined;
       wait: string | true | undefined;
-      simulate: string | undefined;
+      help: true | undefined;
     }>();
     // @ts-expect-error: there is no such option
     expect(values('-f').folow).toBeUndefined();
@@ -81,9 +81,8 @@ describe('the command line', () => {
     expect(() => values(...args)).toThrow(message);
   });
 
-  test('the old spelling of --wait=DURATION is understood', () => {
-    for (const args of [['--wait=5s'], ['--max-wait', '5s'], ['--wait', '--max-wait=5s']])
-      expect(waitOption(values(...args), false)).toEqual({ maxWait: '5s' });
+  test('--wait=DURATION limits the wait', () => {
+    expect(waitOption(values('--wait=5s'), false)).toEqual({ maxWait: '5s' });
   });
 });
 

@@ -88,7 +88,7 @@ describe('among several choices', () => {
       ['status', '--json'],
       ['find', '--json'],
     ]) {
-      const free = await machine.runCommand([...args, '--conventions', 'none']);
+      const free = await machine.runCommand(args, { env: { GPU_OWNER_CONVENTIONS: 'none' } });
       expect(JSON.parse(free.stdout)[0].state).toBe('free');
     }
     expect((await machine.runCommand(['find'])).code).toBe(75);
@@ -157,7 +157,7 @@ test('naming a convention makes its directory', async () => {
 });
 
 test('commands that only look create no directory', async () => {
-  await machine.runCommand(['status', '--conventions', CONVENTIONS.join()]);
+  await machine.runCommand(['status'], { env: { GPU_OWNER_CONVENTIONS: CONVENTIONS.join() } });
   expect(existsSync(placeOf(machine, '/'))).toBe(false);
 });
 

@@ -96,7 +96,7 @@ beforeAll(() => {
     ...EXPERIMENTS,
   ];
   for (const name of names) {
-    helps.set(name, run([...name.split(' '), '--help']));
+    helps.set(name, run([...name.split(' '), '--help', '--all']));
   }
 });
 const optionsIn = (text: string) => new Set(text.match(/(?<![\w-])--[a-z][a-z_-]*/g) ?? []);
@@ -111,7 +111,7 @@ test('options in commands exist in the help of the command', () => {
   for (const [line, name = '', rest = ''] of lines) {
     const own = rest.split(/ -- /)[0] as string;
     expect([...helps.keys()], line).toContain(name);
-    const known = new Set([...optionsIn(helps.get(name) ?? ''), '--help']);
+    const known = new Set([...optionsIn(helps.get(name) ?? ''), '--all']);
     for (const option of optionsIn(own)) expect(known, line).toContain(option);
   }
 });

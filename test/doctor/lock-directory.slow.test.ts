@@ -84,15 +84,13 @@ async function makeLeaseFiles(): Promise<void> {
 }
 
 describe('the doctor says that the lock directory is named', () => {
-  test('by the variable, or the option', async () => {
+  test('by the variable', async () => {
     makeDirectory();
     const named = await examine();
     expect(said(named, 'lock-directory')).toContain(
       `${directory} (named by GPU_OWNER_LOCK_DIR): belongs to `,
     );
     expect(named.ids).toEqual([]);
-    const { findings } = await diagnose(machine, {}, ['--lock-dir', directory]);
-    expect(findings.find(({ id }) => id === 'lock-directory')?.text).toContain('(named by --lock-dir)');
   });
 
   test('by the configuration file', async () => {

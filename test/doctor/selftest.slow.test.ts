@@ -339,8 +339,9 @@ describe('the self-test of a driver that differs', () => {
     const env = {
       LD_PRELOAD: compile(machine, join(import.meta.dirname, 'fixtures/sick_shim.c')),
       DEAF_LOCKS: '1',
+      GPU_OWNER_CONVENTIONS: 'none',
     };
-    const { code, failed, said } = await selftest(['-n', '1', '--conventions', 'none', ...OUTSIDE], { env });
+    const { code, failed, said } = await selftest(['-n', '1', ...OUTSIDE], { env });
     expect(code).toBe(1);
     expect(failed).toEqual(expect.arrayContaining(['exclusion']));
     expect(said('exclusion')).toMatch(/A second claim gets GPUs that are claimed\. -> Locks do not work/);

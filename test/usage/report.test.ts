@@ -74,8 +74,8 @@ test('usageKept of the configuration says when old files are removed', async () 
 test.skipIf(existsSync('/var/lib/gpu-owner/usage'))(
   'without a ledger, report says how to have one',
   async () => {
-    const { code, stderr } = await machine.runCommand(['report', '--lock-dir', '/dev/shm'], {
-      env: { GPU_OWNER_SIMULATE: undefined },
+    const { code, stderr } = await machine.runCommand(['report'], {
+      env: { GPU_OWNER_SIMULATE: undefined, GPU_OWNER_LOCK_DIR: '/dev/shm' },
     });
     expect(code).toBe(73);
     expect(stderr).toContain('As root: install -d -m 1777 /var/lib/gpu-owner/usage');
@@ -99,7 +99,9 @@ test('below a link that others can replace there is no ledger, and report says w
   chmodSync(open, 0o777);
   await machine.runCommand(['run', 'true']);
   symlinkSync(machine.lockDirectory, join(open, 'link'));
-  const { code, stderr } = await machine.runCommand(['report', '--lock-dir', join(open, 'link')]);
+  const { code, stderr } = await machine.runCommand(['report'], {
+    env: { GPU_OWNER_LOCK_DIR: join(open, 'link') },
+  });
   const path = join(open, 'link/usage');
   expect({ code, stderr }).toEqual({
     code: 73,

@@ -22,11 +22,11 @@ import {
 } from '../../platform/index.ts';
 import {
   COUNTS,
-  claimingOptions,
   claimOptions,
   DURATIONS,
   MEMORY,
   NAMES,
+  placeholderOption,
   refusePreemptibleShare,
   SIZES,
 } from '../claim-options.ts';
@@ -43,6 +43,7 @@ export const QUEUE = {
   queue: {
     value: 'URL',
     help: `use this task list: ${QUEUE_URLS.join(', ')} (default: GPU_OWNER_QUEUE, or in .gpu-owner/)`,
+    isAdvanced: true,
   },
 } satisfies OptionTable;
 
@@ -103,11 +104,12 @@ export function workerOptions(gpus: string) {
       value: 'DURATION',
       help: 'requeue tasks that still run DURATION after Ctrl-C (default: no limit)',
       candidates: DURATIONS,
+      isAdvanced: true,
     },
     preemptible: {
       help: 'use GPUs that would be idle, and give tasks back when another request needs the GPUs',
     },
-    ...claimingOptions(
+    ...placeholderOption(
       'keep the GPUs visibly taken: auto (default), also between tasks and until a command uses them; keep; none',
     ),
   } satisfies OptionTable;

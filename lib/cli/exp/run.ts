@@ -19,12 +19,12 @@ import {
 import { chooseHosts } from '../../fleet/index.ts';
 import { becomeSubmitter, JobProcess, Submitter, SweepProgress, submitJob } from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
-import { CRITERIA_GROUP, LOCKS } from '../claim-options.ts';
+import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { toArguments } from '../hosts.ts';
 import { refuseThrowAway } from '../installation.ts';
 import { ABOUT, announce, becomeSweepJob, JOB, jobOptions } from '../job-options.ts';
-import { type OptionGroup, type Parsed, usage } from '../options.ts';
+import { advanced, type OptionGroup, type Parsed, SIMULATE, usage } from '../options.ts';
 import { environmentFor } from '../remote.ts';
 import { dryRun } from './dry-run.ts';
 import {
@@ -52,25 +52,29 @@ const GROUPS = [
         value: 'NAME[=VALUE]',
         isRepeatable: true,
         help: "with --on, carry an environment variable over; NAME can be a pattern ('WANDB_*')",
+        isAdvanced: true,
       },
       'dry-run': {
         help: 'print how many tasks would run, and what is done already; change nothing',
       },
       json: {
         help: 'with --dry-run, print { tasks, size, counts, phases, gone, otherCommands, keepsCommands }',
+        isAdvanced: true,
       },
       detach: { help: 'run the sweep as a job in the background, and print its number' },
-      ...ABOUT,
-      ...JOB,
-      'replace-commands': REPLACE_COMMANDS,
-      only: { help: 'cancel waiting tasks that earlier sweeps have left' },
-      ...METRICS,
+      ...advanced({
+        ...ABOUT,
+        ...JOB,
+        'replace-commands': REPLACE_COMMANDS,
+        only: { help: 'cancel waiting tasks that earlier sweeps have left' },
+        ...METRICS,
+      }),
       ...QUEUE,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
   SWEEP_GROUP,
-  CRITERIA_GROUP,
+  WORKER_CRITERIA_GROUP,
 ] as const satisfies readonly OptionGroup[];
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {

@@ -32,7 +32,7 @@ export const SWEEP_GROUP = {
       help: 'run the commands of a file, one per line ("-": of standard input)',
       candidates: 'file',
     },
-    phase: { value: 'NAME', help: 'name the phase of grid or commands' },
+    phase: { value: 'NAME', help: 'name the phase of grid or commands', isAdvanced: true },
     'output-dir': { value: 'TEMPLATE', help: 'write its results there (default: results_{phase})' },
     retries: {
       value: 'N',
@@ -45,22 +45,25 @@ export const SWEEP_GROUP = {
     },
     trials: { value: 'N', help: 'try so many combinations' },
     metric: { value: 'NAME', help: 'take this value of the results to tell good trials from bad ones' },
-    minimize: { help: 'smaller values of the metric are better (default)' },
+    minimize: { help: 'smaller values of the metric are better (default)', isAdvanced: true },
     maximize: { help: 'larger values of the metric are better' },
     'metric-pattern': {
       value: 'REGEXP',
       help: "find the metric's values in the output of programs that don't report them: 'loss: ([0-9.]+)'",
+      isAdvanced: true,
     },
     'stop-early': {
       value: 'RULE',
       help: 'stop bad trials: hyperband:FIRST_STEP[:ETA], median:FIRST_STEP',
+      isAdvanced: true,
     },
     'search-seed': {
       value: 'N',
       help: 'choose other trials: the same number gives the same ones (default 0)',
+      isAdvanced: true,
     },
-    shell: { help: 'treat commands as lines for sh' },
-    yes: { short: 'y', help: 'confirm more than 100,000 tasks' },
+    shell: { help: 'treat commands as lines for sh', isAdvanced: true },
+    yes: { short: 'y', help: 'confirm more than 100,000 tasks', isAdvanced: true },
   },
   notes: `COMMAND may have {parameters} in its words, and {phase} and {output_dir}; {{ and }} are braces. It replaces the command of sweep files.`,
 } as const satisfies OptionGroup;

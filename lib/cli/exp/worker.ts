@@ -6,10 +6,10 @@ import {
   settingsFor,
 } from '../../experiments/index.ts';
 import { onWarning, parseDuration } from '../../platform/index.ts';
-import { CRITERIA_GROUP, DURATIONS, LOCKS } from '../claim-options.ts';
+import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';
-import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
+import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from '../options.ts';
 import { locationOf, METRICS, metricsEndpoint, QUEUE, workerOptions, workerRequest } from './options.ts';
 import { counts } from './render.ts';
 import { plainScreen } from './screen.ts';
@@ -34,10 +34,10 @@ const GROUPS = [
       },
       ...METRICS,
       ...QUEUE,
-      ...LOCKS,
+      ...SIMULATE,
     },
   },
-  CRITERIA_GROUP,
+  WORKER_CRITERIA_GROUP,
 ] as const satisfies readonly OptionGroup[];
 
 async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
