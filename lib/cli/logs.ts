@@ -11,7 +11,7 @@ import {
 import { showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { addressOf } from './job-address.ts';
-import { type OptionGroup, type Parsed, usage } from './options.ts';
+import { type OptionGroup, type Parsed, SIMULATE, usage } from './options.ts';
 import { print, say, write } from './output.ts';
 
 /** A reader on another machine is told so often that the connection is there, in ms. */
@@ -27,6 +27,7 @@ const GROUPS = [
         help: 'print JSON, beginning with the byte at OFFSET, or so many before the end; for gpu-owner on another machine',
         isHidden: true,
       },
+      ...SIMULATE,
     },
   },
 ] as const satisfies readonly OptionGroup[];

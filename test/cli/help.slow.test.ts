@@ -102,7 +102,7 @@ test('the first page of help has the everyday options, and names the page that h
     expect([name, page.includes(rare), all.includes(rare)]).toEqual([name, false, true]);
     expect((await machine.runCommand(['help', ...words, '--all'])).stdout).toBe(all);
   }
-  expect((await machine.runCommand(['logs', '--help'])).stdout).not.toContain('--all');
+  expect((await machine.runCommand(['docs', '--help'])).stdout).not.toContain('--all');
   // An option of the command's own.
   expect((await machine.runCommand(['jobs', '--all'])).stdout).toContain('No jobs');
 });
