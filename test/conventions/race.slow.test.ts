@@ -23,6 +23,10 @@ import { withTimeouts } from '../support/time.ts';
 
 const GPUS = 4;
 const SECONDS = process.env.GPU_OWNER_SOAK ? 240 : 2.5;
+/** Claims of each side without which a race shows nothing. */
+const MIN_CLAIMS = Math.ceil(SECONDS / 2);
+/** How long a busy machine may take longer for these, in s. */
+const MAX_MORE_SECONDS = 60;
 const claimant = join(import.meta.dirname, '../integration/fixtures/share-claimant.mjs');
 const twoUsers = whyNotNobody() === null;
 
@@ -34,7 +38,7 @@ const TROUBLE_MS = 250;
 
 test.each(NAMES)(
   `%s: shares, whole GPUs and programs of the tool${twoUsers ? ', of two users,' : ''} at once, with kills and stops: none is over another`,
-  { timeout: (SECONDS + 60) * 1000 },
+  { timeout: (SECONDS + 60 + MAX_MORE_SECONDS) * 1000 },
   async (name) => {
     machine = new Machine(GPUS);
     const directory = directoryOf(machine, name);
@@ -51,12 +55,7 @@ test.each(NAMES)(
       const words = ['loop', name, directory, path, String(GPUS), String(SECONDS)];
       claimants.add(() => startOriginal(machine, words, { ...user(i), umask: '0' }));
     }
-    const end = performance.now() + SECONDS * 1000;
-    while (performance.now() < end) {
-      await pause(TROUBLE_MS);
-      claimants.trouble();
-    }
-    await endOf(claimants, name);
+    await race(claimants, name);
     const free = await machine.runCommand(
       ['run', '--no-wait', '-n', String(GPUS), '--', 'true'],
       here(machine),
@@ -67,15 +66,28 @@ test.each(NAMES)(
   },
 );
 
-/** Ends all, and expects that the witness has seen enough of ours and of a tool's. How many a busy machine manages isn't promised. */
-async function endOf(claimants: Claimants, tool: string): Promise<void> {
+/** How many claims the witness has seen of ours, and of a tool's. */
+function claimsSeen({ witness }: Claimants): [ours: number, theirs: number] {
+  const log = readFileSync(witness.path, 'utf8');
+  const count = (pattern: RegExp) => log.match(pattern)?.length ?? 0;
+  return [count(/ had \d+ \d+ [\d.]+$/gm), count(/ had \d+ \d+$/gm)]; // only ours note the part
+}
+
+/** Kills and suspends for some seconds, and then until the witness has seen enough claims of both sides. Ends all. */
+async function race(claimants: Claimants, tool: string): Promise<void> {
+  const start = performance.now();
+  const seconds = () => (performance.now() - start) / 1000;
+  const isEnough = () => Math.min(...claimsSeen(claimants)) >= MIN_CLAIMS;
+  while (seconds() < SECONDS || (seconds() < SECONDS + MAX_MORE_SECONDS && !isEnough())) {
+    await pause(TROUBLE_MS);
+    claimants.trouble();
+  }
+  const took = seconds().toFixed(1);
   const { errors } = await claimants.end();
   expect(errors).toEqual([]);
-  const log = readFileSync(claimants.witness.path, 'utf8');
-  const count = (pattern: RegExp) => log.match(pattern)?.length ?? 0;
-  const [ours, theirs] = [count(/ had \d+ \d+ [\d.]+$/gm), count(/ had \d+ \d+$/gm)]; // only ours note the part
-  console.log(`${ours} of our leases and shares, ${theirs} claims of ${tool} in ${SECONDS} s`);
-  expect(Math.min(ours, theirs)).toBeGreaterThan(SECONDS / 2);
+  const [ours, theirs] = claimsSeen(claimants);
+  console.log(`${ours} of our leases and shares, ${theirs} claims of ${tool} in ${took} s`);
+  expect(Math.min(ours, theirs)).toBeGreaterThanOrEqual(MIN_CLAIMS);
 }
 
 /** Programs of safe-gpu, shares and whole GPUs, all at once. @param window how slow safe-gpu's are between look and allocation, in s */
@@ -108,16 +120,11 @@ async function untilViolated(claimants: Claimants): Promise<void> {
 }
 
 test('safe-gpu’s programs, shares and whole GPUs at once, with kills and stops: none is over another', {
-  timeout: (SECONDS + 60) * 1000,
+  timeout: (SECONDS + 60 + MAX_MORE_SECONDS) * 1000,
 }, async () => {
   machine = new Machine(2);
   const claimants = besideSafeGPU('0.02', 'safe-gpu');
-  const end = performance.now() + SECONDS * 1000;
-  while (performance.now() < end) {
-    await pause(TROUBLE_MS);
-    claimants.trouble();
-  }
-  await endOf(claimants, 'safe-gpu');
+  await race(claimants, 'safe-gpu');
 });
 
 test('the witness sees that GPUs are held twice without the convention safe-gpu', {
@@ -150,17 +157,13 @@ test.each(QUERY_SECONDS)(
       const ours = ['sh', '-c', 'exec "$@" 2>&1', 'sh', process.execPath, claimant, path, '600', '0'];
       claimants.add(() => machine.start(ours, { env }));
     }
-    const log = () => readFileSync(path, 'utf8');
     const end = performance.now() + SECONDS * 1000;
-    const isEnough = () =>
-      performance.now() > end && / had \d+ \d+ [\d.]+$/m.test(log()) && / had \d+ \d+$/m.test(log());
-    await until(isEnough, (SECONDS + 60) * 1000);
+    const isEnough = () => performance.now() > end && Math.min(...claimsSeen(claimants)) > 0;
+    await until(isEnough, (SECONDS + MAX_MORE_SECONDS) * 1000);
     const { errors } = await claimants.end();
     expect(errors).toEqual([]);
-    const count = (pattern: RegExp) => log().match(pattern)?.length ?? 0;
-    console.log(
-      `nvidia-smi ${seconds} s: ${count(/ had \d+ \d+ [\d.]+$/gm)} of our leases, ${count(/ had \d+ \d+$/gm)} claims of gpu_lock`,
-    );
+    const [ours, theirs] = claimsSeen(claimants);
+    console.log(`nvidia-smi ${seconds} s: ${ours} of our leases, ${theirs} claims of gpu_lock`);
   },
 );
 
