@@ -124,7 +124,7 @@ function page({ since, by, gpus, rows, longest, skipped }: Report): string {
 function note(skipped: number): string {
   return skipped === 0
     ? ''
-    : `\n${skipped === 1 ? 'One line or file was' : `${skipped} lines or files were`} skipped: damaged, or not its user's. \`gpu-owner doctor\` names the files.`;
+    : `\n${skipped === 1 ? 'One line or file was' : `${skipped} lines or files were`} skipped: damaged, or not its user's.`;
 }
 
 function csv({ rows, by }: Report): string {

@@ -10,4 +10,3 @@ export {
 } from './convention.ts';
 export { Conventions, conventionsInUse } from './conventions.ts';
 export { awaitWriters } from './gpu-lock-writers.ts';
-export { safeGPUFiles } from './safe-gpu.ts';

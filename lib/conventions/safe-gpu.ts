@@ -89,11 +89,6 @@ export class SafeGPU implements Convention {
   }
 }
 
-/** The files that may be its lock, whether or not they exist. */
-export function safeGPUFiles(root = interopRoot()): string[] {
-  return [DIRECTORY, OLD_DIRECTORY].map((directory) => `${machinePath(directory, root)}/${NAME}`);
-}
-
 /** The file that is its lock. */
 interface LockFile {
   directory: Directory;

@@ -2,7 +2,6 @@ import { messageIn, Subprocess } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isRunnable, sanitize } from '../platform/index.ts';
 import {
-  type Facts,
   type Finding,
   type FindingCollector,
   failure,
@@ -22,12 +21,7 @@ export interface Check {
 }
 
 /** A line of JSON that such a process prints. */
-export type Message =
-  | { begun: true }
-  | { finding: Finding }
-  | { step: string }
-  | { facts: Facts }
-  | { done: true };
+export type Message = { begun: true } | { finding: Finding } | { step: string } | { done: true };
 
 /** After this time, people are told what takes so long. */
 const NOTICE_MS = 3_000;
@@ -112,7 +106,6 @@ export class CheckProcess {
   #receive(message: Message | null): void {
     if (message === null) return;
     if ('finding' in message) this.#collector.add(message.finding);
-    else if ('facts' in message) this.#collector.tell(message.facts);
     else if ('step' in message) this.#step = message.step;
     else if ('done' in message) this.#done = true;
   }

@@ -1,9 +1,9 @@
 import { checkConventions } from '../claims/index.ts';
 import { type Configuration, loadConfiguration } from '../config/index.ts';
-import { conventionsInUse, safeGPUFiles } from '../conventions/index.ts';
+import { conventionsInUse } from '../conventions/index.ts';
 import { lastLook } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { type GPU, isWSL, matchesName, selects } from '../gpus/index.ts';
+import { type GPU, selects } from '../gpus/index.ts';
 import {
   findGid,
   findUid,
@@ -11,16 +11,13 @@ import {
   formatSince,
   isDirectory,
   listWords,
-  showValue,
   statusOf,
 } from '../platform/index.ts';
-import type { Facts, Report } from './finding.ts';
-import { list } from './gpus.ts';
-import { reportSharers } from './lock-holders.ts';
+import type { Report } from './finding.ts';
 
 const BYTES = ['minFreeMemory', 'maxUsedMemory'];
 
-/** The configuration files of machine and user. Their bans are compared with the GPUs in reportClaimable(). */
+/** The configuration files of machine and user. Their bans are compared with the GPUs by reportRules(). */
 export function checkConfiguration(report: Report): void {
   report.step('reading the configuration files');
   let configuration: Configuration;
@@ -35,7 +32,6 @@ export function checkConfiguration(report: Report): void {
     );
     return;
   }
-  report.tell({ configuration });
   const { files, thresholds } = configuration;
   report.add(
     'configuration',
@@ -93,91 +89,13 @@ function reportNames(report: Report, { limits, urgent, bookings, idle, enforce }
   );
 }
 
-/** Reports which GPUs configuration files and CUDA_VISIBLE_DEVICES take away. */
-export function reportClaimable(report: Report, facts: Facts): void {
-  const { gpus, configuration, visible, visibleNote } = facts;
-  if (gpus === undefined || gpus.length === 0) return;
-  const banned = configuration === undefined ? [] : reportBans(report, gpus, configuration);
-  const hidden = visible ? gpus.filter(({ uuid }) => !visible.includes(uuid)) : [];
-  if (visible && visible.length > 0) {
-    const allowed = gpus.filter((gpu) => !hidden.includes(gpu));
-    report.add(
-      'visible-devices',
-      `CUDA_VISIBLE_DEVICES is ${variable()}, so only ${list(allowed)} can be claimed from here.`,
-      'If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
-    );
-  }
-  if (visible && (visible.length === 0 || visibleNote)) {
-    report.add(
-      'visible-devices-odd',
-      visibleNote
-        ? `${visibleNote}.`
-        : `CUDA_VISIBLE_DEVICES is ${variable()}, which names no GPU that could be claimed.`,
-      'Correct the variable where it is set. If no batch system has set it: `unset CUDA_VISIBLE_DEVICES`.',
-    );
-  }
-  const left = gpus.filter(
-    (gpu) =>
-      gpu.health === 'ok' &&
-      gpu.computeMode !== 'prohibited' &&
-      !banned.includes(gpu) &&
-      !hidden.includes(gpu),
-  );
-  const { maxUsedMemory, allowProcesses } = configuration?.thresholds ?? {};
-  const byLeases = isWSL() || (maxUsedMemory === 'any' && allowProcesses === true);
-  const untold = left.filter(({ memory, processes }) => memory.usedBytes === null && processes === null);
-  if (left.length > 0 && (byLeases || untold.length < left.length)) return;
-  if (left.length > 0) {
-    report.add(
-      'nothing-claimable',
-      `No GPU can be claimed from here by default: the driver tells neither memory in use nor processes of ${list(untold)}.`,
-      'Let leases alone decide: `maxUsedMemory: any` and `allowProcesses: true` in a configuration file, or `gpu-owner run --max-used-memory any --allow-processes …`.',
-    );
-    return;
-  }
-  report.add(
-    'nothing-claimable',
-    'No GPU can be claimed from here: all of them have failed, are banned, or are hidden.',
-    'See the findings above for each GPU.',
-  );
-}
-
-function variable(): string {
-  return showValue(process.env.CUDA_VISIBLE_DEVICES);
-}
-
-/** Returns the GPUs that may not be claimed. */
-function reportBans(report: Report, gpus: readonly GPU[], configuration: Configuration): GPU[] {
-  const bySource = new Map<string, Set<GPU>>();
-  const ban = (source: string | null, some: readonly GPU[]) => {
-    const set = bySource.get(source ?? '') ?? new Set();
-    for (const gpu of some) set.add(gpu);
-    if (some.length > 0) bySource.set(source ?? '', set);
-  };
-  for (const { selectors, source } of configuration.exclude) {
-    ban(
-      source,
-      gpus.filter((gpu) => selectors.some((selector) => selects(selector, gpu))),
-    );
-  }
-  for (const { pattern, source } of configuration.excludeNames) {
-    ban(
-      source,
-      gpus.filter(({ name }) => matchesName(pattern, name)),
-    );
-  }
-  for (const { selectors, source } of configuration.devices) {
-    ban(
-      source,
-      gpus.filter((gpu) => !selectors.some((selector) => selects(selector, gpu))),
-    );
-  }
-  for (const [source, some] of bySource) {
-    report.add(
-      'gpus-banned',
-      `${list([...some])} may not be claimed: ${source} says so.`,
-      `If that is a mistake, change \`exclude\`, \`excludeNames\` or \`devices\` in that file.`,
-    );
+/** Rules for GPUs that this machine doesn't have. */
+export function reportRules(report: Report, gpus: readonly GPU[]): void {
+  let configuration: Configuration;
+  try {
+    configuration = loadConfiguration();
+  } catch {
+    return; // told by checkConfiguration()
   }
   // A GPU that can't say who it is may be the one that is meant.
   const allKnown = gpus.every(({ uuid }) => uuid !== '');
@@ -190,7 +108,6 @@ function reportBans(report: Report, gpus: readonly GPU[], configuration: Configu
       'Name GPUs by their UUIDs, which stay the same: `gpu-owner status --json` shows them.',
     );
   }
-  return [...new Set([...bySource.values()].flatMap((some) => [...some]))];
 }
 
 /** Other tools that lock GPUs here, by the directories in which they have their locks. */
@@ -214,7 +131,6 @@ export function checkOtherTools(report: Report): void {
     const links = ignored === null ? '' : `; ${ignored}`;
     report.add('convention-in-use', `${name}: ${listWords(existing)}; ${honoured}${links}.`);
   }
-  for (const path of safeGPUFiles()) reportSharers(report, path);
   if (found.length === 0) report.add('conventions', 'No lock files of other tools.');
   if (shared.length > 0) {
     const [names, places] = [shared.map(({ name }) => name), shared.flatMap(({ existing }) => existing)];

@@ -1,25 +1,24 @@
-import { readdirSync, realpathSync } from 'node:fs';
+import { realpathSync } from 'node:fs';
 import { snapshotAfterStartup } from '../claims/index.ts';
-import { driverLibraries, simulatedMachine } from '../config/index.ts';
+import { driverLibraries } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   cudaVersion,
   type GPU,
-  inheritedDevices,
   isMissingLibrary,
   librarySetting,
   openDriver,
   triedLibraries,
 } from '../gpus/index.ts';
-import { EXCLUSIVE, type LibraryAttempt, native, OFD } from '../native.ts';
-import { describeProcess, listWords, onWarning, pathIn } from '../platform/index.ts';
+import { type LibraryAttempt, native } from '../native.ts';
+import { describeProcess, listWords } from '../platform/index.ts';
+import { reportRules } from './configuration.ts';
 import type { Report } from './finding.ts';
-import { list, reportGPUs } from './gpus.ts';
+import { reportGPUs } from './gpus.ts';
 import { sentences } from './installation.ts';
 
 /** The driver's libraries, and through them the GPUs. */
 export async function checkDriver(report: Report): Promise<void> {
-  const before = deviceNodes();
   report.step('starting the NVIDIA driver');
   try {
     openDriver();
@@ -27,14 +26,11 @@ export async function checkDriver(report: Report): Promise<void> {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     reportFailure(report, error);
     return;
-  } finally {
-    reportDeviceNodes(report, before);
   }
   const library = native().driverLibrary();
   const file = realPath(library.path);
   report.add('driver', `NVIDIA driver ${library.version || 'of an unknown version'}, ${file}.`);
   const gpus = await snapshotAfterStartup(() => report.step('looking at the GPUs'));
-  report.tell({ gpus });
   reportGPUs(
     report,
     gpus.filter(isWhole),
@@ -43,16 +39,9 @@ export async function checkDriver(report: Report): Promise<void> {
       .map(({ persistence }) => persistence),
     describeProcess,
   );
-  reportMPS(report, gpus.filter(isWhole));
+  reportRules(report, gpus);
   report.step('loading the CUDA library');
-  reportCUDA(report, library.version);
-  report.step('asking CUDA which GPUs CUDA_VISIBLE_DEVICES means');
-  let visibleNote = '';
-  onWarning((message) => {
-    visibleNote = message;
-  });
-  const visible = inheritedDevices(gpus);
-  report.tell({ visible: visible === null ? null : [...visible], visibleNote });
+  reportCUDA(report);
 }
 
 /** Instances of MIG are told with the GPU that they are parts of. */
@@ -81,22 +70,7 @@ function places(attempts: readonly LibraryAttempt[]): string {
   return listWords(words, 'or');
 }
 
-/** The driver's files in /dev. */
-function deviceNodes(): string[] {
-  return readdirSync('/dev').filter((name) => name.startsWith('nvidia'));
-}
-
-/** When root starts it, NVML makes device nodes that are missing, also where there is no driver. */
-function reportDeviceNodes(report: Report, before: readonly string[]): void {
-  const made = deviceNodes().filter((name) => !before.includes(name));
-  if (made.length === 0) return;
-  report.add(
-    'device-nodes-made',
-    `The NVIDIA driver library made ${listWords(made.map((name) => `/dev/${name}`))} when it was started, as it does in every program that root runs.`,
-  );
-}
-
-function reportCUDA(report: Report, driverVersion: string): void {
+function reportCUDA(report: Report): void {
   const { path, missing, version, attempts } = native().cudaLibrary(driverLibraries().cuda);
   if (path === '') {
     report.add(
@@ -117,45 +91,6 @@ function reportCUDA(report: Report, driverVersion: string): void {
   }
   const newest = cudaVersion(version);
   report.add('cuda-library', `${newest === null ? '' : `CUDA ${newest}, `}${file}.`);
-  // As `libcuda.so.570.86.15` has it; WSL's has another.
-  const [, of] = /\.so\.(\d{3}\.\d+(?:\.\d+)?)$/.exec(file) ?? [];
-  if (of !== undefined && driverVersion !== '' && of !== driverVersion) {
-    report.add(
-      'cuda-library-version',
-      `${file} isn't of the driver's version, ${driverVersion}: NVIDIA's package for newer CUDA on older drivers (cuda-compat), or left from an update.`,
-      'If CUDA programs fail, remove that library, or remove its directory from LD_LIBRARY_PATH.',
-    );
-  }
-}
-
-/** As much of the server's name as the kernel keeps. */
-const MPS = 'nvidia-cuda-mps';
-
-/** A server of MPS is on each of its GPUs, in everybody's name; its control daemon is on none. */
-function reportMPS(report: Report, gpus: readonly GPU[]): void {
-  const pids = [...new Set(gpus.flatMap(({ processes }) => (processes ?? []).map(({ pid }) => pid)))];
-  const servers = pids.filter((pid) => describeProcess(pid).name?.startsWith(MPS));
-  const served = gpus.filter(({ processes }) => processes?.some(({ pid }) => servers.includes(pid)));
-  const pipes = process.env.CUDA_MPS_PIPE_DIRECTORY || (simulatedMachine() === null ? '/tmp/nvidia-mps' : '');
-  if (servers.length === 0 && (pipes === '' || !hasControlDaemon(pipes))) return;
-  const who =
-    servers.length === 0
-      ? `its control daemon has its pipe in ${pipes}`
-      : `its server (pid ${listWords(servers.map(String))}) is on ${list(served)}`;
-  report.add(
-    'mps',
-    `MPS, which lets several processes share a GPU, is running: ${who}. Programs that compute through it make a GPU busy; its server alone doesn't.`,
-    'To share GPUs through it, claim with `--allow-processes`. To end it: `echo quit | nvidia-cuda-mps-control`.',
-  );
-}
-
-/** The daemon locks this file as long as it lives; the file itself, and its sockets, stay when it ends. */
-function hasControlDaemon(pipes: string): boolean {
-  const descriptor = native().fileOpenForProbe(pathIn(pipes, 'control_lock'));
-  if (descriptor < 0) return false;
-  const isLocked = native().lockProbe(descriptor, OFD, EXCLUSIVE, 0, 0) >= 0;
-  native().fileClose(descriptor);
-  return isLocked;
 }
 
 /** The file behind the links: it has the version in its name. */

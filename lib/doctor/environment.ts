@@ -1,17 +1,10 @@
-import { hasPidNamespace, isWSLKernel, REAL_SIGNS, type SystemSigns, whichContainer } from '../gpus/index.ts';
+import { hasPidNamespace, isWSLKernel, REAL_SIGNS, whichContainer } from '../gpus/index.ts';
 import { mountOf, parseMounts } from '../platform/index.ts';
 import type { Report } from './finding.ts';
 import { whyPrivate } from './system.ts';
 
-/** The parts of the system that are checked here; tests have their own. */
-export interface System extends SystemSigns {
-  uid: number;
-}
-
-const REAL_SYSTEM: System = { ...REAL_SIGNS, uid: process.geteuid?.() ?? 0 };
-
 /** Where this process runs, and what it can't see from there. */
-export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
+export function checkEnvironment(report: Report, system = REAL_SIGNS): void {
   const mounts = parseMounts(system.read('/proc/self/mountinfo'));
   let remarkable = false;
   const add: Report['add'] = (...args) => {
@@ -35,14 +28,6 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
         : 'To see who uses a GPU, run this on the host, or start the container with `docker run --pid=host`.',
     );
   }
-  const hidden = mountOf('/proc', mounts)?.options.find((option) => /^hidepid=(?!0$|off$)/.test(option));
-  if (hidden !== undefined && system.uid !== 0) {
-    add(
-      'processes-hidden',
-      `/proc is mounted with ${hidden}, which hides processes of other users: you see that a GPU is in use, but not who uses it.`,
-      'Run this as root, or ask an administrator to add your group with the mount option `gid=`.',
-    );
-  }
   for (const path of ['/tmp', '/var/tmp']) {
     const mount = mountOf(path, mounts);
     const why = mount === null || mount.point !== path ? null : whyPrivate(mount);
@@ -59,6 +44,5 @@ export function checkEnvironment(report: Report, system = REAL_SYSTEM): void {
       'This is WSL: its driver belongs to Windows, and lists no processes. Programs in Windows are only visible by their memory use.',
     );
   }
-  if (!remarkable)
-    report.add('surroundings', 'No container, no private /tmp; processes of other users are visible.');
+  if (!remarkable) report.add('surroundings', 'No container, no private /tmp.');
 }

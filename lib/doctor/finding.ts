@@ -25,23 +25,15 @@ export const CATALOGUE = {
   version: ['installation', 'ok'],
   simulated: ['installation', 'note'],
   'native-missing': ['installation', 'problem'],
-  'program-missing': ['installation', 'problem'],
-  'installation-private': ['installation', 'note'],
   'installation-changeable': ['installation', 'warning'],
-  limits: ['installation', 'ok'],
-  'limit-files': ['installation', 'problem'],
-  'limit-processes': ['installation', 'warning'],
 
   driver: ['driver', 'ok'],
   'driver-missing': ['driver', 'problem'],
   'driver-failed': ['driver', 'problem'],
-  'device-nodes-made': ['driver', 'note'],
   'cuda-library': ['driver', 'ok'],
   'cuda-library-missing': ['driver', 'problem'],
   'cuda-library-broken': ['driver', 'problem'],
-  'cuda-library-version': ['driver', 'note'],
   'persistence-off': ['driver', 'note'],
-  mps: ['driver', 'note'],
 
   gpus: ['gpus', 'ok'],
   'no-gpus': ['gpus', 'problem'],
@@ -56,7 +48,6 @@ export const CATALOGUE = {
   'compute-mode-prohibited': ['gpus', 'warning'],
   mig: ['gpus', 'note'],
   'mig-empty': ['gpus', 'warning'],
-  'processes-unknown': ['gpus', 'note'],
   'hidden-use': ['gpus', 'warning'],
   cuda: ['gpus', 'ok'],
   'cuda-failed': ['gpus', 'problem'],
@@ -66,13 +57,8 @@ export const CATALOGUE = {
   'lock-directory-passed-over': ['lock-directory', 'warning'],
   'lock-directory-mode': ['lock-directory', 'warning'],
   'lock-directory-not-sticky': ['lock-directory', 'warning'],
-  'lock-directory-owner': ['lock-directory', 'note'],
-  'lock-directory-full': ['lock-directory', 'problem'],
-  'lock-directory-space': ['lock-directory', 'warning'],
   'lock-directory-private': ['lock-directory', 'problem'],
   'lock-directory-in-container': ['lock-directory', 'warning'],
-  'lock-directory-leftovers': ['lock-directory', 'note'],
-  'booking-without-effect': ['lock-directory', 'note'],
   'lock-file-unusable': ['lock-directory', 'problem'],
   'lock-file-linked': ['lock-directory', 'warning'],
   'foreign-lock': ['lock-directory', 'problem'],
@@ -80,37 +66,25 @@ export const CATALOGUE = {
   'lease-file-removed': ['lock-directory', 'problem'],
   'claimant-stuck': ['lock-directory', 'warning'],
   'process-stuck': ['lock-directory', 'warning'],
-  'two-lock-directories': ['lock-directory', 'note'],
   locks: ['lock-directory', 'ok'],
   'locks-broken': ['lock-directory', 'problem'],
-  'locks-untested': ['lock-directory', 'note'],
   leases: ['lock-directory', 'ok'],
-  'ledger-missing': ['lock-directory', 'note'],
-  'ledger-mode': ['lock-directory', 'warning'],
-  'ledger-files': ['lock-directory', 'warning'],
-  'ledger-damaged': ['lock-directory', 'note'],
 
   surroundings: ['surroundings', 'ok'],
   container: ['surroundings', 'note'],
   'pid-namespace': ['surroundings', 'note'],
-  'processes-hidden': ['surroundings', 'note'],
   'private-tmp': ['surroundings', 'warning'],
   wsl: ['surroundings', 'note'],
 
   conventions: ['conventions', 'ok'],
   'convention-in-use': ['conventions', 'note'],
-  'safe-gpu-waits': ['conventions', 'warning'],
 
   configuration: ['configuration', 'ok'],
   'configuration-broken': ['configuration', 'problem'],
   thresholds: ['configuration', 'note'],
-  'gpus-banned': ['configuration', 'note'],
   'rule-without-gpu': ['configuration', 'warning'],
-  'visible-devices': ['configuration', 'note'],
-  'visible-devices-odd': ['configuration', 'warning'],
   'enforce-not-running': ['configuration', 'warning'],
   'rule-without-user': ['configuration', 'warning'],
-  'nothing-claimable': ['configuration', 'problem'],
 
   // Findings of any subject.
   'check-hangs': [null, 'problem'],
@@ -155,31 +129,14 @@ export interface Report {
   add(id: FindingId, text: string, remedy?: string | null): void;
   /** Says what is done next, where that may take for ever: 'looking at the file system of /mnt'. */
   step(doing: string): void;
-  /** Shares facts with other checks. */
-  tell(facts: Facts): void;
-}
-
-/** Facts that concern more than one subject. All of them can be written as JSON. */
-export interface Facts {
-  gpus?: readonly import('../gpus/index.ts').GPU[];
-  /** UUIDs that the inherited CUDA_VISIBLE_DEVICES allows; null: it isn't set, all. */
-  visible?: readonly string[] | null;
-  /** Why the variable means less than it seems to; '' where it doesn't. */
-  visibleNote?: string;
-  configuration?: import('../config/index.ts').Configuration;
 }
 
 /** The findings of all checks. */
 export class FindingCollector {
-  facts: Facts = {};
   readonly #findings: Finding[] = [];
 
   add(found: Finding): void {
     this.#findings.push(found);
-  }
-
-  tell(facts: Facts): void {
-    this.facts = { ...this.facts, ...facts };
   }
 
   /** By subject, and in each as they were found. */
@@ -191,7 +148,7 @@ export class FindingCollector {
 /** Runs a check in this process; whatever it throws becomes a finding. */
 export async function guarded(
   subject: Subject,
-  collector: Pick<FindingCollector, 'add' | 'tell'>,
+  collector: Pick<FindingCollector, 'add'>,
   run: (report: Report) => Promise<void> | void,
   onStep: (step: string) => void = () => {},
 ): Promise<void> {
@@ -199,7 +156,6 @@ export async function guarded(
     await run({
       add: (id, text, remedy) => collector.add(finding(id, text, remedy)),
       step: onStep,
-      tell: (facts) => collector.tell(facts),
     });
   } catch (error) {
     collector.add(failure(subject, error));

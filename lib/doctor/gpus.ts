@@ -139,13 +139,6 @@ function reportUse(
   describe: (pid: number) => ProcessDescription,
 ): void {
   const healthy = gpus.filter(({ health }) => health === 'ok');
-  const unlisted = healthy.filter(({ memory, processes }) => processes === null && memory.usedBytes !== null);
-  if (unlisted.length > 0) {
-    report.add(
-      'processes-unknown',
-      `The driver lists no processes (${list(unlisted)}), as under WSL: only memory in use shows that a program without a claim uses a GPU.`,
-    );
-  }
   for (const gpu of healthy) {
     const hidden = hiddenUse(gpu, describe);
     if (hidden === null) continue;

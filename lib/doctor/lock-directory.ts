@@ -6,7 +6,6 @@ import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { whichContainer } from '../gpus/index.ts';
 import { EXCLUSIVE, errno, native, OFD } from '../native.ts';
 import {
-  errorReason,
   formatBytes,
   formatMode,
   type Mount,
@@ -21,15 +20,8 @@ import { sentences } from './installation.ts';
 import { reportLockFiles } from './lock-files.ts';
 import { readOrEmpty, statOf, whyPrivate } from './system.ts';
 
-/** Below these, the files of a few more GPUs may not fit. */
-const MIN_SPACE_BYTES = 1024 ** 2;
-const MIN_INODES = 100;
-
-/**
- * The directory in which all claims of the machine must meet.
- * @returns its path; null: none can be used
- */
-export function checkLockDirectory(report: Report): string | null {
+/** The directory in which all claims of the machine must meet. */
+export function checkLockDirectory(report: Report): void {
   const configured = configuredDirectory();
   report.step('looking for the lock directory');
   let directory: LockDirectory | null;
@@ -41,7 +33,7 @@ export function checkLockDirectory(report: Report): string | null {
     if (!(error instanceof GPUOwnerError) || error.code === 'ERR_UNSUPPORTED_PLATFORM') throw error;
     const { text, remedy } = sentences(error.message);
     report.add('lock-directory-unusable', text, remedy);
-    return null;
+    return;
   }
   const why = whyThisOne(path, configured);
   reportPassedOver(report, directory);
@@ -53,7 +45,6 @@ export function checkLockDirectory(report: Report): string | null {
     reportPresent(report, directory, stat, why);
   }
   if (directory !== null) reportLockFiles(report, directory);
-  return path;
 }
 
 /** Where a file of configuration names it. Files that are broken are told elsewhere. */
@@ -153,14 +144,6 @@ function reportPresent(report: Report, directory: LockDirectory, stat: Stats, wh
       `\`chmod 1777 ${path}\``,
     );
   }
-  if (stat.uid !== 0 && why.startsWith('the default')) {
-    report.add(
-      'lock-directory-owner',
-      `${path} belongs to ${userName(stat.uid)}, who claimed first and can remove the lock files of others.`,
-      `To have a directory that belongs to root, as root: \`install -d -m 1777 -o root -g root ${PREFERRED}\`.`,
-    );
-  }
-  reportSpace(report, path);
   reportSharing(report, path, stat, mounts, why);
   report.step(`trying a lock in ${path}`);
   reportLocking(report, path);
@@ -169,27 +152,6 @@ function reportPresent(report: Report, directory: LockDirectory, stat: Stats, wh
 function room(path: string): string {
   const { bavail, bsize, files, ffree } = statfsSync(path);
   return `, ${formatBytes(bavail * bsize)}${files > 0 ? ` and ${ffree} inodes` : ''} free`;
-}
-
-function reportSpace(report: Report, path: string): void {
-  const { bavail, bsize, files, ffree, blocks } = statfsSync(path);
-  // Some file systems don't count (btrfs has no number of inodes, some have no size).
-  const space = blocks > 0 ? bavail * bsize : Number.POSITIVE_INFINITY;
-  const inodes = files > 0 ? ffree : Number.POSITIVE_INFINITY;
-  const remedy = `Find what fills it: \`df -h ${path}; df -i ${path}\`.`;
-  if (space < 4096 || inodes < 1) {
-    report.add(
-      'lock-directory-full',
-      `The file system of ${path} is full (no ${space < 4096 ? 'space' : 'inodes'} left): GPUs that have no lease file yet can't be claimed.`,
-      remedy,
-    );
-  } else if (space < MIN_SPACE_BYTES || inodes < MIN_INODES) {
-    report.add(
-      'lock-directory-space',
-      `The file system of ${path} is nearly full: ${formatBytes(space)} and ${inodes} inodes are left.`,
-      remedy,
-    );
-  }
 }
 
 const MAKE = `As root, on the machine: \`install -d -m 1777 -o root -g root ${PREFERRED}\`. That directory is not private.`;
@@ -252,18 +214,8 @@ function reportLocking(report: Report, path: string): void {
   let file: number;
   try {
     file = openSync(path, O_TMPFILE | constants.O_RDWR, 0o600);
-  } catch (error) {
-    const code = errorCode(error);
-    if (code === 'ENOSPC') return; // that it is full has been said
-    const why =
-      code === 'EOPNOTSUPP' || code === 'EISDIR'
-        ? 'the file system does not support O_TMPFILE'
-        : errorReason(error);
-    report.add(
-      'locks-untested',
-      `Locks in ${path} were not tested, because a test would leave a file behind (${why}).`,
-    );
-    return;
+  } catch {
+    return; // full, or the file system has no such files
   }
   try {
     const problem = tryLocks(file);

@@ -1,12 +1,10 @@
 import { closeSync, constants, openSync, readlinkSync, readSync, type Stats, statSync } from 'node:fs';
-import { basename, dirname, join } from 'node:path';
+import { dirname, join } from 'node:path';
 import {
   type LockDirectory,
   leaseInfo,
   mayBeSomebodysOwn,
   namesCommand,
-  readBookingFiles,
-  readBookings,
   readRecord,
 } from '../claims/index.ts';
 import { EXCLUSIVE, native, OFD } from '../native.ts';
@@ -26,8 +24,6 @@ import { reportDamagedQueue, reportForeignLocks, reportStuck, reportUnending } f
 import { namesIn, statOf } from './system.ts';
 
 const LOCK_FILE = /\.(lease|nested-\d+|lock)$/;
-/** A file that a claim leaves behind if it is killed at the wrong moment, on file systems that have no files without a name. */
-const LEFTOVER = /(\.(lease|lock)|^booking-\d+)\.[A-Za-z0-9]{6}$/;
 /** The byte of a lease file that is the lease. */
 const LEASE = 0;
 const EVERYTHING = 0;
@@ -39,8 +35,6 @@ export function reportLockFiles(report: Report, directory: LockDirectory): void 
   // Where the directory itself is the problem, that has been said.
   if (directory.problem === null) reportUnusable(report, directory, names);
   reportLeases(report, directory, reportRemoved(report, directory));
-  reportLeftovers(report, directory.path, names);
-  reportBookings(report, directory);
   reportForeignLocks(report, directory);
   reportStuck(report, directory.path);
   reportDamagedQueue(report, directory);
@@ -113,19 +107,13 @@ function beginsAsOurs(path: string): boolean {
 
 /** @param removed how many have been told already */
 function reportLeases(report: Report, directory: LockDirectory, removed: number): void {
-  const held = directory.all.map((path) => namesIn(path).filter((name) => isLeased(join(path, name))).length);
-  const total = held.reduce((a, b) => a + b, 0);
+  const total = directory.all.flatMap((path) =>
+    namesIn(path).filter((name) => isLeased(join(path, name))),
+  ).length;
   if (total === 0 && namesIn(directory.path).length === 0) return; // there was nothing to look at
   report.add(
     'leases',
     `${total === 0 ? 'No' : total} ${total < 2 ? 'GPU is' : 'GPUs are'} leased${removed === 0 ? '' : ' visibly to others'}.`,
-  );
-  const elsewhere = total - (held[0] ?? 0);
-  if (elsewhere === 0) return;
-  report.add(
-    'two-lock-directories',
-    `${elsewhere} of the leases ${elsewhere === 1 ? 'is' : 'are'} held in ${listWords(directory.others)}, which claimants used before ${directory.path} was there, or because they can't see it. They are respected.`,
-    'If that directory is new, wait. If this stays, some claimants (containers, services) see only the other one: mount it for them.',
   );
 }
 
@@ -142,39 +130,6 @@ function isLocked(path: string, length = EVERYTHING, unknown = true): boolean {
   } finally {
     closeSync(descriptor);
   }
-}
-
-function reportLeftovers(report: Report, path: string, names: readonly string[]): void {
-  const beside = namesIn(dirname(path)).filter(
-    (name) =>
-      name.startsWith(`${basename(path)}.`) && /^\.[A-Za-z0-9]{6}$/.test(name.slice(basename(path).length)),
-  );
-  const found = [
-    ...names.filter((name) => LEFTOVER.test(name)).map((name) => join(path, name)),
-    ...beside.map((name) => join(dirname(path), name)),
-  ];
-  if (found.length === 0) return;
-  const more = found.length > 4 ? [`${found.length - 4} more`] : [];
-  report.add(
-    'lock-directory-leftovers',
-    `${listWords([...found.slice(0, 4), ...more])}: left behind by a claim that was killed while it made a file. Harmless.`,
-    'You may remove them. Never remove files that end in .lease or .lock while claims are held.',
-  );
-}
-
-function reportBookings(report: Report, directory: LockDirectory): void {
-  const now = Date.now();
-  const files = readBookingFiles(directory).filter(({ until }) => until > now);
-  const counting = files.length === 0 ? [] : readBookings(directory, now).map(({ id }) => id);
-  const found = files.filter(({ id }) => !counting.includes(id));
-  if (found.length === 0) return;
-  const what = found.slice(0, 4).map(({ id, maker }) => `booking ${id} of ${userName(maker)}`);
-  const more = found.length > 4 ? [`${found.length - 4} more`] : [];
-  report.add(
-    'booking-without-effect',
-    `${listWords([...what, ...more])}: without effect, as the user may not book (\`bookings\` in the machine's configuration), has booked too much, or the GPUs were booked before.`,
-    `The user or root may cancel it: \`gpu-owner bookings cancel ${found[0]?.id}\`.`,
-  );
 }
 
 const MAX_GPUS = 1024;

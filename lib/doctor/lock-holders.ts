@@ -135,17 +135,6 @@ export function reportDamagedQueue(report: Report, directory: LockDirectory): vo
   );
 }
 
-/** Claims that keep safe-gpu's programs from deciding. @param path of its lock */
-export function reportSharers(report: Report, path: string): void {
-  for (const { pid } of lastingLocks(path, false)) {
-    report.add(
-      'safe-gpu-waits',
-      `${whoIs(pid)} has been claiming for more than a second: it is suspended, or CUDA takes long to start. Programs that use safe-gpu wait for it, because it shares ${path}.`,
-      wakeOrEnd(pid),
-    );
-  }
-}
-
 function whoIs(pid: number): string {
   const { name, user } = describeProcess(pid);
   return `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'})`;

@@ -1,7 +1,6 @@
 import { GPUOwnerError } from '../errors.ts';
 import { onWarning, sanitize } from '../platform/index.ts';
 import { type Check, CheckProcess, type Message } from './check-process.ts';
-import { reportClaimable } from './configuration.ts';
 import type { Finding } from './finding.ts';
 import { FindingCollector, guarded } from './finding.ts';
 
@@ -15,7 +14,6 @@ const CHECKS: Record<string, Check> = {
     timeoutMs: CHECK_TIMEOUT_MS,
     run: async (report) => {
       (await import('./installation.ts')).checkInstallation(report);
-      (await import('./installation.ts')).checkLimits(report);
     },
   },
   driver: {
@@ -30,8 +28,7 @@ const CHECKS: Record<string, Check> = {
     subject: 'lock-directory',
     timeoutMs: CHECK_TIMEOUT_MS,
     run: async (report) => {
-      const path = (await import('./lock-directory.ts')).checkLockDirectory(report);
-      if (path !== null) (await import('./usage.ts')).checkLedger(report, path);
+      (await import('./lock-directory.ts')).checkLockDirectory(report);
     },
   },
   surroundings: {
@@ -68,7 +65,6 @@ export async function runChecks(
       new CheckProcess(name, check, collector).run(command, onSlow),
     ),
   );
-  await guarded('configuration', collector, (report) => reportClaimable(report, collector.facts));
   return collector.sorted();
 }
 
@@ -82,7 +78,7 @@ export async function runCheck(name: string, write: (line: string) => void): Pro
   tell({ begun: true });
   await guarded(
     check.subject,
-    { add: (found) => tell({ finding: found }), tell: (facts) => tell({ facts }) },
+    { add: (found) => tell({ finding: found }) },
     (report) => check.run(report),
     (step) => tell({ step }),
   );

@@ -93,7 +93,7 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   500: {
     name: 'CUDA_ERROR_NOT_FOUND',
     cause: 'the CUDA library lacks a function',
-    remedy: 'Install the CUDA library of the same version as the driver (`gpu-owner doctor` compares them).',
+    remedy: 'Install the CUDA library of the same version as the driver (`gpu-owner doctor` shows both).',
     blames: 'machine',
   },
   719: {

@@ -94,9 +94,9 @@ describe('the page of the doctor', () => {
         .split('\n\n')
         .pop();
     expect(conclusion('gpus', 'leases')).toBe('All is well.');
-    expect(conclusion('gpus', 'mps')).toBe('No problem; 1 note.');
-    expect(conclusion('mps', 'hidden-use', 'mig-empty')).toBe('No problem; 2 warnings and 1 note.');
-    expect(conclusion('gpu-lost', 'no-gpus', 'mps')).toBe(
+    expect(conclusion('gpus', 'mig')).toBe('No problem; 1 note.');
+    expect(conclusion('mig', 'hidden-use', 'mig-empty')).toBe('No problem; 2 warnings and 1 note.');
+    expect(conclusion('gpu-lost', 'no-gpus', 'mig')).toBe(
       '2 problems and 1 note. The problems in short:\n  gpu-lost: It is so.\n  no-gpus: It is so.',
     );
   });

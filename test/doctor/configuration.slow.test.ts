@@ -65,70 +65,19 @@ describe('configuration files', () => {
     expect(said(diagnosis, 'configuration-broken')).toMatch(/everybody may write to it/);
   });
 
-  test('thresholds and bans of the configuration are shown', async () => {
-    const diagnosis = await configured('minFreeMemory: 4GiB\nexclude: [2]\nexcludeNames: [T400]\n');
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['thresholds', 'gpus-banned'] });
+  test('thresholds of the configuration are shown', async () => {
+    const diagnosis = await configured('minFreeMemory: 4GiB\n');
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['thresholds'] });
     expect(said(diagnosis, 'thresholds')).toMatch(/minFreeMemory: 4 GiB/);
-    expect(said(diagnosis, 'gpus-banned')).toMatch(
-      /^GPUs 0 and 2 may not be claimed: .*config\.yaml says so/,
-    );
   });
 
   test('a ban of a missing GPU is a warning', async () => {
     const diagnosis = await configured('exclude: [7, 0]\n');
-    expect(diagnosis.ids).toEqual(['gpus-banned', 'rule-without-gpu']);
+    expect(diagnosis.ids).toEqual(['rule-without-gpu']);
     expect(said(diagnosis, 'rule-without-gpu')).toMatch(/^'7' in .*config\.yaml names no GPU/);
     // While one doesn't say who it is, it may be the one.
     machine.set('gpu=1', 'lost=on');
     expect((await configured('exclude: [7]\n')).ids).toEqual(['gpu-lost']);
-  });
-
-  test('a configuration that leaves no GPU is a problem', async () => {
-    const diagnosis = await configured('devices: [A100]\nexcludeNames: [A100]\n');
-    expect(diagnosis).toMatchObject({ code: 1, ids: ['gpus-banned', 'nothing-claimable'] });
-    expect(said(diagnosis, 'gpus-banned')).toMatch(/^GPUs 0 to 2 may not/);
-  });
-});
-
-test('a machine whose driver tells neither memory nor processes: the doctor names the settings that let leases decide', async () => {
-  const jetson = new Machine('jetson');
-  try {
-    const diagnosis = await diagnose(jetson);
-    expect(diagnosis).toMatchObject({ code: 1, ids: ['nothing-claimable'] });
-    expect(said(diagnosis, 'nothing-claimable')).toMatch(/`maxUsedMemory: any` and `allowProcesses: true`/);
-    const file = join(jetson.directory, 'config.yaml');
-    writeFileSync(file, 'maxUsedMemory: any\nallowProcesses: true\n');
-    const env = { GPU_OWNER_MACHINE_CONFIG: file };
-    expect(await diagnose(jetson, { env })).toMatchObject({ code: 0, ids: ['thresholds'] });
-    const { code, stdout } = await jetson.runCommand(['run', '--no-wait', '--', 'echo', 'claimed'], { env });
-    expect({ code, stdout }).toEqual({ code: 0, stdout: 'claimed\n' });
-  } finally {
-    await jetson.close();
-  }
-});
-
-describe('CUDA_VISIBLE_DEVICES', () => {
-  const visible = (value: string, order = 'PCI_BUS_ID') =>
-    diagnose(machine, { env: { CUDA_VISIBLE_DEVICES: value, CUDA_DEVICE_ORDER: order } });
-
-  test('that allows some GPUs is shown with its order', async () => {
-    const inOrder = await visible('0');
-    expect(inOrder).toMatchObject({ code: 0, ids: ['visible-devices'] });
-    expect(said(inOrder, 'visible-devices')).toMatch(/is '0', so only GPU 0 can be claimed/);
-    expect(said(await visible('0', 'FASTEST_FIRST'), 'visible-devices')).toMatch(/so only GPU [12] can/);
-  });
-
-  test('that allows no GPU is found', async () => {
-    const diagnosis = await visible('');
-    expect(diagnosis).toMatchObject({ code: 1, ids: ['visible-devices-odd', 'nothing-claimable'] });
-    expect(diagnosis.stderr).toBe('');
-  });
-
-  test('that means less than it seems to is found', async () => {
-    const diagnosis = await visible('1,7,2');
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['visible-devices', 'visible-devices-odd'] });
-    expect(said(diagnosis, 'visible-devices')).toMatch(/only GPU 1 can/);
-    expect(said(diagnosis, 'visible-devices-odd')).toMatch(/'7' names no single GPU/);
   });
 });
 

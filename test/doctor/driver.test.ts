@@ -1,21 +1,12 @@
-import { copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { whichContainer } from '../../lib/gpus/containers.ts';
 import { notLoaded } from '../../lib/gpus/driver.ts';
 import { native } from '../../lib/native.ts';
 import { binaries } from '../support/binaries.ts';
-import {
-  because,
-  compile,
-  diagnose,
-  diagnosePart,
-  diagnosisOf,
-  noCompiler,
-  noMounts,
-  said,
-} from '../support/doctor.ts';
-import { command, finished, Machine, output, python } from '../support/machine.ts';
+import { diagnose, diagnosePart, said } from '../support/doctor.ts';
+import { Machine } from '../support/machine.ts';
 
 const simulated = (name: string) => join(binaries(), 'simulator', name);
 
@@ -94,28 +85,6 @@ test('a driver that isn’t loaded in a container is explained: --gpus is missin
   expect(notLoaded(null)).toMatch(/modprobe nvidia/);
 });
 
-test.skipIf(noMounts !== null || noCompiler !== null)(
-  `device nodes that the driver's library makes as root are told${because(noMounts, noCompiler)}`,
-  async () => {
-    const library = compile(machine, join(import.meta.dirname, 'fixtures/node_making_nvml.c'));
-    const setup = `
-      dev=$(mktemp -d ${machine.directory}/dev.XXXXXX)
-      mount -t tmpfs tmpfs $dev
-      for node in null zero random urandom; do : >$dev/$node; mount --bind /dev/$node $dev/$node; done
-      mount --rbind $dev /dev
-      exec "$@"`;
-    const words = ['unshare', '-m', '--propagation', 'private', 'sh', '-c', setup, 'sh'];
-    const doctor = [process.execPath, command, 'doctor', '--json'];
-    const env = { GPU_OWNER_NVML_LIBRARY: library };
-    const existed = existsSync('/dev/nvidiactl'); // with a driver, or made by an earlier one
-    const { code, stdout, stderr } = await machine.run([...words, ...doctor], { env });
-    const diagnosis = diagnosisOf(code, stdout, stderr);
-    expect(said(diagnosis, 'device-nodes-made')).toMatch(/library made \/dev\/nvidiactl when/);
-    expect(existsSync('/dev/nvidiactl')).toBe(existed);
-    expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
-  },
-);
-
 test('a driver without a CUDA library is a problem', async () => {
   const diagnosis = await diagnosePart(machine, 'driver', {
     env: { GPU_OWNER_CUDA_LIBRARY: '/nonexistent/libcuda.so.1' },
@@ -132,16 +101,6 @@ test('a library that is not CUDA is a problem', async () => {
   });
   expect(diagnosis).toMatchObject({ code: 1, ids: ['cuda-library-broken'] });
   expect(said(diagnosis, 'cuda-library-broken')).toMatch(/lacks cuInit.*stubs/);
-});
-
-test('a CUDA library of another version than the driver is found', async () => {
-  const library = join(machine.directory, 'libcuda.so.999.10.01');
-  copyFileSync(simulated('libcuda.so.1'), library);
-  const diagnosis = await diagnosePart(machine, 'driver', { env: { GPU_OWNER_CUDA_LIBRARY: library } });
-  expect(diagnosis).toMatchObject({ code: 0, ids: ['cuda-library-version'] });
-  expect(said(diagnosis, 'cuda-library-version')).toMatch(
-    /libcuda\.so\.999\.10\.01 isn't of the driver's version, 580/,
-  );
 });
 
 test('looking at the CUDA library does not initialise CUDA, which would bind the process', () => {
@@ -162,33 +121,4 @@ test('persistence mode that is off is a note', async () => {
   } finally {
     await workstation.close();
   }
-});
-
-test('MPS is found by its process', async () => {
-  const server = machine.startCommand(['simulate', 'occupy', '0', '--name', 'nvidia-cuda-mps-server']);
-  const pid = await output(server, /ready (\d+)/);
-  const diagnosis = await diagnosePart(machine, 'driver');
-  expect(diagnosis).toMatchObject({ code: 0, ids: ['mps'] });
-  expect(said(diagnosis, 'mps')).toMatch(
-    new RegExp(`its server \\(pid ${pid}\\) is on GPU 0\\..*nvidia-cuda-mps-control`),
-  );
-  server.stdin?.end();
-  await expect.poll(() => machine.processes(0)).toEqual([]);
-  expect((await diagnosePart(machine, 'driver')).ids).toEqual([]);
-});
-
-test('MPS is found by the lock of its control daemon; what a dead daemon leaves behind is ignored', async () => {
-  const pipes = join(machine.directory, 'mps');
-  mkdirSync(pipes);
-  const env = { CUDA_MPS_PIPE_DIRECTORY: pipes };
-  expect((await diagnosePart(machine, 'driver', { env })).ids).toEqual([]);
-  const daemon = machine.start([python, join(import.meta.dirname, 'fixtures/mps_daemon.py')], { cwd: pipes });
-  await output(daemon, /ready/);
-  const running = await diagnosePart(machine, 'driver', { env });
-  expect(running).toMatchObject({ code: 0, ids: ['mps'] });
-  expect(said(running, 'mps')).toContain(`its control daemon has its pipe in ${pipes}`);
-  daemon.stdin?.end();
-  await finished(daemon);
-  expect(existsSync(join(pipes, 'control')) && existsSync(join(pipes, 'control_lock'))).toBe(true);
-  expect((await diagnosePart(machine, 'driver', { env })).ids).toEqual([]);
 });

@@ -79,7 +79,7 @@ test('a visible process is nothing to worry about, a hidden one is', async () =>
 });
 
 test.each([
-  ['wsl', ['persistence-off', 'processes-unknown']],
+  ['wsl', ['persistence-off']],
   ['a100x4-mig', ['mig', 'mig']],
   ['rtx4090x2-display', null],
   ['old-driver', null],
@@ -98,7 +98,7 @@ test.each([
 /** The findings on a driver that lists these GPUs. */
 function found(gpus: readonly GPU[]): FindingId[] {
   const ids: FindingId[] = [];
-  const report = { add: (id: FindingId) => void ids.push(id), step: () => {}, tell: () => {} };
+  const report = { add: (id: FindingId) => void ids.push(id), step: () => {} };
   const describe = () => ({ name: null, user: null, uid: null, alive: 'gone' as const });
   reportGPUs(report, gpus, [], describe);
   return ids;

@@ -5,15 +5,14 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
-  rmSync,
   symlinkSync,
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { sentences } from '../../lib/doctor/installation.ts';
 import { binaries } from '../support/binaries.ts';
-import { because, type Diagnosis, diagnose, diagnosePart, diagnosisOf, said } from '../support/doctor.ts';
-import { command, Machine, NOBODY, root, whyNotNobody } from '../support/machine.ts';
+import { because, type Diagnosis, diagnose, diagnosePart, said } from '../support/doctor.ts';
+import { Machine, NOBODY, root, whyNotNobody } from '../support/machine.ts';
 
 const noOtherUser = whyNotNobody();
 
@@ -62,37 +61,6 @@ test('a missing native part is told once, and the checks that need it are skippe
   );
 });
 
-test.each([
-  ['gpu-owner-keeper', /gpu-owner-keeper is missing; without it `gpu-owner run` and `hold` fail/],
-  ['gpu-owner-placeholder', /gpu-owner-placeholder is missing; without it GPUs of a command are not kept/],
-  ['gpu-owner-simulator', /gpu-owner-simulator is missing; without them, there are no simulated GPUs/],
-])('a missing %s is a problem', async (name, words) => {
-  const diagnosis = await with_({ GPU_OWNER_BUILD: build(name) });
-  expect(diagnosis).toMatchObject({ code: 1, ids: ['program-missing'] });
-  expect(said(diagnosis, 'program-missing')).toMatch(words);
-});
-
-test('a keeper that may not be executed is a problem', async () => {
-  const directory = build();
-  rmSync(join(directory, 'gpu-owner-keeper'));
-  copyFileSync(join(binaries(), 'gpu-owner-keeper'), join(directory, 'gpu-owner-keeper'));
-  chmodSync(join(directory, 'gpu-owner-keeper'), 0o644);
-  const diagnosis = await with_({ GPU_OWNER_BUILD: directory });
-  expect(diagnosis).toMatchObject({ code: 1, ids: ['program-missing'] });
-  expect(said(diagnosis, 'program-missing')).toMatch(/may not be executed/);
-});
-
-test('an installation that others may not enter is a note', async () => {
-  const directory = build();
-  const open = await with_({ GPU_OWNER_BUILD: directory });
-  chmodSync(directory, 0o700);
-  const closed = await with_({ GPU_OWNER_BUILD: directory });
-  expect(said(closed, 'installation-private')).toMatch(
-    noOtherUser === null ? /build belongs to root with mode 0700.*\/opt\/gpu-owner/ : /Other users can't run/,
-  );
-  if (noOtherUser === null) expect(open.findings.map(({ id }) => id)).not.toContain('installation-private');
-});
-
 describe('an installation that others can change', () => {
   const changeable = async (directory: string) =>
     (await with_({ GPU_OWNER_BUILD: directory })).findings
@@ -136,42 +104,6 @@ describe('an installation that others can change', () => {
       expect(own.findings.map(({ id }) => id)).not.toContain('installation-changeable');
     },
   );
-});
-
-describe('limits', () => {
-  const limited = async (limit: string, words: string[] = []): Promise<Diagnosis> => {
-    const { code, stdout, stderr } = await machine.run([
-      ...words,
-      'prlimit',
-      limit,
-      process.execPath,
-      command,
-      'doctor',
-      '--json',
-    ]);
-    return diagnosisOf(code, stdout, stderr);
-  };
-
-  test('a low limit of open files is found', async () => {
-    const low = await limited('--nofile=150:150');
-    expect(low).toMatchObject({ code: 1, ids: ['limit-files'] });
-    expect(said(low, 'limit-files')).toMatch(/At most 150 files may be open.*LimitNOFILE=/);
-    // The soft limit doesn't matter: Node.js raises it.
-    expect((await limited('--nofile=150:4096')).ids).toEqual([]);
-  });
-
-  test.skipIf(noOtherUser !== null)(`a low limit of processes is found${because(noOtherUser)}`, async () => {
-    // A uid that no other process uses. The threads of the doctor's own processes count.
-    const someone = ['setpriv', '--reuid=54321', '--regid=54321', '--clear-groups', '--'];
-    let low = await limited('--nproc=84:84', someone);
-    // How many of them live when that is checked depends on what else the machine does.
-    for (let limit = 78; limit >= 54 && !low.ids.includes('limit-processes'); limit -= 6) {
-      low = await limited(`--nproc=${limit}:${limit}`, someone);
-    }
-    expect(low.ids).toContain('limit-processes');
-    expect(said(low, 'limit-processes')).toMatch(/Only \d+ of the \d+ processes and threads.*ulimit -u/);
-    expect((await limited('--nproc=2000:2000', someone)).ids).toEqual([]);
-  });
 });
 
 test('what an error says is taken apart into what is and what to do', () => {

@@ -4,7 +4,6 @@ import {
   chownSync,
   linkSync,
   mkdirSync,
-  readdirSync,
   rmSync,
   statSync,
   symlinkSync,
@@ -202,29 +201,6 @@ describe('a directory that works is told of', () => {
     // Process 1 sees another mount there, but the same directory.
     expect(diagnosisOf(0, stdout, '').ids).toEqual([]);
   });
-
-  test('if it has leftovers of claims that were killed', async () => {
-    await makeLeaseFiles();
-    writeFileSync(join(directory, `${uuidOf(0)}.lease.AbC123`), '');
-    mkdirSync(`${directory}.x9Y8z7`);
-    const diagnosis = await examine();
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-directory-leftovers'] });
-    expect(said(diagnosis, 'lock-directory-leftovers')).toMatch(
-      /\.lease\.AbC123 and .*\/locks\.x9Y8z7: left behind/,
-    );
-  });
-});
-
-test.skipIf(whyNotNobody() !== null)('the doctor finds a booking of a user who may not book', async () => {
-  await makeLeaseFiles();
-  const file = join(directory, 'booking-3');
-  const booking = { id: 3, uuids: [uuidOf(0)], from: Date.now(), until: Date.now() + 3_600_000 };
-  writeFileSync(file, JSON.stringify(booking));
-  expect(await examine()).toMatchObject({ code: 0, ids: [] });
-  chownSync(file, NOBODY, NOBODY);
-  const diagnosis = await examine();
-  expect(diagnosis).toMatchObject({ code: 0, ids: ['booking-without-effect'] });
-  expect(said(diagnosis, 'booking-without-effect')).toMatch(/booking 3 of nobody: without effect/);
 });
 
 describe('the doctor finds lock files', () => {
@@ -332,11 +308,11 @@ describe('the doctor finds lock files', () => {
     });
     const end = finished(child);
     await until(() => processState(child.pid as number) === 'T');
-    const diagnosis = await examine(here(), diagnose);
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['claimant-stuck', 'safe-gpu-waits'] });
-    for (const id of ['claimant-stuck', 'safe-gpu-waits'] as const) {
-      expect(said(diagnosis, id)).toMatch(new RegExp(`\\(pid ${child.pid}, .*kill -CONT ${child.pid}`));
-    }
+    const diagnosis = await examine();
+    expect(diagnosis).toMatchObject({ code: 0, ids: ['claimant-stuck'] });
+    expect(said(diagnosis, 'claimant-stuck')).toMatch(
+      new RegExp(`\\(pid ${child.pid}, .*kill -CONT ${child.pid}`),
+    );
     child.kill('SIGCONT');
     expect((await end).code).toBe(0);
     expect((await examine()).ids).toEqual([]);
@@ -373,14 +349,6 @@ describe.skipIf(noCompiler !== null)(`of the kernel’s locks${because(noCompile
     expect(diagnosis).toMatchObject({ code: 1, ids: ['locks-broken'] });
     expect(said(diagnosis, 'locks-broken')).toMatch(words);
   });
-
-  test('those that can’t be tried without leaving a trace are not tried', async () => {
-    makeDirectory();
-    const shim = compile(machine, join(import.meta.dirname, '../cli/fixtures/refusing_shim.c'));
-    const diagnosis = await examine(here({ LD_PRELOAD: shim, REFUSE: 'tmpfile' }));
-    expect(diagnosis).toMatchObject({ code: 0, ids: ['locks-untested'] });
-    expect(readdirSync(directory)).toEqual([]);
-  });
 });
 
 describe.skipIf(noMounts !== null || noCompiler !== null)(
@@ -407,19 +375,10 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       return { ...diagnosis, ids };
     }
 
-    test('a file system is a problem that is full, nearly full or read-only', async () => {
-      const mount = (options: string) => `mount -t tmpfs -o ${options} tmpfs $mnt; mkdir -m 1777 $mnt/locks`;
-      const bytes = await inNamespace(
-        `${mount('size=64k')}; head -c 100000 /dev/zero >$mnt/fill 2>/dev/null || true; doctor`,
+    test('a read-only file system is a problem', async () => {
+      const frozen = await inNamespace(
+        'mount -t tmpfs tmpfs $mnt; mkdir -m 1777 $mnt/locks; mount -o remount,ro $mnt; doctor',
       );
-      expect(bytes.ids).toEqual(['lock-directory-full']);
-      expect(said(bytes, 'lock-directory-full')).toMatch(/full \(no space left\)/);
-      const files = await inNamespace(`${mount('nr_inodes=3')}; touch $mnt/a || true; doctor`);
-      expect(files.ids).toEqual(['lock-directory-full']);
-      expect(said(files, 'lock-directory-full')).toMatch(/full \(no inodes left\)/);
-      const nearly = await inNamespace(`${mount('size=512k')}; doctor`);
-      expect(nearly.ids).toEqual(['lock-directory-space']);
-      const frozen = await inNamespace(`${mount('size=8m')}; mount -o remount,ro $mnt; doctor`);
       expect(frozen).toMatchObject({ code: 1, ids: ['lock-directory-unusable'] });
       expect(said(frozen, 'lock-directory-unusable')).toMatch(/read-only/);
     });
@@ -450,8 +409,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
 
     test('the standard place is found', async () => {
       const diagnosis = await standard('mkdir -m 1777 /var/tmp/gpu-owner; doctor');
-      expect(diagnosis.ids).toEqual(['ledger-missing']);
-      expect(said(diagnosis, 'ledger-missing')).toMatch('/var/tmp/gpu-owner is lost at a reboot');
+      expect(diagnosis.ids).toEqual([]);
       expect(said(diagnosis, 'lock-directory')).toContain(
         '/var/tmp/gpu-owner (the default; there is no /run/lock',
       );
@@ -472,7 +430,7 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
         while [ ! -e $mnt/runs ]; do sleep 0.05; done
         code=0; doctor || code=$?
         kill $!; exit $code`);
-        expect(diagnosis.ids).toEqual(['ledger-missing']);
+        expect(diagnosis.ids).toEqual([]);
       },
     );
 
@@ -485,33 +443,14 @@ describe.skipIf(noMounts !== null || noCompiler !== null)(
       expect(said(diagnosis, 'private-tmp')).toMatch(/^\/var\/tmp is private to this service/);
     });
 
-    test('a directory that the first user owns is found', async () => {
-      const diagnosis = await standard(
-        `mkdir -m 1777 /var/tmp/gpu-owner; chown ${NOBODY} /var/tmp/gpu-owner; doctor`,
-      );
-      expect(diagnosis.ids).toEqual(['lock-directory-owner', 'ledger-missing']);
-      expect(said(diagnosis, 'lock-directory-owner')).toMatch(/belongs to nobody, who claimed first/);
-    });
-
     test('an administrator’s directory that is not root’s is found', async () => {
       const diagnosis = await standard(
         `mkdir -m 1777 /run/lock/gpu-owner; chown ${NOBODY} /run/lock/gpu-owner; doctor`,
       );
       expect(diagnosis).toMatchObject({ code: 0, ids: ['lock-directory-passed-over'] });
       const own = await standard('mkdir -m 1777 /run/lock/gpu-owner; doctor');
-      expect(own.ids).toEqual(['ledger-missing']);
+      expect(own.ids).toEqual([]);
       expect(said(own, 'lock-directory')).toContain("/run/lock/gpu-owner (the administrator's)");
-    });
-
-    test('two directories in use at a time are found', async () => {
-      const diagnosis = await standard(`
-        mkfifo $mnt/end; g hold --devices 0 --placeholder none <$mnt/end >$mnt/out & exec 9>$mnt/end
-        until [ -s $mnt/out ]; do sleep 0.05; done
-        mkdir -m 1777 /run/lock/gpu-owner; doctor || true; exec 9>&-; wait`);
-      expect(diagnosis.ids).toEqual(['two-lock-directories', 'ledger-missing']);
-      expect(said(diagnosis, 'two-lock-directories')).toMatch(
-        /1 of the leases is held in \/var\/tmp\/gpu-owner/,
-      );
     });
   },
 );

@@ -11,7 +11,6 @@ const OF_THIS_SYSTEM: readonly string[] = [
   'surroundings',
   'convention-in-use',
   'conventions',
-  'installation-private',
   'installation-changeable',
 ];
 

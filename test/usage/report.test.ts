@@ -221,3 +221,22 @@ test('claims of a process end as quickly as one where the driver hangs', async (
   expect(Number(stdout)).toBeLessThan(4_000);
   expect(linesByGPU().map(({ ended, energy }) => [ended, energy])).toEqual(Array(8).fill([true, undefined]));
 });
+
+test.skipIf(whyNotNobody() !== null)(
+  'a link in place of the ledger is refused by report, and named by claims, with what to do',
+  async () => {
+    await machine.runCommand(['run', 'true']);
+    const ledger = join(machine.lockDirectory, 'usage');
+    rmSync(ledger, { recursive: true });
+    await machine.run(['ln', '-s', machine.directory, ledger], { uid: NOBODY });
+    const report = await machine.runCommand(['report']);
+    const cause = `${ledger} is a symbolic link of nobody, and no link is followed there`;
+    expect(report.code).toBe(73);
+    expect(report.stderr).toContain(
+      `the ledger of usage can't be read: ${cause}. As root: \`rm ${ledger}\`, `,
+    );
+    const run = await machine.runCommand(['run', 'true']);
+    expect(run.code).toBe(0);
+    expect(run.stderr).toContain(`isn't noted in the ledger, and reports will lack it: ${cause}. As root: `);
+  },
+);
