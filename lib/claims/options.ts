@@ -89,7 +89,7 @@ export interface Binding {
 export interface ClaimPurpose {
   /** Default: as the options say. */
   readonly class?: RequestClass;
-  /** The tag that it had before, as text: it has its place in the queue again; or `FIRST`. */
+  /** The tag that it had before, as text: it has its place in the queue again. */
   readonly order?: string;
   /** How many GPUs the user may have at a time; default: any number. */
   readonly most?: number;

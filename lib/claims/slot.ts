@@ -2,15 +2,7 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { EXCLUSIVE, errno, type NativeHeartbeat, native, OFD } from '../native.ts';
 import { readBlock, systemError, warnOnce } from '../platform/index.ts';
-import {
-  FIRST,
-  formatTag,
-  type JoiningRequest,
-  type Place,
-  parseTag,
-  type Tag,
-  tagOfFirst,
-} from '../policy/index.ts';
+import { formatTag, type JoiningRequest, type Place, parseTag, type Tag } from '../policy/index.ts';
 import type { LockDirectory } from './lock-directory.ts';
 import {
   blockOffset,
@@ -206,7 +198,7 @@ function placeOf(
     // The block of this slot still has the tag of an earlier request.
     const others = places.filter((place) => place.slot !== slot);
     const newest = newTag(directory, record, request, others);
-    const tag = request.order === FIRST ? tagOfFirst(newest) : (earlierTag(request) ?? newest);
+    const tag = earlierTag(request) ?? newest;
     return {
       tag,
       ahead: placesBefore(

@@ -8,7 +8,6 @@ import {
   type HostFailure,
   type MovingJob,
   MovingJobs,
-  type Place,
   showOutput,
   waitOnHost,
 } from '../fleet/index.ts';
@@ -20,7 +19,6 @@ import {
   ANY,
   cancelMoving,
   describe,
-  isOfRun,
   type ListedJob,
   movingJob,
   placeOf,
@@ -93,7 +91,7 @@ export async function jobsElsewhere(
 ): Promise<any[] | null> {
   const found = await Promise.all(
     addresses.map(async (address) => {
-      if (address.host === ANY) return movingElsewhere(movingJob(address.job, true), withEnvironment);
+      if (address.host === ANY) return movingElsewhere(movingJob(address.job), withEnvironment);
       const { host, job } = address;
       const words = ['jobs', '--json', ...(withEnvironment ? ['--environment'] : []), job];
       const [answer] = await askHosts([hostOf(host)], 'jobs', words, TIMEOUT_MS, () => {});
@@ -191,16 +189,9 @@ export async function commandElsewhere(
             await resubmitMoving(movingJob(job), onLine);
             continue;
           }
-          const moving = movingJob(job, true);
-          const place = await cancelMoving(moving);
+          const place = await cancelMoving(movingJob(job));
           if (place === null) continue;
-          if (moving.runner !== null) await endPlace(moving, place);
-          else
-            await commandElsewhere(
-              new Map([[place.host, [{ job: String(place.id), at: 0 }]]]),
-              words,
-              graceMs,
-            );
+          await commandElsewhere(new Map([[place.host, [{ job: String(place.id), at: 0 }]]]), words, graceMs);
         }
         return;
       }
@@ -214,18 +205,6 @@ export async function commandElsewhere(
       for (const line of lines(answer.notes)) say(`${name}: ${line.replace(/^gpu-owner: /, '')}`);
     }),
   );
-}
-
-/**
- * Ends a job that holds GPUs for a command of `run`: not by its number, which is that of another job once the command has begun.
- * @throws ERR_INVALID_ARGUMENT if it has
- */
-async function endPlace(job: MovingJob, { host, key }: Place): Promise<void> {
-  const words = ['settle-move', key, 'end'];
-  const [answer] = await askHosts([hostOf(host)], 'places', words, TIMEOUT_MS, () => {});
-  const error = answer?.error ?? null;
-  if (error !== null) process.exitCode ||= tell(host, error);
-  else if (answer?.records?.[0]?.id === null) throw isOfRun(job);
 }
 
 /** Submits a job that has ended once more, to all hosts that it was submitted to. */
@@ -243,8 +222,6 @@ async function resubmitMoving(job: MovingJob, onLine: (host: string, line: strin
 export async function livingElsewhere(
   wanted: readonly (JobAddress & { isOk: boolean })[],
 ): Promise<JobElsewhere[]> {
-  // The end of a command of `run` isn't known.
-  for (const { host, job } of wanted) if (host === ANY) movingJob(job);
   const found = await jobsElsewhere(wanted, false);
   if (found === null) process.exit();
   return wanted.flatMap(({ host, job, isOk }, i) => {

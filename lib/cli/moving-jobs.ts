@@ -1,6 +1,6 @@
 // Jobs with an address that stays while they move between machines: any:5.
-import { errorCode, type GPUOwnerError } from '../errors.ts';
-import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place, runnerOf } from '../fleet/index.ts';
+import { errorCode } from '../errors.ts';
+import { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
 import type { JobAddress } from './job-address.ts';
@@ -15,20 +15,14 @@ const NODE_OPTIONS = ['--max-semi-space-size=1', '--max-old-space-size=128', '--
 /** So does the C library: with 50 jobs on three hosts, 17 MB are private in place of 24. */
 const MEMORY = { MALLOC_ARENA_MAX: '1' };
 
-/** @param mayBeRun whether one that waits for a `run` will do @throws ERR_INVALID_ARGUMENT */
-export function movingJob(word: string, mayBeRun = false): MovingJob {
+/** @throws ERR_INVALID_ARGUMENT */
+export function movingJob(word: string): MovingJob {
   const id = /^[1-9]\d{0,8}$/.test(word) ? Number(word) : namedJob(word);
   const job = id === null ? null : new MovingJobs().read(id);
-  if (job !== null && (job.runner === null || (mayBeRun && job.step !== 'settled'))) return job;
-  if (job !== null) throw isOfRun(job);
+  if (job !== null) return job;
   throw usage(
     `you have no job ${ANY}:${word.slice(0, 60)} on this machine; \`gpu-owner jobs\` lists jobs that move`,
   );
-}
-
-/** The refusal of a job that holds GPUs for a `run`, once its command may have begun. */
-export function isOfRun({ id }: MovingJob): GPUOwnerError {
-  return usage(`${ANY}:${id} is a command of \`run\`: its output and end are there`);
 }
 
 function namedJob(name: string): number | null {
@@ -100,13 +94,7 @@ export async function cancelMoving({ id }: MovingJob): Promise<Place | null> {
   if (jobs.read(id)?.step !== 'settled') jobs.wish(id, 'cancel');
   const settled = await untilMoving(id, tellingNotes());
   if (settled === null || settled.note === CANCELLED || placeOf(settled) === null) return null;
-  if (settled.runner !== null) jobs.wish(id, 'cancel'); // the run would wait again
   return settled.at;
-}
-
-/** Whether its user has cancelled a job after it had started. */
-export function isCancelledLate({ id }: MovingJob): boolean {
-  return new MovingJobs().wished(id, 'cancel') !== null;
 }
 
 /** Says what hinders a job. @returns whether it has settled */
@@ -121,7 +109,7 @@ function tellingNotes(): (job: MovingJob) => boolean {
 
 /** Has a job leave a host that is gone for good. */
 export async function leaveHost(word: string, host: string): Promise<void> {
-  const { id, at, next, step } = movingJob(word, true);
+  const { id, at, next, step } = movingJob(word);
   if (step === 'settled' || (at?.host !== host && next?.host !== host))
     throw usage(`${ANY}:${id} doesn't wait at ${host}; \`gpu-owner jobs ${ANY}:${id}\` says where it is`);
   const jobs = new MovingJobs();
@@ -133,46 +121,22 @@ export async function leaveHost(word: string, host: string): Promise<void> {
 /** The parts of a new job that may move. */
 export type NewMovingJob = Omit<
   MovingJob,
-  'id' | 'runner' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
+  'id' | 'submitted' | 'step' | 'settled' | 'at' | 'next' | 'left' | 'note'
 >;
-
-function createMoving(job: NewMovingJob, runner: string | null): number {
-  const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
-  const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
-  const { id } = new MovingJobs().create({
-    ...{ name, command, count, words, directory, environment, asked, hosts, after, giveUpAt, runner },
-    ...{ ...fresh, left: [], submitted: Date.now() },
-  });
-  return id;
-}
 
 /** Submits a job to the host where it is expected to start first. @returns it, as soon as it stands in a queue, follows others, or can't start */
 export async function submitMoving(job: NewMovingJob): Promise<MovingJob> {
-  const id = createMoving(job, null);
+  const { name, command, count, words, directory, environment, asked, hosts, after, giveUpAt } = job;
+  const fresh = { step: 'submitting', settled: null, at: null, next: null, note: null } as const;
+  const { id } = new MovingJobs().create({
+    ...{ name, command, count, words, directory, environment, asked, hosts, after, giveUpAt },
+    ...{ ...fresh, left: [], submitted: Date.now() },
+  });
   const queued = await untilMoving(
     id,
-    ({ after, at, step }) => after.length > 0 || at !== null || step === 'settled',
+    (each) => after.length > 0 || each.at !== null || each.step === 'settled',
   );
   return queued as MovingJob;
-}
-
-/**
- * Submits a job that holds GPUs for a command of this process, and says where it is. The job ends with this process.
- * @param interrupted ends the wait @returns the job, once it has GPUs, with no note, or has ended without
- */
-export async function holdPlace(job: NewMovingJob, interrupted: AbortSignal): Promise<MovingJob> {
-  const id = createMoving(job, runnerOf(process.pid));
-  let told: string | null = null;
-  const hasSettled = tellingNotes();
-  const look = (each: MovingJob) => {
-    const { host = told } = each.at ?? {};
-    if (host !== told) say(`${told === null ? 'waits in the queue of' : 'moved to'} ${host}`);
-    told = host;
-    return hasSettled(each);
-  };
-  const settled = await untilMoving(id, look, interrupted);
-  if (settled === null) new MovingJobs().wish(id, 'cancel');
-  return (settled ?? (await untilMoving(id, hasSettled))) as MovingJob;
 }
 
 /** Cancels a job whose address its user doesn't get: it would be submitted again, and run twice. */

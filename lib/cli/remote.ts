@@ -1,28 +1,18 @@
 // `run` and `submit` on another machine.
 import { resolve } from 'node:path';
 import {
-  CANCELLED,
   chooseHosts,
   commandOnHost,
   type Environment,
+  firstQueue,
   type HostFailure,
   type HostRefusal,
-  type MovingJob,
   noteSentJob,
   runOnHost,
   startWhereFree,
   submitOnHost,
 } from '../fleet/index.ts';
-import { exitCodeOfEnd } from '../jobs/index.ts';
-import {
-  formatDuration,
-  parseDuration,
-  pause,
-  sanitize,
-  shellWords,
-  showValue,
-  TIMEOUTS,
-} from '../platform/index.ts';
+import { parseDuration, sanitize, shellWords, showValue, TIMEOUTS } from '../platform/index.ts';
 import { waitOption } from './claim-options.ts';
 import { optionsOf } from './command.ts';
 import { EXIT_CODES, type ExitCodes } from './exit-codes.ts';
@@ -41,8 +31,6 @@ const MAX_WORDS_LENGTH = 90_000;
 
 /** A command, for people. */
 const MAX_SHOWN = 300;
-/** Between two tries to reach a host. */
-const RETRY_MS = 1_000;
 
 type Hosts = ReturnType<typeof chooseHosts>;
 type RunArguments = Parsed<typeof RUN_GROUPS>;
@@ -53,131 +41,30 @@ export async function runOn(list: string, parsed: RunArguments, { exitCodes }: R
   const { values } = parsed;
   const hasTerminal = isTerminal(0) && isTerminal(1);
   const environment = environmentFor(values.env ?? []);
-  /** @param place the job there in whose place it runs; null: none, and it doesn't wait if `isAny` */
-  const startOn = async (
-    host: Hosts[number],
-    place: number | null,
-    interrupted?: AbortSignal,
-  ): Promise<HostRefusal | null> => {
-    const isNow = isAny && place === null;
-    const [run = '', ...words] = wordsFor('run', parsed, isAny ? isNow || null : false);
-    const inPlace = place === null ? [] : [`--in-place-of=${place}`];
+  /** @param waits whether it joins the queue there */
+  const startOn = async (host: Hosts[number], waits: boolean): Promise<HostRefusal | null> => {
     const kept = await keepThere(host, environment);
     if (typeof kept === 'object' && kept !== null) return { error: kept, isCertain: true };
-    if (interrupted?.aborted) return INTERRUPTED;
     const end = await runOnHost(host, {
-      ...{ words: [run, ...inPlace, ...words], directory, settings: kept, hasTerminal, isQuiet: isAny },
-      grantTimeoutMs: isNow ? TIMEOUTS.grant : null,
+      words: wordsFor('run', parsed, !waits),
+      ...{ directory, settings: kept, hasTerminal, isQuiet: !waits },
+      grantTimeoutMs: waits ? null : TIMEOUTS.grant,
       onOutput: (bytes) => write(1, bytes, SIGPIPE),
       onErrors: (bytes) => write(2, bytes),
     });
     if (end.state === 'failed') return end;
-    if (end.state === 'killed') return place === null || end.hasBegun ? endBy(end.signal) : INTERRUPTED;
+    if (end.state === 'killed') endBy(end.signal);
     if (end.note !== null) say(`${host.name}: ${end.note}`);
     process.exitCode = end.exitCode;
     return null;
   };
-  const wait = isAny ? waitOption(values, true) : null;
   const waitSomewhere = async (possible: Hosts) => {
-    const { holdPlace, isCancelledLate } = await import('./moving-jobs.ts');
-    const until = giveUpAt(wait);
-    const interrupted = untilSignal();
-    for (;;) {
-      const wanted = {
-        ...{ directory, environment: [], after: [], giveUpAt: until },
-        ...{ name: values.name ?? null, command: sanitize(shellWords(parsed.command), MAX_SHOWN) },
-        count: Number(values.gpus ?? 1),
-        words: placeWords(parsed),
-        asked: hosts.map(({ name }) => name),
-        hosts: possible.map(({ name }) => name),
-      };
-      const job = await holdPlace(wanted, interrupted);
-      const host = possible.find(({ name }) => name === job.at?.host);
-      const id = job.note === null ? (job.at?.id ?? null) : null;
-      if (host === undefined || id === null) {
-        if (interrupted.aborted) return endBy(interrupted.reason);
-        if (until === null || Date.now() < until) return endOfWait(job, exitCodes, interrupted);
-        const limit = formatDuration(parseDuration(wait?.maxWait ?? '', '--wait'));
-        say(`timed out after ${limit}: no host had enough free GPUs`);
-        return exitCodes.ERR_TIMEOUT;
-      }
-      const refusal = await startInPlace(() => startOn(host, id, interrupted), interrupted);
-      if (refusal === null) return Number(process.exitCode ?? 0);
-      // Not by its number, which may be that of another job by now.
-      await commandOnHost(host, ['settle-move', job.at?.key ?? '', 'end'], TIMEOUT_MS);
-      if (interrupted.aborted) return endBy(interrupted.reason);
-      if (isCancelledLate(job)) return endOfWait({ ...job, note: CANCELLED }, exitCodes, interrupted);
-      say(`${host.name}: ${refusal.error.message}`);
-      // This machine, or this process, may have been suspended meanwhile.
-      if (refusal.error.code !== 'ERR_GPU_UNAVAILABLE')
-        return exitCodeOf([refusal.error.code], true, exitCodes);
-    }
+    const host = await firstQueue(possible, Number(values.gpus ?? 1), TIMEOUT_MS);
+    say(`waits in the queue of ${host.name}`);
+    return choose([host], false, values, exitCodes, (only) => startOn(only, true));
   };
-  const start = (host: Hosts[number]) => startOn(host, null);
-  process.exit(await choose(hosts, isAny, values, exitCodes, start, wait === null ? null : waitSomewhere));
-}
-
-/** Tries again while the host can't be reached, as the GPUs are held for it for some time. */
-async function startInPlace(
-  start: () => Promise<HostRefusal | null>,
-  interrupted: AbortSignal,
-): Promise<HostRefusal | null> {
-  const end = performance.now() + TIMEOUTS.place / 2;
-  for (;;) {
-    const refusal = interrupted.aborted ? INTERRUPTED : await start();
-    const isPassing = refusal?.isCertain === true && refusal.error.code === 'ERR_HOST_UNREACHABLE';
-    if (!isPassing || performance.now() > end) return refusal;
-    await pause(RETRY_MS, interrupted);
-  }
-}
-
-/** The user has ended the wait before the command had its GPUs. */
-const INTERRUPTED: HostRefusal = { error: { code: 'ERR_ABORTED', message: 'interrupted' }, isCertain: true };
-
-/** Aborted by the first signal that is to end this process, with its name as the reason. The next one ends it. */
-function untilSignal(): AbortSignal {
-  const controller = new AbortController();
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-  const interrupt = (signal: NodeJS.Signals) => {
-    for (const each of signals) process.off(each, interrupt);
-    controller.abort(signal);
-  };
-  for (const signal of signals) process.on(signal, interrupt);
-  return controller.signal;
-}
-
-/** Says why the wait has ended without GPUs. @returns the exit code */
-async function endOfWait(job: MovingJob, exitCodes: ExitCodes, interrupted: AbortSignal): Promise<number> {
-  const { at, note } = job;
-  const { stateWithoutStart } = await import('./moving-jobs.ts');
-  if (at?.id == null || note === CANCELLED) {
-    say(note ?? 'no host can serve it');
-    const state = stateWithoutStart(job);
-    const isRefused = state === 'cancelled' && note !== CANCELLED;
-    return isRefused ? exitCodes.ERR_INVALID_ARGUMENT : exitCodeOfEnd({ state, exitCode: null });
-  }
-  const { waitElsewhere } = await import('./jobs-elsewhere.ts');
-  const asked = new Map([[at.host, [{ job: String(at.id), at: 0 }]]]);
-  const [end] = (await waitElsewhere(asked, interrupted, true)) ?? [];
-  if (interrupted.aborted) return endBy(interrupted.reason);
-  if (end !== undefined)
-    say(`${at.host}: ${end.job.reason ?? `its place in the queue was ${end.job.state}`}`);
-  return end === undefined ? exitCodes.ERR_NO_DRIVER : exitCodeOfEnd(end.job);
-}
-
-/** Options of `run` that are nothing to the job that only holds its GPUs. */
-const OF_COMMAND = ['idle', 'signal', 'grace', 'requeue', 'note'];
-
-/** The arguments of the job that holds GPUs for a command: never the command itself, which so can't run twice. */
-function placeWords({ values, command, ...rest }: RunArguments): string[] {
-  const kept = Object.entries(values).filter(([name]) => !OF_COMMAND.includes(name));
-  const note = values.note ?? `for ${sanitize(shellWords(command), MAX_SHOWN / 2)}`;
-  const sleep = ['sleep', String(TIMEOUTS.place / 1000)];
-  return wordsFor(
-    'submit',
-    { ...rest, values: { ...Object.fromEntries(kept), note }, command: sleep },
-    null,
-  ).slice(1);
+  const wait = isAny && waitOption(values, true) !== null ? waitSomewhere : null;
+  process.exit(await choose(hosts, isAny, values, exitCodes, (host) => startOn(host, !isAny), wait));
 }
 
 /** Has a host keep variables for the next command. @returns the path of the file; null: there are none. Otherwise why it doesn't */

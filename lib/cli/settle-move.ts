@@ -11,12 +11,12 @@ async function settle({ positionals: [word = '', ...words] }: Parsed<typeof GROU
 
 function actionOf([name, key]: readonly string[]): MoveAction {
   if (name === 'cancel' && key !== undefined) return { cancel: parseMove(key).key };
-  if (name === 'confirm' || name === 'end' || name === 'find') return name;
+  if (name === 'confirm' || name === 'find') return name;
   throw usage('settle-move is for gpu-owner itself');
 }
 
 export const COMMAND: Command = {
-  usage: 'KEY find|confirm|end|cancel KEY',
+  usage: 'KEY find|confirm|cancel KEY',
   about: 'Says what has become of a job in one of its places, or decides it.',
   groups: GROUPS,
   run: settle,

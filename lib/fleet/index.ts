@@ -2,12 +2,12 @@
 // and no password passes through here.
 
 export { type Channel, openChannel } from './channel.ts';
-export { byExpectedWait, expectedWait } from './expected-wait.ts';
+export { expectedWait } from './expected-wait.ts';
 export { askHosts, chooseHosts, commandOnHost, type HostAnswer, submitOnHost, watchHosts } from './fleet.ts';
 export type { HostFailure } from './host-failure.ts';
 export { type FollowJobs, Mover } from './mover.ts';
-export { CANCELLED, LOST, type MovingJob, MovingJobs, type Place, runnerOf } from './moving-job.ts';
-export { type HostRefusal, startWhereFree } from './placement.ts';
+export { CANCELLED, LOST, type MovingJob, MovingJobs, type Place } from './moving-job.ts';
+export { firstQueue, type HostRefusal, startWhereFree } from './placement.ts';
 export type { BookingEntry, OutputPiece, Records, RemoteSnapshot } from './records.ts';
 export { runOnHost } from './remote-command.ts';
 export { readFromHost } from './remote-file.ts';

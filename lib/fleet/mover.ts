@@ -7,7 +7,7 @@ import { TIMEOUTS } from '../platform/index.ts';
 import { byExpectedWait } from './expected-wait.ts';
 import { commandOnHost, submitOnHost, watchHosts } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
-import { CANCELLED, hasLostRunner, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
+import { CANCELLED, LOST, type MovingJob, type MovingJobs, type Place } from './moving-job.ts';
 import { parseRecords, type RemoteSnapshot } from './records.ts';
 
 const TICK_MS = 300;
@@ -131,7 +131,7 @@ export class Mover {
   }
 
   #isCancelled(job: MovingJob): boolean {
-    return this.#wished(job, 'cancel') !== null || hasLostRunner(job);
+    return this.#wished(job, 'cancel') !== null;
   }
 
   #wished(job: MovingJob, wish: 'cancel' | 'from'): string | null {
@@ -377,8 +377,7 @@ export class Mover {
       const isOld = job.settled !== null && Date.now() - job.settled > LEFT_MS;
       if (state === null && !isOld) continue;
       job.left = job.left.filter(({ key }) => key !== place.key);
-      if (state?.decision === STARTED && job.runner === null)
-        job.note = `it also runs as ${place.host}:${state.id}`;
+      if (state?.decision === STARTED) job.note = `it also runs as ${place.host}:${state.id}`;
       this.#write(job);
     }
   }

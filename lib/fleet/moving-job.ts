@@ -4,7 +4,7 @@ import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, wri
 import { join } from 'node:path';
 import { errorCode } from '../errors.ts';
 import { type JobElsewhere, stateDirectory } from '../jobs/index.ts';
-import { hostName, readProcessStat, schema } from '../platform/index.ts';
+import { hostName, schema } from '../platform/index.ts';
 import type { Environment } from './request.ts';
 
 /** Between the end of a job's moves and the removal of its file, in ms. */
@@ -48,8 +48,6 @@ export interface MovingJob {
   hosts: string[];
   /** Jobs that must have ended before it joins a queue. */
   after: readonly JobElsewhere[];
-  /** The process of the `run` for whose command it holds GPUs, as {@link runnerOf} has it; null: it is a job of its own. */
-  runner: string | null;
   /** ms since 1970 */
   submitted: number;
   /** When it stops waiting, in ms since 1970; null: never. */
@@ -84,7 +82,6 @@ const JOB: schema.Check<MovingJob> = record({
   asked: listOf(text),
   hosts: listOf(text),
   after: or(listOf(record({ host: text, id: whole(), isOk: flag })), []),
-  runner: or(text, null),
   submitted: epochMs,
   giveUpAt: nullable(amount()),
   step: among(STEPS),
@@ -221,19 +218,6 @@ export class MovingJobs {
   retire(): void {
     if (this.mover === process.pid) rmSync(join(this.path, 'mover'), { force: true });
   }
-}
-
-/** Whether the `run` for which a job waits has ended. */
-export function hasLostRunner({ runner }: Pick<MovingJob, 'runner'>): boolean {
-  if (runner === null) return false;
-  const pid = Number.parseInt(runner, 10);
-  // A zombie's parent has not asked for its end, and numbers of processes are used again.
-  return !isThere(pid) || readProcessStat(pid)?.state === 'Z' || runnerOf(pid) !== runner;
-}
-
-/** A process, by its number and its start. */
-export function runnerOf(pid: number): string {
-  return `${pid} ${readProcessStat(pid)?.startTicks ?? ''}`;
 }
 
 function isThere(pid: number): boolean {

@@ -1,5 +1,6 @@
-// The first of several hosts on which enough GPUs are free.
+// The first of several hosts on which enough GPUs are free, or are expected to be.
 import type { Host } from '../config/index.ts';
+import { byExpectedWait } from './expected-wait.ts';
 import { askHosts, type HostAnswer } from './fleet.ts';
 import type { HostFailure } from './host-failure.ts';
 
@@ -36,6 +37,16 @@ export async function startWhereFree(
     if (!refusal.isCertain) break;
   }
   return refusals;
+}
+
+/** The host in whose queue a request is expected to start first; the first one if none says how busy it is. */
+export async function firstQueue(hosts: readonly Host[], count: number, timeoutMs: number): Promise<Host> {
+  const answers = await askHosts(hosts, 'machines', ['top', '--json', '--no-jobs'], timeoutMs, () => {});
+  const known = hosts.flatMap((host, i) => {
+    const snapshot = answers[i]?.records?.[0];
+    return snapshot === undefined ? [] : [{ host, snapshot }];
+  });
+  return byExpectedWait(known, count)[0] ?? (hosts[0] as Host);
 }
 
 async function* answersAsTheyCome(

@@ -24,8 +24,8 @@ import { isBeforeLogin, isOfSSH } from './ssh-messages.ts';
 export type RemoteEnd =
   /** `note`: why, as ssh has it; null: it has said nothing, or itself. */
   | { state: 'ended'; exitCode: number; note: string | null }
-  /** ssh was killed. `hasBegun`: the command had its GPUs. */
-  | { state: 'killed'; signal: NodeJS.Signals; hasBegun: boolean }
+  /** ssh was killed. */
+  | { state: 'killed'; signal: NodeJS.Signals }
   /** The command never ran; without `isCertain` it may have run. */
   | { state: 'failed'; error: HostFailure; isCertain: boolean };
 
@@ -114,7 +114,7 @@ function runLogged(host: Host, command: RemoteCommand, logs: string): Promise<Re
     ssh.once('error', () => resolve(failed(noSSH())));
     ssh.once('close', (code, signal) => {
       const own = signalled() ?? signal;
-      if (own !== null) return resolve({ state: 'killed', signal: own, hasBegun: start.isOver });
+      if (own !== null) return resolve({ state: 'killed', signal: own });
       resolve(judge(host, code ?? 255, start, command.directory, { early, log: readLog(log) }));
     });
   });

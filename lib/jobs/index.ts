@@ -45,7 +45,6 @@ export {
   claimUntilInputCloses,
 } from './keeper.ts';
 export {
-  HeldPlace,
   MOVED,
   type MoveAction,
   type PlaceState,

@@ -3,14 +3,12 @@
 // docs/decisions/058-moving-jobs.md
 import { linkSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import type { Settings } from '../claims/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { bootId, pause, removeOlder, TIMEOUTS } from '../platform/index.ts';
-import { FIRST } from '../policy/index.ts';
 import { cancelJob } from './job-control.ts';
 import { isAlive, type StoredJob } from './job-record.ts';
 import { type Job, stateOf } from './job-state.ts';
-import { ARGUMENTS, type JobStore, unusable } from './job-store.ts';
+import { type JobStore, unusable } from './job-store.ts';
 
 /** The command runs there, or has run. */
 export const STARTED = 'started';
@@ -48,11 +46,8 @@ export interface PlaceState {
   isOver: boolean;
 }
 
-/**
- * `cancel`: it shall not start there, for the sake of the place with that key. `confirm`: a job that is held shall start. `end`: it has
- * started, and shall end.
- */
-export type MoveAction = { cancel: string } | 'confirm' | 'end' | 'find';
+/** `cancel`: it shall not start there, for the sake of the place with that key. `confirm`: a job that is held shall start. */
+export type MoveAction = { cancel: string } | 'confirm' | 'find';
 
 /** Decides on a place, if that isn't decided. @returns how it stands afterwards */
 export async function settleMove(store: JobStore, key: string, action: MoveAction): Promise<PlaceState> {
@@ -61,8 +56,6 @@ export async function settleMove(store: JobStore, key: string, action: MoveActio
     // The word of a job that has died meanwhile is still free.
     const isThere = before !== null && isAlive(before);
     decide(store, key, isThere ? STARTED : EXPIRED);
-  } else if (action === 'end') {
-    if (before !== null) await cancelJob(store, before.request.id, 0, 'its command has not begun');
   } else if (action !== 'find' && !isOver(before)) {
     const word = `cancelled for ${action.cancel}`;
     if (decide(store, key, word) === word) {
@@ -111,50 +104,6 @@ export async function startHere(store: JobStore, { key, isHeld }: MoveRequest): 
   if (word === STARTED) return;
   const why = word === EXPIRED ? 'the move was not confirmed in time' : MOVED;
   throw new GPUOwnerError('ERR_ABORTED', why);
-}
-
-/** A job that holds GPUs for a command of `run`, which takes them over. */
-export class HeldPlace {
-  readonly #store: JobStore;
-  readonly #id: number;
-  /** The GPUs: of others the command isn't the first. */
-  readonly uuids: readonly string[];
-  /** The arguments with which the job was submitted: the command has a right to no more. */
-  readonly words: readonly string[];
-  #ending: Promise<unknown> | null = null;
-
-  /** @param mayHaveEnded the command waits in its place already @throws ERR_GPU_UNAVAILABLE, ERR_INVALID_ARGUMENT */
-  constructor(store: JobStore, text: string, mayHaveEnded: boolean) {
-    const id = /^[1-9]\d{0,8}$/.test(text) ? Number(text) : 0;
-    const found = stateOf(store, id);
-    const { started = 0, gpus = [] } = found?.job.progress ?? {};
-    // Longer ones could prolong what was granted for a time.
-    const isThere = found?.state === 'running' && Date.now() - started <= TIMEOUTS.place;
-    if (!isThere && (found === null || !mayHaveEnded))
-      throw new GPUOwnerError('ERR_GPU_UNAVAILABLE', `job ${id} holds no GPUs for this command any longer.`);
-    this.#store = store;
-    this.#id = id;
-    this.uuids = gpus.map(({ uuid }) => uuid);
-    this.words = readFileSync(join(store.directoryOf(id), ARGUMENTS), 'utf8')
-      .split('\0')
-      .slice(0, -1);
-  }
-
-  /** A request that is before all others for these GPUs. */
-  first(settings: Settings): Settings {
-    return { ...settings, request: { ...settings.request, order: FIRST } };
-  }
-
-  /** Ends the job. To be called once the command waits for its GPUs. */
-  end(): Promise<unknown> {
-    this.#ending ??= cancelJob(this.#store, this.#id, 0, 'its command has its GPUs');
-    return this.#ending;
-  }
-
-  /** Ends the job, and removes what is left of it. */
-  async remove(): Promise<void> {
-    if ((await this.end()) !== 'surviving') this.#store.remove(this.#id);
-  }
 }
 
 const directoryOf = (store: JobStore) => join(store.path, 'moves');

@@ -41,8 +41,6 @@ const DEFAULTS = {
   enforceSearch: 10_000,
   /** For which a job that moves to another machine holds GPUs there until that is confirmed. */
   hold: 30_000,
-  /** For which a job holds the GPUs of a `run --on any` until that takes them. */
-  place: 60_000,
   /** Until a host that has said that GPUs are free has granted them: a driver that hangs takes a while. */
   grant: 30_000,
   /** For which the self-test compares the energy counter with the power. */

@@ -10,7 +10,6 @@ export { type GPUUse, latestStart } from './latest-start.ts';
 export { isAboveLimit, limitOf, type UserLimit } from './limits.ts';
 export {
   CLASSES,
-  FIRST,
   formatTag,
   inNewOrder,
   inOrder,
@@ -23,7 +22,6 @@ export {
   type Tag,
   type Turn,
   tagFor,
-  tagOfFirst,
   turnAfter,
 } from './order.ts';
 export { type PreemptibleLease, whoGivesWay } from './preemption.ts';

@@ -119,14 +119,6 @@ export function inNewOrder(tags: readonly Tag[]): Tag[] {
   });
 }
 
-/** In place of an earlier tag: the request is for GPUs that its user gives up for it, so it comes before all others of its class. */
-export const FIRST = 'first';
-
-/** The tag of {@link FIRST}. */
-export function tagOfFirst(tag: Tag): Tag {
-  return { ...tag, start: 0, end: tag.end - tag.start, joined: 0 };
-}
-
 /** No user has this number: uid -1. */
 const NO_USER = 2 ** 32 - 1;
 const DIGITS = [1, 16, 16, 16, 10];

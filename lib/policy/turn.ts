@@ -21,7 +21,7 @@ export interface JoiningRequest extends Omit<GpuRequest, 'slot'> {
   size?: number;
   /** How many GPUs the user may have at a time; default: any number. */
   most?: number;
-  /** The tag that it had before, as text, or `FIRST`. */
+  /** The tag that it had before, as text. */
   order?: string;
 }
 

@@ -88,8 +88,7 @@ describe.skipIf(reason !== null)(`moving under fire${reason === null ? '' : ` (s
         const words = ['--on', NAMES.join(), '--', 'sh', '-c', script];
         // Every third is a command of `run`, which may be killed with its connection.
         if (number % 3 === 0) {
-          const env = { ...hosts.env, GPU_OWNER_TIMEOUTS: 'place:5000' };
-          const ended = hosts.viewer.run([launcher, 'run', ...words], { env, cwd: place });
+          const ended = hosts.viewer.run([launcher, 'run', ...words], { env: hosts.env, cwd: place });
           runs.push(ended.then(({ code }) => ({ number, code })));
           continue;
         }

@@ -1,4 +1,3 @@
-import { existsSync } from 'node:fs';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startHolder } from '../support/holders.ts';
 import { Machine, until } from '../support/machine.ts';
@@ -85,45 +84,4 @@ test('what can’t be changed is refused, with the remedy', async () => {
   expect(await refusal('--first', '--pause', '1')).toMatch(/can't go together/);
   expect(await refusal('--resume', '9')).toMatch(/no job/);
   expect(await refusal('1')).toMatch(/not expected here/);
-});
-
-test('a run takes the GPUs of a job that holds them for it, before all that wait, and gets no more than these', async () => {
-  await command('submit', '--no-wait', '--for=1h', '--', 'sleep', '60');
-  await submit('a');
-  const note = ['--', 'sh', '-c', `echo run >> ${machine.directory}/order`];
-  const take = (job: number, options: string[], env = {}) =>
-    machine.runCommand(['run', `--in-place-of=${job}`, ...options, ...note], { env });
-  const refused: [number, string[], number][] = [
-    [1, [], 64],
-    [1, ['--for=2h'], 64],
-    [1, ['--for=1h', '-n', '2'], 64],
-    [1, ['--for=1h', '--memory=10%'], 64],
-    [2, [], 75],
-    [9, ['--for=1h'], 75],
-  ];
-  for (const [job, options, code] of refused)
-    expect(await take(job, options), options.join()).toMatchObject({ code });
-  expect(await machine.runCommand(['submit', '--in-place-of=1', ...note])).toMatchObject({ code: 64 });
-  // The job has held them for longer than such a job does.
-  expect(await take(1, ['--for=1h'], { GPU_OWNER_TIMEOUTS: 'place:1' })).toMatchObject({
-    code: 75,
-    stderr: 'gpu-owner: job 1 holds no GPUs for this command any longer.\n',
-  });
-  expect(await take(1, ['--for=1h'])).toMatchObject({ code: 0 });
-  await command('wait', '2');
-  expect(await served()).toEqual(['run', 'a']);
-  expect(JSON.parse(await command('jobs', '--all', '--json')).map(({ id }: { id: number }) => id)).toEqual([
-    2,
-  ]);
-});
-
-test('a run in the place of a job that is preempted waits again, and its command is started anew', async () => {
-  const id = (await command('submit', '--no-wait', '--preemptible', '--', 'sleep', '60')).trim();
-  const began = `${machine.directory}/began`;
-  const script = `echo >'${began}'; echo "$GPU_OWNER_RESTART"; [ "$GPU_OWNER_RESTART" = 1 ] || sleep 60`;
-  const options = ['--preemptible', '--requeue', '--no-wait', '--over-ssh=mark', `--in-place-of=${id}`];
-  const run = machine.runCommand(['run', ...options, '--', 'sh', '-c', script]);
-  await until(() => existsSync(began));
-  await command('run', '--', 'true');
-  expect(await run).toMatchObject({ code: 0, stdout: '\nmark\n0\n1\n' });
 });
