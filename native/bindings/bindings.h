@@ -25,6 +25,8 @@ inline std::string text(const Napi::Value& value) { return value.As<Napi::String
 inline int integer(const Napi::Value& value) { return value.As<Napi::Number>().Int32Value(); }
 inline int64_t long_integer(const Napi::Value& value) { return value.As<Napi::Number>().Int64Value(); }
 
+inline Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
+
 inline std::vector<std::string> texts(const Napi::Value& value) {
   const auto array = value.As<Napi::Array>();
   std::vector<std::string> result;

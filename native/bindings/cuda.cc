@@ -29,7 +29,7 @@ Napi::Value state(const Napi::CallbackInfo& info) {
 // cudaLibrary(path) -> { path, missing, version, attempts }: loads the library, to tell which one that is. The
 // library stays loaded, CUDA isn't initialised. path: the file, '' where none was found; missing: a symbol that it
 // lacks, or ''.
-Napi::Value describe(const Napi::CallbackInfo& info) {
+Napi::Value describe_cuda(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const bool usable = library().load(text(info[0]));
   auto result = Napi::Object::New(env);
@@ -74,7 +74,7 @@ Napi::Value hidden(const Napi::CallbackInfo& info) {
 
 // How long a placeholder may take to go, of one GPU or several.
 constexpr int64_t kReleaseTimeout = 5'000'000'000;  // ns
-constexpr size_t kStack = 1024 * 1024;
+constexpr size_t kReleaseStack = 1024 * 1024;
 
 // A placeholder that goes. The thread and who waits for it share it.
 struct Release {
@@ -90,7 +90,7 @@ struct Release {
 std::atomic<int> releases_out{0};
 
 // cudaHasCallOut() -> whether CUDA hasn't let go of a placeholder that was released
-Napi::Value has_call_out(const Napi::CallbackInfo& info) {
+Napi::Value cuda_has_call_out(const Napi::CallbackInfo& info) {
   return Napi::Boolean::New(info.Env(), releases_out.load() > 0);
 }
 
@@ -111,7 +111,7 @@ void release(const Napi::CallbackInfo& info) {
   if (found == placeholders().end()) return;
   auto* release = new Release{found->second};
   placeholders().erase(found);
-  if (process::start_detached(kStack, release_in_thread, release) != 0) release_in_thread(release);
+  if (process::start_detached(kReleaseStack, release_in_thread, release) != 0) release_in_thread(release);
   const int64_t end = process::monotonic_nanoseconds() + kReleaseTimeout;
   while (release->over.load() == 0) {
     const int64_t left = end - process::monotonic_nanoseconds();
@@ -125,10 +125,10 @@ void release(const Napi::CallbackInfo& info) {
 
 void add_cuda(Napi::Env env, Napi::Object exports) {
   exports.Set("cudaState", Napi::Function::New<state>(env));
-  exports.Set("cudaLibrary", Napi::Function::New<describe>(env));
+  exports.Set("cudaLibrary", Napi::Function::New<describe_cuda>(env));
   exports.Set("cudaTake", Napi::Function::New<take>(env));
   exports.Set("cudaHidden", Napi::Function::New<hidden>(env));
-  exports.Set("cudaHasCallOut", Napi::Function::New<has_call_out>(env));
+  exports.Set("cudaHasCallOut", Napi::Function::New<cuda_has_call_out>(env));
   exports.Set("cudaRelease", Napi::Function::New<release>(env));
 }
 

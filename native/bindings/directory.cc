@@ -77,10 +77,6 @@ class Directory : public Napi::ObjectWrap<Directory> {
     return array;
   }
 
-  static Napi::Value number(const Napi::CallbackInfo& info, double value) {
-    return Napi::Number::New(info.Env(), value);
-  }
-
   locks::Directory directory_;
   int error_ = 0;
 };

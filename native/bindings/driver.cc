@@ -241,7 +241,7 @@ DriverLock lock_on_main_thread(process::FairMutex& mutex) {
 
 constexpr int kInterrupted = -1;
 // For a thread that takes a snapshot and publishes it.
-constexpr size_t kStack = 256 * 1024;
+constexpr size_t kSnapshotStack = 256 * 1024;
 
 // GPUs to ask about: an array of indices, or all of them.
 class Asked {
@@ -296,7 +296,7 @@ Napi::Value snapshot(const Napi::CallbackInfo& info) {
 std::atomic<int> snapshots_in_threads{0};
 
 // driverHasCallOut() -> whether an abandoned call of the driver hasn't returned, or a snapshot is under way
-Napi::Value has_call_out(const Napi::CallbackInfo& info) {
+Napi::Value driver_has_call_out(const Napi::CallbackInfo& info) {
   Driver& driver = Driver::instance();
   const DriverLock lock(driver.mutex(), std::try_to_lock);
   return Napi::Boolean::New(info.Env(), snapshots_in_threads.load() > 0 || !lock.owns_lock() || driver.has_call_out());
@@ -369,7 +369,7 @@ void snapshot_async(const Napi::CallbackInfo& info) {
   // Added after the function's own hook, so it runs before that one.
   napi_add_env_cleanup_hook(env, end_snapshot, request);
   snapshots_in_threads.fetch_add(1);
-  if (const int error = process::start_detached(kStack, snapshot_in_thread, request); error != 0) {
+  if (const int error = process::start_detached(kSnapshotStack, snapshot_in_thread, request); error != 0) {
     snapshots_in_threads.fetch_sub(1);
     napi_remove_env_cleanup_hook(env, end_snapshot, request);
     request->done.Abort();
@@ -388,7 +388,7 @@ Napi::Value library(const Napi::CallbackInfo& info) {
 }
 
 // driverDescribe() -> [{ uuid, name, pciBusId, persistence, instances: [{ uuid, name }] }]
-Napi::Value describe(const Napi::CallbackInfo& info) {
+Napi::Value describe_driver(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   Published& source = published();
   const std::lock_guard<std::mutex> lock(source.mutex);
@@ -471,11 +471,11 @@ Napi::Value code_text(const Napi::CallbackInfo& info) {
 void add_driver(Napi::Env env, Napi::Object exports) {
   exports.Set("driverOpen", Napi::Function::New<open>(env));
   exports.Set("driverSnapshot", Napi::Function::New<snapshot>(env));
-  exports.Set("driverHasCallOut", Napi::Function::New<has_call_out>(env));
+  exports.Set("driverHasCallOut", Napi::Function::New<driver_has_call_out>(env));
   exports.Set("driverLastSnapshot", Napi::Function::New<read>(env));
   exports.Set("driverSnapshotAsync", Napi::Function::New<snapshot_async>(env));
   exports.Set("driverLibrary", Napi::Function::New<library>(env));
-  exports.Set("driverDescribe", Napi::Function::New<describe>(env));
+  exports.Set("driverDescribe", Napi::Function::New<describe_driver>(env));
   exports.Set("driverReadEnergy", Napi::Function::New<read_energy>(env));
   exports.Set("driverReadProcessUse", Napi::Function::New<read_process_use>(env));
   exports.Set("driverEnergy", Napi::Function::New<energy>(env));

@@ -36,8 +36,6 @@ Lock lock_of(const Napi::CallbackInfo& info) {
           {long_integer(info[3]), long_integer(info[4])}};
 }
 
-Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
-
 // The result of taking a lock, which is noted where it was taken.
 int taken(int descriptor, int error) {
   if (error == 0) locks::note_held(descriptor);

@@ -37,12 +37,12 @@ Napi::Value status(const Napi::CallbackInfo& info) {
 
 // fileText(path) -> what stands in it, for small files; null where it can't be read
 Napi::Value file_text(const Napi::CallbackInfo& info) {
-  const process::UniqueFd file(open(text(info[0]).c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  const process::UniqueFd file(::open(text(info[0]).c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
   if (!file) return info.Env().Null();
   std::string contents;
   char block[4096];
   ssize_t length;
-  while ((length = read(file.get(), block, sizeof block)) > 0 || (length < 0 && errno == EINTR)) {
+  while ((length = ::read(file.get(), block, sizeof block)) > 0 || (length < 0 && errno == EINTR)) {
     if (length > 0) contents.append(block, static_cast<size_t>(length));
   }
   if (length < 0) return info.Env().Null();

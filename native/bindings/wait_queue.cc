@@ -12,8 +12,6 @@
 namespace gpu_owner::bindings {
 namespace {
 
-Napi::Value number(const Napi::CallbackInfo& info, double value) { return Napi::Number::New(info.Env(), value); }
-
 // queueJoin(descriptor) -> slot or -errno
 Napi::Value join_queue(const Napi::CallbackInfo& info) {
   const int64_t slot = locks::join_queue(integer(info[0]));

@@ -10,6 +10,7 @@
 #include "keeper/arguments.h"
 #include "keeper/descendants.h"
 #include "keeper/descriptors.h"
+#include "keeper/signals.h"
 
 namespace keeper {
 
@@ -20,7 +21,6 @@ struct GroupSignalMonitor::Note {
 
 namespace {
 
-constexpr int kLastSignal = 64;
 // A group's members get a signal within microseconds, or when a hypervisor gives the sender its processor back.
 constexpr int kMinLooks = 20;
 constexpr long kLookPauseNs = 500'000;

@@ -23,7 +23,7 @@ namespace {
 // Children of a program that ends normally (multiprocessing's trackers, data loaders) end a moment after it.
 constexpr int64_t kSettleMs = 25;
 // On a busy machine that takes them longer: wait for those that are about to end, but not for ever.
-constexpr int kMaxLooks = 12;
+constexpr int kMaxSettleLooks = 12;
 // Processes can be born while we kill: look again this soon.
 constexpr int64_t kKillRoundMs = 5;
 constexpr int64_t kSlowKillRoundMs = 500;
@@ -346,7 +346,7 @@ void Job::report_survivors() {
   if (descendants.count() == 0) meter_.interrupt();
   const bool is_first = survivors_ < 0;
   const bool may_be_ending = descendants.count() == 0 || (is_first && descendants.all_running());
-  if (may_be_ending && looks_++ < kMaxLooks) {
+  if (may_be_ending && looks_++ < kMaxSettleLooks) {
     phase_ = Phase::settling;
     settled_at_ = now_ms() + kSettleMs;
     return;

@@ -14,10 +14,10 @@ namespace keeper {
 
 namespace {
 
-constexpr size_t kBlockSize = 4096;
+constexpr size_t kRecordSize = 4096;
 
 // The block is filled with spaces and ends in a newline, so the text may take one byte less (and Text keeps a NUL).
-using Block = Buffer<kBlockSize>;
+using Block = Buffer<kRecordSize>;
 
 // The object without its closing brace: returns its length, or -1 if it is no object.
 int open_object(const char* json, bool* empty) {
@@ -59,10 +59,10 @@ void write_record(const Options& options, const Record& record) {
   if (!options.record) return;
   Block text;
   if (!compose(options, record, &text)) return;
-  char block[kBlockSize];
+  char block[kRecordSize];
   memset(block, ' ', sizeof block);
   memcpy(block, text.c_str(), text.length());
-  block[kBlockSize - 1] = '\n';
+  block[kRecordSize - 1] = '\n';
   for (int i = 0; i < options.leases.count; ++i) {
     if (!gpu_owner::locks::may_write(options.leases.fds[i])) continue;
     if (pwrite(options.leases.fds[i], block, sizeof block, 0) < 0) continue;

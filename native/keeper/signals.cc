@@ -7,8 +7,6 @@ namespace keeper {
 
 namespace {
 
-constexpr int kLastSignal = 64;
-
 void set_disposition(int signal, void (*handler)(int)) {
   struct sigaction action;
   memset(&action, 0, sizeof action);

@@ -6,6 +6,8 @@
 
 namespace keeper {
 
+constexpr int kLastSignal = 64;
+
 // Every disposition to its default and every signal blocked, whatever we were started with.
 void take_signals();
 

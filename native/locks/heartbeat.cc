@@ -12,9 +12,7 @@
 namespace gpu_owner::locks {
 namespace {
 
-constexpr size_t kStackSize = 128 * 1024;
-
-int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
+constexpr size_t kHeartbeatStack = 128 * 1024;
 
 bool is_free(int lease) {
   Conflict conflict;
@@ -32,7 +30,7 @@ Heartbeat* Heartbeat::start(int descriptor, int64_t offset, int64_t period, int6
   heartbeat->told_ = told;
   heartbeat->context_ = context;
   write_heartbeat(descriptor, offset);  // before anybody looks; the thread may take its time to start
-  const int error = process::start_thread(heartbeat->thread_, kStackSize, 0, run, heartbeat);
+  const int error = process::start_thread(heartbeat->thread_, kHeartbeatStack, 0, run, heartbeat);
   if (error == 0) return heartbeat;
   delete heartbeat;
   errno = error;
@@ -60,7 +58,7 @@ void Heartbeat::beat() {
   // A slot that has another request by now is news as well.
   if (!watch_.slots.empty()) lifeless = lifeless || hash_order() != order_;
   bool changed = bookings_changed(descriptor_, watch_.bookings) != 0;
-  if (!lifeless && milliseconds() >= quiet_until_) {
+  if (!lifeless && process::monotonic_milliseconds() >= quiet_until_) {
     for (const process::UniqueFd& lease : watch_.leases) changed = changed || is_free(lease.get());
   }
   if (lifeless || changed) {
@@ -83,7 +81,7 @@ void Heartbeat::watch(Watch watch) {
   drop_watch();
   watch_ = std::move(watch);
   order_ = hash_order();
-  quiet_until_ = milliseconds() + watch_.quiet;
+  quiet_until_ = process::monotonic_milliseconds() + watch_.quiet;
   pthread_mutex_unlock(&mutex_);
 }
 

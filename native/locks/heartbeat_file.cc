@@ -16,8 +16,6 @@ constexpr char kTagPrefix[] = "{\"order\":\"";
 constexpr int64_t kPrefixSize = sizeof kTagPrefix - 1;
 constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/policy/order.ts
 
-int64_t milliseconds() { return process::monotonic_nanoseconds() / 1'000'000; }
-
 bool read_heartbeat(int descriptor, int64_t offset, int64_t& written) {
   char text[kHeartbeatSize + 1] = {};
   if (pread(descriptor, text, kHeartbeatSize, offset) != kHeartbeatSize) return false;
@@ -59,21 +57,22 @@ uint64_t add_order(uint64_t hash, int descriptor, int64_t heartbeat_offset) {
 
 int write_heartbeat(int descriptor, int64_t offset, bool rests) {
   char text[kHeartbeatSize + 1];
-  snprintf(text, sizeof text, "\n%-24" PRId64 " %5s\n", milliseconds(), rests ? "rests" : "");
+  snprintf(text, sizeof text, "\n%-24" PRId64 " %5s\n", process::monotonic_milliseconds(), rests ? "rests" : "");
   return -write_block(descriptor, text, kHeartbeatSize, offset);
 }
 
 bool is_alive(int descriptor, int64_t offset, int64_t timeout) {
   int64_t written = 0;
   if (!read_heartbeat(descriptor, offset, written)) return false;
-  const int64_t ago = milliseconds() - written;
+  const int64_t ago = process::monotonic_milliseconds() - written;
   return ago < timeout && ago > -timeout;
 }
 
 int64_t bookings_changed(int descriptor, int64_t since) {
   int64_t written = 0;
   // Anybody may have written it: a time to come would be news for ever.
-  const bool is_known = read_heartbeat(descriptor, kBookingsOffset, written) && written <= milliseconds();
+  const bool is_known =
+      read_heartbeat(descriptor, kBookingsOffset, written) && written <= process::monotonic_milliseconds();
   return is_known && written > since ? written : 0;
 }
 

@@ -14,7 +14,7 @@
 namespace gpu_owner::locks {
 namespace {
 
-constexpr size_t kStackSize = 256 * 1024;
+constexpr size_t kWaiterStack = 256 * 1024;
 constexpr int64_t kRepeatSignal = 200'000;  // ns
 
 void wake_up(int) {}
@@ -55,7 +55,7 @@ Waiter* Waiter::start(int descriptor, Kind kind, Mode mode, Range range, Done do
   waiter->range_ = range;
   waiter->done_ = done;
   waiter->context_ = context;
-  const int error = process::start_thread(waiter->thread_, kStackSize, signal, run, waiter);
+  const int error = process::start_thread(waiter->thread_, kWaiterStack, signal, run, waiter);
   if (error == 0) return waiter;
   delete waiter;
   errno = error;

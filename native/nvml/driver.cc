@@ -31,7 +31,7 @@ constexpr int64_t kAlone = 2 * kMillisecond;
 
 constexpr uint32_t kMaxGpus = 1024;
 // There may be a thread per GPU, so not the 8 MiB that is usual.
-constexpr size_t kStack = 1024 * 1024;
+constexpr size_t kCallStack = 1024 * 1024;
 
 bool is_among(const std::vector<uint32_t>* only, uint32_t gpu) {
   return only == nullptr || std::find(only->begin(), only->end(), gpu) != only->end();
@@ -171,7 +171,7 @@ void* Driver::serve(void* pointer) {
 template <typename Shared>
 int Driver::start_thread_with(void* (*run)(void*), const std::shared_ptr<Shared>& shared) {
   auto* copy = new std::shared_ptr<Shared>(shared);
-  const int error = process::start_detached(kStack, run, copy);
+  const int error = process::start_detached(kCallStack, run, copy);
   if (error != 0) delete copy;
   return error;
 }

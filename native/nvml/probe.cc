@@ -10,7 +10,7 @@
 namespace gpu_owner::nvml {
 namespace {
 
-constexpr size_t kStack = 256 * 1024;
+constexpr size_t kProbeStack = 256 * 1024;
 constexpr int64_t kPause = 1'000'000'000;
 
 Code take_snapshot(const Library& library, Device device, Memory& memory, std::vector<Process>& processes) {
@@ -140,7 +140,8 @@ SnapshotTimes measure_snapshots(const Library& library, const std::vector<std::s
   std::vector<pthread_t> threads(snapshot_threads.size());
   uint32_t started = 0;
   for (; started < snapshot_threads.size(); started++) {
-    if (process::start_thread(threads[started], kStack, 0, run_snapshot_thread, &snapshot_threads[started]) != 0) break;
+    if (process::start_thread(threads[started], kProbeStack, 0, run_snapshot_thread, &snapshot_threads[started]) != 0)
+      break;
   }
   const auto begin_round = [&] {
     rounds.pending = started;
@@ -172,7 +173,7 @@ SecondUserResult use_beside(const Library& library, const std::string& path, con
   user.uuid = &uuid;
   user.rounds = rounds;
   pthread_t thread;
-  if (process::start_thread(thread, kStack, 0, run_other_user, &user) != 0) {
+  if (process::start_thread(thread, kProbeStack, 0, run_other_user, &user) != 0) {
     result.other = ERROR_OPERATING_SYSTEM;
     return result;
   }

@@ -27,6 +27,8 @@ inline int64_t monotonic_nanoseconds() {
   return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
 }
 
+inline int64_t monotonic_milliseconds() { return monotonic_nanoseconds() / 1'000'000; }
+
 // Processor time of this thread.
 inline int64_t thread_nanoseconds() {
   timespec now;

@@ -1,18 +1,11 @@
 #include "simulator/activity.h"
 
-#include <ctime>
-
+#include "process/futex.h"
 #include "simulator/faults.h"
 #include "simulator/slots.h"
 
 namespace simulator {
 namespace {
-
-uint64_t milliseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000;
-}
 
 uint32_t between(uint32_t idle, uint32_t busy, uint32_t percent) {
   return idle + static_cast<uint32_t>(uint64_t{busy > idle ? busy - idle : 0} * percent / 100);
@@ -60,7 +53,7 @@ uint32_t clock_of(const Machine& machine, uint32_t gpu, Clock clock) {
 void note_power(const Machine& machine, uint32_t gpu) {
   GpuState& state = machine.gpus[gpu];
   if (has_quirk(machine, kFrozenEnergy)) return;
-  const uint64_t now = milliseconds();
+  const auto now = static_cast<uint64_t>(gpu_owner::process::monotonic_milliseconds());
   uint64_t since = state.energy_since_ms.load(std::memory_order_relaxed);
   // The winner adds the energy used since; the counter only grows, also for readers meanwhile. The state outlives a
   // boot, the clock doesn't.

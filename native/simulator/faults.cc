@@ -7,14 +7,13 @@
 #include <cerrno>
 #include <climits>
 
-namespace simulator {
-namespace {
+#include "process/futex.h"
 
-int64_t nanoseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
-}
+namespace simulator {
+
+using gpu_owner::process::monotonic_nanoseconds;
+
+namespace {
 
 void sleep_for(int64_t duration) {
   timespec pause = {static_cast<time_t>(duration / 1000000000), static_cast<long>(duration % 1000000000)};
@@ -29,9 +28,9 @@ void hang(const std::atomic<uint64_t>& mask, uint64_t bit) {
 
 void delay(uint32_t microseconds) {
   constexpr int64_t kOvershoot = 80000;  // how much longer than asked a sleep takes at most, on an idle machine
-  const int64_t end = nanoseconds() + int64_t{microseconds} * 1000;
+  const int64_t end = monotonic_nanoseconds() + int64_t{microseconds} * 1000;
   for (;;) {
-    const int64_t left = end - nanoseconds();
+    const int64_t left = end - monotonic_nanoseconds();
     if (left <= 0) return;
     if (left > kOvershoot + 20000) sleep_for(left - kOvershoot);
   }

@@ -4,8 +4,8 @@
 #include <unistd.h>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 
+#include "process/futex.h"
 #include "process/unique_fd.h"
 #include "simulator/activity.h"
 
@@ -44,12 +44,6 @@ void unlock(int file, int64_t byte) {
 bool is_locked(int file, int64_t byte) {
   struct flock lock = lock_of(F_WRLCK, byte);
   return fcntl(file, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-}
-
-uint64_t milliseconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1000 + static_cast<uint64_t>(now.tv_nsec) / 1000000 + 1;
 }
 
 Holding& holding_of(const OwnSlot& own, uint32_t gpu, uint32_t unit) {
@@ -149,7 +143,7 @@ bool is_lingering(const Machine& machine, Slot* slot, uint32_t generation) {
   if (teardown == 0) return false;
   if (teardown > kMaxTeardownMs) teardown = kMaxTeardownMs;
   constexpr uint64_t kTime = (uint64_t{1} << 48) - 1;
-  const uint64_t now = milliseconds() & kTime;
+  const uint64_t now = static_cast<uint64_t>(gpu_owner::process::monotonic_milliseconds() + 1) & kTime;
   const uint64_t tag = uint64_t{generation & 0xffff} << 48;
   uint64_t seen = slot->dead.load();
   while ((seen & ~kTime) != tag || (seen & kTime) == 0)

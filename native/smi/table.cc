@@ -15,7 +15,7 @@ std::string with(const Answer<unsigned>& answer, const char* unit) {
   return answer ? std::to_string(answer.value) + unit : "N/A";
 }
 
-std::string watts(const Answer<unsigned>& milliwatts) {
+std::string whole_watts(const Answer<unsigned>& milliwatts) {
   return milliwatts ? std::to_string((milliwatts.value + 500) / 1000) + "W" : "N/A";
 }
 
@@ -53,8 +53,8 @@ void print_row(const Gpu& gpu) {
   const std::string fan = with(ask<unsigned>("nvmlDeviceGetFanSpeed", device), "%");
   const std::string temperature = with(ask<unsigned>("nvmlDeviceGetTemperature", device, 0u), "C");
   const auto state = ask<unsigned>("nvmlDeviceGetPerformanceState", device);
-  const std::string power = watts(ask<unsigned>("nvmlDeviceGetPowerUsage", device));
-  const std::string limit = watts(ask<unsigned>("nvmlDeviceGetEnforcedPowerLimit", device));
+  const std::string power = whole_watts(ask<unsigned>("nvmlDeviceGetPowerUsage", device));
+  const std::string limit = whole_watts(ask<unsigned>("nvmlDeviceGetEnforcedPowerLimit", device));
   const Answer<MemoryUse> memory = gpu.memory();
   const std::string use =
       memory ? format("%8lluMiB / %6lluMiB", mebibytes(memory.value.used), mebibytes(memory.value.total))
