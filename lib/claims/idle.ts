@@ -24,9 +24,17 @@ interface Look {
   /** On the same clock; null: it worked, or it isn't known. */
   since: number | null;
   looks: number;
-  /** The lowest mean power between two looks so far, in W, without a context on the GPU and with one; null: none yet. */
+  /** Without a context on the GPU, and with one. */
+  free: Rest;
+  used: Rest;
+}
+
+/** The power of a GPU that does nothing, in W, from mean powers between two looks. null: none yet. */
+interface Rest {
+  /** The lowest on which two looks in succession agreed: the counter may be late at a single one, for example on a busy machine. */
   lowest: number | null;
-  lowestUsed: number | null;
+  /** A lower one of the look before. */
+  below: number | null;
 }
 
 /** Shorter means say little, in ms: counters are renewed some ten times a second. */
@@ -35,6 +43,7 @@ const MIN_SPAN_MS = 1_000;
 const MAX_OF_LIMIT = 0.25;
 const MAX_OF_LOWEST = 1.3;
 const FLUCTUATION_WATTS = 5;
+const UNKNOWN: Rest = { lowest: null, below: null };
 
 /** Has snapshots tell what {@link noteLooks} needs. */
 export function askForEnergy(): void {
@@ -95,23 +104,30 @@ interface Seen {
 
 /** Decides whether a GPU has done nothing since the look before. */
 export function nextLook(before: Look | null, { at, energy, utilization, isUsed, limit }: Seen): Look {
-  const { lowest = null, lowestUsed = null } = before ?? {};
-  const look: Look = { boot: bootId(), at, energy, since: null, looks: 0, lowest, lowestUsed };
+  const { free = UNKNOWN, used: inUse = UNKNOWN } = before ?? {};
+  const look: Look = { boot: bootId(), at, energy, since: null, looks: 0, free, used: inUse };
   if (utilization > 0) return look;
   const used = before === null || before.energy === null || energy === null ? -1 : energy - before.energy;
   look.looks = (before?.looks ?? 0) + 1;
   // The counter begins anew with the driver.
   if (before === null || used < 0 || at <= before.at) return look;
   const watts = (used * 1_000) / (at - before.at);
-  const known = isUsed ? lowestUsed : lowest;
+  const rest = isUsed ? inUse : free;
+  const known = rest.lowest;
   const bounds = [
     ...(known === null ? [] : [known * MAX_OF_LOWEST + FLUCTUATION_WATTS]),
     ...(limit === null ? [] : [limit * MAX_OF_LIMIT]),
   ];
   if (bounds.length === 0 || watts > Math.min(...bounds)) return { ...look, looks: 1 };
-  look[isUsed ? 'lowestUsed' : 'lowest'] = Math.min(watts, known ?? watts);
+  look[isUsed ? 'used' : 'free'] = learn(rest, watts);
   look.since = before.since ?? before.at;
   return look;
+}
+
+function learn({ lowest, below }: Rest, watts: number): Rest {
+  if (lowest !== null && watts >= lowest) return { lowest, below: null };
+  const isAgreed = below !== null && Math.abs(watts - below) <= FLUCTUATION_WATTS;
+  return isAgreed ? { lowest: Math.max(watts, below), below: null } : { lowest, below: watts };
 }
 
 function describe({ energy, since, looks }: Look): Idle | null {
@@ -123,14 +139,15 @@ function describe({ energy, since, looks }: Look): Idle | null {
 /** On the clock of `bootMilliseconds()`: none is in the future. */
 const bootTime: schema.Check<number> = (value, path) => schema.amount(bootMilliseconds())(value, path);
 const QUANTITY = schema.or(schema.amount(), null);
+const REST = schema.record({ lowest: QUANTITY, below: QUANTITY });
 const LOOK = schema.record({
   boot: schema.text,
   at: bootTime,
   energy: QUANTITY,
   since: schema.or(bootTime, null),
   looks: schema.whole(),
-  lowest: QUANTITY,
-  lowestUsed: QUANTITY,
+  free: REST,
+  used: REST,
 });
 
 function readLook(file: number): Look | null {

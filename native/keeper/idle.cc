@@ -1,5 +1,9 @@
 #include "keeper/idle.h"
 
+#include <math.h>
+
+#include <algorithm>
+
 namespace keeper {
 
 namespace {
@@ -7,9 +11,21 @@ namespace {
 // By how much a GPU's mean power differs at rest from minute to minute: 0.2 W of 125 W on an H200 with a context.
 constexpr float kRelative = 0.02f;
 constexpr float kWatts = 2;
+// From so many means on, the lowest alone doesn't decide: a counter that is late once makes a mean that is far too low.
+constexpr int kMinAgreeing = 3;
 // In microseconds. The mean of a longer time, in which readings failed, may be higher by as much energy only: work of
 // seconds hides in it.
 constexpr float kSpan = 60'000'000;
+
+// The second lowest of some means, or the lowest of a few.
+float rest_of(const float* watts, int count) {
+  float lowest = watts[0], second = HUGE_VALF;
+  for (int i = 1; i < count; ++i) {
+    second = std::min(second, std::max(lowest, watts[i]));
+    lowest = std::min(lowest, watts[i]);
+  }
+  return count < kMinAgreeing ? lowest : second;
+}
 
 }  // namespace
 
@@ -32,8 +48,7 @@ int64_t IdleJudge::judge(GPU* gpu, const Reading& reading) {
   if (!is_known || reading.utilization < 0) return gpu->since = -1;  // the counter begins anew with the driver
   const float watts = static_cast<float>(used) * 1000 / static_cast<float>(span);
   gpu->watts[gpu->count++ % kWindow] = watts;
-  float lowest = watts;
-  for (int i = 0; i < gpu->count && i < kWindow; ++i) lowest = gpu->watts[i] < lowest ? gpu->watts[i] : lowest;
+  const float lowest = rest_of(gpu->watts, gpu->count < kWindow ? gpu->count : kWindow);
   const float part = static_cast<float>(span) > kSpan ? kSpan / static_cast<float>(span) : 1;
   const float highest = lowest + (lowest * kRelative + kWatts) * part;
   const bool rests = reading.utilization < min_utilization_ && watts <= highest;

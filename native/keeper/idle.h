@@ -18,7 +18,7 @@ class IdleJudge {
   int64_t judge(const Readings& readings);
 
  private:
-  static constexpr int kWindow = 30;
+  static constexpr int kWindow = 30;  // so many minutes later, a mean is forgotten
   struct GPU {
     int64_t energy = -1;  // at the reading before
     int64_t at = 0;       // when that was, in microseconds

@@ -21,14 +21,33 @@ describe('a look', () => {
     expect(first).toMatchObject({ since: null, looks: 1 });
     // 100 W in ten minutes
     const second = nextLook(first, seen(600_000, 61_000));
-    expect(second).toMatchObject({ since: 0, looks: 2, lowestUsed: 100, lowest: null });
-    expect(nextLook(second, seen(1_200_000, 121_000))).toMatchObject({ since: 0, looks: 3 });
-    // The GPU computed in between, and does nothing just now: 130 W is more than 1.3 times 100 W, and 5 W.
-    expect(nextLook(second, seen(1_200_000, 61_000 + 600 * 136))).toMatchObject({ since: null, looks: 1 });
-    expect(nextLook(second, seen(1_200_000, 121_000, { utilization: 7 }))).toMatchObject({
+    expect(second).toMatchObject({ since: 0, looks: 2 });
+    const third = nextLook(second, seen(1_200_000, 121_000));
+    expect(third).toMatchObject({ since: 0, looks: 3, used: { lowest: 100 }, free: { lowest: null } });
+    // The GPU computed in between, and does nothing just now: 136 W is more than 1.3 times 100 W, and 5 W.
+    expect(nextLook(third, seen(1_800_000, 121_000 + 600 * 136))).toMatchObject({ since: null, looks: 1 });
+    expect(nextLook(third, seen(1_800_000, 181_000, { utilization: 7 }))).toMatchObject({
       since: null,
       looks: 0,
     });
+  });
+
+  /** The mean powers between looks at intervals of 10 s. */
+  const watch = (...watts: number[]) => {
+    let look = nextLook(null, seen(0, 0));
+    let energy = 0;
+    for (const [i, each] of watts.entries()) {
+      energy += each * 10;
+      look = nextLook(look, seen((i + 1) * 10_000, energy));
+    }
+    return look;
+  };
+
+  test('with far too little energy changes nothing, unless the next one says the same', () => {
+    expect(watch(76, 76, 34.8, 76)).toMatchObject({ since: 0, looks: 5, used: { lowest: 76 } });
+    expect(watch(76, 76, 34.8, 76, 34.8, 76)).toMatchObject({ since: 0, looks: 7 });
+    expect(watch(34.8, 76, 76, 76)).toMatchObject({ since: 0, looks: 5, used: { lowest: 76 } });
+    expect(watch(76, 76, 34.8, 34.8, 76)).toMatchObject({ since: null, looks: 1, used: { lowest: 34.8 } });
   });
 
   test('takes a quarter of the limit for the bound as long as nothing better is known', () => {

@@ -169,6 +169,20 @@ TEST("a cell that ran while readings failed for minutes is work, and rest is res
   CHECK_EQUAL(judge.judge(reading(25, 25 * 7500 + cell, 0)), -1);
 }
 
+TEST("one mean that is far too low changes nothing") {
+  for (const int64_t bad : {2, 3, 10, 20}) {
+    IdleJudge judge;
+    int64_t joules = 0, since = -1;
+    for (int64_t minute = 1; minute <= 60; ++minute) {
+      joules += minute == bad ? 2'000 : 7'500;
+      since = judge.judge(reading(minute, joules, 0));
+      if (minute > 4) CHECK_EQUAL(since, bad == 2 ? 3 * kMinute : kMinute);
+    }
+    // Work is seen as before.
+    CHECK_EQUAL(judge.judge(reading(61, joules + 7'500 + static_cast<int64_t>(kCellJoules), 0)), -1);
+  }
+}
+
 TEST("utilization below the least one that counts is none") {
   IdleJudge judge(10);
   judge.judge(reading(1, 0, 9));
