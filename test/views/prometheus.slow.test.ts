@@ -48,6 +48,7 @@ test.skipIf(noPrometheus)(`the alerts come when they should, and only then (${no
 test('the dashboard and the alerts ask for metrics that exist', async () => {
   const machine = machineOf(2);
   await lease(machine, '-n', '1');
+  await lease(machine, '--memory', '1GiB');
   const { stdout } = await machine.runCommand(['metrics']);
   const known = new Set(readExposition(stdout).map(({ name }) => name));
   known.add('gpu_owner_gpu_idle_seconds'); // only once a GPU is known to be idle
@@ -55,6 +56,25 @@ test('the dashboard and the alerts ask for metrics that exist', async () => {
   const names = [...asked(dashboardExpressions().join('\n')), ...asked(readFileSync(rules, 'utf8'))];
   expect(names.length).toBeGreaterThan(15);
   expect(names.filter((name) => !known.has(name))).toEqual([]);
+});
+
+test('the dashboard has every state that metrics have, and names each one alike', async () => {
+  const { stdout } = await machineOf(1).runCommand(['metrics']);
+  const states = readExposition(stdout)
+    .filter(({ name }) => name === 'gpu_owner_gpu_state')
+    .map(({ labels }) => labels.state);
+  const { panels } = JSON.parse(readFileSync(join(examples, 'dashboard.json'), 'utf8'));
+  const panel = (title: string) => panels.find((each: { title: string }) => each.title === title);
+  const { overrides } = panel('GPUs by state').fieldConfig;
+  expect(overrides.map(({ matcher }: { matcher: { options: string } }) => matcher.options)).toEqual(states);
+  const { fieldConfig, targets } = panel('State of each GPU');
+  const texts: { text: string }[] = Object.values(fieldConfig.defaults.mappings[0].options);
+  expect(texts.map(({ text }) => text)).toEqual([...states, 'suspect']);
+  const codes = [...targets[0].expr.matchAll(/state="(\w+)"} == 1\) \* (\d)/g)];
+  expect(codes.map(([, state, code]) => [state, code])).toEqual([
+    ...states.map((state, i) => [state, String(i)]),
+    ['free', String(states.length)],
+  ]);
 });
 
 test('docs/metrics.md has a row for every metric of a machine, with its labels, and no other', async () => {
@@ -85,8 +105,11 @@ test('docs/metrics.md has a row for every metric of a machine, with its labels, 
 test.skipIf(noPrometheus)(
   `Prometheus scrapes machines, and answers what the dashboard asks (${noPrometheus ?? ''})`,
   async () => {
-    const plain = machineOf(2);
+    const plain = machineOf(4);
+    plain.set('gpu=3', 'error=cuda-context:999');
+    await plain.runCommand(['run', '--devices', '3', '--no-wait', '--', 'true']);
     await lease(plain, '--devices', '0');
+    await lease(plain, '--devices', '2', '--memory', '1GiB');
     await output(plain.startCommand(['simulate', 'occupy', '1']), /ready/);
     const divided = machineOf('a100x4-mig');
     await lease(divided, '--devices', '1:0');
@@ -108,7 +131,8 @@ test.skipIf(noPrometheus)(
       expect([expression, (await prometheus.query(expression)).length > 0]).toEqual([expression, true]);
     const states = dashboardExpressions().find((each) => each.startsWith('max by')) as string;
     const codes = await prometheus.query(states.replaceAll('.*', new URL(urls[0] as string).host));
-    expect(codes.map(({ value }) => value[1])).toEqual(['1', '2']);
+    const byGPU = codes.toSorted((a, b) => Number(a.metric.gpu) - Number(b.metric.gpu));
+    expect(byGPU.map(({ value }) => value[1])).toEqual(['1', '3', '2', '6']);
     const [intruder] = await prometheus.query(
       'gpu_owner_gpu_processes_without_claim > 0 unless ignoring (state) gpu_owner_gpu_state{state="excluded"} == 1',
     );
