@@ -3,6 +3,7 @@ import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import {
   applyEnvironment,
   computePids,
+  cudaFailed,
   describeListedProcess,
   describeSuspect,
   explainCudaCode,
@@ -12,7 +13,6 @@ import {
   label,
   restoreEnvironment,
   type ShownGPUs,
-  showCudaCode,
   type VisibleDevicesVariables,
 } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
@@ -350,7 +350,7 @@ function leaveOutFailed({ gpus, all, directory }: Claim, error: GPUOwnerError): 
     leaveOut(directory, gpu, failure, error);
     const { code, stage } = failure;
     const { cause } = explainCudaCode(code);
-    const text = `CUDA failed with ${showCudaCode(code)} in ${stage}: ${cause}`;
+    const text = `${cudaFailed(code, stage)}: ${cause}`;
     const subject = `GPU ${label(gpu)} is left out`;
     if (isNewMessage(subject, text)) warn(`${subject}: ${text}. \`gpu-owner doctor\` says what helps.`);
   }

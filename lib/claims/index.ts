@@ -47,13 +47,14 @@ export {
 export { putFirst } from './own-requests.ts';
 export { type Device, GPUOwner } from './owner.ts';
 export {
-  CUDA_START_TIMEOUT_MS,
   describeFailure,
   failureIn,
   PLACEHOLDER,
   placeholderError,
   spawnPlaceholder,
+  startTimeout,
   tryCUDA,
+  tryEach,
 } from './placeholder.ts';
 export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
 export { WAIT_QUEUE_FILE } from './queue-file.ts';

@@ -16,7 +16,7 @@ import {
   checkOptions,
   type Settings,
 } from './options.ts';
-import { placeholderError, tryCUDA } from './placeholder.ts';
+import { placeholderError, startTimeout, tryCUDA } from './placeholder.ts';
 import type { WaitingState } from './queued-waiter.ts';
 import { noteEnergy } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf } from './wait.ts';
@@ -243,7 +243,7 @@ function claimFor<Step>(
       ownEnvironment: true,
       // biome-ignore lint/correctness/useYield: it blocks
       *startPlaceholder({ gpus, claim }) {
-        return settings.placeholder === 'none' ? null : Placeholder.take(gpus, claim.all);
+        return settings.placeholder === 'none' ? null : Placeholder.take(gpus, claim);
       },
     },
   );
@@ -306,8 +306,9 @@ class Placeholder {
    * process tries them before: where CUDA fails in this one, this one can use no other GPU.
    * @throws ERR_PLACEHOLDER, ERR_CUDA_INITIALIZED
    */
-  static take(gpus: readonly GPU[], all: readonly GPU[]): Placeholder {
-    const { failure, pid } = binding === null ? tryCUDA(gpus, all) : { failure: null, pid: null };
+  static take(gpus: readonly GPU[], { all, suspects }: Claim): Placeholder {
+    const { failure, pid } =
+      binding === null ? tryCUDA(gpus, all, startTimeout(gpus, suspects)) : { failure: null, pid: null };
     if (failure !== null && failure.code !== 0 && failure.stage !== 'load') throw failureOf(failure, gpus);
     const uuids = gpus.map(({ uuid }) => uuid);
     const taken = native().cudaTake(driverLibraries().cuda, uuids, PLACEHOLDER_BYTES);

@@ -1,7 +1,7 @@
-import { findFreeGPUs, LockDirectory, noteCUDA, tryCUDA } from '../claims/index.ts';
+import { findFreeGPUs, LockDirectory, noteCUDA, tryCUDA, tryEach } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
-import { cudaCode, explainCudaCode, showCudaCode } from '../gpus/index.ts';
+import { CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
@@ -26,36 +26,37 @@ const NOT_FOUND = 500;
 type Free = Awaited<ReturnType<typeof findFreeGPUs>>;
 
 function tryFree(report: Report, free: Free, directory: LockDirectory | null): void {
-  const attempt = (gpus: Free) => {
-    report.step(`trying CUDA on ${list(gpus)}`);
-    return tryCUDA(gpus, free).failure;
-  };
-  const first = free.length === 0 ? null : attempt(free);
+  if (free.length === 0) return;
+  report.step(`trying CUDA on ${list(free)}`);
+  const first = tryCUDA(free, free).failure;
   // Other checks tell of a library that can't be used, or lacks functions.
   if (first?.stage === 'load' || first?.code === NOT_FOUND) return;
   const isMachines = first !== null && cudaCode(first.code).blames === 'machine';
   if (first !== null && (isMachines || free.length === 1)) {
-    reportFailure(first, free);
+    reportFailure(first, free, isMachines);
     return;
   }
-  const works = free.filter((gpu) => {
-    const failure = first === null ? null : attempt([gpu]);
-    if (failure !== null) reportFailure(failure, [gpu]);
-    else if (directory !== null && gpu.suspect !== null) noteCUDA(directory, gpu, null);
-    return failure === null;
-  });
+  if (first !== null) report.step(`trying CUDA on each of ${list(free)}`);
+  const failures = first === null ? new Map<Free[number], PlaceholderFailure>() : tryEach(free, free);
+  // If CUDA answers on none of several GPUs, none of them can be blamed.
+  if (free.every((gpu) => failures.get(gpu)?.code === CUDA_HANGS) && first !== null) {
+    reportFailure(first, free, true);
+    return;
+  }
+  for (const [gpu, failure] of failures) reportFailure(failure, [gpu], false);
+  const works = free.filter((gpu) => !failures.has(gpu));
+  if (directory !== null) for (const gpu of works) if (gpu.suspect !== null) noteCUDA(directory, gpu, null);
   if (works.length > 0) report.add('cuda', `CUDA starts on ${list(works)}.`);
 
-  function reportFailure(failure: PlaceholderFailure, gpus: Free): void {
+  function reportFailure(failure: PlaceholderFailure, gpus: Free, isWholeMachine: boolean): void {
     const { code, stage } = failure;
     const { cause, remedy } = explainCudaCode(code, gpus[0]?.index);
-    const where = cudaCode(code).blames === 'machine' ? 'The whole machine' : list(gpus);
-    if (directory !== null) for (const gpu of gpus) noteCUDA(directory, gpu, failure);
+    const where = isWholeMachine ? 'The whole machine' : list(gpus);
+    if (directory !== null && !isWholeMachine) for (const gpu of gpus) noteCUDA(directory, gpu, failure);
     if (code === 0) {
-      report.add('cuda-failed', `${where}: CUDA did not start in time.`, 'See `dmesg | grep -i nvrm`.');
+      report.add('cuda-failed', `${where}: CUDA did not start.`, 'See `dmesg | grep -i nvrm`.');
       return;
     }
-    const text = `${where}: CUDA failed with ${showCudaCode(code)} in ${stage}: ${cause}.`;
-    report.add('cuda-failed', text, remedy);
+    report.add('cuda-failed', `${where}: ${cudaFailed(code, stage)}: ${cause}.`, remedy);
   }
 }

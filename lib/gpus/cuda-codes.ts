@@ -155,7 +155,18 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   },
 };
 
+/** Stands for CUDA's code where a call of CUDA did not return in time. CUDA has no such code. */
+export const CUDA_HANGS = 9_999;
+
+const HANGS: CudaCode = {
+  name: 'NO_ANSWER',
+  cause: 'the GPU or its driver hangs',
+  remedy: `${XID} Reset it: ${RESET}`,
+  blames: 'gpu',
+};
+
 export function cudaCode(code: number): CudaCode {
+  if (code === CUDA_HANGS) return HANGS;
   return (
     CUDA_CODES[code] ?? {
       name: null,
@@ -170,6 +181,12 @@ export function cudaCode(code: number): CudaCode {
 export function showCudaCode(code: number): string {
   const { name } = cudaCode(code);
   return name === null ? String(code) : `${code} (${name})`;
+}
+
+/** 'CUDA failed with 999 (CUDA_ERROR_UNKNOWN) in cuInit', or 'CUDA did not answer in time' @param stage '': unknown */
+export function cudaFailed(code: number, stage = ''): string {
+  if (code === CUDA_HANGS) return 'CUDA did not answer in time';
+  return `CUDA failed with ${showCudaCode(code)}${stage && ` in ${stage}`}`;
 }
 
 /** The cause and the remedy, for the GPU with this number. */

@@ -7,7 +7,7 @@ export {
   type SystemSigns,
   whichContainer,
 } from './containers.ts';
-export { cudaCode, explainCudaCode, showCudaCode } from './cuda-codes.ts';
+export { CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode } from './cuda-codes.ts';
 export {
   cudaVersion,
   interruptedError,

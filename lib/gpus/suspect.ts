@@ -1,11 +1,11 @@
 import { formatSince } from '../platform/index.ts';
-import { showCudaCode } from './cuda-codes.ts';
+import { cudaFailed } from './cuda-codes.ts';
 
 /** A user's last experience with CUDA on a GPU. */
 export interface CudaNote {
   uid: number;
   uuid: string;
-  /** CUDA's code; 0: it works again. */
+  /** CUDA's code, or {@link CUDA_HANGS}; 0: it works again. */
   code: number;
   /** When CUDA failed there for the first time, and the last time, in ms since 1970. */
   since: number;
@@ -51,7 +51,7 @@ export function suspectsIn(notes: readonly CudaNote[], uid: number, now: number)
   return suspects;
 }
 
-/** 'suspect: CUDA failed with 999 (CUDA_ERROR_UNKNOWN) at 12:03' */
+/** 'suspect: CUDA failed with 999 (CUDA_ERROR_UNKNOWN) at 12:03', or 'suspect: CUDA did not answer in time at 12:03' */
 export function describeSuspect({ code, at }: Pick<Suspect, 'code' | 'at'>): string {
-  return `suspect: CUDA failed with ${showCudaCode(code)} at ${formatSince(at)}`;
+  return `suspect: ${cudaFailed(code)} at ${formatSince(at)}`;
 }

@@ -6,6 +6,7 @@ import {
   claimForCommands,
   PLACEHOLDER,
   type Settings,
+  startTimeout,
   type WaitOptions,
 } from '../claims/index.ts';
 import { simulatedVariables } from '../config/index.ts';
@@ -70,7 +71,8 @@ export function claimForJob(
     wait === null || continued === undefined ? wait : withHandover(wait, continued, keep, restart);
   return claimForCommands(settings, patient, {
     ownEnvironment: true,
-    startPlaceholder: async ({ gpus }) => PlaceholderProcess.start(gpus, settings, lookout(settings, gpus)),
+    startPlaceholder: async ({ gpus, claim: { suspects } }) =>
+      PlaceholderProcess.start(gpus, settings, startTimeout(gpus, suspects), lookout(settings, gpus)),
   });
 }
 

@@ -1,14 +1,8 @@
 import { closeSync, writeSync } from 'node:fs';
-import {
-  CUDA_START_TIMEOUT_MS,
-  failureIn,
-  placeholderError,
-  type Settings,
-  spawnPlaceholder,
-} from '../claims/index.ts';
+import { failureIn, placeholderError, type Settings, spawnPlaceholder } from '../claims/index.ts';
 import { type GPU, SHOWS_ONE_INSTANCE } from '../gpus/index.ts';
 import { native } from '../native.ts';
-import { TIMEOUTS, warnOnce } from '../platform/index.ts';
+import { now, TIMEOUTS, warnOnce } from '../platform/index.ts';
 import { reap, registerHelper, waitForEnd } from './reaper.ts';
 
 /**
@@ -32,12 +26,14 @@ export class PlaceholderProcess {
 
   /**
    * Starts one for a command, blocking until it has its GPUs. CUDA_VISIBLE_DEVICES of this process must show them.
+   * @param timeoutMs how long CUDA may take to start
    * @param lookout with 'auto', a program and its arguments that run now and then if the command has not used the GPUs in time, until it
    *   ends with another code than 1 @returns null: none is wanted, or these GPUs admit none @throws ERR_PLACEHOLDER
    */
   static start(
     gpus: readonly GPU[],
     settings: Settings,
+    timeoutMs: number,
     lookout: readonly string[] = [],
   ): PlaceholderProcess | null {
     const started = PlaceholderProcess.#spawn(
@@ -48,7 +44,8 @@ export class PlaceholderProcess {
     if (started === null) return null;
     const { placeholder, output } = started;
     try {
-      check(native().processReadLine(output, CUDA_START_TIMEOUT_MS), gpus);
+      const until = now() + timeoutMs;
+      check(native().processReadLine(output, timeoutMs), until, gpus);
       return placeholder;
     } catch (error) {
       placeholder.#kill();
@@ -65,6 +62,7 @@ export class PlaceholderProcess {
   static async startIdle(
     gpus: readonly GPU[],
     settings: Settings,
+    timeoutMs: number,
     variables: Readonly<Record<string, string | undefined>>,
   ): Promise<PlaceholderProcess | null> {
     const started = PlaceholderProcess.#spawn(gpus, settings, ['--idle'], {
@@ -74,7 +72,9 @@ export class PlaceholderProcess {
     if (started === null) return null;
     const { placeholder, output } = started;
     try {
-      check(await firstLine(output), gpus);
+      const until = now() + timeoutMs;
+      const line = await firstLine(output, timeoutMs);
+      check(line, until, gpus);
       return placeholder;
     } catch (error) {
       placeholder.#kill();
@@ -148,7 +148,7 @@ function admitsPlaceholder({ computeMode }: GPU): boolean {
 }
 
 /** The first line that it prints; '' if it ends before, or says nothing for too long. Closes the descriptor. */
-function firstLine(descriptor: number): Promise<string> {
+function firstLine(descriptor: number, timeoutMs: number): Promise<string> {
   const { Socket } = process.getBuiltinModule('node:net'); // `gpu-owner run` doesn't need it
   return new Promise((resolve) => {
     const socket = new Socket({ fd: descriptor, readable: true, writable: false });
@@ -158,7 +158,7 @@ function firstLine(descriptor: number): Promise<string> {
       socket.destroy();
       resolve(line);
     };
-    const timer = setTimeout(() => done(''), CUDA_START_TIMEOUT_MS);
+    const timer = setTimeout(() => done(''), timeoutMs);
     socket
       .setEncoding('utf8')
       .on('data', (chunk: string) => {
@@ -170,8 +170,8 @@ function firstLine(descriptor: number): Promise<string> {
   });
 }
 
-function check(line: string, gpus: readonly GPU[]): void {
-  const failure = failureIn(line);
+function check(line: string, until: number, gpus: readonly GPU[]): void {
+  const failure = failureIn(line, until);
   if (failure !== null) throw placeholderError(failure, gpus, '--placeholder none');
   if (line !== 'ready') warnOnce(SHOWS_ONE_INSTANCE);
 }

@@ -4,6 +4,7 @@ import {
   noteEnergy,
   PLACEHOLDER,
   type Settings,
+  startTimeout,
   type WaitOptions,
 } from '../claims/index.ts';
 import type { GPU } from '../gpus/index.ts';
@@ -125,5 +126,6 @@ export class WorkerClaim {
 }
 
 function startPlaceholder(shown: ActiveClaim<PlaceholderProcess>): Promise<PlaceholderProcess | null> {
-  return PlaceholderProcess.startIdle(shown.gpus, shown.settings, { ...shown.variables });
+  const { gpus, settings, claim, variables } = shown;
+  return PlaceholderProcess.startIdle(gpus, settings, startTimeout(gpus, claim.suspects), { ...variables });
 }

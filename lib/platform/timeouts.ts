@@ -13,6 +13,10 @@ const DEFAULTS = {
   handoverAtFront: 10_000,
   /** For which the placeholder of a command that doesn't use its GPUs keeps them visibly taken. */
   placeholder: 60_000,
+  /** For which CUDA may take to start for a claim. Some seconds on a machine of many GPUs are normal. */
+  cudaStart: 60_000,
+  /** The same where CUDA has just failed or hung, or a caller is to be told soon. */
+  cudaProbe: 10_000,
   /** Until a claim tries a GPU again on which CUDA has failed for it. */
   retryGPU: 60_000,
   /** Until a claim goes on beside a program of safe-gpu that decides: that takes up to ten seconds when CUDA starts slowly. */

@@ -188,6 +188,84 @@ test('of several GPUs the one is found on which CUDA does not even start', async
   expect([code, stdout]).toEqual([0, `on ${uuidOf(0)},${uuidOf(2)}\n`]);
 });
 
+describe('a GPU on which CUDA hangs', () => {
+  const QUICK = { env: { GPU_OWNER_TIMEOUTS: 'cudaStart:1500,cudaProbe:1500' } };
+  const HANGS = /GPU 0 is left out: CUDA did not answer in time: the GPU or its driver hangs\./;
+  beforeEach(() => {
+    heal();
+    machine.set('gpu=0', 'hang=cuda-context');
+  });
+
+  test('is left out by run and by a claim in Node.js, and is suspect', async () => {
+    const first = await run([], QUICK);
+    expect(first).toMatchObject({ code: 0, stdout: `on ${uuidOf(1)}\n` });
+    expect(first.stderr).toMatch(HANGS);
+    expect(await suspect()).toMatchObject({ code: 9999, name: 'NO_ANSWER' });
+    expect(await run(['-n', '2'])).toMatchObject({ stdout: `on ${uuidOf(1)},${uuidOf(2)}\n`, stderr: '' });
+    expect((await machine.runCommand(['status'])).stdout).toMatch(
+      /suspect: CUDA did not answer in time at \d\d:\d\d/,
+    );
+    for (const name of notes()) execFileSync('rm', [join(machine.lockDirectory, name)]);
+    const script =
+      'const owner = new GPUOwner(); console.log(owner.devices.map(({ index }) => index)); owner.release();';
+    const { stdout, stderr } = await machine.runScript(script, QUICK);
+    expect([stdout, stderr]).toEqual(['[ 1 ]\n', expect.stringMatching(HANGS)]);
+    expect(machine.allProcesses()).toEqual([[], [], []]);
+  });
+
+  test('is found among several', async () => {
+    const { code, stdout, stderr } = await run(['-n', '2'], QUICK);
+    expect([code, stdout]).toEqual([0, `on ${uuidOf(1)},${uuidOf(2)}\n`]);
+    expect(stderr).toMatch(HANGS);
+    expect(notes()).toHaveLength(1);
+  });
+
+  test('is not waited for long where it is known, and comes back by itself', async () => {
+    await run([], QUICK);
+    const again = await run(['-n', String(GPUS), '--no-wait'], {
+      env: { GPU_OWNER_TIMEOUTS: 'cudaStart:600000,cudaProbe:1500' },
+    });
+    expect(again.code).toBe(69);
+    expect(again.stderr).toMatch(
+      /GPU 0 is tried again.*GPU 0 is left out: CUDA did not answer.*the placeholder failed: CUDA did not answer/s,
+    );
+    machine.set('gpu=0', 'hang=off');
+    expect((await run(['-n', String(GPUS)], QUICK)).code).toBe(0);
+    expect([await suspect(), notes()]).toEqual([null, []]);
+  });
+
+  test('is noted by the doctor, and forgotten when it answers again', async () => {
+    await run(['--devices', '1']); // makes the lock directory
+    const doctor = async () => JSON.parse((await machine.runCommand(['doctor', '--json'], QUICK)).stdout);
+    expect(await doctor()).toContainEqual(
+      expect.objectContaining({
+        id: 'cuda-failed',
+        text: 'GPU 0: CUDA did not answer in time: the GPU or its driver hangs.',
+      }),
+    );
+    expect(await suspect()).toMatchObject({ code: 9999 });
+    machine.set('gpu=0', 'hang=off');
+    await doctor();
+    expect(await suspect()).toBeNull();
+  });
+
+  test('does not cost a claim a minute per GPU, nor is it blamed, where CUDA hangs on all', async () => {
+    machine.set('gpu=all', 'hang=cuda-context');
+    const several = await run(['-n', '2', '--no-wait'], QUICK);
+    expect([several.code, notes()]).toEqual([69, []]);
+    expect(several.stderr).toMatch(
+      /the placeholder failed: CUDA did not answer in time.*--placeholder none/s,
+    );
+    expect((await machine.runCommand(['doctor'], QUICK)).stdout).toMatch(
+      /The whole machine:\s+CUDA\s+did\s+not\s+answer/,
+    );
+    expect(notes()).toEqual([]);
+    const one = await run(['--no-wait'], QUICK);
+    expect([one.code, notes().length]).toEqual([69, 1]); // the second one was tried
+    expect(one.stderr.match(/is left out/g)).toHaveLength(1);
+  });
+});
+
 describe.skipIf(noSecondUser !== null)(`suspect GPUs: ${noSecondUser ?? 'two users'}`, () => {
   test('one user takes no GPU from others, two do', async () => {
     expect((await run([], alice)).stderr).toMatch(LEFT_OUT);
