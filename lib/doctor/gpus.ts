@@ -1,11 +1,7 @@
 import { normalizeCriteria } from '../config/index.ts';
-import { type GPU, isWSL, judge, label } from '../gpus/index.ts';
+import { BEFORE_RESET, type GPU, isWSL, judge, label, resetOf } from '../gpus/index.ts';
 import { listWords, type ProcessDescription } from '../platform/index.ts';
 import type { FindingId, Report } from './finding.ts';
-
-/** The driver resets no GPU that a program has open: gpu-owner's own that run for long are named. */
-const BEFORE_RESET =
-  'End what has the GPU open (`fuser -v /dev/nvidia*`; also `gpu-owner web`, `metrics --listen` and a `run` that waits), then';
 
 const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (gpu: GPU) => string }> = {
   lost: {
@@ -15,8 +11,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   },
   'reset-required': {
     id: 'gpu-reset-required',
-    remedy: ({ index }) =>
-      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${index}\`. If that fails, reboot.`,
+    remedy: ({ index }) => `${resetOf(index)}. If that fails, reboot.`,
   },
   'no-permission': {
     id: 'gpu-no-permission',
@@ -31,7 +26,7 @@ const UNHEALTHY: Record<Exclude<GPU['health'], 'ok'>, { id: FindingId; remedy: (
   unhealthy: {
     id: 'gpu-unhealthy',
     remedy: ({ index }) =>
-      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${index}\`. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
+      `${resetOf(index)}. If errors come again, ask for service. Claims skip it, except with \`--force\`.`,
   },
   failed: {
     id: 'gpu-failed',
@@ -69,7 +64,7 @@ export function reportGPUs(
     report.add(
       'memory-repair-pending',
       `${nameOf(gpu)}: spare memory takes the place of faulty memory at its next reset.`,
-      `${BEFORE_RESET} as root: \`nvidia-smi --gpu-reset -i ${gpu.index}\`.`,
+      `${resetOf(gpu.index)}.`,
     );
   }
   reportModes(report, gpus);
@@ -118,7 +113,7 @@ function reportModes(report: Report, gpus: readonly GPU[]): void {
       report.add(
         'mig-empty',
         `${nameOf(gpu)}: MIG is on, but it isn't divided into instances, so nobody can use it.`,
-        `As root make some: \`nvidia-smi mig -i ${gpu.index} -lgip\` lists what is possible; or turn it off: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
+        `As root make some: \`nvidia-smi mig -i ${gpu.index} -lgip\` lists what is possible. Or turn it off: ${BEFORE_RESET} \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
       );
       continue;
     }
@@ -128,7 +123,7 @@ function reportModes(report: Report, gpus: readonly GPU[]): void {
     report.add(
       'mig',
       `${nameOf(gpu)}: MIG is on, divided into ${listWords(kinds)}. The whole GPU can't be claimed.`,
-      `${BEFORE_RESET} as root, to use the whole GPU: \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
+      `To use the whole GPU, ${BEFORE_RESET} \`nvidia-smi -i ${gpu.index} -mig 0\`.`,
     );
   }
 }
@@ -145,7 +140,7 @@ function reportUse(
     report.add(
       'hidden-use',
       `${nameOf(gpu)}: ${hidden}. Claims call it busy.`,
-      `Look for containers (\`docker ps\`) and dead processes. If there are none, as root: \`nvidia-smi --gpu-reset -i ${gpu.index}\`. Or claim it with \`--max-used-memory any\`.`,
+      `Look for containers (\`docker ps\`) and dead processes. If there are none, the driver has lost sight of it. ${resetOf(gpu.index)}. Or claim it with \`--max-used-memory any\`.`,
     );
   }
 }

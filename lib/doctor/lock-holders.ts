@@ -8,6 +8,7 @@ import {
   type LockDirectory,
   type UnexplainedLock,
 } from '../claims/index.ts';
+import { resetOf } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
   describeOwner,
@@ -161,7 +162,7 @@ export function reportUnending(report: Report, directory: LockDirectory): void {
     report.add(
       'process-stuck',
       `${name ?? 'A process'} (pid ${pid}, ${user ?? '?'}) was killed and can't end: a call is stuck in the kernel, most probably in the driver. Until then it keeps ${listWords(files)} locked.`,
-      'See `dmesg`. The process can only end when that call returns: reset the GPU (`nvidia-smi --gpu-reset`), or reboot.',
+      `See \`dmesg\`. The process can only end when that call returns. ${resetOf('N')}, or reboot.`,
     );
   }
 }

@@ -15,7 +15,16 @@ interface CudaCode {
   blames: 'gpu' | 'use' | 'machine';
 }
 
-const RESET = 'as root, while no program uses the GPU, `nvidia-smi --gpu-reset -i N`, or reboot.';
+/** The driver resets no GPU, and changes its MIG mode only, while no program has it open: gpu-owner's own that run for long are named. */
+export const BEFORE_RESET =
+  'end what has the GPU open (`fuser -v /dev/nvidia*`; also `gpu-owner web`, `metrics --listen` and a `run` that waits), then as root';
+
+/** 'Reset the GPU: …', without a full stop. @param index the GPU's number, if it is known */
+export function resetOf(index: number | 'N'): string {
+  return `Reset the GPU: ${BEFORE_RESET} \`nvidia-smi --gpu-reset -i ${index}\``;
+}
+
+const RESET = `${resetOf('N')}, or reboot.`;
 const XID = '`dmesg | grep -i xid` says what the driver saw.';
 const MPS =
   'Restart the MPS control daemon: `echo quit | nvidia-cuda-mps-control`, `nvidia-cuda-mps-control -d`.';
@@ -42,7 +51,7 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   46: {
     name: 'CUDA_ERROR_DEVICE_UNAVAILABLE',
     cause: 'another process has the GPU for itself (compute mode exclusive-process), or the GPU hangs',
-    remedy: `\`nvidia-smi\` shows the process, unless it runs in another container. Without one: ${RESET}`,
+    remedy: `\`nvidia-smi\` shows the process, unless it runs in another container. If there is none, the GPU hangs. ${RESET}`,
     blames: 'gpu',
   },
   100: {
@@ -74,13 +83,13 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   214: {
     name: 'CUDA_ERROR_ECC_UNCORRECTABLE',
     cause: "the GPU's memory has an error that ECC can't correct",
-    remedy: `Reset it: ${RESET} If it comes again (\`nvidia-smi -q -d ECC,ROW_REMAPPER\`), the card must be replaced.`,
+    remedy: `${RESET} If it comes again (\`nvidia-smi -q -d ECC,ROW_REMAPPER\`), the card must be replaced.`,
     blames: 'gpu',
   },
   220: {
     name: 'CUDA_ERROR_NVLINK_UNCORRECTABLE',
     cause: 'an NVLink of the GPU has an error that cannot be corrected',
-    remedy: `\`nvidia-smi nvlink -e\` counts the errors. Reset it: ${RESET}`,
+    remedy: `\`nvidia-smi nvlink -e\` counts the errors. ${RESET}`,
     blames: 'gpu',
   },
   304: {
@@ -99,7 +108,7 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   719: {
     name: 'CUDA_ERROR_LAUNCH_FAILED',
     cause: 'the GPU has given up on what ran on it',
-    remedy: `${XID} Reset it: ${RESET}`,
+    remedy: `${XID} ${RESET}`,
     blames: 'gpu',
   },
   802: {
@@ -150,7 +159,7 @@ export const CUDA_CODES: Readonly<Record<number, CudaCode>> = {
   999: {
     name: 'CUDA_ERROR_UNKNOWN',
     cause: 'the GPU has failed, or the kernel module nvidia_uvm has, as after a suspend',
-    remedy: `After a suspend, as root: \`rmmod nvidia_uvm && modprobe nvidia_uvm\`. Otherwise reset it: ${RESET} ${XID}`,
+    remedy: `After a suspend, as root: \`rmmod nvidia_uvm && modprobe nvidia_uvm\`. After other failures: ${XID} ${RESET}`,
     blames: 'gpu',
   },
 };
@@ -161,7 +170,7 @@ export const CUDA_HANGS = 9_999;
 const HANGS: CudaCode = {
   name: 'NO_ANSWER',
   cause: 'the GPU or its driver hangs',
-  remedy: `${XID} Reset it: ${RESET}`,
+  remedy: `${XID} ${RESET}`,
   blames: 'gpu',
 };
 

@@ -7,7 +7,7 @@ export {
   type SystemSigns,
   whichContainer,
 } from './containers.ts';
-export { CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode } from './cuda-codes.ts';
+export { BEFORE_RESET, CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode, resetOf } from './cuda-codes.ts';
 export {
   cudaVersion,
   interruptedError,

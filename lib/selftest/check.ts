@@ -1,4 +1,5 @@
 import { homedir, userInfo } from 'node:os';
+import { resetOf } from '../gpus/index.ts';
 import { hostName, sanitize } from '../platform/index.ts';
 
 /**
@@ -93,8 +94,7 @@ export const REPORT_IT = 'Please report it, with the output of `gpu-owner selfte
 export const SEE_STATUS =
   'Run `gpu-owner status`: it says what is in the way. If an earlier check has left it there, see that one first.';
 
-export const AFTER_CRASHES =
-  'Claim with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.';
+export const AFTER_CRASHES = `Claim with \`--wait\` where jobs crash. If it lasts for minutes, see \`dmesg | grep -i nvrm\`. ${resetOf('N')}.`;
 
 export function fail(detail: string, remedy = REPORT_IT): never {
   throw new CheckFailure(detail, remedy);

@@ -2,7 +2,7 @@ import { readdirSync } from 'node:fs';
 import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
-import { fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
+import { AFTER_CRASHES, fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, lookAt, milliseconds, sameIn } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
 
@@ -218,10 +218,7 @@ async function checkKilled(
   if (facts.length === 0) skip('the driver tells neither processes nor memory');
   const text = `After kill -9, ${listWords(facts)}`;
   if (listedMs === null || memoryMs === null || Math.max(listedMs, memoryMs) > MAX_FORGETTING_MS) {
-    fail(
-      `${text}. A claim waits ${milliseconds(MAX_FORGETTING_MS)} for that.`,
-      'Wait for GPUs with `--wait` where jobs crash. If it lasts for minutes, see `dmesg | grep -i nvrm`, or reset the GPU as root: `nvidia-smi --gpu-reset`.',
-    );
+    fail(`${text}. A claim waits ${milliseconds(MAX_FORGETTING_MS)} for that.`, AFTER_CRASHES);
   }
   return `${text}.`;
 }

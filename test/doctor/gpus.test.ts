@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { FindingId } from '../../lib/doctor/finding.ts';
 import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
+import { BEFORE_RESET } from '../../lib/gpus/cuda-codes.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { diagnose, diagnosePart, said } from '../support/doctor.ts';
 import { Machine, output } from '../support/machine.ts';
@@ -37,6 +38,8 @@ test('each fault of a GPU is found on that GPU, and on no other', async () => {
   expect(diagnosis.code).toBe(1);
   expect(diagnosis.ids).toEqual(expected.map(([id]) => id));
   for (const [id, pattern] of expected) expect(said(diagnosis, id)).toMatch(pattern);
+  for (const id of ['gpu-reset-required', 'mig', 'hidden-use'] as const)
+    expect(said(diagnosis, id)).toContain(BEFORE_RESET);
   expect(said(diagnosis, 'gpus')).toMatch(/^GPUs 4 to 7: 4 × Simulated GPU/);
 });
 
@@ -96,9 +99,13 @@ test.each([
 });
 
 /** The findings on a driver that lists these GPUs. */
-function found(gpus: readonly GPU[]): FindingId[] {
+function found(gpus: readonly GPU[], remedies: (string | undefined)[] = []): FindingId[] {
   const ids: FindingId[] = [];
-  const report = { add: (id: FindingId) => void ids.push(id), step: () => {} };
+  const add = (id: FindingId, _text: string, remedy?: string) => {
+    ids.push(id);
+    remedies.push(remedy);
+  };
+  const report = { add, step: () => {} };
   const describe = () => ({ name: null, user: null, uid: null, alive: 'gone' as const });
   reportGPUs(report, gpus, [], describe);
   return ids;
@@ -131,7 +138,9 @@ test('a driver without a GPU is a problem', () => {
 });
 
 test('MIG without an instance is a warning', () => {
-  expect(found([{ ...whole, migEnabled: true }])).toEqual(['gpus', 'mig-empty']);
+  const remedies: (string | undefined)[] = [];
+  expect(found([{ ...whole, migEnabled: true }], remedies)).toEqual(['gpus', 'mig-empty']);
+  expect(remedies.at(-1)).toContain(`turn it off: ${BEFORE_RESET} \`nvidia-smi -i 0 -mig 0\``);
 });
 
 test('lists of GPUs are written in words', () => {

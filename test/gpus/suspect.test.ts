@@ -1,6 +1,7 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { CUDA_CODES, explainCudaCode, showCudaCode } from '../../lib/gpus/cuda-codes.ts';
+import { BEFORE_RESET, CUDA_CODES, explainCudaCode, showCudaCode } from '../../lib/gpus/cuda-codes.ts';
 import { type CudaNote, describeSuspect, suspectsIn } from '../../lib/gpus/suspect.ts';
 
 const NOW = Date.parse('2026-11-28T12:00:00Z');
@@ -76,6 +77,19 @@ describe('the table of what CUDA says', () => {
     );
     const page = readFileSync(new URL('../../docs/troubleshooting.md', import.meta.url), 'utf8');
     expect(page).toContain(rows.join(''));
+  });
+
+  test('and all other advice names what keeps a GPU from being reset, or its MIG mode from being changed', () => {
+    for (const { remedy } of Object.values(CUDA_CODES))
+      expect(/--gpu-reset/.test(remedy)).toBe(remedy.includes(BEFORE_RESET));
+    expect(BEFORE_RESET).toMatch(/`gpu-owner web`, `metrics --listen` and a `run` that waits/);
+    const lib = new URL('../../lib', import.meta.url).pathname;
+    const lines = readdirSync(lib, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith('.ts'))
+      .flatMap((name) => readFileSync(join(lib, name), 'utf8').split('\n'))
+      .filter((line) => /--gpu-reset -i|-mig [01]\\`|--gpu-reset`/.test(line));
+    expect(lines.length).toBeGreaterThan(2);
+    expect(lines.filter((line) => !line.includes('${BEFORE_RESET}'))).toEqual([]);
   });
 
   test('names each error once', () => {
