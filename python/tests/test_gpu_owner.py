@@ -831,6 +831,25 @@ class WithCUDA(OnMachine):
             stranger.stdin.close()
 
 
+class Jetson(OnMachine):
+    """UUIDs of its driver have no prefix, and CUDA tells the same ones."""
+
+    machine = "jetson"
+
+    def test_a_gpu_is_found_again_by_the_uuid_that_cuda_tells(self):
+        source = """
+            options = dict(max_used_memory="any", allow_processes=True)
+            first = gpu_owner.claim(**options)
+            uuid = first[0].uuid
+            print(len(uuid), use(int(first[0])) == uuid.replace("-", ""), os.environ["CUDA_VISIBLE_DEVICES"])
+            first.release()
+            again = gpu_owner.claim(**options)  # CUDA is bound to GPUs now
+            print(int(again[0]), again[0].uuid == uuid)
+            """
+        code, out, err = self.start(CUDA + textwrap.dedent(source)).end()
+        self.assertEqual((code, out, err), (0, "36 True 0\n0 True\n", ""))
+
+
 class Exec(OnMachine):
     def test_exec_says_that_it_ends_a_claim(self):
         for call in ("os.execv(sys.executable, words)", "os.execlp(sys.executable, *words)", "os.execvpe(words[0], words, os.environ)"):
@@ -1088,6 +1107,18 @@ class Parameters(OnMachine):
 
 class Shares(OnMachine):
     machine = "2"
+
+    def test_refused_at_once_if_the_driver_does_not_tell_the_memory(self):
+        self.gpu_owner("simulate", "set", "gpu=all", "unsupported=memory")
+        lines = self.run_script(
+            """
+            try:
+                gpu_owner.claim(memory="25GiB")
+            except gpu_owner.GPUUnavailableError as error:
+                print(str(error).splitlines()[1])
+            """
+        )
+        self.assertEqual(lines, ["  GPU 0: the driver doesn't tell how much memory it has: leave out memory"])
 
     def test_several_processes_have_parts_of_one_gpu(self):
         source = """

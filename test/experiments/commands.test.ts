@@ -216,3 +216,20 @@ test('exp run without a command is refused where a task has none, and adds nothi
   expect(again.code, again.stderr).toBe(0);
   expect(again.stdout).toMatch(/3 tasks: 3 completed/);
 });
+
+test.each([
+  ['0', 1],
+  ['2', 3],
+])('--retries %s starts a task that fails %i times', async (retries, starts) => {
+  sweep('[1]');
+  const { code, stderr } = await run('--retries', retries, '--', 'sh', '-c', 'echo >>starts; exit 1');
+  expect(code, stderr).toBe(1);
+  expect(readFileSync(inProject('starts'), 'utf8')).toBe('\n'.repeat(starts));
+  expect((await experiment.status()).failures).toMatchObject([{ starts }]);
+});
+
+test.each(['-1', 'x', '1.5', '1000'])('--retries %s is refused', async (retries) => {
+  const { code, stderr } = await run(`--retries=${retries}`, '--', 'true');
+  expect(code).toBe(64);
+  expect(stderr).toMatch(/--retries: '.*' is not a whole number from 0 to \d+/);
+});

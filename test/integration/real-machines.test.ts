@@ -1,10 +1,11 @@
 // Claims on the machines that people have: a desktop, a laptop with WSL, a container, a GPU in an exclusive compute mode, a
 // server with MPS.
-import type { ChildProcess } from 'node:child_process';
+import { type ChildProcess, spawnSync } from 'node:child_process';
+import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { binaries } from '../support/binaries.ts';
-import { finished, Machine, output, pause, processState, until } from '../support/machine.ts';
+import { canMount, finished, Machine, output, pause, processState, until } from '../support/machine.ts';
 
 const tool = join(binaries(), 'gpu-owner-simulator');
 
@@ -430,6 +431,78 @@ describe('a Jetson, whose driver tells next to nothing', () => {
     expect((await run(...options, '--', 'true')).stderr).toMatch(/GPU 0: leased by /);
     holder.stdin?.end();
   });
+});
+
+test('the UUID of a Jetson is written without a prefix, in machine files, in --devices and by status', async () => {
+  machine = new Machine(1);
+  const uuid = '54d0709b-558d-5a59-9c65-0c5fc14a21a4';
+  const file = join(machine.directory, 'orin.conf');
+  writeFileSync(file, `[gpu]\nname = Orin (nvgpu)\nuuid = ${uuid}\n[gpu]\nname = Simulated GPU\n`);
+  const judgedByLeases = ['--simulate', file, '--max-used-memory', 'any', '--allow-processes'];
+  const on = (device: string) =>
+    run(...judgedByLeases, '--no-wait', '--devices', device, '--', 'printenv', 'CUDA_VISIBLE_DEVICES');
+  for (const device of [uuid, uuid.toUpperCase()])
+    expect(await on(device)).toMatchObject({ code: 0, stdout: '0\n' });
+  expect((await on('54d0709b')).stderr).toMatch(
+    new RegExp(`has no GPU '54d0709b'. There are 0 \\(Orin \\(nvgpu\\), ${uuid}\\) and 1 `),
+  );
+  const { stdout } = await machine.runCommand(['status', '--json', '--simulate', file]);
+  expect(JSON.parse(stdout)[0].uuid).toBe(uuid);
+});
+
+test('a share of memory that the driver doesn’t tell ends a job, a claim in Node.js and a sweep at once', async () => {
+  machine = new Machine('workstation');
+  machine.set('gpu=0', 'unsupported=memory');
+  const reason = /the driver doesn't tell how much memory it has: leave out (--)?memory/;
+  const { stdout } = await machine.runCommand(['submit', '--memory', '1GiB', '--', 'true']);
+  expect((await machine.runCommand(['wait', stdout.trim()])).code).toBe(75);
+  expect((await machine.runCommand(['jobs', stdout.trim()])).stdout).toMatch(reason);
+  const script = await machine.runScript(
+    "await GPUOwner.acquire({ memory: '1GiB' }).catch(({ code, message }) => console.log(code, message));",
+  );
+  expect(script.stdout).toMatch(/^ERR_GPU_UNAVAILABLE waiting would not help/);
+  expect(script.stdout).toMatch(reason);
+  const words = ['exp', 'run', '-n', '1', '--memory', '1GiB', '--grid', 'x=1', '--', 'true'];
+  const sweep = await machine.runCommand(words, { cwd: machine.directory });
+  expect(sweep.code).toBe(75);
+  expect(sweep.stderr).toMatch(reason);
+});
+
+test('GPUs that start one after the other, a second each, are waited for, and the reason is told', async () => {
+  machine = new Machine(8);
+  machine.set('quirks=serial');
+  machine.set('latency=handle:1000000');
+  const { code, stdout, stderr } = await run('--no-wait', '-n', '8', '--', 'echo', 'it ran');
+  expect({ code, stdout }).toEqual({ code: 0, stdout: 'it ran\n' });
+  expect(stderr).toMatch(/warning: some GPUs don't answer yet: they may be starting up.*`nvidia-smi -pm 1`/);
+});
+
+test('NVML’s unknown error in a container is that of lost devices', async () => {
+  machine = new Machine(1);
+  machine.set('error=init:999');
+  const env = { container: 'lxc' };
+  const { code, stderr } = await machine.runCommand(['run', '--no-wait', '--', 'true'], { env });
+  expect([code, stderr]).toEqual([
+    69,
+    expect.stringMatching(/This container has lost its devices.*restart it/),
+  ]);
+});
+
+test.skipIf(!canMount())('a package on a file system that is mounted noexec says so', async () => {
+  machine = new Machine(1);
+  const build = join(machine.directory, 'build');
+  mkdirSync(build);
+  spawnSync('mount', ['-t', 'tmpfs', '-o', 'size=64m,noexec', 'none', build]);
+  try {
+    cpSync(join(binaries(), 'gpu_owner.node'), join(build, 'gpu_owner.node'));
+    const { code, stderr } = await machine.runCommand(['status'], { env: { GPU_OWNER_BUILD: build } });
+    expect(stderr).toMatch(
+      /can't be loaded: .*Its file system is probably mounted noexec.*mount it with exec/s,
+    );
+    expect(code).toBe(69);
+  } finally {
+    spawnSync('umount', [build]);
+  }
 });
 
 test('a share of memory that the driver doesn’t tell is refused at once, also of a GPU that is leased', async () => {
