@@ -61,7 +61,9 @@ ${commandLines(commands)}
   many settings and a table: exp run [--detach]
 
 gpu-owner COMMAND --help explains each. Try it without a GPU:
-  gpu-owner run --simulate 4 -n 2 -- env`;
+  gpu-owner run --simulate 4 -n 2 -- env
+If you know safe_gpu, gpu_lock, GPU Scheduler or gpu_locks/experiment_manager:
+  gpu-owner docs migration`;
 }
 
 /** An option as it is typed, with its value: `-n, --gpus N`. */

@@ -129,3 +129,11 @@ test('--version prints the version in a line of its own, then where everything i
     /^\d+\.\d+\.\d+\npackage: \/.+ \(sources\)\nNode\.js: \/.+ \(\d.+\)\nnative: +\/.+\n$/,
   );
 });
+
+test('users of the older tools are sent to the page about moving, which has a section for each', async () => {
+  const { stdout } = await machine.runCommand(['--help']);
+  const [, names = '', page = ''] = /^If you know (.*):\n {2}gpu-owner docs (\w+)$/m.exec(stdout) ?? [];
+  expect(names).toBe('safe_gpu, gpu_lock, GPU Scheduler or gpu_locks/experiment_manager');
+  const text = (await machine.runCommand(['docs', page])).stdout;
+  for (const name of names.split(/, | or |\//)) expect(text.toLowerCase()).toContain(name.toLowerCase());
+});
