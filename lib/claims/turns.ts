@@ -43,7 +43,7 @@ export function newTag(
   others: readonly Place[],
   expected = () => hoursOf(directory, uid),
 ): Tag {
-  const order = loadConfiguration().order ?? 'fair';
+  const order = orderOfQueue();
   const kind = classWithTurns(own);
   const hasTurns = scope === null && order === 'fair' && kind !== undefined;
   const hours = hasTurns ? Math.min(expected(), hoursAllowed(limitMs)) : 0;
@@ -54,7 +54,7 @@ export function newTag(
 }
 
 /**
- * Notes that a request was granted, and gives this user's waiting requests new tags where more is known now of how long the user's jobs
+ * Notes that a request was granted, if users take turns, and gives this user's waiting requests new tags where more is known now of how long the user's jobs
  * last. For the holder of the decision lock: one process writes at a time.
  * @param position the request's place in the wait queue; null: it has none
  */
@@ -65,7 +65,7 @@ export function noteGranted(
   position: QueuePosition | null,
 ): void {
   const kind = classWithTurns(request.class);
-  if (kind === undefined || request.scope !== null) return;
+  if (kind === undefined || request.scope !== null || orderOfQueue() !== 'fair') return;
   const queue = WaitQueue.open(directory);
   const descriptor = directory.openOwn(`turn-${requester.uid}`, FOR_ALL_TO_READ);
   try {
@@ -109,6 +109,10 @@ function reprice(
     const tags = repriced(own, granted.get(uid)?.end ?? 0, time);
     for (const [i, { slot, tag }] of own.entries()) write(slot, tags[i] ?? tag);
   });
+}
+
+function orderOfQueue() {
+  return loadConfiguration().order ?? 'fair';
 }
 
 /** The granted turns, by uid. */

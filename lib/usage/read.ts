@@ -121,19 +121,20 @@ const MAX_RECENT_FILES = 8;
 export function meanHours(path: string, uid: number, now = Date.now()): number | null {
   const directory = Directory.at(path);
   if (directory === null) return null;
-  const own = lastEnded(
-    filesOf(directory, now - RECENT_MS, [], (each) => each === uid),
+  const names = directory.names();
+  const recent = (isWanted: (name: string) => boolean) =>
+    filesOf(directory, now - RECENT_MS, [], names.filter(isWanted));
+  const isOf = (user: number) => (name: string) => name.startsWith(`${user}-`);
+  const own = lastEnded(recent(isOf(uid)), now);
+  if (own.length > 0) return mean(own);
+  const latest = [...recent(() => true)]
+    .sort((a, b) => b.status.changedAt - a.status.changedAt)
+    .slice(0, MAX_RECENT_FILES);
+  const others = new Set(latest.map((file) => file.uid));
+  const found = lastEnded(
+    recent((name) => others.has(Number(name.split('-', 1)[0]))),
     now,
   );
-  if (own.length > 0) return mean(own);
-  const latest = [...filesOf(directory, now - RECENT_MS)]
-    .sort((a, b) => b.status.changedAt - a.status.changedAt)
-    .slice(0, MAX_RECENT_FILES)
-    .map(({ name }) => name);
-  const others = filesOf(directory, now - RECENT_MS, [], (each) =>
-    latest.some((name) => name.startsWith(`${each}-`)),
-  );
-  const found = lastEnded(others, now);
   return found.length > 0 ? mean(found) : null;
 }
 
@@ -166,17 +167,20 @@ export interface LedgerFile {
   status: FileStatus;
 }
 
-/** The files that changed since a moment, each open until the next one. @param foreign takes the names of files that don't count */
+/**
+ * The files that changed since a moment, each open until the next one.
+ * @param foreign takes the names of files that don't count @param names those of the directory that are looked at
+ */
 export function* filesOf(
   directory: Directory,
   since: number,
   foreign: string[] = [],
-  isWanted = (_uid: number) => true,
+  names: readonly string[] = directory.names(),
 ): Generator<LedgerFile> {
   const bytesOf = new Map<number, number>();
-  for (const name of directory.names().sort()) {
+  for (const name of names.toSorted()) {
     const uid = Number(LEDGER_NAME.exec(name)?.[1] ?? Number.NaN);
-    if (Number.isNaN(uid) || !isWanted(uid)) continue;
+    if (Number.isNaN(uid)) continue;
     const descriptor = directory.openForProbe(name);
     try {
       const status = descriptor < 0 ? null : statusBehind(descriptor);

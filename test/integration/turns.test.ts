@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import {
   chmodSync,
   chownSync,
+  existsSync,
   linkSync,
   mkdirSync,
   readFileSync,
@@ -12,10 +13,12 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
+import { command, finished, Machine, NOBODY, until, whyNotNobody } from '../support/machine.ts';
 
 const RUN = ['run', '--placeholder', 'none'];
 const noSecondUser = whyNotNobody();
+
+const canTrace = spawnSync('strace', ['-qq', '-o', '/dev/null', 'true']).status === 0;
 
 let machine: Machine;
 afterEach(() => machine.close());
@@ -146,3 +149,32 @@ test('more is known of how long jobs last when the first has ended: those that w
   await until(async () => (await queue()).length === 2);
   expect(after()).toBeGreaterThan(9e6);
 });
+
+test.skipIf(!canTrace)(
+  'with order: fifo no turns are noted, nor is the ledger read for them [needs strace]',
+  async () => {
+    machine = new Machine(1);
+    machine.configure('order: fifo');
+    const trace = join(machine.directory, 'trace');
+    const run = async () => {
+      const words = [
+        'strace',
+        '-f',
+        '-qq',
+        '-e',
+        'trace=open,openat,openat2',
+        '-o',
+        trace,
+        process.execPath,
+        command,
+      ];
+      expect(await machine.run([...words, ...RUN, 'true'])).toMatchObject({ code: 0 });
+      return readFileSync(trace, 'utf8').match(/\.jsonl"[^\n]*O_RDONLY/g) ?? [];
+    };
+    expect((await machine.runCommand([...RUN, 'true'])).code).toBe(0);
+    expect(existsSync(turnFile(process.geteuid?.() ?? 0))).toBe(false);
+    expect(await run()).toEqual([]);
+    machine.configure('order: fair');
+    expect((await run()).length).toBeGreaterThan(0);
+  },
+);

@@ -2,7 +2,8 @@
 import { chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { Directory } from '../../lib/platform/index.ts';
 import { meanHours } from '../../lib/usage/index.ts';
 
 const HOUR = 3_600_000;
@@ -47,6 +48,14 @@ test.skipIf(uid !== 0)('a user without leases has the mean of the others’', ()
   write(1001, [5, 9]);
   expect(hours(1000)).toBeCloseTo(5);
   expect(hours(1002)).toBeCloseTo(6);
+});
+
+test.skipIf(uid !== 0)('the ledger is listed once for a user without leases', () => {
+  write(1000, [4, 6]);
+  const names = vi.spyOn(Directory.prototype, 'names');
+  expect(hours(1002)).toBeCloseTo(5);
+  expect(names).toHaveBeenCalledTimes(1);
+  names.mockRestore();
 });
 
 test.skipIf(uid !== 0)('a file that somebody else has made for a user doesn’t count', () => {
