@@ -107,18 +107,24 @@ async function countWorkers(
   const size = request.memory;
   const places = there.filter(isClaimable).map((gpu) => sharesOf(gpu, size));
   const most = places.sort((a, b) => b - a).slice(0, wanted);
-  return Math.floor(most.reduce((sum, each) => sum + each, 0) / perTask);
+  const workers = Math.floor(most.reduce((sum, each) => sum + each, 0) / perTask);
+  if (workers === 0) throw noneClaimable(there);
+  return workers;
+}
+
+function noneClaimable(gpus: readonly GPUStatus[]): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_GPU_UNAVAILABLE',
+    `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
+    { gpus: reasons(gpus) },
+  );
 }
 
 function wantedGPUs(given: string | null, byDefault: number | null, gpus: readonly GPUStatus[]): number {
   const claimable = countClaimable(gpus);
   if (given === 'all') {
     if (claimable > 0) return claimable;
-    throw new GPUOwnerError(
-      'ERR_GPU_UNAVAILABLE',
-      `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
-      { gpus: reasons(gpus) },
-    );
+    throw noneClaimable(gpus);
   }
   if (given === null && byDefault !== null) return byDefault;
   const free = gpus.filter(({ state }) => state === 'free').length;
