@@ -1448,7 +1448,12 @@ def _claimant_environment(made: Claim, count: int, command: Sequence[str], where
             "Claim as many as will be needed at once, before CUDA is used; in a notebook, restart the kernel."
         )
     env.pop("CUDA_DEVICE_ORDER", None)
-    env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in left)
+    if all(re.match("(GPU|MIG)-", gpu.uuid) for gpu in left):
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(gpu.uuid for gpu in left)
+    else:  # CUDA_VISIBLE_DEVICES takes no UUID of a Jetson
+        numbered = [gpu.uuid for gpu in known.values() if gpu.uuid and gpu.instance is None]
+        env["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(str(numbered.index(gpu.uuid)) for gpu in left)
     return env, True
 
 
