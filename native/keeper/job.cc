@@ -242,10 +242,23 @@ void Job::give_way() {
   // Written after the signal: should this process be killed between, the signal is sent once more.
   state_->gives_way_since = boot_time_ms();
   state_->preempted = runs;
+  if (!runs) note_cut_off();
   record(command_, survivors_ > 0 ? survivors_ : 0, false);
   Buffer<64> line;
   line.add("{\"event\":\"preempted\",\"grace\":%ld}", how.grace);
-  if (runs) events_.send(line.c_str());
+  if (state_->preempted) events_.send(line.c_str());
+}
+
+// A command that has ended may have left its work to processes in the background: ended with it, that is preempted,
+// too.
+void Job::note_cut_off() {
+  if (phase_ == Phase::running || state_->preempted || state_->time_limit || state_->cancelled) return;
+  Descendants descendants;
+  descendants.look_up(getpid(), helper_, meter_.pid());
+  if (descendants.count() == 0) return;
+  state_->preempted = true;
+  __atomic_store_n(&state_->exit_code, kExitSignalBase + SIGTERM, __ATOMIC_RELEASE);
+  write_job_state(options_, *state_);
 }
 
 // Also for descendants that are left of the command: they keep the GPUs, too.
@@ -333,6 +346,7 @@ void Job::keep_deadline() {
 }
 
 void Job::kill_on() {
+  if (state_->gives_way_since >= 0) note_cut_off();
   signal_descendants(getpid(), SIGKILL);
   // Processes that are stuck in a driver's call end when they end; don't spin meanwhile.
   ++kill_rounds_;

@@ -84,6 +84,7 @@ class Job {
   void keep_time_limit();
   void keep_deadline();
   void give_way();
+  void note_cut_off();
   void judge_idle();
   void judge_share();
   void end_idle();

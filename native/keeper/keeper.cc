@@ -18,6 +18,7 @@
 #include "keeper/job.h"
 #include "keeper/leases.h"
 #include "keeper/markers.h"
+#include "keeper/messages.h"
 #include "keeper/signals.h"
 #include "keeper/text.h"
 
@@ -136,7 +137,11 @@ int keep(const Options& options, int socket, pid_t foreground, JobState* state) 
   }
   if (state->requeued >= 0) {
     // A command that a terminal waits for isn't started anew without it.
-    return options.job < 0 || front_goes_on(&channel) ? 0 : start_again(options, state);
+    if (options.job < 0 || front_goes_on(&channel)) return 0;
+    // The front ended with the command, whose work went on.
+    say("preempted: another request needed %s. %s is started anew when GPUs are free", options.gpus,
+        options.command_name());
+    return start_again(options, state);
   }
   start_then(options, state);
   return 0;

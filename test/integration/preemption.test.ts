@@ -195,6 +195,41 @@ describe('submit --preemptible', () => {
     await until(async () => (await job(follower)).state === 'completed');
   });
 
+  test.each([
+    ['before it gives way', ':', []],
+    [
+      'in its grace',
+      'trap "exit 0" USR1; while :; do sleep 0.05; done',
+      ['--signal', 'USR1', '--grace', '1s'],
+    ],
+  ])('is not completed by a command that ends %s, while its work goes on', async (_, rest, options) => {
+    const work = `setsid sh -c 'trap "" TERM; echo start >> ${file('work')}; until [ -e ${file('go')} ]; do sleep 0.05; done' &`;
+    const id = await jobs.submit([
+      '--preemptible',
+      '-n',
+      '4',
+      '--grace',
+      '1s',
+      ...options,
+      '--',
+      'sh',
+      '-c',
+      `${work} ${rest}`,
+    ]);
+    const begun = () =>
+      existsSync(file('work')) ? readFileSync(file('work'), 'latin1').split('\n').length - 1 : 0;
+    await until(() => begun() === 1);
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    await until(async () => (await job(id)).state === 'waiting');
+    expect(await job(id)).toMatchObject({ preempted: 1, exitCode: null });
+    expect((await jobs.run(['logs', String(id)])).stdout).toMatch(/preempted: another request need/);
+    await end(other);
+    await until(() => begun() === 2);
+    writeFileSync(file('go'), '');
+    if (rest === ':') expect(await jobs.wait(id)).toBe(0);
+    else expect((await jobs.run(['cancel', '--grace', '0', String(id)])).code).toBe(0);
+  });
+
   test('has its place before those that were submitted later', async () => {
     const first = await jobs.submit(['--preemptible', '-n', '4', ...program('first')]);
     await until(async () => (await job(first)).state === 'running');
