@@ -9,7 +9,6 @@ import { hostName, sanitize } from '../platform/index.ts';
 export const CHECKS = {
   snapshot: 60_000,
   fields: 90_000,
-  'memory-health': 20_000,
   'idle-memory': 30_000,
   energy: 30_000,
   'side-by-side': 30_000,
@@ -22,7 +21,6 @@ export const CHECKS = {
   'cuda-killed': 30_000,
   'pytorch-devices': 170_000,
   'nested-claims': 180_000,
-  recorded: 60_000,
   'other-nvml-user': 60_000,
   placeholder: 80_000,
   exclusion: 130_000,

@@ -18,14 +18,12 @@ import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
 import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
 import { checkPyTorch } from './pytorch.ts';
-import { checkRecording } from './recording.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
 export async function checkInside(context: Context): Promise<void> {
   const { runCheck, gpus } = context;
   await runCheck('snapshot', () => checkSnapshot(context));
   await runCheck('fields', () => checkFields(gpus));
-  await runCheck('memory-health', () => checkMemoryHealth(gpus));
   await runCheck('idle-memory', () => checkIdleMemory(gpus));
   await runCheck('energy', () => checkEnergy(gpus));
   await runCheck('side-by-side', () => checkSideBySide(gpus));
@@ -34,7 +32,6 @@ export async function checkInside(context: Context): Promise<void> {
   await checkCudaProgram(context);
   await runCheck('pytorch-devices', () => checkPyTorch(gpus));
   await runCheck('nested-claims', () => checkNestedClaims(context));
-  await runCheck('recorded', () => checkRecording(context));
   // Last: if it fails, this process has no NVML any more.
   await runCheck('other-nvml-user', () => checkOtherUser(gpus));
 }
@@ -62,29 +59,6 @@ async function checkSnapshot({ startedInMs }: Context): Promise<string> {
   }
   const other = await timeOfNvidiaSmi();
   return `${text}, the first one ${milliseconds(startedInMs)}${other === null ? '' : `; nvidia-smi takes ${milliseconds(other)}`}.`;
-}
-
-/** Memory errors and repairs, as the driver tells them. Only `--force` claims a GPU whose memory is unhealthy. */
-function checkMemoryHealth(claimed: readonly GPU[]): string {
-  // Only for GPUs that are named is the driver asked anew: a snapshot of all may be seconds old in this.
-  const wholes = snapshotSync(claimed.map(({ index }) => index)).filter(
-    ({ index, instance }) => instance === null && claimed.some((gpu) => gpu.index === index),
-  );
-  if (wholes.every((gpu) => gpu.memoryErrors === undefined && gpu.memoryRepairPending === undefined))
-    skip('the driver tells nothing of memory errors and repairs');
-  const faults = wholes.filter(({ health }) => health === 'unhealthy');
-  if (faults.length > 0) {
-    fail(
-      `${listWords(faults.map((gpu) => `GPU ${label(gpu)} is ${gpu.healthReason}`))}.`,
-      'See `gpu-owner doctor`, and claim other GPUs meanwhile, without `--force`.',
-    );
-  }
-  const errors = wholes.map((gpu) => `${gpu.memoryErrors ?? 'unknown'} on GPU ${label(gpu)}`);
-  const repairs = wholes.flatMap((gpu) => {
-    if (gpu.memoryRepairPending === false) return [];
-    return [`GPU ${label(gpu)}${gpu.memoryRepairPending === undefined ? ' (unknown)' : ''}`];
-  });
-  return `Memory errors since the last reset that ECC could not correct: ${listWords(errors)}. Repairs that wait for a reset: ${listWords(repairs) || 'none'}.`;
 }
 
 const MiB = 2 ** 20;

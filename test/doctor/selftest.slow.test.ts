@@ -170,23 +170,6 @@ describe('the self-test beside other programs', () => {
 });
 
 describe('the self-test of a driver that differs', () => {
-  test('tells the health of the memory, and finds errors in that of a GPU claimed by force', async () => {
-    machine.set('gpu=0', 'memory-repair=pending');
-    machine.set('gpu=1', 'ecc-errors=3');
-    const pending = await selftest(['--devices=0', ...INSIDE]);
-    expect(pending.said('memory-health')).toBe(
-      'passed: Memory errors since the last reset that ECC could not correct: 0 on GPU 0. Repairs that wait for a reset: GPU 0. -> null',
-    );
-    const { code, failed, said } = await selftest(['--devices=1', '--force', ...INSIDE]);
-    expect({ code, failed }).toEqual({ code: 1, failed: ['memory-health'] });
-    expect(said('memory-health')).toMatch(
-      /^failed: GPU 1 is unhealthy: 3 uncorrectable memory errors .*gpu-owner doctor/,
-    );
-    machine.set('gpu=0', 'unsupported=ecc');
-    const unknown = await selftest(['--devices=0', ...INSIDE]);
-    expect(unknown.said('memory-health')).toMatch(/^skipped: the driver tells nothing of memory/);
-  });
-
   test('finds other counters, small contexts, threads that wait for each other, and a shutdown that ends NVML for all', async () => {
     // Long beside the delays of a busy machine.
     machine.set('quirks=frozen-energy,small-contexts,serial,uncounted-shutdown', 'latency=memory:20000');
@@ -272,14 +255,6 @@ describe('the self-test of a driver that differs', () => {
     expect(said('full-killed')).toMatch(
       /^passed: .* its memory is free after [\d.]+ s; the next command has run/,
     );
-  });
-
-  test('finds a recording that is not of this machine', async () => {
-    const preload = join(import.meta.dirname, 'fixtures/wrong_recording.cjs');
-    const env = { NODE_OPTIONS: `--require=${preload}` };
-    const { failed, said } = await selftest(['-n', '1', ...INSIDE], { env });
-    expect({ failed }).toEqual({ failed: ['recorded'] });
-    expect(said('recorded')).toMatch(/differs: GPU 0: power limit \(W\) is 700 here, 650 there\. -> /);
   });
 
   test('finds a CUDA that ignores CUDA_VISIBLE_DEVICES', async () => {
