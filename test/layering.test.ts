@@ -7,8 +7,8 @@ import { root } from './support/machine.ts';
 const FLOORS = [
   ['cli'],
   ['agents'],
-  ['doctor', 'experiments', 'selftest', 'simulate', 'views'],
-  ['diagnose', 'enforce'],
+  ['check', 'experiments', 'simulate', 'views'],
+  ['enforce'],
   ['fleet'],
   ['jobs'],
   ['claims'],

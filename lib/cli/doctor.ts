@@ -1,5 +1,4 @@
-import { Page } from '../diagnose/index.ts';
-import { type Finding, type Level, runCheck, runChecks, type Subject } from '../doctor/index.ts';
+import { type Finding, type Level, Page, runCheck, runChecks, type Subject } from '../check/index.ts';
 import { listWords, ownProgram } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE } from './options.ts';

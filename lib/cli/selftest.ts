@@ -1,7 +1,6 @@
+import { type CheckResult, Page, runPart, runSelftest, type SelftestReport } from '../check/index.ts';
 import { checkOptions } from '../claims/index.ts';
-import { Page } from '../diagnose/index.ts';
 import { ownProgram, parseDuration } from '../platform/index.ts';
-import { type CheckResult, runPart, runSelftest, type SelftestReport } from '../selftest/index.ts';
 import { CRITERIA, claimOptions, countOption, NAMES, waitOption, waitOptions } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { toArguments } from './hosts.ts';

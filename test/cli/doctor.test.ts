@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/check/finding.ts';
+import { Page } from '../../lib/check/index.ts';
 import { doctorPage } from '../../lib/cli/doctor.ts';
-import { Page } from '../../lib/diagnose/index.ts';
-import { CATALOGUE, type Finding, type FindingId, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
 import { launcher, Machine, python } from '../support/machine.ts';
 
 describe('gpu-owner doctor', () => {

@@ -3,16 +3,16 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { CHECKS } from '../../lib/check/check.ts';
+import { CATALOGUE } from '../../lib/check/finding.ts';
 import { SUBJECTS } from '../../lib/cli/docs.ts';
 import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
-import { CATALOGUE } from '../../lib/doctor/finding.ts';
 import { ErrorCode } from '../../lib/errors.ts';
 import { STATES } from '../../lib/experiments/queue/queue.ts';
 import { HOST_ERRORS } from '../../lib/fleet/host-failure.ts';
 import { GPUOwner } from '../../lib/index.ts';
-import { CHECKS } from '../../lib/selftest/check.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
 import { everything, fences, pages, section, texts } from '../support/pages.ts';
 

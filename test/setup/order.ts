@@ -5,7 +5,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 /** The files that take longest. Vitest begins with large files, and the whole run would wait for small ones at its end. */
 const FIRST = [
   'test/packaging/package.test.ts',
-  'test/doctor/selftest.slow.test.ts',
+  'test/check/selftest.slow.test.ts',
   'test/experiments/manager.slow.test.ts',
   'test/experiments/queue/bullmq.slow.test.ts',
   'test/fleet/moving.slow.test.ts',

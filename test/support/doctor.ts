@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import type { Finding, FindingId } from '../../lib/doctor/finding.ts';
+import type { Finding, FindingId } from '../../lib/check/finding.ts';
 import type { Machine, Starting } from './machine.ts';
 
 /** Findings that the system the tests run on causes, whatever they do. */

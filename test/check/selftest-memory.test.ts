@@ -1,6 +1,6 @@
 // How much memory a program of the self-test takes, while others come and go.
 import { expect, test } from 'vitest';
-import { memoryIncrease } from '../../lib/selftest/cuda-program.ts';
+import { memoryIncrease } from '../../lib/check/cuda-program.ts';
 import { MIB, makeGPU } from '../support/snapshots.ts';
 
 function look(usedMiB: number, processes: [pid: number, usedMiB: number | null][]) {

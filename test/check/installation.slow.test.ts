@@ -9,7 +9,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { sentences } from '../../lib/doctor/installation.ts';
+import { sentences } from '../../lib/check/installation.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, type Diagnosis, diagnose, diagnosePart, said } from '../support/doctor.ts';
 import { Machine, NOBODY, root, whyNotNobody } from '../support/machine.ts';

@@ -1,8 +1,8 @@
-import { messageIn, Subprocess, stopPrograms } from '../diagnose/index.ts';
 import { ErrorCode, GPUOwnerError } from '../errors.ts';
 import { formatDuration, sanitize, schema } from '../platform/index.ts';
 import { CHECK_NAMES, CHECKS, type CheckName, type CheckResult, REPORT_IT, resultOf } from './check.ts';
 import type { DriverReport, GPUReport, PartMessage } from './part.ts';
+import { messageIn, Subprocess, stopPrograms } from './subprocess.ts';
 
 interface SelftestOptions {
   /** The words that start this program again, up to its own arguments. */

@@ -1,10 +1,10 @@
 import { type ClaimOptions, type GPUStatus, getGPUs } from '../claims/index.ts';
-import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, lookAt, milliseconds } from './context.ts';
 import { listingOf } from './cuda-program.ts';
+import { runProgram, Subprocess } from './subprocess.ts';
 
 /** With the start of CUDA, which takes seconds on a machine of many GPUs. */
 export const CLAIM_TIMEOUT_MS = 60_000;

@@ -11,7 +11,7 @@ import {
 } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { whyPrivate } from '../../lib/doctor/system.ts';
+import { whyPrivate } from '../../lib/check/system.ts';
 import { mountOf, parseMounts } from '../../lib/platform/files.ts';
 import { parseLocks } from '../../lib/platform/kernel-locks.ts';
 import { binaries } from '../support/binaries.ts';

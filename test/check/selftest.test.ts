@@ -1,7 +1,7 @@
 // `gpu-owner selftest` where all is well, and what its report tells. For faults, see selftest.slow.test.ts.
 import { hostname, userInfo } from 'node:os';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { anonymize, CHECKS } from '../../lib/selftest/check.ts';
+import { anonymize, CHECKS } from '../../lib/check/check.ts';
 import { Machine, uuidOf } from '../support/machine.ts';
 
 let machine: Machine;

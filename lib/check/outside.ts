@@ -1,5 +1,4 @@
 import { type ClaimOptions, getQueue } from '../claims/index.ts';
-import { runProgram, Subprocess, within } from '../diagnose/index.ts';
 import { computePids, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, skip } from './check.ts';
@@ -8,6 +7,7 @@ import { type Context, cudaList, digitsOf, lookAtOne, milliseconds } from './con
 import { cudaDevices } from './cuda-program.ts';
 import { checkAllGPUs, checkFullGPU, checkPlaceholderMemory } from './load.ts';
 import { checkPyTorchComputes } from './pytorch.ts';
+import { runProgram, Subprocess, within } from './subprocess.ts';
 
 /** A hand-over takes as long as CUDA's start; longer than this, something waits for a timeout. */
 const MAX_HAND_OVER_MS = 10_000;

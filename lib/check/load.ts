@@ -1,5 +1,4 @@
 import { describeFailure } from '../claims/index.ts';
-import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, type RunCheck, skip } from './check.ts';
@@ -7,6 +6,7 @@ import { areAllNew, CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims
 import { cudaProgram, lookAtOne, milliseconds, until } from './context.ts';
 import { isBackTo, newPids, SLACK_BYTES } from './cuda-program.ts';
 import { checkReadings } from './readings.ts';
+import { runProgram, Subprocess } from './subprocess.ts';
 
 const MiB = 2 ** 20;
 const GiB = 2 ** 30;

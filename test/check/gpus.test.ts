@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import type { FindingId } from '../../lib/doctor/finding.ts';
-import { list, reportGPUs } from '../../lib/doctor/gpus.ts';
+import type { FindingId } from '../../lib/check/finding.ts';
+import { list, reportGPUs } from '../../lib/check/gpus.ts';
 import { BEFORE_RESET } from '../../lib/gpus/cuda-codes.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
 import { diagnose, diagnosePart, said } from '../support/doctor.ts';

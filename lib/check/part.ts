@@ -1,7 +1,6 @@
 import { arch, release } from 'node:os';
 import { type ClaimOptions, GPUOwner, snapshotAfterStartup } from '../claims/index.ts';
 import { driverLibraries, simulatedMachine } from '../config/index.ts';
-import { stopPrograms } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { cudaVersion, type GPU, inheritedClaim, isWSL, whichContainer } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -10,6 +9,7 @@ import { type CheckName, type CheckResult, checkRunner } from './check.ts';
 import { type Context, cudaObstacle, persistenceOf } from './context.ts';
 import { checkInside } from './inside.ts';
 import { checkOutside } from './outside.ts';
+import { stopPrograms } from './subprocess.ts';
 
 /** The driver, and what of the system changes how it behaves. */
 export interface DriverReport {

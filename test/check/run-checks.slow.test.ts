@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { CATALOGUE, finding, SUBJECTS } from '../../lib/doctor/finding.ts';
+import { CATALOGUE, finding, SUBJECTS } from '../../lib/check/finding.ts';
 import {
   because,
   compile,

@@ -1,4 +1,3 @@
-import { messageIn, Subprocess } from '../diagnose/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isRunnable, sanitize } from '../platform/index.ts';
 import {
@@ -10,6 +9,7 @@ import {
   type Report,
   type Subject,
 } from './finding.ts';
+import { messageIn, Subprocess } from './subprocess.ts';
 
 /** A check. Any can hang in the kernel, so each runs in a process of its own. */
 export interface Check {

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, test } from 'vitest';
-import { checkEnvironment } from '../../lib/doctor/environment.ts';
+import { checkEnvironment } from '../../lib/check/environment.ts';
 import { type SystemSigns as System, whichContainer } from '../../lib/gpus/containers.ts';
 import { because, diagnosisOf, said } from '../support/doctor.ts';
 import { command, Machine, UNSHARE, whyNoNamespace } from '../support/machine.ts';

@@ -1,7 +1,6 @@
 import { readdirSync } from 'node:fs';
 import { getGPUsSync } from '../claims/index.ts';
 import { driverLibraries, normalizeCriteria } from '../config/index.ts';
-import { runProgram, Subprocess } from '../diagnose/index.ts';
 import {
   cudaVersion,
   describeListedProcess,
@@ -18,6 +17,7 @@ import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';
 import { checkFields, timeOfNvidiaSmi } from './nvidia-smi.ts';
 import { checkPyTorch } from './pytorch.ts';
+import { runProgram, Subprocess } from './subprocess.ts';
 
 /** Makes the checks that are made under one claim. This process is its command, and the GPUs are idle at first. */
 export async function checkInside(context: Context): Promise<void> {

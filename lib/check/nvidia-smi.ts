@@ -1,7 +1,7 @@
-import { runProgram } from '../diagnose/index.ts';
 import { type GPU, snapshotSync } from '../gpus/index.ts';
 import { fail, REPORT_IT, skip } from './check.ts';
 import { persistenceOf } from './context.ts';
+import { runProgram } from './subprocess.ts';
 
 const TIMEOUT_MS = 20_000;
 const MiB = 2 ** 20;

@@ -1,10 +1,10 @@
 import { readdirSync } from 'node:fs';
-import { runProgram, Subprocess } from '../diagnose/index.ts';
 import { computePids, describeListedProcess, type GPU, hasPidNamespace, label } from '../gpus/index.ts';
 import { formatBytes, listWords, now, readLink, TIMEOUTS } from '../platform/index.ts';
 import { AFTER_CRASHES, fail, type RunCheck, SEE_STATUS, skip } from './check.ts';
 import { type Context, cudaProgram, digitsOf, lookAt, milliseconds, sameIn } from './context.ts';
 import { queryProcesses } from './nvidia-smi.ts';
+import { runProgram, Subprocess } from './subprocess.ts';
 
 /** Runs a command that prints the GPUs which CUDA shows to it. @returns the digits of their UUIDs, in CUDA's order */
 export async function cudaDevices(words: readonly string[]): Promise<string[]> {

@@ -1,5 +1,4 @@
 import { simulatedMachine } from '../config/index.ts';
-import { runProgram, Subprocess } from '../diagnose/index.ts';
 import type { GPU } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
 import { fail, skip } from './check.ts';
@@ -7,6 +6,7 @@ import { CLAIM_TIMEOUT_MS, type Claims, checkRefusal } from './claims.ts';
 import { lookAtOne, until } from './context.ts';
 import { isBackTo } from './cuda-program.ts';
 import { checkReadings } from './readings.ts';
+import { runProgram, Subprocess } from './subprocess.ts';
 
 /** A Python program with PyTorch exits with this where there is no PyTorch. */
 const NO_PYTORCH = 3;

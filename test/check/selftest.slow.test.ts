@@ -2,7 +2,7 @@
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { CHECKS, type CheckName } from '../../lib/selftest/check.ts';
+import { CHECKS, type CheckName } from '../../lib/check/check.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, compile, noCompiler } from '../support/doctor.ts';
 import { command, finished, Machine, output, type Starting, until } from '../support/machine.ts';

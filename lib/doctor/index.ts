@@ -1,2 +1,0 @@
-export type { Finding, Level, Subject } from './finding.ts';
-export { runCheck, runChecks } from './run-checks.ts';
