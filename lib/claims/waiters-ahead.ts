@@ -99,19 +99,24 @@ export function reserveForWaiters(
 }
 
 /**
- * Gives a request with a time limit free GPUs that are kept for others, if it will have given them back before they are needed, and
- * no request ahead could use them in that way. They are lent as a whole only, not to shares.
+ * Gives a request with a time limit, or a preemptible one, free GPUs that are kept for others, if it will have given them back before
+ * they are needed, and no request ahead could use them in that way. They are lent as a whole only, not to shares.
  */
 export function backfill(
   candidates: Candidate[],
-  { count, limitMs, memory }: Pick<DiscoveryDemand, 'count' | 'memory'> & { limitMs?: number | undefined },
+  {
+    count,
+    limitMs = null,
+    memory,
+    class: priority = 'normal',
+  }: Pick<DiscoveryDemand, 'count' | 'memory' | 'class'> & { limitMs?: number | null | undefined },
   readAhead: () => Iterable<Waiter>,
 ): Candidate[] {
-  if (limitMs === undefined || memory !== undefined) return candidates;
+  if ((limitMs === null && priority !== 'preemptible') || memory !== undefined) return candidates;
   const missing = count - candidates.filter(({ verdict }) => verdict.state === 'free').length;
   const kept = candidates.filter(({ verdict }) => verdict.keptFor !== undefined).map(({ gpu }) => gpu.uuid);
   if (missing <= 0 || kept.length < missing) return candidates;
-  const own = { slot: -1, count: missing, uuids: kept, scope: null, limitMs };
+  const own = { slot: -1, count: missing, uuids: kept, scope: null, limitMs, tag: { class: priority } };
   const chosen = backfilled(kept, [...readAhead(), own], candidates.map(useOf), Date.now()).get(own.slot);
   if (chosen === undefined) return candidates;
   const free: Verdict = { state: 'free', reason: null, transient: false };

@@ -30,6 +30,25 @@ export function mayBackfill(
 }
 
 /**
+ * Whether a preemptible request may use free GPUs that are kept for those ahead: each of them waits for a lease of another GPU, and once
+ * it has that one, the preemptible lease gives way.
+ * @param free all GPUs that are free, or kept for those ahead
+ */
+export function mayUseMeanwhile(
+  uuids: readonly string[],
+  free: readonly string[],
+  ahead: readonly LimitedRequest[],
+): boolean {
+  return ahead.every(({ scope, uuids: wanted, count, memory, tag, preempts = [] }) => {
+    if (scope !== null || !wanted.some((uuid) => uuids.includes(uuid))) return true;
+    const canPreempt = tag !== null && tag?.class !== 'preemptible' && memory === undefined;
+    const hasToWait = free.filter((uuid) => wanted.includes(uuid)).length < count;
+    // While others give way to it, it takes their GPUs one after the other.
+    return canPreempt && hasToWait && preempts.length === 0;
+  });
+}
+
+/**
  * The requests that may use free GPUs before those ahead of them, each with these GPUs. An earlier one takes its GPUs first.
  * @param free that are kept for requests @param requests in the order in which they are served
  */
@@ -47,12 +66,17 @@ export function backfilled(
   const refused = new Map<string, number>();
   for (const request of requests) {
     if (left.length === 0) break;
-    const { slot, count, uuids, limitMs, scope, memory } = request;
+    const { slot, count, uuids, limitMs, scope, memory, tag } = request;
     const chosen = left.filter((uuid) => uuids.includes(uuid)).slice(0, count);
-    const mayBeLent = limitMs !== null && scope === null && memory === undefined;
+    const mayBeLent = scope === null && memory === undefined;
     const isAble = mayBeLent && ahead.length > 0 && chosen.length === count;
     const key = chosen.join();
-    if (isAble && limitMs < (refused.get(key) ?? Number.POSITIVE_INFINITY)) {
+    if (isAble && tag?.class === 'preemptible' && mayUseMeanwhile(chosen, left, ahead)) {
+      found.set(slot, chosen);
+      left = left.filter((uuid) => !chosen.includes(uuid));
+      continue;
+    }
+    if (limitMs !== null && isAble && limitMs < (refused.get(key) ?? Number.POSITIVE_INFINITY)) {
       if (mayBackfill(chosen, limitMs, ahead, uses, now)) {
         found.set(slot, chosen);
         left = left.filter((uuid) => !chosen.includes(uuid));

@@ -1,9 +1,16 @@
 import type { GPUState, LeaseInfo } from '../gpus/index.ts';
 import { TIMEOUTS } from '../platform/index.ts';
+import type { RequestClass } from './order.ts';
 import type { GpuRequest } from './turn.ts';
 
 /** A request of which it may be known how long its GPUs will be used. */
-export type LimitedRequest = GpuRequest & { limitMs: number | null };
+export type LimitedRequest = GpuRequest & {
+  limitMs: number | null;
+  /** null: its record is damaged. Missing: normal. */
+  tag?: { class: RequestClass } | null;
+  /** The epochs of leases that are to give way to it; missing: none. */
+  preempts?: readonly number[];
+};
 
 /** A GPU and its present use. */
 export interface GPUUse {

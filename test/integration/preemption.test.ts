@@ -102,6 +102,27 @@ describe('run --preemptible', () => {
     for (const child of [first, one, both]) await end(child);
   });
 
+  test('uses a GPU that is kept for a request which waits for another one', async () => {
+    const holder = await started([...RUN, '-n', '3', ...UNTIL_CLOSED]);
+    const waiting = machine.startCommand([...RUN, '-n', '4', ...UNTIL_CLOSED]);
+    const got = output(waiting, /^started/m);
+    const inQueue = async (count: number) =>
+      until(async () => JSON.parse((await machine.runCommand(['queue', '--json'])).stdout).length === count);
+    await inQueue(1);
+    expect((await machine.runCommand([...RUN, '--no-wait', '--', 'true'])).code).toBe(75);
+    const preemptible = await started([...PREEMPTIBLE, '--no-wait', ...UNTIL_CLOSED]);
+    const next = machine.startCommand([...PREEMPTIBLE, ...UNTIL_CLOSED]);
+    const gotNext = output(next, /^started/m);
+    await inQueue(2);
+    await end(preemptible);
+    await gotNext;
+    const ended = finished(next, 'exit');
+    await end(holder);
+    expect((await ended).code).toBe(143);
+    await got;
+    await end(waiting);
+  });
+
   test('nothing gives way where that would not let the request start', async () => {
     const kept = await started([...RUN, ...UNTIL_CLOSED]);
     const preemptible = await started([...PREEMPTIBLE, '-n', '3', ...UNTIL_CLOSED]);

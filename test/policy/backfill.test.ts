@@ -1,5 +1,5 @@
-import { expect, test } from 'vitest';
-import { backfilled } from '../../lib/policy/index.ts';
+import { describe, expect, test } from 'vitest';
+import { backfilled, type LimitedRequest } from '../../lib/policy/index.ts';
 import { makeLease } from '../support/snapshots.ts';
 
 const NOW = Date.parse('2026-01-01T12:00:00Z');
@@ -34,6 +34,33 @@ test('those that would be late, or need other GPUs, are in nobody’s way', () =
   expect(lent(ask(1, 1, null), ask(2, 1, 4))).toEqual({ 2: ['a'] });
   expect(lent(ask(1, 1, 2, ['b']), ask(2, 1, 4, ['a']))).toEqual({ 2: ['a'] });
   expect(lent(ask(1, 1, 9), ask(2, 1, 10), ask(3, 1, 8))).toEqual({ 3: ['a'] });
+});
+
+describe('a preemptible request', () => {
+  const preemptible = (...request: Parameters<typeof ask>) => ({
+    ...ask(...request),
+    tag: { class: 'preemptible' as const },
+  });
+  const lentBehind = (first: LimitedRequest, ...requests: LimitedRequest[]) =>
+    Object.fromEntries(backfilled(['a'], [first, ...requests], gpus, NOW));
+
+  test('uses what is kept for one that waits for another GPU, without a time limit', () => {
+    expect(lentBehind(ask(0, 2, null), preemptible(1, 1, null), preemptible(2, 1, null))).toEqual({
+      1: ['a'],
+    });
+    expect(lentBehind(ask(0, 2, null), ask(1, 1, null), preemptible(2, 1, null))).toEqual({});
+    expect(lentBehind(ask(0, 2, null), ask(1, 2, null), preemptible(2, 1, null))).toEqual({ 2: ['a'] });
+  });
+
+  test.each([
+    ['could start now', { count: 1 }],
+    ['is preemptible, too', { tag: { class: 'preemptible' as const } }],
+    ['has others give way', { preempts: [17] }],
+    ['wants a share', { memory: { bytes: 1, percent: null } as never }],
+    ['has a damaged record', { tag: null }],
+  ])('stays behind one that %s', (_, first) => {
+    expect(lentBehind({ ...ask(0, 2, null), ...first }, preemptible(1, 1, null))).toEqual({});
+  });
 });
 
 test('a thousand requests that would all be late take some milliseconds', () => {
