@@ -3,66 +3,43 @@ import { resetOf } from '../gpus/index.ts';
 import { hostName, sanitize } from '../platform/index.ts';
 
 /**
- * Every check, in the order of the report, with the most that it may take in ms. Scripts depend on these names; docs/doctor.md
- * explains each.
+ * Every check of the self-test, in the order of the report: the most that it may take, and whether it starts CUDA. Scripts depend on
+ * these names; docs/doctor.md explains each.
  */
 export const CHECKS = {
-  snapshot: 60_000,
-  fields: 90_000,
-  'idle-memory': 30_000,
-  energy: 30_000,
-  'side-by-side': 30_000,
-  'cuda-library': 20_000,
-  'cuda-devices': 60_000,
-  'cuda-listed': 70_000,
-  'cuda-memory': 20_000,
-  'nvidia-smi-processes': 30_000,
-  'cuda-files': 20_000,
-  'cuda-killed': 30_000,
-  'pytorch-devices': 170_000,
-  'nested-claims': 180_000,
-  'other-nvml-user': 60_000,
-  placeholder: 80_000,
-  exclusion: 130_000,
-  'hand-over': 150_000,
-  'owner-killed': 120_000,
-  'keeper-killed': 120_000,
-  'placeholder-memory': 150_000,
-  'all-gpus': 80_000,
-  'pytorch-computes': 170_000,
-  'full-gpu': 130_000,
-  'full-load': 60_000,
-  'full-killed': 100_000,
-  mig: 150_000,
-} as const satisfies Record<string, number>;
+  snapshot: { timeoutMs: 60_000, needsCUDA: false },
+  fields: { timeoutMs: 90_000, needsCUDA: false },
+  'idle-memory': { timeoutMs: 30_000, needsCUDA: false },
+  energy: { timeoutMs: 30_000, needsCUDA: false },
+  'side-by-side': { timeoutMs: 30_000, needsCUDA: false },
+  'cuda-library': { timeoutMs: 20_000, needsCUDA: false },
+  'cuda-devices': { timeoutMs: 60_000, needsCUDA: true },
+  'cuda-listed': { timeoutMs: 70_000, needsCUDA: true },
+  'cuda-memory': { timeoutMs: 20_000, needsCUDA: true },
+  'nvidia-smi-processes': { timeoutMs: 30_000, needsCUDA: true },
+  'cuda-files': { timeoutMs: 20_000, needsCUDA: true },
+  'cuda-killed': { timeoutMs: 30_000, needsCUDA: true },
+  'pytorch-devices': { timeoutMs: 170_000, needsCUDA: true },
+  'nested-claims': { timeoutMs: 180_000, needsCUDA: true },
+  'other-nvml-user': { timeoutMs: 60_000, needsCUDA: false },
+  placeholder: { timeoutMs: 80_000, needsCUDA: true },
+  exclusion: { timeoutMs: 130_000, needsCUDA: false },
+  'hand-over': { timeoutMs: 150_000, needsCUDA: true },
+  'owner-killed': { timeoutMs: 120_000, needsCUDA: true },
+  'keeper-killed': { timeoutMs: 120_000, needsCUDA: true },
+  'placeholder-memory': { timeoutMs: 150_000, needsCUDA: true },
+  'all-gpus': { timeoutMs: 80_000, needsCUDA: true },
+  'pytorch-computes': { timeoutMs: 170_000, needsCUDA: true },
+  'full-gpu': { timeoutMs: 130_000, needsCUDA: true },
+  'full-load': { timeoutMs: 60_000, needsCUDA: true },
+  'full-killed': { timeoutMs: 100_000, needsCUDA: true },
+  mig: { timeoutMs: 150_000, needsCUDA: true },
+} as const satisfies Record<string, { timeoutMs: number; needsCUDA: boolean }>;
 
 export type CheckName = keyof typeof CHECKS;
 
 /** {@link CHECKS} with the type of their names. */
 export const CHECK_NAMES = Object.keys(CHECKS) as CheckName[];
-
-/** They start CUDA: without its library, each would fail for that reason alone. */
-const CUDA_CHECKS: ReadonlySet<CheckName> = new Set<CheckName>([
-  'cuda-devices',
-  'cuda-listed',
-  'cuda-memory',
-  'nvidia-smi-processes',
-  'cuda-files',
-  'cuda-killed',
-  'pytorch-devices',
-  'nested-claims',
-  'placeholder',
-  'hand-over',
-  'owner-killed',
-  'keeper-killed',
-  'placeholder-memory',
-  'all-gpus',
-  'pytorch-computes',
-  'full-gpu',
-  'full-load',
-  'full-killed',
-  'mig',
-]);
 
 /** A line of the report, a contract of `selftest --json`. */
 export interface CheckResult {
@@ -116,7 +93,7 @@ export function checkRunner(
   return async (name, run) => {
     tell({ begun: name });
     const result =
-      cudaObstacle !== null && CUDA_CHECKS.has(name)
+      cudaObstacle !== null && CHECKS[name].needsCUDA
         ? resultOf(name, 'skipped', cudaObstacle)
         : await attempt(name, run);
     tell({ result });

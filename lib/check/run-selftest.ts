@@ -145,7 +145,7 @@ class Selftest {
     let checking: CheckName | null = null;
     let isDone = false;
     while (!isDone) {
-      const limit = checking !== null ? CHECKS[checking] : START_TIMEOUT_MS;
+      const limit = checking !== null ? CHECKS[checking].timeoutMs : START_TIMEOUT_MS;
       const left = this.#end - performance.now();
       // Until the first GPUs are claimed, the options of the claim say how long that may take.
       const line = await program.line(this.#driver === null ? 2 ** 31 - 1 : Math.min(limit, left));
