@@ -363,6 +363,29 @@ describe('typed at a prompt', () => {
   });
 });
 
+test('completion prints no error, whatever is typed and however broken the machine is', () => {
+  mkdirSync(join(directory, 'broken/gpu-owner'), { recursive: true });
+  writeFileSync(join(directory, 'broken/gpu-owner/config.yaml'), 'placeholder: [');
+  const places = [env, { ...env, XDG_CONFIG_HOME: join(directory, 'broken'), HOME: '/nonexistent' }];
+  const lines = [
+    '',
+    '-- nonsense x',
+    '-- run --toString=',
+    '-- help constructor x',
+    '-- simulate constructor x',
+  ];
+  for (const line of [...lines, '-- logs ', '-- exp nonsense ', '-- run --simulate ', '-- --nonsense -']) {
+    for (const variables of places) {
+      const words = ['__complete', 'bash', ...line.split(' ').filter((word, i) => word !== '' || i > 0)];
+      const { status, stderr } = spawnSync(process.execPath, [command, ...words], {
+        env: variables,
+        encoding: 'utf8',
+      });
+      expect({ line, status, stderr }).toEqual({ line, status: 0, stderr: '' });
+    }
+  }
+});
+
 test.skipIf(!has('shellcheck'))('shellcheck has nothing to say about the script for bash', () => {
   expect(run(['shellcheck', '--shell=bash', 'script.bash'])).toBe('');
 });
