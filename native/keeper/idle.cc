@@ -1,9 +1,5 @@
 #include "keeper/idle.h"
 
-#include <math.h>
-
-#include <algorithm>
-
 namespace keeper {
 
 namespace {
@@ -16,16 +12,6 @@ constexpr int kMinAgreeing = 3;
 // In microseconds. The mean of a longer time, in which readings failed, may be higher by as much energy only: work of
 // seconds hides in it.
 constexpr float kSpan = 60'000'000;
-
-// The second lowest of some means, or the lowest of a few.
-float rest_of(const float* watts, int count) {
-  float lowest = watts[0], second = HUGE_VALF;
-  for (int i = 1; i < count; ++i) {
-    second = std::min(second, std::max(lowest, watts[i]));
-    lowest = std::min(lowest, watts[i]);
-  }
-  return count < kMinAgreeing ? lowest : second;
-}
 
 }  // namespace
 
@@ -48,10 +34,13 @@ int64_t IdleJudge::judge(GPU* gpu, const Reading& reading) {
   if (!is_known || reading.utilization < 0) return gpu->since = -1;  // the counter begins anew with the driver
   const float watts = static_cast<float>(used) * 1000 / static_cast<float>(span);
   gpu->watts[gpu->count++ % kWindow] = watts;
-  const float lowest = rest_of(gpu->watts, gpu->count < kWindow ? gpu->count : kWindow);
   const float part = static_cast<float>(span) > kSpan ? kSpan / static_cast<float>(span) : 1;
-  const float highest = lowest + (lowest * kRelative + kWatts) * part;
-  const bool rests = reading.utilization < min_utilization_ && watts <= highest;
+  // A mean below this one is too low for the last one to be rest.
+  const float lowest = (watts - kWatts * part) / (1 + kRelative * part);
+  const int means = gpu->count < kWindow ? gpu->count : kWindow;
+  int below = 0;
+  for (int i = 0; i < means; ++i) below += gpu->watts[i] < lowest;
+  const bool rests = reading.utilization < min_utilization_ && below <= (means < kMinAgreeing ? 0 : 1);
   if (!rests) {
     gpu->since = -1;
   } else if (gpu->since < 0) {
