@@ -139,9 +139,11 @@ function copy(from, to, filter = () => true) {
   cpSync(from, to, { recursive: true, filter, verbatimSymlinks: true });
 }
 
-/** The module, the helper of searches, and what makes the module stand in for others in jobs. */
+/** The module, the helpers of sweeps, and what makes the module stand in for others in jobs. */
 function copyPython(directory) {
-  for (const path of ['python/gpu_owner.py', 'python/search_helper.py', 'python/job/sitecustomize.py']) {
+  const helpers = ['search_helper.py', 'hydra_helper.py'];
+  for (const name of ['gpu_owner.py', ...helpers, 'job/sitecustomize.py']) {
+    const path = `python/${name}`;
     copy(join(root, path), join(directory, path));
   }
 }

@@ -154,6 +154,7 @@ describe('the npm package', () => {
         'dist/index.d.ts',
         'dist/library.cjs',
         'python/gpu_owner.py',
+        'python/hydra_helper.py',
         'python/job/sitecustomize.py',
         'python/search_helper.py',
         ...documents,

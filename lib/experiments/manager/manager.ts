@@ -15,9 +15,9 @@ import {
   QueueRemovedError,
 } from '../queue/index.ts';
 import { OutputDirectories, ResultTables, refuseUnusable, tablePath } from '../results/index.ts';
-import { BestTrials, noteSearch, pythonOf, SearchRun, type WorkersHere } from '../search/index.ts';
+import { BestTrials, noteSearch, SearchRun, type WorkersHere } from '../search/index.ts';
 import { isKnownAhead, type SeededSearch, type Sweep } from '../sweep/index.ts';
-import type { TaskSpec, Values } from '../task/index.ts';
+import { pythonOf, type TaskSpec, type Values } from '../task/index.ts';
 import { AskedTasks } from './asked-tasks.ts';
 import { countCorrected, refuseCommandless } from './commands.ts';
 import { AttemptEvents, ManagerLog } from './log.ts';

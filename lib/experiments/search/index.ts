@@ -6,5 +6,5 @@ export {
   metricOf,
   STOPPED,
 } from './best-trials.ts';
-export { noteSearch, pythonOf, SearchRun, type WorkersHere } from './search-run.ts';
+export { noteSearch, SearchRun, type WorkersHere } from './search-run.ts';
 export { TrialCourse } from './trial-course.ts';

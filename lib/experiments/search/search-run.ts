@@ -10,7 +10,7 @@ import {
   type WorkerInfo,
 } from '../queue/index.ts';
 import { type Comparison, drawTrials, isDrawn, type SeededSearch } from '../sweep/index.ts';
-import { type TaskCommand, type TaskSpec, taskId, type Values } from '../task/index.ts';
+import { type TaskSpec, taskId, type Values } from '../task/index.ts';
 import { isTrial, metricOf, stepOf } from './best-trials.ts';
 import { codeSpace, codeTrial, decodeTrial } from './coding.ts';
 import { Sampler, SamplerGoneError } from './sampler.ts';
@@ -309,12 +309,6 @@ export async function noteSearch(queue: Queue, search: Comparison, isOver: boole
   const { name: phase, trials, metric, pattern, earlyStopping: stopping } = search;
   const compared = metric && { name: metric.name, goal: metric.goal, pattern };
   await queue.setSearch({ phase, trials, metric: compared, stopping, isOver });
-}
-
-/** The Python that a command runs in, and so the user's; otherwise `python3`. */
-export function pythonOf(command: TaskCommand): string {
-  const line = 'shell' in command ? command.shell : (command.words[0] ?? '');
-  return /(?:^|\s)((?:[^\s'"]*\/)?python[\d.]*)(?:\s|$)/.exec(line)?.[1] ?? 'python3';
 }
 
 function hasEnded(state: State): boolean {

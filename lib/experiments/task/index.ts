@@ -2,6 +2,7 @@ export {
   DEFAULT_SEED,
   type Destination,
   outputDirectoriesOf,
+  pythonOf,
   seedOf,
   type Task,
   type TaskCommand,

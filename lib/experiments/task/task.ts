@@ -6,6 +6,12 @@ import { canonical, type Value, type Values } from './values.ts';
 /** The command of a task: words, or a line for `sh -c`. All placeholders are filled in. */
 export type TaskCommand = { readonly words: readonly string[] } | { readonly shell: string };
 
+/** The Python that a command runs in, and so the user's; otherwise `python3`. */
+export function pythonOf(command: TaskCommand): string {
+  const line = 'shell' in command ? command.shell : (command.words[0] ?? '');
+  return /(?:^|\s)((?:[^\s'"]*\/)?python[\d.]*)(?:\s|$)/.exec(line)?.[1] ?? 'python3';
+}
+
 /** The phase of a task, and the directory that gets its row. Equal tasks of several phases are one task with several destinations. */
 export interface Destination {
   phase: string;

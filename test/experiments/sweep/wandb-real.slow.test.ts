@@ -6,7 +6,7 @@ import { install } from '../../examples/recipes.ts';
 import { whyUnchanged } from '../../support/changes.ts';
 import { Experiment } from '../../support/experiment.ts';
 
-const REQUIREMENTS = '../../test/experiments/sweep/fixtures/requirements-wandb.txt';
+const REQUIREMENTS = '../../test/experiments/sweep/fixtures/requirements.txt';
 const unchanged = whyUnchanged([
   ...['lib/experiments/sweep', 'lib/experiments/worker/wandb-run.ts', 'test/experiments/sweep/wandb-real*'],
 ]);

@@ -1,19 +1,36 @@
-// Command lines of Hydra, after its documentation. hydra-real.slow.test.ts compares them with Hydra itself.
-import { chmodSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+// Command lines of Hydra, expanded by hydra-core from PyPI.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import { placeOf, type Sweep } from '../../../lib/experiments/sweep/index.ts';
 import { taskId } from '../../../lib/experiments/task/index.ts';
+import { install } from '../../examples/recipes.ts';
+import { Experiment } from '../../support/experiment.ts';
 import { open, project, refusal } from './sweeps.ts';
 
+const { venv, missing } = install('../../test/experiments/sweep/fixtures/requirements.txt', 240);
+const path = `${join(venv ?? '', 'bin')}${delimiter}${process.env.PATH}`;
+process.env.PATH = path;
+
 const hydra = (overrides: string[], command = 'train') => open({ hydra: { command, overrides } });
+const TRAIN = `import hydra
+from hydra.core.hydra_config import HydraConfig
+
+@hydra.main(config_path="conf", config_name="config", version_base="1.3")
+def main(cfg):
+    print(HydraConfig.get().job.num, cfg.model.kind)
+
+main()
+`;
+
 const isPlace = (word: string) => /^hydra\.(?:run\.dir|sweep\.dir|job\.num|job\.id)=/.test(word);
 const wordsOf = (sweep: Sweep, keep: (word: string) => boolean) =>
   Array.from(sweep.tasks(), ({ command }) => ('words' in command ? command.words : []).filter(keep));
 const lines = async (overrides: string[], command?: string) =>
   wordsOf(await hydra(overrides, command), (word) => !isPlace(word)).map((words) => words.join(' '));
 
-describe('a command line of Hydra', () => {
+describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '' : `: ${missing}`}`, () => {
   test('is a grid of its overrides, whose runs lie where Hydra puts them', async () => {
     const sweep = await hydra(['lr=0.1,0.01', 'model=a,b', 'seed=1'], 'python3 train.py');
     const [first, , , last] = Array.from(sweep.tasks());
@@ -46,21 +63,14 @@ describe('a command line of Hydra', () => {
   });
 
   test.each([
-    [['lr=1e-3,5'], ['lr=0.001', 'lr=5']],
-    [['x=range(1,10,4)'], ['x=1', 'x=5', 'x=9']],
-    [['x=range(2)'], ['x=0', 'x=1']],
-    [['x=range(start=1,stop=3)'], ['x=1', 'x=2']],
-    [['x=float(range(1,3))'], ['x=1.0', 'x=2.0']],
-    [['x=int(interval(-1.5,1.9))'], ['x=-1', 'x=0', 'x=1']],
+    [['lr=1e-3,1_000,true,null'], ['lr=0.001', 'lr=1000', 'lr=True', 'lr=null']],
     [['x=range(1,2,0.5)'], ['x=1.0', 'x=1.5']],
-    [['x=choice(a, b)'], ['x=a', 'x=b']],
-    [['x=[1,2],[3]'], ['x=[1,2]', 'x=[3]']],
-    [['x={a:1,b:2},{a:3}'], ['x={a:1,b:2}', 'x={a:3}']],
-    [["x='a,b',c"], ["x='a,b'", 'x=c']],
-    [['x=a\\,b,c'], ['x=a\\,b', 'x=c']],
-    [['x=sort(3,1,2,reverse=true)'], ['x=3', 'x=2', 'x=1']],
-    [['x=tag(t,choice(a,b))'], ['x=a', 'x=b']],
-    [['x=true,null'], ['x=True', 'x=null']],
+    [['x=int(interval(-1.5,1.9))'], ['x=-1', 'x=0', 'x=1']],
+    [
+      ['x=[1,2],{a:1,b:2}', "y='a,b'"],
+      ["x=[1,2] y='a,b'", "x={a:1,b:2} y='a,b'"],
+    ],
+    [['x=shuffle(sort(3,1,2))'], ['x=1', 'x=2', 'x=3']],
     [
       ['+y=1', '++z=a', '~w', 'db@pkg=x,y'],
       ['+y=1 ++z=a ~w db@pkg=x', '+y=1 ++z=a ~w db@pkg=y'],
@@ -72,6 +82,13 @@ describe('a command line of Hydra', () => {
     [['x='], ['x=']],
   ])('has the runs of %j', async (overrides, expected) => {
     expect((await lines(overrides)).map((line) => line.replace('train ', ''))).toEqual(expected);
+  });
+
+  test('a task is what its values mean, whichever way Hydra writes them', async () => {
+    const sweep = await hydra(['lr=1e-3', 'n=1_0', "name='a b'", 'on=TRUE', '~x']);
+    expect(Array.from(sweep.tasks(), ({ parameters }) => taskId(parameters))).toEqual([
+      taskId({ lr: 0.001, n: 10, name: 'a b', on: true, '~x': '' }),
+    ]);
   });
 
   test.each([
@@ -127,14 +144,16 @@ describe('a command line of Hydra', () => {
 
   test.each([
     [['train.py', 'lr=1'], "'train.py' is no override"],
-    [['x=1,'], 'a value is missing'],
-    [['x=rnage(1,2)'], "there is no function 'rnage'"],
-    [["x='a"], "the quote ' isn't closed"],
-    [['x=[1'], "[ isn't closed"],
-    [['x=range(3,1)'], 'range: it is empty'],
+    [
+      ['x=rnage(1,2)'],
+      "'x=rnage(1,2)': HydraException while evaluating 'rnage(1,2)': Unknown function 'rnage'",
+    ],
+    [["x='a"], "'x='a': token recognition error"],
+    [['x=range(3,1)'], 'the sweep would be empty'],
     [['x=range(1,2,0)'], 'its step is 0'],
-    [['x=a(b)c'], 'put a text in quotes'],
+    [['x=range(5000000)'], 'more than 1,000,000 values'],
     [['x=choice(choice(1,2),3)'], 'a sweep in a sweep'],
+    [['x=interval(2,1)'], '2.0 must be smaller than 1.0'],
     [['x=interval(0,1)'], 'values that can be counted'],
     [['+x=1,2', 'x=3'], "parameter 'x' is given twice"],
     [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
@@ -142,9 +161,56 @@ describe('a command line of Hydra', () => {
     expect(await refusal(hydra(overrides))).toContain(why);
   });
 
+  test('names the Python that has no Hydra, and how to install it', async () => {
+    const directory = project({ python: '#!/bin/sh\nexec python3 -S "$@"\n' });
+    chmodSync(join(directory, 'python'), 0o755);
+    const asked = (command: string) =>
+      refusal(open({ project: directory, hydra: { command, overrides: ['x=1'] } }));
+    expect(await asked('./python train.py')).toContain(
+      "./python doesn't find 'hydra': ./python -m pip install hydra-core",
+    );
+    await expect(asked('./python3.1 train.py')).rejects.toThrow(/^\.\/python3\.1 can't read .*ENOENT/);
+  });
+
   test('is no sweep beside another one', async () => {
     expect(await refusal(open({ hydra: { command: 'train', overrides: [] }, grid: ['a=1'] }))).toContain(
       '--grid is given, too',
     );
+  });
+
+  test('runs lie in the same directories with the same overrides as in a multirun', async () => {
+    const experiment = new Experiment(2, { PATH: path });
+    onTestFinished(() => experiment.close());
+    const { project } = experiment;
+    const files = {
+      'train.py': TRAIN,
+      'conf/config.yaml':
+        'defaults: [_self_, {model: a}]\nlr: 0.1\nhydra: {sweep: {dir: "logs/${now:%Y}", subdir: "${hydra.job.num}-${hydra.job.override_dirname}"}}\n',
+      ...Object.fromEntries(['a', 'b', 'big'].map((name) => [`conf/model/${name}.yaml`, `kind: ${name}\n`])),
+    };
+    for (const [name, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(project, name)), { recursive: true });
+      writeFileSync(join(project, name), text);
+    }
+    const runs = (directory: string) =>
+      (readdirSync(directory, { recursive: true }) as string[])
+        .filter((name) => name.endsWith('overrides.yaml'))
+        .sort()
+        .map((name) => [name, readFileSync(join(directory, name), 'utf8')]);
+    const overrides = ['lr=0.1,1e-2', 'model=glob(b*)'];
+    const multirun = spawnSync('python', ['train.py', '-m', ...overrides], {
+      cwd: project,
+      encoding: 'utf8',
+    });
+    expect(multirun.status, multirun.stderr).toBe(0);
+    const theirs = runs(join(project, 'logs'));
+    expect(theirs).toHaveLength(4);
+    spawnSync('mv', [join(project, 'logs'), join(project, 'theirs')]);
+    const run = () => experiment.run(['run', '--gpus', '2', '--hydra', 'python train.py', ...overrides]);
+    const first = await run();
+    expect(first.code, first.stderr).toBe(0);
+    expect(runs(join(project, 'logs'))).toEqual(theirs);
+    expect((await run()).stdout).not.toContain('4 new'); // the same tasks
+    expect(runs(join(project, 'logs'))).toEqual(theirs);
   });
 });
