@@ -5,9 +5,6 @@ import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } f
 import { join } from 'node:path';
 import { parse as parseCSV } from 'csv-parse/sync';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { openQueue } from '../../lib/experiments/queue/index.ts';
-import { openSweep } from '../../lib/experiments/sweep/index.ts';
-import { formatValue } from '../../lib/experiments/task/index.ts';
 import { Experiment } from '../support/experiment.ts';
 import { finished, output, python } from '../support/machine.ts';
 
@@ -176,45 +173,4 @@ test('rows that pandas wrote count, with numbers for 5e-4, and without a seed wh
   }
   writeRows(columns, ['results_cifar10_lr', 'results_svhn_lr']);
   expect((await planned()).counts).toMatchObject({ new: 0, completed: 5 });
-});
-
-test('a queue from before tasks had a seed by default goes on', async () => {
-  const { project } = experiment;
-  for (const name of files) if (name !== 'config_exp2.yaml') rmSync(join(project, 'configs', name));
-  const queue = await openQueue(null, project);
-  const sweep = await openSweep({
-    project,
-    files: [join(project, 'configs/config_exp2.yaml')],
-    command: ['true'],
-  });
-  // And 5e-4 was a number in it.
-  const before = [...sweep.tasks()].map(({ hasDefaultSeed: _, ...spec }) => {
-    const { seed: __, lr = null, ...parameters } = spec.parameters;
-    return { ...spec, parameters: { ...parameters, lr: Number(formatValue(lr)) } };
-  });
-  await queue.enqueue(before);
-  const ids: string[] = [];
-  for await (const { task } of queue.tasks()) ids.push(task.id);
-  await queue.importResults(ids.slice(0, 2).map((id) => ({ id, result: { accuracy: 0.25 } })));
-  await queue.close();
-  expect((await planned()).counts).toMatchObject({ new: 0, pending: 3, completed: 2 });
-  const { code, stdout, stderr } = await experiment.run(['run', '--gpus', '2', '--', 'true']);
-  expect(code, stderr).toBe(0);
-  expect(stdout).toMatch(/0 of them are new, 5 are known already/);
-  expect(stdout).toMatch(/5 tasks: 5 completed/);
-  // Later tasks have a seed.
-  const path = join(project, 'configs/config_exp2.yaml');
-  writeFileSync(path, readFileSync(path, 'utf8').replace('[5e-4, 1.0e-3]', '[5e-4, 1.0e-3, 0.1]'));
-  const { counts, tasks } = await planned();
-  expect(counts).toMatchObject({ new: 2, completed: 5 });
-  expect(
-    tasks.map(({ parameters: { lr, seed } }: { parameters: Record<string, unknown> }) => [Number(lr), seed]),
-  ).toEqual([
-    ...[0.0005, 0.0005, 0.001, 0.001].map((lr) => [lr, undefined]),
-    ...[
-      [0.1, 42],
-      [0.1, 42],
-      [0.0005, undefined],
-    ],
-  ]);
 });

@@ -103,7 +103,7 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.on === undefined && values.env !== undefined)
     throw usage('--env belongs to --on: here commands have your environment');
   const hosts = values.on === undefined ? null : await hostRequest(values.on, values, location);
-  if (hosts === null) await settingsFor(request, []); // before anything is changed
+  if (hosts === null) await settingsFor(request); // before anything is changed
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);

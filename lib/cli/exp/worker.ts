@@ -49,7 +49,7 @@ async function worker(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const settings = workerRequest(values, 1);
   const name = values['over-ssh'];
   if (name !== undefined) return runWorkersOfManager(settings, location.directory, name);
-  await settingsFor(settings, []); // what can't be here can't be after a wait either
+  await settingsFor(settings); // what can't be here can't be after a wait either
   const metrics = await metricsEndpoint(values);
   const tell = (text: string) => plainScreen().line(text);
   onWarning((message) => tell(`warning: ${message}`));

@@ -15,7 +15,7 @@ import { announce, type Pool, settingsFor, WorkerPool, type WorkerRequest } from
 interface SweepRunOptions extends ControllerOptions {
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
   own: { request: WorkerRequest; hosts: HostRequest | null } | null;
-  /** Needs of each task, as far as the user has said them. */
+  /** What each task of the list needs, as far as the user has said them. */
   needs: Partial<Needs>;
   /** How workers that ask over TCP are served; absent: they aren't. */
   protocol?: ProtocolSettings;
@@ -89,7 +89,8 @@ export class SweepRun {
       await this.#service?.listen(this.#manager.manages);
       const requireCommands = protocol === undefined || protocol.endpoints.length === 0;
       if (!requireCommands) await this.#refuseHiddenParameter(sweep);
-      const adding = { replaceCommands, needs, requireCommands, signal: signals.drain };
+      if (Object.keys(needs).length > 0) await this.#options.queue.setNeeds(needs);
+      const adding = { replaceCommands, requireCommands, signal: signals.drain };
       if (sweep !== null) await this.#manager.enqueue(sweep, adding);
       if (sweep !== null && only) await this.#manager.cancelOthers();
       if (!signals.drain.aborted) await this.#manager.firstSync();

@@ -13,8 +13,8 @@ import { type Endpoint, hostName, listWords, showValue } from '../../platform/in
 import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
 import { MetricsCollector, openMetrics } from '../metrics/index.ts';
 import type { Project } from '../project/index.ts';
-import type { Needs, WorkerInfo, WorkerQueue } from '../queue/index.ts';
-import { Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
+import { LEAST_NEEDS, type Needs, type WorkerInfo, type WorkerQueue } from '../queue/index.ts';
+import { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
 import type { Experiment, WorkerLine } from './experiment.ts';
 
 /** How a user wants workers to claim GPUs and to end. */
@@ -25,7 +25,7 @@ export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
   byDefault: number | null;
   /** No more workers than that. Absent: no limit. */
   mostWorkers?: number;
-  /** Needs of each task, as far as the user has said them. */
+  /** What each task of the list needs, as far as the user has said them. */
   needs: Partial<Needs>;
 }
 
@@ -44,29 +44,20 @@ export interface WorkerSettings {
 }
 
 /**
- * Settings for workers of a task list. Where the user hasn't said it, the tasks decide: workers get what the largest of them
- * needs that this machine can give. They leave the others.
+ * Settings for workers of a task list. Where the user hasn't said it, workers get what its tasks need.
  * @throws as {@link countWorkers}
  */
 export async function settingsFor(
   { gpus, byDefault, needs, mostWorkers = Number.POSITIVE_INFINITY, ...rest }: WorkerRequest,
-  tasks: readonly Needs[],
+  tasks: Needs = LEAST_NEEDS,
 ): Promise<WorkerSettings> {
   const { request } = rest.settings;
   const { minFreeMemory } = request.criteria;
-  const most = gpus !== null && /^\d+$/.test(gpus) ? Number(gpus) : Number.POSITIVE_INFINITY;
-  let settings = rest.settings;
-  for (const task of tasks) {
-    const count = needs.gpus ?? task.gpus;
-    const memory = needs.memory ?? Math.max(minFreeMemory ?? 0, task.memory);
-    if (task.gpus > count || task.memory > memory || count > most) continue;
-    if (count === request.count && memory === (minFreeMemory ?? 0)) break;
-    const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
-    const fitting = { ...rest.settings, request: { ...request, count, criteria } };
-    if (countClaimable(await discover(fitting.request, 'claimant')) < count) continue;
-    settings = fitting;
-    break;
-  }
+  const count = needs.gpus ?? tasks.gpus;
+  const memory = needs.memory ?? Math.max(minFreeMemory ?? 0, tasks.memory);
+  const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
+  const settings = { ...rest.settings, request: { ...request, count, criteria } };
+  refuseTooLittle(tasks, { gpus: count, memory });
   return { ...rest, settings, workers: Math.min(mostWorkers, await countWorkers(settings, gpus, byDefault)) };
 }
 

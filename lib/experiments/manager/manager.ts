@@ -10,7 +10,6 @@ import {
   type Enqueued,
   hasStarted,
   type Management,
-  type Needs,
   type Queue,
   QueueRemovedError,
 } from '../queue/index.ts';
@@ -40,8 +39,6 @@ interface ManagerOptions {
 
 interface Adding {
   replaceCommands: boolean;
-  /** Needs of each task, as far as they are known. */
-  needs?: Partial<Needs>;
   signal: AbortSignal;
 }
 

@@ -1,16 +1,16 @@
-// A sweep whose phase and seeds are those of tasks that the queue has from before.
+// A sweep whose phase and places are those of tasks that the queue has from before.
 import { batchesOf, type Queue } from '../queue/index.ts';
 import { columnOf, columnsOfTable, NAME_COLUMN } from '../results/index.ts';
 import { placeOf, type Sweep } from '../sweep/index.ts';
-import { type TaskSpec, taskId } from '../task/index.ts';
+import { taskId } from '../task/index.ts';
 
-/** The sweep as a project knows it: with the phase of its grid, and the seeds that its tasks have there. */
+/** The sweep as a project knows it: with the phase of its grid, and the places of its runs. */
 export async function asKnown(
   sweep: Sweep,
-  queue: Pick<Queue, 'lookUp' | 'counts' | 'tasks'> | null,
+  queue: Pick<Queue, 'lookUp' | 'tasks'> | null,
   project: string,
 ): Promise<Sweep> {
-  return withKnownSeeds(await inKnownPlaces(await inOwnPhase(sweep, queue, project), queue), queue);
+  return inKnownPlaces(await inOwnPhase(sweep, queue, project), queue);
 }
 
 const GRID_PHASE = /^grid(?:-\d+)?$/;
@@ -69,36 +69,4 @@ async function inKnownPlaces(sweep: Sweep, queue: Pick<Queue, 'lookUp'> | null):
     }
   }
   return directory === null ? sweep : sweep.placed({ directory, numbers });
-}
-
-/**
- * The sweep as the queue knows it. A queue from before tasks got a seed by default has them without one: they are these tasks, and
- * stay as they are.
- */
-async function withKnownSeeds(sweep: Sweep, queue: Pick<Queue, 'lookUp' | 'counts'> | null): Promise<Sweep> {
-  if (queue === null || Object.values(await queue.counts()).every((count) => count === 0)) return sweep;
-  const known = new Set<string>();
-  for (const ids of batchesOf(unseededIds(sweep))) {
-    for (const row of await queue.lookUp(ids)) if (row !== null) known.add(row.task.id);
-  }
-  if (known.size === 0) return sweep;
-  return {
-    ...sweep,
-    *tasks() {
-      for (const spec of sweep.tasks()) {
-        const parameters = unseeded(spec);
-        yield spec.hasDefaultSeed && known.has(taskId(parameters)) ? { ...spec, parameters } : spec;
-      }
-    },
-  };
-}
-
-/** The ids that tasks would have without their default seed. */
-function* unseededIds(sweep: Sweep): Generator<string> {
-  for (const spec of sweep.tasks()) if (spec.hasDefaultSeed) yield taskId(unseeded(spec));
-}
-
-function unseeded({ parameters }: TaskSpec): TaskSpec['parameters'] {
-  const { seed: _, ...others } = parameters;
-  return others;
 }

@@ -44,16 +44,12 @@ export class RemoteQueue implements WorkerQueue {
     connection.listen({ hear: (message) => this.#receive(message), lose: (why) => this.#lose(why) });
   }
 
-  async take(
-    worker: Parameters<WorkerQueue['take']>[0],
-    { offer }: NonNullable<Parameters<WorkerQueue['take']>[1]> = {},
-  ): ReturnType<WorkerQueue['take']> {
+  async take(worker: Parameters<WorkerQueue['take']>[0]): ReturnType<WorkerQueue['take']> {
     const asked = bootMilliseconds();
     const { name, pid, gpus } = worker;
     const given = await this.#ask<{ token: string; task: never; start: number; isOnce: boolean } | null>(
       'take',
       { name, pid, gpus },
-      { ...offer },
     );
     if (given === null) return null;
     const { silence, grace } = this.#connection.begin;
@@ -79,12 +75,12 @@ export class RemoteQueue implements WorkerQueue {
     return this.#end(token, this.#ask('requeue', token, why, delay));
   }
 
-  counts(offer?: Parameters<WorkerQueue['counts']>[0]): ReturnType<WorkerQueue['counts']> {
-    return this.#ask('counts', { ...offer });
+  counts(): ReturnType<WorkerQueue['counts']> {
+    return this.#ask('counts');
   }
 
-  async nextTime(offer?: Parameters<WorkerQueue['nextTime']>[0]): Promise<number | null> {
-    const left = await this.#ask<number | null>('nextTime', { ...offer });
+  async nextTime(): Promise<number | null> {
+    const left = await this.#ask<number | null>('nextTime');
     return left === null ? null : Date.now() + left;
   }
 

@@ -1,6 +1,6 @@
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
 import { now, pause, sanitize, schema } from '../../platform/index.ts';
-import { type Attempt, type Needs, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
+import { type Attempt, type Queue, QueueRemovedError, type TaskFailure } from '../queue/index.ts';
 import { isValues, parseValue, stringifyValue, type Value, type Values } from '../task/index.ts';
 import type { WorkerEvent } from '../worker/index.ts';
 import type { Begin } from './manager-connection.ts';
@@ -28,14 +28,13 @@ export interface WorkerSessionOptions {
   hear: (message: Readonly<Record<string, unknown>>) => void;
 }
 
-const { amount, flag, nullable, object, optional, or, record, text, whole } = schema;
+const { amount, flag, nullable, object, or, record, text, whole } = schema;
 const MESSAGE = record({ id: whole(), call: text, args: schema.listOf((value) => value, 4) });
 const WORKER = record({
   name: schema.shownText(200),
   pid: whole(),
   gpus: schema.listOf(schema.shownText(200), 1_000),
 });
-const OFFER = record({ gpus: optional(whole()), memory: optional(whole()) });
 const LOG = record({ path: text, from: whole(), to: nullable(whole()) });
 const STEP = record({
   phase: text,
@@ -123,7 +122,7 @@ export class WorkerSession {
       case 'heartbeat':
         return this.#prolong();
       case 'take':
-        return this.#take(WORKER(first, 'worker'), offerOf(second));
+        return this.#take(WORKER(first, 'worker'));
       case 'setLog': {
         const { path, from, to } = LOG(second, 'log');
         await queue.setLog(this.#own(first), { path, from, to });
@@ -136,9 +135,9 @@ export class WorkerSession {
       case 'requeue':
         return this.#requeue(this.#own(first), FAILURE_TEXT(second, 'why'), amount()(third, 'delay'));
       case 'counts':
-        return { ...(await queue.counts(offerOf(first))) };
+        return { ...(await queue.counts()) };
       case 'nextTime': {
-        const time = await queue.nextTime(offerOf(first));
+        const time = await queue.nextTime();
         return time === null ? null : time - Date.now(); // the clocks of two machines differ
       }
       case 'paused': {
@@ -146,7 +145,7 @@ export class WorkerSession {
         return pause === null ? null : { ...pause };
       }
       case 'needs':
-        return (await queue.needs()).map((each) => ({ ...each }));
+        return { ...(await queue.needs()) };
       case 'search': {
         const search = await queue.search();
         return search === null ? null : (search as unknown as Value);
@@ -182,12 +181,11 @@ export class WorkerSession {
     return null;
   }
 
-  async #take(worker: schema.Checked<typeof WORKER>, offer: Needs | undefined): Promise<Value> {
+  async #take(worker: schema.Checked<typeof WORKER>): Promise<Value> {
     const { queue, host, report } = this.#options;
     if (this.#given.size + this.#fetched >= MAX_TASKS) return null;
-    const options = { outlives: this.#outlives, ...(offer === undefined ? {} : { offer }) };
     this.#fetched++;
-    const attempt = await queue.take({ ...worker, host }, options).finally(() => {
+    const attempt = await queue.take({ ...worker, host }, { outlives: this.#outlives }).finally(() => {
       this.#fetched--;
     });
     if (attempt === null) return null;
@@ -270,11 +268,6 @@ export class WorkerSession {
   #send(message: Values): void {
     if (!this.#closed.signal.aborted) this.#options.send(stringifyValue(message));
   }
-}
-
-function offerOf(value: unknown): Needs | undefined {
-  const { gpus, memory } = OFFER(value, 'offer');
-  return gpus === undefined ? undefined : { gpus, memory: memory ?? 0 };
 }
 
 function valuesOf(value: unknown): Values | null {

@@ -2,7 +2,7 @@
 import { GPUOwnerError } from '../../errors.ts';
 import { listWords, sanitize } from '../../platform/index.ts';
 import { type Destination, stringifyValue, type TaskSpec, taskId } from '../task/index.ts';
-import { DEFAULT_RETRIES, type Enqueued, LEAST_NEEDS, type Needs, type Queue, type State } from './queue.ts';
+import { DEFAULT_RETRIES, type Enqueued, type Queue, type State } from './queue.ts';
 import { commandOf, commandText, NO_COMMAND_TEXT, phaseInName } from './records.ts';
 
 export interface IncomingTask {
@@ -20,7 +20,6 @@ export interface KeptTask {
   command: string;
   destinations: readonly Destination[];
   retries: number;
-  needs: Needs;
 }
 
 type EnqueueOptions = NonNullable<Parameters<Queue['enqueue']>[1]>;
@@ -43,7 +42,7 @@ export interface MergedBatch {
 /** @param most tasks, and bytes, of a batch @param add adds one */
 export async function enqueueInBatches(
   specs: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-  { replaceCommands = false, needs = {}, signal }: EnqueueOptions,
+  { replaceCommands = false, signal }: EnqueueOptions,
   most: { tasks: number; bytes: number },
   add: (batch: Batch) => Promise<Enqueued>,
 ): Promise<Enqueued> {
@@ -57,7 +56,7 @@ export async function enqueueInBatches(
   const send = async (batch: readonly IncomingTask[]) => {
     const { added, known, placed } = await add({
       tasks: batch,
-      merge: (each) => mergeBatch(batch, each, needs, earlier),
+      merge: (each) => mergeBatch(batch, each, earlier),
     });
     total.added += added;
     total.known += known;
@@ -91,7 +90,6 @@ export async function enqueueInBatches(
 function mergeBatch(
   batch: readonly IncomingTask[],
   known: ReadonlyMap<string, KeptTask>,
-  needs: Partial<Needs>,
   earlier: ReadonlyMap<string, string> | null,
 ): MergedBatch {
   const enqueued: Enqueued = { added: 0, known: 0, placed: 0 };
@@ -114,7 +112,6 @@ function mergeBatch(
         command,
         destinations: [{ phase, outputDirectory }],
         retries: spec.retries ?? DEFAULT_RETRIES,
-        needs: changedNeeds(LEAST_NEEDS, needs),
       };
       merged.set(id, made);
       fresh.set(id, { ...task, kept: made });
@@ -131,7 +128,6 @@ function mergeBatch(
       }
       if (hasNone || (kept.state !== 'active' && kept.state !== 'completed')) kept.command = command;
     }
-    kept.needs = changedNeeds(kept.needs, needs);
     if (spec.retries !== undefined) kept.retries = spec.retries;
     if (!kept.destinations.some((each) => each.phase === phase && each.outputDirectory === outputDirectory)) {
       kept.destinations = [...kept.destinations, { phase, outputDirectory }];
@@ -146,10 +142,6 @@ function mergeBatch(
     if (kept !== undefined && JSON.stringify(kept) !== JSON.stringify(before)) changed.set(id, kept);
   }
   return { enqueued, fresh, changed };
-}
-
-function changedNeeds(before: Needs, { gpus = before.gpus, memory = before.memory }: Partial<Needs>): Needs {
-  return { gpus, memory };
 }
 
 /** How many conflicting tasks an error names. */

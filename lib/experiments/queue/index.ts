@@ -17,6 +17,7 @@ export {
   completionsAfter,
   type Deadline,
   type Enqueued,
+  LEAST_NEEDS,
   lacksResult,
   MAX_DELAY_MS,
   type Management,

@@ -22,20 +22,15 @@ export interface WorkerInfo {
   gpus: readonly string[];
 }
 
-/** GPUs that a task needs, or that a worker has for each of its tasks. */
+/** GPUs that each task of the list needs, or that a worker has for each of its tasks. */
 export interface Needs {
   gpus: number;
   /** Free memory of each of them, in bytes; 0: no condition. */
   memory: number;
 }
 
-/** Needs of tasks for which nothing was said. */
+/** Needs of a task list for which nothing was said. */
 export const LEAST_NEEDS: Needs = { gpus: 1, memory: 0 };
-
-/** @param needs undefined: the least */
-export function fits(needs: Needs | undefined, offer: Needs): boolean {
-  return needs === undefined || (needs.gpus <= offer.gpus && needs.memory <= offer.memory);
-}
 
 /** One start of a task by one worker. The methods that end it take its token, also in another process after a restart. */
 export interface Attempt {
@@ -227,13 +222,12 @@ export interface Queue {
    * Adds new tasks and names them; known tasks only get new destinations. Works in batches: after a crash, doing it again does the rest.
    * @param replaceCommands whether known tasks that are neither active nor completed get the new command; otherwise a different command is
    *   refused
-   * @param needs of each of these tasks, also of known ones. Missing needs stay as they are; new tasks have LEAST_NEEDS
    * @throws ERR_INVALID_ARGUMENT for equal parameters with different commands, and names some. Inside of a sweep they are always refused.
    *   Nothing of that batch is added.
    */
   enqueue(
     tasks: Iterable<TaskSpec> | AsyncIterable<TaskSpec>,
-    options?: { replaceCommands?: boolean; needs?: Partial<Needs>; signal?: AbortSignal },
+    options?: { replaceCommands?: boolean; signal?: AbortSignal },
   ): Promise<Enqueued>;
 
   /** Finds tasks by id, in the order of the ids; null: unknown. */
@@ -245,12 +239,8 @@ export interface Queue {
    *   this process or any process with the descriptors lives.
    * @param outlives for commands on other machines, for which this process answers: for so many ms after the death of this process the task
    *   isn't given out. Only queues that aren't on a server have this, see `prolong`.
-   * @param offer tasks that need more are left to others. Undefined: it isn't known what the worker has, and it gets any task.
    */
-  take(
-    worker: WorkerInfo,
-    options?: { lifetime?: number; outlives?: number; offer?: Needs },
-  ): Promise<Attempt | null>;
+  take(worker: WorkerInfo, options?: { lifetime?: number; outlives?: number }): Promise<Attempt | null>;
   /** Counts `outlives` of attempts from now on. Absent: workers of other machines use the queue themselves. */
   prolong?(tokens: readonly string[], outlives: number): Promise<void>;
   /**
@@ -289,6 +279,10 @@ export interface Queue {
   resume(): Promise<void>;
   paused(): Promise<Pause | null>;
 
+  /** Keeps what each task of the list needs. Missing values stay as they are. */
+  setNeeds(needs: Partial<Needs>): Promise<void>;
+  needs(): Promise<Needs>;
+
   /** Keeps what a search is, instead of the one before. */
   setSearch(search: SearchRecord): Promise<void>;
   /** Reads the last search; null: there was none. */
@@ -296,15 +290,9 @@ export interface Queue {
   /** Keeps the value of a trial at a step, instead of an earlier one. @returns those of the other trials of the phase */
   report(value: StepValue): Promise<number[]>;
 
-  /** @param offer leaves out pending tasks that need more */
-  counts(offer?: Needs): Promise<Counts>;
-  /**
-   * The time when the first delayed task may be given out, in ms since the epoch; null: none is delayed, or another task can be had now.
-   * @param offer leaves out tasks that need more
-   */
-  nextTime(offer?: Needs): Promise<number | null>;
-  /** Lists the needs of pending and active tasks, each kind once, the largest first. */
-  needs(): Promise<Needs[]>;
+  counts(): Promise<Counts>;
+  /** The time when the first delayed task may be given out, in ms since the epoch; null: none is delayed, or another task can be had now. */
+  nextTime(): Promise<number | null>;
   /** Lists tasks in the order of arrival. `match`: a name, an id, or the beginning of an id. */
   tasks(which?: { state?: State; match?: string; limit?: number }): AsyncIterable<TaskRow>;
   /** Counts tasks that were completed over TCP without a result, by worker, the most frequent first. */
@@ -422,7 +410,6 @@ export type Queries = Pick<
   | 'lookUp'
   | 'counts'
   | 'nextTime'
-  | 'needs'
   | 'tasks'
   | 'withoutResult'
   | 'attempts'

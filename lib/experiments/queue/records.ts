@@ -15,6 +15,8 @@ import {
   type AttemptInfo,
   type Completed,
   type Completion,
+  LEAST_NEEDS,
+  type Needs,
   type Pause,
   type SearchRecord,
   STATES,
@@ -288,6 +290,13 @@ const SEARCH = record({
 /** Reads what a search is. A damaged record is none. */
 export function readSearch(stored: string | null): SearchRecord | null {
   return schema.readAs(jsonOf(SEARCH), stored);
+}
+
+const NEEDS = record({ gpus: whole(undefined, 1), memory: whole() });
+
+/** Reads what each task of the list needs. A damaged record is none. */
+export function readNeeds(stored: string | null): Needs {
+  return schema.readAs(jsonOf(NEEDS), stored) ?? LEAST_NEEDS;
 }
 
 const MAX_DAMAGED = 5;

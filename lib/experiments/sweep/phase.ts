@@ -22,8 +22,6 @@ export interface PhaseSource {
   /** The first varies slowest. */
   readonly axes: readonly Axis[];
   readonly command: CommandTemplate | null;
-  /** Whether the file names no seed, so that the tasks have the default one. */
-  readonly hasDefaultSeed?: boolean;
   /** Absent: its file doesn't say it. */
   readonly retries?: number;
 }
@@ -186,14 +184,13 @@ export function taskMakerOf(source: PhaseSource) {
         if (fill) set(key, fill(textOf));
       }
     }
-    const spec = {
+    return {
       phase: name,
       outputDirectory: place,
       parameters,
       command: command?.fill(textOf) ?? NO_COMMAND,
       ...(source.retries !== undefined && { retries: source.retries }),
     };
-    return source.hasDefaultSeed ? { ...spec, hasDefaultSeed: true } : spec;
   };
   return { make, steps };
 }

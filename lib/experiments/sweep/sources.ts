@@ -96,13 +96,13 @@ function parsePhases(
     if (seeds !== null && (hasSeed || map.entries.has('seed'))) {
       throw fail(line, `${showValue(name)} has 'seed', and the file has 'seeds'; remove one of them`);
     }
-    const hasDefaultSeed = seeds === null && !hasSeed && !fixed.has('seed');
-    if (hasDefaultSeed) axes.push({ key: 'seed', location, segments: [{ value: DEFAULT_SEED, location }] });
+    if (seeds === null && !hasSeed && !fixed.has('seed'))
+      axes.push({ key: 'seed', location, segments: [{ value: DEFAULT_SEED, location }] });
     if (seeds !== null) axes.push(seeds);
     if (fixed.size + axes.length > MAX_PARAMETERS) {
       throw fail(line, `${showValue(name)} has more than ${MAX_PARAMETERS} parameters`);
     }
-    return { name, location, fixed, axes, command, hasDefaultSeed, ...(retries !== null && { retries }) };
+    return { name, location, fixed, axes, command, ...(retries !== null && { retries }) };
   }
 
   function parseDefaults(entry: MapEntry | undefined, failing: Fail): Map<string, Given> {

@@ -39,8 +39,6 @@ export interface TaskSpec extends Destination {
   retries?: number;
   /** The name that it gets in a queue of this machine. Absent: one of phase, counter and seed. */
   name?: string;
-  /** Whether the seed is the default one, as the file names none; queues may know the task without it. */
-  hasDefaultSeed?: boolean;
 }
 
 /** A task as the queue has it. */

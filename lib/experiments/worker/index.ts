@@ -1,1 +1,1 @@
-export { Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';
+export { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from './worker.ts';

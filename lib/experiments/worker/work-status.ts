@@ -1,10 +1,9 @@
-import { formatBytes, listWords } from '../../platform/index.ts';
-import { type Needs, QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
+import { QueueRemovedError, type WorkerQueue } from '../queue/index.ts';
 
 /** Whether there is work for a worker that has no task. */
 export type WorkState =
-  /** No task is left or can come back; `left`: except some that need more than the worker has. */
-  | { state: 'done'; left: string | null }
+  /** No task is left or can come back. */
+  | { state: 'done' }
   /** A task can be had now. */
   | { state: 'work' }
   /** There may be one later; look again after `maxWait` ms at the latest. */
@@ -20,28 +19,26 @@ const MANAGER_RESTART_TIMEOUT_MS = 60_000;
 /** Tells a worker whether there is work, and when to look again. */
 export class WorkStatus {
   readonly #queue: WorkerQueue;
-  readonly #offer: Needs;
   /** The queue's change count before the last look. */
   #seen: number | undefined;
   /** When a search was first found without a manager; null: it has one. */
   #withoutManager: number | null = null;
 
-  constructor(queue: WorkerQueue, offer: Needs) {
+  constructor(queue: WorkerQueue) {
     this.#queue = queue;
-    this.#offer = offer;
   }
 
   async readState(): Promise<WorkState> {
     this.#seen = this.#queue.changeCount;
-    const { pending, active } = await this.#queue.counts(this.#offer);
+    const { pending, active } = await this.#queue.counts();
     if (pending === 0) {
       if (active > 0 && (await this.#someAreLost())) return { state: 'work' };
       return active === 0 && !(await this.#moreTrialsCome())
-        ? { state: 'done', left: await this.#describeLeft() }
+        ? { state: 'done' }
         : { state: 'wait', why: 'active', maxWait: RECHECK_MS };
     }
     if ((await this.#queue.paused()) !== null) return { state: 'wait', why: 'paused', maxWait: RECHECK_MS };
-    const time = await this.#queue.nextTime(this.#offer);
+    const time = await this.#queue.nextTime();
     const delay = time === null ? 0 : time - Date.now();
     if (delay <= 0) return { state: 'work' };
     return { state: 'wait', why: 'delayed', maxWait: Math.min(delay, RECHECK_MS) };
@@ -57,25 +54,6 @@ export class WorkStatus {
     }
     this.#withoutManager ??= performance.now();
     return performance.now() - this.#withoutManager < MANAGER_RESTART_TIMEOUT_MS;
-  }
-
-  /** Which tasks need more than the worker has; null: none. */
-  async #describeLeft(): Promise<string | null> {
-    const { pending } = await this.#queue.counts();
-    if (pending === 0) return null;
-    const [most] = await this.#queue.needs();
-    if (most === undefined) return null;
-    const { gpus, memory } = most;
-    const options = [
-      ...(gpus > this.#offer.gpus ? [`--gpus-per-task ${gpus}`] : []),
-      ...(memory > this.#offer.memory ? [`--min-free-memory ${sizeOption(memory)}`] : []),
-    ];
-    const needs = [
-      `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}`,
-      ...(memory > 0 ? [`${formatBytes(memory)} of free memory on each`] : []),
-    ];
-    const [tasks, need] = pending === 1 ? ['task is', 'needs'] : ['tasks are', 'need'];
-    return `${pending} ${tasks} left that ${need} more than this worker has, up to ${listWords(needs)}: start workers with ${options.join(' ')}, where there are such GPUs`;
   }
 
   /** Whether lost attempts haven't been ended yet: taking a task ends them, and so frees their tasks. */
@@ -110,12 +88,4 @@ export class WorkStatus {
     }
     return false;
   }
-}
-
-const MIB = 2 ** 20;
-
-/** A size as options take it, rounded up. */
-function sizeOption(bytes: number): string {
-  const mebibytes = Math.ceil(bytes / MIB);
-  return mebibytes % 1024 === 0 ? `${mebibytes / 1024}GiB` : `${mebibytes}MiB`;
 }

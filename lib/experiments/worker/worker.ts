@@ -1,8 +1,8 @@
 import type { Settings, WaitingState } from '../../claims/index.ts';
-import { asError } from '../../errors.ts';
+import { asError, GPUOwnerError } from '../../errors.ts';
 import type { GPU } from '../../gpus/index.ts';
 import { WorkerClaim } from '../../jobs/index.ts';
-import { hostName } from '../../platform/index.ts';
+import { formatBytes, hostName } from '../../platform/index.ts';
 import type { Project } from '../project/index.ts';
 import type { Attempt, Needs, State, TaskFailure, WorkerQueue } from '../queue/index.ts';
 import { isTrial } from '../search/index.ts';
@@ -85,7 +85,6 @@ export class Worker {
   readonly #options: WorkerOptions;
   readonly #shutdown: Shutdown;
   readonly #status: WorkStatus;
-  /** Tasks that need more are left to others. */
   readonly #offer: Needs;
   readonly #breaker = new CircuitBreaker();
   readonly #cleaning = new Set<Promise<void>>();
@@ -97,7 +96,7 @@ export class Worker {
     this.#options = options;
     this.#shutdown = new Shutdown(options.grace ?? null, options.endingGrace ?? ENDING_GRACE_MS);
     this.#offer = offerOf(options.settings);
-    this.#status = new WorkStatus(options.queue, this.#offer);
+    this.#status = new WorkStatus(options.queue);
   }
 
   /** 'gpu0', 'gpu0-1', 'gpu0.2' (a MIG instance, or a share): by the GPUs that it holds; null while it holds none. */
@@ -147,7 +146,7 @@ export class Worker {
         continue;
       }
       const work = await this.#retry(() => this.#status.readState());
-      if (work.state === 'done') return { why: 'finished', message: work.left, error: null };
+      if (work.state === 'done') return { why: 'finished', message: null, error: null };
       if (work.state === 'wait') await this.#wait(work);
       else if (this.#claim === null) await this.#claimFor();
       else await this.#status.change(TAKE_AGAIN_MS, this.#shutdown.signal); // another worker was quicker
@@ -161,7 +160,9 @@ export class Worker {
     const { host = hostName(), queue } = this.#options;
     const gpus = claim.gpus.map(({ uuid }) => uuid);
     const worker = { name: nameOf(claim), host, pid: process.pid, gpus };
-    return this.#retry(() => queue.take(worker, { offer: this.#offer }));
+    // The user may have said meanwhile that tasks need more.
+    refuseTooLittle(await this.#retry(() => queue.needs()), this.#offer);
+    return this.#retry(() => queue.take(worker));
   }
 
   /** There is work: gets GPUs for it, unless others have done it meanwhile, or the queue was removed. */
@@ -340,6 +341,21 @@ export class Worker {
 /** The offer of a worker with these settings: what it asks of its GPUs. */
 function offerOf({ request: { count, criteria } }: Settings): Needs {
   return { gpus: count, memory: criteria.minFreeMemory ?? 0 };
+}
+
+/** @throws ERR_INVALID_ARGUMENT for a worker that has less than each task of the list needs */
+export function refuseTooLittle(needs: Needs, offer: Needs): void {
+  const shown = ({ gpus, memory }: Needs) =>
+    `${gpus} ${gpus === 1 ? 'GPU' : 'GPUs'}${memory > 0 ? ` with ${formatBytes(memory)} of free memory` : ''}`;
+  if (needs.gpus <= offer.gpus && needs.memory <= offer.memory) return;
+  const options = [
+    ...(needs.gpus > offer.gpus ? [`--gpus-per-task ${needs.gpus}`] : []),
+    ...(needs.memory > offer.memory ? [`--min-free-memory ${Math.ceil(needs.memory / 2 ** 20)}MiB`] : []),
+  ];
+  throw new GPUOwnerError(
+    'ERR_INVALID_ARGUMENT',
+    `each task of this sweep needs ${shown(needs)}, and this worker has ${shown(offer)}: start it with ${options.join(' ')}`,
+  );
 }
 
 function nameOf({ gpus, shareNumbers }: Pick<WorkerClaim, 'gpus' | 'shareNumbers'>): string {

@@ -63,8 +63,7 @@ async function connect(): Promise<void> {
   remote = new RemoteQueue(connection);
 }
 
-const take = async () =>
-  (await remote.take({ ...worker, host: 'elsewhere' }, { offer: { gpus: 1, memory: 0 } })) as Attempt;
+const take = async () => (await remote.take({ ...worker, host: 'elsewhere' })) as Attempt;
 const stateOf = async (name: string) => (await rowOf(queue, name)).state;
 
 test('a task, its end and its result keep their spelling; the host is the one that was asked', async () => {
@@ -79,7 +78,7 @@ test('a task, its end and its result keep their spelling; the host is the one th
   expect(completion?.result).toEqual({ y: new Literal(2.5, '2.50') });
   expect(events).toEqual(['assigned', 'completed']);
   expect(await remote.counts()).toMatchObject({ completed: 1, pending: 1 });
-  expect(await remote.needs()).toEqual([{ gpus: 1, memory: 0 }]);
+  expect(await remote.needs()).toEqual({ gpus: 1, memory: 0 });
   expect([await remote.paused(), await remote.nextTime()]).toEqual([null, null]);
 });
 

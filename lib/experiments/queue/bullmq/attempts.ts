@@ -1,9 +1,7 @@
 import { stringifyValue } from '../../task/index.ts';
 import {
   type Attempt,
-  fits,
   MAX_DELAY_MS,
-  type Needs,
   NO_PID,
   type Queue,
   type State,
@@ -29,7 +27,7 @@ export function attemptMethods(
   };
 
   return {
-    take: (worker, { lifetime, offer } = {}) => take(store, renewal, worker, lifetime, offer),
+    take: (worker, { lifetime } = {}) => take(store, renewal, worker, lifetime),
 
     async endLost() {
       await store.check();
@@ -77,7 +75,6 @@ async function take(
   renewal: LockRenewal,
   worker: WorkerInfo,
   lifetime?: number,
-  offer?: Needs,
 ): Promise<Attempt | null> {
   await store.requeueDoubtful();
   void store.connection.setName(worker.host);
@@ -85,40 +82,18 @@ async function take(
     const token = newToken();
     const holder: Holder = { ...worker, token, kind: lifetime === undefined ? 'heartbeat' : 'lifetime' };
     const asked = renewal.time;
-    const { isPaused, areUnequal } = await store.settings();
-    const isOffered = !isPaused && (!areUnequal || offer === undefined || (await putFirst(store, offer)));
-    const job = !isOffered ? null : await store.next(holder).catch(store.doubt(token));
+    const { isPaused } = await store.settings();
+    const job = isPaused ? null : await store.next(holder).catch(store.doubt(token));
     if (job === null) {
       await store.check();
       if (hasLooked || (await store.endLost()) === 0) return null;
       hasLooked = true;
       continue;
     }
-    const attempt = await begin(store, renewal, job, holder, lifetime, asked, offer).catch(
-      store.doubt(token),
-    );
+    const attempt = await begin(store, renewal, job, holder, lifetime, asked).catch(store.doubt(token));
     if (attempt !== null) return attempt;
   }
   return null;
-}
-
-/** Puts the next job for which so much is enough before all others, where BullMQ takes it. @returns false: there is none */
-export async function putFirst(store: JobStore, offer: Needs): Promise<boolean> {
-  const needs = await store.needs();
-  if ([...needs.values()].every((each) => fits(each, offer))) return true;
-  const isFirst = async (id: string | undefined) => {
-    if (id !== undefined) await store.jobs.changePriority(id, 1, true);
-    return id !== undefined;
-  };
-  const first = (await store.waitingIds()).find((id) => fits(needs.get(id), offer));
-  if (first !== undefined) return isFirst(first);
-  const now = Date.now();
-  for (const { id, status } of (await store.delayed()).delayed) {
-    if ((status.due ?? Number.POSITIVE_INFINITY) > now || !fits(needs.get(id), offer)) continue;
-    await store.jobs.promote(id);
-    return isFirst(id);
-  }
-  return false;
 }
 
 /** null: the job that BullMQ has given is none to be started. */
@@ -129,7 +104,6 @@ async function begin(
   { token }: Holder,
   lifetime: number | undefined,
   asked: number,
-  offer: Needs | undefined,
 ): Promise<Attempt | null> {
   const { id, status } = job;
   if (job.isParked) {
@@ -147,9 +121,8 @@ async function begin(
     return null;
   }
   const { isPaused } = await store.settings();
-  if (isPaused || (offer !== undefined && !fits(job.needs, offer))) {
+  if (isPaused) {
     await store.putBack(id, token);
-    if (!isPaused) await store.readSettings();
     return null;
   }
   const task = job.task();

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { seedOf, type TaskSpec } from '../../task/index.ts';
-import { type Batch, enqueueInBatches, type KeptTask, type MergedBatch } from '../enqueue.ts';
-import { type Enqueued, fits, LEAST_NEEDS, MAX_BYTES, type Queue } from '../queue.ts';
+import { type Batch, enqueueInBatches, type MergedBatch } from '../enqueue.ts';
+import { type Enqueued, MAX_BYTES, type Queue } from '../queue.ts';
 import { phaseInName, readCount, taskName } from '../records.ts';
 import { jobData, newToken, TaskJob } from './jobs.ts';
 import { tryLock, unlock } from './lock-renewal.ts';
@@ -46,8 +46,6 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   const active = jobs.size === 0 ? new Set<string>() : await store.activeIds();
   const known = new Map([...jobs].map(([id, job]) => [id, job.kept(active.has(id))]));
   const { enqueued, fresh, changed } = merge(known);
-  const added = [...fresh].map(([id, { kept }]) => [id, kept] as const);
-  await noteNeeds(store, [...changed, ...added], (id) => numberOf.get(id) !== null);
   for (const [id, kept] of changed) {
     const job = jobs.get(id) as TaskJob;
     const parameters = job.parameters ?? (tasks.find((task) => task.id === id)?.parameters as string);
@@ -56,26 +54,6 @@ async function addBatch(store: JobStore, { tasks, merge }: Batch): Promise<Enque
   if (changed.size > 0) await store.notify();
   if (fresh.size > 0) await addFresh(store, fresh, numberOf);
   return enqueued;
-}
-
-/**
- * Notes which tasks need more than others: workers that have less are to find others without reading them all.
- * @param isNamed whether a task was named before, and so may have been noted
- */
-async function noteNeeds(
-  store: JobStore,
-  tasks: readonly (readonly [id: string, kept: KeptTask])[],
-  isNamed: (id: string) => boolean,
-): Promise<void> {
-  const key = store.key('needs');
-  const isLeast = ([, { needs }]: (typeof tasks)[0]) => fits(needs, LEAST_NEEDS);
-  const more = tasks.filter((each) => !isLeast(each));
-  const least = tasks.filter((each) => isLeast(each) && isNamed(each[0]));
-  if (more.length > 0) {
-    await store.redis.hset(store.key('settings'), 'unequal', 1);
-    await store.redis.hset(key, ...more.flatMap(([id, { needs }]) => [id, `${needs.gpus} ${needs.memory}`]));
-  }
-  if (least.length > 0) await store.redis.hdel(key, ...least.map(([id]) => id));
 }
 
 /** Names and adds tasks. A repetition gives the same names to those that were named, and adds what is missing. */

@@ -90,7 +90,7 @@ function assemble(connection: RedisConnection): Queue {
 }
 
 /** The version of our records. */
-const FORMAT = 2;
+const FORMAT = 1;
 
 /** @returns whether the queue exists @throws ERR_QUEUE for a queue of a newer version, and for foreign keys */
 async function checkFormat(connection: RedisConnection, create: boolean): Promise<boolean> {
@@ -113,18 +113,11 @@ async function checkFormat(connection: RedisConnection, create: boolean): Promis
         'and start again; results that are in the tables are found there.',
     );
   }
-  if (Number(format) < FORMAT) {
+  if (Number(format) !== FORMAT) {
     throw unusable(
       connection.address.url,
-      'was made by an older version of gpu-owner, whose records this one does not read',
-      'Finish it with that version, or name another project=NAME and start again; results that are in the tables are found there.',
-    );
-  }
-  if (Number(format) > FORMAT) {
-    throw unusable(
-      connection.address.url,
-      `was made by a newer version (${sanitize(format, 20)}, this one knows ${FORMAT})`,
-      'Update gpu-owner here.',
+      `was made by another version (${sanitize(format, 20)}, this one knows ${FORMAT})`,
+      'Use that gpu-owner, or name another project=NAME.',
     );
   }
   return true;

@@ -8,9 +8,6 @@ import {
   type Completed,
   type Completion,
   DEFAULT_RETRIES,
-  fits,
-  LEAST_NEEDS,
-  type Needs,
   type State,
   type TaskRow,
   type WorkerInfo,
@@ -77,11 +74,11 @@ export interface Status {
   by?: string;
 }
 
-/** The data of a task's job, as any program can read it. `exact` has what JSON would change; needs are there unless they are the least. */
+/** The data of a task's job, as any program can read it. `exact` has what JSON would change. */
 export function jobData(
   number: number,
   parameters: string,
-  { command, destinations, retries, needs }: KeptTask,
+  { command, destinations, retries }: KeptTask,
 ): Record<string, unknown> {
   const value = jsonValue(parameters);
   const plain =
@@ -94,7 +91,6 @@ export function jobData(
     command: JSON.parse(command),
     places: destinations.map(({ phase, outputDirectory }) => [phase, outputDirectory]),
     ...(retries === DEFAULT_RETRIES ? {} : { retries }),
-    ...(fits(needs, LEAST_NEEDS) ? {} : { needs }),
   };
 }
 
@@ -162,14 +158,6 @@ export class TaskJob {
     return retries === undefined ? DEFAULT_RETRIES : records.readCount(retries);
   }
 
-  /** undefined: the least. */
-  get needs(): Needs | undefined {
-    const { needs } = this.#data() as { needs?: Partial<Needs> | null };
-    return needs == null
-      ? undefined
-      : { gpus: records.readCount(needs.gpus), memory: records.readCount(needs.memory) };
-  }
-
   get number(): number {
     return records.readCount(this.#data().number);
   }
@@ -202,7 +190,6 @@ export class TaskJob {
       command: records.commandText(command),
       destinations,
       retries: this.retries,
-      needs: this.needs ?? LEAST_NEEDS,
     };
   }
 

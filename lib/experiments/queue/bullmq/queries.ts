@@ -1,9 +1,6 @@
 import {
   type AttemptInfo,
-  fits,
-  LEAST_NEEDS,
   MAX_BYTES,
-  type Needs,
   type Queries,
   type Task,
   type TaskRow,
@@ -22,27 +19,12 @@ export function queryMethods(store: JobStore): Queries {
       return found;
     },
 
-    async counts(offer) {
+    async counts() {
       await store.check();
-      const counts = await store.counts();
-      if (offer === undefined) return counts;
-      const needs = await store.needs();
-      if ([...needs.values()].every((each) => fits(each, offer))) return counts;
-      const pending = (await pendingIds(store)).filter((id) => fits(needs.get(id), offer)).length;
-      return { ...counts, pending };
+      return store.counts();
     },
 
-    nextTime: (offer) => nextTime(store, offer),
-
-    async needs() {
-      const [needs, ids] = await Promise.all([store.needs(), pendingIds(store)]);
-      const kinds = new Map<string, Needs>();
-      for (const id of [...ids, ...(await store.ids('active'))]) {
-        const each = needs.get(id) ?? LEAST_NEEDS;
-        kinds.set(`${each.gpus} ${each.memory}`, each);
-      }
-      return [...kinds.values()].sort((a, b) => b.gpus - a.gpus || b.memory - a.memory);
-    },
+    nextTime: () => nextTime(store),
 
     async *tasks({ state, match, limit = Number.POSITIVE_INFINITY } = {}) {
       await store.check();
@@ -95,15 +77,12 @@ export function queryMethods(store: JobStore): Queries {
   };
 }
 
-async function nextTime(store: JobStore, offer: Needs | undefined): Promise<number | null> {
+async function nextTime(store: JobStore): Promise<number | null> {
   const { delayed } = await store.delayed();
   if (delayed.length === 0) return null;
-  const needs = offer === undefined ? new Map<string, Needs>() : await store.needs();
-  const isWanted = (id: string) => offer === undefined || fits(needs.get(id), offer);
-  const times = delayed.filter(({ id }) => isWanted(id)).map(({ status }) => status.due ?? 0);
-  if ((await store.waitingIds()).some(isWanted)) return null;
-  const next = Math.min(...times);
-  return times.length === 0 || next <= Date.now() ? null : next;
+  if ((await store.waitingIds()).length > 0) return null;
+  const next = Math.min(...delayed.map(({ status }) => status.due ?? 0));
+  return next <= Date.now() ? null : next;
 }
 
 async function withoutResult(store: JobStore): Promise<WithoutResult[]> {
@@ -256,12 +235,6 @@ async function living(store: JobStore): Promise<AttemptInfo[]> {
     if (job?.last != null && !job.isParked) jobs.push([job, job.last]);
   const found = await Promise.all(jobs.map(([job, last]) => livingInfo(store, job, last)));
   return found.sort((one, other) => one.since - other.since);
-}
-
-/** Ids of tasks that wait, without those that are cancelled. */
-async function pendingIds(store: JobStore) {
-  const { delayed } = await store.delayed();
-  return [...new Set([...(await store.waitingIds()), ...delayed.map(({ id }) => id)])];
 }
 
 async function matching(store: JobStore, match: string): Promise<string[]> {

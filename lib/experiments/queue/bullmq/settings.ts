@@ -1,11 +1,11 @@
 import type { Pause, Queue } from '../queue.ts';
-import { readPause, readSearch, readTime } from '../records.ts';
+import { readNeeds, readPause, readSearch, readTime } from '../records.ts';
 import type { JobStore } from './store.ts';
 
-/** The methods of a queue about its search, and its pause: BullMQ's own, and a record that says why. */
+/** The methods of a queue about its needs, its search, and its pause: BullMQ's own, and a record that says why. */
 export function settingMethods(
   store: JobStore,
-): Pick<Queue, 'pause' | 'resume' | 'paused' | 'setSearch' | 'search' | 'report'> {
+): Pick<Queue, 'pause' | 'resume' | 'paused' | 'needs' | 'setNeeds' | 'setSearch' | 'search' | 'report'> {
   const { jobs, redis } = store;
   const settings = store.key('settings');
 
@@ -41,6 +41,16 @@ export function settingMethods(
       if (!outside) await redis.hsetnx(settings, 'outside', Date.now());
       const since = readTime(await redis.hget(settings, 'outside')) ?? Date.now();
       return { by: 'person', message: 'paused in a dashboard of BullMQ', since };
+    },
+
+    async needs() {
+      await store.check();
+      return readNeeds(await redis.hget(settings, 'needs'));
+    },
+
+    async setNeeds(needs) {
+      const kept = { ...(await this.needs()), ...needs };
+      await redis.hset(settings, 'needs', JSON.stringify(kept));
     },
 
     async setSearch(search) {

@@ -1,7 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { now } from '../../../platform/index.ts';
-import { type Counts, MAX_BYTES, MAX_DELAY_MS, type Needs, type State } from '../queue.ts';
-import { readCount } from '../records.ts';
+import { type Counts, MAX_BYTES, MAX_DELAY_MS, type State } from '../queue.ts';
 import { EVENTS, isDone, type RedisConnection, serverTime } from './connection.ts';
 import { removed } from './errors.ts';
 import {
@@ -31,8 +30,6 @@ interface Settings {
   /** false: the records are gone. */
   exists: boolean;
   isPaused: boolean;
-  /** Whether some tasks need more than others. */
-  areUnequal: boolean;
 }
 
 /** The jobs of a queue, and what is done to them in more than one step. Each step leaves them so that the next one can be repeated. */
@@ -41,7 +38,7 @@ export class JobStore {
 
   /** The workers that have jobs, as last seen: BullMQ forgets that when it gives them to others. */
   #holders = new Map<string, Last>();
-  #settings: Settings = { exists: true, isPaused: false, areUnequal: true };
+  #settings: Settings = { exists: true, isPaused: false };
   #read = Number.NEGATIVE_INFINITY;
   /** Tokens that may have got a task although an error was heard. */
   readonly #doubtful = new Set<string>();
@@ -108,19 +105,10 @@ export class JobStore {
   async readSettings(): Promise<Settings> {
     const read = now();
     const key = this.key('settings');
-    const [format, pause, unequal] = await this.redis.hmget(key, 'format', 'pause', 'unequal');
-    this.#settings = { exists: format != null, isPaused: pause != null, areUnequal: unequal != null };
+    const [format, pause] = await this.redis.hmget(key, 'format', 'pause');
+    this.#settings = { exists: format != null, isPaused: pause != null };
     this.#read = read;
     return this.#settings;
-  }
-
-  /** By id, of tasks that need more than others. */
-  async needs(): Promise<Map<string, Needs>> {
-    const entries = Object.entries(await this.redis.hgetall(this.key('needs'))).map(([id, text]) => {
-      const [gpus = 0, memory = 0] = text.split(' ').map(readCount);
-      return [id, { gpus, memory }] as const;
-    });
-    return new Map(entries);
   }
 
   /** Jobs that wait for a time, the next one first; and how many there are for which it never comes. */

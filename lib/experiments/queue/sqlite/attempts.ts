@@ -7,7 +7,6 @@ import {
   type Attempt,
   type AttemptInfo,
   MAX_DELAY_MS,
-  type Needs,
   NO_PID,
   type Queue,
   type State,
@@ -21,8 +20,6 @@ import { DAMAGED } from './files.ts';
 import type { HeldLock, LockFile } from './locks.ts';
 import { type AttemptRecord, type TaskRecord, withoutNUL } from './schema.ts';
 
-/** Enough for any task. */
-export const UNKNOWN_OFFER: Needs = { gpus: Number.MAX_SAFE_INTEGER, memory: Number.MAX_SAFE_INTEGER };
 /** How many numbers are tried for an attempt. Numbers are in use only after an older copy of the database was put back. */
 const MAX_TRIES = 10_000;
 /** How long a log's position waits for another write, so that both share a transaction. */
@@ -47,8 +44,8 @@ export function attemptMethods(
     return answer;
   };
   return {
-    async take(worker, { lifetime, outlives, offer } = {}) {
-      const taken = await take(database, locks, worker, { lifetime, outlives }, offer);
+    async take(worker, { lifetime, outlives } = {}) {
+      const taken = await take(database, locks, worker, { lifetime, outlives });
       if (taken === null) return null;
       const { lock, ...attempt } = taken;
       return {
@@ -122,7 +119,6 @@ async function take(
   locks: LockFile,
   worker: WorkerInfo,
   { lifetime, outlives }: { lifetime: number | undefined; outlives: number | undefined },
-  offer: Needs | undefined,
 ): Promise<Taken | null> {
   const left = lifetime ?? outlives;
   let held: HeldLock | null = null;
@@ -135,7 +131,7 @@ async function take(
       unlock(); // the transaction may run again
       endLost(database, locks);
       if (database.setting('pause') !== null) return null;
-      const task = nextSoundTask(database, offer);
+      const task = nextSoundTask(database);
       if (task === null) return null;
 
       let number =
@@ -176,10 +172,10 @@ async function take(
 }
 
 /** Fails damaged tasks on the way: they can't be run, and must not stop others. */
-function nextSoundTask(database: Database, offer: Needs | undefined): TaskRecord | null {
+function nextSoundTask(database: Database): TaskRecord | null {
   let failed: number | null = null;
   for (;;) {
-    const record = nextTask(database, offer);
+    const record = nextTask(database);
     if (record === undefined) return null;
     const { number } = record;
     const { damage } = taskOf(record);
@@ -207,15 +203,14 @@ function lockNext(locks: LockFile, first: number): { number: number; held: HeldL
  * The next task: fresh ones first, then in the order of arrival, and not while anything of an earlier attempt lives. A due time beyond
  * the maximum was set before the clock was set back.
  */
-export function nextTask(database: Database, offer = UNKNOWN_OFFER): TaskRecord | undefined {
+export function nextTask(database: Database): TaskRecord | undefined {
   const now = Date.now();
   return database.get<TaskRecord>(
     `SELECT * FROM task INDEXED BY task_pending
      WHERE state = 'pending' AND (due IS NULL OR due <= :now OR due > :latest)
-       AND gpus <= :gpus AND memory <= :memory
        AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.task = task.number AND gone = 0)
      ORDER BY starts, number LIMIT 1`,
-    { now, latest: now + MAX_DELAY_MS, ...offer },
+    { now, latest: now + MAX_DELAY_MS },
   );
 }
 

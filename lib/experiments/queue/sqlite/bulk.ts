@@ -3,7 +3,7 @@ import { GPUOwnerError } from '../../../errors.ts';
 import { showValue } from '../../../platform/index.ts';
 import { seedOf, stringifyValue } from '../../task/index.ts';
 import { type Batch, enqueueInBatches, type IncomingTask, type KeptTask } from '../enqueue.ts';
-import { batchesOf, type Enqueued, type Needs, type Queue, type Selection, type State } from '../queue.ts';
+import { batchesOf, type Enqueued, type Queue, type Selection, type State } from '../queue.ts';
 import { phaseInName, readCount, readDestinations, taskName } from '../records.ts';
 import { completeTask, endAttempt } from './attempts.ts';
 import type { Database } from './database.ts';
@@ -91,7 +91,7 @@ function cancel(database: Database, { number, state }: Selected): boolean {
   return true;
 }
 
-type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state' | 'retries'> & Needs;
+type Known = Pick<TaskRecord, 'number' | 'name' | 'command' | 'places' | 'state' | 'retries'>;
 
 /** In a transaction. */
 function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
@@ -99,25 +99,24 @@ function addBatch(database: Database, { tasks, merge }: Batch): Enqueued {
   const known = new Map<string, KeptTask>();
   for (const { id } of tasks) {
     const record = database.get<Known>(
-      'SELECT number, name, command, places, state, retries, gpus, memory FROM task WHERE id = :id',
+      'SELECT number, name, command, places, state, retries FROM task WHERE id = :id',
       { id },
     );
     if (record === undefined) continue;
-    const { number, name, command, places, state, retries, gpus, memory } = record;
+    const { number, name, command, places, state, retries } = record;
     numbers.set(id, number);
     const destinations = readDestinations(places) ?? []; // a damaged record has none
-    known.set(id, { name, state, command, destinations, retries, needs: { gpus, memory } });
+    known.set(id, { name, state, command, destinations, retries });
   }
   const { enqueued, fresh, changed } = merge(known);
-  for (const [id, { command, destinations, retries, needs }] of changed) {
+  for (const [id, { command, destinations, retries }] of changed) {
     database.run(
-      'UPDATE task SET command = :command, places = :places, retries = :retries, gpus = :gpus, memory = :memory WHERE number = :number',
+      'UPDATE task SET command = :command, places = :places, retries = :retries WHERE number = :number',
       {
         number: numbers.get(id) as number,
         command,
         places: destinationsText(destinations),
         retries,
-        ...needs,
       },
     );
   }
@@ -136,13 +135,13 @@ function addNew(
   const phase = phaseInName(spec.phase);
   const select = 'SELECT next FROM phase WHERE name = :phase';
   let counter = counters.get(phase) ?? readCount(database.get<{ next: number }>(select, { phase })?.next);
-  const { command, destinations, retries, needs } = kept;
+  const { command, destinations, retries } = kept;
   const values = { id, parameters, command, places: destinationsText(destinations), retries };
   const isAdded = (name: string) =>
     database.run(
-      `INSERT INTO task (id, name, parameters, command, places, state, gpus, memory, retries)
-       VALUES (:id, :name, :parameters, :command, :places, 'pending', :gpus, :memory, :retries) ON CONFLICT (name) DO NOTHING`,
-      { ...values, ...needs, name },
+      `INSERT INTO task (id, name, parameters, command, places, state, retries)
+       VALUES (:id, :name, :parameters, :command, :places, 'pending', :retries) ON CONFLICT (name) DO NOTHING`,
+      { ...values, name },
     ) > 0;
   if (spec.name !== undefined) {
     if (isAdded(spec.name)) return;

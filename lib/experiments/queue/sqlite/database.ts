@@ -16,7 +16,7 @@ import {
   removed,
   whyReadOnly,
 } from './files.ts';
-import { expectCurrent, migrate, STEPS } from './schema.ts';
+import { makeSchema } from './schema.ts';
 
 /** How long SQLite itself waits for another writer. The process does nothing else meanwhile. */
 const BUSY_TIMEOUT_MS = 20;
@@ -80,11 +80,8 @@ export class Database {
     try {
       await retryWhileBusy(path, () => {
         connection.exec(`PRAGMA busy_timeout = ${BUSY_TIMEOUT_MS}`);
-        if (readOnly) expectCurrent(connection, path);
-        else {
-          connection.exec(SETTINGS);
-          migrate(connection, path, STEPS);
-        }
+        if (!readOnly) connection.exec(SETTINGS);
+        makeSchema(connection, path);
         connection.prepare('SELECT count(*) FROM count').get(); // from here on, all files are there
       });
     } catch (error) {

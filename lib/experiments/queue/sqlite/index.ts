@@ -1,7 +1,7 @@
 import { closeSync } from 'node:fs';
 import { ChangeNotifier } from '../change-notifier.ts';
 import { type Pause, type Queue, QueueRemovedError, type StepValue } from '../queue.ts';
-import { readCount, readPause, readRecord, readSearch, readText } from '../records.ts';
+import { readCount, readNeeds, readPause, readRecord, readSearch, readText } from '../records.ts';
 import { attemptMethods, attemptsToReport, findAttempt, type OpenAttempts } from './attempts.ts';
 import { bulkMethods } from './bulk.ts';
 import { Database } from './database.ts';
@@ -40,6 +40,12 @@ function assemble(database: Database, locks: LockFile): Queue {
     ...attemptMethods(database, locks, watch),
     ...bulkMethods(database),
     ...pauseMethods(database),
+    needs: () => database.read(() => readNeeds(database.setting('needs'))),
+    setNeeds: (needs) =>
+      database.write(() => {
+        const kept = { ...readNeeds(database.setting('needs')), ...needs };
+        database.set('needs', JSON.stringify(kept));
+      }),
     setSearch: (search) => database.write(() => database.set('search', JSON.stringify(search))),
     search: () => database.read(() => readSearch(database.setting('search'))),
     report: (value) => database.write(() => reportStep(database, value)),

@@ -6,7 +6,6 @@ import {
   type Counts,
   MAX_BYTES,
   MAX_DELAY_MS,
-  type Needs,
   NO_PID,
   type Queries,
   STATES,
@@ -25,7 +24,7 @@ import {
   taskOf,
   taskRowOf,
 } from '../records.ts';
-import { nextTask, UNKNOWN_OFFER, whyEnded } from './attempts.ts';
+import { nextTask, whyEnded } from './attempts.ts';
 import type { Database } from './database.ts';
 import { DAMAGED } from './files.ts';
 import type { LockFile } from './locks.ts';
@@ -53,33 +52,25 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return rows;
     },
 
-    async counts(offer) {
-      const [rows, tooLarge] = await database.read(() => [
+    async counts() {
+      const rows = await database.read(() =>
         database.all<{ state: State; tasks: number }>('SELECT state, tasks FROM count'),
-        offer === undefined ? 0 : countLarger(database, offer),
-      ]);
+      );
       const tasks = new Map<string, number>(rows.map((row) => [row.state, row.tasks]));
-      const counts = Object.fromEntries(STATES.map((state) => [state, readCount(tasks.get(state))]));
-      return { ...counts, pending: Math.max(0, (counts.pending as number) - tooLarge) } as Counts;
+      return Object.fromEntries(
+        STATES.map((state) => [state, readCount(tasks.get(state))]),
+      ) as unknown as Counts;
     },
 
-    nextTime(offer = UNKNOWN_OFFER) {
+    nextTime() {
       return database.read(() => {
-        if (nextTask(database, offer) !== undefined) return null;
+        if (nextTask(database) !== undefined) return null;
         const sql = `SELECT min(due) AS due FROM task
-          WHERE due > :now AND due <= :latest AND state = 'pending' AND gpus <= :gpus AND memory <= :memory`;
+          WHERE due > :now AND due <= :latest AND state = 'pending'`;
         const now = Date.now();
-        const values = { now, latest: now + MAX_DELAY_MS, ...offer };
+        const values = { now, latest: now + MAX_DELAY_MS };
         return database.get<{ due: number | null }>(sql, values)?.due ?? null;
       });
-    },
-
-    needs() {
-      return database.read(() =>
-        database.all<Needs>(
-          `SELECT DISTINCT gpus, memory FROM task WHERE state IN ('pending', 'active') ORDER BY gpus DESC, memory DESC`,
-        ),
-      );
     },
 
     tasks(which = {}) {
@@ -106,13 +97,6 @@ export function queryMethods(database: Database, locks: LockFile): Queries {
       return records.map(taskOf);
     },
   };
-}
-
-/** Pending tasks that need more than is offered. */
-function countLarger(database: Database, offer: Needs): number {
-  const sql = `SELECT count(*) AS tasks FROM task INDEXED BY task_needs
-    WHERE state = 'pending' AND (gpus > 1 OR memory > 0) AND (gpus > :gpus OR memory > :memory)`;
-  return database.get<{ tasks: number }>(sql, { ...offer })?.tasks ?? 0;
 }
 
 async function* listTasks(

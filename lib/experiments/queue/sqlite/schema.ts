@@ -7,19 +7,20 @@ import type { AttemptInfo, State } from '../queue.ts';
 /** Stands in the header of the file: 'gpuQ'. Databases of other programs have another value, or none. */
 const APPLICATION = 0x67707551;
 
+/** Stands in `PRAGMA user_version`. */
+const VERSION = 1;
+
 /**
- * Migrations: each makes a version of the schema from the one before. `PRAGMA user_version` counts those that a database has seen.
- * Released migrations never change: a change is one more migration.
+ * The schema.
  *
  * - `task.number` is the order of arrival, `sequence` the order of completion. `due`: not given out before this time, in ms.
  * - `attempt.number` is its byte in the lock file, `inode` that file's inode. `outcome` is null as long as the attempt has the task.
  *   `gone` is 1 once nothing of the attempt lives. `deadline`, in ms: attempts with a lifetime have one instead of a lock; null after a retry.
  *   Attempts on other machines have both, and live until their lock and this time are gone.
- * - `task.gpus` and `memory`: see `Needs`. `retries`: how often it is started again by itself.
+ * - `task.retries`: how often it is started again by itself.
  * - Parameters, results, commands and destinations (`places`: `[[phase, directory], …]`) are JSON, numbers as they were written.
  */
-export const STEPS: readonly string[] = [
-  `
+const SCHEMA = `
   CREATE TABLE task (
     number INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -29,6 +30,7 @@ export const STEPS: readonly string[] = [
     places TEXT NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('pending', 'active', 'completed', 'failed', 'cancelled')),
     starts INTEGER NOT NULL DEFAULT 0,
+    retries INTEGER NOT NULL,
     due INTEGER,
     error TEXT,
     ended INTEGER,
@@ -80,47 +82,20 @@ export const STEPS: readonly string[] = [
     UPDATE count SET tasks = tasks - 1 WHERE state = old.state;
     UPDATE count SET tasks = tasks + 1 WHERE state = new.state;
   END;
-  `,
-  `
-  ALTER TABLE task ADD COLUMN gpus INTEGER NOT NULL DEFAULT 1;
-  ALTER TABLE task ADD COLUMN memory INTEGER NOT NULL DEFAULT 0;
-  CREATE INDEX task_needs ON task (state, gpus, memory) WHERE gpus > 1 OR memory > 0;
-  `,
-  `
-  ALTER TABLE task ADD COLUMN retries INTEGER NOT NULL DEFAULT 2;
-  `,
-];
+`;
 
 /**
- * Brings a database to the version that this program knows, in one transaction.
- * @throws ERR_QUEUE for databases of other programs and of newer versions; errors of SQLite as they come
+ * Makes the schema in a new database, and checks a known one.
+ * @throws ERR_QUEUE for databases of other programs and of other versions; errors of SQLite as they come
  */
-export function migrate(
-  database: DatabaseSyncInstance,
-  path: string,
-  steps: readonly string[] = STEPS,
-): void {
+export function makeSchema(database: DatabaseSyncInstance, path: string): void {
   // Reads must be of one moment: another process may be making the schema.
-  if (transact(database, 'BEGIN', () => check(database, path, steps)) === steps.length) return;
+  if (transact(database, 'BEGIN', () => isMade(database, path))) return;
   transact(database, 'BEGIN IMMEDIATE', () => {
-    const version = check(database, path, steps);
-    for (const step of steps.slice(version)) database.exec(step);
-    database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${steps.length}`);
+    if (isMade(database, path)) return;
+    database.exec(SCHEMA);
+    database.exec(`PRAGMA application_id = ${APPLICATION}; PRAGMA user_version = ${VERSION}`);
   });
-}
-
-/** Checks the version for a process that may only read. @throws ERR_QUEUE for an older version too */
-export function expectCurrent(database: DatabaseSyncInstance, path: string): void {
-  const version = transact(database, 'BEGIN', () => check(database, path, STEPS));
-  if (version === STEPS.length) return;
-  throw new GPUOwnerError(
-    'ERR_QUEUE',
-    sanitize(
-      `the queue ${path} is of an older version (${version}, this gpu-owner has ${STEPS.length}), and you may not write to it. ` +
-        'It can be read once its owner has used it with this gpu-owner.',
-      1_000,
-    ),
-  );
 }
 
 function transact<T>(database: DatabaseSyncInstance, begin: string, transaction: () => T): T {
@@ -135,31 +110,18 @@ function transact<T>(database: DatabaseSyncInstance, begin: string, transaction:
   }
 }
 
-/** @returns how many migrations the database has seen */
-function check(database: DatabaseSyncInstance, path: string, steps: readonly string[]): number {
+/** Whether the database has the schema. An empty one hasn't. @throws ERR_QUEUE */
+function isMade(database: DatabaseSyncInstance, path: string): boolean {
   const application = pragma(database, 'application_id');
   const version = pragma(database, 'user_version');
   const tables = database.prepare('SELECT count(*) AS n FROM sqlite_schema').get() as { n: number };
-  if (application !== APPLICATION && (application !== 0 || version !== 0 || tables.n > 0)) {
-    throw new GPUOwnerError(
-      'ERR_QUEUE',
-      sanitize(
-        `${path} is a database of another program, not a queue. Name another file: --queue sqlite:PATH.`,
-        1_000,
-      ),
-    );
-  }
-  if (version > steps.length) {
-    throw new GPUOwnerError(
-      'ERR_QUEUE',
-      sanitize(
-        `the queue ${path} was made by a newer gpu-owner (its version is ${version}, this one knows ${steps.length}). ` +
-          'Update gpu-owner here, or go on with the newer one.',
-        1_000,
-      ),
-    );
-  }
-  return version;
+  if (application === 0 && version === 0 && tables.n === 0) return false;
+  if (application === APPLICATION && version === VERSION) return true;
+  const problem =
+    application === APPLICATION
+      ? `the queue ${path} is of another gpu-owner (its version is ${version}, this one has ${VERSION}). Use that one, or another file:`
+      : `${path} is a database of another program, not a queue. Name another file:`;
+  throw new GPUOwnerError('ERR_QUEUE', sanitize(`${problem} --queue sqlite:PATH.`, 1_000));
 }
 
 function pragma(database: DatabaseSyncInstance, name: string): number {
