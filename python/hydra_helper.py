@@ -66,6 +66,10 @@ def texts_of(override: Any) -> List[str]:
     texts = list(itertools.islice(override.sweep_string_iterator(), MAX_VALUES + 1))
     if len(texts) > MAX_VALUES:
         raise Refusal(f"it has more than {MAX_VALUES:,} values")
+    if not texts and is_glob(override):
+        group = override.key_or_group
+        known = ", ".join(override.config_loader.get_group_options(group))
+        raise Refusal(f"glob: none of {known} in '{group}' matches")
     if not texts:
         raise Refusal("there are no such values; the sweep would be empty")
     return texts

@@ -228,7 +228,7 @@ function askHydra(
   });
   let answer: Answer | { error: string } | { missing: string };
   try {
-    answer = JSON.parse(stdout);
+    answer = JSON.parse(stdout ?? '');
   } catch {
     const why = sanitize(error?.message ?? stderr?.trim().split('\n').at(-1) ?? '', 300);
     throw new GPUOwnerError('ERR_SYSTEM', `${python} can't read the overrides of Hydra: ${why}`);
