@@ -15,7 +15,7 @@ import { announce, type Pool, settingsFor, WorkerPool, type WorkerRequest } from
 interface SweepRunOptions extends ControllerOptions {
   /** Workers of this process, or on other machines over ssh; null: other processes have them all, as with `exp manager`. */
   own: { request: WorkerRequest; hosts: HostRequest | null } | null;
-  /** What each task of the list needs, as far as the user has said them. */
+  /** Needs of the tasks of the list, as far as the user has said them. */
   needs: Partial<Needs>;
   /** How workers that ask over TCP are served; absent: they aren't. */
   protocol?: ProtocolSettings;

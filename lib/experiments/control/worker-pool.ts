@@ -25,7 +25,7 @@ export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
   byDefault: number | null;
   /** No more workers than that. Absent: no limit. */
   mostWorkers?: number;
-  /** What each task of the list needs, as far as the user has said them. */
+  /** Needs of the tasks of the list, as far as the user has said them. */
   needs: Partial<Needs>;
 }
 
@@ -286,11 +286,7 @@ function waitsFor(state: WaitingState | null): string {
 export function describeStops(ends: readonly WorkerEnd[]): string[] {
   const counts = new Map<string, number>();
   for (const end of ends) {
-    // Workers that have finished say which tasks they have left.
-    if (
-      end.why !== 'finished' ? !['failures', 'environment', 'error'].includes(end.why) : end.message === null
-    )
-      continue;
+    if (!['failures', 'environment', 'error'].includes(end.why)) continue;
     const text = endText(end);
     counts.set(text, (counts.get(text) ?? 0) + 1);
   }

@@ -70,7 +70,7 @@ export interface WorkerEnd {
    * as that no GPU can ever be had.
    */
   why: 'finished' | 'drained' | 'stopped' | 'failures' | 'environment' | 'error';
-  /** The common error of failures and environment; finished: which tasks are left that need more than this worker has. null: nothing. */
+  /** The common error of failures and environment; null: none. */
   message: string | null;
   error: Error | null;
 }
