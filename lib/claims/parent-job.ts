@@ -10,10 +10,12 @@ import type { GPU } from '../gpus/index.ts';
 import { errno, native } from '../native.ts';
 import {
   descendsFrom,
+  pathIn,
   pidNamespace,
   readBlock,
   showValue,
   statusBehind,
+  statusOf,
   systemError,
   userName,
   warnOnce,
@@ -38,6 +40,15 @@ export interface JobSecret {
 
 /** The mode of the file of a job whose lease is preemptible: only its user can make it so. */
 export const PREEMPTIBLE_MODE = 0o700;
+
+/** Whether the holder of an epoch has made its lease a preemptible one: others can't make or change that file. */
+export function isPreemptible(directory: LockDirectory, epoch: number): boolean {
+  return directory.all.some((path) => {
+    const mode = statusOf(pathIn(path, jobName(epoch)))?.mode ?? 0;
+    return (mode & 0o777) === PREEMPTIBLE_MODE;
+  });
+}
+
 const MAX_CONTENT_BYTES = 64; // bytes
 /** How many files of jobs one claim looks at, to remove those that were left behind. */
 const MAX_OLD_FILES = 64;

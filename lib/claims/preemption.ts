@@ -9,6 +9,7 @@ import type { Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
 import { isLocked, leaseName, readHolder } from './lease-file.ts';
 import type { LockDirectory } from './lock-directory.ts';
+import { isPreemptible } from './parent-job.ts';
 import { MAX_EPOCHS } from './record.ts';
 import { activeWaiters, readWaiters, type Waiter } from './wait-queue.ts';
 
@@ -48,18 +49,17 @@ export function leasesToPreempt(
 const RECORD = schema.record({
   generation: schema.whole(MAX_EPOCHS),
   since: schema.text,
-  preemptible: schema.or(schema.flag, false),
   givesWay: schema.or(schema.flag, false),
   gpus: schema.or(schema.validOf(schema.record({ uuid: schema.text })), []),
 });
 
-/** The preemptible leases of these GPUs, as their holders say. A holder that says so and isn't gives nothing. */
+/** The preemptible leases of these GPUs. A record may be anybody's, so the file of the job proves it. */
 function readPreemptible(directory: LockDirectory, leased: readonly Candidate[]): PreemptibleLease[] {
   const leases = new Map<number, PreemptibleLease & { uuids: string[] }>();
   for (const { gpu } of leased) {
     for (const descriptor of directory.filesNamed(leaseName(gpu.uuid))) {
       const record = isLocked(descriptor) ? schema.readAs(RECORD, readHolder(descriptor)) : null;
-      if (record === null || !record.preemptible) continue;
+      if (record === null || !isPreemptible(directory, record.generation)) continue;
       const { generation: epoch, since, givesWay: isEnding, gpus } = record;
       // A lease of several GPUs ends as a whole.
       const uuids = [...new Set([gpu.uuid, ...gpus.map(({ uuid }) => uuid)])];

@@ -389,6 +389,20 @@ describe.skipIf(noSecondUser !== null)(noSecondUser ?? 'two users', () => {
     expect((await Promise.all(ended)).map(({ code }) => code)).toEqual([0, 0, 0]);
   });
 
+  test('a record that says falsely that its lease is preemptible protects no other lease', async () => {
+    const others = await startHolder(machine, ['-n', '2', '--devices', '2-3']);
+    const preemptible = await started([...PREEMPTIBLE, '--devices', '0', ...UNTIL_CLOSED], alice);
+    const forger = await startHolder(machine, ['--devices', '1'], bob);
+    const path = join(machine.lockDirectory, `${uuidOf(1)}.lease`);
+    const record = JSON.parse(readFileSync(path, 'latin1').replaceAll('\0', ' ').trim());
+    const forged = JSON.stringify({ ...record, preemptible: true, givesWay: true }).padEnd(2_000);
+    writeFileSync(path, forged, { flag: 'r+' });
+    const ended = finished(preemptible, 'exit');
+    const other = await started([...RUN, ...UNTIL_CLOSED]);
+    expect((await ended).code).toBe(143);
+    for (const child of [other, forger, others]) await end(child);
+  });
+
   test('a forged notice or request ends nothing', async () => {
     const preemptible = await started([...PREEMPTIBLE, '-n', '4', ...UNTIL_CLOSED]);
     const lease = JSON.parse(
