@@ -1,134 +1,173 @@
-// Answers of other machines are foreign text: each record is checked before anything is shown of it. Machines have other
-// versions of gpu-owner, so missing fields are null, and fields that are unknown here stay.
+// The shapes of answers, each in one place: of these checks the answers of other machines are read, and of their descriptions web's OpenAPI
+// document is made. Answers of other machines are foreign text, of other versions of gpu-owner: missing fields are null, unknown ones are
+// left out.
 import type { GPUStatus, QueueEntry } from '../claims/index.ts';
 import type { Job, PlaceState } from '../jobs/index.ts';
 import { isoTime, MAX_TIME, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
 
-const { Mismatch, amount, flag, matching, shownText, whole } = schema;
+const { Mismatch, described, flag, matching, objectSchema, shaped, shownText, whole } = schema;
 type Check<T = unknown> = schema.Check<T>;
 
 const MAX_RECORDS = 10_000;
 const MAX_ENTRIES = 1_000;
-const MAX_DEPTH = 8;
 const MAX_TEXT_LENGTH = 2_000;
 const MAX_INDEX = 9_999;
 
 type Fields = Readonly<Record<string, Check>>;
 
 const text = shownText(MAX_TEXT_LENGTH);
-const word = matching(/^[a-z-]{1,20}$/);
-const number = amount();
+/** A word that this version knows, or that of another one. */
+const word = (...known: string[]): Check<string> =>
+  shaped({ type: 'string', ...(known.length > 0 ? { enum: known } : {}) }, matching(/^[a-z-]{1,20}$/));
+const number = schema.amount();
+const bytes = shaped({ type: 'integer' }, schema.amount());
 const index = whole(MAX_INDEX);
 const id = whole();
-const yes: Check<boolean> = (value) => value === true;
-const time: Check<string> = (value, path) => {
+const yes: Check<boolean> = shaped({ type: 'boolean' }, (value) => value === true);
+const time: Check<string> = shaped({ type: 'string', format: 'date-time' }, (value, path) => {
   const moment = Date.parse(text(value, path));
   if (!(moment >= 0 && moment <= MAX_TIME)) throw new Mismatch(path);
   return new Date(moment).toISOString();
-};
+});
 /** null, missing in an older version, or absurd: one value that makes no sense shall not hide the others. */
 const or = <T>(check: Check<T>) => schema.or(check, null);
 /** As {@link or}, for a field that is left out where there is nothing to say. */
 const optional = <T>(check: Check<T>) => schema.or(check, undefined);
 const listOf = <T>(check: Check<T>, max = MAX_ENTRIES) => schema.listOf(check, max);
 /** Missing in an older version. */
-const someOf =
-  <T>(check: Check<T>): Check<T[]> =>
-  (value, path) =>
-    value === undefined ? [] : listOf(check)(value, path);
-/** An object with these fields. Fields that are unknown here stay, harmless. */
-const record =
-  (fields: Fields): Check<object> =>
-  (value, path) => {
-    const given = harmless(schema.object(value, path), path) as object;
-    const checked = schema.record(fields)(value, path);
-    const all = Object.entries({ ...given, ...checked });
-    return Object.fromEntries(
-      all.filter(([key]) => Object.hasOwn(checked, key) || !Object.hasOwn(fields, key)),
-    );
-  };
+const someOf = <T>(check: Check<T>): Check<T[]> =>
+  shaped({ type: 'array', items: check.json }, (value, path) =>
+    value === undefined ? [] : listOf(check)(value, path),
+  );
+const record = (fields: Fields, description?: string): Check<object> =>
+  shaped(
+    { ...objectSchema(fields), ...(description === undefined ? {} : { description }) },
+    schema.record(fields),
+  );
+/** A reference to one of {@link SHAPES}. */
+const shape = (name: string, check: Check<object>): Check<object> =>
+  shaped({ $ref: `#/components/schemas/${name}` }, (value, path) => check(value, path));
 
-/** JSON of unknown shape, made harmless. */
-function harmless(value: unknown, path: string, depth = 0): unknown {
-  if (typeof value === 'string') return sanitize(value, MAX_TEXT_LENGTH);
-  if (typeof value !== 'object' || value === null) return value;
-  if (depth > MAX_DEPTH) throw new Mismatch(path);
-  if (Array.isArray(value)) {
-    if (value.length > MAX_RECORDS) throw new Mismatch(path);
-    return value.map((entry) => harmless(entry, path, depth + 1));
-  }
-  const entries = Object.entries(value).filter(([key]) => /^\w{1,64}$/.test(key) && key !== '__proto__');
-  if (entries.length > MAX_ENTRIES) throw new Mismatch(path);
-  return Object.fromEntries(entries.map(([key, each]) => [key, harmless(each, `${path}.${key}`, depth + 1)]));
-}
+const IDLE = record(
+  { since: described(or(time), 'null: unknown, without an energy counter'), looks: id },
+  'A leased GPU that does nothing.',
+);
+const BOOKING = record(
+  { id, user: text, group: or(text), from: time, until: time, note: or(text) },
+  'The present booking of a GPU, else the next one.',
+);
+const SUSPECT = record(
+  {
+    code: described(index, "as CUDA's driver API tells it"),
+    name: described(or(text), "CUDA's name of the code"),
+    since: time,
+    seenBy: described(someOf(text), 'the users whose claims failed'),
+  },
+  'CUDA failed on the GPU within the last hour; claims take it last.',
+);
 
-const IDLE = or(record({ since: or(time), looks: id }));
-const BOOKING = or(record({ id, user: text, group: or(text), from: time, until: time, note: or(text) }));
-const SUSPECT = or(record({ code: index, name: or(text), since: time, seenBy: someOf(text) }));
-
-const LEASE: Fields = {
+const HOLDER: Fields = {
   user: text,
   uid: or(id),
   pid: or(id),
+  host: or(text),
   command: or(text),
   since: or(time),
-  until: optional(time),
-  idleEnds: optional(time),
-  preemptible: optional(schema.flag),
-  suspended: optional(schema.flag),
-  job: optional(id),
+  until: described(optional(time), 'when the time limit ends it'),
+  idleEnds: described(
+    optional(time),
+    'when it is ended as its GPUs do nothing, unless they are used by then',
+  ),
+  preemptible: described(optional(flag), "it gives way to requests that can't start otherwise"),
+  suspended: described(optional(flag), 'its process is suspended'),
+  job: described(optional(id), 'the number of a background job'),
   name: optional(text),
   note: optional(text),
+  convention: described(schema.or(text, 'gpu-owner'), 'gpu-owner, or the tool whose lock it is'),
+  survivors: described(optional(id), "processes that are left after the command's end"),
+  stranger: described(optional(flag), "the holder hasn't written who they are"),
 };
+const LEASE = record(
+  { ...HOLDER, nested: optional(shape('Lease', record(HOLDER))) },
+  'Who has leased a GPU, as far as their record says.',
+);
+const SHARE = record(
+  {
+    ...HOLDER,
+    bytes,
+    usedBytes: described(or(bytes), "null: the driver doesn't tell, or the processes can't be told apart"),
+  },
+  "A part of a GPU's memory, and who has it.",
+);
 
-const SHARE = record({ ...LEASE, bytes: number, usedBytes: or(number) });
+const MEMORY = { totalBytes: or(bytes), usedBytes: or(bytes), freeBytes: or(bytes) };
 
-/** Fields for which {@link harmless} is enough; `SNAPSHOT` checks some of them. */
-type Unchecked =
-  | 'health'
-  | 'healthReason'
-  | 'energyJoules'
-  | 'memoryErrors'
-  | 'computeMode'
-  | 'displayActive'
-  | 'migEnabled'
-  | 'migInstances'
-  | 'processes'
-  | 'lease';
+/** Fields of a snapshot that `status --json` doesn't have. */
+type Unprinted = 'health' | 'healthReason' | 'energyJoules' | 'memoryErrors';
 
 const GPU = {
-  index,
-  instance: or(index),
+  index: described(index, "NVML's index; of an instance its GPU's"),
+  instance: described(or(index), 'the number of a MIG instance on its GPU; null: a whole GPU'),
   uuid: text,
-  parent: or(text),
+  parent: described(or(text), "the UUID of a MIG instance's GPU"),
   name: text,
   pciBusId: or(text),
-  state: word,
-  reason: or(text),
-  memory: record({
-    totalBytes: or(number),
-    usedBytes: or(number),
-    freeBytes: or(number),
-    reservedBytes: or(number),
-  }),
+  state: word('free', 'leased', 'shared', 'busy', 'unavailable'),
+  reason: described(or(text), 'why it is not free, or suspect'),
+  memory: record({ ...MEMORY, reservedBytes: or(bytes) }, 'Bytes.'),
   powerWatts: or(number),
   powerLimitWatts: or(number),
   utilizationPercent: or(number),
   temperatureCelsius: or(number),
-  memoryRepairPending: or(flag),
-  shares: schema.validOf(SHARE),
-  idle: IDLE,
-  booking: BOOKING,
-  suspect: SUSPECT,
-} satisfies Record<Exclude<keyof GPUStatus, Unchecked>, Check>;
+  memoryRepairPending: described(
+    or(flag),
+    'whether spare memory takes the place of faulty memory at the next reset',
+  ),
+  computeMode: or(word('default', 'exclusive-thread', 'prohibited', 'exclusive-process')),
+  displayActive: or(flag),
+  migEnabled: or(flag),
+  migInstances: someOf(
+    record(
+      { uuid: text, name: text, gpuInstanceId: id, computeInstanceId: id, memory: record(MEMORY, 'Bytes.') },
+      'An instance, which is a GPU of its own as well.',
+    ),
+  ),
+  processes: described(
+    or(
+      listOf(
+        record(
+          {
+            pid: id,
+            type: word('compute', 'graphics'),
+            usedBytes: or(bytes),
+            smPercent: described(
+              optional(number),
+              'its share of the multiprocessors; only other hosts tell it',
+            ),
+          },
+          'A process that the driver lists.',
+        ),
+      ),
+    ),
+    'null: the driver lists none',
+  ),
+  lease: or(shape('Lease', LEASE)),
+  shares: described(schema.validOf(shape('Share', SHARE)), 'the parts of its memory that are leased'),
+  idle: or(shape('Idle', IDLE)),
+  booking: or(shape('Booking', BOOKING)),
+  suspect: or(shape('Suspect', SUSPECT)),
+} satisfies Record<Exclude<keyof GPUStatus, Unprinted>, Check>;
 
 const QUEUE = {
   position: id,
-  count: index,
-  memory: (value, path) => (value === undefined ? null : or(text)(value, path)),
-  class: (value, path) => (value === undefined ? 'normal' : word(value, path)),
+  count: described(index, 'how many GPUs'),
+  memory: described(or(text), "the share of each GPU, such as '20 GiB' or '25 %'; null: whole GPUs"),
+  class: described(
+    schema.or(word('urgent', 'normal', 'preemptible'), 'normal'),
+    'urgent requests are served before all others, preemptible ones after all others',
+  ),
   user: text,
   uid: or(id),
   pid: or(id),
@@ -138,22 +177,26 @@ const QUEUE = {
   job: or(id),
   name: or(text),
   note: or(text),
-  stopped: yes,
-  latestStart: or(time),
-  waitUntil: or(time),
-  reason: or(text),
-  waitingFor: someOf(record({ index, instance: or(index), uuid: text, reason: text })),
+  stopped: described(yes, 'suspended: skipped until it resumes'),
+  latestStart: described(or(time), 'when it starts at the latest'),
+  waitUntil: described(or(time), 'when it stops waiting'),
+  reason: described(or(text), 'why it has this position, where several users wait'),
+  waitingFor: someOf(
+    record({ index, instance: schema.optional(or(index)), uuid: text, reason: text }, 'A GPU that would do.'),
+  ),
 } satisfies Record<keyof QueueEntry, Check>;
 
 const JOB = {
-  id: or(id),
+  id: described(or(id), 'null: a `gpu-owner run` that somebody waits for'),
   name: or(text),
-  state: word,
+  state: word('waiting', 'running', 'completed', 'failed', 'cancelled', 'lost'),
   exitCode: or(id),
   reason: or(text),
   position: or(id),
   count: index,
-  gpus: someOf(record({ index, instance: or(index), uuid: text })),
+  gpus: someOf(
+    record({ index, instance: schema.optional(or(index)), uuid: text }, 'A GPU that it has or had.'),
+  ),
   command: text,
   note: or(text),
   user: text,
@@ -162,21 +205,50 @@ const JOB = {
   started: or(time),
   ended: or(time),
   until: or(time),
-  idle: IDLE,
+  idle: or(shape('Idle', IDLE)),
   after: someOf(id),
   output: or(text),
-  preempted: or(index),
-  ran: or(index),
-  array: or(record({ id, index })),
-  parts: or(text),
-  progress: or(record({ done: id, total: id })),
+  preempted: described(schema.or(index, 0), 'How often it gave way to another request.'),
+  ran: described(schema.or(index, 0), 'How many seconds it had run by then.'),
+  array: or(record({ id, index }, 'The array that it is a part of, and its number there.')),
+  parts: described(
+    or(text),
+    'The parts of an array, as `submit --array` takes them: 0-99%4. null: it is none.',
+  ),
+  progress: or(record({ done: id, total: id }, 'Tasks of a sweep, or parts of an array.')),
 } satisfies Record<keyof Job, Check>;
 
-/** Fields that only a job that is asked for by its number has. */
+/** Fields that only a job that is asked for by its number has, or one that is of another host than the asked one. */
 const DETAILS: Fields = {
   directory: optional(text),
   limit: schema.optional(or(number)),
   environment: optional(someOf(text)),
+  host: optional(text),
+};
+
+const INTRUDER = record(
+  {
+    uuid: described(text, "the GPU's"),
+    pid: id,
+    name: or(text),
+    user: or(text),
+    uid: or(id),
+    usedBytes: or(bytes),
+  },
+  "A process that computes on a GPU which its user hasn't leased.",
+);
+
+/** Objects that several answers have, by their names in web's API. */
+export const SHAPES: Readonly<Record<string, Check>> = {
+  GPU: record(GPU, 'A GPU or MIG instance, as in `gpu-owner status --json`. null is unknown.'),
+  Suspect: SUSPECT,
+  Booking: BOOKING,
+  Lease: LEASE,
+  Share: SHARE,
+  Idle: IDLE,
+  Request: record(QUEUE, 'A request in the wait queue, as in `gpu-owner queue --json`.'),
+  Job: record(JOB, "A job of the server's user, as in `gpu-owner jobs --json`."),
+  Intruder: INTRUDER,
 };
 
 const OUTPUT = {
@@ -189,11 +261,11 @@ const OUTPUT = {
 } satisfies Record<keyof OutputPiece, Check>;
 
 const labels: Check = (value, path) => {
-  const given = Object.entries(record({})(value, path) as object);
+  const given = Object.entries(schema.object(value, path));
   const isRight = ([name, each]: [string, unknown]) =>
     /^(?!__)[a-z_]{1,40}$/.test(name) && name !== 'host' && typeof each === 'string';
   if (!given.every(isRight)) throw new Mismatch(path);
-  return Object.fromEntries(given);
+  return Object.fromEntries(given.map(([name, each]) => [name, text(each, path)]));
 };
 
 /** Prometheus refuses the samples of all hosts if two are the same. */
@@ -216,19 +288,10 @@ const METRIC = {
 
 const SNAPSHOT = record({
   time,
-  gpus: listOf(
-    record({
-      ...GPU,
-      migEnabled: yes,
-      migInstances: someOf(record({})),
-      lease: or(record({ ...LEASE, nested: optional(record(LEASE)) })),
-    }),
-  ),
+  gpus: listOf(record(GPU)),
   queue: listOf(record(QUEUE), MAX_RECORDS),
   waiting: id,
-  intruders: listOf(
-    record({ uuid: text, pid: id, name: or(text), user: or(text), uid: or(id), usedBytes: or(number) }),
-  ),
+  intruders: listOf(INTRUDER),
   processes: optional(
     listOf(
       record({
@@ -238,7 +301,7 @@ const SNAPSHOT = record({
         user: or(text),
         uid: or(id),
         usedBytes: or(number),
-        type: word,
+        type: word(),
         command: or(text),
         smPercent: or(number),
         isIntruder: yes,
@@ -330,7 +393,7 @@ const PLACE = {
   boot: text,
   uid: or(id),
   id: or(id),
-  state: or(word),
+  state: or(word()),
   decision: or(text),
   isOver: flag,
 } satisfies Record<keyof PlaceState, Check>;

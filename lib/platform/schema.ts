@@ -1,8 +1,17 @@
 // Records of others: what other processes, releases, machines and people have written. A schema is a check that is made of checks.
 import { sanitize } from './text.ts';
 
+/** A part of JSON Schema. */
+export type JSONSchema = { readonly [key: string]: unknown };
+
 /** Checks a value, and returns it as it may be used. @param path where the value stands @throws Mismatch */
-export type Check<T = unknown> = (value: unknown, path: string) => T;
+export interface Check<T = unknown> {
+  (value: unknown, path: string): T;
+  /** The JSON Schema of such values; missing: nobody describes them. */
+  json?: JSONSchema;
+  /** Whether the key of such a field may be missing. */
+  isOptional?: boolean;
+}
 export type Checked<C> = C extends Check<infer T> ? T : never;
 
 /** Thrown for a value that isn't what it should be. The message says where the value stands. */
@@ -16,19 +25,37 @@ export type CheckedFields<F extends Fields> = { [K in Exclude<keyof F, OptionalK
   [K in OptionalKeys<F>]?: Exclude<Checked<F[K]>, undefined>;
 };
 
+/** Gives a new check its JSON Schema. */
+export function shaped<T>(json: JSONSchema, check: Check<T>): Check<T> {
+  check.json = json;
+  return check;
+}
+
+/** The same check, with a description. */
+export function described<T>(check: Check<T>, description: string): Check<T> {
+  const same: Check<T> = (value, path) => check(value, path);
+  if (check.isOptional) same.isOptional = true;
+  return shaped({ ...check.json, description }, same);
+}
+
+/** JSON Schema of a value that may be null. */
+function orNull({ type, enum: values, ...rest }: JSONSchema): JSONSchema {
+  if (typeof type !== 'string')
+    return { anyOf: [{ ...rest, ...(values ? { enum: values } : {}) }, { type: 'null' }] };
+  return { type: [type, 'null'], ...(Array.isArray(values) ? { enum: [...values, null] } : {}), ...rest };
+}
+
 /** The largest time of a `Date`, in ms since 1970. */
 const MAX_TIME_MS = 8.64e15;
 
-export const text: Check<string> = (value, path) => {
+export const text: Check<string> = shaped({ type: 'string' }, (value, path) => {
   if (typeof value === 'string') return value;
   throw new Mismatch(path);
-};
+});
 
 /** Accepts a text, and makes it harmless to show. */
-export const shownText =
-  (maxLength: number): Check<string> =>
-  (value, path) =>
-    sanitize(text(value, path), maxLength);
+export const shownText = (maxLength: number): Check<string> =>
+  shaped({ type: 'string' }, (value, path) => sanitize(text(value, path), maxLength));
 
 export const matching =
   (pattern: RegExp): Check<string> =>
@@ -48,27 +75,25 @@ export function isAbsolutePath(value: unknown): value is string {
   return typeof value === 'string' && value.startsWith('/') && !value.includes('\0');
 }
 
-export const flag: Check<boolean> = (value, path) => {
+export const flag: Check<boolean> = shaped({ type: 'boolean' }, (value, path) => {
   if (typeof value === 'boolean') return value;
   throw new Mismatch(path);
-};
+});
 
 /** Accepts a number in a range. */
-export const amount =
-  (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
-  (value, path) => {
+export const amount = (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
+  shaped({ type: 'number' }, (value, path) => {
     if (typeof value === 'number' && value >= min && value <= max) return value;
     throw new Mismatch(path);
-  };
+  });
 
 /** Accepts an integer in a range. */
-export const whole =
-  (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
-  (value, path) => {
+export const whole = (max = Number.MAX_SAFE_INTEGER, min = 0): Check<number> =>
+  shaped({ type: 'integer' }, (value, path) => {
     const number = amount(max, min)(value, path);
     if (Number.isSafeInteger(number)) return number;
     throw new Mismatch(path);
-  };
+  });
 
 /** Accepts a time in ms since 1970. */
 export const epochMs: Check<number> = amount(MAX_TIME_MS, -MAX_TIME_MS);
@@ -88,15 +113,15 @@ export const nullable =
     value === null || value === undefined ? null : check(value, path);
 
 /** Accepts a value that may be missing. */
-export const optional =
-  <T>(check: Check<T>): Check<T | undefined> =>
-  (value, path) =>
-    value === undefined ? undefined : check(value, path);
+export function optional<T>(check: Check<T>): Check<T | undefined> {
+  const read: Check<T | undefined> = (value, path) => (value === undefined ? undefined : check(value, path));
+  read.isOptional = true;
+  return check.json === undefined ? read : shaped(check.json, read);
+}
 
 /** Accepts any value. One that is missing or makes no sense is replaced, so that it doesn't hide the others. */
-export const or =
-  <T, const U>(check: Check<T>, otherwise: U): Check<T | U> =>
-  (value, path) => {
+export function or<T, const U>(check: Check<T>, otherwise: U): Check<T | U> {
+  const read: Check<T | U> = (value, path) => {
     if (value === null || value === undefined) return otherwise;
     try {
       return check(value, path);
@@ -105,25 +130,26 @@ export const or =
       throw error;
     }
   };
+  if (otherwise === undefined) read.isOptional = true;
+  return check.json === undefined ? read : shaped(otherwise === null ? orNull(check.json) : check.json, read);
+}
 
 /** Accepts a list of at most so many entries. */
-export const listOf =
-  <T>(check: Check<T>, max = Number.POSITIVE_INFINITY): Check<T[]> =>
-  (value, path) => {
+export const listOf = <T>(check: Check<T>, max = Number.POSITIVE_INFINITY): Check<T[]> =>
+  shaped({ type: 'array', items: check.json }, (value, path) => {
     if (!Array.isArray(value) || value.length > max) throw new Mismatch(path);
     return value.map((entry, i) => check(entry, `${path}[${i}]`));
-  };
+  });
 
 /** Accepts any value: the entries of a list that are right. */
-export const validOf =
-  <T>(check: Check<T>): Check<T[]> =>
-  (value, path) => {
+export const validOf = <T>(check: Check<T>): Check<T[]> =>
+  shaped({ type: 'array', items: check.json }, (value, path) => {
     if (!Array.isArray(value)) return [];
     return value.flatMap((entry) => {
       const read = or(check, undefined)(entry, path);
       return read === undefined ? [] : [read];
     });
-  };
+  });
 
 export const pairOf =
   <A, B>(first: Check<A>, second: Check<B>): Check<[A, B]> =>
@@ -150,6 +176,16 @@ export const record =
     }
     return checked as CheckedFields<F>;
   };
+
+/** JSON Schema of an object with these fields. */
+export function objectSchema(fields: Fields): JSONSchema {
+  const all = Object.entries(fields);
+  return {
+    type: 'object',
+    required: all.filter(([, { isOptional }]) => !isOptional).map(([name]) => name),
+    properties: Object.fromEntries(all.map(([name, { json = {} }]) => [name, json])),
+  };
+}
 
 /** Accepts JSON of such a value. */
 export const jsonOf =

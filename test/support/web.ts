@@ -1,15 +1,13 @@
 // `gpu-owner web` on a simulated machine, and requests to it.
 import type { ChildProcess } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
-import { join } from 'node:path';
 import { Ajv2020 } from 'ajv/dist/2020.js';
 import type { StreamLine } from '../../lib/views/web/feed.ts';
-import { command, type Machine, output, root, type Starting } from './machine.ts';
+import { DESCRIPTION } from '../../lib/views/web/openapi.ts';
+import { command, type Machine, output, type Starting } from './machine.ts';
 
 /** The validator of a schema of the description, which accepts only members that it names. */
 export function validatorOf(name: string) {
-  const description = JSON.parse(readFileSync(join(root, 'web/openapi.json'), 'utf8'));
   const close = (schema: unknown): unknown => {
     if (Array.isArray(schema)) return schema.map(close);
     if (typeof schema !== 'object' || schema === null) return schema;
@@ -17,13 +15,13 @@ export function validatorOf(name: string) {
     return 'properties' in closed ? { ...closed, additionalProperties: false } : closed;
   };
   const ajv = new Ajv2020({ strict: false, allErrors: true, validateFormats: false });
-  ajv.addSchema({ $id: 'api', components: close(description.components) as object });
+  ajv.addSchema({ $id: 'api', components: close(DESCRIPTION.components) as object });
   const validate = ajv.compile({ $ref: `api#/components/schemas/${name}` });
   return (value: unknown) => {
     validate(value);
     return (validate.errors ?? []).map(
       ({ instancePath, message, params }) =>
-        `web/openapi.json: ${name}${instancePath} ${message}: ${JSON.stringify(params)}`,
+        `API: ${name}${instancePath} ${message}: ${JSON.stringify(params)}`,
     );
   };
 }

@@ -20,6 +20,7 @@ import { Access } from './access.ts';
 import { type Answers, answersHere, answersOfHosts } from './answers.ts';
 import { Feed, MAX_VIEWERS } from './feed.ts';
 import { Logs } from './logs.ts';
+import { DESCRIPTION } from './openapi.ts';
 
 export { newToken, readTokenFile } from './access.ts';
 
@@ -52,7 +53,6 @@ const FILES: Readonly<Record<string, { name: string; type: string }>> = {
   '/page.js': { name: 'page.js', type: 'text/javascript; charset=utf-8' },
   '/page.css': { name: 'page.css', type: 'text/css; charset=utf-8' },
   '/icon.svg': { name: 'icon.svg', type: 'image/svg+xml' },
-  '/api/v1/openapi.json': { name: 'openapi.json', type: JSON_TYPE },
 };
 
 const CONTENT_SECURITY_POLICY = [
@@ -151,6 +151,8 @@ class Site {
     const [path = '', query] = url.split('?');
     const file = this.#files.get(path);
     if (file !== undefined) return { status: 200, ...file };
+    if (path === '/api/v1/openapi.json')
+      return { status: 200, type: JSON_TYPE, content: JSON.stringify(DESCRIPTION) };
     const refusal = this.#access.refuseToken(request);
     if (refusal !== null) return failure(refusal.status, refusal, { 'www-authenticate': 'Bearer' });
     this.#known.add(socket);
