@@ -3,7 +3,7 @@
  * Node.js 22 has module.enableCompileCache for this, Node.js 20 doesn't. Compiled forms are made by the build for its own
  * Node.js; for another one, the first process that ends in an orderly way leaves its own beside the bundle, if it may write
  * there. V8 refuses one of another Node.js, or with other flags; then, as where there is none, it compiles. V8 itself
- * compares only the length of the source, so a copy of the source ends the file, and any other source has no compiled form.
+ * compares only the length of the source, so the hash of the source, which ends the bundle, ends the compiled form as well.
  *
  * `import()` of what isn't bundled can't work in there: packages that are ES modules only have to be development
  * dependencies, which are bundled.
@@ -18,11 +18,11 @@ export function runBundle(name: string, directory: string, require: (id: string)
   const file = `${directory}/${name}.cjs`;
   const path = `${directory}/${name}.${process.version}-${process.arch}.cache`;
   const source = readFileSync(file);
+  const hash = source.subarray(-HASH_LENGTH);
   let cachedData: Buffer | undefined;
   try {
     const cache = readFileSync(path);
-    const end = Math.max(0, cache.length - source.length);
-    if (cache.subarray(end).equals(source)) cachedData = cache.subarray(0, end);
+    if (cache.subarray(-HASH_LENGTH).equals(hash)) cachedData = cache.subarray(0, -HASH_LENGTH);
   } catch {}
   // The build escapes what isn't ASCII, and Latin-1 is faster to decode than UTF-8.
   const text = source.toString('latin1');
@@ -39,7 +39,7 @@ export function runBundle(name: string, directory: string, require: (id: string)
   // V8 would refuse one of other flags later.
   if (isAsked || (cachedData === undefined && !process.env.NODE_OPTIONS)) {
     const target = isAsked ? asked.slice(name.length + 1) : path;
-    const write = () => writeCodeCache(target, () => Buffer.concat([script.createCachedData(), source]));
+    const write = () => writeCodeCache(target, () => Buffer.concat([script.createCachedData(), hash]));
     process.once('exit', write);
     process.once(BEFORE_EXEC, write);
   }
@@ -67,4 +67,6 @@ function writeCodeCache(path: string, data: () => Buffer): void {
   }
 }
 
+/** Of SHA-256 in hexadecimal: scripts/build.js appends it. */
+const HASH_LENGTH = 64;
 const PARAMETERS = 'module, exports, require, __filename, __dirname';

@@ -10,7 +10,16 @@
 // lib/native.ts and all outputs lie one directory below the package, so `..` is the package for each of them.
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import {
+  appendFileSync,
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { writeCodeCaches } from './code-cache.js';
@@ -54,7 +63,32 @@ const OTHERS = [
 // Modules that know sweeps.
 const SWEEPS = ['exp', 'array', 'array-parts'].map((name) => `./lib/cli/${name}.ts`);
 
-const bundle = { ...command, minifySyntax: true, minifyWhitespace: true };
+// The server of `gpu-owner mcp` has a bundle of its own, which is required: `import()` doesn't work in a bundle. `require` is that of
+// bin/ or of dist/.
+const agents = {
+  name: 'agents',
+  setup({ onResolve, onLoad }) {
+    onResolve({ filter: /\/agents\/index\.ts$/ }, () => ({
+      path: '../dist/agents.cjs',
+      namespace: 'agents',
+    }));
+    onResolve({ filter: /./, namespace: 'agents' }, ({ path }) => ({ path, external: true }));
+    onLoad({ filter: /./, namespace: 'agents' }, ({ path }) => ({
+      contents: `module.exports = require(${JSON.stringify(path)})`,
+    }));
+  },
+};
+// Its schemas need no messages in 50 languages.
+const noLocales = {
+  name: 'no-locales',
+  setup: ({ onLoad }) =>
+    onLoad({ filter: /\/zod\/v4\/locales\/index\.js$/ }, () => ({
+      contents: "export { default as en } from './en.js';",
+      resolveDir: join(root, 'node_modules/zod/v4/locales'),
+    })),
+};
+
+const bundle = { ...command, minifySyntax: true, minifyWhitespace: true, plugins: [agents] };
 
 const { build } = await import('esbuild').catch(() => {
   // npm runs `prepare` with `--omit=dev` too.
@@ -82,14 +116,15 @@ await Promise.all([
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/command.cjs',
     // lib/cli/start.ts doesn't take this one for them.
-    external: [...common.external, ...SWEEPS, './lib/agents/index.ts'],
+    external: [...common.external, ...SWEEPS],
   }),
   build({
     ...common,
     ...bundle,
-    entryPoints: ['lib/cli/main.ts'],
+    entryPoints: ['lib/agents/index.ts'],
     outfile: 'dist/agents.cjs',
-    external: [...common.external, ...SWEEPS],
+    minifyIdentifiers: true,
+    plugins: [noLocales],
     metafile: true,
   }).then(({ metafile }) => writeLicences('agents.licenses.txt', Object.keys(metafile.inputs))),
   build({
@@ -97,7 +132,6 @@ await Promise.all([
     ...bundle,
     entryPoints: ['lib/cli/main.ts'],
     outfile: 'dist/experiments.cjs',
-    external: [...common.external, './lib/agents/index.ts'],
     metafile: true,
   }).then(({ metafile }) => writeLicences('experiments.licenses.txt', Object.keys(metafile.inputs))),
   build({ ...common, ...command, entryPoints: ['lib/cli/start.ts'], outfile: 'dist/gpu-owner.cjs' }),
@@ -118,7 +152,7 @@ async function buildPage() {
     metafile: true,
   });
   writeLicences('web/licenses.txt', Object.keys(metafile.inputs));
-  for (const name of ['index.html', 'icon.svg', 'openapi.json'])
+  for (const name of ['index.html', 'icon.svg'])
     copyFileSync(join(root, 'web', name), join(dist, 'web', name));
 }
 
@@ -134,11 +168,14 @@ function writeLicences(name, inputs) {
   writeFileSync(join(dist, name), texts.join(`\n${'-'.repeat(72)}\n\n`));
 }
 
-for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs', 'agents.cjs']) {
-  if (!/[^\0-\x7f]/.test(readFileSync(join(dist, name), 'latin1'))) continue;
-  throw new Error(
-    `dist/${name} is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)`,
-  );
+for (const name of ['library.cjs', 'claim.cjs', 'command.cjs', 'experiments.cjs']) {
+  const source = readFileSync(join(dist, name), 'latin1');
+  if (/[^\0-\x7f]/.test(source))
+    throw new Error(
+      `dist/${name} is not ASCII: write such a character as an escape (esbuild leaves regular expressions alone)`,
+    );
+  // By this lib/bundle.ts knows which compiled form belongs to it.
+  appendFileSync(join(dist, name), `//${createHash('sha256').update(source).digest('hex')}`);
 }
 
 const tsc = join(dirname(require.resolve('typescript/package.json')), 'bin/tsc');

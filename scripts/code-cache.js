@@ -21,7 +21,6 @@ const RUNS = {
   claim: [command, 'run', '-n', '2', '--', 'true'],
   command: [command, 'status', '--simulate', '2'],
   experiments: [command, 'exp', 'run', '--gpus', '2', '--grid', 'a=1,2', '--', 'true'],
-  agents: [command, 'mcp', '--help'],
 };
 
 /**

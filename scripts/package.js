@@ -275,7 +275,7 @@ function writeCaches(tree, arch) {
   copy(join(root, 'scripts/code-cache.js'), join(tree, 'scripts/code-cache.js'));
   const program = `
     import { writeCodeCaches } from ${JSON.stringify(join(tree, 'scripts/code-cache.js'))};
-    const problems = await writeCodeCaches('build/Release/gpu_owner.node', ['claim', 'command', 'experiments', 'agents']);
+    const problems = await writeCodeCaches('build/Release/gpu_owner.node', ['claim', 'command', 'experiments']);
     if (problems.length > 0) throw new Error(problems.join('\\n'));`;
   run(join(tree, 'bin/node'), ['--input-type=module', '-e', program], { cwd: tree });
   rmSync(join(tree, 'scripts'), { recursive: true });

@@ -8,7 +8,6 @@ const BUNDLES: Record<string, string> = {
   hold: 'claim',
   submit: 'claim',
   exp: 'experiments',
-  mcp: 'agents',
   help: 'experiments',
 };
 /** The function of this file, or of the launcher: both find the same packages. */
