@@ -46,7 +46,7 @@ const Wanted = z.strictObject({
   gpus: z.number().int().min(0).max(MAX_GPUS).default(1).describe('how many GPUs'),
   name: text('a short name without blanks, for the other tools', 64).min(1).optional(),
   note: text('what it is for: others see it', 300).optional(),
-  timeLimit: text('end it after this time, such as 30m or 4h. Others see when the GPUs are expected back', 20)
+  for: text('end it after this time, such as 30m or 4h. Others see when the GPUs are expected back', 20)
     .min(1)
     .optional(),
   idle: text('end it if its GPUs did nothing for so long, such as 30m or 1h', 20).min(1).optional(),
@@ -81,8 +81,8 @@ const Wanted = z.strictObject({
   )
     .min(1)
     .optional(),
-  directory: text('where it runs: an absolute path; default: that of this server').min(1).optional(),
-  environment: z
+  chdir: text('where it runs: an absolute path; default: that of this server').min(1).optional(),
+  env: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/), text('a value', 100_000))
     .default({})
     .describe('variables beside those of this server'),
@@ -107,53 +107,36 @@ export function addSubmitJob(server: McpServer): void {
   );
 }
 
+/** Parameters as options of the command: `minFreeMemory` is --min-free-memory. */
+function optionsOf(parameters: object): string[] {
+  return Object.entries(parameters).flatMap(([name, value]) => {
+    const option = `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`;
+    if (typeof value === 'boolean') return value ? [option] : [];
+    return (value === undefined ? [] : [value].flat()).map((each) => `${option}=${each}`);
+  });
+}
+
 async function submit(wanted: z.infer<typeof Wanted>, client: string) {
-  const own = Object.keys(wanted.environment).find((name) => OWN_VARIABLES.test(name));
+  const own = Object.keys(wanted.env).find((name) => OWN_VARIABLES.test(name));
   if (own !== undefined)
     throw new CommandFailure(
-      `environment: ${own} changes where gpu-owner keeps jobs and locks. Set it for the program alone: command ["env", "${own}=VALUE", "PROGRAM"]`,
+      `env: ${own} changes where gpu-owner keeps jobs and locks. Set it for the program alone: command ["env", "${own}=VALUE", "PROGRAM"]`,
     );
-  const criteria = [
-    `--gpus=${wanted.gpus}`,
-    ...(wanted.memory === undefined ? [] : [`--memory=${wanted.memory}`]),
-    ...(wanted.minFreeMemory === undefined ? [] : [`--min-free-memory=${wanted.minFreeMemory}`]),
-    ...(wanted.devices === undefined ? [] : [`--devices=${wanted.devices}`]),
-  ];
-  const { on, directory } = wanted;
+  const { on, chdir, env, command, wait, ...rest } = wanted;
+  const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
   const running = {
     timeoutMs: on === undefined ? ANSWER_TIMEOUT_MS : REMOTE_TIMEOUT_MS,
-    directory: on === undefined ? directory : undefined,
-    env: wanted.environment,
+    directory: on === undefined ? chdir : undefined,
+    env,
   };
-  // Values are in no command line.
-  const there =
-    on === undefined
-      ? []
-      : [
-          `--on=${on}`,
-          ...(directory === undefined ? [] : [`--chdir=${directory}`]),
-          ...Object.keys(wanted.environment).map((name) => `--env=${name}`),
-        ];
-  if (!wanted.wait && wanted.gpus > 0 && wanted.on === undefined) await refuseUnlessFree(criteria, running);
-  const note = wanted.note ?? (client === '' ? 'by an agent' : `by ${client}`);
+  // Values of variables are in no command line.
+  const there = on === undefined ? [] : optionsOf({ on, chdir, env: Object.keys(env) });
+  const { gpus, memory, minFreeMemory, devices } = wanted;
+  if (!wait && gpus > 0 && on === undefined)
+    await refuseUnlessFree(optionsOf({ gpus, memory, minFreeMemory, devices }), running);
+  const words = optionsOf({ ...rest, note, noWait: !wait });
   const { exitCode, output, errors } = await runOwn(
-    [
-      'submit',
-      ...there,
-      ...criteria,
-      `--note=${note}`,
-      ...(wanted.name === undefined ? [] : [`--name=${wanted.name}`]),
-      ...(wanted.array === undefined ? [] : [`--array=${wanted.array}`]),
-      ...(wanted.timeLimit === undefined ? [] : [`--for=${wanted.timeLimit}`]),
-      ...(wanted.idle === undefined ? [] : [`--idle=${wanted.idle}`]),
-      ...wanted.after.map((job) => `--after=${job}`),
-      ...wanted.afterOk.map((job) => `--after-ok=${job}`),
-      ...(wanted.urgent ? ['--urgent'] : []),
-      ...(wanted.preemptible ? ['--preemptible'] : []),
-      ...(wanted.wait ? [] : ['--no-wait']),
-      '--',
-      ...wanted.command,
-    ],
+    ['submit', ...there, ...words, '--', ...command],
     running,
   );
   if (on !== undefined) {

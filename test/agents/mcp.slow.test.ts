@@ -165,8 +165,8 @@ describe('an agent', () => {
       gpus: 2,
       name: 'train',
       note: 'for the paper',
-      timeLimit: '2h',
-      environment: { LETTERS: 'äöü' },
+      for: '2h',
+      env: { LETTERS: 'äöü' },
     });
     expect(job).toMatchObject({ id: 1, name: 'train', wanted: 2, note: 'for the paper' });
     await until(async () => (await agent.call('list_jobs')).jobs[0].state === 'running');
@@ -229,7 +229,7 @@ describe('an agent', () => {
 
   test('is told who has the GPUs and until when, if they are not free now', async () => {
     const agent = await Agent.start();
-    await agent.call('submit_job', { command: ['sleep', '1000'], gpus: 2, timeLimit: '1h' });
+    await agent.call('submit_job', { command: ['sleep', '1000'], gpus: 2, for: '1h' });
     await until(async () => (await agent.call('gpu_status')).free === 0);
     const refusal = await agent.refusal('submit_job', { command: ['true'], wait: false });
     expect(refusal).toMatch(
@@ -251,7 +251,7 @@ describe('an agent', () => {
       jobs.find(({ id }: { id: number }) => id === job.id).position;
     expect([urgent, normal, preemptible].map(positionOf)).toEqual([1, 2, 3]);
     expect(await agent.refusal('submit_job', { ...request, urgent: true, preemptible: true })).toContain(
-      'urgent and preemptible contradict each other',
+      '--urgent and --preemptible contradict each other',
     );
   });
 
@@ -290,23 +290,21 @@ describe('an agent', () => {
     const agent = await Agent.start();
     const refused = (args: object) => agent.refusal('submit_job', { command: ['true'], ...args });
     expect(await refused({ gpus: 3 })).toMatch(/this machine has 2/);
-    expect(await refused({ minFreeMemory: 'x' })).toMatch(/^minFreeMemory: 'x' is not a size/);
-    expect(await refused({ name: 'a:b' })).toMatch(/^name: 'a:b' /);
-    expect(await agent.refusal('job_log', { job: 99 })).toMatch(/list_jobs with all: true lists/);
+    expect(await refused({ minFreeMemory: 'x' })).toMatch(/^--min-free-memory: 'x' is not a size/);
+    expect(await refused({ name: 'a:b' })).toMatch(/^--name: 'a:b' /);
+    expect(await agent.refusal('job_log', { job: 99 })).toMatch(/`gpu-owner jobs --all` lists/);
     expect(await refused({ gpuz: 1 })).toMatch(/gpuz/);
     expect(await refused({ command: [] })).toMatch(/command/);
     expect(await refused({ command: ['a\0b'] })).toMatch(/NUL/);
-    expect(await refused({ timeLimit: 'soon' })).toMatch(/^timeLimit: 'soon' is not a duration/);
+    expect(await refused({ for: 'soon' })).toMatch(/^--for: 'soon' is not a duration/);
     expect(await refused({ devices: '7' })).toMatch(/7/);
-    expect(await refused({ directory: '/nowhere' })).toMatch(/\/nowhere can't be entered/);
+    expect(await refused({ chdir: '/nowhere' })).toMatch(/\/nowhere can't be entered/);
     expect(
       await refused({ command: ['echo', 'x'.repeat(99_000), ...Array(40).fill('x'.repeat(99_000))] }),
     ).toMatch(/too long/);
-    expect(await refused({ environment: { 'A=B': '1' } })).toMatch(/environment/);
+    expect(await refused({ env: { 'A=B': '1' } })).toMatch(/env/);
     for (const name of ['HOME', 'XDG_STATE_HOME', 'GPU_OWNER_LOCK_DIR'])
-      expect(await refused({ environment: { [name]: machine.directory } })).toContain(
-        `${name} changes where`,
-      );
+      expect(await refused({ env: { [name]: machine.directory } })).toContain(`${name} changes where`);
     for (const tool of ['wait_job', 'job_log', 'cancel_job']) {
       expect(await agent.refusal(tool, { job: 7 })).toMatch(/you have no job 7/);
       expect(await agent.refusal(tool, { job: '../1' })).toMatch(/you have no job/);
@@ -358,7 +356,7 @@ describe('an agent', () => {
       });
       const script = 'printf "1\\033[2J2é3 $SENT"; until [ -e go ]; do sleep 0.05; done; exit 3';
       const submitted = await agent.call('submit_job', {
-        ...{ on: 'a', command: ['sh', '-c', script], directory: a.directory, environment: { SENT: 'x y' } },
+        ...{ on: 'a', command: ['sh', '-c', script], chdir: a.directory, env: { SENT: 'x y' } },
       });
       expect(submitted.job).toMatchObject({ host: 'a', id: 1, wanted: 1 });
       const job = 'a:1';
@@ -374,7 +372,7 @@ describe('an agent', () => {
       expect(await end(agent, job)).toMatchObject({ host: 'a', state: 'failed', exitCode: 3 });
       expect(await agent.call('job_log', { job })).toMatchObject({ text: '12é3 x y', isComplete: true });
       const long = ['sh', '-c', "head -c 5000000 /dev/zero | tr '\\0' x; echo end"];
-      expect((await agent.call('submit_job', { on: 'a', command: long, directory: '/' })).job.id).toBe(2);
+      expect((await agent.call('submit_job', { on: 'a', command: long, chdir: '/' })).job.id).toBe(2);
       await end(agent, 'a:2');
       const sent = join(a.directory, 'home/sent');
       rmSync(sent);
@@ -386,7 +384,7 @@ describe('an agent', () => {
       expect(statSync(sent).size).toBeLessThan(1_000);
       const unknown = { on: 'any', command: ['true'], wait: false };
       expect(await agent.refusal('submit_job', unknown)).toMatch(/no host is configured/);
-      await agent.call('submit_job', { on: 'a', command: ['sleep', '600'], directory: '/' });
+      await agent.call('submit_job', { on: 'a', command: ['sleep', '600'], chdir: '/' });
       expect(await agent.call('cancel_job', { job: 'a:3', graceSeconds: 0 })).toMatchObject({
         ...{ hasEnded: true, job: { host: 'a', id: 3, address: 'a:3', state: 'cancelled' } },
       });
@@ -398,7 +396,7 @@ describe('an agent', () => {
           expect.stringMatching(/^liar: its answer makes no sense/),
         ],
       });
-      const parts = { on: 'a', command: ['sleep', '600'], array: '0-1%1', directory: a.directory };
+      const parts = { on: 'a', command: ['sleep', '600'], array: '0-1%1', chdir: a.directory };
       expect((await agent.call('submit_job', parts)).job).toMatchObject({ host: 'a', id: 4 });
       const part = await agent.call('cancel_job', { job: 'a:4_0', graceSeconds: 0 });
       expect(part.job).toMatchObject({ host: 'a', address: 'a:4_0' });
@@ -407,10 +405,10 @@ describe('an agent', () => {
         hasEnded: true,
       });
       const array = { command: ['sh', '-c', 'echo part $GPU_OWNER_ARRAY_ID'], array: '0-1' };
-      const here = (await agent.call('submit_job', { ...array, directory: machine.directory })).job.id;
+      const here = (await agent.call('submit_job', { ...array, chdir: machine.directory })).job.id;
       await end(agent, here);
       expect(await agent.call('wait_job', { job: `${here}_1` })).toMatchObject({
-        ...{ hasEnded: true, job: { id: here, address: `${here}_1`, state: 'completed' } },
+        ...{ hasEnded: true, job: { address: `${here}_1`, state: 'completed' } },
       });
       expect(await agent.call('job_log', { job: `${here}_1` })).toMatchObject({ text: 'part 1\n' });
       expect(await agent.refusal('wait_job', { job: 'down:1' })).toMatch(/^down: /);
