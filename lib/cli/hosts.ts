@@ -1,4 +1,4 @@
-import { askHosts, chooseHosts, type HostAnswer, type Records, watchHosts } from '../fleet/index.ts';
+import type { HostAnswer, Records } from '../fleet/index.ts';
 import type { Job } from '../jobs/index.ts';
 import { MAX_TIMER_MS, parseDuration } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
@@ -87,6 +87,7 @@ export async function watchFleet<Kind extends keyof Records>(
   show: (answer: { host: string; records: Records[Kind][] }) => string,
   interval: number,
 ): Promise<void> {
+  const { chooseHosts, watchHosts } = await import('../fleet/index.ts');
   const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', `--watch=${interval}ms`, ...optionsForHosts(values)];
   const isPainted = isTerminal(1) && !values.json;
@@ -121,6 +122,7 @@ export async function askEach<Kind extends keyof Records>(
   kind: Kind,
   onAnswer: (answer: HostAnswer<Kind>) => void,
 ): Promise<HostAnswer<Kind>[]> {
+  const { askHosts, chooseHosts } = await import('../fleet/index.ts');
   const hosts = chooseHosts(values.hosts ?? '');
   const words = [name, '--json', ...optionsForHosts(values)];
   const answers = await askHosts(hosts, kind, words, timeoutOf(values), onAnswer);
