@@ -229,7 +229,7 @@ describe('the self-test of a driver that differs', () => {
     expect(said('all-gpus')).toMatch(/^skipped: fewer than two whole GPUs are free/);
     expect(said('full-killed')).toMatch(/^skipped: no job has filled the memory/);
     expect(said('cuda-killed')).toMatch(
-      /stops listing the process not within [\d.]+ s.* -> Wait for GPUs with `--wait`/,
+      /stops listing the process not within [\d.]+ s.* -> Claim with `--wait`/,
     );
     expect(said('owner-killed')).toMatch(/GPU 0 is busy \(1 processes listed, 4\d\d MiB in use\)/);
   });
