@@ -67,6 +67,6 @@ function writeCodeCache(path: string, data: () => Buffer): void {
   }
 }
 
-/** Of SHA-256 in hexadecimal: scripts/build.js appends it. */
+/** The SHA-256 sum of the source, in hexadecimal: scripts/build.js appends it. */
 const HASH_LENGTH = 64;
 const PARAMETERS = 'module, exports, require, __filename, __dirname';

@@ -78,7 +78,7 @@ const agents = {
     }));
   },
 };
-// Its schemas need no messages in 50 languages.
+// The schemas need no messages in 50 languages.
 const noLocales = {
   name: 'no-locales',
   setup: ({ onLoad }) =>

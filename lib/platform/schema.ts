@@ -7,7 +7,7 @@ export type JSONSchema = { readonly [key: string]: unknown };
 /** Checks a value, and returns it as it may be used. @param path where the value stands @throws Mismatch */
 export interface Check<T = unknown> {
   (value: unknown, path: string): T;
-  /** The JSON Schema of such values; missing: nobody describes them. */
+  /** The JSON Schema of such values; missing: no document describes them. */
   json?: JSONSchema;
   /** Whether the key of such a field may be missing. */
   isOptional?: boolean;

@@ -17,7 +17,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { binaries } from '../support/binaries.ts';
 import { root } from '../support/machine.ts';
 
-/** Of the source: scripts/build.js appends it. */
+/** The sum of the source: scripts/build.js appends it. */
 const HASH_LENGTH = 64;
 const CACHE = `library.${process.version}-${process.arch}.cache`;
 const NAMES = [
