@@ -78,17 +78,16 @@ describe('records of other machines', () => {
   const gpus = (...changes: object[]) =>
     parseRecords('gpus', JSON.stringify(changes.map((change) => ({ ...gpu, ...change }))));
 
-  test('missing fields are null, unknown ones stay', () => {
-    expect(gpus({ energy: { joules: 3 } })).toMatchObject([
-      { ...gpu, instance: null, reason: null, memory: { usedBytes: null }, energy: { joules: 3 } },
-    ]);
+  test('missing fields are null, unknown ones are ignored, whatever they have', () => {
+    const deep = JSON.parse('['.repeat(100) + ']'.repeat(100));
+    const [found] = gpus({ energy: { joules: 3 }, deep }) as object[];
+    expect(found).toMatchObject({ ...gpu, instance: null, reason: null, memory: { usedBytes: null } });
+    for (const unknown of ['energy', 'deep']) expect(found).not.toHaveProperty(unknown);
   });
 
-  test('texts are harmless, also in fields that are unknown here', () => {
+  test('texts are harmless', () => {
     const text = 'a\u001b[2Jb\u202ec\n';
-    expect(gpus({ name: text, reason: text, notes: [{ text }] })).toMatchObject([
-      { name: 'abc', reason: 'abc', notes: [{ text: 'abc' }] },
-    ]);
+    expect(gpus({ name: text, reason: text })).toMatchObject([{ name: 'abc', reason: 'abc' }]);
     expect(gpus({ reason: 'x'.repeat(1e6) })).toMatchObject([
       { reason: expect.stringMatching(/^x{1999}…$/) },
     ]);
@@ -122,9 +121,7 @@ describe('records of other machines', () => {
     ]);
   });
 
-  test('what is too much, too deep or of another kind is refused', () => {
-    const deep = JSON.parse('['.repeat(100) + ']'.repeat(100));
-    expect(gpus({ deep })).toMatch(/impossible/);
+  test('what is too much or of another kind is refused', () => {
     expect(gpus(...Array.from({ length: 1_001 }, () => ({})))).toMatch(/impossible/);
     for (const json of ['', '{}', 'null', '3', '[null]', '[[]]', '"x"', '['.repeat(1e6)])
       expect(parseRecords('gpus', json), json.slice(0, 9)).toBeTypeOf('string');
