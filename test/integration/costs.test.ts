@@ -119,10 +119,17 @@ describe.skipIf(noTracing !== null)(
       ['claim', CLAIM, MAX_CALLS],
       ['claim of a share', SHARE, MAX_CALLS_OF_SHARE],
     ])('a %s and its release make few system calls', async (_, claim, most) => {
-      const [few, many] = [await callsOf(claim, 20), await callsOf(claim, 120)];
-      const perTime = [...many].map(([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const);
-      const calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
-      const sum = Object.values(calls).reduce((total, count) => total + count, 0);
+      let calls: Record<string, number> = {};
+      let sum = Number.POSITIVE_INFINITY;
+      // On a busy machine, processes that have just begun are looked at, too.
+      for (let i = 0; i < 3 && sum > most; i++) {
+        const [few, many] = [await callsOf(claim, 20), await callsOf(claim, 120)];
+        const perTime = [...many].map(
+          ([name, count]) => [name, (count - (few.get(name) ?? 0)) / 100] as const,
+        );
+        calls = Object.fromEntries(perTime.filter(([, count]) => count >= 0.05));
+        sum = Object.values(calls).reduce((total, count) => total + count, 0);
+      }
       const remedy = `A claim makes more system calls: leave the new ones out, or raise MAX_CALLS if they must be. By name: ${JSON.stringify(calls)}`;
       expect(sum, remedy).toBeLessThanOrEqual(most);
     });

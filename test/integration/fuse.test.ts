@@ -1,6 +1,6 @@
 // File systems in user space, mounted by the real programs: one number stands for local and for remote ones.
 import { execFileSync, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { command, Machine } from '../support/machine.ts';
@@ -54,14 +54,19 @@ describe.skipIf(whyNot !== null)(`file systems in user space${whyNot === null ? 
     expect(stderr).toMatch(/over-network is on a network file system \(fuse\.sshfs\), whose locks/);
   });
 
-  test('an array whose jobs would be kept over sshfs is refused', async () => {
+  test('an array runs whose jobs are kept over sshfs', async () => {
     const env = { XDG_STATE_HOME: overNetwork };
-    const { code, stderr } = await machine.runCommand(['submit', '--array', '0-1', '--', 'true'], { env });
-    expect(code).toBe(73);
-    expect(stderr).toMatch(
-      /on a network file system \(fuse\.sshfs\), and the queue of an array needs a local disk/,
+    const run = (...words: string[]) => machine.runCommand(words, { env });
+    expect(await run('submit', '--array', '0-4', '--', 'sh', '-c', 'exit $GPU_OWNER_ARRAY_ID')).toMatchObject(
+      {
+        code: 0,
+        stdout: '1\n',
+      },
     );
-    expect(readdirSync(shown)).toEqual([]);
+    expect((await run('wait', '1')).code).toBe(1);
+    expect((await run('wait', '1_0')).code).toBe(0);
+    expect((await run('wait', '1_4')).code).toBe(4);
+    expect((await run('logs', '1')).stdout).toContain('5 parts: 1 completed, 4 failed, 0 cancelled');
   });
 
   test('a project over sshfs has its queue on one host, and the other one is told of Redis', async () => {
