@@ -64,20 +64,32 @@ function bootstrap(suite) {
   rmSync(base, { recursive: true, force: true });
   mkdirSync(cache, { recursive: true });
   const ubuntu = [`--keyring=${keyring}`, '--components=main,universe'];
-  const include = `--include=${[...INCLUDED, ...packages].join(',')}`;
   const source = keyring === undefined ? [] : [mirror, '/usr/share/debootstrap/scripts/gutsy'];
-  const options = [...(keyring === undefined ? [] : ubuntu), include, suite, base, ...source];
+  const options = [...(keyring === undefined ? [] : ubuntu), suite, base, ...source];
   const { status, stdout, stderr } = spawnSync('debootstrap', options, { encoding: 'utf8' });
   if (status !== 0) throw new Error(`debootstrap failed: ${(stdout + stderr).trim().split('\n').at(-1)}`);
+  // debootstrap itself can't resolve what npm depends on.
+  connect(base);
+  const install = ['apt-get', 'install', '--yes', '--no-install-recommends', ...INCLUDED, ...packages];
+  const installed = spawnSync('chroot', [base, 'env', 'DEBIAN_FRONTEND=noninteractive', ...install], {
+    encoding: 'utf8',
+  });
+  if (installed.status !== 0)
+    throw new Error(`apt-get failed: ${installed.stderr.trim().split('\n').at(-1)}`);
+  execFileSync('chroot', [base, 'useradd', '--create-home', '--uid', '1000', 'user']);
   writeFileSync(join(base, 'complete'), '');
   return base;
 }
 
-/** Copies this machine's way to npm's registry: its certificates, its servers of names, the user's settings. */
+/** Copies this machine's servers of names and certificates. */
 function connect(directory) {
   copyFileSync('/etc/resolv.conf', join(directory, 'etc/resolv.conf'));
   mkdirSync(join(directory, dirname(CERTIFICATES)), { recursive: true });
   if (existsSync(CERTIFICATES)) copyFileSync(CERTIFICATES, join(directory, CERTIFICATES));
+}
+
+/** Copies the user's settings of npm, as of a registry. */
+function configureNpm(directory) {
   const settings = join(homedir(), '.npmrc');
   if (!existsSync(settings)) return;
   // The headers of Node.js are where its own installation inside has them.
@@ -116,9 +128,8 @@ function tryCommand(suite, base, command) {
   const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-first-'));
   try {
     execFileSync('cp', ['-a', '--reflink=auto', `${base}/.`, directory]);
-    if (!existsSync(join(directory, 'home/user')))
-      execFileSync('chroot', [directory, 'useradd', '--create-home', '--uid', '1000', 'user']);
     connect(directory);
+    configureNpm(directory);
     if (SUITES[suite].packages.length === 0) installNode(directory);
     const clone = join(directory, 'home/user/gpu-owner');
     execFileSync('git', ['clone', '--quiet', '--no-hardlinks', root, clone]);
