@@ -39,7 +39,7 @@ const SUITES = {
 const suites = positionals.length > 0 ? positionals : Object.keys(SUITES);
 const TIMEOUT_MS = 3_600_000;
 const CERTIFICATES = '/etc/ssl/certs/ca-certificates.crt';
-const SHOWN_LINES = 60;
+const SHOWN_LINES = 300;
 
 const readme = readFileSync(join(root, 'README.md'), 'utf8');
 function commandOf(title) {

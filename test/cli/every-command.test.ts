@@ -1,8 +1,10 @@
 // One path through every command, as a user takes it: the launcher, one machine, one sweep. Each command's own tests say what else it does.
+import { userInfo } from 'node:os';
 import { afterAll, expect, test } from 'vitest';
 import { Experiment } from '../support/experiment.ts';
 import { type Finished, finished, launcher, output } from '../support/machine.ts';
 
+const { username } = userInfo();
 const experiment = new Experiment(2);
 const other = new Experiment(1);
 afterAll(async () => {
@@ -34,7 +36,7 @@ const PATHS: [words: string[], printed: RegExp][] = [
   [['hold', '-n', '1'], /"visibleDevices":"GPU-\S+"/],
   [['queue', '--json'], /^\[\]$/m],
   [['bookings'], /^Nothing is booked\.$/m],
-  [['report', '--by', 'job'], /^root:1 job +1 /m],
+  [['report', '--by', 'job'], new RegExp(`^${username}:1 job +1 `, 'm')],
   [['top'], /^ 1 .* free$/m],
   [['metrics'], /^gpu_owner_gpu_state{gpu="1",.*,state="free"} 1$/m],
   [['doctor'], /\[simulated\]/],
@@ -72,6 +74,7 @@ test('gpu-owner exp manager and exp worker work', async () => {
 });
 
 test('gpu-owner book works', async () => {
+  experiment.machine.configure(`bookings: { users: [${username}] }`);
   const { code, stdout, stderr } = await gpuOwner('book', '--from', '+1h', '--for', '1h');
   expect({ code, stdout }, stderr).toEqual({ code: 0, stdout: '1\n' });
   expect(stderr).toMatch(/^gpu-owner: booking 1: GPU 0 for /);
