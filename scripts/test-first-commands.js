@@ -4,6 +4,7 @@
 // Ubuntu needs the package ubuntu-archive-keyring (of Debian 13, or a copy of its key file), and a mirror's address in UBUNTU_MIRROR.
 //
 // Usage: npm run test:first-commands [-- --cache DIR] [--only try|tests] [SUITE...]     default: bookworm trixie noble
+import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
 import { execFileSync, spawnSync } from 'node:child_process';
 import {
   appendFileSync,
