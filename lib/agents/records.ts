@@ -1,7 +1,7 @@
 // Records in the answers of tools: their schemas, and how they are made of what the command prints.
 import { z } from 'zod';
 import { label } from '../gpus/index.ts';
-import type { Job } from '../jobs/index.ts';
+import { formatPart, type Job } from '../jobs/index.ts';
 import { ordinal, sanitize } from '../platform/index.ts';
 
 export const text = (description: string, max = 4_096) =>
@@ -192,7 +192,7 @@ export function jobOf(
   host: string | null = null,
 ): z.infer<typeof JobState> {
   const { id, array } = job;
-  const number = array == null ? `${id}` : `${array.id}_${array.index}`;
+  const number = array == null ? `${id}` : formatPart(array);
   return {
     host,
     id,

@@ -1,4 +1,13 @@
-import { cancelPart, cancelWhole, isLiving, JobStore, partOf, resolveJobs, stateOf } from '../jobs/index.ts';
+import {
+  cancelPart,
+  cancelWhole,
+  formatPart,
+  isLiving,
+  JobStore,
+  partOf,
+  resolveJobs,
+  stateOf,
+} from '../jobs/index.ts';
 import { parseDuration, showValue } from '../platform/index.ts';
 import type { Command } from './command.ts';
 import { byHost } from './job-address.ts';
@@ -65,16 +74,13 @@ async function cancelHere(here: readonly { word: string }[], grace: number): Pro
   // First those that wait: none of them shall start on the GPUs of another one.
   const isWaiting = (id: number) => stateOf(store, id)?.state === 'waiting';
   const waiting = ids.filter(isWaiting);
-  const [outcomes] = await Promise.all([
+  const outcomes = await Promise.all([
     end(waiting).then(async (ended) => [...ended, ...(await end(ids.filter((id) => !waiting.includes(id))))]),
+    ...parts
+      .filter((part) => part !== null)
+      .map(async (part) => [{ job: formatPart(part), outcome: await cancelPart(store, part, graceMs) }]),
   ]);
-  const partEnds = parts
-    .filter((part) => part !== null)
-    .map(async (part) => ({
-      job: `${part.array}_${part.index}`,
-      outcome: await cancelPart(store, part, graceMs),
-    }));
-  for (const { job, outcome } of [...outcomes, ...(await Promise.all(partEnds))]) {
+  for (const { job, outcome } of outcomes.flat()) {
     if (outcome === 'not-alive') say(`job ${job} had ended already`);
     if (outcome === 'surviving') {
       say(

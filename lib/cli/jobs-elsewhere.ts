@@ -11,7 +11,15 @@ import {
   showOutput,
   waitOnHost,
 } from '../fleet/index.ts';
-import { isLiving, type Job, type JobElsewhere, type JobProcess, MOVED, wordOf } from '../jobs/index.ts';
+import {
+  formatPart,
+  isLiving,
+  type Job,
+  type JobElsewhere,
+  type JobProcess,
+  MOVED,
+  wordOf,
+} from '../jobs/index.ts';
 import { sanitize } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import type { JobAddress } from './job-address.ts';
@@ -136,7 +144,7 @@ export async function waitElsewhere(
       return (
         found.jobs?.map((job, i) => {
           const { at, job: word } = asked[i] as Asked[number];
-          const part = job.array && `${job.array.id}_${job.array.index}`;
+          const part = job.array && formatPart(job.array);
           return { at, job, address: `${name}:${part ?? wordOf(word, job.id)}` };
         }) ?? null
       );

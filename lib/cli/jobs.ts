@@ -4,6 +4,7 @@ import { GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
 import {
   describePart,
+  formatPart,
   type Job,
   type JobDetails,
   type JobPart,
@@ -154,7 +155,7 @@ async function showEach(
     if (typeof job === 'number') return jobDetails(store, job);
     const id = store.jobOfPart(job);
     if (id !== null) return jobDetails(store, id);
-    return { ...jobDetails(store, job.array), ...describePart(store, job) };
+    return { ...jobDetails(store, job.id), ...describePart(store, job) };
   };
   const list = () =>
     asked.map((each) => {
@@ -211,7 +212,7 @@ function details(job: Omit<JobDetails, 'environment'> & Partial<JobDetails> & { 
 
 /** The number or address of a job. */
 function numberOf({ id, host, array }: ListedJob): string {
-  const number = id === null ? 'run' : array === null ? String(id) : `${array.id}_${array.index}`;
+  const number = id === null ? 'run' : array === null ? String(id) : formatPart(array);
   return host === undefined ? number : `${host}:${number}`;
 }
 

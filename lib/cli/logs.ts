@@ -46,7 +46,7 @@ async function logs({ values, positionals: [word, more] }: Parsed<typeof GROUPS>
   const [, at = '0', enough = Infinity] = /^(-?\d{1,15})(?:,(\d{1,9}))?$/.exec(from ?? '') ?? [];
   const store = JobStore.open();
   const part = partOf(store, word);
-  const id = part?.array ?? resolveJob(store, word);
+  const id = part?.id ?? resolveJob(store, word);
   const describe = () => (part === null ? jobAt(store, id) : describePart(store, part));
   const printed = from === null ? new Plain() : new OverSSH(id, Number(enough));
   for await (const piece of followOutput(id, describe, { at: Number(at), lines, follow })) {

@@ -54,7 +54,7 @@ export async function resubmitOn(list: string, jobs: readonly string[], env: rea
 function ownJob(word: string): Asked {
   const store = JobStore.open();
   const part = partOf(store, word);
-  const id = part?.array ?? resolveJob(store, word);
+  const id = part?.id ?? resolveJob(store, word);
   const { request, files } = askedOf(store, id);
   if (request.start.join() !== 'submit') throw usage(`job ${id} is a sweep; run it there with exp run`);
   refuseLiving(store, id, request.after);

@@ -64,14 +64,14 @@ async function resubmit({ values, positionals }: Parsed<typeof GROUPS>): Promise
       }
       continue;
     }
-    const id = named === null ? resolveJob(store, word) : named.array;
+    const id = named === null ? resolveJob(store, word) : named.id;
     const part = named ?? store.read(id)?.request.part;
     if (part === undefined) {
       ids.push(id);
       continue;
     }
     if (isLiving(describePart(store, part).state)) throw usage(`job ${word} has not ended; cancel it first`);
-    parts.set(part.array, [...(parts.get(part.array) ?? []), part.index]);
+    parts.set(part.id, [...(parts.get(part.id) ?? []), part.index]);
   }
   for (const [id, some] of parts) {
     const array = arrayOf(store.read(id)?.request ?? {});

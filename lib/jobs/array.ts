@@ -3,10 +3,10 @@
 import { type FSWatcher, watch } from 'node:fs';
 import { join } from 'node:path';
 import { GPUOwnerError } from '../errors.ts';
-import { invalidArgument, listWords, now, pause, sanitize, showValue } from '../platform/index.ts';
+import { invalidArgument, listWords, now, pause, showValue } from '../platform/index.ts';
 import { cancelJob, noteCancellation, waitForJobs } from './job-control.ts';
 import type { JobPart, JobRequest } from './job-record.ts';
-import { isLiving, type Job, jobAt, parsePart, stateOf } from './job-state.ts';
+import { formatPart, isLiving, type Job, jobAt, parsePart, stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';
 import { cancelBeforeStart, startPart } from './submission.ts';
 import type { SweepProgress } from './sweep-progress.ts';
@@ -68,12 +68,12 @@ export function arrayOf({ array }: Pick<JobRequest, 'array'>): JobArray | null {
 /** The part that a word means, such as 17_3; null: the word means a job. @throws ERR_INVALID_ARGUMENT for a part that the array doesn't have */
 export function partOf(store: JobStore, word: string): JobPart | null {
   const part = parsePart(word);
-  const request = part === null ? undefined : store.read(part.array)?.request;
+  const request = part === null ? undefined : store.read(part.id)?.request;
   if (part === null || request === undefined) return null;
   const array = arrayOf(request);
-  if (array === null) throw invalidArgument(`job ${part.array} is no array, so it has no part ${part.index}`);
+  if (array === null) throw invalidArgument(`job ${part.id} is no array, so it has no part ${part.index}`);
   if (array.ids.includes(part.index)) return part;
-  throw invalidArgument(`job ${part.array} has no part ${part.index}; its parts are ${request.array}`);
+  throw invalidArgument(`job ${part.id} has no part ${part.index}; its parts are ${request.array}`);
 }
 
 /** The word for a job from its first answer on: a name may be that of another job later, and a part that has not begun stays one. */
@@ -85,15 +85,15 @@ export function wordOf(asked: string, id: number | null): string {
 export function describePart(store: JobStore, part: JobPart, lockDirectory?: string): Job {
   const id = store.jobOfPart(part);
   if (id !== null) return jobAt(store, id, lockDirectory);
-  const array = jobAt(store, part.array, lockDirectory);
+  const array = jobAt(store, part.id, lockDirectory);
   const hasEnded = !isLiving(array.state);
   return {
     ...array,
-    array: { id: part.array, index: part.index },
+    array: part,
     parts: null,
     state: hasEnded ? (array.state === 'lost' ? 'lost' : 'cancelled') : 'waiting',
     exitCode: null,
-    reason: hasEnded ? 'its array ended before it began' : `its turn in array ${part.array} has not come`,
+    reason: hasEnded ? 'its array ended before it began' : `its turn in array ${part.id} has not come`,
     pid: null,
     started: null,
     until: null,
@@ -113,7 +113,7 @@ export async function waitForPart(
   timeout: number | null,
 ): Promise<Job | null> {
   const end = timeout === null ? Number.POSITIVE_INFINITY : now() + timeout;
-  while (store.jobOfPart(part) === null && isLiving(stateOf(store, part.array)?.state)) {
+  while (store.jobOfPart(part) === null && isLiving(stateOf(store, part.id)?.state)) {
     if (now() >= end) return null;
     await pause(Math.min(POLL_MS, Math.max(1, end - now())));
   }
@@ -130,7 +130,7 @@ export async function cancelWhole(store: JobStore, id: number, grace: number): R
   if (isLiving(found.state)) {
     // The array starts no part from now on.
     noteCancellation(store, id, { at: Date.now(), reason: null });
-    await Promise.all(store.begunParts(id).map((index) => announced(store, { array: id, index })));
+    await Promise.all(store.begunParts(id).map((index) => announced(store, { id, index })));
   }
   const end = async () =>
     (await Promise.all(livingParts(store, id).map((part) => cancelJob(store, part, grace)))).includes(
@@ -147,7 +147,7 @@ async function announced(store: JobStore, part: JobPart): Promise<number | null>
   const end = now() + START_MS;
   for (;;) {
     const id = store.jobOfPart(part);
-    if (id !== null || now() > end || !store.begunParts(part.array).includes(part.index)) return id;
+    if (id !== null || now() > end || !store.begunParts(part.id).includes(part.index)) return id;
     await pause(START_POLL_MS);
   }
 }
@@ -162,7 +162,7 @@ export async function cancelPart(
   part: JobPart,
   grace: number,
 ): ReturnType<typeof cancelJob> {
-  const array = stateOf(store, part.array);
+  const array = stateOf(store, part.id);
   if (array !== null && isLiving(array.state) && store.jobOfPart(part) === null) {
     if (cancelBeforeStart(store, array.job.request, part.index)) return 'ended';
   }
@@ -171,12 +171,13 @@ export async function cancelPart(
 }
 
 /** The parts of an array that live. */
-function livingParts(store: JobStore, array: number): number[] {
+function livingParts(store: JobStore, id: number): number[] {
   return store
-    .begunParts(array)
-    .map((index) => store.jobOfPart({ array, index }))
-    .filter((id) => id !== null)
-    .filter((id) => isLiving(stateOf(store, id)?.state));
+    .begunParts(id)
+    .map((index) => store.jobOfPart({ id, index }))
+
+    .filter((job) => job !== null)
+    .filter((job) => isLiving(stateOf(store, job)?.state));
 }
 
 /**
@@ -194,7 +195,7 @@ export function partsToResubmit(store: JobStore, id: number, wanted: 'failed' | 
   });
   const isWanted = (index: number) => {
     if (again.includes(index)) return false;
-    const part = store.jobOfPart({ array: id, index });
+    const part = store.jobOfPart({ id, index });
     const state = part === null ? undefined : stateOf(store, part)?.state;
     if (state === 'completed' || isLiving(state)) return false;
     return wanted === 'lost' || state !== 'cancelled';
@@ -285,25 +286,27 @@ export class ArrayRun {
     let waiting = 0;
     for (const index of this.#store.begunParts(this.#request.id)) {
       if (this.#ended.has(index) || !this.#array.ids.includes(index)) continue;
-      const id = this.#store.jobOfPart({ array: this.#request.id, index }) ?? 0;
-      if (!this.#watchers.has(index)) this.#watchers.set(index, this.#watch(id));
-      const state = stateOf(this.#store, id)?.state ?? 'lost';
-      if (!isLiving(state)) this.#end(index, id, state);
+      const job = this.#store.jobOfPart({ id: this.#request.id, index });
+      if (!this.#watchers.has(index)) this.#watchers.set(index, job === null ? null : this.#watch(job));
+      const state = (job === null ? null : stateOf(this.#store, job))?.state ?? 'lost';
+      if (!isLiving(state)) this.#end(index, job, state);
       else if (state === 'waiting') waiting++;
     }
     return { living: this.#watchers.size, waiting };
   }
 
-  #end(index: number, id: number, state: Job['state']): void {
+  /** @param job null: it never began */
+  #end(index: number, job: number | null, state: Job['state']): void {
     this.#ended.set(index, state);
     this.#watchers.get(index)?.close();
     this.#watchers.delete(index);
     if (state === 'completed') return;
-    const { exitCode = null, reason = null } =
-      stateOf(this.#store, id) === null ? {} : jobAt(this.#store, id);
+    const { exitCode = null, reason = null } = job === null ? {} : jobAt(this.#store, job);
     const code = state === 'failed' && exitCode !== null ? ` with exit code ${exitCode}` : '';
     const word = state === 'failed' ? 'failed' : `was ${state}`;
-    this.#tell(`${this.#request.id}_${index} ${word}${code}${reason === null ? '' : `: ${reason}`}`);
+    this.#tell(
+      `${formatPart({ id: this.#request.id, index })} ${word}${code}${reason === null ? '' : `: ${reason}`}`,
+    );
   }
 
   /** null: its file can't be watched */
@@ -337,7 +340,7 @@ export class ArrayRun {
       `${ids.length} parts: ${inState('completed').length} completed, ${failed.length} failed, ${inState('cancelled').length} cancelled`,
     );
     if (failed.length === 0) return true;
-    const named = failed.slice(0, MAX_NAMED).map((index) => sanitize(`${this.#request.id}_${index}`, 40));
+    const named = failed.slice(0, MAX_NAMED).map((index) => formatPart({ id: this.#request.id, index }));
     const more = failed.length - named.length;
     this.#tell(
       `failed: ${listWords(more > 0 ? [...named, `${more} more`] : named)}; to run them again: gpu-owner resubmit failed`,

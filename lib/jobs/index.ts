@@ -26,6 +26,7 @@ export { JobProcess } from './job-process.ts';
 export type { JobElsewhere, JobPart } from './job-record.ts';
 export { checkJobOptions, FAILED, type JobOptions, LOST } from './job-request.ts';
 export {
+  formatPart,
   isLiving,
   type Job,
   type JobDetails,

@@ -13,7 +13,8 @@ export interface JobElsewhere {
 
 /** A part of an array: `17_3` is number 3 of job 17. */
 export interface JobPart {
-  array: number;
+  /** The number of the array. */
+  id: number;
   index: number;
 }
 
@@ -250,7 +251,7 @@ const REQUEST = record({
   notify: or(flag, false),
   resubmits: nullable(whole()),
   array: optional(text),
-  part: optional(record({ array: whole(), index: whole() })),
+  part: optional(record({ id: whole(), index: whole() })),
   lock: record({ path: text, device: schema.amount(), inode: schema.amount(), byte: whole() }),
 });
 

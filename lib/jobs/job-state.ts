@@ -58,7 +58,7 @@ export interface Job {
   /** How long it ran before that, in seconds. */
   ran: number;
   /** The array that it is a part of, and its number there; null: none. */
-  array: { id: number; index: number } | null;
+  array: JobPart | null;
   /** The parts of an array, as `--array` has them; null: it is none. */
   parts: string | null;
   /** How many tasks of a sweep, or parts of an array, have ended; null: neither. */
@@ -246,7 +246,7 @@ function describe(
     output: request.output,
     preempted: job.end?.preempted ?? 0,
     ran: Math.round((job.end?.ran ?? 0) / 1_000),
-    array: request.part === undefined ? null : { id: request.part.array, index: request.part.index },
+    array: request.part ?? null,
     parts: sanitizeOptional(request.array),
     progress: typeof done === 'number' && typeof total === 'number' ? { done, total } : null,
   };
@@ -310,8 +310,13 @@ export function resolveJob(store: JobStore, word: string): number {
 
 /** The part of an array that a word means, such as 17_3; null: none. */
 export function parsePart(word: string): JobPart | null {
-  const [, array, index] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
-  return array === undefined ? null : { array: Number(array), index: Number(index) };
+  const [, id, index] = /^(\d{1,9})_(\d{1,9})$/.exec(word) ?? [];
+  return id === undefined ? null : { id: Number(id), index: Number(index) };
+}
+
+/** The word that means a part, as {@link parsePart} reads it. */
+export function formatPart({ id, index }: JobPart): string {
+  return `${id}_${index}`;
 }
 
 /** As {@link resolveJob}, for several: all jobs are read once. @throws ERR_INVALID_ARGUMENT */
@@ -369,6 +374,6 @@ export function unknownJob(word: string): GPUOwnerError {
     'ERR_INVALID_ARGUMENT',
     part === null
       ? `you have no job ${sanitize(word, 60)} on this machine; \`gpu-owner jobs --all\` lists those that you have`
-      : `part ${part.index} of job ${part.array} has not begun; wait, or give the array, ${part.array}`,
+      : `part ${part.index} of job ${part.id} has not begun; wait, or give the array, ${part.id}`,
   );
 }

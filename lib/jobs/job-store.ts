@@ -92,10 +92,10 @@ export class JobStore {
   }
 
   /** The job that is a part of an array; null: the part has not begun, or its job isn't announced yet, or was removed. */
-  jobOfPart({ array, index }: JobPart): number | null {
+  jobOfPart({ id, index }: JobPart): number | null {
     try {
-      const id = Number(readlinkSync(join(this.directoryOf(array), PARTS, String(index))));
-      return existsSync(join(this.directoryOf(id), FILE)) ? id : null;
+      const job = Number(readlinkSync(join(this.directoryOf(id), PARTS, String(index))));
+      return existsSync(join(this.directoryOf(job), FILE)) ? job : null;
     } catch (error) {
       if (errorCode(error) === 'ENOENT') return null;
       throw unusable(this.path, error);
@@ -110,11 +110,11 @@ export class JobStore {
   }
 
   /** Makes a job the part of an array. @returns false: another job is that already @throws ERR_JOBS */
-  bindPart(id: number, { array, index }: JobPart): boolean {
-    const parts = join(this.directoryOf(array), PARTS);
+  bindPart(job: number, { id, index }: JobPart): boolean {
+    const parts = join(this.directoryOf(id), PARTS);
     try {
       mkdirSync(parts, { recursive: true, mode: 0o700 });
-      symlinkSync(String(id), join(parts, String(index)));
+      symlinkSync(String(job), join(parts, String(index)));
       return true;
     } catch (error) {
       if (errorCode(error) === 'EEXIST') return false;
@@ -250,7 +250,7 @@ export class JobStore {
     const ids = this.ids().reverse();
     // The parts of an array are kept as long as the array, and count with it.
     const partsOf = new Map(
-      ids.map((id) => [id, this.begunParts(id).map((index) => this.jobOfPart({ array: id, index }))]),
+      ids.map((id) => [id, this.begunParts(id).map((index) => this.jobOfPart({ id, index }))]),
     );
     const parts = new Set([...partsOf.values()].flat());
     const whole = ids.filter((id) => !parts.has(id));
@@ -269,8 +269,8 @@ export class JobStore {
       const job = this.read(id);
       if (job === null || !isAlive(job)) continue;
       const { after, part } = job.request;
-      for (const { id: before } of after) followed.add(this.read(before)?.request.part?.array ?? before);
-      if (part !== undefined) followed.add(part.array);
+      for (const { id: before } of after) followed.add(this.read(before)?.request.part?.id ?? before);
+      if (part !== undefined) followed.add(part.id);
     }
     for (const id of unwanted) {
       const job = this.read(id);
@@ -295,7 +295,7 @@ function outputOf(
   own: number,
 ): string | undefined {
   if (outputPattern === null || isOfPart(outputPattern) !== (part !== undefined)) return;
-  const id = String(part?.array ?? own);
+  const id = String(part?.id ?? own);
   const fields: Record<string, string> = { '%n': name ?? id, '%a': String(part?.index), '%%': '%' };
   // Slurm has %x for the name, and %A for the number.
   return outputPattern.replace(/%[aAjnx%]/g, (field) => fields[field === '%x' ? '%n' : field] ?? id);

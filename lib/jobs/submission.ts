@@ -219,7 +219,7 @@ function withPart(
   files: JobFiles,
   use: (made: MadeJob, bind: () => boolean) => boolean,
 ): number | null {
-  const part = { array: asked.id, index };
+  const part = { id: asked.id, index };
   // The array has waited for others, and tells of its own start and end.
   const copy = { ...asked, part, after: [], notify: false, resubmits: null };
   return withCopy(store, copy, files, (made) => {
