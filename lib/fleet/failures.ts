@@ -32,7 +32,7 @@ const ERROR_LINE = schema.jsonOf(
   schema.record({ error: schema.record({ code: schema.matching(/^ERR_[A-Z_]+$/), message: schema.text }) }),
 );
 
-/** The error that a gpu-owner there has written: as JSON, or as older versions do. */
+/** The error that a gpu-owner there has written as JSON; else the last line, as of a process that crashed. */
 export function remoteError(errors: string, exitCode: number): HostFailure {
   for (const line of errors.split('\n').reverse()) {
     const found = schema.readAs(ERROR_LINE, line);

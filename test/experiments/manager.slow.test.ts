@@ -117,7 +117,7 @@ describe('a colleague who may read the project, and no more', () => {
       expect(refused.code).toBe(69);
       expect(refused.stderr).toMatch(/permission denied.*Only users who may write to a queue/);
       const state = join(experiment.project, '.gpu-owner');
-      chmodSync(state, 0o755); // as an older version left it
+      chmodSync(state, 0o755); // as the user may do
       for (const name of readdirSync(state))
         if (name.startsWith('queue')) chmodSync(join(state, name), 0o644);
       const { code, stdout, stderr } = await experiment.run(['status'], nobody);

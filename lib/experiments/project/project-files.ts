@@ -114,8 +114,8 @@ export function setSharedOwner(path: string, group: number): void {
 }
 
 /**
- * Takes permissions from others that older versions gave them: a lock for reading is enough to stall a queue. Does nothing to files of
- * other users.
+ * Takes from others the permissions that a copy or a umask gave them: a lock for reading is enough to stall a queue. Does nothing to
+ * files of other users.
  * @returns whether everybody could write to it
  */
 export function restrictMode(path: string, forGroup: boolean): boolean {
