@@ -1,71 +1,13 @@
 import { type Criteria, loadConfiguration, mergeCriteria, refuseNoObject } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
-import {
-  byPlace,
-  cudaCode,
-  describeSuspect,
-  type GPU,
-  type GPUState,
-  isInstance,
-  isPossible,
-  type LeaseInfo,
-  type Share,
-  type Suspect,
-} from '../gpus/index.ts';
-import { idleText, isoTime, userName } from '../platform/index.ts';
-import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
-import type { NotGranted } from './claim.ts';
+import { byPlace, isInstance } from '../gpus/index.ts';
+import { idleText } from '../platform/index.ts';
 import { type ClaimSteps, runAsync, runSync } from './effects.ts';
-import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
+import { evaluateWithReasons, type GPUStatus, statusesOf } from './find.ts';
 import { askForEnergy, type Idle, noteLooks } from './idle.ts';
 import { findIntruders } from './intruders.ts';
-import { applyLimit, ownLimit } from './limits.ts';
-import { LockDirectory } from './lock-directory.ts';
-import {
-  type DiscoveryRequest,
-  evaluateMachine,
-  type MachineEvaluation,
-  type Perspective,
-} from './machine-evaluation.ts';
+import { ownLimit } from './limits.ts';
+import type { DiscoveryRequest, Perspective } from './machine-evaluation.ts';
 import { type ClaimOptions, checkConventions, checkDirectory } from './options.ts';
-import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.ts';
-import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
-import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
-
-/** A GPU with what keeps it from being claimed. */
-export interface GPUStatus extends GPU {
-  /**
-   * free: it could be claimed now; leased: a claim or another tool holds it; shared: claims hold parts of its memory; busy: it is
-   * used without a lease; unavailable: it can't be had as it is; excluded: it may not be had (configuration, CUDA_VISIBLE_DEVICES,
-   * criteria).
-   */
-  state: GPUState;
-  /** Words a person can act on; null when free, unless it is suspect. */
-  reason: string | null;
-  lease: LeaseInfo | null;
-  /** The parts of its memory that are leased. */
-  shares: readonly Share[];
-  /**
-   * Whether it does nothing, as far as looks tell; null: it works, it isn't known, or it wasn't asked for (the library
-   * doesn't).
-   */
-  idle: Idle | null;
-  /** The present booking of the GPU, else the next one; null: none. */
-  booking: BookingInfo | null;
-  /** CUDA failed on it within the last hour; null: no user saw that. Claims take such a GPU last. */
-  suspect: SuspectInfo | null;
-}
-
-/** A GPU on which CUDA failed, as others see it. */
-export interface SuspectInfo {
-  code: number;
-  /** As CUDA names the code; null: it has none. */
-  name: string | null;
-  /** When CUDA first failed there, ISO 8601. */
-  since: string;
-  /** The users whose claims failed. */
-  seenBy: string[];
-}
 
 export interface DiscoveryOptions extends Criteria {
   lockDirectory?: string | undefined;
@@ -165,112 +107,10 @@ function* discovering(request: DiscoveryRequest, perspective: Perspective): Clai
   return statusesOf(candidates, directory, perspective);
 }
 
-/** The GPUs that a claim would take now. */
-export interface Found {
-  granted: true;
-  chosen: GPU[];
-  /** All GPUs. */
-  gpus: GPUStatus[];
-  /** The GPUs that would do. */
-  gpuRequest: NotGranted['gpuRequest'];
-}
-
-/** Why a claim would take nothing now. `directory` is null before the first claim on the machine. */
-export type NotFound = Omit<NotGranted, 'directory' | 'record' | 'seenAt'> & {
-  directory: LockDirectory | null;
-};
-
-/** Finds the GPUs that a claim without a wait would take, as far as that can be told without claiming. @throws as {@link getGPUs} */
-export function* findForClaim(
-  request: DiscoveryRequest,
-  position: QueuePosition | null = null,
-): ClaimSteps<Found | NotFound> {
-  const { count } = request;
-  const { candidates, directory, job } = yield* evaluateWithReasons(request, 'claimant', position);
-  const gpus = statusesOf(candidates, directory, 'claimant');
-  const chosen = chooseFree(candidates, count);
-  const gpuRequest = gpuRequestOf(candidates, request, scopeOf(job?.epoch ?? null));
-  if (chosen !== null) return { granted: true, chosen, gpus, gpuRequest };
-  const reasons = reasonsOf(candidates);
-  const verdicts = candidates.map(({ verdict }) => verdict);
-  refuseImpossible(count, verdicts, () => reasons);
-  const message = notEnough(count, verdicts) + listReasons(reasons);
-  const error = new GPUOwnerError('ERR_GPU_UNAVAILABLE', message, { gpus: reasons });
-  return {
-    granted: false,
-    candidates,
-    directory,
-    job,
-    gpuRequest,
-    possible: isPossible(count, verdicts),
-    error,
-  };
-}
-
-/** With what the kernel tells of locks. To a claimant, GPUs that a waiter could use are left to them. */
-function* evaluateWithReasons(
-  request: DiscoveryRequest,
-  perspective: Perspective,
-  position: QueuePosition | null = null,
-): ClaimSteps<MachineEvaluation<LockDirectory | null>> {
-  let ahead: readonly Waiter[] = [];
-  // The wait queue is read before the leases: a waiter that takes GPUs meanwhile is seen there.
-  const find: typeof LockDirectory.find = (...choice) => {
-    const directory = LockDirectory.find(...choice);
-    if (perspective === 'claimant') ahead = [...waitersAhead(directory, position)];
-    return directory;
-  };
-  const found = yield* evaluateMachine(request, find, perspective);
-  const all = yield* explainLocks(found.candidates, found.context);
-  const isLimited = perspective === 'claimant' && found.job === null;
-  const open = isLimited ? applyBookings(all, request, found.directory) : all;
-  const left = reserveForWaiters(open, scopeOf(found.context.job), ahead);
-  const candidates = isLimited ? applyLimit(left, request, found.directory) : left;
-  return { ...found, candidates };
-}
-
 /** A lease of a GPU that does nothing says so. */
 function withIdle(status: GPUStatus, idle: Idle | null): GPUStatus {
   const text = status.lease === null ? null : idleText(idle, status.lease.since);
   return { ...status, idle, reason: text === null ? status.reason : `${status.reason}, ${text}` };
-}
-
-function statusesOf(
-  candidates: readonly Candidate[],
-  directory: LockDirectory | null,
-  perspective: Perspective,
-): GPUStatus[] {
-  const bookings = readBookings(directory);
-  return candidates.map(({ gpu, verdict, lease, sharing, suspect }) => {
-    const isShared = verdict.state === 'leased' && lease === null && (sharing?.taken ?? 0) > 0;
-    const doubt = suspect === undefined || verdict.retryAt !== undefined ? [] : [describeSuspect(suspect)];
-    const status: GPUStatus = {
-      ...gpu,
-      state: isShared ? 'shared' : verdict.state,
-      reason: [...(verdict.reason === null ? [] : [verdict.reason]), ...doubt].join('; ') || null,
-      lease,
-      shares: sharing?.shares ?? [],
-      idle: null,
-      booking: bookingInfo(gpu, bookings),
-      suspect: suspect === undefined ? null : suspectInfo(suspect),
-    };
-    return perspective === 'machine' ? withBooking(status) : status;
-  });
-}
-
-function suspectInfo({ code, since, uids }: Suspect): SuspectInfo {
-  return { code, name: cudaCode(code).name, since: isoTime(since), seenBy: uids.map(userName) };
-}
-
-/** A GPU that is booked now says so, also where another user's job still runs on it. */
-function withBooking(status: GPUStatus): GPUStatus {
-  const { booking, state, reason, lease, shares } = status;
-  if (booking === null || Date.parse(booking.from) > Date.now()) return status;
-  const text = describeBooking(booking);
-  if (state === 'free') return { ...status, state: 'leased', reason: text };
-  const holders = lease === null ? shares : [lease];
-  if (holders.every(({ user }) => user === booking.user)) return status;
-  return { ...status, reason: `${reason}; ${text}` };
 }
 
 /** A GPU as `status --json` has it: scripts depend on these names. Unknown values are null. */

@@ -15,12 +15,12 @@ export {
   discover,
   findFreeGPUs,
   findFreeGPUsSync,
-  type GPUStatus,
   getGPUs,
   getGPUsSync,
   gpuJSON,
   observeGPUs,
 } from './discovery.ts';
+export type { GPUStatus } from './find.ts';
 export type { Idle } from './idle.ts';
 export {
   findDamagedQueue,

@@ -1,9 +1,9 @@
 // Why a claim gets no GPUs, as errors.
 import { GPUOwnerError, type GPUReason } from '../errors.ts';
-import { type GPUState, label, type Verdict } from '../gpus/index.ts';
+import { type GPUState, type LeaseInfo, label, type Verdict } from '../gpus/index.ts';
+import { hostName, lineage, processCommand, readProcessStat } from '../platform/index.ts';
 import type { Candidate } from './evaluate.ts';
 import type { Binding } from './options.ts';
-import { ownLeaseNote } from './own-lease.ts';
 import type { ParentJob } from './parent-job.ts';
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
@@ -95,4 +95,27 @@ export function notEnough(count: number, verdicts: readonly Pick<Verdict, 'state
 export function listReasons(reasons: readonly Omit<GPUReason, 'uuid'>[]): string {
   if (reasons.length === 0) return '.';
   return `:\n${reasons.map((each) => `  GPU ${label(each)}: ${each.reason}`).join('\n')}`;
+}
+
+/** A chain of parents that is longer is cut off: each link is a file to read. */
+const MAX_ANCESTORS = 32;
+
+/**
+ * Completes the reason of a lease that the asking program holds itself, through a parent, or by another `gpu-owner hold`:
+ * a wait for it could last for ever. Empty for leases of others.
+ */
+function ownLeaseNote(lease: LeaseInfo | null): string {
+  if (lease === null || lease.pid === null || lease.host !== hostName()) return '';
+  if (lease.pid === process.pid) return '; that is this process: release it first';
+  const [, ...above] = lineage(process.pid, MAX_ANCESTORS + 1);
+  if (above.includes(lease.pid)) return '; that process started this one, and must release it first';
+  const parent = readProcessStat(lease.pid)?.parent ?? 0;
+  return above.includes(parent) && isHold(lease.pid)
+    ? `; held for pid ${parent}, which also makes this claim: release it first`
+    : '';
+}
+
+/** `gpu-owner hold`, as programs in other languages claim. */
+function isHold(pid: number): boolean {
+  return / hold( |$)/.test(processCommand(pid) ?? '');
 }

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import type { GPUStatus } from '../../lib/claims/discovery.ts';
+import type { GPUStatus } from '../../lib/claims/find.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
 import { latestStart } from '../../lib/policy/index.ts';
 import { makeGPU, makeLease } from '../support/snapshots.ts';
