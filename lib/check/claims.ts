@@ -1,6 +1,7 @@
-import { type ClaimOptions, type GPUStatus, getGPUs } from '../claims/index.ts';
+import type { ClaimOptions, GPUStatus } from '../claims/index.ts';
 import { type GPU, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
+import { getGPUs } from '../status/index.ts';
 import { fail, SEE_STATUS, skip } from './check.ts';
 import { type Context, lookAt, milliseconds } from './context.ts';
 import { listingOf } from './cuda-program.ts';

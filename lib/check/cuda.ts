@@ -1,8 +1,9 @@
-import { findFreeGPUs, LockDirectory, noteCUDA, tryCUDA, tryEach } from '../claims/index.ts';
+import { LockDirectory, noteCUDA, tryCUDA, tryEach } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { CUDA_HANGS, cudaCode, cudaFailed, explainCudaCode } from '../gpus/index.ts';
 import type { PlaceholderFailure } from '../native.ts';
+import { findFreeGPUs } from '../status/index.ts';
 import type { Report } from './finding.ts';
 import { list } from './gpus.ts';
 

@@ -1,5 +1,4 @@
 import { readdirSync } from 'node:fs';
-import { getGPUsSync } from '../claims/index.ts';
 import { driverLibraries, normalizeCriteria } from '../config/index.ts';
 import {
   cudaVersion,
@@ -12,6 +11,7 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { formatBytes, listWords, now, TIMEOUTS } from '../platform/index.ts';
+import { getGPUsSync } from '../status/index.ts';
 import { fail, REPORT_IT, skip } from './check.ts';
 import { type Context, cudaList, digitsOf, milliseconds } from './context.ts';
 import { checkCudaProgram, cudaDevices } from './cuda-program.ts';

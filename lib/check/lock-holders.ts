@@ -1,13 +1,6 @@
 import { statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import {
-  DECISION_EPOCHS,
-  findDamagedQueue,
-  findRecordedLocks,
-  findUnexplainedLocks,
-  type LockDirectory,
-  type UnexplainedLock,
-} from '../claims/index.ts';
+import { DECISION_EPOCHS, type LockDirectory } from '../claims/index.ts';
 import { resetOf } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import {
@@ -25,6 +18,12 @@ import {
   readMounts,
   readProcessStat,
 } from '../platform/index.ts';
+import {
+  findDamagedQueue,
+  findRecordedLocks,
+  findUnexplainedLocks,
+  type UnexplainedLock,
+} from '../status/index.ts';
 import type { Report } from './finding.ts';
 import { namesIn, readOrEmpty, statOf } from './system.ts';
 

@@ -1,6 +1,7 @@
-import { type ClaimOptions, getQueue } from '../claims/index.ts';
+import type { ClaimOptions } from '../claims/index.ts';
 import { computePids, label } from '../gpus/index.ts';
 import { now } from '../platform/index.ts';
+import { getQueue } from '../status/index.ts';
 import { AFTER_CRASHES, fail, skip } from './check.ts';
 import { areAllNew, CLAIM_TIMEOUT_MS, Claims } from './claims.ts';
 import { type Context, cudaList, digitsOf, lookAtOne, milliseconds } from './context.ts';

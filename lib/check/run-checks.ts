@@ -1,8 +1,7 @@
 import { GPUOwnerError } from '../errors.ts';
 import { onWarning, sanitize } from '../platform/index.ts';
 import { type Check, CheckProcess, type Message } from './check-process.ts';
-import type { Finding } from './finding.ts';
-import { FindingCollector, guarded } from './finding.ts';
+import { type Finding, FindingCollector, guarded } from './finding.ts';
 
 const CHECK_TIMEOUT_MS = 5_000;
 /** The start of the driver is waited for as long as 30 s; then there is a step after each GPU that has started. */

@@ -19,27 +19,29 @@ import type { PlaceholderFailure } from '../native.ts';
 import { formatBytes, isNewMessage, now, type Waiting, warn } from '../platform/index.ts';
 import type { UsageLine } from '../usage/index.ts';
 import { type Claim, claim, releaseClaim } from './claim.ts';
-import { countClaim } from './counts.ts';
+import { scopeOf } from './evaluate.ts';
 import {
   type Awaiting,
   awaiting,
   type ClaimSteps,
+  countClaim,
   type Effect,
+  LockDirectory,
+  leaveOut,
+  noteCUDA,
+  removeOldJobFiles,
   runAsync,
+  sharingOf,
+  takeInAgain,
   takeSnapshot,
   traceStep,
-} from './effects.ts';
-import { scopeOf } from './evaluate.ts';
-import { LockDirectory } from './lock-directory.ts';
+} from './locks/index.ts';
 import type { Settings } from './options.ts';
-import { removeOldJobFiles } from './parent-job.ts';
 import { gpusToBlame } from './placeholder.ts';
+import { activeWaiters, readWaiters } from './queue/index.ts';
 import { listReasons } from './refusal.ts';
-import { sharingOf } from './shares.ts';
-import { leaveOut, noteCUDA, takeInAgain } from './suspects.ts';
 import { beginUsage, energySince } from './usage.ts';
 import { claimAtOnce, claimWhenFree, endOf, isDriverAway, type WaitOptions } from './wait.ts';
-import { activeWaiters, readWaiters } from './wait-queue.ts';
 
 /** How often a claim is tried again when a program without a claim came in between. */
 const MAX_CONFLICTS = 5;

@@ -13,8 +13,10 @@ import {
   systemError,
   userName,
 } from '../platform/index.ts';
-import { type Booking, bookingsInForce } from '../policy/index.ts';
-import { AcquisitionLock } from './acquisition-lock.ts';
+import type { Candidate } from './evaluate.ts';
+import { AcquisitionLock, LOCK_DIRECTORY_MODE, LockDirectory, ownRecord, runAsync } from './locks/index.ts';
+import { evaluateMachine } from './machine-evaluation.ts';
+import type { ClaimRequest } from './options.ts';
 import {
   bookingLimit,
   bookingName,
@@ -22,16 +24,11 @@ import {
   describeBooking,
   readBookingFiles,
   type StoredBooking,
-} from './bookings.ts';
-import { runAsync } from './effects.ts';
-import type { Candidate } from './evaluate.ts';
-import { LOCK_DIRECTORY_MODE, LockDirectory } from './lock-directory.ts';
-import { evaluateMachine } from './machine-evaluation.ts';
-import type { ClaimRequest } from './options.ts';
-import { stampBookings } from './queue-file.ts';
-import { ownRecord } from './record.ts';
+  stampBookings,
+  whoMay,
+} from './queue/index.ts';
 import { listReasons, reasonsOf, refuseImpossible } from './refusal.ts';
-import { whoMay } from './request-class.ts';
+import { type Booking, bookingsInForce } from './rules/index.ts';
 
 const TMPFS = 0x01021994;
 

@@ -8,10 +8,6 @@ import {
 import { GPUOwnerError } from '../errors.ts';
 import { type GPU, isPossible, type LeaseInfo, SHARE_UNIT_BYTES, type Suspect } from '../gpus/index.ts';
 import { bootId, now, sleeping } from '../platform/index.ts';
-import type { JoiningRequest } from '../policy/index.ts';
-import { AcquisitionLock } from './acquisition-lock.ts';
-import { applyBookings } from './bookings.ts';
-import { type ClaimSteps, takeSnapshot, traceStep } from './effects.ts';
 import {
   applyProblem,
   type Candidate,
@@ -23,18 +19,36 @@ import {
   leaseKey,
   scopeOf,
 } from './evaluate.ts';
-import { Lease, type ShareDemand } from './lease.ts';
-import { applyLimit } from './limits.ts';
-import { LockDirectory } from './lock-directory.ts';
+import {
+  AcquisitionLock,
+  type ClaimSteps,
+  demandOf,
+  type JobSecret,
+  Lease,
+  LockDirectory,
+  makeJobFile,
+  nameGPUs,
+  newJobSecret,
+  ownRecord,
+  type ParentJob,
+  type RecordContents,
+  type ShareDemand,
+  sharingOf,
+  takeSnapshot,
+  traceStep,
+} from './locks/index.ts';
 import { claimantOf, evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
-import { wakeThoseBehind } from './own-requests.ts';
-import { type JobSecret, makeJobFile, newJobSecret, type ParentJob } from './parent-job.ts';
-import { nameGPUs, ownRecord, type RecordContents } from './record.ts';
+import {
+  applyBookings,
+  applyLimit,
+  noteGranted,
+  type QueuePosition,
+  waitersAhead,
+  wakeThoseBehind,
+} from './queue/index.ts';
 import { reasonsOf, refuseImpossible, unavailable } from './refusal.ts';
-import { demandOf, sharingOf } from './shares.ts';
-import { noteGranted } from './turns.ts';
-import { type QueuePosition, waitersAhead } from './wait-queue.ts';
+import type { JoiningRequest } from './rules/index.ts';
 import { backfill, gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** GPUs that are leased by this process. */

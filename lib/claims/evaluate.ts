@@ -19,23 +19,24 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { describeOwner, hostName, now, sleeping, type Waiting } from '../platform/index.ts';
-import { bestFit, type ShareSize } from '../policy/index.ts';
-import { endedWithin, mayHaveRemains } from './lease-end.ts';
 import {
+  endedWithin,
   findUnexplained,
   type Holder,
   type LeaseKey,
+  type LockDirectory,
   type LockOwners,
+  leaseInfo,
   levelOf,
+  mayHaveRemains,
   probeLease,
   probeWhole,
+  sharingOf,
   UNDIVIDED,
+  whyLeftOut,
   whyUntakable,
-} from './lease-file.ts';
-import type { LockDirectory } from './lock-directory.ts';
-import { leaseInfo } from './record.ts';
-import { sharingOf } from './shares.ts';
-import { whyLeftOut } from './suspects.ts';
+} from './locks/index.ts';
+import { bestFit, type ShareSize } from './rules/index.ts';
 
 /** How long a placeholder may take to end, in ms. */
 const PLACEHOLDER_END_MS = 500;

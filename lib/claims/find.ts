@@ -1,4 +1,4 @@
-// What a claim would find now: each GPU with its state and reasons, and the GPUs that it would take. Takes nothing.
+// A claim that takes nothing: each GPU with its state and reasons, and the GPUs that would be taken.
 import { GPUOwnerError } from '../errors.ts';
 import {
   cudaCode,
@@ -11,21 +11,28 @@ import {
   type Suspect,
 } from '../gpus/index.ts';
 import { isoTime, userName } from '../platform/index.ts';
-import { applyBookings, type BookingInfo, bookingInfo, describeBooking, readBookings } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
-import type { ClaimSteps } from './effects.ts';
 import { type Candidate, chooseFree, explainLocks, scopeOf } from './evaluate.ts';
 import type { Idle } from './idle.ts';
-import { applyLimit } from './limits.ts';
-import { LockDirectory } from './lock-directory.ts';
+import { type ClaimSteps, LockDirectory } from './locks/index.ts';
 import {
   type DiscoveryRequest,
   evaluateMachine,
   type MachineEvaluation,
   type Perspective,
 } from './machine-evaluation.ts';
+import {
+  applyBookings,
+  applyLimit,
+  type BookingInfo,
+  bookingInfo,
+  describeBooking,
+  type QueuePosition,
+  readBookings,
+  type Waiter,
+  waitersAhead,
+} from './queue/index.ts';
 import { listReasons, notEnough, reasonsOf, refuseImpossible } from './refusal.ts';
-import { type QueuePosition, type Waiter, waitersAhead } from './wait-queue.ts';
 import { gpuRequestOf, reserveForWaiters } from './waiters-ahead.ts';
 
 /** A GPU with what keeps it from being claimed. */

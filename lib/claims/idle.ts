@@ -4,8 +4,7 @@
 import { type GPU, isInstance } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { bootId, bootMilliseconds, isoTime, schema } from '../platform/index.ts';
-import type { LockDirectory } from './lock-directory.ts';
-import { encodeRecord, readRecord } from './record.ts';
+import { encodeRecord, type LockDirectory, readRecord } from './locks/index.ts';
 
 /** A GPU that did nothing when it was looked at, and in between as far as its energy tells. */
 export interface Idle {

@@ -1,40 +1,38 @@
-export { DECISION_EPOCHS } from './acquisition-lock.ts';
 export { type ActiveClaim, claimForCommands } from './active-claim.ts';
-export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
 export { bookGPUs, cancelBooking } from './book.ts';
-export {
-  describeBooking,
-  MAX_NOTE_LENGTH,
-  readBookingFiles,
-  readBookings,
-  type StoredBooking,
-} from './bookings.ts';
 export type { Claim } from './claim.ts';
+export { evaluateWithReasons, type GPUStatus, statusesOf } from './find.ts';
+export { askForEnergy, type Idle, noteLooks, readIdle } from './idle.ts';
+export { findIntruders, whereJobComputes } from './intruders.ts';
 export {
-  type DiscoveryOptions,
-  discover,
-  findFreeGPUs,
-  findFreeGPUsSync,
-  getGPUs,
-  getGPUsSync,
-  gpuJSON,
-  observeGPUs,
-} from './discovery.ts';
-export type { GPUStatus } from './find.ts';
-export type { Idle } from './idle.ts';
-export {
-  findDamagedQueue,
-  findRecordedLocks,
-  findUnexplainedLocks,
-  LeaseFiles,
-  protectLeaseFiles,
-  type UnexplainedLock,
-} from './inspection.ts';
-export { whereJobComputes } from './intruders.ts';
-export { allowedTime, ownLimit } from './limits.ts';
-export { chooseLockDirectory, LockDirectory, mayBeSomebodysOwn, PREFERRED } from './lock-directory.ts';
-export { namesCommand } from './lock-directory-errors.ts';
-export { type DiscoveryRequest, snapshotAfterStartup } from './machine-evaluation.ts';
+  type ClaimCounts,
+  type ClaimSteps,
+  chooseLockDirectory,
+  claimCounts,
+  DECISION_EPOCHS,
+  FIRST_EPOCH,
+  findUnexplained,
+  findUnexplainedDecision,
+  formatShare,
+  isLocked,
+  LEASE,
+  LockDirectory,
+  type LockOwners,
+  leaseInfo,
+  leaseName,
+  leaseNames,
+  MAX_EPOCHS,
+  mayBeSomebodysOwn,
+  namesCommand,
+  noteCUDA,
+  PREFERRED,
+  readHolder,
+  readRecord,
+  runAsync,
+  runSync,
+  sharesOf,
+} from './locks/index.ts';
+export { type DiscoveryRequest, type Perspective, snapshotAfterStartup } from './machine-evaluation.ts';
 export {
   type AcquireOptions,
   type ClaimOptions,
@@ -44,7 +42,6 @@ export {
   checkOptions,
   type Settings,
 } from './options.ts';
-export { putFirst } from './own-requests.ts';
 export { type Device, GPUOwner } from './owner.ts';
 export {
   describeFailure,
@@ -57,14 +54,36 @@ export {
   tryEach,
 } from './placeholder.ts';
 export { isPreempted, openPreemptionNotice, PREEMPTION_NOTICE } from './preemption.ts';
-export { WAIT_QUEUE_FILE } from './queue-file.ts';
-export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';
+export {
+  activeWaiters,
+  allowedTime,
+  describeBooking,
+  type HandedOverWait,
+  type Holdings,
+  holdingsWhenAsked,
+  type IdleWait,
+  MAX_NOTE_LENGTH,
+  ownLimit,
+  putFirst,
+  readBookings,
+  readWaiters,
+  type Slot,
+  type StoredBooking,
+  WAIT_QUEUE_FILE,
+  type Waiter,
+  WaitHandover,
+  WaitQueue,
+  withoutGPUs,
+} from './queue/index.ts';
 export { queueUp, type WaitingState } from './queued-waiter.ts';
-export { leaseInfo, readRecord } from './record.ts';
 export { listReasons, refuseImpossible } from './refusal.ts';
-export { sharesOf } from './shares.ts';
-export type { Slot } from './slot.ts';
-export { noteCUDA } from './suspects.ts';
+export {
+  backfillLimit,
+  CLASSES,
+  latestStart,
+  type RequestClass,
+  reservedFor,
+  whyHere,
+} from './rules/index.ts';
 export { ledgerOf, noteEnergy, whyUnread } from './usage.ts';
 export { checkPossible, findGPUs, type WaitOptions } from './wait.ts';
-export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';

@@ -12,14 +12,22 @@ import {
 } from '../gpus/index.ts';
 import { native } from '../native.ts';
 import { now, readBlock, sleeping, textBlock, warnOnce } from '../platform/index.ts';
-import { type ClaimSteps, runAsync, takeSnapshot, traceStep } from './effects.ts';
 import { type Candidate, type EvaluationContext, evaluateAll } from './evaluate.ts';
-import { isEpochHeld, isLeased } from './lease-file.ts';
-import type { LockDirectory } from './lock-directory.ts';
+import {
+  type ClaimSteps,
+  findParentJob,
+  isEpochHeld,
+  isLeased,
+  type LockDirectory,
+  type ParentJob,
+  RECORD_SIZE,
+  type RecordContents,
+  readSuspects,
+  runAsync,
+  takeSnapshot,
+  traceStep,
+} from './locks/index.ts';
 import type { ClaimRequest } from './options.ts';
-import { findParentJob, type ParentJob } from './parent-job.ts';
-import { RECORD_SIZE, type RecordContents } from './record.ts';
-import { readSuspects } from './suspects.ts';
 
 /** The GPUs to look for, and the locks that count. */
 export type DiscoveryRequest = Pick<

@@ -18,9 +18,8 @@ import {
   parsePercent,
   parseSize,
 } from '../platform/index.ts';
-import type { RequestClass, ShareSize } from '../policy/index.ts';
-import { ownLimit } from './limits.ts';
-import { requestClass } from './request-class.ts';
+import { ownLimit, requestClass } from './queue/index.ts';
+import type { RequestClass, ShareSize } from './rules/index.ts';
 
 /** How GPUs are claimed. Criteria narrow down which will do; configuration files of machine and user apply as well. */
 export interface ClaimOptions extends Criteria {

@@ -6,8 +6,8 @@ import { native, type PlaceholderFailure } from '../native.ts';
 import { parseDuration, readLink, showValue, warnOnce } from '../platform/index.ts';
 import { ActiveClaim } from './active-claim.ts';
 import type { Claim } from './claim.ts';
-import { awaiting, type ClaimSteps, type Effect, runAsync, runSync } from './effects.ts';
 import { usesCUDA } from './evaluate.ts';
+import { awaiting, type ClaimSteps, type Effect, runAsync, runSync } from './locks/index.ts';
 import {
   type AcquireOptions,
   type Binding,

@@ -4,14 +4,18 @@ import { closeSync } from 'node:fs';
 import { GPUOwnerError } from '../errors.ts';
 import { native } from '../native.ts';
 import { schema, warnOnce } from '../platform/index.ts';
-import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from '../policy/index.ts';
 import type { Claim } from './claim.ts';
 import type { Candidate } from './evaluate.ts';
-import { isLocked, leaseName, readHolder } from './lease-file.ts';
-import type { LockDirectory } from './lock-directory.ts';
-import { isPreemptible } from './parent-job.ts';
-import { MAX_EPOCHS } from './record.ts';
-import { activeWaiters, readWaiters, type Waiter } from './wait-queue.ts';
+import {
+  isLocked,
+  isPreemptible,
+  type LockDirectory,
+  leaseName,
+  MAX_EPOCHS,
+  readHolder,
+} from './locks/index.ts';
+import { activeWaiters, readWaiters, type Waiter } from './queue/index.ts';
+import { type JoiningRequest, type PreemptibleLease, whoGivesWay } from './rules/index.ts';
 
 /** Keepers of preemptible leases watch this file: it is written to when a request names a lease. */
 export const PREEMPTION_NOTICE = 'preemption.notice';

@@ -1,32 +1,40 @@
 import type { GPUReason } from '../errors.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { bootId, now, timerMs } from '../platform/index.ts';
-import { findBlockers, type JoiningRequest } from '../policy/index.ts';
-import { applyBookings, untilBookingsEnd } from './bookings.ts';
 import type { NotGranted } from './claim.ts';
-import { abortedError, runAsync } from './effects.ts';
 import type { Candidate } from './evaluate.ts';
-import { openLeases } from './lease-end.ts';
-import { isLeased, isLocked } from './lease-file.ts';
-import { applyLimit } from './limits.ts';
-import { LockDirectory } from './lock-directory.ts';
+import {
+  abortedError,
+  isLeased,
+  isLocked,
+  LockDirectory,
+  openLeases,
+  ownRecord,
+  type RecordContents,
+  runAsync,
+} from './locks/index.ts';
 import { evaluateMachine } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
 import { leasesToPreempt, notifyPreemptible } from './preemption.ts';
-import { HEARTBEAT_MS } from './queue-file.ts';
-import { ownRecord, type RecordContents } from './record.ts';
-import { reasonsOf } from './refusal.ts';
-import { type KeptSlot, Slot } from './slot.ts';
-import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
-import type { WaitHandover } from './wait-handover.ts';
 import {
   activeWaiters,
+  applyBookings,
+  applyLimit,
+  HEARTBEAT_MS,
+  type KeptSlot,
   type QueuePosition,
   readWaiters,
+  Slot,
+  StallDetector,
+  untilBookingsEnd,
+  WAITERS_PER_HEARTBEAT,
   type Waiter,
+  type WaitHandover,
   WaitQueue,
   withoutGPUs,
-} from './wait-queue.ts';
+} from './queue/index.ts';
+import { reasonsOf } from './refusal.ts';
+import { findBlockers, type JoiningRequest } from './rules/index.ts';
 import {
   backfill,
   backfilledSlots,

@@ -3,8 +3,8 @@ import { GPUOwnerError, type GPUReason } from '../errors.ts';
 import { type GPUState, type LeaseInfo, label, type Verdict } from '../gpus/index.ts';
 import { hostName, lineage, processCommand, readProcessStat } from '../platform/index.ts';
 import type { Candidate } from './evaluate.ts';
+import type { ParentJob } from './locks/index.ts';
 import type { Binding } from './options.ts';
-import type { ParentJob } from './parent-job.ts';
 
 export function reasonsOf(candidates: readonly Candidate[]): GPUReason[] {
   return candidates.map(({ gpu, verdict, lease }) => ({

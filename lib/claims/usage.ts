@@ -5,8 +5,8 @@ import { native } from '../native.ts';
 import { now } from '../platform/index.ts';
 import { ledgerDirectory, UsageLine } from '../usage/index.ts';
 import type { Claim } from './claim.ts';
-import { partOf } from './limits.ts';
-import { chooseLockDirectory } from './lock-directory.ts';
+import { chooseLockDirectory } from './locks/index.ts';
+import { partOf } from './queue/index.ts';
 
 const DEFAULT_USAGE_KEPT_MS = 400 * 24 * 3_600_000;
 

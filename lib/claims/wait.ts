@@ -3,23 +3,36 @@ import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import type { GPU } from '../gpus/index.ts';
 import { errno, type NativeWait, native, OFD, SHARED } from '../native.ts';
 import { formatDuration, now, sleeping, warnOnce } from '../platform/index.ts';
-import type { JoiningRequest } from '../policy/index.ts';
-import { untilBookingsEnd } from './bookings.ts';
 import { type Claim, claim, type NotGranted } from './claim.ts';
-import { abortedError, type ClaimSteps, runAsync, takeSnapshot } from './effects.ts';
 import { type Candidate, leaseKey } from './evaluate.ts';
 import { type Found, findForClaim, type NotFound } from './find.ts';
 import { askForEnergy, noteLooks } from './idle.ts';
-import { type EpochLock, findEpochLock, findEpochLocks } from './lease-end.ts';
+import {
+  abortedError,
+  type ClaimSteps,
+  type EpochLock,
+  findEpochLock,
+  findEpochLocks,
+  runAsync,
+  takeSnapshot,
+} from './locks/index.ts';
 import type { DiscoveryRequest } from './machine-evaluation.ts';
 import type { ClaimRequest } from './options.ts';
-import { HEARTBEAT_MS } from './queue-file.ts';
+import {
+  activeWaiters,
+  HEARTBEAT_MS,
+  type QueuePosition,
+  readWaiters,
+  Slot,
+  StallDetector,
+  untilBookingsEnd,
+  WAITERS_PER_HEARTBEAT,
+  type WaitHandover,
+  WaitQueue,
+} from './queue/index.ts';
 import { QueuedWaiter, type QueuedWaitOptions } from './queued-waiter.ts';
 import { reasonsOf } from './refusal.ts';
-import { Slot } from './slot.ts';
-import { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
-import type { WaitHandover } from './wait-handover.ts';
-import { activeWaiters, type QueuePosition, readWaiters, WaitQueue } from './wait-queue.ts';
+import type { JoiningRequest } from './rules/index.ts';
 import { backfilledSlots, freeOrKept, reserveForWaiters, withoutTooSmall } from './waiters-ahead.ts';
 
 export interface WaitOptions extends Omit<QueuedWaitOptions, 'end'> {

@@ -1,6 +1,9 @@
 // The free GPUs of a claim that waiters ahead of it keep.
 import { mayBecomeFree, type Verdict } from '../gpus/index.ts';
 import { formatSince, sanitize } from '../platform/index.ts';
+import type { Candidate } from './evaluate.ts';
+import { formatShare } from './locks/index.ts';
+import { sizeOf, type Waiter } from './queue/index.ts';
 import {
   backfilled,
   type DividedGPU,
@@ -11,11 +14,7 @@ import {
   reservedFor,
   type ShareSize,
   unitsOf,
-} from '../policy/index.ts';
-import type { Candidate } from './evaluate.ts';
-import { sizeOf } from './limits.ts';
-import { formatShare } from './shares.ts';
-import type { Waiter } from './wait-queue.ts';
+} from './rules/index.ts';
 
 /** GPUs that are free, or would be if none of them was kept for a waiter ahead. */
 export function freeOrKept(candidates: readonly Candidate[]): Candidate[] {

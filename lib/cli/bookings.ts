@@ -1,7 +1,6 @@
 import {
   cancelBooking,
   checkOptions,
-  discover,
   type GPUStatus,
   LockDirectory,
   readBookings,
@@ -11,6 +10,7 @@ import { loadConfiguration } from '../config/index.ts';
 import type { BookingEntry } from '../fleet/index.ts';
 import { label } from '../gpus/index.ts';
 import { formatMoment } from '../platform/index.ts';
+import { discover } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';

@@ -1,5 +1,6 @@
-import { checkOptions, findGPUs, gpuJSON } from '../claims/index.ts';
+import { checkOptions, findGPUs } from '../claims/index.ts';
 import { formatVisibleDevices } from '../gpus/index.ts';
+import { gpuJSON } from '../status/index.ts';
 import {
   CRITERIA_GROUP,
   claimOptions,

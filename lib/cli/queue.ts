@@ -1,7 +1,7 @@
-import { getQueue, type QueueEntry } from '../claims/index.ts';
 import { label } from '../gpus/index.ts';
 import { JobStore, pauseJob, putJobsFirst, resolveJob, resumeJob } from '../jobs/index.ts';
 import { fitColumns, formatDuration, formatSince, ordinal } from '../platform/index.ts';
+import { getQueue, type QueueEntry } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';

@@ -1,4 +1,4 @@
-import { checkOptions, getGPUs, ledgerOf } from '../claims/index.ts';
+import { checkOptions, ledgerOf } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
@@ -10,6 +10,7 @@ import {
   parseDuration,
   sanitize,
 } from '../platform/index.ts';
+import { getGPUs } from '../status/index.ts';
 import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum } from '../usage/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';

@@ -1,6 +1,7 @@
-import { checkOptions, describeBooking, discover, type GPUStatus, gpuJSON } from '../claims/index.ts';
+import { checkOptions, describeBooking, type GPUStatus } from '../claims/index.ts';
 import { describeShare, isInstance, label, shownState } from '../gpus/index.ts';
 import { hostName, sanitize, wrapText } from '../platform/index.ts';
+import { discover, gpuJSON } from '../status/index.ts';
 import { CRITERIA_GROUP, claimOptions, MACHINE, NAMES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts, watchFleet } from './hosts.ts';

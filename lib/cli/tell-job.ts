@@ -1,4 +1,5 @@
-import { getGPUs, whereJobComputes } from '../claims/index.ts';
+import { whereJobComputes } from '../claims/index.ts';
+import { getGPUs } from '../status/index.ts';
 import type { Command } from './command.ts';
 import { say } from './output.ts';
 

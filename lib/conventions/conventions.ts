@@ -6,8 +6,15 @@ import {
 } from '../config/index.ts';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { isDirectory, listWords, statusOf, type Waiting } from '../platform/index.ts';
-import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { type Mark, removeMark } from './convention.ts';
+import {
+  type Claimant,
+  type Convention,
+  type DecisionGuard,
+  type Holders,
+  type Leases,
+  type Mark,
+  removeMark,
+} from './convention.ts';
 import { GPULock } from './gpu-lock.ts';
 import { GPUScheduler } from './gpu-scheduler.ts';
 import { interopRoot } from './paths.ts';

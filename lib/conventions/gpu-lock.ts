@@ -2,8 +2,17 @@ import { closeSync } from 'node:fs';
 import type { GPU, LeaseInfo } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, now, schema, TIMEOUTS, type Waiting, warnOnce } from '../platform/index.ts';
-import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { keeperOf, keepMark, type Mark, removeMark } from './convention.ts';
+import {
+  type Claimant,
+  type Convention,
+  type DecisionGuard,
+  type Holders,
+  keeperOf,
+  keepMark,
+  type Leases,
+  type Mark,
+  removeMark,
+} from './convention.ts';
 import { asPid, type ForeignFile, holderInfo, isAlive, readForeign, removeStale } from './foreign-files.ts';
 import { ensureDirectory, machinePath } from './paths.ts';
 

@@ -12,8 +12,15 @@ import {
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { type Mark, removeMark } from './convention.ts';
+import {
+  type Claimant,
+  type Convention,
+  type DecisionGuard,
+  type Holders,
+  type Leases,
+  type Mark,
+  removeMark,
+} from './convention.ts';
 import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
 import { cudaOrdinals, ensureDirectory, foreignOwnerAt, home, machinePath, openOwn } from './paths.ts';
 

@@ -1,7 +1,6 @@
 import { dirname, resolve } from 'node:path';
 import { simulatedMachine, simulationDirectory } from '../config/index.ts';
-import type { GPU } from '../gpus/index.ts';
-import { cudaOrder } from '../gpus/index.ts';
+import { cudaOrder, type GPU } from '../gpus/index.ts';
 import { errno } from '../native.ts';
 import { Directory, isRoot, schema, userName, warnOnce } from '../platform/index.ts';
 

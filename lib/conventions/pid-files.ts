@@ -10,8 +10,17 @@ import {
   type Waiting,
   warnOnce,
 } from '../platform/index.ts';
-import type { Claimant, Convention, DecisionGuard, Holders, Leases } from './convention.ts';
-import { keeperOf, keepMark, type Mark, pidText } from './convention.ts';
+import {
+  type Claimant,
+  type Convention,
+  type DecisionGuard,
+  type Holders,
+  keeperOf,
+  keepMark,
+  type Leases,
+  type Mark,
+  pidText,
+} from './convention.ts';
 import {
   asPid,
   type ForeignFile,

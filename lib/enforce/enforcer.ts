@@ -1,4 +1,4 @@
-import { checkOptions, observeGPUs, protectLeaseFiles } from '../claims/index.ts';
+import { checkOptions } from '../claims/index.ts';
 import { DEFAULT_ENFORCE_RULES, type EnforceRules, loadConfiguration } from '../config/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import {
@@ -10,6 +10,7 @@ import {
   TIMEOUTS,
   userName,
 } from '../platform/index.ts';
+import { observeGPUs, protectLeaseFiles } from '../status/index.ts';
 import { type Action, type ActionKind, decideActions } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 import { type Offence, Watch } from './sightings.ts';

@@ -1,5 +1,5 @@
 // The processes that compute where they may not. Records of leases may be anybody's, so whose a GPU is follows from the kernel's locks.
-import { type GPUStatus, LeaseFiles, type LockDirectory } from '../claims/index.ts';
+import type { GPUStatus, LockDirectory } from '../claims/index.ts';
 import type { EnforceRules } from '../config/index.ts';
 import { computePids, describeListedProcess, isDivided, label } from '../gpus/index.ts';
 import { native } from '../native.ts';
@@ -24,6 +24,7 @@ import {
   threadsOf,
   userName,
 } from '../platform/index.ts';
+import { LeaseFiles } from '../status/index.ts';
 import type { Cases, Sighting } from './cases.ts';
 import { HeldProcess } from './held-process.ts';
 

@@ -1,10 +1,11 @@
 // The shapes of answers, each in one place: of these checks the answers of other machines are read, and of their descriptions web's OpenAPI
 // document is made. Answers of other machines are foreign text, of other versions of gpu-owner: missing fields are null, unknown ones are
 // left out.
-import type { GPUStatus, QueueEntry } from '../claims/index.ts';
+import type { GPUStatus } from '../claims/index.ts';
 import type { Job, PlaceState } from '../jobs/index.ts';
 import { isoTime, MAX_TIME, sanitize, schema } from '../platform/index.ts';
 import type { Family } from '../prometheus/index.ts';
+import type { QueueEntry } from '../status/index.ts';
 import { KINDS, type Report, type Sum } from '../usage/index.ts';
 
 const { Mismatch, described, flag, matching, objectSchema, shaped, shownText, whole } = schema;

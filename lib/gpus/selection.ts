@@ -1,5 +1,9 @@
-import type { NormalizedCriteria } from '../config/index.ts';
-import { type DeviceSelector, parseSelectors, type Selector } from '../config/index.ts';
+import {
+  type DeviceSelector,
+  type NormalizedCriteria,
+  parseSelectors,
+  type Selector,
+} from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { listWords, sanitize } from '../platform/index.ts';
 import type { GPU, Verdict } from './types.ts';

@@ -45,14 +45,7 @@ export {
   claimForJob,
   claimUntilInputCloses,
 } from './keeper.ts';
-export {
-  MOVED,
-  type MoveAction,
-  type PlaceState,
-  parseMove,
-  STARTED,
-  settleMove,
-} from './move.ts';
+export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
 export { isRestarted, type Preemption, parsePreemption } from './preemption.ts';
 export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';

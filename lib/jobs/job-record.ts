@@ -1,8 +1,8 @@
 // The file of a background job: blocks that are written in place, and the request. docs/decisions/042-background-jobs.md
 import { fstatSync, readSync, writeSync } from 'node:fs';
+import { CLASSES, type RequestClass } from '../claims/index.ts';
 import { errno, native, OFD, SHARED } from '../native.ts';
 import { schema, statusBehind, textBlock } from '../platform/index.ts';
-import { CLASSES, type RequestClass } from '../policy/index.ts';
 
 /** A job of another machine that must have ended before. */
 export interface JobElsewhere {

@@ -1,7 +1,7 @@
 // How jobs stand, and which job a word means.
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type Activity, type Idle, readActivity, type WaitingRequest } from '../claims/index.ts';
+import type { Idle } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   findUid,
@@ -13,6 +13,7 @@ import {
   showValue,
   userName,
 } from '../platform/index.ts';
+import { type Activity, readActivity, type WaitingRequest } from '../status/index.ts';
 import { isAlive, type JobPart, type StoredJob } from './job-record.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 

@@ -3,7 +3,6 @@
 // only this process reads it, and writes it nowhere.
 import { appendFileSync, closeSync, openSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { readActivity } from '../claims/index.ts';
 import { loadNotificationTargets, type NotificationTargets } from '../config/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { label } from '../gpus/index.ts';
@@ -21,6 +20,7 @@ import {
   showValue,
   systemError,
 } from '../platform/index.ts';
+import { readActivity } from '../status/index.ts';
 import { endedJob, type Job, jobAt } from './job-state.ts';
 import { ENVIRONMENT, JobStore } from './job-store.ts';
 

@@ -1,7 +1,7 @@
 // How jobs in the background are made. One is an ordinary `run` in a session of its own, which waits in the queue like any other.
 import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { checkPossible, LockDirectory, type Settings } from '../claims/index.ts';
+import { checkPossible, LockDirectory, type RequestClass, type Settings } from '../claims/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import {
@@ -13,7 +13,6 @@ import {
   showValue,
   systemError,
 } from '../platform/index.ts';
-import type { RequestClass } from '../policy/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
 import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
 import { type Announce, JobProcess } from './job-process.ts';

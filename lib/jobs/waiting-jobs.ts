@@ -1,7 +1,8 @@
 // Changes to one's own jobs while they wait.
-import { LockDirectory, putFirst, readActivity } from '../claims/index.ts';
+import { LockDirectory, putFirst } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
+import { readActivity } from '../status/index.ts';
 import { type JobRequest, signalJob } from './job-record.ts';
 import { stateOf } from './job-state.ts';
 import type { JobStore } from './job-store.ts';

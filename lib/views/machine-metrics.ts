@@ -1,16 +1,11 @@
 // Metrics of a machine for Prometheus: how its GPUs are, who has them, who waits. An unknown value has no sample, never 0.
-import {
-  type DiscoveryRequest,
-  type GPUStatus,
-  ledgerOf,
-  observeGPUs,
-  readActivity,
-} from '../claims/index.ts';
+import { type DiscoveryRequest, type GPUStatus, ledgerOf } from '../claims/index.ts';
 import { lastLook, readState } from '../enforce/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { isDivided, isInstance, type LeaseInfo, type Measured } from '../gpus/index.ts';
 import { bootMilliseconds, MAX_USER_NAME_LENGTH, sanitize, warnOnce } from '../platform/index.ts';
 import type { Family, MetricSample } from '../prometheus/index.ts';
+import { observeGPUs, readActivity } from '../status/index.ts';
 import { LedgerSums, type UserSums } from '../usage/index.ts';
 
 const STATES: readonly GPUStatus['state'][] = Object.keys({

@@ -1,12 +1,6 @@
 // A machine as it is now and was in the last minute, for displays, as long as a user watches: one look at the driver per
 // interval, however many watch.
-import {
-  type DiscoveryRequest,
-  gpuJSON,
-  type Observation,
-  observe,
-  type QueueEntry,
-} from '../claims/index.ts';
+import type { DiscoveryRequest } from '../claims/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import { describeListedProcess, isDivided } from '../gpus/index.ts';
 import { type Job, listJobs } from '../jobs/index.ts';
@@ -19,6 +13,7 @@ import {
   processCommand,
   readProcessStat,
 } from '../platform/index.ts';
+import { gpuJSON, type Observation, observe, type QueueEntry } from '../status/index.ts';
 
 /** A GPU as `status --json` has it. */
 export type ShownGPU = ReturnType<typeof gpuJSON>;

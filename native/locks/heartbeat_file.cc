@@ -14,7 +14,7 @@ namespace {
 
 constexpr char kTagPrefix[] = "{\"order\":\"";
 constexpr int64_t kPrefixSize = sizeof kTagPrefix - 1;
-constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/policy/order.ts
+constexpr int64_t kTagSize = 63;  // as TAG_LENGTH in lib/claims/rules/order.ts
 
 bool read_heartbeat(int descriptor, int64_t offset, int64_t& written) {
   char text[kHeartbeatSize + 1] = {};

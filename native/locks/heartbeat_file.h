@@ -7,13 +7,13 @@
 namespace gpu_owner::locks {
 
 // A slot has a block of the file for its request, used again by slots so many further on; a heartbeat ends it. As in
-// lib/claims/queue-file.ts.
+// lib/claims/queue/queue-file.ts.
 constexpr int64_t kBlocks = 4096;
 constexpr int64_t kBlockSize = 4096;
 // A heartbeat is text of this size in a file: milliseconds on CLOCK_MONOTONIC, among white space. After it, "rests"
 // tells that its waiter must start a program before it can take anything.
 constexpr int64_t kHeartbeatSize = 32;
-// How old the heartbeat of a living waiter is at most: as HEARTBEAT_TIMEOUT_MS in lib/claims/queue-file.ts.
+// How old the heartbeat of a living waiter is at most: as HEARTBEAT_TIMEOUT_MS in lib/claims/queue/queue-file.ts.
 constexpr int64_t kHeartbeatTimeoutMs = 2'500;
 // Behind all blocks and the stamp of the order: when a booking was last made or cancelled, written as a heartbeat.
 constexpr int64_t kBookingsOffset = kBlocks * kBlockSize + 32;
@@ -21,7 +21,8 @@ constexpr int64_t kBookingsOffset = kBlocks * kBlockSize + 32;
 constexpr int64_t block_offset(int64_t slot) { return slot % kBlocks * kBlockSize; }
 constexpr int64_t heartbeat_offset(int64_t slot) { return block_offset(slot) + kBlockSize - kHeartbeatSize; }
 
-// A slot's block begins with its request's tag, of which these characters are the order: as lib/policy/order.ts has it.
+// A slot's block begins with its request's tag, of which these characters are the order: as lib/claims/rules/order.ts
+// has it.
 struct OrderKey {
   static constexpr int64_t kSize = sizeof "1 0123456789012345" - 1;
   static constexpr char kPreemptible = '2';

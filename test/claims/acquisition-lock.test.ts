@@ -3,9 +3,9 @@ import { chmodSync, closeSync, mkdtempSync, openSync, rmSync, truncateSync, writ
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { AcquisitionLock } from '../../lib/claims/acquisition-lock.ts';
-import { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { ownRecord } from '../../lib/claims/record.ts';
+import { AcquisitionLock } from '../../lib/claims/locks/acquisition-lock.ts';
+import { LockDirectory } from '../../lib/claims/locks/lock-directory.ts';
+import { ownRecord } from '../../lib/claims/locks/record.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';
 import { bootId } from '../../lib/platform/system.ts';
 

@@ -3,7 +3,13 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, test, vi } from 'vitest';
 import { ActiveClaim, type ContextHolder } from '../../lib/claims/active-claim.ts';
 import { type Claim, claim, releaseClaim } from '../../lib/claims/claim.ts';
-import { type Awaiting, awaiting, type ClaimSteps, runAsync, runSync } from '../../lib/claims/effects.ts';
+import {
+  type Awaiting,
+  awaiting,
+  type ClaimSteps,
+  runAsync,
+  runSync,
+} from '../../lib/claims/locks/effects.ts';
 import { checkOptions } from '../../lib/claims/options.ts';
 import { binaries } from '../support/binaries.ts';
 import { Machine, output } from '../support/machine.ts';

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { StallDetector } from '../../lib/claims/stall-detector.ts';
-import { findBlockers, type GpuRequest, reservedFor } from '../../lib/policy/index.ts';
+import { StallDetector } from '../../lib/claims/queue/stall-detector.ts';
+import { findBlockers, type GpuRequest, reservedFor } from '../../lib/claims/rules/turn.ts';
 
 const ALL = ['a', 'b', 'c', 'd'];
 

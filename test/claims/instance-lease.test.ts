@@ -2,11 +2,11 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, unlinkSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { Lease } from '../../lib/claims/lease.ts';
-import { findEpochLock } from '../../lib/claims/lease-end.ts';
-import { probeLease, probeWhole } from '../../lib/claims/lease-file.ts';
-import { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { ownRecord, type RecordContents } from '../../lib/claims/record.ts';
+import { Lease } from '../../lib/claims/locks/lease.ts';
+import { findEpochLock } from '../../lib/claims/locks/lease-end.ts';
+import { probeLease, probeWhole } from '../../lib/claims/locks/lease-file.ts';
+import { LockDirectory } from '../../lib/claims/locks/lock-directory.ts';
+import { ownRecord, type RecordContents } from '../../lib/claims/locks/record.ts';
 
 const GPU = 'GPU-00000000-0000-4000-8000-000000000000';
 const ONE = 'MIG-11111111-0000-5000-8000-000000000000';

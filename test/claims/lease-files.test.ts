@@ -4,9 +4,9 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, unlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { LeaseFiles } from '../../lib/claims/inspection.ts';
 import { native } from '../../lib/native.ts';
 import { lockedFiles } from '../../lib/platform/index.ts';
+import { LeaseFiles } from '../../lib/status/inspection.ts';
 import { python } from '../support/machine.ts';
 import { WAIT_TIMEOUT_MS } from '../support/time.ts';
 

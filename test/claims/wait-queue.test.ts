@@ -2,10 +2,10 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { ownRecord } from '../../lib/claims/record.ts';
-import { Slot } from '../../lib/claims/slot.ts';
-import { readWaiters } from '../../lib/claims/wait-queue.ts';
+import { LockDirectory } from '../../lib/claims/locks/lock-directory.ts';
+import { ownRecord } from '../../lib/claims/locks/record.ts';
+import { Slot } from '../../lib/claims/queue/slot.ts';
+import { readWaiters } from '../../lib/claims/queue/wait-queue.ts';
 import { bootId } from '../../lib/platform/system.ts';
 
 let path: string;

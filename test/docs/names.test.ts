@@ -10,9 +10,9 @@ import { EXIT_CODES } from '../../lib/cli/exit-codes.ts';
 import { loadConfiguration } from '../../lib/config/configuration.ts';
 import { CRITERIA_KEYS } from '../../lib/config/criteria.ts';
 import { ErrorCode } from '../../lib/errors.ts';
-import { STATES } from '../../lib/experiments/queue/queue.ts';
 import { HOST_ERRORS } from '../../lib/fleet/host-failure.ts';
 import { GPUOwner } from '../../lib/index.ts';
+import { STATES } from '../../lib/sweeps/queue/queue.ts';
 import { launcher, Machine, root } from '../support/machine.ts';
 import { everything, fences, pages, section, texts } from '../support/pages.ts';
 

@@ -42,7 +42,7 @@ describe('the page', () => {
 
 const unchanged = whyUnchanged([
   ...['examples/recipes', 'docs/recipes.md', 'docs/python-environments.md', 'python/gpu_owner.py'],
-  ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/experiments/task'],
+  ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/sweeps/task'],
 ]);
 const { venv, missing } =
   unchanged === null ? install('requirements.txt', 180) : { venv: null, missing: unchanged };

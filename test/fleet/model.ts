@@ -1,7 +1,8 @@
 // A model of hosts whose waiting jobs move, beside one queue for all: seconds in place of processes. Order and choice of a queue are the
 // product's own functions.
+
+import { inOrder, type Tag, tagFor } from '../../lib/claims/rules/order.ts';
 import { expectedWait } from '../../lib/fleet/index.ts';
-import { inOrder, type Tag, tagFor } from '../../lib/policy/index.ts';
 import type { Random } from '../support/random.ts';
 
 /** Between the moment at which GPUs come free elsewhere and the start of a job that moves there: news, and three questions. */

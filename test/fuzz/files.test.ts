@@ -6,28 +6,23 @@ import { parse as parseCSV } from 'csv-parse/sync';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
-import { JSONFraming } from '../../lib/experiments/protocol/connection.ts';
-import { parseRequest, RequestError } from '../../lib/experiments/protocol/messages.ts';
-import {
-  cellText,
-  normalizeCell,
-  normalizeValue,
-  valueOfCell,
-} from '../../lib/experiments/results/cell-value.ts';
-import { type CSVRow, decode, MalformedCSVError, parseRows } from '../../lib/experiments/results/csv.ts';
-import { parseShellLine } from '../../lib/experiments/sweep/command.ts';
-import { commandsPhase } from '../../lib/experiments/sweep/index.ts';
-import { parseGrid, parseSweepFile } from '../../lib/experiments/sweep/sources.ts';
-import { phaseOf } from '../../lib/experiments/sweep/sweep.ts';
+import { csvLine } from '../../lib/platform/index.ts';
+import { parseScenario } from '../../lib/simulate/scenario.ts';
+import { parseShellLine } from '../../lib/sweeps/files/command.ts';
+import { commandsPhase } from '../../lib/sweeps/files/index.ts';
+import { parseGrid, parseSweepFile } from '../../lib/sweeps/files/sources.ts';
+import { phaseOf } from '../../lib/sweeps/files/sweep.ts';
+import { JSONFraming } from '../../lib/sweeps/protocol/connection.ts';
+import { parseRequest, RequestError } from '../../lib/sweeps/protocol/messages.ts';
+import { cellText, normalizeCell, normalizeValue, valueOfCell } from '../../lib/sweeps/tables/cell-value.ts';
+import { type CSVRow, decode, MalformedCSVError, parseRows } from '../../lib/sweeps/tables/csv.ts';
 import {
   canonical,
   formatValue,
   parseValue,
   stringifyValue,
   type Value,
-} from '../../lib/experiments/task/index.ts';
-import { csvLine } from '../../lib/platform/index.ts';
-import { parseScenario } from '../../lib/simulate/scenario.ts';
+} from '../../lib/sweeps/task/index.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));

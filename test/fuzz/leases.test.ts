@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { expect } from 'vitest';
-import { BOOKING_FILE, describeBooking } from '../../lib/claims/bookings.ts';
 import {
   decodeRecord,
   encodeRecord,
@@ -8,11 +7,13 @@ import {
   nameGPUs,
   RECORD_SIZE,
   type RecordContents,
-} from '../../lib/claims/record.ts';
-import { StallDetector } from '../../lib/claims/stall-detector.ts';
+} from '../../lib/claims/locks/record.ts';
+import { BOOKING_FILE, describeBooking } from '../../lib/claims/queue/booking-files.ts';
+import { StallDetector } from '../../lib/claims/queue/stall-detector.ts';
+import { latestStart } from '../../lib/claims/rules/latest-start.ts';
+import { findBlockers, type GpuRequest, reservedFor } from '../../lib/claims/rules/turn.ts';
 import { readAs } from '../../lib/platform/schema.ts';
 import { TIMEOUTS } from '../../lib/platform/timeouts.ts';
-import { findBlockers, type GpuRequest, latestStart, reservedFor } from '../../lib/policy/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const record = {

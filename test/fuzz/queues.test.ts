@@ -5,15 +5,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
-import type { LockDirectory } from '../../lib/claims/lock-directory.ts';
-import { WaitQueue } from '../../lib/claims/wait-queue.ts';
-import { TaskJob } from '../../lib/experiments/queue/bullmq/jobs.ts';
-import { type Completion, STATES, type TaskRow } from '../../lib/experiments/queue/queue.ts';
-import * as records from '../../lib/experiments/queue/records.ts';
-import { infoOf } from '../../lib/experiments/queue/sqlite/queries.ts';
-import { stringifyValue } from '../../lib/experiments/task/index.ts';
+import type { LockDirectory } from '../../lib/claims/locks/lock-directory.ts';
+import { WaitQueue } from '../../lib/claims/queue/wait-queue.ts';
 import { native } from '../../lib/native.ts';
 import { bootId } from '../../lib/platform/system.ts';
+import { TaskJob } from '../../lib/sweeps/queue/bullmq/jobs.ts';
+import { type Completion, STATES, type TaskRow } from '../../lib/sweeps/queue/queue.ts';
+import * as records from '../../lib/sweeps/queue/records.ts';
+import { infoOf } from '../../lib/sweeps/queue/sqlite/queries.ts';
+import { stringifyValue } from '../../lib/sweeps/task/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, text } from './fuzz.ts';
 
 const task = {

@@ -8,10 +8,6 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { parseConventions } from '../../lib/config/convention-choice.ts';
 import { CRITERIA_KEYS, normalizeCriteria, parseSelectors } from '../../lib/config/criteria.ts';
-import { parseAddresses } from '../../lib/experiments/protocol/access.ts';
-import { parseAddress } from '../../lib/experiments/queue/bullmq/address.ts';
-import { withoutPassword } from '../../lib/experiments/queue/index.ts';
-import { splitShellWords } from '../../lib/experiments/sweep/command.ts';
 import { mountPointOf } from '../../lib/gpus/containers.ts';
 import { matchesName } from '../../lib/gpus/selection.ts';
 import type { GPU } from '../../lib/gpus/types.ts';
@@ -29,6 +25,10 @@ import {
   parseWatts,
 } from '../../lib/platform/quantities.ts';
 import { closest, sanitize, shellWords, showValue } from '../../lib/platform/text.ts';
+import { splitShellWords } from '../../lib/sweeps/files/command.ts';
+import { parseAddresses } from '../../lib/sweeps/protocol/access.ts';
+import { parseAddress } from '../../lib/sweeps/queue/bullmq/address.ts';
+import { withoutPassword } from '../../lib/sweeps/queue/index.ts';
 import { expectPrintable, fuzz, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const anyText = fc.oneof(text(), fc.string({ unit: 'binary', maxLength: 40 }), fc.string({ maxLength: 40 }));

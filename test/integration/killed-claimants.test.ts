@@ -2,7 +2,7 @@ import type { ChildProcess } from 'node:child_process';
 import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { TRACE_POINTS } from '../../lib/claims/effects.ts';
+import { TRACE_POINTS } from '../../lib/claims/locks/effects.ts';
 import {
   finished,
   Machine,

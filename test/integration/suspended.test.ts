@@ -4,7 +4,7 @@ import { existsSync, mkdirSync, readFileSync, rmdirSync, writeFileSync } from 'n
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'vitest';
 import { openWitness } from '../../bench/witness.js';
-import { TRACE_POINTS } from '../../lib/claims/effects.ts';
+import { TRACE_POINTS } from '../../lib/claims/locks/effects.ts';
 import { finished, Machine, output, pause, processState, python, until } from '../support/machine.ts';
 import { childrenOf, sendSignal } from '../support/processes.ts';
 import { quickest, WAIT_TIMEOUT_MS } from '../support/time.ts';

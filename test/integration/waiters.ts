@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { formatTag } from '../../lib/policy/index.ts';
+import { formatTag } from '../../lib/claims/rules/order.ts';
 import { type Machine, NOBODY, output, python, type Starting, until } from '../support/machine.ts';
 
 export interface Request {

@@ -2,7 +2,7 @@
 import { closeSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach } from 'vitest';
-import type { Lease } from '../../lib/claims/lease.ts';
+import type { Lease } from '../../lib/claims/locks/lease.ts';
 import type { SupervisedTask } from '../../lib/jobs/keeper.ts';
 import { type Outcome, type Supervised, supervise } from '../../lib/jobs/supervised-process.ts';
 import { EXCLUSIVE, native, OFD } from '../../lib/native.ts';

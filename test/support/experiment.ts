@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { type Finished, Machine, python, type Starting, until } from './machine.ts';
 
-const TRAIN = join(import.meta.dirname, '../experiments/fixtures/train.py');
+const TRAIN = join(import.meta.dirname, '../sweeps/fixtures/train.py');
 
 /** A simulated machine with a project on it. */
 export class Experiment {

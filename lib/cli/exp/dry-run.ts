@@ -1,3 +1,4 @@
+import { listWords, sanitize } from '../../platform/index.ts';
 import {
   type ExperimentLocation,
   formatValue,
@@ -9,8 +10,7 @@ import {
   strictJSON,
   type Value,
   type Values,
-} from '../../experiments/index.ts';
-import { listWords, sanitize } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 import { alignColumns, print } from '../output.ts';
 
 /** Prints what `exp run` would do with a sweep. Changes nothing, and needs neither a command nor a GPU. */

@@ -1,7 +1,7 @@
 import { closeSync, openSync, writeFileSync } from 'node:fs';
 import { asError, GPUOwnerError } from '../../errors.ts';
-import { type ExportFormat, exportResults, withQueue } from '../../experiments/index.ts';
 import { closest, errorReason, sanitize, showValue } from '../../platform/index.ts';
+import { type ExportFormat, exportResults, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { say, write } from '../output.ts';

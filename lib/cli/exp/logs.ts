@@ -1,4 +1,4 @@
-import { isOnServer, resolveTask, TaskLogs, withQueue } from '../../experiments/index.ts';
+import { isOnServer, resolveTask, TaskLogs, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print, say, write } from '../output.ts';

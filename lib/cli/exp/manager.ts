@@ -1,5 +1,5 @@
-import { openSweepIfAny, SweepRun, withExperiment } from '../../experiments/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
+import { openSweepIfAny, SweepRun, withExperiment } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import type { OptionGroup, Parsed } from '../options.ts';
 import {

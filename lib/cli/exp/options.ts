@@ -2,16 +2,6 @@ import { resolve } from 'node:path';
 import { checkOptions, type Settings } from '../../claims/index.ts';
 import { GPUOwnerError } from '../../errors.ts';
 import {
-  Authentication,
-  type ExperimentLocation,
-  type Needs,
-  type ProtocolSettings,
-  parseAddresses,
-  QUEUE_URLS,
-  type WorkerRequest,
-  withoutPassword,
-} from '../../experiments/index.ts';
-import {
   type Endpoint,
   parseDuration,
   parseEndpoint,
@@ -20,6 +10,16 @@ import {
   shellWords,
   showValue,
 } from '../../platform/index.ts';
+import {
+  Authentication,
+  type ExperimentLocation,
+  type Needs,
+  type ProtocolSettings,
+  parseAddresses,
+  QUEUE_URLS,
+  type WorkerRequest,
+  withoutPassword,
+} from '../../sweeps/index.ts';
 import {
   COUNTS,
   claimOptions,

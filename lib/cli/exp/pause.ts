@@ -1,4 +1,4 @@
-import { withQueue } from '../../experiments/index.ts';
+import { withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands } from '../options.ts';
 import { print } from '../output.ts';

@@ -1,3 +1,4 @@
+import { fitColumns, formatDuration, sanitize } from '../../platform/index.ts';
 import {
   describeTrial,
   formatProgress,
@@ -5,8 +6,7 @@ import {
   type Progress,
   type RunView,
   type WorkerLine,
-} from '../../experiments/index.ts';
-import { fitColumns, formatDuration, sanitize } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 
 export interface DisplayStyle {
   columns: number;

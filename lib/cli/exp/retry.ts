@@ -1,4 +1,4 @@
-import { RETRIED_STATES, retryTasks, withQueue } from '../../experiments/index.ts';
+import { RETRIED_STATES, retryTasks, withQueue } from '../../sweeps/index.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, usage } from '../options.ts';
 import { print } from '../output.ts';

@@ -1,4 +1,7 @@
 import { checkPossible } from '../../claims/index.ts';
+import { chooseHosts } from '../../fleet/index.ts';
+import { becomeSubmitter, JobProcess, Submitter, SweepProgress, submitJob } from '../../jobs/index.ts';
+import { onWarning, shellWords } from '../../platform/index.ts';
 import {
   checkPrograms,
   type Experiment,
@@ -15,10 +18,7 @@ import {
   settingsFor,
   type WorkerRequest,
   withExperiment,
-} from '../../experiments/index.ts';
-import { chooseHosts } from '../../fleet/index.ts';
-import { becomeSubmitter, JobProcess, Submitter, SweepProgress, submitJob } from '../../jobs/index.ts';
-import { onWarning, shellWords } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 import { WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { toArguments } from '../hosts.ts';

@@ -1,8 +1,8 @@
 import { writeSync } from 'node:fs';
 import { stripVTControlCharacters } from 'node:util';
 import { errorCode } from '../../errors.ts';
-import type { Reporter, RunEnd, RunView } from '../../experiments/index.ts';
 import { isInForeground, sanitize, timestamp } from '../../platform/index.ts';
+import type { Reporter, RunEnd, RunView } from '../../sweeps/index.ts';
 import { isTerminal } from '../output.ts';
 import { type DisplayStyle, render } from './render.ts';
 

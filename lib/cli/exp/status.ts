@@ -1,3 +1,4 @@
+import { fitColumns, formatSince, hostName, sanitize, shellWords, showValue } from '../../platform/index.ts';
 import {
   type AttemptInfo,
   formatProgress,
@@ -7,8 +8,7 @@ import {
   type Status,
   strictJSON,
   withQueue,
-} from '../../experiments/index.ts';
-import { fitColumns, formatSince, hostName, sanitize, shellWords, showValue } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 import { COUNTS } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { type OptionGroup, type Parsed, rejectOperands, usage } from '../options.ts';

@@ -1,4 +1,5 @@
 import { GPUOwnerError } from '../../errors.ts';
+import { listWords, sanitize, shellWords } from '../../platform/index.ts';
 import {
   describeStops,
   firstLine,
@@ -6,8 +7,7 @@ import {
   type Progress,
   type RunEnd,
   type WorkerEnd,
-} from '../../experiments/index.ts';
-import { listWords, sanitize, shellWords } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 import { EXIT_CODES } from '../exit-codes.ts';
 import type { InferValues } from '../options.ts';
 import { type QUEUE, sameQueue } from './options.ts';

@@ -1,4 +1,5 @@
 import { errorMessage, GPUOwnerError } from '../../errors.ts';
+import { oneOf, sanitize, showValue } from '../../platform/index.ts';
 import {
   DEFAULT_ETA,
   MAX_RETRIES,
@@ -7,8 +8,7 @@ import {
   type SearchMethod,
   type SearchOptions,
   type SweepSource,
-} from '../../experiments/index.ts';
-import { oneOf, sanitize, showValue } from '../../platform/index.ts';
+} from '../../sweeps/index.ts';
 import { type InferValues, type OptionGroup, type Parsed, usage } from '../options.ts';
 
 const METHODS: readonly SearchMethod[] = ['random', 'quasirandom', 'tpe', 'gp', 'cmaes'];

@@ -1,11 +1,5 @@
-import {
-  isOver,
-  joinExperiment,
-  runWorkers,
-  runWorkersOfManager,
-  settingsFor,
-} from '../../experiments/index.ts';
 import { onWarning, parseDuration } from '../../platform/index.ts';
+import { isOver, joinExperiment, runWorkers, runWorkersOfManager, settingsFor } from '../../sweeps/index.ts';
 import { DURATIONS, WORKER_CRITERIA_GROUP } from '../claim-options.ts';
 import type { Command } from '../command.ts';
 import { refuseThrowAway } from '../installation.ts';

@@ -1,7 +1,8 @@
 // Sections below the table of GPUs: requests that wait, processes, and what each user has.
-import type { QueueEntry } from '../../claims/index.ts';
+
 import { label } from '../../gpus/index.ts';
 import { formatBytes, formatDuration, formatSince, idleTime, listWords } from '../../platform/index.ts';
+import type { QueueEntry } from '../../status/index.ts';
 import type { MachineState, ShownProcess } from '../machine-view.ts';
 import { type UserTotal, userTotals } from '../user-totals.ts';
 import { type Pen, widthOf } from './pen.ts';

@@ -35,7 +35,7 @@ constexpr int64_t kRecord = 4096;
 
 std::string in(const std::string& directory, const std::string& name) { return directory + "/" + name; }
 
-// The lease of a GPU, taken as lib/claims/lease.ts does, and given back.
+// The lease of a GPU, taken as lib/claims/locks/lease.ts does, and given back.
 void lease(const locks::Directory& directory, const std::string& path, const std::string& record) {
   const int file = directory.open_shared("lease", kRecord);
   REQUIRE(file >= 0);

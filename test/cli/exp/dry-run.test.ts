@@ -4,9 +4,9 @@ import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { openQueue } from '../../../lib/experiments/queue/index.ts';
-import type { Queue } from '../../../lib/experiments/queue/queue.ts';
-import { openSweep } from '../../../lib/experiments/sweep/index.ts';
+import { openSweep } from '../../../lib/sweeps/files/index.ts';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
+import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
 import { command, python } from '../../support/machine.ts';
 
 let project = '';

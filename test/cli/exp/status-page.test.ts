@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { statusPage } from '../../../lib/cli/exp/status.ts';
-import type { Status } from '../../../lib/experiments/manager/progress.ts';
-import type { AttemptInfo, WithoutResult } from '../../../lib/experiments/queue/queue.ts';
+import type { Status } from '../../../lib/sweeps/manager/progress.ts';
+import type { AttemptInfo, WithoutResult } from '../../../lib/sweeps/queue/queue.ts';
 
 const attempt: AttemptInfo = {
   token: 'a',

@@ -1,0 +1,74 @@
+export { AcquisitionLock, DECISION_EPOCHS, findUnexplainedDecision } from './acquisition-lock.ts';
+export { type ClaimCounts, claimCounts, countClaim } from './counts.ts';
+export {
+  type Awaiting,
+  abortedError,
+  awaiting,
+  type ClaimSteps,
+  type Effect,
+  runAsync,
+  runSync,
+  takeSnapshot,
+  traceStep,
+} from './effects.ts';
+export { Lease, type ShareDemand } from './lease.ts';
+export {
+  type EpochLock,
+  endedWithin,
+  findEpochLock,
+  findEpochLocks,
+  mayHaveRemains,
+  openLeases,
+} from './lease-end.ts';
+export {
+  FIRST_EPOCH,
+  findUnexplained,
+  type Holder,
+  isEpochHeld,
+  isLeased,
+  isLocked,
+  LEASE,
+  type LeaseKey,
+  type LockOwners,
+  leaseName,
+  leaseNames,
+  levelOf,
+  probeLease,
+  probeWhole,
+  readHolder,
+  UNDIVIDED,
+  whyUntakable,
+} from './lease-file.ts';
+export {
+  chooseLockDirectory,
+  LOCK_DIRECTORY_MODE,
+  LockDirectory,
+  mayBeSomebodysOwn,
+  PREFERRED,
+} from './lock-directory.ts';
+export { namesCommand } from './lock-directory-errors.ts';
+export {
+  findParentJob,
+  isPreemptible,
+  type JobSecret,
+  jobName,
+  makeJobFile,
+  newJobSecret,
+  type ParentJob,
+  PREEMPTIBLE_MODE,
+  removeOldJobFiles,
+} from './parent-job.ts';
+export {
+  decodeRecord,
+  encodeRecord,
+  leaseInfo,
+  MAX_EPOCHS,
+  nameGPUs,
+  ownRecord,
+  RECORD_SIZE,
+  type RecordContents,
+  readRecord,
+} from './record.ts';
+export { FIRST_UNIT, gpuOfShare, readSize } from './share-file.ts';
+export { demandOf, formatShare, sharesOf, sharingOf } from './shares.ts';
+export { leaveOut, noteCUDA, readSuspects, takeInAgain, whyLeftOut } from './suspects.ts';

@@ -1,0 +1,368 @@
+import { GPUOwnerError } from '../../errors.ts';
+import type { LeaseInfo } from '../../gpus/index.ts';
+import { EXCLUSIVE, native, OFD, SHARED } from '../../native.ts';
+import { type LockOwner, ownersOf, readLink, schema, showValue } from '../../platform/index.ts';
+import type { LockDirectory } from './lock-directory.ts';
+import { leaseInfo, MAX_EPOCHS, readRecord } from './record.ts';
+import {
+  countUnits,
+  FIRST_UNIT,
+  isNestedShare,
+  readSize,
+  type ShareParts,
+  shareId,
+  shareNumbers,
+} from './share-file.ts';
+
+// Offsets in a lease file, of locks, not of data. Byte 0 is the lease. Byte 1 + epoch is locked as long: a process that wants
+// to know when the lease ends waits there, and so is never in the way of the next claimant.
+export const LEASE = 0;
+export const FIRST_EPOCH = 1;
+
+/**
+ * How deep claims inside jobs can be nested. Each level has a file of its own per GPU, with the same layout: level 0 is the
+ * machine's, level 1 is for claims inside a job that holds level 0, and so on. On no level has a GPU two holders.
+ */
+export const MAX_DEPTH = 64;
+
+/** @throws ERR_DRIVER for what is no UUID: it becomes a part of a path */
+export function leaseName(given: string, depth = 0): string {
+  // Drivers before R470 call an instance MIG-GPU-<uuid>/<GPU instance>/<compute instance>.
+  const uuid = given.startsWith('MIG-GPU-') ? given.replaceAll('/', '-') : given;
+  if (!isLeaseName(uuid)) {
+    throw new GPUOwnerError(
+      'ERR_DRIVER',
+      `the driver reports an invalid UUID: ${showValue(given)}. Compare with \`nvidia-smi -L\`, and reinstall the driver.`,
+    );
+  }
+  return depth === 0 ? `${uuid}.lease` : `${uuid}.nested-${depth}`;
+}
+
+/** The lease files of whole GPUs, MIG instances and shares, here and in the other directories where leases may be held. */
+export function leaseNames(directory: LockDirectory): string[] {
+  const names = directory.all.flatMap((path) =>
+    directory
+      .namesIn(path)
+      .filter((name) => name.endsWith('.lease') && !isNestedShare(name))
+      .sort(),
+  );
+  return [...new Set(names)];
+}
+
+function isLeaseName(uuid: string): boolean {
+  return /^[A-Za-z0-9-]{1,200}$/.test(uuid);
+}
+
+interface LeaseFile {
+  depth: number;
+  /** Closed when the caller goes on. */
+  descriptor: number;
+}
+
+/**
+ * The lease files of a GPU from a level on, outermost first. A level without a file has never had a holder, and so none
+ * below it had.
+ */
+function* leaseFiles(directory: LockDirectory, uuid: string, from: number): Generator<LeaseFile> {
+  for (let depth = from; depth <= MAX_DEPTH; depth++) {
+    let exists = false;
+    for (const descriptor of directory.filesNamed(leaseName(uuid, depth))) {
+      exists = true;
+      yield { depth, descriptor };
+    }
+    if (!exists) return;
+  }
+}
+
+/** Whether a lock of this mode would be refused: EXCLUSIVE by any other lock, SHARED by the lease itself only. Takes nothing. */
+export function isLocked(descriptor: number, mode = EXCLUSIVE): boolean {
+  return native().lockProbe(descriptor, OFD, mode, LEASE, 1) >= 0;
+}
+
+/** Whether this epoch of the lease lasts. Takes nothing. */
+function isEpochLocked(descriptor: number, epoch: number): boolean {
+  const byte = FIRST_EPOCH + epoch;
+  // A longer lock is another program's.
+  return native().lockProbe(descriptor, OFD, SHARED, byte, 1) === byte;
+}
+
+/**
+ * The record of the present holder; null: it has written none, and what stands there is of an earlier one. So it is for a moment with each
+ * lease, and as long as it lasts where another program has the lock, or the file may not be written to.
+ */
+export function readHolder(descriptor: number): Record<string, unknown> | null {
+  const record = readRecord(descriptor);
+  const epoch = schema.readAs(schema.whole(MAX_EPOCHS), record?.generation);
+  return epoch !== null && isEpochLocked(descriptor, epoch) ? record : null;
+}
+
+/** Whether no other epoch is locked: anybody can lock any byte, but can't hide that of the lease's holder. */
+function isOnlyEpoch(descriptor: number, epoch: number): boolean {
+  const byte = FIRST_EPOCH + epoch;
+  const isFree = (start: number, length: number) =>
+    native().lockProbe(descriptor, OFD, SHARED, start, length) < 0;
+  return (
+    isEpochLocked(descriptor, epoch) &&
+    (epoch === 0 || isFree(FIRST_EPOCH, epoch)) &&
+    isFree(byte + 1, FIRST_UNIT - byte - 1)
+  );
+}
+
+/** Which lease. */
+export interface LeaseKey {
+  uuid: string;
+  /** The UUID of a MIG instance's GPU. A claim that holds that as a whole holds the instance. */
+  parent?: string | null;
+  /** The lease epoch of the job inside of which it is asked for; null: on the machine. */
+  job?: number | null;
+}
+
+/** The holder of a lease. */
+export interface Holder {
+  info: LeaseInfo;
+  /** Whether only a MIG instance or a share is held. */
+  isPart: boolean;
+}
+
+/**
+ * The holder of the lease, in this machine's directory or one that may be in use as well; null: it has none. A GPU of which
+ * only MIG instances or shares are leased is leased, too: as a whole it can't be had.
+ */
+export function probeLease(directory: LockDirectory, key: LeaseKey): Holder | null {
+  const { parent = null, job = null } = key;
+  const holders: Holder[] = [];
+  const { uuid, depth } = levelOrTop(directory, key);
+  for (const file of leaseFiles(directory, uuid, depth)) {
+    const holder = holderOf(directory, uuid, file);
+    if (holder !== null) holders.push(holder);
+  }
+  if (holders.length === 0) return parent === null || job !== null ? null : probeWhole(directory, parent);
+  return holders.reduceRight<Holder | null>(
+    (nested, { info, isPart }) => ({
+      info: nested === null ? info : { ...info, nested: nested.info },
+      isPart,
+    }),
+    null,
+  );
+}
+
+function holderOf(directory: LockDirectory, uuid: string, file: LeaseFile): Holder | null {
+  const { descriptor } = file;
+  if (isLocked(descriptor, SHARED)) return { info: holderInfo(readHolder(descriptor)), isPart: false };
+  // The record in the file is not of those who hold instances or shares.
+  return isLocked(descriptor)
+    ? { info: holderInfo(recordOfPart(directory, uuid, file)), isPart: true }
+    : null;
+}
+
+function holderInfo(record: Record<string, unknown> | null): LeaseInfo {
+  return record === null ? { ...leaseInfo(null), stranger: true } : leaseInfo(record);
+}
+
+/** As {@link probeLease} on the machine, but who holds MIG instances or shares of the GPU doesn't count. */
+export function probeWhole(directory: LockDirectory, uuid: string): Holder | null {
+  for (const file of leaseFiles(directory, uuid, 0)) {
+    const holder = holderOfWhole(directory, uuid, file);
+    if (holder !== null) return holder;
+  }
+  return null;
+}
+
+function holderOfWhole(directory: LockDirectory, uuid: string, file: LeaseFile): Holder | null {
+  return file.depth > 0 || isLocked(file.descriptor, SHARED) ? holderOf(directory, uuid, file) : null;
+}
+
+/** The processes that have a lock without a record of its holder. */
+export interface LockOwners {
+  path: string;
+  /** As far as this user can see them. */
+  owners: readonly LockOwner[];
+}
+
+/** The first such lock that keeps this lease from being taken. Looks at all processes: for messages. */
+export function findUnexplained(directory: LockDirectory, key: LeaseKey): LockOwners | null {
+  const { parent = null, job = null } = key;
+  const { uuid, depth } = levelOrTop(directory, key);
+  for (const file of leaseFiles(directory, uuid, depth)) {
+    if (holderOf(directory, uuid, file)?.info.stranger === true) return unexplained(file);
+  }
+  if (parent === null || job !== null) return null;
+  for (const file of leaseFiles(directory, parent, 0)) {
+    if (holderOfWhole(directory, parent, file)?.info.stranger === true) return unexplained(file);
+  }
+  return null;
+}
+
+function unexplained({ descriptor }: LeaseFile): LockOwners {
+  return {
+    path: readLink(`/proc/self/fd/${descriptor}`) ?? '',
+    owners: ownersOf(descriptor, LEASE),
+  };
+}
+
+/** As {@link probeLease}, for those who don't care who it is. */
+export function isLeased(directory: LockDirectory, key: LeaseKey): boolean {
+  const { uuid, depth } = levelOrTop(directory, key);
+  return isHeldFrom(directory, uuid, depth);
+}
+
+export function isHeldFrom(directory: LockDirectory, uuid: string, depth: number): boolean {
+  for (const { descriptor } of leaseFiles(directory, uuid, depth)) if (isLocked(descriptor)) return true;
+  return false;
+}
+
+/** Where a lease is taken: the file, and the files of what it is a part of. */
+export interface Level {
+  /** The GPU's, or the name of the share of it that the surrounding job has. */
+  uuid: string;
+  depth: number;
+  enclosing: readonly string[];
+}
+
+/** On the machine, or within a job; null: the job doesn't hold the GPU. */
+export function levelOf(
+  directory: LockDirectory,
+  { uuid, parent = null, job = null }: LeaseKey,
+): Level | null {
+  if (job === null) return { uuid, depth: 0, enclosing: parent === null ? [] : [leaseName(parent)] };
+  const held = findHeld(directory, uuid, job);
+  if (held === null || held.depth === MAX_DEPTH) return null;
+  return { uuid: held.uuid, depth: held.depth + 1, enclosing: held.enclosing };
+}
+
+/** As {@link levelOf}, but the machine's where the job doesn't hold the GPU. */
+export function levelOrTop(directory: LockDirectory, key: LeaseKey): Pick<Level, 'uuid' | 'depth'> {
+  return levelOf(directory, key) ?? { uuid: key.uuid, depth: 0 };
+}
+
+/**
+ * On which level an epoch of the GPU's lease lasts, or of a share of it, and what its holder wrote; null: it doesn't. Not certain: another
+ * process has locked such a byte, too, and the epoch may be that one's.
+ */
+export function findHeld(
+  directory: LockDirectory,
+  uuid: string,
+  epoch: number,
+): (Level & { isCertain: boolean; record: Record<string, unknown> | null }) | null {
+  for (const { depth, descriptor } of leaseFiles(directory, uuid, 0)) {
+    if (!isEpochLocked(descriptor, epoch)) continue;
+    if (isLocked(descriptor, SHARED)) {
+      const isCertain = isOnlyEpoch(descriptor, epoch);
+      return { uuid, depth, enclosing: [], isCertain, record: readRecord(descriptor) };
+    }
+    // The holder of a MIG instance has an epoch in its GPU's file as well, but not the lease.
+    for (const number of shareNumbers(descriptor)) {
+      const held = findHeld(directory, shareId(uuid, depth, number), epoch);
+      if (held !== null) return { ...held, enclosing: [leaseName(uuid, depth), ...held.enclosing] };
+    }
+  }
+  return null;
+}
+
+/** A share that is held. */
+export interface HeldShare extends ShareParts {
+  /** In place of the UUID in the names of its files. */
+  id: string;
+  /** null: its holder has written none. */
+  record: Record<string, unknown> | null;
+}
+
+/** The units of a GPU's memory that are taken, and the shares that have them. */
+export interface Division {
+  taken: number;
+  shares: readonly HeldShare[];
+}
+
+export const UNDIVIDED: Division = { taken: 0, shares: [] };
+
+/** The shares of a GPU, or of what the job has of it. */
+export function readDivision(directory: LockDirectory, key: LeaseKey): Division {
+  const level = levelOf(directory, key);
+  if (level === null) return UNDIVIDED;
+  const { uuid, depth } = level;
+  let taken = 0;
+  const shares: HeldShare[] = [];
+  for (const path of directory.all) {
+    for (const descriptor of directory.filesNamed(leaseName(uuid, depth), [path])) {
+      const numbers = shareNumbers(descriptor);
+      if (numbers.length > 0) taken += countUnits(descriptor);
+      for (const number of numbers) {
+        const id = shareId(uuid, depth, number);
+        for (const own of directory.filesNamed(leaseName(id), [path])) {
+          const size = isLocked(own, SHARED) ? readSize(own) : null;
+          if (size !== null) shares.push({ id, ...size, record: readHolder(own) });
+        }
+      }
+    }
+  }
+  return taken === 0 ? UNDIVIDED : { taken, shares };
+}
+
+/** The units of what a job has of a GPU, if that is a share; null: it has all of it. */
+export function capacityOf(directory: LockDirectory, key: LeaseKey): number | null {
+  const level = levelOf(directory, key);
+  if (level === null || level.uuid === key.uuid) return null;
+  for (const descriptor of directory.filesNamed(leaseName(level.uuid)))
+    return readSize(descriptor)?.units ?? null;
+  return null;
+}
+
+/** Whether instances of a GPU are leased. */
+export function hasLeasedInstance(directory: LockDirectory, uuid: string): boolean {
+  return recordOfInstance(directory, uuid) !== null;
+}
+
+/**
+ * Whether an epoch of the GPU's lease on the machine still lasts, or may: a record can be read while it is being written. For
+ * numbers that anybody may have written.
+ */
+export function isEpochHeld(directory: LockDirectory, uuid: string, epoch: number): boolean {
+  if (!isLeaseName(uuid) || !Number.isSafeInteger(epoch)) return false;
+  for (const descriptor of directory.filesNamed(leaseName(uuid))) {
+    if (!isLocked(descriptor)) continue;
+    const present = readRecord(descriptor)?.generation;
+    if (present === epoch || typeof present !== 'number') return true;
+  }
+  return false;
+}
+
+/** The record of a holder of a share of what the file is of, or of an instance of the GPU. */
+function recordOfPart(
+  directory: LockDirectory,
+  uuid: string,
+  { depth, descriptor }: LeaseFile,
+): Record<string, unknown> | null {
+  for (const number of shareNumbers(descriptor)) {
+    for (const own of directory.filesNamed(leaseName(shareId(uuid, depth, number)))) {
+      const record = isLocked(own, SHARED) ? readHolder(own) : null;
+      if (record !== null) return record;
+    }
+  }
+  return depth === 0 ? recordOfInstance(directory, uuid) : null;
+}
+
+const PARENTS = schema.validOf(schema.record({ parent: schema.text }));
+
+/** The record of a holder of an instance of this GPU. The driver needn't know the instance any longer: MIG may be off by now. */
+function recordOfInstance(directory: LockDirectory, parent: string): Record<string, unknown> | null {
+  for (const path of directory.all) {
+    for (const name of directory.namesIn(path)) {
+      if (!/^MIG-.*\.lease$/.test(name)) continue;
+      for (const descriptor of directory.filesNamed(name, [path])) {
+        const record = isLocked(descriptor, SHARED) ? readHolder(descriptor) : null;
+        if (PARENTS(record?.gpus, '').some((gpu) => gpu.parent === parent)) return record;
+      }
+    }
+  }
+  return null;
+}
+
+/** Why this process can't take the lease, even if it isn't held; null: nothing keeps it from that. */
+export function whyUntakable(directory: LockDirectory, key: LeaseKey): GPUOwnerError | null {
+  const { parent = null, job = null } = key;
+  const { uuid, depth } = levelOrTop(directory, key);
+  return (
+    directory.whyUnusable(leaseName(uuid, depth)) ??
+    (parent === null || job !== null ? null : directory.whyUnusable(leaseName(parent)))
+  );
+}

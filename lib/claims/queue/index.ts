@@ -1,0 +1,32 @@
+export {
+  applyBookings,
+  type BookingInfo,
+  bookingInfo,
+  bookingLimit,
+  bookingName,
+  bookingRules,
+  describeBooking,
+  MAX_NOTE_LENGTH,
+  readBookingFiles,
+  readBookings,
+  type StoredBooking,
+  untilBookingsEnd,
+} from './booking-files.ts';
+export { type Holdings, holdingsWhenAsked } from './holdings.ts';
+export { allowedTime, applyLimit, ownLimit, partOf, sizeOf } from './own-limit.ts';
+export { putFirst, wakeThoseBehind } from './own-requests.ts';
+export { HEARTBEAT_MS, stampBookings, WAIT_QUEUE_FILE } from './queue-file.ts';
+export { requestClass, whoMay } from './request-class.ts';
+export { type KeptSlot, Slot } from './slot.ts';
+export { StallDetector, WAITERS_PER_HEARTBEAT } from './stall-detector.ts';
+export { noteGranted } from './turns.ts';
+export { type HandedOverWait, type IdleWait, WaitHandover } from './wait-handover.ts';
+export {
+  activeWaiters,
+  type QueuePosition,
+  readWaiters,
+  type Waiter,
+  WaitQueue,
+  waitersAhead,
+  withoutGPUs,
+} from './wait-queue.ts';

@@ -1,0 +1,20 @@
+export { type Activity, readActivity, type WaitingRequest } from './activity.ts';
+export {
+  type DiscoveryOptions,
+  discover,
+  findFreeGPUs,
+  findFreeGPUsSync,
+  getGPUs,
+  getGPUsSync,
+  gpuJSON,
+  observeGPUs,
+} from './discovery.ts';
+export {
+  findDamagedQueue,
+  findRecordedLocks,
+  findUnexplainedLocks,
+  LeaseFiles,
+  protectLeaseFiles,
+  type UnexplainedLock,
+} from './inspection.ts';
+export { getQueue, type Observation, observe, type QueueEntry, type QueueOptions } from './queue-view.ts';

@@ -1,0 +1,212 @@
+import {
+  activeWaiters,
+  backfillLimit,
+  type ClaimOptions,
+  checkConventions,
+  checkDirectory,
+  type DiscoveryRequest,
+  describeBooking,
+  formatShare,
+  type GPUStatus,
+  type Holdings,
+  holdingsWhenAsked,
+  LockDirectory,
+  latestStart,
+  type RequestClass,
+  readWaiters,
+  reservedFor,
+  type Waiter,
+  WaitQueue,
+  whyHere,
+  withoutGPUs,
+} from '../claims/index.ts';
+import { loadConfiguration, normalizeCriteria, refuseNoObject } from '../config/index.ts';
+import type { GPUReason } from '../errors.ts';
+import { type LeaseInfo, label } from '../gpus/index.ts';
+import { discover, observeGPUs } from './discovery.ts';
+
+/** A request in the wait queue. */
+export interface QueueEntry extends Pick<LeaseInfo, 'user' | 'uid' | 'pid' | 'host' | 'command' | 'since'> {
+  /** 1 is served first. */
+  position: number;
+  /** How many GPUs they wait for. */
+  count: number;
+  /** The share of each GPU, such as '20 GiB' or '25 %'; null: whole GPUs. */
+  memory: string | null;
+  /** Urgent requests are served before all others, preemptible ones after all others. */
+  class: RequestClass;
+  /** The request's number, if it is a background job; its name and a remark; null: none. */
+  job: number | null;
+  name: string | null;
+  note: string | null;
+  /** Stopped (in a debugger, by Ctrl-Z) or stuck: skipped until it resumes. */
+  stopped: boolean;
+  /** ISO 8601: when it gets its GPUs at the latest, where time limits tell that, as a full minute; null: unknown, or it stops waiting before. */
+  latestStart: string | null;
+  /** ISO 8601: when it stops waiting; null: never. */
+  waitUntil: string | null;
+  /** Why it has this position, where several users wait; null: nothing to say. */
+  reason: string | null;
+  /** The GPUs that would do, each with what is in the way. */
+  waitingFor: GPUReason[];
+}
+
+/** Where to look, and whose locks count. */
+export type QueueOptions = Pick<ClaimOptions, 'lockDirectory' | 'conventions'>;
+
+/** The wait queue of this machine, in order. Takes nothing. @throws as `getGPUs` */
+export async function getQueue(options: QueueOptions = {}): Promise<QueueEntry[]> {
+  refuseNoObject(options);
+  const configuration = loadConfiguration();
+  const lockDirectory = checkDirectory(options.lockDirectory, 'lockDirectory');
+  const directory = LockDirectory.find(lockDirectory, configuration);
+  const holdings = holdingsWhenAsked(directory);
+  const waiters = [...readWaiters(directory, null, holdings)];
+  if (waiters.length === 0) return [];
+  const request = {
+    criteria: normalizeCriteria({}),
+    lockDirectory,
+    configuredDirectory: configuration.lockDirectory,
+    conventions: checkConventions(options.conventions, configuration, 'conventions'),
+    count: 1,
+  };
+  return describeQueue(waiters, await discover(request, 'machine'), holdings);
+}
+
+const MINUTE_MS = 60_000;
+
+/** @param waiters from the first on */
+function describeQueue(
+  waiters: readonly Waiter[],
+  gpus: readonly GPUStatus[],
+  holdings: () => Holdings,
+): QueueEntry[] {
+  const held = (uid: number | null) => Math.round((holdings().get(uid ?? -1)?.gpus ?? 0) * 100) / 100;
+  // GPUs that are booked by others don't count for what is foretold: the booking may not be over by then.
+  const unbooked = waiters.map((waiter) => {
+    const others = gpus.filter(({ booking }) => booking !== null && booking.user !== waiter.info.user);
+    return withoutGPUs(
+      waiter,
+      others.map(({ uuid }) => uuid),
+    );
+  });
+  return waiters.map((waiter, i) => {
+    const reserved = reservedFor(waiter.uuids, waiter.scope, activeWaiters(waiters.slice(0, i)));
+    const waitingFor = gpus
+      .filter(({ uuid }) => waiter.uuids.includes(uuid))
+      .map(({ index, instance, uuid, reason, booking }) => {
+        const before = reserved.get(uuid);
+        const position = before === undefined ? 0 : waiters.findIndex(({ slot }) => slot === before.slot) + 1;
+        const text =
+          reason ?? (position > 0 ? `free, but position ${position} in the wait queue comes first` : 'free');
+        const booked = booking === null ? '' : describeBooking(booking);
+        return {
+          index,
+          ...(instance === null ? {} : { instance }),
+          uuid,
+          reason: text.includes(booked) ? text : `${text}; ${booked}`,
+        };
+      });
+    const { user, uid, pid, host, command, since, job = null, name = null, note = null } = waiter.info;
+    const { count, memory, isSuspended: stopped } = waiter;
+    const { waitUntil } = waiter;
+    const latest = stopped
+      ? Number.NaN
+      : latestStart(unbooked[i] ?? waiter, unbooked.slice(0, i), gpus, Date.now());
+    // A display of less than this must not promise more.
+    const start = new Date(
+      latest <= (waitUntil ?? latest) ? Math.ceil(latest / MINUTE_MS) * MINUTE_MS : Number.NaN,
+    );
+    return {
+      position: i + 1,
+      count,
+      memory: memory === undefined ? null : formatShare(memory),
+      class: waiter.tag?.class ?? 'normal',
+      user,
+      uid,
+      pid,
+      host,
+      command,
+      since,
+      job,
+      name,
+      note,
+      stopped,
+      latestStart: Number.isNaN(start.getTime()) ? null : start.toISOString(),
+      waitUntil: waitUntil === null ? null : new Date(waitUntil).toISOString(),
+      reason: waiter.isAboveLimit
+        ? `holds nobody up: ${user} has ${held(uid)} of the ${waiter.most} GPUs that ${user} may have at a time`
+        : sentences(
+            whyHere(i, waiters),
+            i < MAX_HINTS ? hintOf(waiter, waiters.slice(0, i), gpus) : null,
+            bookedText(waiter, gpus),
+          ),
+      waitingFor,
+    };
+  });
+}
+
+/** The GPUs that a request can't use now, as they are booked by others; null: none. */
+function bookedText({ booked }: Waiter, gpus: readonly GPUStatus[]): string | null {
+  const found = gpus.filter(({ uuid }) => booked.includes(uuid));
+  const texts = new Map<string, string[]>();
+  for (const gpu of found) {
+    const text = gpu.booking === null ? 'booked by others' : describeBooking(gpu.booking);
+    texts.set(text, [...(texts.get(text) ?? []), label(gpu)]);
+  }
+  const parts = [...texts].map(([text, labels]) => `GPU ${labels.join(',')} is ${text}`);
+  return parts.length === 0 ? null : parts.join(', ');
+}
+
+function sentences(...texts: (string | null)[]): string | null {
+  return texts.filter((text) => text !== null).join('; ') || null;
+}
+
+/** So many requests get a hint: more would take time, and are far from their turn. */
+const MAX_HINTS = 20;
+const HOUR_MS = 60 * MINUTE_MS;
+
+/** Says with which time limit a request could start at once on GPUs that are kept for others; null: with none. */
+function hintOf(waiter: Waiter, ahead: readonly Waiter[], gpus: readonly GPUStatus[]): string | null {
+  const { uuids, count, scope, limitMs, takesLimit, memory, isSuspended } = waiter;
+  // Kept GPUs are lent as a whole only.
+  if (!takesLimit || scope !== null || memory !== undefined || isSuspended) return null;
+  const active = [...activeWaiters(ahead)];
+  const free = gpus.filter((gpu) => gpu.state === 'free' && uuids.includes(gpu.uuid)).map(({ uuid }) => uuid);
+  const reserved = reservedFor(free, scope, active);
+  const missing = count - (free.length - reserved.size);
+  if (missing <= 0 || reserved.size < missing) return null;
+  const limit = backfillLimit([...reserved.keys()].slice(0, missing), active, gpus, Date.now());
+  const unit = limit !== null && limit >= 2 * HOUR_MS ? HOUR_MS : MINUTE_MS;
+  const rounded = Math.floor((limit ?? 0) / unit);
+  if (rounded === 0 || (limitMs !== null && limitMs <= rounded * unit)) return null;
+  return `with --for ${rounded}${unit === HOUR_MS ? 'h' : 'm'} it could start now`;
+}
+
+/** A machine at one moment. */
+export interface Observation {
+  gpus: GPUStatus[];
+  /** The processes that compute without a claim: their PIDs by the GPU's UUID. */
+  intruders: ReadonlyMap<string, readonly number[]>;
+  /** The first requests in the wait queue, in order. */
+  queue: QueueEntry[];
+  /** How many requests wait. */
+  waiting: number;
+}
+
+/** All GPUs and the wait queue, with one look at the driver. @param maxEntries so many requests are read @throws as {@link getGPUs} */
+export async function observe(request: DiscoveryRequest, maxEntries: number): Promise<Observation> {
+  const { gpus, intruders, directory } = await observeGPUs(request, 'machine');
+  const queue = directory === null ? null : WaitQueue.open(directory);
+  if (queue === null) return { gpus, intruders, queue: [], waiting: 0 };
+  try {
+    const slots = queue.order();
+    const holdings = holdingsWhenAsked(directory);
+    const waiters = [...queue.waiters(slots.slice(0, maxEntries), holdings)];
+    const unread = Math.max(0, slots.length - maxEntries);
+    const described = describeQueue(waiters, gpus, holdings);
+    return { gpus, intruders, queue: described, waiting: waiters.length + unread };
+  } finally {
+    queue.close();
+  }
+}

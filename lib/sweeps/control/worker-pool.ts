@@ -1,0 +1,344 @@
+import {
+  type GPUStatus,
+  listReasons,
+  refuseImpossible,
+  type Settings,
+  sharesOf,
+  type WaitingState,
+} from '../../claims/index.ts';
+import { GPUOwnerError } from '../../errors.ts';
+import { label } from '../../gpus/index.ts';
+import { type Endpoint, hostName, listWords, showValue } from '../../platform/index.ts';
+import { discover } from '../../status/index.ts';
+import { describeEvent, firstLine, type Progress, readProgress } from '../manager/index.ts';
+import { MetricsCollector, openMetrics } from '../metrics/index.ts';
+import type { Project } from '../project/index.ts';
+import { LEAST_NEEDS, type Needs, type WorkerInfo, type WorkerQueue } from '../queue/index.ts';
+import { refuseTooLittle, Worker, type WorkerEnd, type WorkerEvent } from '../worker/index.ts';
+import type { Experiment, WorkerLine } from './experiment.ts';
+
+/** How a user wants workers to claim GPUs and to end. */
+export interface WorkerRequest extends Omit<WorkerSettings, 'workers'> {
+  /** How many GPUs in all: a number, or `all`; null: nothing was said. */
+  gpus: string | null;
+  /** How many workers if nothing is said; null: it must be said. */
+  byDefault: number | null;
+  /** No more workers than that. Absent: no limit. */
+  mostWorkers?: number;
+  /** Needs of the tasks of the list, as far as the user has said them. */
+  needs: Partial<Needs>;
+}
+
+/** How the workers of a process claim GPUs and end. */
+export interface WorkerSettings {
+  /** For the claim of each worker. */
+  settings: Settings;
+  /** How many workers. */
+  workers: number;
+  /** How long tasks may take to finish after the first signal, in ms; null: no limit. */
+  grace: number | null;
+  /** Whether a user watches a display. */
+  watched: boolean;
+  /** See the options of `Worker`. */
+  areJobs?: boolean;
+}
+
+/**
+ * Settings for workers of a task list. Where the user hasn't said it, workers get what its tasks need.
+ * @throws as {@link countWorkers}
+ */
+export async function settingsFor(
+  { gpus, byDefault, needs, mostWorkers = Number.POSITIVE_INFINITY, ...rest }: WorkerRequest,
+  tasks: Needs = LEAST_NEEDS,
+): Promise<WorkerSettings> {
+  const { request } = rest.settings;
+  const { minFreeMemory } = request.criteria;
+  const count = needs.gpus ?? tasks.gpus;
+  const memory = needs.memory ?? Math.max(minFreeMemory ?? 0, tasks.memory);
+  const criteria = { ...request.criteria, minFreeMemory: memory === 0 ? null : memory };
+  const settings = { ...rest.settings, request: { ...request, count, criteria } };
+  refuseTooLittle(tasks, { gpus: count, memory });
+  return { ...rest, settings, workers: Math.min(mostWorkers, await countWorkers(settings, gpus, byDefault)) };
+}
+
+function isClaimable({ state }: GPUStatus): boolean {
+  return ['free', 'leased', 'shared', 'busy'].includes(state);
+}
+
+function countClaimable(gpus: readonly GPUStatus[]): number {
+  return gpus.filter(isClaimable).length;
+}
+
+/**
+ * How many workers share the GPUs that a user gives them.
+ * @param settings for the claim of each worker
+ * @param gpus the value of --gpus: a number, or `all`; null: nothing was said
+ * @param byDefault how many workers if nothing is said; null: it must be said
+ * @throws ERR_INVALID_ARGUMENT; also where so many GPUs can never be had
+ */
+async function countWorkers(
+  { request }: Settings,
+  gpus: string | null,
+  byDefault: number | null,
+): Promise<number> {
+  const perTask = request.count;
+  const there = await discover(request, 'claimant');
+  const wanted = wantedGPUs(gpus, byDefault === null ? null : byDefault * perTask, there);
+  refuseImpossible(Math.max(wanted, perTask), there, () => reasons(there));
+  if (wanted % perTask !== 0 && (gpus !== 'all' || wanted < perTask)) {
+    const fitting = [Math.floor(wanted / perTask), Math.ceil(wanted / perTask)].filter((each) => each > 0);
+    throw usage(
+      `--gpus: ${wanted} can't be divided into tasks with ${perTask} each; use ${listWords(
+        [...new Set(fitting)].map((each) => String(each * perTask)),
+        'or',
+      )}`,
+    );
+  }
+  if (request.memory === undefined) return Math.floor(wanted / perTask);
+  const size = request.memory;
+  const places = there.filter(isClaimable).map((gpu) => sharesOf(gpu, size));
+  const most = places.sort((a, b) => b - a).slice(0, wanted);
+  const workers = Math.floor(most.reduce((sum, each) => sum + each, 0) / perTask);
+  if (workers === 0) throw noneClaimable(there);
+  return workers;
+}
+
+function noneClaimable(gpus: readonly GPUStatus[]): GPUOwnerError {
+  return new GPUOwnerError(
+    'ERR_GPU_UNAVAILABLE',
+    `no GPU of this machine can be claimed${listReasons(reasons(gpus))}`,
+    { gpus: reasons(gpus) },
+  );
+}
+
+function wantedGPUs(given: string | null, byDefault: number | null, gpus: readonly GPUStatus[]): number {
+  const claimable = countClaimable(gpus);
+  if (given === 'all') {
+    if (claimable > 0) return claimable;
+    throw noneClaimable(gpus);
+  }
+  if (given === null && byDefault !== null) return byDefault;
+  const free = gpus.filter(({ state }) => state === 'free').length;
+  const there = `${free === 0 ? 'none' : free} of ${claimable} ${free === 1 ? 'is' : 'are'} free now`;
+  if (given === null) {
+    throw usage(`how many GPUs? Use --gpus ${Math.max(1, free)}, or --gpus all (${there})`);
+  }
+  const number = /^\d{1,4}$/.test(given) ? Number(given) : 0;
+  if (number >= 1) return number;
+  throw usage(`--gpus: ${showValue(given)} is not a number of GPUs; use 1, 2, … or all (${there})`);
+}
+
+function reasons(gpus: readonly GPUStatus[]) {
+  return gpus.map(({ index, instance, uuid, reason }) => ({
+    index,
+    instance,
+    uuid,
+    reason: reason ?? 'free',
+  }));
+}
+
+function usage(message: string): GPUOwnerError {
+  return new GPUOwnerError('ERR_INVALID_ARGUMENT', message);
+}
+
+/** Receivers of workers' events. */
+interface Listeners {
+  /** Writes a line to the log. */
+  logEvent: (text: string) => void;
+  /** Called when a task has failed. */
+  onFailure?: (name: string, error: string) => void;
+  /** Counts what the workers do. */
+  collector: MetricsCollector;
+}
+
+/** Tells all receivers of an event. */
+export function announce(event: WorkerEvent, { collector, logEvent, onFailure }: Listeners): void {
+  collector.event(event);
+  const text = describeEvent(event);
+  if (text !== null) logEvent(text);
+  if (event.type === 'failed') onFailure?.(event.task.name, firstLine(event.error));
+}
+
+/** Workers that a controller has started. */
+export interface Pool {
+  readonly lines: WorkerLine[];
+  /** Whether a worker, as the queue knows it, is one of these. */
+  owns(worker: WorkerInfo): boolean;
+  run(): Promise<readonly WorkerEnd[]>;
+  drain(): void;
+  stop(): void;
+}
+
+interface WorkerPoolOptions extends WorkerSettings {
+  queue: WorkerQueue;
+  project: Project;
+  host: string;
+  report: (event: WorkerEvent) => void;
+}
+
+const DOING: Record<string, string> = {
+  paused: 'idle: paused',
+  delayed: 'idle: the next task is delayed',
+  active: 'idle: other workers run the last tasks',
+};
+
+/** The workers of a process. */
+export class WorkerPool implements Pool {
+  readonly #workers: { worker: Worker; line: WorkerLine }[] = [];
+  readonly #host: string;
+
+  constructor({ workers, report, ...options }: WorkerPoolOptions) {
+    this.#host = options.host;
+    const waiting = new Set<string>();
+    for (let number = 1; number <= workers; number++) {
+      const unnamed = workers === 1 ? 'worker' : `worker ${number}`;
+      const slot = {
+        line: { worker: unnamed, doing: 'starts', since: Date.now() } as WorkerLine,
+        worker: new Worker({
+          ...options,
+          report: (event) => {
+            slot.line = lineAfter(event, slot.line, unnamed);
+            report(event);
+            if (event.type === 'claiming' && event.waiting !== null) {
+              // A line for all that wait, and not for each change of the reasons.
+              if (waiting.size === 0) report({ type: 'waiting', text: describeWait(event.waiting) });
+              waiting.add(unnamed);
+            } else if (event.type === 'claimed' || event.type === 'stopped') waiting.delete(unnamed);
+          },
+        }),
+      };
+      this.#workers.push(slot);
+    }
+  }
+
+  get size(): number {
+    return this.#workers.length;
+  }
+
+  get lines(): WorkerLine[] {
+    return this.#workers.map(({ line }) => line);
+  }
+
+  owns({ pid, host }: WorkerInfo): boolean {
+    return pid === process.pid && host === this.#host;
+  }
+
+  run(): Promise<WorkerEnd[]> {
+    return Promise.all(this.#workers.map(({ worker }) => worker.run()));
+  }
+
+  drain(): void {
+    for (const { worker } of this.#workers) worker.drain();
+  }
+
+  stop(): void {
+    for (const { worker } of this.#workers) worker.stop();
+  }
+}
+
+function lineAfter(event: WorkerEvent, before: WorkerLine, unnamed: string): WorkerLine {
+  const since = Date.now();
+  switch (event.type) {
+    case 'assigned':
+      return { worker: event.worker, doing: event.task.name, since };
+    case 'claiming':
+      // A wait lasts from its first event on.
+      return {
+        worker: unnamed,
+        doing: `waits for ${waitsFor(event.waiting)}`,
+        since: before.doing.startsWith('waits for') ? before.since : since,
+      };
+    case 'claimed':
+      return { worker: event.worker, doing: 'takes a task', since: null };
+    case 'idle':
+      return { worker: event.worker ?? unnamed, doing: DOING[event.why] ?? 'idle', since };
+    case 'completed':
+    case 'failed':
+    case 'given-back':
+    case 'revoked':
+      return { worker: event.worker, doing: 'takes a task', since: null };
+    case 'released':
+      return event.why === 'idle' ? { ...before, worker: unnamed } : before;
+    case 'stopped':
+      return { worker: event.worker ?? before.worker, doing: `ended: ${endText(event.end)}`, since: null };
+    default:
+      return before;
+  }
+}
+
+const MAX_REASONS = 3;
+
+function describeWait(waiting: WaitingState): string {
+  const others = waiting.gpus.filter(({ reason }) => !reason.includes(`pid ${process.pid}:`));
+  const reasons = others.slice(0, MAX_REASONS).map((gpu) => `GPU ${label(gpu)}: ${gpu.reason}`);
+  const more = others.length - reasons.length;
+  return `Waiting for ${waitsFor(waiting)}: ${[...reasons, ...(more > 0 ? [`${more} more`] : [])].join('; ')}`;
+}
+
+function waitsFor(state: WaitingState | null): string {
+  if (state === null) return 'a GPU';
+  const { count, position } = state;
+  const place = position === null ? '' : ` (position ${position} in the queue)`;
+  return `${count === 1 ? 'a GPU' : `${count} GPUs`}${place}`;
+}
+
+/** Describes why workers ended before the work did: a line for each reason. */
+export function describeStops(ends: readonly WorkerEnd[]): string[] {
+  const counts = new Map<string, number>();
+  for (const end of ends) {
+    if (!['failures', 'environment', 'error'].includes(end.why)) continue;
+    const text = endText(end);
+    counts.set(text, (counts.get(text) ?? 0) + 1);
+  }
+  return Array.from(
+    counts,
+    ([text, count]) => `${count === 1 ? 'a worker has' : `${count} workers have`} stopped: ${text}`,
+  );
+}
+
+/** Names the reason why a worker has ended, in a few words. */
+function endText({ why, message, error }: WorkerEnd): string {
+  switch (why) {
+    case 'finished':
+      return message ?? 'no task is left';
+    case 'drained':
+    case 'stopped':
+      return 'on request';
+    default:
+      return firstLine(message ?? error?.message ?? why);
+  }
+}
+
+interface WorkersOptions extends WorkerRequest, Experiment {
+  /** Where metrics are served; null: nowhere. */
+  metrics: Endpoint | null;
+  /** Tells people what happens. */
+  tell: (text: string) => void;
+}
+
+/**
+ * Runs `exp worker`: workers for a queue that another process manages.
+ * @returns how they ended, and how the experiment stands; null: the queue can't be reached any longer
+ */
+export async function runWorkers({
+  signals,
+  metrics,
+  tell,
+  queue,
+  project,
+  ...request
+}: WorkersOptions): Promise<{ workers: readonly WorkerEnd[]; progress: Progress | null }> {
+  const collector = new MetricsCollector();
+  const server = await openMetrics(metrics, async () => collector.families(), tell);
+  const settings = await settingsFor(request, await queue.needs());
+  const report = (event: WorkerEvent) => announce(event, { collector, logEvent: tell });
+  const pool = new WorkerPool({ ...settings, queue, project, host: hostName(), report });
+  signals.forwardTo(pool, tell);
+  try {
+    const workers = await pool.run();
+    for (const text of describeStops(workers)) tell(text);
+    return { workers, progress: await readProgress(queue).catch(() => null) };
+  } finally {
+    server?.close();
+  }
+}

@@ -1,0 +1,22 @@
+export { executedWords } from './command.ts';
+export { commandsPhase } from './commands-phase.ts';
+export { choiceOf, isFixed, valueAt } from './distribution.ts';
+export { placeOf } from './hydra.ts';
+export {
+  type Comparison,
+  drawTrials,
+  isDrawn,
+  isKnownAhead,
+  type SearchOptions,
+  type SeededSearch,
+} from './search.ts';
+export {
+  DEFAULT_ETA,
+  type Distribution,
+  MIN_ETA,
+  rungsFrom,
+  type SearchMethod,
+  type SearchParameter,
+} from './search-space.ts';
+export { MAX_RETRIES } from './sources.ts';
+export { noSweep, openSweep, openSweepIfAny, type Sweep, type SweepSource } from './sweep.ts';

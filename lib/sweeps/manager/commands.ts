@@ -1,0 +1,57 @@
+import type { Sweep } from '../files/index.ts';
+import {
+  areDifferent,
+  batchesOf,
+  commandText,
+  hasStarted,
+  NO_COMMAND_TEXT,
+  type Queue,
+  startedCommand,
+  type TaskRow,
+} from '../queue/index.ts';
+import { findCompletedTasks } from '../tables/index.ts';
+import { type TaskCommand, type TaskSpec, taskId } from '../task/index.ts';
+
+/** How many known tasks have another command than the sweep gives them; 0: one of them was started. */
+export async function countCorrected(sweep: Sweep, queue: Queue): Promise<number> {
+  let count = 0;
+  for (const batch of batchesOf(sweep.tasks())) {
+    const rows = await queue.lookUp(batch.map(({ parameters }) => taskId(parameters)));
+    const others = rows.filter(
+      (row, at) => row !== null && areDifferent(row.task.command, (batch[at] as TaskSpec).command),
+    ) as TaskRow[];
+    count += others.length;
+    if (others.some(hasStarted)) return 0;
+    const attempts = await Promise.all(others.map(({ task }) => queue.attempts({ taskId: task.id })));
+    if (attempts.flat().some(startedCommand)) return 0;
+  }
+  return count;
+}
+
+/**
+ * Refuses a sweep without a command before any task is added, unless every task that is left has one from an earlier start.
+ * @throws the sweep's error about its missing command
+ */
+export async function refuseCommandless(sweep: Sweep, queue: Queue, project: string): Promise<void> {
+  const { commandless } = sweep;
+  if (commandless === null) return;
+  let recorded: ReadonlyMap<string, string> | null = null;
+  for (const ids of batchesOf(commandlessIds(sweep))) {
+    for (const [at, row] of (await queue.lookUp(ids)).entries()) {
+      if (row !== null) {
+        if (['pending', 'active'].includes(row.state) && isNone(row.task.command)) throw commandless;
+        continue;
+      }
+      recorded ??= await findCompletedTasks(sweep, project, queue);
+      if (!recorded.has(ids[at] as string)) throw commandless;
+    }
+  }
+}
+
+function* commandlessIds(sweep: Sweep): Generator<string> {
+  for (const { parameters, command } of sweep.tasks()) if (isNone(command)) yield taskId(parameters);
+}
+
+function isNone(command: TaskCommand): boolean {
+  return commandText(command) === NO_COMMAND_TEXT;
+}

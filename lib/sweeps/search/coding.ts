@@ -1,0 +1,111 @@
+// Values of trials as a sampler has them: numbers between two ends, and numbers of choices.
+
+import { choiceOf, type Distribution, isFixed, type SearchParameter, valueAt } from '../files/index.ts';
+import { Literal, type Value } from '../task/index.ts';
+
+/** A parameter as the helper process has it. */
+export type CodedParameter = {
+  readonly name: string;
+} & (
+  | { readonly kind: 'choice'; readonly count: number }
+  | { readonly kind: 'int' | 'float'; readonly low: number; readonly high: number; readonly log: boolean }
+);
+
+/** Parts of a distribution that has no ends: a sampler chooses one of them. */
+const PARTS = 1_000_000;
+
+type Range = Extract<CodedParameter, { kind: 'int' | 'float' }>;
+
+/** The parameters that vary. */
+export function codeSpace(parameters: readonly SearchParameter[]): CodedParameter[] {
+  return parameters.filter(varies).map(({ name, distribution }) => {
+    const range = rangeOf(distribution);
+    return {
+      name,
+      ...(range ?? { kind: 'choice' as const, count: choicesOf(distribution).length }),
+    };
+  });
+}
+
+/** The values of a trial from what a sampler has chosen; those that don't vary are among them. */
+export function decodeTrial(
+  parameters: readonly SearchParameter[],
+  coded: Readonly<Record<string, number>>,
+): Map<string, Value> {
+  const values = new Map<string, Value>();
+  for (const { name, distribution } of parameters) {
+    if (!varies({ distribution })) values.set(name, valueAt(distribution, 0.5));
+    else if (Object.hasOwn(coded, name)) values.set(name, decode(distribution, coded[name] as number));
+  }
+  return values;
+}
+
+/** The choices of a sampler that lead to the values of a trial. null: they are none of this space. */
+export function codeTrial(
+  parameters: readonly SearchParameter[],
+  values: Readonly<Record<string, Value>>,
+): Record<string, number> | null {
+  const coded: Record<string, number> = {};
+  for (const { name, distribution } of parameters) {
+    if (!Object.hasOwn(values, name) || !varies({ distribution })) continue;
+    const code = encode(distribution, values[name] as Value);
+    if (code === null) return null;
+    coded[name] = code;
+  }
+  return coded;
+}
+
+function varies({ distribution }: Pick<SearchParameter, 'distribution'>): boolean {
+  return !isFixed(distribution);
+}
+
+function choicesOf(distribution: Distribution): readonly Value[] {
+  return distribution.kind === 'choice' ? distribution.values : [];
+}
+
+/** null: a choice. */
+function rangeOf(distribution: Distribution): Omit<Range, 'name'> | null {
+  if (distribution.kind === 'choice') return null;
+  if (distribution.kind === 'normal') return { kind: 'int', low: 1, high: PARTS - 1, log: false };
+  const { min, max, log, rounding } = distribution;
+  if (rounding === null) return { kind: 'float', low: min, high: max, log };
+  const step = rounding === 'integer' ? 1 : rounding;
+  const low = Math.round(min / step);
+  return { kind: 'int', low, high: Math.round(max / step), log: log && low > 0 };
+}
+
+function decode(distribution: Distribution, code: number): Value {
+  if (distribution.kind === 'choice') return distribution.values[code] as Value;
+  if (distribution.kind === 'normal') return valueAt(distribution, code / PARTS);
+  const { rounding } = distribution;
+  return typeof rounding === 'number' ? Number((code * rounding).toPrecision(12)) : code;
+}
+
+/** null: no value of the distribution. */
+function encode(distribution: Distribution, value: Value): number | null {
+  if (distribution.kind === 'choice') {
+    const choice = choiceOf(distribution.values, value);
+    return choice < 0 ? null : choice;
+  }
+  const number = value instanceof Literal ? value.data : value;
+  if (typeof number !== 'number') return null;
+  const { low, high } = rangeOf(distribution) as Range;
+  const code =
+    distribution.kind === 'normal' ? partOf(distribution, number) : unround(distribution.rounding, number);
+  return code >= low && code <= high ? code : null;
+}
+
+function unround(rounding: Extract<Distribution, { kind: 'uniform' }>['rounding'], number: number): number {
+  return typeof rounding === 'number' ? Math.round(number / rounding) : number;
+}
+
+/** The first part whose value isn't below a number. */
+function partOf(distribution: Distribution, number: number): number {
+  let [low, high] = [1, PARTS - 1];
+  while (low < high) {
+    const middle = Math.floor((low + high) / 2);
+    if ((valueAt(distribution, middle / PARTS) as number) < number) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}

@@ -1,0 +1,216 @@
+// Command lines of Hydra, expanded by hydra-core from PyPI.
+import { spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { delimiter, dirname, join } from 'node:path';
+import { describe, expect, onTestFinished, test } from 'vitest';
+import { placeOf, type Sweep } from '../../../lib/sweeps/files/index.ts';
+import { taskId } from '../../../lib/sweeps/task/index.ts';
+import { install } from '../../examples/recipes.ts';
+import { Experiment } from '../../support/experiment.ts';
+import { open, project, refusal } from './sweeps.ts';
+
+const { venv, missing } = install('../../test/sweeps/files/fixtures/requirements.txt', 240);
+const path = `${join(venv ?? '', 'bin')}${delimiter}${process.env.PATH}`;
+process.env.PATH = path;
+
+const hydra = (overrides: string[], command = 'train') => open({ hydra: { command, overrides } });
+const TRAIN = `import hydra
+from hydra.core.hydra_config import HydraConfig
+
+@hydra.main(config_path="conf", config_name="config", version_base="1.3")
+def main(cfg):
+    print(HydraConfig.get().job.num, cfg.model.kind)
+
+main()
+`;
+
+const isPlace = (word: string) => /^hydra\.(?:run\.dir|sweep\.dir|job\.num|job\.id)=/.test(word);
+const wordsOf = (sweep: Sweep, keep: (word: string) => boolean) =>
+  Array.from(sweep.tasks(), ({ command }) => ('words' in command ? command.words : []).filter(keep));
+const lines = async (overrides: string[], command?: string) =>
+  wordsOf(await hydra(overrides, command), (word) => !isPlace(word)).map((words) => words.join(' '));
+
+describe.skipIf(missing !== null)(`a command line of Hydra${missing === null ? '' : `: ${missing}`}`, () => {
+  test('is a grid of its overrides, whose runs lie where Hydra puts them', async () => {
+    const sweep = await hydra(['lr=0.1,0.01', 'model=a,b', 'seed=1'], 'python3 train.py');
+    const [first, , , last] = Array.from(sweep.tasks());
+    expect(sweep.size).toBe(4);
+    expect(first).toMatchObject({ phase: 'grid', parameters: { lr: 0.1, model: 'a', seed: 1 } });
+    expect(last?.command).toEqual({
+      words: [
+        ...['python3', 'train.py', 'lr=0.01', 'model=b', 'seed=1'],
+        expect.stringMatching(/^hydra\.sweep\.dir=multirun\/\d{4}-\d\d-\d\d\/\d\d-\d\d-\d\d$/),
+        'hydra.run.dir=${hydra.sweep.dir}/${hydra.sweep.subdir}',
+        ...['hydra.job.num=3', 'hydra.job.id=3'],
+      ],
+    });
+  });
+
+  test('keeps the places of runs that the queue knows, and gives new ones others', async () => {
+    const before = await hydra(['lr=1,2']);
+    const known = Array.from(
+      before.tasks(),
+      ({ parameters, command }) => [taskId(parameters), placeOf(command)] as const,
+    );
+    const directory = 'multirun/then';
+    const numbers = new Map(known.map(([id, place]) => [id, place?.number as number]));
+    const sweep = (await hydra(['lr=0,1,2'])).placed?.({ directory, numbers }) as Sweep;
+    expect(Array.from(sweep.tasks(), ({ command }) => placeOf(command))).toEqual([
+      { directory, number: 2 },
+      { directory, number: 0 },
+      { directory, number: 1 },
+    ]);
+  });
+
+  test.each([
+    [['lr=1e-3,1_000,true,null'], ['lr=0.001', 'lr=1000', 'lr=True', 'lr=null']],
+    [['x=range(1,2,0.5)'], ['x=1.0', 'x=1.5']],
+    [['x=int(interval(-1.5,1.9))'], ['x=-1', 'x=0', 'x=1']],
+    [
+      ['x=[1,2],{a:1,b:2}', "y='a,b'"],
+      ["x=[1,2] y='a,b'", "x={a:1,b:2} y='a,b'"],
+    ],
+    [['x=shuffle(sort(3,1,2))'], ['x=1', 'x=2', 'x=3']],
+    [
+      ['+y=1', '++z=a', '~w', 'db@pkg=x,y'],
+      ['+y=1 ++z=a ~w db@pkg=x', '+y=1 ++z=a ~w db@pkg=y'],
+    ],
+    [
+      ['x=1', 'x=2,3'],
+      ['x=2', 'x=3'],
+    ],
+    [['x='], ['x=']],
+  ])('has the runs of %j', async (overrides, expected) => {
+    expect((await lines(overrides)).map((line) => line.replace('train ', ''))).toEqual(expected);
+  });
+
+  test('a task is what its values mean, whichever way Hydra writes them', async () => {
+    const sweep = await hydra(['lr=1e-3', 'n=1_0', "name='a b'", 'on=TRUE', '~x']);
+    expect(Array.from(sweep.tasks(), ({ parameters }) => taskId(parameters))).toEqual([
+      taskId({ lr: 0.001, n: 10, name: 'a b', on: true, '~x': '' }),
+    ]);
+  });
+
+  test.each([
+    ['python3 train.py -m lr=1,2', ['python3 train.py lr=1', 'python3 train.py lr=2']],
+    ['python3 -m pkg.train --multirun lr=1,2', ['python3 -m pkg.train lr=1', 'python3 -m pkg.train lr=2']],
+    ["train --config-name 'a b' lr=1", ['train --config-name a b lr=1']],
+    ['train lr=1 hydra/launcher=joblib', ['train lr=1']],
+    ['train lr=1 hydra.job.chdir=true', ['train lr=1 hydra.job.chdir=True']],
+  ])('may be one text: %s', async (command, expected) => {
+    expect(await lines([], command)).toEqual(expected);
+  });
+
+  test('a search of it puts each run below the output directory', async () => {
+    const sweep = await open({
+      hydra: { command: 'train', overrides: ['x=1,2'] },
+      outputDirectory: "it's",
+      search: { method: 'random' },
+    });
+    for (const { parameters, command } of sweep.tasks()) {
+      const place = `hydra.run.dir='it\\'s/runs/${taskId(parameters).slice(0, 14)}'`;
+      expect(command).toEqual({ words: ['train', `x=${parameters.x}`, place] });
+    }
+  });
+
+  test('its own hydra.sweep.dir stays', async () => {
+    const [words] = wordsOf(await hydra(['hydra.sweep.dir=out', 'x=1']), isPlace);
+    expect(words?.filter((word) => word.startsWith('hydra.sweep.dir'))).toEqual(['hydra.sweep.dir=out']);
+  });
+
+  test('asks a program of Hydra where runs go, and what groups have', async () => {
+    const directory = project({
+      'train.py': '# import hydra',
+      run: '#!/bin/sh\nfor word; do template=$word; done\necho "asked without $CUDA_VISIBLE_DEVICES" >&2\necho "gpu-owner asks:logs/now"; echo "model: a, b, big"\n',
+    });
+    chmodSync(join(directory, 'run'), 0o755);
+    const source = { project: directory };
+    const globbed = await open({
+      ...source,
+      hydra: { command: './run train.py', overrides: ['model=glob(*,exclude=a)'] },
+    });
+    expect(wordsOf(globbed, (word) => /^(model|hydra.sweep.dir)=/.test(word))).toEqual([
+      ['model=b', 'hydra.sweep.dir=logs/now'],
+      ['model=big', 'hydra.sweep.dir=logs/now'],
+    ]);
+    expect(
+      await refusal(open({ ...source, hydra: { command: './run train.py', overrides: ['model=glob(z*)'] } })),
+    ).toContain("none of a, b, big in 'model' matches");
+    writeFileSync(join(directory, 'run'), '#!/bin/sh\necho started >started; exit 1\n');
+    writeFileSync(join(directory, 'train.py'), 'print(1)');
+    const plain = await open({ ...source, hydra: { command: './run train.py', overrides: ['x=1,2'] } });
+    expect(plain.size).toBe(2); // another program isn't started: it would train
+  });
+
+  test.each([
+    [['train.py', 'lr=1'], "'train.py' is no override"],
+    [
+      ['x=rnage(1,2)'],
+      "'x=rnage(1,2)': HydraException while evaluating 'rnage(1,2)': Unknown function 'rnage'",
+    ],
+    [["x='a"], "'x='a': token recognition error"],
+    [['x=range(3,1)'], 'the sweep would be empty'],
+    [['x=range(1,2,0)'], 'its step is 0'],
+    [['x=range(5000000)'], 'more than 1,000,000 values'],
+    [['x=choice(choice(1,2),3)'], 'a sweep in a sweep'],
+    [['x=interval(2,1)'], '2.0 must be smaller than 1.0'],
+    [['x=interval(0,1)'], 'values that can be counted'],
+    [['+x=1,2', 'x=3'], "parameter 'x' is given twice"],
+    [['hydra/sweeper=optuna'], "Hydra's sweepers can't run here"],
+  ])('is refused with a remedy: %j', async (overrides, why) => {
+    expect(await refusal(hydra(overrides))).toContain(why);
+  });
+
+  test('names the Python that has no Hydra, and how to install it', async () => {
+    const directory = project({ python: '#!/bin/sh\nexec python3 -S "$@"\n' });
+    chmodSync(join(directory, 'python'), 0o755);
+    const asked = (command: string) =>
+      refusal(open({ project: directory, hydra: { command, overrides: ['x=1'] } }));
+    expect(await asked('./python train.py')).toContain(
+      "./python doesn't find 'hydra': ./python -m pip install hydra-core",
+    );
+    await expect(asked('./python3.1 train.py')).rejects.toThrow(/^\.\/python3\.1 can't read .*ENOENT/);
+  });
+
+  test('is no sweep beside another one', async () => {
+    expect(await refusal(open({ hydra: { command: 'train', overrides: [] }, grid: ['a=1'] }))).toContain(
+      '--grid is given, too',
+    );
+  });
+
+  test('runs lie in the same directories with the same overrides as in a multirun', async () => {
+    const experiment = new Experiment(2, { PATH: path });
+    onTestFinished(() => experiment.close());
+    const { project } = experiment;
+    const files = {
+      'train.py': TRAIN,
+      'conf/config.yaml':
+        'defaults: [_self_, {model: a}]\nlr: 0.1\nhydra: {sweep: {dir: "logs/${now:%Y}", subdir: "${hydra.job.num}-${hydra.job.override_dirname}"}}\n',
+      ...Object.fromEntries(['a', 'b', 'big'].map((name) => [`conf/model/${name}.yaml`, `kind: ${name}\n`])),
+    };
+    for (const [name, text] of Object.entries(files)) {
+      mkdirSync(dirname(join(project, name)), { recursive: true });
+      writeFileSync(join(project, name), text);
+    }
+    const runs = (directory: string) =>
+      (readdirSync(directory, { recursive: true }) as string[])
+        .filter((name) => name.endsWith('overrides.yaml'))
+        .sort()
+        .map((name) => [name, readFileSync(join(directory, name), 'utf8')]);
+    const overrides = ['lr=0.1,1e-2', 'model=glob(b*)'];
+    const multirun = spawnSync('python', ['train.py', '-m', ...overrides], {
+      cwd: project,
+      encoding: 'utf8',
+    });
+    expect(multirun.status, multirun.stderr).toBe(0);
+    const theirs = runs(join(project, 'logs'));
+    expect(theirs).toHaveLength(4);
+    spawnSync('mv', [join(project, 'logs'), join(project, 'theirs')]);
+    const run = () => experiment.run(['run', '--gpus', '2', '--hydra', 'python train.py', ...overrides]);
+    const first = await run();
+    expect(first.code, first.stderr).toBe(0);
+    expect(runs(join(project, 'logs'))).toEqual(theirs);
+    expect((await run()).stdout).not.toContain('4 new'); // the same tasks
+    expect(runs(join(project, 'logs'))).toEqual(theirs);
+  });
+});

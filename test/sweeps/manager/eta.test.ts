@@ -1,0 +1,40 @@
+import { expect, test } from 'vitest';
+import { Eta, formatRate } from '../../../lib/sweeps/manager/progress.ts';
+
+test('the estimate is unknown until two tasks have ended', () => {
+  const eta = new Eta(0, 45);
+  expect(eta.rate(10_000)).toBe(null);
+  eta.note(5_000, 46);
+  expect(eta.rate(6_000)).toBe(null);
+  eta.note(10_000, 47);
+  expect(eta.rate(10_000)).toBeCloseTo(2 / 10_000);
+  expect(eta.left(10_000, 10)).toBeCloseTo(50_000);
+});
+
+test('the estimate grows when tasks take longer than before', () => {
+  const eta = new Eta(0, 0);
+  eta.note(1_000, 10);
+  expect(eta.rate(1_050)).toBeCloseTo(0.01);
+  expect(eta.rate(10_000) as number).toBeLessThan(0.0015);
+});
+
+test('the estimate is made from the last tasks, not from yesterday’s', () => {
+  const eta = new Eta(0, 0);
+  for (let i = 1; i <= 300; i++) eta.note(i * 1_000, i);
+  for (let i = 1; i <= 300; i++) eta.note(300_000 + i * 100, 300 + i);
+  expect(eta.rate(330_000)).toBeCloseTo(1 / 100, 3);
+});
+
+test('a retry starts the estimate again', () => {
+  const eta = new Eta(0, 100);
+  eta.note(1_000, 90);
+  expect(eta.rate(2_000)).toBe(null);
+});
+
+test.each([
+  [5, '5000 tasks/s'],
+  [0.0032, '3.2 tasks/s'],
+  [0.0005, '30.0 tasks/min'],
+  [1 / 3_600_000, '1.0 tasks/h'],
+  [0.1 / 3_600_000, '0.1 tasks/h'],
+])('a rate of %f tasks per ms is readable', (rate, text) => expect(formatRate(rate)).toBe(text));

@@ -1,0 +1,201 @@
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { onWarning } from '../../../lib/platform/system.ts';
+import { openSweep, type Sweep } from '../../../lib/sweeps/files/index.ts';
+import { asKnown, type Plan, type PlannedTask, planSweep } from '../../../lib/sweeps/plan/index.ts';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
+import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
+import { findCompletedTasks } from '../../../lib/sweeps/tables/find-results.ts';
+
+const WORKER = { name: 'gpu0', host: 'here', pid: process.pid, gpus: ['GPU-0'] };
+
+let project = '';
+let queue: Queue;
+
+beforeEach(async () => {
+  project = mkdtempSync(join(tmpdir(), 'gpu-owner-plan-'));
+  queue = await openQueue(null, project);
+});
+
+afterEach(async () => {
+  await queue.close();
+  rmSync(project, { recursive: true, force: true });
+});
+
+function sweepOf(text: string, command: string[] = ['run']): Promise<Sweep> {
+  const path = join(project, 'sweep.yaml');
+  writeFileSync(path, text);
+  return openSweep({ project, files: [path], command });
+}
+
+/** The plan for a sweep after others have been enqueued. */
+async function planAfter(before: readonly string[], now: string): Promise<Plan> {
+  for (const text of before) await queue.enqueue((await sweepOf(text)).tasks());
+  return planSweep(await sweepOf(now), { queue });
+}
+
+const BASE = 'p: {lr: 0.1, combinations: [{width: [1, 2]}, {seed: [1, 2]}]}';
+
+describe('a task that would run', () => {
+  test('is told from tasks that are done, run, wait, failed or were cancelled', async () => {
+    const seeds = 'p: {combinations: [{seed: [1, 2, 3, 4, 5]}]}';
+    await queue.enqueue((await sweepOf(seeds)).tasks());
+    const take = async () => (await queue.take(WORKER))?.token ?? '';
+    await queue.complete(await take(), { loss: 1 });
+    await queue.fail(await take(), { error: 'exit code 1\nmore', retry: false });
+    await take();
+    await queue.cancel({ ids: ['p_3_4'] });
+    const { counts, phases } = await planSweep(await sweepOf(seeds.replace('5]', '5, 6]')), { queue });
+    expect(counts).toEqual({
+      new: 1,
+      pending: 1,
+      active: 1,
+      completed: 1,
+      failed: 1,
+      cancelled: 1,
+      repeated: 0,
+    });
+    expect(phases[0]?.reasons).toContainEqual({ state: 'failed', why: 'exit code 1', count: 1 });
+    expect(phases[0]?.reasons).toContainEqual({ state: 'completed', why: 'a worker ran it', count: 1 });
+    expect(phases[0]?.next.map(({ name }) => name)).toEqual(['p_4_5', null]);
+  });
+
+  test('equal tasks are counted once', async () => {
+    const { counts, size } = await planAfter(
+      [],
+      'p: {combinations: [{a: [1, 2]}]}\nq: {combinations: [{a: [2, 3]}]}',
+    );
+    expect(size).toBe(4);
+    expect(counts).toMatchObject({ new: 3, repeated: 1 });
+  });
+
+  test('lines of a file of commands that are repeated are counted', async () => {
+    const commands = join(project, 'jobs.txt');
+    writeFileSync(commands, 'run a\n\n# run a\nrun b\n run a\nrun b\nrun c');
+    const { counts, size, phases } = await planSweep(await openSweep({ project, commands }), { queue: null });
+    expect({ counts, size }).toMatchObject({ counts: { new: 3, repeated: 2 }, size: 5 });
+    expect(phases[0]?.reasons).toContainEqual({
+      state: 'repeated',
+      why: 'equal to a line above: it runs once',
+      count: 2,
+    });
+  });
+
+  test('tasks that the sweep no longer has are counted', async () => {
+    const { gone } = await planAfter([BASE], 'p: {lr: 0.1, combinations: [{width: [1]}, {seed: [1, 2]}]}');
+    expect(gone).toMatchObject({ count: 2, counts: { pending: 2, completed: 0 } });
+    expect(gone?.first.map(({ name }) => name)).toEqual(['p_2_1', 'p_3_2']);
+  });
+
+  test('commands that differ are counted; without a command there is nothing to compare', async () => {
+    await queue.enqueue((await sweepOf(BASE)).tasks());
+    expect((await planSweep(await sweepOf(BASE), { queue })).otherCommands).toBe(0);
+    expect((await planSweep(await sweepOf(BASE, ['other']), { queue })).otherCommands).toBe(4);
+    const files = [join(project, 'sweep.yaml')];
+    const bare = await openSweep({ project, files, withoutCommand: true });
+    expect((await planSweep(bare, { queue })).otherCommands).toBe(0);
+    const twice = await sweepOf('p: {combinations: [{a: [1]}]}\nq: {combinations: [{a: [1]}]}', [
+      'run',
+      '{phase}',
+    ]);
+    expect((await planSweep(twice, { queue: null })).otherCommands).toBe(1);
+  });
+
+  test('a plan can list every task, in order', async () => {
+    const all: PlannedTask[] = [];
+    await planSweep(await sweepOf('p: {combinations: [{a: [1, 2]}]}'), {
+      queue: null,
+      onTask: (task) => all.push(task),
+    });
+    expect(
+      all.map(({ parameters, state, outputDirectory }) => [parameters.a, state, outputDirectory]),
+    ).toEqual([
+      [1, 'new', 'results_p'],
+      [2, 'new', 'results_p'],
+    ]);
+  });
+
+  test('rows that tables have already count as done, with a queue and without', async () => {
+    const text = 'p: {lr: 1e-3, combinations: [{a: [1, 2, 3, 4]}]}\nq: {lr: 0.001, combinations: [{a: [4]}]}';
+    mkdirSync(join(project, 'results_p'));
+    writeFileSync(
+      join(project, 'results_p/final_results.csv'),
+      'a,lr,loss\r\n1.0,0.001,5\r\n7,0.001,5\r\n2,0.002,5\r\n4,1e-3,"5"',
+    );
+    const sweep = await sweepOf(text);
+    const recorded = await findCompletedTasks(sweep, project, null);
+    expect(Array.from(recorded.values())).toEqual(Array(2).fill('results_p/final_results.csv'));
+    const { counts, phases } = await planSweep(sweep, { queue: null, recorded });
+    expect(counts).toMatchObject({ completed: 2, new: 2, repeated: 1 });
+    expect(phases[0]?.reasons).toContainEqual({
+      state: 'completed',
+      why: 'results_p/final_results.csv has its row',
+      count: 2,
+    });
+    await queue.enqueue(sweep.tasks());
+    expect((await planSweep(sweep, { queue, recorded })).counts).toMatchObject({ completed: 2, pending: 2 });
+  });
+
+  test('a table that cannot be read is passed over, with a warning', async () => {
+    mkdirSync(join(project, 'results_p/final_results.csv'), { recursive: true });
+    const warnings: string[] = [];
+    onWarning((message) => warnings.push(message));
+    const recorded = await findCompletedTasks(await sweepOf('p: {combinations: [{a: [1]}]}'), project, null);
+    expect(recorded.size).toBe(0);
+    expect(warnings).toEqual([
+      expect.stringMatching(
+        /^results_p\/final_results\.csv: it is a directory: .*, its rows are ignored here\.$/,
+      ),
+    ]);
+  });
+});
+
+describe('a grid without a name', () => {
+  const phaseOf = async (known: Queue | null, ...grid: string[]) => {
+    const sweep = await asKnown(await openSweep({ project, grid, command: ['run'] }), known, project);
+    return { sweep, phase: sweep.phases[0]?.name };
+  };
+
+  test('goes on in its phase, and one with other parameters gets another', async () => {
+    for (const [grid, phase] of [
+      [['lr=1,2'], 'grid'],
+      [['seed=1,2'], 'grid-2'],
+      [['seed=1,2', 'lr=1'], 'grid-3'],
+      [['lr=3'], 'grid'],
+      [['lr=2', 'seed=7'], 'grid-3'],
+      [['seed=3..5'], 'grid-2'],
+    ] as const) {
+      const found = await phaseOf(queue, ...grid);
+      expect([grid, found.phase]).toEqual([grid, phase]);
+      expect([...found.sweep.tasks()][0]).toMatchObject({ phase, outputDirectory: `results_${phase}` });
+      await queue.enqueue(found.sweep.tasks());
+    }
+    const named = await openSweep({ project, grid: ['x=1'], phase: 'grid', command: ['run'] });
+    expect((await asKnown(named, queue, project)).phases[0]?.name).toBe('grid');
+    const placed = await openSweep({ project, grid: ['x=1'], outputDirectory: 'out', command: ['run'] });
+    expect((await asKnown(placed, queue, project)).phases[0]?.name).toBe('grid-4');
+  });
+
+  test('is known by its table where the queue is gone; rows of others change nothing', async () => {
+    const put = (directory: string, header: string) => {
+      mkdirSync(join(project, directory));
+      writeFileSync(join(project, directory, 'final_results.csv'), `${header}\n`);
+    };
+    put('results_grid-2', 'task_id,seed,loss');
+    expect((await phaseOf(null, 'seed=1')).phase).toBe('grid-2');
+    expect((await phaseOf(null, 'lr=1')).phase).toBe('grid');
+    put('results_grid', 'task_id,lr');
+    expect((await phaseOf(null, 'lr=1')).phase).toBe('grid');
+    expect((await phaseOf(null, 'width=1')).phase).toBe('grid-3');
+    writeFileSync(join(project, 'results_grid/final_results.csv'), 'width,loss\n');
+    expect((await phaseOf(null, 'width=1', 'seed=1,2')).phase).toBe('grid');
+  });
+});
+
+test('planning creates no queue', async () => {
+  const empty = mkdtempSync(join(project, 'empty-'));
+  expect(await openQueue(null, empty, { create: false })).toBeNull();
+  expect(readdirSync(empty)).toEqual([]);
+});

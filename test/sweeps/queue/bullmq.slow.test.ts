@@ -1,0 +1,158 @@
+import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { bootMilliseconds } from '../../../lib/platform/index.ts';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { until } from '../../support/time.ts';
+import { type Engine, takeFrom, testConformance, worker } from './conformance.ts';
+import { spec } from './fixtures/tasks.ts';
+
+/** In seconds: tests can't wait for a minute until a task is given out again. But a busy machine must not seem dead. */
+const TIMES = 'patience=4&margin=1';
+/** Where most of the time is spent waiting for that. */
+const TIMES_OF_DEATHS = 'patience=2&margin=0.5';
+
+describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  let made = 0;
+  beforeAll(async () => {
+    server = await RedisServer.start();
+  });
+  afterAll(() => server.remove());
+
+  const engine = (name: string, times: string): Engine => ({
+    name,
+    make: async () => ({
+      url: server.url(`project=test-${++made}&${times}`),
+      remove: async () => {
+        server.command('FLUSHALL');
+      },
+    }),
+    // Redis asks for none here, and so accepts any.
+    withPassword: (url, password) => url.replace('://', `://default:${password}@`),
+    recovery: 10_000,
+    seesProcesses: false,
+  });
+  testConformance(engine('BullMQ', TIMES), (part) => part !== 'killed-workers');
+  testConformance(engine('BullMQ when workers die', TIMES_OF_DEATHS), (part) => part === 'killed-workers');
+
+  test('the deadline of an attempt moves with each renewal', async () => {
+    const queue = await openQueue(server.url('project=deadlines&patience=5&margin=0.5'), '/');
+    try {
+      await queue.enqueue([spec({ n: 0 })]);
+      const before = bootMilliseconds();
+      const { deadline, token } = await takeFrom(queue);
+      const { at, grace } = deadline as NonNullable<typeof deadline>;
+      expect(at).toBeGreaterThanOrEqual(before + 6_000 - 20);
+      expect(at).toBeLessThanOrEqual(bootMilliseconds() + 6_000);
+      expect(grace).toBe(250);
+      const moved: number[] = [];
+      (deadline as NonNullable<typeof deadline>).onMoved = (next) => moved.push(next);
+      await until(() => moved.length >= 2);
+      expect([at, ...moved].sort((a, b) => a - b)).toEqual([at, ...moved]);
+      expect(deadline?.at).toBe(moved.at(-1));
+      await queue.requeue(token, 'a test');
+      expect((await takeFrom(queue, { lifetime: 60_000 })).deadline).toBeNull();
+    } finally {
+      await queue.close();
+    }
+  });
+
+  test('a task that was cancelled and retried waits for its command, whatever the clocks of the machines say', async () => {
+    const queue = await openQueue(server.url('project=clocks'), '/');
+    const other = await openQueue(server.url('project=clocks'), '/');
+    try {
+      await queue.enqueue([spec({ n: 0 })]);
+      const { token } = await takeFrom(other);
+      await queue.cancel('all');
+      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // this machine is a day ahead
+      expect(await queue.retry({ state: 'cancelled' })).toEqual(['exp1_0']);
+      vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 86_400_000); // and of one that takes it, of two days
+      expect(await queue.take(worker)).toBeNull();
+      expect(await other.requeue(token, 'its command has ended')).toBe(false);
+      expect((await takeFrom(queue)).task.name).toBe('exp1_0');
+    } finally {
+      vi.restoreAllMocks();
+      await other.close();
+      await queue.close();
+    }
+  });
+
+  test('a task costs Redis two scripts, and few commands in them', async () => {
+    const queue = await openQueue(server.url('project=counted'), '/');
+    try {
+      await queue.enqueue(Array.from({ length: 201 }, (_, n) => spec({ n })));
+      const work = async (tasks: number) => {
+        for (let n = 0; n < tasks; n++)
+          await queue.complete((await takeFrom(queue)).token, { accuracy: 0.5 });
+      };
+      await work(1); // loads the scripts
+      server.command('CONFIG', 'RESETSTAT');
+      await work(200);
+      const calls = [...server.command('INFO', 'commandstats').matchAll(/^cmdstat_(\S+):calls=(\d+)/gm)];
+      const of = (kind: (name: string) => boolean) =>
+        calls.reduce((sum, [, name = '', count]) => sum + (kind(name) ? Number(count) : 0), 0) / 200;
+      const mine = ['evalsha', 'config|resetstat', 'info'];
+      // BullMQ's own are 25 of them. More come with looks, four per second.
+      expect(of((name) => !mine.includes(name))).toBeLessThan(39);
+      expect(of((name) => name === 'evalsha')).toBeLessThan(2.1);
+    } finally {
+      await queue.close();
+    }
+  });
+
+  test('BullMQ sees the tasks where they are, as its dashboards do', async () => {
+    const queue = await openQueue(server.url('project=seen'), '/');
+    const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;
+    const seen = new Queue(queueName('seen'), {
+      connection: { host: '127.0.0.1', port: server.port },
+      prefix: 'gpu-owner',
+    });
+    try {
+      await queue.enqueue(
+        ['completed', 'failed', 'delayed', 'cancelled', 'active', 'waiting'].map((n) => spec({ n })),
+      );
+      const tokens: string[] = [];
+      for (let n = 0; n < 5; n++) tokens.push((await takeFrom(queue)).token);
+      const [completed, failed, delayed, cancelled] = tokens as [string, string, string, string];
+      await queue.complete(completed, { accuracy: 0.5 });
+      await queue.fail(failed, { error: 'exit code 1', retry: false });
+      await queue.requeue(delayed, 'busy', 60_000);
+      await queue.cancel({ ids: ['exp1_3'] });
+      await queue.requeue(cancelled, 'it has ended');
+      expect(await seen.getJobCounts('active', 'completed', 'failed', 'delayed', 'prioritized')).toEqual({
+        active: 1,
+        completed: 1,
+        failed: 1,
+        delayed: 2, // one that was cancelled is due when time has no end
+        prioritized: 1,
+      });
+      const [job] = await seen.getJobs(['completed']);
+      expect(job).toMatchObject({
+        name: 'exp1_0',
+        data: { parameters: { n: 'completed' } },
+        returnvalue: { accuracy: 0.5 },
+      });
+      expect((await seen.getJobs(['failed'])).map(({ failedReason }) => failedReason)).toEqual([
+        'exit code 1',
+      ]);
+      await queue.pause('person', 'lunch');
+      expect(await seen.isPaused()).toBe(true);
+      await queue.resume();
+      await seen.pause();
+      expect(await queue.paused()).toMatchObject({
+        by: 'person',
+        message: expect.stringMatching(/dashboard/),
+      });
+      await queue.resume();
+      expect(await seen.isPaused()).toBe(false);
+      await queue.retry({ state: 'failed' });
+      await queue.retry({ state: 'cancelled' });
+      expect(await seen.getJobCounts('failed', 'prioritized')).toEqual({ failed: 0, prioritized: 3 });
+    } finally {
+      await seen.close();
+      await queue.close();
+    }
+  });
+});

@@ -1,0 +1,148 @@
+// The view of dashboards of BullMQ on a queue: read by BullMQ's own public API, as they do.
+
+import { createRequire } from 'node:module';
+import type * as BullMQ from 'bullmq';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
+import type { Queue } from '../../../lib/sweeps/queue/queue.ts';
+import { Literal } from '../../../lib/sweeps/task/index.ts';
+import { pause } from '../../support/machine.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { takeFrom, worker } from './conformance.ts';
+import { spec } from './fixtures/tasks.ts';
+
+describe.skipIf(noRedis !== null)(`dashboards${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  let queue: Queue;
+  let seen: BullMQ.Queue;
+  beforeAll(async () => {
+    server = await RedisServer.start();
+    queue = await openQueue(server.url('project=lab'), '/');
+    const { Queue } = createRequire(import.meta.url)('bullmq') as typeof BullMQ;
+    seen = new Queue(queueName('lab'), {
+      connection: { host: '127.0.0.1', port: server.port },
+      prefix: 'gpu-owner',
+    });
+  });
+  afterAll(async () => {
+    await seen.close();
+    await queue.close();
+    await server.remove();
+  });
+
+  const odd = {
+    n: 'waiting',
+    text: 'NaN, "Infinity" and \\"-Infinity\\',
+    lr: new Literal(1, '1.0'),
+    nan: Number.NaN,
+    both: [Number.NEGATIVE_INFINITY, { inf: Number.POSITIVE_INFINITY }],
+    NaN: 1,
+  };
+
+  test('show tasks of all states, with names, parameters, results, errors and logs', async () => {
+    expect(await seen.getWorkers()).toEqual([]);
+    const states = ['completed', 'failed', 'delayed', 'cancelled', 'again', 'active'];
+    await queue.enqueue([...states.map((n) => spec({ n, seed: 7 })), spec(odd)]);
+    const tokens: string[] = [];
+    for (let n = 0; n < states.length; n++) tokens.push((await takeFrom(queue)).token);
+    const [completed, failed, delayed, cancelled, again, active] = tokens as [
+      string,
+      string,
+      string,
+      string,
+      string,
+      string,
+    ];
+    await queue.setLog(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: null });
+    await queue.setLog(completed, { path: '/home/me/results/worker_gpu0.log', from: 10, to: 99 });
+    await queue.complete(completed, { accuracy: 0.5, loss: Number.NaN });
+    await queue.fail(failed, { error: 'exit code 1: out of memory\nThe log ends with:\n  x', retry: false });
+    await queue.requeue(delayed, 'busy', 60_000);
+    await queue.cancel({ ids: ['exp1_3_7'] });
+    await queue.requeue(cancelled, 'it has ended');
+    await queue.fail(again, { error: 'exit code 1', retry: true });
+    await queue.setLog(active, { path: '/home/me/results/worker_gpu0.log', from: 99, to: null });
+
+    expect(await seen.getJobCounts()).toEqual({
+      active: 1,
+      completed: 1,
+      delayed: 2,
+      failed: 1,
+      prioritized: 2,
+      waiting: 0,
+      'waiting-children': 0,
+    });
+    const named = async (state: BullMQ.JobType) =>
+      (await seen.getJobs([state])).map(({ name }) => name).sort();
+    expect(await named('active')).toEqual(['exp1_5_7']);
+    expect(await named('delayed')).toEqual(['exp1_2_7', 'exp1_3_7']);
+    expect(await named('failed')).toEqual(['exp1_1_7']);
+    expect(await named('prioritized')).toEqual(['exp1_4_7', 'exp1_6']);
+
+    const job = async (name: string) => {
+      const jobs = await seen.getJobs(['active', 'completed', 'failed', 'prioritized']);
+      return jobs.find((each) => each.name === name) as BullMQ.Job;
+    };
+    const done = await job('exp1_0_7');
+    expect(done).toMatchObject({
+      data: { parameters: { n: 'completed', seed: 7 } },
+      returnvalue: '{"accuracy":0.5,"loss":NaN}', // JSON has no such number
+      processedBy: expect.stringMatching(/^\["gpu0","here",/),
+    });
+    expect(await seen.getJobLogs(done.id as string)).toEqual({
+      count: 2,
+      logs: [
+        expect.stringMatching(/ its output is on here: \/home\/me\/results\/worker_gpu0.log \(10-\)$/),
+        expect.stringMatching(/ its output is on here: \/home\/me\/results\/worker_gpu0.log \(10-99\)$/),
+      ],
+    });
+    const wrong = await job('exp1_1_7');
+    expect(wrong.failedReason).toMatch(/^exit code 1: out of memory/);
+    expect(wrong.stacktrace).toEqual(['exit code 1: out of memory\nThe log ends with:\n  x']);
+    // JSON has no such numbers, and a page with an exception shows nothing at all.
+    expect((await job('exp1_6')).data.parameters).toEqual({
+      n: 'waiting',
+      text: odd.text,
+      lr: 1,
+      nan: 'NaN',
+      both: ['-Infinity', { inf: 'Infinity' }],
+      NaN: 1,
+    });
+    // Ours are as they were.
+    expect((await takeFrom(queue)).task.parameters).toMatchObject({ text: odd.text, nan: Number.NaN });
+  });
+
+  test('can pause and resume the experiment', async () => {
+    await seen.pause();
+    expect(await queue.take(worker)).toBeNull();
+    const paused = await queue.paused();
+    expect(paused).toMatchObject({ by: 'person', message: 'paused in a dashboard of BullMQ' });
+    await pause(5);
+    expect(await queue.paused()).toEqual(paused); // the pause is the same at each look
+    await seen.resume();
+    expect(await queue.paused()).toBeNull();
+    // Ours is lifted by `exp resume` alone: what the status says is so.
+    await queue.enqueue([spec({ n: 'in a pause' })]);
+    await queue.pause('person', 'lunch');
+    await seen.resume();
+    expect(await queue.paused()).toMatchObject({ message: 'lunch' });
+    expect(await queue.take(worker)).toBeNull();
+    await queue.pause('person', 'again');
+    expect(await seen.isPaused()).toBe(true);
+    await queue.resume();
+    expect(await queue.take(worker)).not.toBeNull();
+  });
+
+  test('show metrics, the pause, and who works on a task', async () => {
+    const metrics = await seen.exportPrometheusMetrics();
+    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="completed"\} 1$/m);
+    expect(metrics).toMatch(/^bullmq_job_count\{queue="lab@[^"]+", state="failed"\} 1$/m);
+    expect(await seen.isPaused()).toBe(false);
+    await queue.pause('failures', 'all of them');
+    expect(await seen.isPaused()).toBe(true);
+    await queue.resume();
+    expect(await seen.isPaused()).toBe(false);
+    // This process takes tasks; the connection that looks on doesn't.
+    expect(await seen.getWorkers()).toMatchObject([{ rawname: expect.stringMatching(/:w:here-\d+$/) }]);
+  });
+});

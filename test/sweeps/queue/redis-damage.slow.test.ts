@@ -1,0 +1,198 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { openQueue } from '../../../lib/sweeps/queue/index.ts';
+import { taskId } from '../../../lib/sweeps/task/index.ts';
+import { Random } from '../../support/random.ts';
+import { noRedis, queueName, RedisServer } from '../../support/redis-server.ts';
+import { takeFrom, worker } from './conformance.ts';
+import { plainTasks } from './fixtures/tasks.ts';
+import { misuse } from './misuse.ts';
+
+/** Records on a Redis that anybody who may write there has changed: what was asked is answered, or ERR_QUEUE. */
+
+const SEED = Number(process.env.GPU_OWNER_TEST_SEED ?? Date.now() % 1_000_000);
+const SECONDS = Number(process.env.GPU_OWNER_TEST_SECONDS ?? (process.env.GPU_OWNER_SOAK ? 60 : 2));
+const FEWEST = 10;
+
+const VALUES: readonly string[] = [
+  '',
+  '0',
+  '-1',
+  '1e400',
+  'x',
+  '{',
+  'null',
+  '[]',
+  '{}',
+  '{"a":',
+  '[1,2,3]',
+  '["a"]',
+  '["a",5]',
+  '{"words":5}',
+  '\u001b]0;title\u0007',
+  '"',
+  '"NaN',
+  '\xff\xfe',
+  '['.repeat(300),
+  '999999999999999999999',
+];
+
+describe.skipIf(noRedis !== null)(`on Redis${noRedis === null ? '' : `: ${noRedis}`}`, () => {
+  let server: RedisServer;
+  let url: string;
+  beforeAll(async () => {
+    server = await RedisServer.start({ settings: ['appendfsync no'] });
+  });
+  afterAll(() => server.remove());
+
+  beforeEach(make);
+
+  /** A new one, with tasks in all states. */
+  async function make(): Promise<void> {
+    server.command('FLUSHALL');
+    url = server.url('project=damaged&patience=0.4&margin=0.1');
+    const queue = await openQueue(url, '/');
+    await queue.enqueue(plainTasks(30));
+    for (let n = 0; n < 8; n++) {
+      const { token } = await takeFrom(queue);
+      await queue.setLog(token, { path: '/log', from: 0, to: n });
+      if (n % 4 === 0) await queue.fail(token, { error: 'exit code 1', retry: n % 8 === 0 });
+      else await queue.complete(token, { loss: n / 7, list: [1, { a: null }] });
+    }
+    await queue.cancel({ ids: ['exp1_20_2', 'exp1_21_0'] });
+    await queue.retry({ ids: ['exp1_1_1'] });
+    await queue.take(worker, { lifetime: 60_000 });
+    await queue.take(worker, { lifetime: 1 }); // overdue
+    await queue.take(worker); // this worker gives no sign of life any longer
+    await queue.pause('failures', 'too many');
+    await queue.close();
+  }
+
+  const NAME = queueName('damaged');
+  const PREFIXES = { ours: `gpu-owner-tasks:${NAME}:`, jobs: `gpu-owner:${NAME}:` };
+
+  const keys = (prefix: string, pattern: string) =>
+    server.command('--scan', '--pattern', `${prefix}${pattern}`).trim().split('\n').sort();
+  /** The keys of all tasks. */
+  const jobs = () => keys(PREFIXES.jobs, 't-*').filter((key) => !/:(?:lock|logs)$/.test(key));
+
+  async function expectNothingWrong(what: string): Promise<void> {
+    expect(await misuse(() => openQueue(url, '/')), what).toEqual([]);
+  }
+
+  test('a sound queue answers everything', () => expectNothingWrong('nothing'));
+
+  const FIELDS = {
+    job: 'name data opts progress returnvalue failedReason pb processedOn finishedOn atm stc ats priority delay timestamp',
+    settings: 'sequence format pause unequal outside project',
+  };
+
+  test.each(
+    Object.entries(FIELDS).flatMap(([kind, fields]) =>
+      fields.split(' ').map((field) => [kind, field] as const),
+    ),
+  )(
+    'no error but of the queue if %s has anything, or nothing, in %s',
+    async (kind, field) => {
+      const change = (key: string, value: string | null) =>
+        value === null ? ['HDEL', key, field] : ['HSET', key, field, value];
+      // There is one for the queue; each of the others has another value.
+      const values = [null, ...VALUES];
+      if (kind === 'settings') {
+        for (const value of values.filter((_, at) => at % 4 === 0)) {
+          await make();
+          server.commands([change(`${PREFIXES.ours}settings`, value)]);
+          await expectNothingWrong(`${field}: ${value}`);
+        }
+        return;
+      }
+      server.commands(jobs().map((key, at) => change(key, values[at % values.length] ?? null)));
+      await expectNothingWrong(field);
+    },
+    120_000,
+  );
+
+  test.each(['order', 'names', 'phases', 'completions', 'retracted', 'without', 'seen', 'manager'])(
+    'no error but of the queue if %s is gone, or of another kind',
+    async (name) => {
+      const key = `${PREFIXES.ours}${name}`;
+      server.command('DEL', key);
+      await expectNothingWrong('gone');
+      await make();
+      server.command('SET', key, 'something else');
+      await expectNothingWrong('a text');
+      await make();
+      server.command('DEL', key);
+      server.command('RPUSH', key, 'a', 'list');
+      await expectNothingWrong('a list');
+    },
+  );
+
+  test(`nothing goes wrong for others with random fields (GPU_OWNER_TEST_SEED=${SEED})`, async () => {
+    const end = performance.now() + 1_000 * SECONDS;
+    for (let seed = SEED; seed < SEED + FEWEST || performance.now() < end; seed++) {
+      const random = new Random(seed);
+      await make();
+      const kinds = Object.entries(FIELDS);
+      const found = jobs();
+      const changes = Array.from({ length: 20 }, () => {
+        const [kind, fields] = random.pick(kinds) as (typeof kinds)[number];
+        const key = kind === 'job' ? (random.pick(found) as string) : `${PREFIXES.ours}settings`;
+        return ['HSET', key, random.pick(fields.split(' ')) as string, random.pick(VALUES) as string];
+      });
+      server.commands(changes);
+      await expectNothingWrong(`GPU_OWNER_TEST_SEED=${seed}`);
+    }
+  }, 120_000);
+
+  test('a damaged task fails, and everybody else goes on', async () => {
+    const named = ['exp1_14_2', 'exp1_15_0', 'exp1_3_0'];
+    const ids = server
+      .command('HMGET', `${PREFIXES.ours}names`, ...named)
+      .trim()
+      .split('\n');
+    const keys = ids.map((id) => `${PREFIXES.jobs}${id}`) as [string, string, string];
+    const [parameters, exact, result] = keys;
+    const rest = '"command":{"words":["true"]},"places":[["a","b"]]}';
+    server.command('HSET', parameters, 'data', `{"parameters":5,${rest}`);
+    server.command('HSET', exact, 'data', `{"parameters":{"n":1},"exact":"{",${rest}`);
+    server.command('HSET', result, 'returnvalue', '{"loss"');
+    const queue = await openQueue(url, '/');
+    try {
+      await queue.resume();
+      const names: string[] = [];
+      for (let attempt = await queue.take(worker); attempt !== null; attempt = await queue.take(worker)) {
+        names.push(attempt.task.name);
+        await queue.complete(attempt.token, {});
+      }
+      expect(names).toContain('exp1_16_1');
+      const failed = new Map<string, string | null>();
+      for await (const { task, error } of queue.tasks({ state: 'failed' })) failed.set(task.id, error);
+      for (const id of ids.slice(0, 2))
+        expect(failed.get(id)).toBe('its record in the queue is damaged (parameters)');
+      const completions = await queue.completions(0, 100);
+      expect(completions.filter(({ damage }) => damage !== undefined)).toEqual([
+        expect.objectContaining({ result: {}, damage: 'its record in the queue is damaged (result)' }),
+      ]);
+    } finally {
+      await queue.close();
+    }
+  });
+
+  test('a damaged task that is added again is what it was before', async () => {
+    const specs = [...plainTasks(30)].slice(14, 17);
+    const ids = specs.map(({ parameters }) => taskId(parameters));
+    for (const [at, data] of ['{', '{"parameters":5}', '{"parameters":{"n":1},"command":5}'].entries())
+      server.command('HSET', `${PREFIXES.jobs}${ids[at]}`, 'data', data);
+    const queue = await openQueue(url, '/');
+    try {
+      for (const row of await queue.lookUp(ids)) expect(row?.task).toMatchObject({ parameters: {} });
+      await queue.enqueue(specs);
+      const tasks = (await queue.lookUp(ids)).map((row) => row?.task);
+      expect(tasks.map((task) => task?.damage)).toEqual([undefined, undefined, undefined]);
+      expect(tasks.map((task) => task?.parameters)).toEqual(specs.map(({ parameters }) => parameters));
+      expect(tasks.map((task) => task?.command)).toEqual(specs.map(({ command }) => command));
+    } finally {
+      await queue.close();
+    }
+  });
+});
