@@ -1,4 +1,4 @@
-// Draws the pictures of docs/top.md: starts `top` on simulated machines in a real terminal, and writes what its screen shows as SVG.
+// Draws the pictures of `top` in docs/status.md: starts `top` on simulated machines in a real terminal, and writes what its screen shows as SVG.
 //
 // Usage: node scripts/top-pictures.js [DIRECTORY]   (default: docs/pictures)
 //

@@ -1,4 +1,4 @@
-// Takes the pictures of docs/web.md: starts `web` on a simulated machine, and opens its page in a real Chromium.
+// Takes the pictures of `web` in docs/status.md: starts `web` on a simulated machine, and opens its page in a real Chromium.
 //
 // Usage: node scripts/web-pictures.js [DIRECTORY]   (default: docs/pictures)
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old

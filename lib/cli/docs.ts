@@ -9,7 +9,7 @@ import { pageWidth, print } from './output.ts';
 
 const DIRECTORY = join(packageRoot, 'docs');
 
-/** Words that people look for, and the parts of pages that are about them: the names of other tools and of their files. */
+/** Words that people look for, and the parts of pages that are about them: subjects, other tools, and their files. */
 export const SUBJECTS: Readonly<Record<string, string>> = {
   'safe-gpu': 'migration#from-safe-gpu',
   safe_gpu: 'migration#from-safe-gpu',
@@ -32,6 +32,30 @@ export const SUBJECTS: Readonly<Record<string, string>> = {
   selftest: 'doctor#self-test',
   uninstall: 'installation#uninstall',
   upgrade: 'installation#upgrade',
+  completion: 'installation#complete-commands-with-the-tab-key',
+  queue: 'claims#the-wait-queue',
+  hold: 'claims#any-language',
+  preemption: 'claims#jobs-that-give-way',
+  arrays: 'jobs#arrays',
+  notifications: 'jobs#get-notified',
+  top: 'status#on-a-terminal-top',
+  web: 'status#in-a-browser-web',
+  mig: 'sharing#mig-instances',
+  containers: 'where-it-runs#docker-claim-inside-the-container',
+  docker: 'where-it-runs#docker-claim-inside-the-container',
+  podman: 'where-it-runs#podman-apptainer-singularity',
+  apptainer: 'where-it-runs#podman-apptainer-singularity',
+  kubernetes: 'where-it-runs#kubernetes',
+  tmux: 'where-it-runs#tmux-and-screen',
+  ssh: 'where-it-runs#nohup-and-ssh',
+  systemd: 'where-it-runs#systemd',
+  cron: 'where-it-runs#cron',
+  slurm: 'where-it-runs#slurm',
+  sge: 'where-it-runs#sge-and-others-that-only-count',
+  virtualenv: 'where-it-runs#virtualenv',
+  conda: 'where-it-runs#conda',
+  jupyter: 'where-it-runs#jupyter',
+  'vs-code': 'where-it-runs#vs-code-and-debuggers',
 };
 
 /** The names of all pages. */

@@ -51,14 +51,15 @@ beforeEach(() => {
 });
 afterEach(() => machine.close());
 
-test('the index has every page, below eight headings with five links each', () => {
+test('the index has every page, below headings that have a few links each', () => {
   const index = text('README.md');
   for (const page of pages) if (page !== 'README.md') expect(index).toContain(`](${page})`);
   const rows = [...index.matchAll(/^\| (\*\*)?.*\]?\)?\s*\|$/gm)].map(([, heading]) => heading !== undefined);
   const counts = rows
     .map((isHeading, at) => (isHeading ? [...rows.slice(at + 1), true].indexOf(true) : null))
     .filter((count) => count !== null);
-  expect(counts).toEqual(Array(8).fill(5));
+  expect(counts.length).toBeLessThanOrEqual(7);
+  for (const count of counts) expect([2, 3, 4, 5, 6]).toContain(count);
 });
 
 test('every convention has its row in conventions.md', () => {
@@ -111,10 +112,10 @@ test('before a program with the Python helper is run, it is said how that is ins
   expect(programs).toBeGreaterThan(0);
 });
 
-describe('docs/python-environments.md', () => {
+describe('docs/where-it-runs.md', () => {
   test('has a script that claims by its first line', async () => {
     const script = join(here, 'train.py');
-    const first = fence('python-environments.md', 'python', '<!-- first line of a script -->');
+    const first = fence('where-it-runs.md', 'python', '<!-- first line of a script -->');
     writeFileSync(
       script,
       `${first}import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n`,
@@ -131,7 +132,7 @@ describe('docs/python-environments.md', () => {
       join(here, 'ipykernel_launcher.py'),
       "import os, sys\nprint(os.environ['CUDA_VISIBLE_DEVICES'][:4], *sys.argv[1:])\n",
     );
-    const { argv } = JSON.parse(fence('python-environments.md', 'json'));
+    const { argv } = JSON.parse(fence('where-it-runs.md', 'json'));
     const words = (argv as string[]).map((word) => word.replace('{connection_file}', 'kernel.json'));
     const { stdout, stderr } = await machine.run(words, { env: { ...env, PYTHONPATH: here } });
     expect({ stdout, stderr }).toEqual({ stdout: 'GPU- -f kernel.json\n', stderr: '' });
@@ -256,8 +257,8 @@ describe('docs/recipes.md', () => {
   );
 });
 
-test('the SGE job of docs/sessions.md asks to be started again if no GPU came free', async () => {
-  const job = fence('sessions.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
+test('the SGE job of docs/where-it-runs.md asks to be started again if no GPU came free', async () => {
+  const job = fence('where-it-runs.md', 'sh', 'To give the job').replace('--wait=10m', '--wait=0.2s');
   expect((await machine.run(['sh', '-c', job], { env })).code).toBe(0);
   const holder = machine.start([launcher, 'hold', '-n', '2']);
   await until(async () => (await machine.states()).every((state) => state === 'leased'));
@@ -268,7 +269,7 @@ test('the SGE job of docs/sessions.md asks to be started again if no GPU came fr
 const noNamespace = whyNoNamespace();
 
 describe.skipIf(noNamespace !== null)(
-  `docs/containers.md: gpu-owner as the first process of a container${because(noNamespace)}`,
+  `docs/where-it-runs.md: gpu-owner as the first process of a container${because(noNamespace)}`,
   () => {
     const start = (script: string) =>
       machine.start([...UNSHARE, 'gpu-owner', 'run', '--', 'sh', '-c', script], { env });

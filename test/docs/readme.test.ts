@@ -222,7 +222,7 @@ describe('what is shown is what happens', () => {
       'docs/claims.md',
       'docs/experiments.md',
       'docs/first-steps.md',
-      'docs/mig.md',
+      'docs/sharing.md',
       'docs/nodejs.md',
       'docs/python.md',
       'docs/results.md',

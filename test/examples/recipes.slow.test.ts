@@ -1,5 +1,5 @@
 // docs/recipes.md as its readers run it, with the real libraries from PyPI; and the notebooks and debuggers of
-// docs/python-environments.md. That each worker has one GPU, and no GPU two workers, is told by test/examples/fixtures/witness.py.
+// docs/where-it-runs.md. That each worker has one GPU, and no GPU two workers, is told by test/examples/fixtures/witness.py.
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -41,7 +41,7 @@ describe('the page', () => {
 });
 
 const unchanged = whyUnchanged([
-  ...['examples/recipes', 'docs/recipes.md', 'docs/python-environments.md', 'python/gpu_owner.py'],
+  ...['examples/recipes', 'docs/recipes.md', 'docs/where-it-runs.md', 'python/gpu_owner.py'],
   ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/sweeps/task'],
 ]);
 const { venv, missing } =
@@ -153,7 +153,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
     const { code, stdout, stderr } = await lab.machine.run(
       lab.words(`python '${fixture('kernels.py')}' ${kernel} ${uuidOf(0)}`),
       { env: lab.env, cwd: lab.directory },
-      fence('python-environments.md', 'json'),
+      fence('where-it-runs.md', 'json'),
     );
     expect(code, stderr).toBe(0);
     expect(stdout).toBe('True True\nKeyboardInterrupt\n');
@@ -162,7 +162,7 @@ describe.skipIf(missing !== null)(`with libraries from PyPI${missing === null ? 
 
   test('a notebook claims in its first cell', async () => {
     open(2);
-    const [first, second] = ['python-environments.md'].flatMap((page) =>
+    const [first, second] = ['where-it-runs.md'].flatMap((page) =>
       [...textOf(page).matchAll(/^```python\n((?:import gpu_owner|gpus\.release)[\s\S]*?)\n```/gm)].map(
         ([, body]) => body,
       ),
@@ -184,7 +184,7 @@ print(notebook.cells[-1].outputs[0].text.strip())`;
     open(1);
     writeFileSync(join(lab.directory, 'train.py'), 'from model import train\ntrain(0.1)\n');
     const port = String(await freePort());
-    const words = fence('python-environments.md', 'sh', "- **Python's debugger**").trim();
+    const words = fence('where-it-runs.md', 'sh', "- **Python's debugger**").trim();
     expect(words).toContain('--listen 5678');
     const child = lab.machine.start(lab.words(words.replace('5678', port)), {
       env: lab.env,
