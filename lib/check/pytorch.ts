@@ -11,7 +11,13 @@ import { runProgram, Subprocess } from './subprocess.ts';
 /** A Python program with PyTorch exits with this where there is no PyTorch. */
 const NO_PYTORCH = 3;
 
-const COUNT = `
+/** Modules of the working directory, which may be another user's, aren't imported: as `python -P`, which Python 3.10 doesn't have. */
+const SAFE_PATH = `
+import sys
+if sys.path[0] == "":
+    del sys.path[0]`;
+
+const COUNT = `${SAFE_PATH}
 try:
     import torch
 except ImportError:
@@ -19,7 +25,7 @@ except ImportError:
 print(torch.__version__, torch.cuda.device_count())`;
 
 /** Prints its PID, and whether a product is right; multiplies without a pause then. */
-const MULTIPLY = `
+const MULTIPLY = `${SAFE_PATH}
 import os, torch
 print(os.getpid(), torch.__version__, flush=True)
 a = torch.randn(4096, 4096, device="cuda")

@@ -1,11 +1,11 @@
 // `gpu-owner selftest` finds simulated drivers that differ from what gpu-owner relies on, and always gives everything back.
-import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { CHECKS, type CheckName } from '../../lib/check/check.ts';
 import { binaries } from '../support/binaries.ts';
 import { because, compile, noCompiler } from '../support/doctor.ts';
-import { command, finished, Machine, output, type Starting, until } from '../support/machine.ts';
+import { command, finished, Machine, output, python, type Starting, until } from '../support/machine.ts';
 import { processesWith } from '../support/processes.ts';
 import { timeoutMs, withTimeouts } from '../support/time.ts';
 
@@ -108,6 +108,17 @@ describe('the self-test beside other programs', () => {
     expect(said('full-load')).toMatch(load);
     expect(said('pytorch-computes')).toMatch(/multiplies rightly; a second claim is refused, in /);
     expect(said('pytorch-computes')).toMatch(load);
+  });
+
+  test('imports no module of the working directory, which may be another user’s', async () => {
+    const ran = join(machine.directory, 'ran');
+    const hostile = `open(${JSON.stringify(ran)}, 'w')\nraise SystemExit(0)\n`;
+    for (const name of ['torch', 'os', 'site']) writeFileSync(join(machine.directory, `${name}.py`), hostile);
+    for (const name of ['python3', 'python'])
+      writeFileSync(join(machine.directory, 'bin', name), `#!/bin/sh\nexec ${python} "$@"\n`, { mode: 0o755 });
+    const { code, said } = await selftest(['-n', '1'], { cwd: machine.directory });
+    expect([code, existsSync(ran)]).toEqual([0, false]);
+    expect(said('pytorch-devices')).toMatch(/^(skipped: no Python in PATH has PyTorch|passed)/);
   });
 
   test('finds readings that do not tell that a GPU computes, and wrong products', async () => {
