@@ -7,13 +7,16 @@ import {
   closest,
   decode,
   isMissing,
+  isOwn,
   isRoot,
   listWords,
   pathIn,
   readAtMost,
   sanitize,
-  schema,
   showValue,
+  userDirectory,
+  userName,
+  warnOnce,
 } from '../platform/index.ts';
 import { CHECKS, type Entries, type Kind, MACHINE_ONLY, MAPPINGS, USER_ONLY } from './configuration-keys.ts';
 import { loadYAML, nestingBeyond, offsetOf } from './yaml.ts';
@@ -36,15 +39,8 @@ export function loadFiles(env: NodeJS.ProcessEnv) {
 }
 
 function userFile(env: NodeJS.ProcessEnv): string | null {
-  const { XDG_CONFIG_HOME: xdg, HOME: home } = env;
-  // The specification has relative paths ignored.
-  if (schema.isAbsolutePath(xdg)) return pathIn(xdg, 'gpu-owner/config.yaml');
-  try {
-    const directory = home || process.getBuiltinModule('node:os').homedir();
-    return schema.isAbsolutePath(directory) ? pathIn(directory, '.config/gpu-owner/config.yaml') : null;
-  } catch {
-    return null; // a uid without an account
-  }
+  const directory = userDirectory('config', env);
+  return directory === null ? null : pathIn(directory, 'gpu-owner/config.yaml');
 }
 
 export function loadFile(path: string, kind: Kind, required: boolean): Entries | null {
@@ -97,6 +93,12 @@ function readText(path: string, kind: Kind, required: boolean): { text: string; 
     const stat = fstatSync(descriptor);
     if (stat.isDirectory()) throw problem(path, null, 'it is a directory; it must be a file in YAML');
     if (!stat.isFile()) throw problem(path, null, 'it is not a regular file; it must be a file in YAML');
+    if (kind === 'user' && !isOwn(stat.uid)) {
+      warnOnce(
+        `${sanitize(path, 500)} belongs to ${userName(stat.uid)}, so it is ignored; chown it to have it read.`,
+      );
+      return null;
+    }
     checkTrust(path, stat.mode, stat.uid, kind, required);
     const refuse = (why: string, cause?: unknown) => problem(path, null, why, cause);
     const tooLarge = 'it is larger than 64 KiB; is it really the configuration?';

@@ -6,6 +6,7 @@ import {
   type FileStatus,
   FOR_ALL,
   FOR_READING,
+  homeDirectory,
   now,
   pathIn,
   sleeping,
@@ -22,7 +23,7 @@ import {
   removeMark,
 } from './convention.ts';
 import { flockHolders, holderInfo, nameInLocks } from './foreign-files.ts';
-import { cudaOrdinals, ensureDirectory, foreignOwnerAt, home, machinePath, openOwn } from './paths.ts';
+import { cudaOrdinals, ensureDirectory, foreignOwnerAt, machinePath, openOwn } from './paths.ts';
 
 const SHARED_DIRECTORY = '/tmp/gpu_locks';
 const NAME = /^gpu_\d+\.lock$/;
@@ -46,7 +47,7 @@ export class GPUScheduler implements Convention {
   readonly name = 'gpu-scheduler';
 
   directories(root?: string): string[] {
-    const own = home();
+    const own = homeDirectory();
     return [
       ...(own === null ? [] : [machinePath(pathIn(own, '.gpu_locks'), root)]),
       machinePath(SHARED_DIRECTORY, root),
@@ -57,7 +58,7 @@ export class GPUScheduler implements Convention {
     // A claim would have to start CUDA for it.
     if (!byName && !isBusOrder(all)) return;
     ensureDirectory(machinePath(SHARED_DIRECTORY), 0o777);
-    const own = byName ? home() : null;
+    const own = byName ? homeDirectory() : null;
     if (own !== null) ensureDirectory(machinePath(pathIn(own, '.gpu_locks')), 0o755);
   }
 

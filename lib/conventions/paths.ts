@@ -24,17 +24,6 @@ export function machinePath(path: string, root = interopRoot()): string {
   return root + path;
 }
 
-/** The user's home, or null where there is none. */
-export function home(): string | null {
-  try {
-    // As homedir() does, without loading node:os for it.
-    const directory = process.env.HOME || process.getBuiltinModule('node:os').homedir();
-    return schema.isAbsolutePath(directory) ? directory : null;
-  } catch {
-    return null; // a uid without an account
-  }
-}
-
 /** null: it has been removed. */
 export function workingDirectory(): string | null {
   try {

@@ -4,6 +4,7 @@ import { EXCLUSIVE, errno, FLOCK, native, SHARED } from '../native.ts';
 import {
   type Directory,
   FOR_READING,
+  homeDirectory,
   pathIn,
   readSmallFile,
   statusOf,
@@ -35,7 +36,6 @@ import {
   cudaOrdinals,
   ensureDirectory,
   foreignOwnerAt,
-  home,
   machinePath,
   openOwn,
   workingDirectory,
@@ -119,7 +119,7 @@ function nameFor(id: number): string {
 
 /** With GPU Scheduler, whose files lie in the home directory. */
 function sharesItsFiles({ status: { device, inode } }: Directory): boolean {
-  const path = home();
+  const path = homeDirectory();
   const other = path === null ? null : statusOf(machinePath(pathIn(path, DIRECTORY)));
   return device === other?.device && inode === other.inode;
 }

@@ -26,9 +26,9 @@ import {
   hostName,
   pathIn,
   privately,
-  schema,
   statusBehind,
   systemError,
+  userDirectory,
 } from '../platform/index.ts';
 import {
   isAlive,
@@ -333,12 +333,11 @@ function lockByte(descriptor: number): number {
 
 /** Where this user's programs keep their state. @throws ERR_JOBS */
 export function stateDirectory(): string {
-  const { XDG_STATE_HOME: given, HOME: home } = process.env;
-  if (schema.isAbsolutePath(given)) return given;
-  if (schema.isAbsolutePath(home)) return join(home, '.local/state');
+  const directory = userDirectory('state');
+  if (directory !== null) return directory;
   throw new GPUOwnerError(
     'ERR_JOBS',
-    'there is no place for background jobs: HOME is not set. Set it, or XDG_STATE_HOME, to an absolute path.',
+    'there is no place for background jobs: HOME is no absolute path. Set it, or XDG_STATE_HOME, to one.',
   );
 }
 

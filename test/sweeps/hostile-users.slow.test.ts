@@ -182,7 +182,7 @@ describe.skipIf(whyNot !== null)(
             'exp',
             ...args,
           ],
-          { env: { HOME: home }, umask: '002' },
+          { env: { HOME: uid === VICTIM ? home : undefined }, umask: '002' },
         );
       const there = ['--project', project];
       const run = await as(VICTIM, GROUP, 'run', '--gpus', '1', ...there, ...GRID);

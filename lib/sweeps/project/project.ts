@@ -8,9 +8,9 @@ import {
   statSync,
   writeFileSync,
 } from 'node:fs';
-import { homedir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { asError, errorCode, GPUOwnerError } from '../../errors.ts';
+import { stateDirectory } from '../../jobs/index.ts';
 import {
   errorReason,
   hostName,
@@ -145,9 +145,7 @@ function realDirectory(directory: string): string {
 }
 
 function stateElsewhere(project: string): string {
-  const set = process.env.XDG_STATE_HOME;
-  const home = schema.isAbsolutePath(set) ? set : join(homedir(), '.local', 'state');
-  return join(home, 'gpu-owner', createHash('sha256').update(project).digest('hex').slice(0, 16));
+  return join(stateDirectory(), 'gpu-owner', createHash('sha256').update(project).digest('hex').slice(0, 16));
 }
 
 /** Where another user can exchange a directory, the one that was looked at needn't be the one that is used. @throws ERR_QUEUE */
