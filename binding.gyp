@@ -7,7 +7,7 @@
         "exports": "<(module_root_dir)/native/exports"
       },
       "target_defaults": {
-        "include_dirs": ["native"],
+        "include_dirs": ["native", "."],
         "cflags_cc!": ["-std=gnu++17", "-std=gnu++20", "-std=gnu++2a"],
         "cflags_cc": [
           "-std=c++17", "-Wall", "-Wextra", "-fPIC", "-fno-exceptions", "-fno-rtti",

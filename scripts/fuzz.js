@@ -25,7 +25,7 @@ const part = (name) =>
 const SIMULATOR = part('simulator_shared');
 
 /**
- * The fuzzed parsers: `sources` of native/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
+ * The fuzzed parsers: `sources` of native/ or simulator/ beside the target's own, calls of the system that the target answers instead (`wrap`), and inputs
  * to begin with (`seeds`), words that matter to it, and how long an input may become, in bytes (`most`).
  */
 export const NATIVE = {
@@ -176,6 +176,7 @@ export function compileNative(target) {
   const { sources, wrap } = NATIVE[target];
   const changed = Math.max(
     newest(join(root, 'native')),
+    newest(join(root, 'simulator')),
     newest(SOURCES),
     statSync(import.meta.filename).mtimeMs,
   );
@@ -186,8 +187,8 @@ export function compileNative(target) {
     [
       ...['-std=c++17', '-O1', '-g1', '-fno-exceptions', '-fno-rtti', '-fno-omit-frame-pointer'],
       ...['-fsanitize=fuzzer,address,undefined', '-fno-sanitize-recover=all'],
-      ...[`-I${join(root, 'native')}`, `-I${SOURCES}`, join(SOURCES, `${target}.cc`)],
-      ...sources.map((name) => join(root, 'native', `${name}.cc`)),
+      ...[`-I${join(root, 'native')}`, `-I${root}`, `-I${SOURCES}`, join(SOURCES, `${target}.cc`)],
+      ...sources.map((name) => join(root, name.startsWith('simulator/') ? '' : 'native', `${name}.cc`)),
       ...wrap.map((name) => `-Wl,--wrap=${name}`),
       ...['-ldl', '-lpthread', '-o', program],
     ],

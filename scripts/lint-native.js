@@ -10,7 +10,7 @@ import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 
 const root = dirname(import.meta.dirname);
-const ROOMS = ['native', 'test/fuzz/native'];
+const ROOMS = ['native', 'simulator', 'test/fuzz/native'];
 const BUILD = 'build-tidy';
 
 function has(tool) {
@@ -41,10 +41,7 @@ if (has('clang-format')) {
 }
 if (!isFix && !process.argv.includes('--format')) {
   const sources = files.filter(
-    (file) =>
-      file.startsWith('native/') &&
-      file.endsWith('.cc') &&
-      !/^native\/(tests|bindings)|addon\.cc$/.test(file),
+    (file) => file.endsWith('.cc') && !/^test\/|^native\/(tests|bindings)|addon\.cc$/.test(file),
   );
   if (!has('clang-tidy')) skip('clang-tidy', 'it is not installed (pip install clang-tidy)');
   else {

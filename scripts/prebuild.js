@@ -32,7 +32,7 @@ export const COMPANIONS = [
   'simulator/libcuda.so.1',
   'simulator/bin/nvidia-smi',
 ];
-const SOURCES = ['binding.gyp', 'native'];
+const SOURCES = ['binding.gyp', 'native', 'simulator'];
 /** Lies beside binaries, and has the sum of what they were made from. */
 const STAMP = 'sources.sha256';
 
@@ -55,7 +55,7 @@ function sumOfSources() {
   );
   const sum = createHash('sha256');
   for (const path of [...files, 'scripts/prebuild.js'].sort()) {
-    if (path.startsWith('native/tests/') || !statSync(join(root, path)).isFile()) continue;
+    if (/^native\/tests\/|\.ts$/.test(path) || !statSync(join(root, path)).isFile()) continue;
     const content = readFileSync(join(root, path));
     sum.update(`${path}\n${content.length}\n`).update(content);
   }

@@ -7,7 +7,16 @@ import { expect, test } from 'vitest';
 import { whyUnchanged } from './support/changes.ts';
 import { root } from './support/machine.ts';
 
-const OPTIONS = ['-std=c++17', '-fsyntax-only', '-fno-exceptions', '-fno-rtti', '-x', 'c++', '-Inative'];
+const OPTIONS = [
+  '-std=c++17',
+  '-fsyntax-only',
+  '-fno-exceptions',
+  '-fno-rtti',
+  '-x',
+  'c++',
+  '-Inative',
+  '-I.',
+];
 const LIBCXX = ['clang++', '-stdlib=libc++'];
 
 /** @returns what the compiler says; empty: it compiles */
@@ -40,8 +49,10 @@ async function compileAll(compiler: string[], files: string[]): Promise<string[]
   return complaints.filter((complaint) => complaint !== '');
 }
 
-const files = readdirSync(join(root, 'native'), { recursive: true, encoding: 'utf8' })
-  .map((name) => join('native', name))
+const files = ['native', 'simulator']
+  .flatMap((room) =>
+    readdirSync(join(root, room), { recursive: true, encoding: 'utf8' }).map((name) => join(room, name)),
+  )
   // The tests' need paths of a build.
   .filter((name) => /\.(cc|h)$/.test(name) && !name.startsWith('native/tests/'));
 const addonAPI = dirname(createRequire(import.meta.url).resolve('node-addon-api/package.json'));
@@ -54,7 +65,7 @@ const INCLUDED = [
   '-DNAPI_DISABLE_CPP_EXCEPTIONS',
 ];
 
-const unchanged = whyUnchanged(['native', 'test/native-compilers.slow.test.ts']);
+const unchanged = whyUnchanged(['native', 'simulator', 'test/native-compilers.slow.test.ts']);
 const noCompiler = unchanged ?? ((await compile(['c++'], '-')) === '' ? null : 'needs g++');
 const noLibcxx = unchanged ?? ((await compile(LIBCXX, '-')) === '' ? null : 'needs clang and libc++-dev');
 const because = (reason: string | null) => (reason === null ? '' : ` (${reason})`);

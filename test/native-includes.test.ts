@@ -44,7 +44,7 @@ const ALSO: Record<string, string[]> = {
   initializer_list: ['string', 'vector', 'array'],
 };
 
-const ROOMS = ['native', 'test/fuzz/native'];
+const ROOMS = ['native', 'simulator', 'test/fuzz/native'];
 const files = ROOMS.flatMap((room) =>
   readdirSync(join(root, room), { recursive: true, encoding: 'utf8' }).map((name) => join(room, name)),
 ).filter((name) => /\.(cc|h)$/.test(name));
@@ -61,7 +61,7 @@ function includedBy(file: string, seen = new Set<string>()): Set<string> {
       found.add(name);
       continue;
     }
-    const own = [dirname(file), 'native', 'native/tests'].map((base) => join(base, name));
+    const own = [dirname(file), 'native', '', 'native/tests'].map((base) => join(base, name));
     const header = own.find((path) => existsSync(join(root, path)));
     if (header === undefined) throw new Error(`${file} includes ${name}, which isn't there`);
     for (const each of includedBy(header, seen)) found.add(each);

@@ -1,9 +1,9 @@
 import { writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
+import { playScenario, recordMachine } from '../../simulator/scenarios/index.ts';
 import { errorCode, GPUOwnerError } from '../errors.ts';
 import { native, nativeFile } from '../native.ts';
 import { setVariables, systemError } from '../platform/index.ts';
-import { playScenario, recordMachine } from '../simulate/index.ts';
 import { SIZES } from './claim-options.ts';
 import type { Command } from './command.ts';
 import { type InferValues, type OptionTable, parse, rejectOperands, usage } from './options.ts';
@@ -166,7 +166,7 @@ const KEYS_OF_THE_MACHINE: Entries = [
   ['count=on|off', 'count each call from 0; `show --json` prints the counts'],
 ];
 
-/** As the simulator names them: native/simulator/calls.h. */
+/** As the simulator names them: simulator/calls.h. */
 const CALLS =
   'init, count, handle, attach, index, name, uuid, pci, minor, memory, power, power-limit, energy, utilization, temperature, compute-mode, display, persistence, mig, processes, graphics-processes, mps-processes, process-memory, fields, topology, attributes, board, clocks, pcie, nvlink, fan, ecc, codec, bar1, events, cuda-init, cuda-context, cuda-alloc, cuda-free, all';
 

@@ -25,7 +25,7 @@ export function simulatedMachine(env: NodeJS.ProcessEnv = process.env): string |
 /** A process keeps the machine that it has begun with, whatever becomes of the file. */
 const files = new Map<string, string>();
 
-/** The name of the machine that a file describes, as native/simulator/machine_file.cc makes it: also of the contents. */
+/** The name of the machine that a file describes, as simulator/machine_file.cc makes it: also of the contents. */
 function nameOfFile(path: string): string {
   const known = files.get(path);
   if (known !== undefined) return known;

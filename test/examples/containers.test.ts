@@ -200,7 +200,17 @@ test('the image has what the command needs', () => {
   const ignored = textOf('image/Dockerfile.dockerignore').split('\n');
   const { bullmq, ioredis } = JSON.parse(textOf('../package.json')).peerDependencies;
   expect(text).toContain(`bullmq@${bullmq} ioredis@${/\d+/.exec(ioredis)?.[0]}`);
-  const needed = [...files, 'bin', 'python', 'lib', 'native', 'scripts', 'binding.gyp', 'package-lock.json'];
+  const sources = [
+    'bin',
+    'python',
+    'lib',
+    'native',
+    'simulator',
+    'scripts',
+    'binding.gyp',
+    'package-lock.json',
+  ];
+  const needed = [...files, ...sources];
   for (const name of needed) expect(ignored).not.toContain(name);
   expect(text).toMatch(/^ENTRYPOINT \["gpu-owner"\]$/m);
   expect(text).toMatch(/^USER \d+:\d+$/m);

@@ -7,7 +7,6 @@ import fc from 'fast-check';
 import { afterAll, expect } from 'vitest';
 import { loadConfiguration, mergeCriteria } from '../../lib/config/configuration.ts';
 import { csvLine } from '../../lib/platform/index.ts';
-import { parseScenario } from '../../lib/simulate/scenario.ts';
 import { parseShellLine } from '../../lib/sweeps/files/command.ts';
 import { commandsPhase } from '../../lib/sweeps/files/index.ts';
 import { parseGrid, parseSweepFile } from '../../lib/sweeps/files/sources.ts';
@@ -23,6 +22,7 @@ import {
   stringifyValue,
   type Value,
 } from '../../lib/sweeps/task/index.ts';
+import { parseScenario } from '../../simulator/scenarios/scenario.ts';
 import { expectPrintable, fuzz, fuzzAsync, jsonValue, mutated, orRefusal, text } from './fuzz.ts';
 
 const directory = mkdtempSync(join(tmpdir(), 'gpu-owner-files-'));

@@ -4,7 +4,7 @@ import { finished, launcher, type Machine, output } from '../support/machine.ts'
 import { until } from '../support/time.ts';
 import { type Jobs, jobTest } from './background.ts';
 
-/** As lib/simulate/scenario.ts sets it. */
+/** As simulator/scenarios/scenario.ts sets it. */
 const OFF = 'error=all:9,cuda-init:100,cuda-context:100,cuda-alloc:100,cuda-free:100';
 
 let machine: Machine;

@@ -8,14 +8,14 @@ import { newerSource } from './built.ts';
 let clone: string;
 beforeEach(() => {
   clone = mkdtempSync(join(tmpdir(), 'gpu-owner-built-'));
-  for (const path of [...SOURCES, 'native/tests/main.cc', 'native/simulator/README.md']) write(path, 100);
+  for (const path of [...SOURCES, 'native/tests/main.cc', 'simulator/README.md']) write(path, 100);
   for (const name of ['gpu_owner.node', 'gpu-owner-keeper']) write(`build/Release/${name}`, 200);
 });
 afterEach(() => rmSync(clone, { recursive: true }));
 
 const SOURCES = [
   ...['binding.gyp', 'native/sources.json', 'native/exports/addon.map'],
-  ...['native/keeper/keeper.h', 'native/simulator/tool.cc'],
+  ...['native/keeper/keeper.h', 'simulator/tool.cc'],
 ];
 
 /** @param seconds when it was changed, since 1970 */
@@ -43,6 +43,6 @@ test.each(SOURCES)(
 );
 
 test('files that no binary is made of may be newer', () => {
-  for (const path of ['native/tests/main.cc', 'native/simulator/README.md']) write(path, 300);
+  for (const path of ['native/tests/main.cc', 'simulator/README.md']) write(path, 300);
   expect(newerSource(clone)).toBeNull();
 });

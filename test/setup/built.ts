@@ -21,12 +21,14 @@ function changedAt(path: string): number {
 /**
  * Finds a source of the native part that was changed after all binaries, and after the start of the last `npm run install`; null: there is
  * none.
- * @param clone a directory with `native/`, `binding.gyp` and `build/`
+ * @param clone a directory with `native/`, `simulator/`, `binding.gyp` and `build/`
  */
 export function newerSource(clone: string): string | null {
-  const sources = readdirSync(join(clone, 'native'), { recursive: true, encoding: 'utf8' })
-    .filter((path) => /\.(cc|h|map|json)$/.test(path) && !path.startsWith('tests/'))
-    .map((path) => join('native', path));
+  const sources = ['native', 'simulator']
+    .flatMap((room) =>
+      readdirSync(join(clone, room), { recursive: true, encoding: 'utf8' }).map((path) => join(room, path)),
+    )
+    .filter((path) => /\.(cc|h|map|json)$/.test(path) && !path.startsWith('native/tests/'));
   const outputs = [...BINARIES.map((name) => join('build/Release', name)), 'build/installed'];
   const built = Math.max(...outputs.map((path) => changedAt(join(clone, path))));
   return [...sources, 'binding.gyp'].find((path) => changedAt(join(clone, path)) > built) ?? null;

@@ -30,7 +30,7 @@ describe('the help of `gpu-owner simulate`', () => {
   });
 
   test('names all keys of the simulator', () => {
-    const source = readFileSync(join(root, 'native/simulator/tool_set.cc'), 'utf8');
+    const source = readFileSync(join(root, 'simulator/tool_set.cc'), 'utf8');
     const [body = ''] = source.match(/int set_one\([\s\S]*?\n}/) ?? [];
     const known = [...body.matchAll(/key == "([a-z-]+)"|(?<=[{ ])"([a-z-]+)"(?=[,}])/g)].map(
       (found) => found[1] ?? found[2],

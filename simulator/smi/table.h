@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "smi/driver.h"
+#include "simulator/smi/driver.h"
 
 namespace smi {
 

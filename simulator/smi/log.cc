@@ -1,8 +1,8 @@
-#include "smi/log.h"
+#include "simulator/smi/log.h"
 
 #include <cstdio>
 
-#include "smi/values.h"
+#include "simulator/smi/values.h"
 
 namespace smi {
 namespace {

@@ -1,6 +1,6 @@
-import { GPUOwnerError } from '../errors.ts';
-import { nativeFile } from '../native.ts';
-import { schema } from '../platform/index.ts';
+import { GPUOwnerError } from '../../lib/errors.ts';
+import { nativeFile } from '../../lib/native.ts';
+import { schema } from '../../lib/platform/index.ts';
 
 /** A simulated machine, as much of it as scenarios need to be checked against. */
 const MACHINE = schema.jsonOf(

@@ -1,5 +1,5 @@
-import { loadYAML, nestingBeyond, offsetOf, problem } from '../config/index.ts';
-import { GPUOwnerError } from '../errors.ts';
+import { loadYAML, nestingBeyond, offsetOf, problem } from '../../lib/config/index.ts';
+import { GPUOwnerError } from '../../lib/errors.ts';
 import {
   closest,
   formatBytes,
@@ -9,7 +9,7 @@ import {
   parseSize,
   sanitize,
   showValue,
-} from '../platform/index.ts';
+} from '../../lib/platform/index.ts';
 import type { ShownMachine } from './simulator.ts';
 
 /** Something that happens at one time. Processes go by the names that the scenario gives them. */

@@ -1,7 +1,7 @@
-import { driverLibraries, simulatedMachine } from '../config/index.ts';
-import { cudaVersion, type GPU, isWSL, type Measured, snapshotSync } from '../gpus/index.ts';
-import { native } from '../native.ts';
-import { readSmallFile } from '../platform/index.ts';
+import { driverLibraries, simulatedMachine } from '../../lib/config/index.ts';
+import { cudaVersion, type GPU, isWSL, type Measured, snapshotSync } from '../../lib/gpus/index.ts';
+import { native } from '../../lib/native.ts';
+import { readSmallFile } from '../../lib/platform/index.ts';
 
 const MIB = 1024 ** 2;
 /** native/simulator/machines.h has no room for more. */

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "smi/driver.h"
+#include "simulator/smi/driver.h"
 
 namespace smi {
 

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "smi/driver.h"
+#include "simulator/smi/driver.h"
 
 namespace smi {
 

@@ -1,9 +1,9 @@
-#include "smi/table.h"
+#include "simulator/smi/table.h"
 
 #include <cstdio>
 #include <cstring>
 
-#include "smi/values.h"
+#include "simulator/smi/values.h"
 
 namespace smi {
 namespace {

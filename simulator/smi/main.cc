@@ -8,10 +8,10 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "smi/driver.h"
-#include "smi/log.h"
-#include "smi/queries.h"
-#include "smi/table.h"
+#include "simulator/smi/driver.h"
+#include "simulator/smi/log.h"
+#include "simulator/smi/queries.h"
+#include "simulator/smi/table.h"
 
 namespace {
 

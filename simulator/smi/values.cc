@@ -1,4 +1,4 @@
-#include "smi/values.h"
+#include "simulator/smi/values.h"
 
 namespace smi {
 namespace {

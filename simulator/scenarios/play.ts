@@ -1,9 +1,9 @@
 import type { ChildProcess } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { problem } from '../config/index.ts';
-import { errorCode, GPUOwnerError } from '../errors.ts';
-import { formatBytes, now, pause, timerMs } from '../platform/index.ts';
+import { problem } from '../../lib/config/index.ts';
+import { errorCode, GPUOwnerError } from '../../lib/errors.ts';
+import { formatBytes, now, pause, timerMs } from '../../lib/platform/index.ts';
 import { type Action, checkScenario, parseScenario, parseSpeed, type Step } from './scenario.ts';
 import { reasonIn, Simulator } from './simulator.ts';
 

@@ -1,4 +1,4 @@
-#include "smi/queries.h"
+#include "simulator/smi/queries.h"
 
 #include <sys/time.h>
 
@@ -8,7 +8,7 @@
 #include <functional>
 #include <map>
 
-#include "smi/values.h"
+#include "simulator/smi/values.h"
 
 namespace smi {
 namespace {

@@ -1,4 +1,4 @@
-#include "smi/driver.h"
+#include "simulator/smi/driver.h"
 
 #include <dlfcn.h>
 #include <time.h>
