@@ -115,7 +115,9 @@ describe('the self-test beside other programs', () => {
     const hostile = `open(${JSON.stringify(ran)}, 'w')\nraise SystemExit(0)\n`;
     for (const name of ['torch', 'os', 'site']) writeFileSync(join(machine.directory, `${name}.py`), hostile);
     for (const name of ['python3', 'python'])
-      writeFileSync(join(machine.directory, 'bin', name), `#!/bin/sh\nexec ${python} "$@"\n`, { mode: 0o755 });
+      writeFileSync(join(machine.directory, 'bin', name), `#!/bin/sh\nexec ${python} "$@"\n`, {
+        mode: 0o755,
+      });
     const { code, said } = await selftest(['-n', '1'], { cwd: machine.directory });
     expect([code, existsSync(ran)]).toEqual([0, false]);
     expect(said('pytorch-devices')).toMatch(/^(skipped: no Python in PATH has PyTorch|passed)/);
