@@ -4,7 +4,7 @@ import { native } from '../../lib/native.ts';
 import { readSmallFile } from '../../lib/platform/index.ts';
 
 const MIB = 1024 ** 2;
-/** native/simulator/machines.h has no room for more. */
+/** simulator/machines.h has no room for more. */
 const MAX_GRAPHICS = 4;
 
 /**
