@@ -1,6 +1,6 @@
 // npm run test:systems: installs every package of release/ in fresh root file systems of Debian, without compiler, Node.js and network,
 // and uses it there as an unprivileged user: status, run, Python's claim, the environment of a notebook's kernel, an experiment, the
-// recipe of docs/ci.md with pytest, upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
+// recipe of docs/simulator.md with pytest, upgrade under a job that runs, removal. Needs root, debootstrap, and Debian's packages; file systems are kept for the next time.
 //
 // Usage: npm run test:systems [-- --release DIR] [--cache DIR] [SUITE...]     default: bullseye bookworm trixie
 import '../bin/gpu-owner.cjs'; // ends this on a Node.js that is too old
@@ -164,7 +164,7 @@ function makeOlderDebian(file) {
   }
 }
 
-/** For the recipe of docs/ci.md, as wheels for any version of Python; there is no network inside. */
+/** For the recipe of docs/simulator.md, as wheels for any version of Python; there is no network inside. */
 function downloadWheels(directory) {
   const names = ['pytest', 'nvidia-ml-py', 'exceptiongroup', 'tomli', 'typing-extensions'];
   const which = ['--only-binary=:all:', '--python-version=3.9', '--platform=any'];

@@ -1,4 +1,4 @@
-"""Simulated GPUs for pytest: start it by `gpu-owner simulate shell -- pytest`. See docs/ci.md of gpu-owner."""
+"""Simulated GPUs for pytest: start it by `gpu-owner simulate shell -- pytest`. See docs/simulator.md of gpu-owner."""
 
 import contextlib
 import os

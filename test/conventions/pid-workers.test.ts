@@ -74,9 +74,9 @@ async function expectAllToWork(
   expect(await statesHere()).toEqual(['free', 'free', 'free']);
 }
 
-describe('the recipe of docs/manager.md', () => {
+describe('the recipe of docs/many-machines.md', () => {
   test('gives each unchanged worker a GPU, and a later one none', async () => {
-    const recipe = fence('manager.md', 'sh', '<!-- unchanged workers -->');
+    const recipe = fence('many-machines.md', 'sh', '<!-- unchanged workers -->');
     await expectAllToWork(machine.start(['sh', '-c', recipe], starting), async () =>
       expect((await finished(plainWorker())).stdout).toBe('No available GPUs (all claimed)\n'),
     );
@@ -94,7 +94,7 @@ describe('the recipe of docs/manager.md', () => {
       (line) => !line.includes('gpu_locks'),
     );
     writeFileSync(path, older.join('\n'));
-    const recipe = fence('manager.md', 'sh', '<!-- unchanged workers -->');
+    const recipe = fence('many-machines.md', 'sh', '<!-- unchanged workers -->');
     await expectAllToWork(machine.start(['sh', '-c', recipe], starting));
     expect(existsSync(join(project, '.gpu_locks'))).toBe(false);
   });
@@ -108,7 +108,7 @@ describe('the recipe of docs/manager.md', () => {
     mkdirSync(join(project, '.gpu_locks'));
     await expectAllToWork(
       machine.start(
-        ['sh', '-c', `${fence('manager.md', 'sh', '<!-- workers that take GPU 0 -->')}wait`],
+        ['sh', '-c', `${fence('many-machines.md', 'sh', '<!-- workers that take GPU 0 -->')}wait`],
         starting,
       ),
     );

@@ -220,15 +220,14 @@ describe('what is shown is what happens', () => {
     expect(ran('README.md')).toBeGreaterThanOrEqual(4);
     for (const page of [
       'docs/claims.md',
-      'docs/experiments.md',
       'docs/first-steps.md',
       'docs/sharing.md',
       'docs/nodejs.md',
       'docs/python.md',
       'docs/results.md',
+      'docs/search.md',
       'docs/simulator.md',
       'docs/sweeps.md',
-      'docs/tasks.md',
     ]) {
       expect(ran(page), page).toBeGreaterThan(0);
     }

@@ -1,4 +1,4 @@
-// The recipe of docs/ci.md as its readers run it: with pytest and NVIDIA's binding from PyPI.
+// The recipe of docs/simulator.md as its readers run it: with pytest and NVIDIA's binding from PyPI.
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -118,7 +118,7 @@ describe('the example for Kubernetes', () => {
           expect(textOf('kubernetes/kustomization.yaml')).toContain(`generic ${secret.secretName} `);
       }
       for (const { name, value } of containers[0].env ?? []) {
-        expect(textOf('../docs/reference.md')).toContain(`\`${name}\``);
+        expect(textOf('../docs/administrators.md')).toContain(`\`${name}\``);
         if (name === 'GPU_OWNER_QUEUE')
           expect(new URL(value).hostname).toBe(find('Service', 'redis').metadata.name);
       }
@@ -179,7 +179,7 @@ describe('the example for Compose', () => {
         expect(compose.services[other].healthcheck, other).toBeDefined();
       }
       for (const variable of Object.keys(service.environment ?? {})) {
-        expect(textOf('../docs/reference.md')).toContain(`\`${variable}\``);
+        expect(textOf('../docs/administrators.md')).toContain(`\`${variable}\``);
       }
     }
     const { GPU_OWNER_QUEUE: queue } = compose.services.worker.environment;

@@ -32,11 +32,11 @@ test.skipIf(!hasAnalyze)('systemd-analyze has no complaint about the units (need
 });
 
 test('the units set what exists, and tasks get less time to end than the service', () => {
-  const reference = readFileSync(join(root, 'docs/reference.md'), 'utf8');
+  const variables = readFileSync(join(root, 'docs/administrators.md'), 'utf8');
   for (const name of names) {
     const text = textOf(name);
     for (const [, variable] of text.matchAll(/^Environment=(\w+)=/gm))
-      expect(reference).toContain(`\`${variable}\``);
+      expect(variables).toContain(`\`${variable}\``);
     const grace = /--grace (\d+)m/.exec(text)?.[1];
     const stop = /^TimeoutStopSec=(\d+)min$/m.exec(text)?.[1];
     if (grace !== undefined) expect(Number(stop)).toBeGreaterThan(Number(grace));

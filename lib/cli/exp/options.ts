@@ -173,7 +173,7 @@ function needsOf(values: InferValues<typeof NEEDS>, { request }: Settings): Part
 
 /** Options of the port that workers of the original system connect to. */
 export const PROTOCOL_GROUP = {
-  title: 'Workers that ask over TCP (`gpu-owner docs manager#the-protocol`):',
+  title: 'Workers that ask over TCP (`gpu-owner docs many-machines#the-protocol`):',
   options: {
     listen: {
       value: 'PORT',

@@ -40,7 +40,7 @@ const TOOLS: readonly [what: string, page: string, isIts: (text: Text) => boolea
   ['a pipeline of DVC', OWN, ({ has, matches }) => has('stages') && matches(/^\s+(?:-\s+)?cmd:/m)],
   [
     'a configuration of Hydra',
-    'sweeps#a-command-line-of-hydra',
+    'search#command-lines-of-hydra',
     ({ has, matches }) =>
       has('hydra') ||
       matches(/^defaults:\s*(?:#.*)?\n(?:\s*(?:#.*)?\n)*\s*- /m) ||

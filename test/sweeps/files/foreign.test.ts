@@ -4,12 +4,12 @@ import { read, refusal } from './sweeps.ts';
 const FILES: readonly [tool: string, page: string, text: string][] = [
   [
     'a configuration of Hydra',
-    'sweeps#a-command-line-of-hydra',
+    'search#command-lines-of-hydra',
     'defaults:\n  - _self_\n  - model: resnet\nlr: 0.1\n',
   ],
   [
     'a configuration of Hydra',
-    'sweeps#a-command-line-of-hydra',
+    'search#command-lines-of-hydra',
     'lr: 0.1\nhydra:\n  sweeper:\n    params:\n      lr: 0.1,0.2\n',
   ],
   [
