@@ -1,15 +1,17 @@
 """
 Makes wheels with nothing but the standard library.
 
-As a build backend (PEP 517) it lets pip install gpu_owner.py alone, for the command of a clone or of npm. Called as a program,
+As a build backend (PEP 517) it lets pip install the package gpu_owner alone, for the command of a clone or of npm. Called as a program,
 build_wheel.py TAG LAUNCHER TREE DIRECTORY LEVEL, it makes the wheel that brings the command, with its Node.js: TREE becomes
-PREFIX/lib/gpu-owner, LAUNCHER PREFIX/bin/gpu-owner. build_wheel.py DIRECTORY makes gpu-owner-client, the module alone.
+PREFIX/lib/gpu-owner, LAUNCHER PREFIX/bin/gpu-owner. build_wheel.py DIRECTORY makes gpu-owner-client, the package alone.
 """
 
 import base64
 import hashlib
+import itertools
 import json
 import os
+import pathlib
 import re
 import stat
 import sys
@@ -26,8 +28,7 @@ def _read(path: str) -> bytes:
         return file.read()
 
 
-MODULE = _read("gpu_owner.py")
-VERSION = re.findall(rb'(?m)^__version__ = "(.+)"$', MODULE)[0].decode()
+VERSION = re.findall(rb'(?m)^__version__ = "(.+)"$', _read("gpu_owner/__init__.py"))[0].decode()
 
 
 def _urls() -> str:
@@ -78,8 +79,7 @@ def _write(directory: str, project: str, tag: str, others: Iterator[File], level
             archive.writestr(entry, data, zipfile.ZIP_DEFLATED, level)
             record.append(f"{path},sha256={_digest(data)},{len(data)}")
 
-        add("gpu_owner.py", MODULE)
-        for file in others:
+        for file in itertools.chain(_package(), others):
             add(*file)
         add(f"{info}/METADATA", _metadata(project).encode())
         add(f"{info}/WHEEL", wheel.encode())
@@ -89,6 +89,12 @@ def _write(directory: str, project: str, tag: str, others: Iterator[File], level
 
 def _digest(data: bytes) -> str:
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+def _package() -> Iterator[File]:
+    for path in sorted(pathlib.Path(HERE, "gpu_owner").glob("**/*")):
+        if path.suffix in (".py", ".typed"):
+            yield str(path.relative_to(HERE)), path.read_bytes(), False
 
 
 def _command(launcher: str, tree: str) -> Iterator[File]:

@@ -12,8 +12,9 @@ const tag = process.argv[2] ?? `v${version}`;
 const problems = [];
 
 if (tag !== `v${version}`) problems.push(`the tag is ${tag}, package.json says ${version}`);
-const python = /^__version__ = "(.+)"$/m.exec(read('python/gpu_owner.py'))?.[1];
-if (python !== version) problems.push(`python/gpu_owner.py says ${python}, package.json says ${version}`);
+const python = /^__version__ = "(.+)"$/m.exec(read('python/gpu_owner/__init__.py'))?.[1];
+if (python !== version)
+  problems.push(`python/gpu_owner/__init__.py says ${python}, package.json says ${version}`);
 const section = read('CHANGELOG.md')
   .split('\n')
   .find((line) => line.startsWith(`## ${version}`));

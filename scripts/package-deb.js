@@ -65,8 +65,7 @@ set -e
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
   systemctl disable --now --quiet ${services.join(' ')} || true
 fi
-rm -f /usr/lib/python3/dist-packages/__pycache__/gpu_owner.*.pyc
-rm -rf /usr/lib/gpu-owner/python/__pycache__
+find /usr/lib/gpu-owner/python -name __pycache__ -prune -exec rm -rf {} +
 rm -f /usr/lib/gpu-owner/dist/*.cache*
 `;
 
@@ -86,7 +85,7 @@ export function writeDebian(directory, { version, arch, node }) {
     symlinkSync(target, join(directory, path));
   };
   link('usr/bin/gpu-owner', '../lib/gpu-owner/bin/gpu-owner.cjs');
-  link('usr/lib/python3/dist-packages/gpu_owner.py', '../../gpu-owner/python/gpu_owner.py');
+  link('usr/lib/python3/dist-packages/gpu_owner', '../../gpu-owner/python/gpu_owner');
   for (const [name, text] of manualPages(version)) {
     place(`usr/share/man/man1/${name}.1.gz`, gzipSync(text, { level: 9 }));
   }

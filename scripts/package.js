@@ -139,12 +139,12 @@ function copy(from, to, filter = () => true) {
   cpSync(from, to, { recursive: true, filter, verbatimSymlinks: true });
 }
 
-/** The module, the helpers of sweeps, and what makes the module stand in for others in jobs. */
+/** The package, the helpers of sweeps, and what makes the module stand in for others in jobs. */
 function copyPython(directory) {
   const helpers = ['search_helper.py', 'hydra_helper.py'];
-  for (const name of ['gpu_owner.py', ...helpers, 'job/sitecustomize.py']) {
+  for (const name of ['gpu_owner', ...helpers, 'job/sitecustomize.py']) {
     const path = `python/${name}`;
-    copy(join(root, path), join(directory, path));
+    copy(join(root, path), join(directory, path), (file) => !file.endsWith('__pycache__'));
   }
 }
 

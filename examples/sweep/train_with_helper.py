@@ -1,4 +1,4 @@
-"""The same training as in train.py, with the Python helper: `pip install gpu-owner`, or gpu_owner.py beside it.
+"""The same training as in train.py, with the Python helper: `pip install gpu-owner`, or the directory gpu_owner beside it.
 
     gpu-owner exp run --gpus all -- python3 train_with_helper.py
 

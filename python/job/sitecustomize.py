@@ -1,7 +1,7 @@
 """Makes claims of safe-gpu, gpu_lock and GPU Scheduler claims of the job, in Python programs that `gpu-owner run` starts.
 
 PYTHONPATH of a job's command leads here, and Python imports this module when it starts. Does nothing but watch for the import of
-one of these packages: their functions that claim and look are then replaced by those of gpu_owner.py. Numbers of GPUs that a child got
+one of these packages: their functions that claim and look are then replaced by those of gpu_owner. Numbers of GPUs that a child got
 from its parent are translated. Old Pythons read it, too.
 """
 
@@ -24,7 +24,7 @@ class Finder:
     """Finds modules of these packages as others find them, and replaces names in them after they have run."""
 
     def find_spec(self, name, path=None, target=None):
-        package = next((part for part in name.split(".") if part in STAND_INS), None)
+        package = next((part for part in name.split(".") if part in STAND_INS and not name.startswith("gpu_owner.")), None)
         if package is None:
             return None
         for finder in sys.meta_path:
@@ -64,7 +64,7 @@ def replace(module, names):
         if original is stand_in or not set(theirs) <= set(parameters(stand_in)):
             continue
         setattr(module, name, as_called(stand_in, theirs))
-        gpu_owner()._replaced.append(module)  # bans stay
+        getattr(sys.modules[stand_in.__module__], "replaced", []).append(module)  # GPU Scheduler's bans stay
         tell(module.__name__)
 
 
@@ -90,7 +90,7 @@ def gpu_owner():
     if "gpu_owner" not in sys.modules:
         from importlib import util
 
-        path = os.path.join(os.path.dirname(HERE), "gpu_owner.py")
+        path = os.path.join(os.path.dirname(HERE), "gpu_owner", "__init__.py")
         spec = util.spec_from_file_location("gpu_owner", path)
         sys.modules["gpu_owner"] = module = util.module_from_spec(spec)
         spec.loader.exec_module(module)

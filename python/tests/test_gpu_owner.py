@@ -1,4 +1,4 @@
-"""Tests of gpu_owner.py, with whole processes on simulated machines.
+"""Tests of gpu_owner, with whole processes on simulated machines.
 
     python3 -m unittest discover python/tests          (in a clone that is built)
 
@@ -23,7 +23,7 @@ import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MODULE = ROOT / "python" / "gpu_owner.py"
+MODULE = ROOT / "python" / "gpu_owner"
 COMMAND = ROOT / "bin" / "gpu-owner.cjs"
 BINARIES = pathlib.Path(os.environ.get("GPU_OWNER_BUILD", ROOT / "build" / "Release"))
 WAIT_TIMEOUT_S = 30  # s; for what hangs: the machine may have much else to do
@@ -411,7 +411,7 @@ class Children(OnMachine):
             kill(child)
 
     def test_a_forked_child_ends_nothing(self):
-        for ending in ("os._exit(0)", "sys.exit()", "gpus.release(); os._exit(0)", "gpu_owner._release_all(); os._exit(0)", "pass"):
+        for ending in ("os._exit(0)", "sys.exit()", "gpus.release(); os._exit(0)", "gpu_owner.claims._release_all(); os._exit(0)", "pass"):
             with self.subTest(ending):
                 script = self.start(
                     f"""
@@ -1039,8 +1039,7 @@ class Parameters(OnMachine):
 
     def test_where_the_command_is(self):
         lonely = os.path.join(self.directory, "lonely")
-        os.mkdir(lonely)
-        shutil.copy(str(MODULE), lonely)
+        shutil.copytree(str(MODULE), os.path.join(lonely, "gpu_owner"), ignore=shutil.ignore_patterns("__pycache__"))
         env = {"PYTHONPATH": lonely, "PATH": "/nowhere", "HOME": self.directory}
         source = """
             def attempt(**options):
@@ -1526,11 +1525,22 @@ class AsOthersDid(OnMachine):
 
 class Packaging(unittest.TestCase):
     def test_syntax_of_python_3_8(self):
-        ast.parse(MODULE.read_text(), feature_version=(3, 8))
+        for path in MODULE.glob("**/*.py"):
+            ast.parse(path.read_text(), feature_version=(3, 8))
+
+    def test_importing_the_package_imports_nothing_else(self):
+        source = f"import os, sys; sys.path.insert(0, {str(MODULE.parent)!r}); had = set(sys.modules); import gpu_owner; print(set(sys.modules) - had)"
+        out = subprocess.run([*PYTHON, "-c", source], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
+        self.assertEqual(out, "{'gpu_owner'}\n")
+
+    def test_every_public_name_has_a_home(self):
+        source = f"import sys; sys.path.insert(0, {str(MODULE.parent)!r}); import gpu_owner; from gpu_owner import *; print(set(gpu_owner.__all__) ^ set(gpu_owner._HOMES))"
+        out = subprocess.run([*PYTHON, "-c", source], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
+        self.assertEqual(out, "set()\n")
 
     def test_version(self):
         version = json.loads((ROOT / "package.json").read_text())["version"]
-        self.assertIn(f'\n__version__ = "{version}"\n', MODULE.read_text())
+        self.assertIn(f'\n__version__ = "{version}"\n', (MODULE / "__init__.py").read_text())
 
     def test_pip_install(self):
         if importlib.util.find_spec("pip") is None:
@@ -1556,7 +1566,7 @@ class Packaging(unittest.TestCase):
             check = "import gpu_owner, importlib.metadata as metadata; print(gpu_owner.__file__, metadata.version('gpu-owner') == gpu_owner.__version__)"
             python = os.path.join(environment, "bin", "python")
             out = subprocess.run([python, "-c", check], stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
-            self.assertEqual(out.split(), [str(packages / "gpu_owner.py"), "True"])
+            self.assertEqual(out.split(), [str(packages / "gpu_owner" / "__init__.py"), "True"])
 
 
 if __name__ == "__main__":

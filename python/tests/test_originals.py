@@ -1,4 +1,4 @@
-"""gpu_owner.py in place of the packages that it stands in for: what their users write, run with whole processes.
+"""gpu_owner in place of the packages that it stands in for: what their users write, run with whole processes.
 
 Where an original can be imported, what it has is compared with what is here; safe-gpu is on PyPI.
 """

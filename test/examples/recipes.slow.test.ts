@@ -41,7 +41,7 @@ describe('the page', () => {
 });
 
 const unchanged = whyUnchanged([
-  ...['examples/recipes', 'docs/recipes.md', 'docs/where-it-runs.md', 'python/gpu_owner.py'],
+  ...['examples/recipes', 'docs/recipes.md', 'docs/where-it-runs.md', 'python/gpu_owner'],
   ...['test/examples/recipes*', 'test/examples/fixtures', 'lib/sweeps/task'],
 ]);
 const { venv, missing } =

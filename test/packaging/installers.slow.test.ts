@@ -1,15 +1,6 @@
 // The wheel as real pipx, uv and Jupyter have it. All of them come from PyPI, or ask it.
 import { execFileSync, spawnSync } from 'node:child_process';
-import {
-  copyFileSync,
-  cpSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -51,7 +42,7 @@ beforeAll(() => {
   const clone = join(scratch, 'clone');
   cloneSources(clone, ['node_modules', 'dist', 'build']);
   replaceVersion(join(clone, 'package.json'));
-  replaceVersion(join(clone, 'python/gpu_owner.py'));
+  replaceVersion(join(clone, 'python/gpu_owner/__init__.py'));
   pack(wheelsOf(OLDER), ['wheel'], clone);
   tools = join(scratch, 'tools');
   execFileSync('python3', ['-m', 'venv', tools]);
@@ -148,9 +139,9 @@ describe.each(INSTALLERS)('%s', (_, reason, installer) => {
 
       const environment = dirname(dirname(realpathSync(command)));
       expect(run(join(environment, 'bin/python'), ['-c', claim], { PATH: '/nonexistent' })).toBe('2\n');
-      copyFileSync(join(root, 'python/gpu_owner.py'), join(home, 'gpu_owner.py'));
+      cpSync(join(root, 'python/gpu_owner'), join(home, 'gpu_owner'), { recursive: true });
       expect(run('/usr/bin/python3', ['-c', claim])).toBe('2\n');
-      rmSync(join(home, 'gpu_owner.py'));
+      rmSync(join(home, 'gpu_owner'), { recursive: true });
 
       run(installer.program(), installer.replace(wheelOf(OLDER)));
       expect(installed()).toBe(OLDER);

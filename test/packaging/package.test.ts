@@ -153,7 +153,8 @@ describe('the npm package', () => {
         'dist/index.js',
         'dist/index.d.ts',
         'dist/library.cjs',
-        'python/gpu_owner.py',
+        'python/gpu_owner/__init__.py',
+        'python/gpu_owner/py.typed',
         'python/hydra_helper.py',
         'python/job/sitecustomize.py',
         'python/search_helper.py',
@@ -335,12 +336,19 @@ describe.skipIf(!hasPip)(
     });
 
     it('of the client has the module alone', () => {
+      const modules = execFileSync('git', ['ls-files', 'gpu_owner'], {
+        cwd: join(root, 'python'),
+        encoding: 'utf8',
+      })
+        .trim()
+        .split('\n')
+        .sort();
       const wheel = join(releases, `gpu_owner_client-${version}-py3-none-any.whl`);
       expect(statSync(wheel).size).toBeLessThan(MIB / 4);
       const info = `gpu_owner_client-${version}.dist-info`;
       const program = 'import sys, zipfile; print(*zipfile.ZipFile(sys.argv[1]).namelist(), sep="\\n")';
       expect(files('python3', '-c', program, wheel)).toEqual([
-        'gpu_owner.py',
+        ...modules,
         ...['METADATA', 'WHEEL', 'RECORD'].map((name) => `${info}/${name}`),
       ]);
     });
@@ -486,7 +494,7 @@ describe.skipIf(whyNotDpkg)(`the Debian package${whyNotDpkg ? ` (skipped: ${whyN
       'usr/lib/systemd/system/gpu-owner-enforce.service',
       'usr/lib/systemd/system/gpu-owner-metrics.timer',
       'usr/lib/systemd/user/gpu-owner-worker.service',
-      'usr/lib/python3/dist-packages/gpu_owner.py',
+      'usr/lib/python3/dist-packages/gpu_owner/__init__.py',
       'usr/share/bash-completion/completions/gpu-owner',
       'usr/share/zsh/vendor-completions/_gpu-owner',
       'usr/share/fish/vendor_completions.d/gpu-owner.fish',
@@ -516,9 +524,9 @@ describe.skipIf(whyNotDpkg)(`the Debian package${whyNotDpkg ? ` (skipped: ${whyN
     expect(
       files('find', ...ofPackage, '-not', '-type', 'l', '(', ...strange, ')', '-printf', '/%P %m\n'),
     ).toEqual(['/usage 1777']);
-    const modules = files('find', directory, '-name', 'gpu_owner.py', '-type', 'f');
+    const modules = files('find', directory, '-name', 'claims.py', '-type', 'f');
     expect(modules.map((path) => relative(directory, path))).toEqual([
-      'usr/lib/gpu-owner/python/gpu_owner.py',
+      'usr/lib/gpu-owner/python/gpu_owner/claims.py',
     ]);
     const file = inside('etc/gpu-owner/config.yaml');
     const text = readFileSync(file, 'utf8');
@@ -533,7 +541,7 @@ describe.skipIf(whyNotDpkg)(`the Debian package${whyNotDpkg ? ` (skipped: ${whyN
 
   it('stops services and leaves configuration and usage when it is removed, and nothing when it is purged', () => {
     place(inside('var/lib/gpu-owner/usage/0-2026-01.jsonl'), '');
-    place(inside('usr/lib/gpu-owner/python/__pycache__/gpu_owner.pyc'), '');
+    place(inside('usr/lib/gpu-owner/python/gpu_owner/__pycache__/claims.pyc'), '');
     dpkg('-r', 'gpu-owner');
     expect(calls()).toEqual([`systemctl disable --now --quiet ${services.join(' ')}`]);
     expect(remains().sort()).toEqual(['/etc/gpu-owner', '/var/lib/gpu-owner']);
