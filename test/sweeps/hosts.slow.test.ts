@@ -284,7 +284,7 @@ describe.skipIf(reason !== null)(`exp run --on${reason === null ? '' : ` (skippe
   test('a search chooses trials for workers of all hosts', async () => {
     const fixtures = join(import.meta.dirname, 'fixtures');
     const log = join(project, 'told');
-    // Of so many numbers the stand-in doesn't propose one twice: Optuna would be told that the second one failed.
+    // The stand-in proposes none of so many numbers twice: Optuna would be told that the second one failed.
     const words = ['run', '--on', 'a,b', '--gpus', '1', '--grid', 'n=1..1000000'];
     const both = task(`while [ $(wc -l < ${project}/starts) -lt 2 ]; do sleep 0.05; done`);
     const options = ['--method', 'tpe', '--trials', '6', '--metric', 'y'];

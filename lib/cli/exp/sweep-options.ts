@@ -169,7 +169,7 @@ function stopRule(text: string): NonNullable<SearchOptions['stopEarly']> {
   if (kind === 'median') return { kind, first: step };
   if (eta < MIN_ETA)
     throw usage(`--stop-early: ETA must be at least ${MIN_ETA}, as in hyperband:${first}:${DEFAULT_ETA}`);
-  return { kind: 'hyperband', rungs: rungsFrom(step, eta), eta, strict: true };
+  return { kind: 'hyperband', rungs: rungsFrom(step, eta), eta };
 }
 
 /** Refuses `--grid lr 0.1 0.2`, whose values would be taken for sweep files. */

@@ -30,11 +30,12 @@ export interface Metric {
 /** When trials are stopped early. */
 export type EarlyStopping =
   /** Successive halving: at each rung (a number of reports, in order) the best 1/eta of those that have reached it go on. */
+  | { readonly kind: 'hyperband'; readonly rungs: readonly number[]; readonly eta: number }
+  /** Hyperband as W&B's package `sweeps` has it. `strict`: a trial's value at its last rung counts, and not its best one. */
   | {
-      readonly kind: 'hyperband';
+      readonly kind: 'wandb';
       readonly rungs: readonly number[];
       readonly eta: number;
-      /** Whether the value at the rung counts, as in the paper; otherwise the best one up to now. */
       readonly strict: boolean;
     }
   /** Trials that are worse at a step than the median of the others were there. */

@@ -129,7 +129,7 @@ function parseCap(tree: MapNode, fail: Fail): number | null {
   return cap;
 }
 
-/** As W&B's hyperband_stopping.py. */
+/** As W&B's package `sweeps` reads it, whose schema has `strict` unless the file says otherwise. */
 function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   const entry = tree.entries.get('early_terminate');
   if (entry === undefined) return null;
@@ -159,7 +159,7 @@ function parseEarlyStopping(tree: MapNode, fail: Fail): EarlyStopping | null {
   } else throw refuse("it needs 'min_iter', or 'max_iter' and 's'");
   rungs = Array.from(new Set(rungs));
   if (rungs.length === 0) throw refuse('nothing would ever be stopped; use a larger max_iter or s');
-  return { kind: 'hyperband', rungs, eta, strict: truthOf(map.entries.get('strict')?.node) === true };
+  return { kind: 'wandb', rungs, eta, strict: truthOf(map.entries.get('strict')?.node) !== false };
 }
 
 function parseParameters(tree: MapNode, fail: Fail): SearchParameter[] {
@@ -379,10 +379,12 @@ const MACROS: Readonly<Record<string, Macro>> = {
 
 /**
  * Where a program that calls wandb.init() finds its configuration: beside the file with the task. The run has the name of that directory:
- * worker/wandb-run.ts finds by it what the run has logged.
+ * worker/wandb-run.ts finds by it what the run has logged. wandb writes that every 15 s, unless its setting says otherwise.
  */
-const FILES =
-  'FILES=${GPU_OWNER_TASK%/*}; export WANDB_SWEEP_PARAM_PATH="$FILES/wandb.json" WANDB_RUN_ID="${FILES##*/}"';
+const FILES = [
+  'FILES=${GPU_OWNER_TASK%/*}; export WANDB_SWEEP_PARAM_PATH="$FILES/wandb.json" WANDB_RUN_ID="${FILES##*/}"',
+  'WANDB__TRANSACTION_LOG_FLUSH_INTERVAL="${WANDB__TRANSACTION_LOG_FLUSH_INTERVAL-2}"',
+].join(' ');
 
 function withFiles(config: Values, line: string, hasArguments: boolean): string {
   const write = (value: Values, name: string) =>

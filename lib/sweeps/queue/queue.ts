@@ -171,7 +171,8 @@ export interface SearchRecord {
   } | null;
   /** Which trials are stopped early; null: none. */
   stopping:
-    | { kind: 'hyperband'; rungs: readonly number[]; eta: number; strict: boolean }
+    | { kind: 'hyperband'; rungs: readonly number[]; eta: number }
+    | { kind: 'wandb'; rungs: readonly number[]; eta: number; strict: boolean }
     | { kind: 'median'; first: number }
     | null;
   /** Whether all its trials are tasks. */

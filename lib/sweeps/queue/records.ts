@@ -269,15 +269,13 @@ export function readPause(stored: string): Pause {
   return { ...pause, since: pause.since ?? Date.now() };
 }
 
-const HYPERBAND = record({
-  kind: among(['hyperband']),
-  rungs: listOf(whole()),
-  eta: amount(),
-  strict: flag,
-});
+const HYPERBAND = { kind: among(['hyperband']), rungs: listOf(whole()), eta: amount() };
+const WANDB = { ...HYPERBAND, kind: among(['wandb']), strict: flag };
 const MEDIAN = record({ kind: among(['median']), first: whole(undefined, 1) });
-const STOPPING: schema.Check<NonNullable<SearchRecord['stopping']>> = (value, path) =>
-  (schema.object(value, path).kind === 'median' ? MEDIAN : HYPERBAND)(value, path);
+const STOPPING: schema.Check<NonNullable<SearchRecord['stopping']>> = (value, path) => {
+  const { kind } = schema.object(value, path);
+  return (kind === 'median' ? MEDIAN : kind === 'wandb' ? record(WANDB) : record(HYPERBAND))(value, path);
+};
 
 const SEARCH = record({
   phase: text,

@@ -38,27 +38,30 @@ export class TrialCourse {
     const value = metric === null ? null : metricOf(values, metric.name);
     if (value === null || metric === null || stopping === null) return;
     this.#isNews = true;
-    const counted = valueAtRung(stopping, metric.goal, value, this.#best ?? value);
     const choose = metric.goal === 'minimize' ? Math.min : Math.max;
     this.#best = choose(value, this.#best ?? value);
     for (const rung of rungsUntil(stopping, this.#step)) {
-      if (!this.#rungs.has(rung)) this.#rungs.set(rung, counted);
+      if (!this.#rungs.has(rung)) this.#rungs.set(rung, valueAtRung(stopping, { value, best: this.#best }));
     }
   }
 
-  /** Compares the trial with others at the rungs that it has reached since the last call. @returns whether it is to be stopped */
+  /**
+   * Tells the queue the values at the rungs that were reached since the last call, and compares them with those of other trials.
+   * @returns whether the trial is to be stopped
+   */
   async isBad(queue: Pick<Queue, 'report'>): Promise<boolean> {
     const { metric, stopping, phase } = this.#search;
     if (!this.#isNews || metric === null || stopping === null) return false;
     this.#isNews = false;
     const reached = [...this.#rungs];
-    // Others may have become better since: W&B looks again at the last rung.
-    const isLookedAtAgain = stopping.kind === 'hyperband' && !stopping.strict;
     for (const [at, [step, value]] of reached.entries()) {
-      if (this.#compared.has(step) && !(isLookedAtAgain && at === reached.length - 1)) continue;
+      const isLast = at === reached.length - 1;
+      // Others may have become better since: W&B looks again at the last rung, and at no other.
+      if (this.#compared.has(step) && !(stopping.kind === 'wandb' && isLast)) continue;
       const others = await queue.report({ phase, id: this.#id, step, value });
       this.#compared.add(step);
-      if (isStopped(stopping, metric.goal, value, others)) return true;
+      if (stopping.kind === 'wandb' && !isLast) continue;
+      if (isStopped(stopping, metric.goal, { value, best: this.#best ?? value }, others)) return true;
     }
     return false;
   }

@@ -76,11 +76,12 @@ export class TrialProgress {
     for (const source of this.#sources) await source.read(isEnd);
   }
 
-  /** Ends watching. */
+  /** Ends watching. The last values count for others, too. */
   async end(): Promise<TrialValues> {
     this.#ending.abort();
     await this.#watching;
     await this.#read(true);
+    await this.#course?.isBad(this.#options.queue).catch(() => false);
     return { reported: this.#course?.last ?? {}, logged: this.#logged };
   }
 

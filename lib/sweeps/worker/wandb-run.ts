@@ -19,7 +19,7 @@ interface Row {
   values: Readonly<Record<string, Value>>;
 }
 
-/** The file of a run of W&B, also while it is written: wandb does so about every ten seconds. */
+/** The file of a run of W&B, also while it is written: see files/wandb.ts. */
 export class WandbRun {
   readonly #directory: string;
   readonly #id: string;

@@ -127,13 +127,13 @@ describe('a sweep file of Weights & Biases', () => {
   });
 
   test.each([
-    ['{type: hyperband, min_iter: 3}', [3, 9, 27, 81], 3, false],
+    ['{type: hyperband, min_iter: 3}', [3, 9, 27, 81], 3, true],
     ['{type: hyperband, max_iter: 27, s: 2, strict: true}', [3, 9], 3, true],
-    ['{type: hyperband, max_iter: 10, s: 9, eta: 2}', [1, 2, 5], 2, false],
+    ['{type: hyperband, max_iter: 10, s: 9, eta: 2, strict: false}', [1, 2, 5], 2, false],
   ])('stops runs at rungs: %s', (line, rungs, eta, strict) => {
     const { earlyStopping } = wandb(`${base}early_terminate: ${line}\nparameters: {a: {value: 1}}\n`);
-    expect(earlyStopping).toMatchObject({ kind: 'hyperband', eta, strict });
-    expect(earlyStopping?.kind === 'hyperband' && earlyStopping.rungs.slice(0, 4)).toEqual(rungs);
+    expect(earlyStopping).toMatchObject({ kind: 'wandb', eta, strict });
+    expect(earlyStopping?.kind === 'wandb' && earlyStopping.rungs.slice(0, 4)).toEqual(rungs);
   });
 
   test.each([
