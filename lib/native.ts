@@ -397,6 +397,7 @@ export const errno = {
   EEXIST: 17,
   ENOTDIR: 20,
   EISDIR: 21,
+  EFBIG: 27,
   ENOSPC: 28,
   EROFS: 30,
   ENOLCK: 37,

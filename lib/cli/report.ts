@@ -3,21 +3,30 @@ import { loadConfiguration } from '../config/index.ts';
 import { GPUOwnerError } from '../errors.ts';
 import {
   csvLine,
+  findUid,
   formatDuration,
   formatSince,
   groupName,
+  groupsOf,
+  listWords,
   oneOf,
+  parseDate,
   parseDuration,
+  parseMoment,
+  parseMonth,
   sanitize,
+  userName,
 } from '../platform/index.ts';
 import { getGPUs } from '../status/index.ts';
-import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum } from '../usage/index.ts';
+import { KINDS, type Kind, type Report, readLedger, reportOf, type Sum, type Use } from '../usage/index.ts';
 import type { Command } from './command.ts';
 import { askFleet, HOSTS_WITH_JSON, isForHosts } from './hosts.ts';
 import { type OptionGroup, type Parsed, rejectOperands, SIMULATE, usage } from './options.ts';
 import { alignColumns, print, say } from './output.ts';
 
 const DEFAULT_SINCE = '30d';
+/** A report that ends less long ago is one until now, in ms. */
+const PRESENT_MS = 60_000;
 /** In 1970 in each time zone. */
 const EARLIEST = Date.UTC(1970, 0, 2);
 
@@ -25,10 +34,16 @@ const GROUPS = [
   {
     options: {
       since: {
-        value: 'DURATION',
-        help: `count what was used since so long ago (default ${DEFAULT_SINCE})`,
+        value: 'TIME',
+        help: `count what was used since then: so long ago (default ${DEFAULT_SINCE}), or a date (2026-10-01)`,
         candidates: ['1d', '7d', '30d', '365d'],
       },
+      until: {
+        value: 'TIME',
+        help: 'count what was used until then (2026-11-01: until that day begins; default now)',
+      },
+      month: { value: 'MONTH', help: 'count what was used in this month (2026-10)' },
+      user: { value: 'USER', help: 'count only what this user used; a name or a uid' },
       by: {
         value: 'KIND',
         help: `print a row for each ${KINDS.join(', ')} (default user)`,
@@ -50,18 +65,53 @@ async function report(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.csv && (values.json || values.hosts !== undefined))
     throw usage(`--csv: it can't go with --${values.json ? 'json' : 'hosts'}; leave one out`);
   const by = oneOf(values.by ?? 'user', KINDS, '--by');
-  const sinceMs = parseDuration(values.since ?? DEFAULT_SINCE, '--since');
-  if (sinceMs === 0) throw usage('--since: nothing can have been used in no time; use 1d, for example');
+  const time = timeOf(values, Date.now());
+  const user = values.user === undefined ? null : findUid(values.user);
   if (isForHosts(values))
     return askFleet('report', parsed, 'report', ({ host, records: [first] }) =>
       first === undefined ? `${host}:\n` : `${host}:\n${page(first)}\n`,
     );
-  const made = await makeReport(by, sinceMs);
+  if (values.user !== undefined && user === null)
+    throw usage(`--user: there is no user ${sanitize(values.user, 60)} here; give a name or a uid`);
+  const { made, skipped } = await makeReport(by, time, user);
   if (values.json) print(JSON.stringify(made, null, 2));
-  else print(values.csv ? csv(made) : page(made));
+  else print(values.csv ? csv(made) : page(made, skipped));
 }
 
-async function makeReport(by: Kind, sinceMs: number): Promise<Report> {
+/** The time that a report is about. @throws ERR_INVALID_ARGUMENT */
+function timeOf(
+  { since = DEFAULT_SINCE, until, month }: Partial<Record<'since' | 'until' | 'month', string>>,
+  now: number,
+): { since: number; until: number } {
+  if (month !== undefined) {
+    if (since !== DEFAULT_SINCE || until !== undefined)
+      throw usage('--month contradicts --since and --until; leave it out, or them');
+    const { from, until: end } = parseMonth(month, '--month');
+    if (from > now) throw usage(`--month: ${month} has not begun; use a month that has`);
+    return { since: Math.max(EARLIEST, from), until: Math.min(end, now) };
+  }
+  const end = until === undefined ? now : momentOf(until, '--until', now);
+  const begin = momentOf(since, '--since', now);
+  if (begin > now) throw usage('--since: that is a time to come; use 1d, or a day that has begun');
+  if (begin >= end)
+    throw usage(
+      `--since: nothing can have been used in no time; use ${until === undefined ? '1d, for example' : 'a time before --until'}`,
+    );
+  return { since: Math.max(EARLIEST, begin), until: Math.min(end, now) };
+}
+
+/** So long ago, a date, or a moment as `parseMoment` has it. */
+function momentOf(value: string, option: string, now: number): number {
+  const date = parseDate(value, option);
+  if (date !== null) return date;
+  return /[-:]|now/i.test(value) ? parseMoment(value, option, now) : now - parseDuration(value, option);
+}
+
+async function makeReport(
+  by: Kind,
+  { since, until }: { since: number; until: number },
+  user: number | null,
+): Promise<{ made: Report; skipped: ReadonlyMap<number, number> }> {
   const { request } = checkOptions({});
   const path = ledgerOf(request.lockDirectory);
   if (path === null)
@@ -69,21 +119,29 @@ async function makeReport(by: Kind, sinceMs: number): Promise<Report> {
       'ERR_LOCK_DIRECTORY',
       'this machine has no ledger of usage: its lock directory is lost at a reboot. As root: install -d -m 1777 /var/lib/gpu-owner/usage',
     );
-  const until = Date.now();
-  const since = Math.max(EARLIEST, until - sinceMs);
   const uid = process.geteuid?.() ?? 0;
   const showsAll = uid === 0 || loadConfiguration().usageCommands === 'everybody';
-  const ledger = readLedger(path, since, until);
+  const gpus = await countGPUs(request.lockDirectory);
+  const ledger = readLedger(path, since, gpus, user);
   if (ledger.problem !== undefined)
     throw new GPUOwnerError('ERR_LOCK_DIRECTORY', `the ledger of usage can't be read: ${ledger.problem}.`);
-  return reportOf(ledger, {
+  const made = reportOf(ledger, {
     since,
     until,
     by,
-    gpus: await countGPUs(request.lockDirectory),
-    groupOf: ({ gid }) => (gid === null ? 'unknown' : groupName(gid)),
+    gpus,
+    groupOf,
     showsCommand: (owner) => showsAll || owner === uid,
   });
+  return { made, skipped: ledger.skipped };
+}
+
+/** The group of a lease: a user who isn't in the group that the line says counts for the user's first one. */
+function groupOf({ uid, gid }: Use): string {
+  const groups = groupsOf(uid);
+  const [first] = groups;
+  const counted = gid !== null && groups.has(gid) ? gid : first;
+  return counted === undefined || counted < 0 ? 'unknown' : groupName(counted);
 }
 
 /** How many GPUs the machine has; null: the driver doesn't tell now. */
@@ -100,7 +158,7 @@ async function countGPUs(lockDirectory: string | undefined): Promise<number | nu
 
 const COLUMNS: readonly { title: string; of: (row: Sum) => string }[] = [
   { title: 'LEASES', of: ({ leases }) => String(leases) },
-  { title: 'GPU HOURS', of: ({ gpuHours }) => gpuHours.toFixed(1) },
+  { title: 'GPU HOURS', of: ({ gpuHours }) => gpuHours.toFixed(2) },
   { title: 'SHARE', of: ({ share }) => (share === null ? '?' : `${(100 * share).toFixed(1)}%`) },
   { title: 'WAITED (p50)', of: ({ waitedSeconds: { p50 } }) => formatDuration(1000 * p50) },
   { title: '(p90)', of: ({ waitedSeconds: { p90 } }) => formatDuration(1000 * p90) },
@@ -108,31 +166,50 @@ const COLUMNS: readonly { title: string; of: (row: Sum) => string }[] = [
   { title: 'KWH', of: ({ energyKWh }) => (energyKWh === null ? '?' : energyKWh.toFixed(1)) },
 ];
 
-function page({ since, by, gpus, rows, longest, skipped }: Report): string {
+/** How many numbers of GPUs are named. */
+const MAX_NAMED = 16;
+
+function page(
+  { since, until, by, gpus, rows, longest, skipped: all }: Report,
+  skipped: ReadonlyMap<number, number> | null = null,
+): string {
   const count = gpus === null ? '' : `, ${gpus === 1 ? 'one GPU' : `${gpus} GPUs`}`;
-  const lines = [`Since ${formatSince(since)}${count}:`];
-  if (rows.length === 0) return `${lines[0]} no lease.${note(skipped)}`;
+  const isOver = Date.now() - Date.parse(until) > PRESENT_MS;
+  const end = isOver ? ` until ${formatSince(until)}` : '';
+  const lines = [`Since ${formatSince(since)}${end}${count}:`];
+  if (rows.length === 0) return `${lines[0]} no lease.${note(all, skipped)}`;
   const titles = [by.toUpperCase(), ...COLUMNS.map(({ title }) => title)];
   const table = rows.map((row) => [sanitize(row.key, 60), ...COLUMNS.map(({ of }) => of(row))]);
   lines.push(...alignColumns([titles, ...table], (column) => column > 0), '', 'The longest leases:');
   for (const { job, gpus: on, gpuHours, since: began, exit } of longest)
     lines.push(
-      `  ${gpuHours.toFixed(1)} GPU hours  ${sanitize(job, 60)} on GPU ${on.join(',')}, since ${formatSince(began)}${exit === null || exit === 0 ? '' : `, exit code ${exit}`}`,
+      `  ${gpuHours.toFixed(2)} GPU hours  ${sanitize(job, 60)} on GPU ${named(on)}, since ${formatSince(began)}${exit === null || exit === 0 ? '' : `, exit code ${exit}`}`,
     );
-  return lines.join('\n') + note(skipped);
+  return lines.join('\n') + note(all, skipped);
 }
 
-function note(skipped: number): string {
-  return skipped === 0
-    ? ''
-    : `\n${skipped === 1 ? 'One line or file was' : `${skipped} lines or files were`} skipped: damaged, or not its user's.`;
+function named(gpus: readonly number[]): string {
+  const more = gpus.length - MAX_NAMED;
+  return more > 0 ? `${gpus.slice(0, MAX_NAMED).join()} and ${more} more` : gpus.join();
+}
+
+/** @param skipped by user; null: another machine doesn't tell */
+function note(all: number, skipped: ReadonlyMap<number, number> | null): string {
+  if (all === 0) return '';
+  const most = [...(skipped ?? [])].sort((a, b) => b[1] - a[1]);
+  const named = most.slice(0, MAX_NAMED).map(([uid, count]) => `${count} of ${userName(uid)}`);
+  const others = most.length > MAX_NAMED ? ['those of others'] : [];
+  const whose = named.length === 0 ? all : listWords([...named, ...others]);
+  return `\nLines or files that were skipped: ${whose}. They are damaged, not their user's, too large, or say what can't be.`;
 }
 
 function csv({ rows, by }: Report): string {
   const lines = rows.map(
     ({ key, leases, gpuHours, share, waitedSeconds: { p50, p90 }, idleShare, energyKWh }) =>
       csvLine(
-        [key, leases, gpuHours, share, p50, p90, idleShare, energyKWh].map((each) => String(each ?? '')),
+        [key, leases, gpuHours.toFixed(2), share, p50, p90, idleShare, energyKWh].map((each) =>
+          String(each ?? ''),
+        ),
       ),
   );
   return [

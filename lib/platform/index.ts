@@ -48,7 +48,7 @@ export {
   readLocks,
   searchLockedFiles,
 } from './kernel-locks.ts';
-export { formatMoment, parseMoment } from './moments.ts';
+export { formatMoment, parseDate, parseMoment, parseMonth } from './moments.ts';
 export {
   descendsFrom,
   describeProcess,

@@ -44,6 +44,23 @@ export function parseMoment(value: string, option: string, now = Date.now()): nu
   return next > now ? next : at(distance + 7);
 }
 
+/** Midnight, in local time, that a date such as '2026-01-31' begins with; null: the text is no date. @throws ERR_INVALID_ARGUMENT for a day that isn't */
+export function parseDate(value: string, option: string): number | null {
+  const text = value.trim();
+  if (!/^\d{4}-\d\d-\d\d$/.test(text)) return null;
+  if (!isDate(text)) throw noMoment(option, value, "there is no such day; use one such as '2026-01-31'");
+  return new Date(`${text}T00:00`).getTime();
+}
+
+/** The beginnings of a month such as '2026-10', and of the next one, in local time. @throws ERR_INVALID_ARGUMENT */
+export function parseMonth(value: string, option: string): { from: number; until: number } {
+  const [, year, month] = /^(\d{4})-(0[1-9]|1[0-2])$/.exec(value.trim()) ?? [];
+  if (year === undefined)
+    throw invalidArgument(`${option}: ${showValue(value)} is not a month; use one such as '2026-10'`);
+  const first = (later: number) => new Date(Number(year), Number(month) - 1 + later, 1).getTime();
+  return { from: first(0), until: first(1) };
+}
+
 /** `Date.parse` takes 2026-02-30 for 2026-03-02. */
 function isDate(text: string): boolean {
   const moment = Date.parse(text);

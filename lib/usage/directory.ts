@@ -1,5 +1,5 @@
 import { errno, native } from '../native.ts';
-import { pathIn, statusOf, systemError, userName } from '../platform/index.ts';
+import { type Directory, pathIn, statusOf, systemError, userName } from '../platform/index.ts';
 
 /** Made by the package or an administrator, with mode 1777. */
 export const MACHINE_LEDGER = '/var/lib/gpu-owner/usage';
@@ -34,14 +34,26 @@ export function ledgerProblem(path: string): { cause: string; remedy: string } |
 export function ledgerError(path: string, error: number): string {
   const problem = ledgerProblem(path);
   if (problem !== null) return `${problem.cause}. ${problem.remedy}`;
+  if (error === errno.EFBIG)
+    return `your leases of this month take ${MAX_MONTH_BYTES / 1024 ** 2} MiB in ${path}, and reports read no more`;
   return error === errno.ELOOP
     ? `${path} is below a symbolic link that is another user's, or that others can replace. Name the directory that \`readlink -f ${path}\` prints`
     : `${path}: ${systemError(error)}`;
 }
 
-/** `UID-YYYY-MM.jsonl`, in UTC; N: another user had made a file with that name, and with those below N. */
-export const LEDGER_NAME = /^(\d{1,10})-(\d{4}-\d\d)(?:\.\d)?\.jsonl$/;
+/** `UID-YYYY-MM.jsonl`, in UTC, or with a random part: another user had made a file with that name. */
+export const LEDGER_NAME = /^(\d{1,10})-(\d{4}-\d\d)(?:\.[0-9a-f]{16})?\.jsonl$/;
 
-export function ledgerName(uid: number, month: string, n: number): string {
-  return `${uid}-${month}${n === 0 ? '' : `.${n}`}.jsonl`;
+/** As much is written and read of a user's month, in bytes: 80,000 leases of one GPU. */
+export const MAX_MONTH_BYTES = 32 * 1024 ** 2;
+
+/** The name of a user's file of a month where another user has taken the usual one. No user can foresee it. */
+export function ownLedgerName(directory: Directory, uid: number, month: string): string {
+  const isOwn = (name: string) => {
+    const isMeant = name.startsWith(`${uid}-${month}.`) && LEDGER_NAME.test(name);
+    const status = isMeant ? directory.statusOf(name) : null;
+    return status?.uid === uid && status.links === 1;
+  };
+  const random = process.getBuiltinModule('node:crypto').randomBytes(8).toString('hex');
+  return directory.names().find(isOwn) ?? `${uid}-${month}.${random}.jsonl`;
 }

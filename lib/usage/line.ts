@@ -10,14 +10,12 @@ import {
   TIMEOUTS,
   warnOnce,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerError, ledgerName } from './directory.ts';
+import { LEDGER_NAME, ledgerError, MAX_MONTH_BYTES, ownLedgerName } from './directory.ts';
 
 /** Bytes for the end, as native/keeper/usage.cc has it: a line that is longer when the lease ends would need disk space then. */
 export const END_BYTES = 224;
 /** Shorter leases aren't metered, in ms: they use little, and the driver renews its counters some ten times a second. */
 const MIN_METERED_MS = 1_000;
-/** How many files of others may have the name of one's own. */
-const MAX_NAMES = 10;
 const FOR_ALL_STICKY = 0o1777;
 /** How a name is answered that another user has taken. */
 const OF_OTHERS = new Set<number>([errno.EACCES, errno.ENXIO, errno.ELOOP, errno.EISDIR]);
@@ -144,17 +142,18 @@ function endOf(held: number, ended: boolean, energy: number | null): string {
 
 /** A descriptor of this user's file, or -errno. The directory is everybody's: a file of this name may be another user's. */
 function openOwn(directory: Directory, uid: number, month: string, keptMs: () => number): number {
-  for (let n = 0; n < MAX_NAMES; n++) {
-    const descriptor = directory.openShared(ledgerName(uid, month, n), 0, FOR_READING);
+  const open = (name: string): number | null => {
+    const descriptor = directory.openShared(name, 0, FOR_READING);
     const status = descriptor < 0 ? null : statusBehind(descriptor);
-    if (status?.uid === uid && status.links === 1) {
+    if (status?.uid === uid && status.links === 1 && status.size < MAX_MONTH_BYTES) {
       if (status.size === 0) prune(directory, uid, keptMs());
       return descriptor;
     }
     if (descriptor >= 0) native().fileClose(descriptor);
-    else if (!OF_OTHERS.has(-descriptor)) return descriptor;
-  }
-  return -errno.EACCES;
+    if (status?.uid === uid && status.links === 1) return -errno.EFBIG;
+    return descriptor >= 0 || OF_OTHERS.has(-descriptor) ? null : descriptor;
+  };
+  return open(`${uid}-${month}.jsonl`) ?? open(ownLedgerName(directory, uid, month)) ?? -errno.EACCES;
 }
 
 /** Removes this user's old files; root's new month removes those of all users. */

@@ -4,13 +4,14 @@ import { errno, native, OFD, SHARED } from '../native.ts';
 import {
   Directory,
   type FileStatus,
+  isoTime,
   MAX_USER_NAME_LENGTH,
   sanitize,
   schema,
   statusBehind,
   userName,
 } from '../platform/index.ts';
-import { LEDGER_NAME, ledgerError } from './directory.ts';
+import { LEDGER_NAME, ledgerError, MAX_MONTH_BYTES } from './directory.ts';
 import { END_BYTES } from './line.ts';
 
 /** A lease as the ledger has it. */
@@ -44,20 +45,21 @@ export interface Use {
 }
 
 export interface Ledger {
-  uses: Use[];
-  /** The names of files that aren't those of the user in the name, or too large. */
-  foreign: string[];
-  /** How many lines of files make no sense, by the file's name. */
-  damaged: Map<string, number>;
+  /** Read as they are asked for, once. */
+  uses: Iterable<Use>;
+  /** How many lines, and files, were skipped so far, by the user whose they are. */
+  skipped: Map<number, number>;
   /** Why the directory can't be read. Missing: it can, or there is none yet. */
   problem?: string;
 }
 
-/** A file, and all files of a user, are read up to here, in bytes: some 100,000 leases and more. */
-const MAX_FILE_BYTES = 64 * 1024 ** 2;
-const MAX_USER_BYTES = 256 * 1024 ** 2;
 const CHUNK_BYTES = 1024 ** 2;
-const MAX_LINE_BYTES = 256 * 1024;
+const MAX_LINE_BYTES = 32 * 1024;
+const MAX_SHORT_LINES = 10_000;
+/** The GPUs that a machine has at most, where the driver doesn't tell. */
+const MAX_GPUS = 256;
+/** No card uses more, in W. */
+const MAX_WATTS = 10_000;
 /** The line begins with it, also behind a part of a line that a full disk has cut. */
 const BEGINNING = '{"since":';
 
@@ -89,22 +91,46 @@ const LINE = schema.record({
   peakMemory: schema.or(schema.whole(), null),
 });
 
-/** Reads what was used since a moment. @param since, now in ms since 1970 */
-export function readLedger(path: string, since: number, now = Date.now()): Ledger {
-  const ledger: Ledger = { uses: [], foreign: [], damaged: new Map() };
+/**
+ * Reads what was used since a moment. @param since, now in ms since 1970
+ * @param gpus how many the machine has; null: unknown @param uid of the user whose leases are read; null: everybody's
+ */
+export function readLedger(
+  path: string,
+  since: number,
+  gpus: number | null = null,
+  uid: number | null = null,
+  now = Date.now(),
+): Ledger {
+  const skipped = new Map<number, number>();
   const directory = Directory.open(path);
+  const isMissing = directory === -errno.ENOENT;
   if (typeof directory === 'number')
-    return directory === -errno.ENOENT ? ledger : { ...ledger, problem: ledgerError(path, -directory) };
-  for (const file of filesOf(directory, since, ledger.foreign)) {
-    let damaged = 0;
-    for (const { line, end } of linesOf(file.descriptor)) {
-      const use = readLine(file, line, end, now);
-      if (use === null) damaged += line.trim() === '' ? 0 : 1;
-      else if (use.since + use.heldMs >= since) ledger.uses.push(use);
+    return { uses: [], skipped, ...(isMissing ? {} : { problem: ledgerError(path, -directory) }) };
+  return { uses: usesOf(directory, since, gpus, uid, skipped, now), skipped };
+}
+
+export function skip(skipped: Map<number, number>, uid: number): void {
+  skipped.set(uid, (skipped.get(uid) ?? 0) + 1);
+}
+
+function* usesOf(
+  directory: Directory,
+  since: number,
+  gpus: number | null,
+  uid: number | null,
+  skipped: Map<number, number>,
+  now: number,
+): Generator<Use> {
+  const names = directory.names();
+  const wanted = uid === null ? names : names.filter((name) => name.startsWith(`${uid}-`));
+  for (const file of filesOf(directory, since, skipped, wanted, now)) {
+    for (const { line, end } of linesOf(file)) {
+      const use = readLine(file, line, end, now, gpus);
+      if (use !== null && use.since + use.heldMs >= since) yield use;
+      else if (use === null && line.trim() !== '') skip(skipped, file.uid);
     }
-    if (damaged > 0) ledger.damaged.set(file.name, damaged);
   }
-  return ledger;
 }
 
 /** How many leases tell how long jobs last, how old they may be in ms, and how much of a file is read for them. */
@@ -123,7 +149,7 @@ export function meanHours(path: string, uid: number, now = Date.now()): number |
   if (directory === null) return null;
   const names = directory.names();
   const recent = (isWanted: (name: string) => boolean) =>
-    filesOf(directory, now - RECENT_MS, [], names.filter(isWanted));
+    filesOf(directory, now - RECENT_MS, new Map(), names.filter(isWanted), now);
   const isOf = (user: number) => (name: string) => name.startsWith(`${user}-`);
   const own = lastEnded(recent(isOf(uid)), now);
   if (own.length > 0) return mean(own);
@@ -143,7 +169,7 @@ function lastEnded(files: Iterable<LedgerFile>, now: number): number[] {
   const ended: Use[] = [];
   for (const file of files) {
     const from = Math.max(0, file.status.size - TAIL_BYTES);
-    for (const { line, end } of linesOf(file.descriptor, from, TAIL_BYTES)) {
+    for (const { line, end } of linesOf(file, from, TAIL_BYTES)) {
       const use = readLine(file, line, end, now);
       if (use !== null && use.state !== 'running' && use.since >= now - RECENT_MS) ended.push(use);
     }
@@ -165,31 +191,48 @@ export interface LedgerFile {
   user: string;
   descriptor: number;
   status: FileStatus;
+  /** Up to where it is read. */
+  size: number;
 }
 
 /**
- * The files that changed since a moment, each open until the next one.
- * @param foreign takes the names of files that don't count @param names those of the directory that are looked at
+ * The files that changed since a moment, each open until the next one. No more than a certain size is read of a user's month, and of all
+ * months before that moment together, newest first.
+ * @param skipped counts files that don't count, and those of which not all is read @param names those of the directory that are looked at
  */
 export function* filesOf(
   directory: Directory,
   since: number,
-  foreign: string[] = [],
+  skipped: Map<number, number> = new Map(),
   names: readonly string[] = directory.names(),
+  now = Date.now(),
 ): Generator<LedgerFile> {
-  const bytesOf = new Map<number, number>();
-  for (const name of names.toSorted()) {
-    const uid = Number(LEDGER_NAME.exec(name)?.[1] ?? Number.NaN);
-    if (Number.isNaN(uid)) continue;
+  const [first, last] = [since, now].map((time) => isoTime(Math.max(0, time)).slice(0, 7)) as [
+    string,
+    string,
+  ];
+  const bytesOf = new Map<string, number>();
+  const found = names.flatMap((name) => {
+    const [, uid, month = ''] = LEDGER_NAME.exec(name) ?? [];
+    return uid === undefined ? [] : [{ name, uid: Number(uid), month }];
+  });
+  found.sort(
+    (a, b) => a.uid - b.uid || (a.month < b.month ? 1 : a.month > b.month ? -1 : a.name < b.name ? -1 : 1),
+  );
+  for (const { name, uid, month } of found) {
     const descriptor = directory.openForProbe(name);
     try {
       const status = descriptor < 0 ? null : statusBehind(descriptor);
-      const bytes = (bytesOf.get(uid) ?? 0) + (status?.size ?? 0);
-      const isTooLarge = (status?.size ?? 0) > MAX_FILE_BYTES || bytes > MAX_USER_BYTES;
-      if (status === null || status.uid !== uid || status.links !== 1 || isTooLarge) foreign.push(name);
+      const key = `${uid} ${month < first ? '' : month}`;
+      const bytes = bytesOf.get(key) ?? 0;
+      const isOwn = status?.uid === uid && status.links === 1 && month <= last;
+      if (status === null || !isOwn) skip(skipped, status?.uid ?? directory.statusOf(name)?.uid ?? uid);
       else if (status.changedAt >= since) {
-        bytesOf.set(uid, bytes);
-        yield { name, uid, user: sanitize(userName(uid), MAX_USER_NAME_LENGTH), descriptor, status };
+        const size = Math.min(status.size, MAX_MONTH_BYTES - bytes);
+        bytesOf.set(key, bytes + size);
+        if (size < status.size) skip(skipped, uid);
+        const user = sanitize(userName(uid), MAX_USER_NAME_LENGTH);
+        if (size > 0) yield { name, uid, user, descriptor, status, size };
       }
     } finally {
       if (descriptor >= 0) native().fileClose(descriptor);
@@ -197,51 +240,65 @@ export function* filesOf(
   }
 }
 
-/** The lease of a line; null: the line makes no sense. @param end where the line ends in the file; 0: the file ends before */
+/**
+ * The lease of a line; null: the line makes no sense, or says what can't be. @param end where the line ends in the file; 0: the file ends before
+ * @param gpus how many the machine has; null: unknown
+ */
 export function readLine(
   { uid, user, descriptor }: LedgerFile,
   line: string,
   end: number,
   now: number,
+  gpus: number | null = null,
 ): Use | null {
+  if (line.length < END_BYTES - 1) return null;
   const read = schema.readAs(schema.jsonOf(LINE), line.slice(Math.max(0, line.lastIndexOf(BEGINNING))));
-  if (read === null || read.since > now + 60_000) return null;
+  if (read === null || read.since > now + 60_000 || !areGPUs(read.gpus, gpus ?? MAX_GPUS)) return null;
   const { held, waited, ended, metered, idle, energy, memory, peakMemory, ...rest } = read;
   // The end of the line has a fixed size, and its first byte is locked for as long as the lease lasts.
   const isRunning = !ended && end > 0 && native().lockProbe(descriptor, OFD, SHARED, end - END_BYTES, 1) >= 0;
   const heldMs = Math.min(isRunning ? Math.max(held, now - read.since) : held, Math.max(0, now - read.since));
+  const isEnergy = energy !== null && energy <= MAX_WATTS * metered * read.gpus.length;
   return {
     uid,
     user,
     heldMs,
-    notedMs: held,
+    notedMs: Math.min(held, heldMs),
     waitedMs: waited,
     state: isRunning ? 'running' : ended ? 'ended' : 'lost',
     meteredMs: metered,
     idleMs: idle === null ? null : Math.min(idle, metered),
-    energyJoules: energy === null ? null : energy / 1000,
+    energyJoules: isEnergy ? energy / 1000 : null,
     memoryBytes: memory,
     peakMemoryBytes: peakMemory,
     ...rest,
   };
 }
 
-/** Lines, also one that the file ends in. @param from where the first one begins */
+/** Whether these are GPUs of the machine, each once. */
+function areGPUs(gpus: readonly { index: number; instance: number | null }[], count: number): boolean {
+  const seen = new Set(gpus.map(({ index, instance }) => `${index} ${instance}`));
+  return gpus.length > 0 && seen.size === gpus.length && gpus.every(({ index }) => index < count);
+}
+
+/** Lines, also one that the file ends in; no more after too many that are too short to be one. @param from where the first one begins */
 export function* linesOf(
-  descriptor: number,
+  { descriptor, size }: Pick<LedgerFile, 'descriptor' | 'size'>,
   from = 0,
   chunkBytes = CHUNK_BYTES,
 ): Generator<{ line: string; begin: number; end: number }> {
   const chunk = Buffer.alloc(chunkBytes);
   let rest: Buffer = Buffer.alloc(0);
-  for (let position = from; position <= MAX_FILE_BYTES; ) {
-    const length = readSync(descriptor, chunk, 0, chunk.length, position);
+  let short = 0;
+  for (let position = from; position < size; ) {
+    const length = readSync(descriptor, chunk, 0, Math.min(chunk.length, size - position), position);
     if (length === 0) break;
     position += length;
     const bytes = Buffer.concat([rest, chunk.subarray(0, length)]);
     let begin = 0;
     for (let newline = bytes.indexOf(10); newline >= 0; newline = bytes.indexOf(10, begin)) {
       const start = position - bytes.length;
+      if (newline - begin < END_BYTES - 1 && ++short > MAX_SHORT_LINES) return;
       const line = newline - begin > MAX_LINE_BYTES ? '?' : bytes.toString('utf8', begin, newline);
       yield { line, begin: start + begin, end: start + newline + 1 };
       begin = newline + 1;

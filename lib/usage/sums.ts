@@ -1,5 +1,5 @@
 import { isoTime } from '../platform/index.ts';
-import type { Ledger, Use } from './read.ts';
+import { type Ledger, skip, type Use } from './read.ts';
 
 export const KINDS = ['user', 'group', 'gpu', 'day', 'job'] as const;
 export type Kind = (typeof KINDS)[number];
@@ -49,48 +49,141 @@ export interface Report {
     since: string;
     exit: number | null;
   }[];
-  /** Lines of the ledger that make no sense, and files that aren't those of their user. */
+  /** Lines of the ledger that make no sense or say what can't be, and files that aren't those of their user, or too large. */
   skipped: number;
 }
 
-interface Part {
-  key: string;
-  ms: number;
-}
-
 export const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 const JOULES_PER_KWH = 3_600_000;
 
-/** A row for each key, the largest first; days in their order. */
-export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
-  const sums = new Map<
-    string,
-    { leases: number; ms: number; waited: number[]; idleMs: number; readMs: number; joules: number | null }
-  >();
+const MAX_LONGEST = 5;
+
+interface Row {
+  leases: number;
+  ms: number;
+  waited: number[];
+  idleMs: number;
+  readMs: number;
+  joules: number | null;
+}
+
+/** Sums leases as they are read: a row for each key, the largest first; days in their order. */
+export function reportOf({ uses, skipped }: Ledger, options: SumOptions): Report {
+  const { since, until, by, gpus, showsCommand } = options;
+  const rows = new Map<string, Row>();
+  const passed = new PassedTime(since, until);
+  const longest: { use: Use; ms: number }[] = [];
   for (const use of uses) {
-    const seen = new Set<string>();
-    for (const { key, ms } of partsOf(use, options)) {
-      const sum = sums.get(key) ?? { leases: 0, ms: 0, waited: [], idleMs: 0, readMs: 0, joules: null };
-      sums.set(key, sum);
-      sum.ms += ms;
-      // Readings of a part of the lease stand for all of it, and for each of its GPUs.
-      const { heldMs, meteredMs, idleMs, energyJoules } = use;
-      if (meteredMs > 0) {
-        if (idleMs !== null) {
-          sum.readMs += ms;
-          sum.idleMs += (ms * idleMs) / meteredMs;
-        }
-        const all = heldMs * cardsOf(use);
-        if (energyJoules !== null && all > 0)
-          sum.joules = (sum.joules ?? 0) + (energyJoules * (heldMs / meteredMs) * ms) / all;
-      }
-      if (seen.has(key)) continue;
-      seen.add(key);
-      sum.leases++;
-      sum.waited.push(use.waitedMs / 1000);
+    if (use.since >= until) continue;
+    const parts = new Map<string, number>();
+    const key = by === 'day' || by === 'gpu' ? null : keyOf(use, options);
+    let total = 0;
+    const isPossible = passed.take(use, (index, day, ms) => {
+      const name = key ?? (by === 'gpu' ? String(index) : day);
+      parts.set(name, (parts.get(name) ?? 0) + ms);
+      total += ms;
+    });
+    if (!isPossible) {
+      skip(skipped, use.uid);
+      continue;
     }
+    if (longest.length < MAX_LONGEST || total > (longest.at(-1)?.ms ?? 0)) {
+      longest.push({ use, ms: total });
+      longest.sort((a, b) => b.ms - a.ms);
+      longest.length = Math.min(longest.length, MAX_LONGEST);
+    }
+    for (const [name, ms] of parts) addTo(rows, name, use, ms);
   }
-  const rows = [...sums].map(([key, { leases, ms, waited, readMs, idleMs, joules }]) => {
+  return {
+    since: isoTime(since),
+    until: isoTime(until),
+    by,
+    gpus,
+    rows: inOrder(rows, options),
+    longest: longest.map(({ use, ms }) => ({
+      user: use.user,
+      job: jobOf(use, showsCommand(use.uid)),
+      gpus: use.gpus.map(({ index }) => index),
+      gpuHours: ms / HOUR_MS,
+      since: isoTime(use.since),
+      exit: use.exit,
+    })),
+    skipped: [...skipped.values()].reduce((sum, each) => sum + each, 0),
+  };
+}
+
+/**
+ * The time of each GPU that a user can have had: what the user's lines say beyond that doesn't count. By GPU and local day, so that
+ * a lease that clocks have moved is cut, and not lost.
+ */
+class PassedTime {
+  readonly #since: number;
+  readonly #until: number;
+  readonly #days: Day[];
+  readonly #left = new Map<string, Float64Array>();
+
+  constructor(since: number, until: number) {
+    this.#since = since;
+    this.#until = until;
+    this.#days = daysBetween(since, until);
+  }
+
+  /** @param add is given what counts of each GPU and day, in ms @returns false: nothing of it can be */
+  take({ uid, gpus, since, heldMs }: Use, add: (index: number, day: string, ms: number) => void): boolean {
+    const begin = Math.max(since, this.#since);
+    const end = Math.min(since + heldMs, this.#until);
+    const first = Math.max(0, Math.floor((begin - (this.#days[0]?.begin ?? 0)) / DAY_MS) - 1);
+    let isPossible = begin >= end;
+    for (const { index, part } of gpus) {
+      const left = this.#leftOf(`${uid} ${index}`);
+      for (let i = first; i < this.#days.length; i++) {
+        const { key, begin: from, end: to } = this.#days[i] as Day;
+        if (from >= end && begin < from) break;
+        const wanted = (Math.min(end, to) - Math.max(begin, from)) * part;
+        const ms = Math.max(0, Math.min(wanted, left[i] ?? 0));
+        if (wanted < 0 || (wanted > 0 && ms === 0)) continue;
+        left[i] = (left[i] ?? 0) - ms;
+        isPossible = true;
+        add(index, key, ms);
+      }
+    }
+    return isPossible;
+  }
+
+  #leftOf(key: string): Float64Array {
+    let left = this.#left.get(key);
+    if (left === undefined) {
+      const lengths = this.#days.map(
+        ({ begin, end }) => Math.min(end, this.#until) - Math.max(begin, this.#since),
+      );
+      left = Float64Array.from(lengths);
+      this.#left.set(key, left);
+    }
+    return left;
+  }
+}
+
+function addTo(rows: Map<string, Row>, key: string, use: Use, ms: number): void {
+  const row = rows.get(key) ?? { leases: 0, ms: 0, waited: [], idleMs: 0, readMs: 0, joules: null };
+  rows.set(key, row);
+  row.leases++;
+  row.ms += ms;
+  row.waited.push(use.waitedMs / 1000);
+  const { heldMs, meteredMs, idleMs, energyJoules } = use;
+  if (meteredMs === 0) return;
+  // Readings of a part of the lease stand for all of it, and for each of its GPUs.
+  if (idleMs !== null) {
+    row.readMs += ms;
+    row.idleMs += (ms * idleMs) / meteredMs;
+  }
+  const all = heldMs * cardsOf(use);
+  if (energyJoules !== null && all > 0)
+    row.joules = (row.joules ?? 0) + (energyJoules * (heldMs / meteredMs) * ms) / all;
+}
+
+function inOrder(rows: ReadonlyMap<string, Row>, options: SumOptions): Sum[] {
+  const sums = [...rows].map(([key, { leases, ms, waited, readMs, idleMs, joules }]) => {
     waited.sort((a, b) => a - b);
     const capacity = capacityOf(key, options);
     return {
@@ -104,32 +197,7 @@ export function sumUses(uses: readonly Use[], options: SumOptions): Sum[] {
     };
   });
   const isInOrder = options.by === 'day';
-  return rows.sort((a, b) => (isInOrder ? 0 : b.gpuHours - a.gpuHours) || (a.key < b.key ? -1 : 1));
-}
-
-const MAX_LONGEST = 5;
-
-export function reportOf({ uses, foreign, damaged }: Ledger, options: SumOptions): Report {
-  const skipped = foreign.length + [...damaged.values()].reduce((sum, lines) => sum + lines, 0);
-  const { since, until, by, gpus, showsCommand } = options;
-  const hoursOf = (use: Use) => (timeWithin(use, since, until) * cardsOf(use)) / HOUR_MS;
-  const longest = [...uses].sort((a, b) => hoursOf(b) - hoursOf(a)).slice(0, MAX_LONGEST);
-  return {
-    since: isoTime(since),
-    until: isoTime(until),
-    by,
-    gpus,
-    rows: sumUses(uses, options),
-    longest: longest.map((use) => ({
-      user: use.user,
-      job: jobOf(use, showsCommand(use.uid)),
-      gpus: use.gpus.map(({ index }) => index),
-      gpuHours: hoursOf(use),
-      since: isoTime(use.since),
-      exit: use.exit,
-    })),
-    skipped,
-  };
+  return sums.sort((a, b) => (isInOrder ? 0 : b.gpuHours - a.gpuHours) || (a.key < b.key ? -1 : 1));
 }
 
 /** How many GPUs it has, parts counted as such. */
@@ -147,24 +215,9 @@ export function timeWithin({ since, heldMs }: Use, from: number, until: number):
   return Math.max(0, Math.min(since + heldMs, until) - Math.max(since, from));
 }
 
-function partsOf(use: Use, { since, until, by, groupOf, showsCommand }: SumOptions): Part[] {
-  const ms = timeWithin(use, since, until);
-  const cards = cardsOf(use);
-  switch (by) {
-    case 'gpu':
-      return use.gpus.map(({ index, part }) => ({ key: String(index), ms: ms * part }));
-    case 'day':
-      return daysBetween(Math.max(use.since, since), Math.min(use.since + use.heldMs, until)).map((day) => ({
-        key: day.key,
-        ms: timeWithin(use, Math.max(since, day.begin), Math.min(until, day.end)) * cards,
-      }));
-    case 'group':
-      return [{ key: groupOf(use), ms: ms * cards }];
-    case 'job':
-      return [{ key: jobOf(use, showsCommand(use.uid)), ms: ms * cards }];
-    default:
-      return [{ key: use.user, ms: ms * cards }];
-  }
+function keyOf(use: Use, { by, groupOf, showsCommand }: SumOptions): string {
+  if (by === 'group') return groupOf(use);
+  return by === 'job' ? jobOf(use, showsCommand(use.uid)) : use.user;
 }
 
 /** `alice:7 train`, or `alice:python` for what was no job in the background; `alice` where no more may be shown. */
@@ -174,8 +227,14 @@ function jobOf({ user, job, name, program }: Use, isShown: boolean): string {
   return `${user}:${[...number, name ?? program].join(' ')}`;
 }
 
+interface Day {
+  key: string;
+  begin: number;
+  end: number;
+}
+
 /** The days, in local time, of which there is a part between two times. */
-export function daysBetween(from: number, until: number): { key: string; begin: number; end: number }[] {
+export function daysBetween(from: number, until: number): Day[] {
   const days = [];
   const day = new Date(from);
   day.setHours(0, 0, 0, 0);

@@ -49,17 +49,18 @@ export class LedgerSums {
     this.#since = since;
   }
 
-  /** The last days, and what each user used; those who ask together share an answer. */
-  async read(now = Date.now()): Promise<{ days: string[]; users: UserSums[] }> {
+  /** The last days, and what each user used; those who ask together share an answer. @param gpus how many the machine has; null: unknown */
+  async read(gpus: number | null, now = Date.now()): Promise<{ days: string[]; users: UserSums[] }> {
     const days = lastDays(now);
-    this.#reading ??= this.#readFiles(days, now).finally(() => {
+    this.#reading ??= this.#readFiles(days, gpus, now).finally(() => {
       this.#reading = null;
     });
     const users = [...(await this.#reading).values()].sort((a, b) => a.uid - b.uid);
+    if (gpus !== null) for (const user of users) limitToPassed(user, gpus, this.#since, days, now);
     return { days: days.map(({ key }) => key), users };
   }
 
-  async #readFiles(days: Days, now: number): Promise<Map<number, UserSums>> {
+  async #readFiles(days: Days, gpus: number | null, now: number): Promise<Map<number, UserSums>> {
     const users = new Map<number, UserSums>();
     const known = this.#known;
     // After a failure in the middle, all is read anew.
@@ -80,7 +81,7 @@ export class LedgerSums {
       let count = 0;
       for (const { line, begin, end } of changedLines(file, isSame ? before : null)) {
         if (end === 0) continue; // the line isn't complete
-        const use = readLine(file, line, end, now);
+        const use = readLine(file, line, end, now, gpus);
         each.size = Math.max(each.size, end);
         const isOpen = use?.state === 'running' || (use?.state === 'lost' && now - use.since < NEW_MS);
         if (isOpen) each.open.push({ begin, end });
@@ -108,13 +109,24 @@ export class LedgerSums {
 }
 
 /** The lines of leases that lasted when the file was read last, and what came since. */
-function* changedLines({ descriptor }: LedgerFile, before: KnownFile | null): ReturnType<typeof linesOf> {
+function* changedLines(file: LedgerFile, before: KnownFile | null): ReturnType<typeof linesOf> {
+  const { descriptor } = file;
   for (const { begin, end } of before?.open ?? []) {
     const bytes = Buffer.alloc(end - begin);
     const length = readSync(descriptor, bytes, 0, bytes.length, begin);
     yield { line: bytes.toString('utf8', 0, length - 1), begin, end };
   }
-  yield* linesOf(descriptor, before?.size);
+  yield* linesOf(file, before?.size);
+}
+
+/** No user has had more GPU time than all GPUs had. */
+function limitToPassed(sums: UserSums, gpus: number, since: number, days: Days, now: number): void {
+  sums.gpuSeconds = Math.min(sums.gpuSeconds, (gpus * Math.max(0, now - since)) / 1000);
+  for (const { key, begin, end } of days) {
+    const hours = sums.gpuHours.get(key);
+    if (hours !== undefined)
+      sums.gpuHours.set(key, Math.min(hours, (gpus * (Math.min(end, now) - begin)) / HOUR_MS));
+  }
 }
 
 function lastDays(now: number): Days {

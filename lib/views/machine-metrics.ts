@@ -57,7 +57,7 @@ export async function machineFamilies(request: DiscoveryRequest): Promise<Family
     ...leaseFamilies(readings, now),
     ...shareFamilies(readings),
     ...queueFamilies(request.lockDirectory, observed?.gpus.length ?? null, now),
-    ...(await usageFamilies(request.lockDirectory)),
+    ...(await usageFamilies(request.lockDirectory, countCards(gpus))),
     ...enforceFamilies(),
     gauge('gpu_owner_scrape_duration_seconds', 'How long it took to collect these metrics.', [
       [{}, (performance.now() - started) / 1_000],
@@ -295,16 +295,21 @@ function queueFamilies(lockDirectory: string | undefined, gpus: number | null, n
   ];
 }
 
+/** How many GPUs there are, MIG instances apart; null: the driver doesn't tell. */
+export function countCards(gpus: readonly { index: number }[]): number | null {
+  return new Set(gpus.map(({ index }) => index)).size || null;
+}
+
 /** By the path of a ledger: a server is asked again and again. */
 const ledgers = new Map<string, LedgerSums>();
 
 /** None where the machine has no ledger of usage. */
-async function usageFamilies(lockDirectory: string | undefined): Promise<Family[]> {
+async function usageFamilies(lockDirectory: string | undefined, gpus: number | null): Promise<Family[]> {
   const path = ledgerOf(lockDirectory);
   if (path === null) return [];
   const ledger = ledgers.get(path) ?? new LedgerSums(path, Date.now() - bootMilliseconds());
   ledgers.set(path, ledger);
-  const { users } = await ledger.read();
+  const { users } = await ledger.read(gpus);
   const sums = users.filter(({ leases }) => leases > 0);
   const each = (name: string, help: string, value: (sum: UserSums) => number): Family => ({
     name,

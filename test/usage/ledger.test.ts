@@ -53,7 +53,12 @@ function begin(lease: Partial<BeginningLease> = {}, keptMs = forEver): UsageLine
   return line;
 }
 
-const read = (since = 0) => readLedger(join(directory, 'usage'), since);
+/** All that is read, and how much was skipped of each user. */
+const readAt = (path: string) => {
+  const { uses, skipped } = readLedger(path, 0);
+  return { uses: [...uses], skipped };
+};
+const read = () => readAt(join(directory, 'usage'));
 const month = new Date().toISOString().slice(0, 7);
 const path = (name: string) => join(directory, 'usage', name);
 
@@ -83,7 +88,7 @@ describe('the ledger', () => {
         ],
         { env: withTimeouts({ usage: 10 }) },
       );
-      const uses = () => readLedger(join(machine.lockDirectory, 'usage'), 0).uses;
+      const uses = () => readAt(join(machine.lockDirectory, 'usage')).uses;
       await until(() => readFileOf(machine).includes('"held":1'));
       expect(uses()).toMatchObject([{ state: 'running' }]);
       child.kill('SIGKILL');
@@ -112,18 +117,19 @@ describe('the ledger', () => {
     const line = readFileSync(path(`${uid}-${month}.jsonl`));
     chownSync(path(`${uid}-${month}.jsonl`), NOBODY, NOBODY);
     begin({ program: 'own' }).end();
-    expect(readdirSync(join(directory, 'usage')).sort()).toEqual([
-      `${uid}-${month}.1.jsonl`,
-      `${uid}-${month}.jsonl`,
-    ]);
-    expect(read()).toMatchObject({ uses: [{ program: 'own' }], foreign: [`${uid}-${month}.jsonl`] });
+    begin({ program: 'again' }).end();
+    const [random = '', ...others] = readdirSync(join(directory, 'usage')).sort();
+    expect(random).toMatch(new RegExp(`^${uid}-${month}\\.[0-9a-f]{16}\\.jsonl$`));
+    expect(others).toEqual([`${uid}-${month}.jsonl`]);
+    expect(read()).toMatchObject({ uses: [{ program: 'own' }, { program: 'again' }] });
+    expect([...read().skipped]).toEqual([[NOBODY, 1]]);
     writeFileSync(path(`${NOBODY}-${month}.jsonl`), line);
     chownSync(path(`${NOBODY}-${month}.jsonl`), NOBODY, NOBODY);
     expect(
       read()
         .uses.map((use) => use.uid)
         .sort(),
-    ).toEqual([uid, NOBODY]);
+    ).toEqual([uid, uid, NOBODY]);
   });
 
   test('a line that was cut by a full disk is lost alone', () => {
@@ -165,12 +171,22 @@ describe('the ledger', () => {
     begin().end();
     const own = `${uid}-${month}.jsonl`;
     const others = `${uid + 1}-2020-01.jsonl`;
-    for (const name of [`${uid}-2020-01.jsonl`, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`, others])
+    for (const name of [
+      `${uid}-2020-01.jsonl`,
+      `${uid}-${month}.0123456789abcdef.jsonl`,
+      `${uid}-2020-01.txt`,
+      others,
+    ])
       writeFileSync(path(name), '');
     rmSync(path(own));
     begin({}, () => 30 * DAY).end();
     expect(readdirSync(join(directory, 'usage')).sort()).toEqual(
-      [own, `${uid}-${month}.3.jsonl`, `${uid}-2020-01.txt`, ...(uid === 0 ? [] : [others])].sort(),
+      [
+        own,
+        `${uid}-${month}.0123456789abcdef.jsonl`,
+        `${uid}-2020-01.txt`,
+        ...(uid === 0 ? [] : [others]),
+      ].sort(),
     );
   });
 });
@@ -210,7 +226,7 @@ describe('sums', () => {
   });
   const sum = (uses: Use[], options: Partial<SumOptions> = {}) =>
     reportOf(
-      { uses, foreign: [], damaged: new Map() },
+      { uses, skipped: new Map() },
       { since, until, by: 'user', gpus: 4, groupOf: () => 'staff', showsCommand: () => false, ...options },
     ).rows;
 
@@ -281,7 +297,7 @@ describe('sums', () => {
 
 describe('sums that are asked for again and again', () => {
   const sumsOf = async (ledger: LedgerSums) => {
-    const { days, users } = await ledger.read();
+    const { days, users } = await ledger.read(null);
     expect(days).toHaveLength(30);
     return users.map(({ leases, gpuSeconds, gpuHours }) => ({
       leases,

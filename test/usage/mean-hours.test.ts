@@ -23,7 +23,7 @@ function write(user: number, hours: number[], last = Date.now() - DAY, owner = u
   const lines = hours.map((each, i) => {
     const since = Math.round(last - (hours.length - i) * 1_000 - each * HOUR);
     const lease = { since, waited: 0, gpus: [{ index: 0, uuid: 'GPU-0' }], program: 'python' };
-    return JSON.stringify({ ...lease, held: each * HOUR, ended: true });
+    return JSON.stringify({ ...lease, held: each * HOUR, ended: true }).padEnd(300);
   });
   const path = join(directory, 'usage', `${user}-${month}.jsonl`);
   writeFileSync(path, `${lines.join('\n')}\n`);

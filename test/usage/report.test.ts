@@ -36,6 +36,49 @@ test('a time that begins before 1970 begins in it', async () => {
   expect((await machine.runCommand(['report', '--since', '100000d'])).stdout).toMatch(/^Since 1970-01-0\d /);
 });
 
+test('--month, and --since with --until, count what was used in that time, and --user only one user', async () => {
+  await machine.runCommand(['run', 'true']);
+  const ledger = join(machine.lockDirectory, 'usage');
+  const uid = process.geteuid?.() ?? 0;
+  const lease = (since: string, hours: number) => {
+    const gpus = [{ index: 0, uuid: 'x' }];
+    const beginning = { since: Date.parse(since), waited: 0, gpus, program: 'python' };
+    return `${JSON.stringify({ ...beginning, held: hours * 3_600_000, ended: true }).padEnd(300)}\n`;
+  };
+  writeFileSync(
+    join(ledger, `${uid}-2025-10.jsonl`),
+    lease('2025-09-30T23:00', 3) + lease('2025-10-15T12:00', 1.25) + lease('2025-10-31T23:30', 1),
+  );
+  const hours = async (...args: string[]) => {
+    const { code, stdout, stderr } = await machine.runCommand(['report', '--csv', ...args]);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    return stdout.split('\n')[1]?.split(',').slice(1, 3).join(' ');
+  };
+  expect(await hours('--month', '2025-10')).toBe('3 3.75');
+  expect(await hours('--since', '2025-10-01', '--until', '2025-11-01')).toBe('3 3.75');
+  expect(await hours('--since', '2025-10-15 12:30', '--until', '2025-10-15 13:00')).toBe('1 0.50');
+  expect(await hours('--month', '2025-11')).toBe('1 0.50');
+  expect(await hours('--month', '2025-10', '--user', String(uid))).toBe('3 3.75');
+  expect(await hours('--month', '2025-10', '--user', String(NOBODY))).toBe('');
+  const { stdout } = await machine.runCommand(['report', '--month', '2025-10']);
+  expect(stdout).toMatch(/^Since .* until .*, 4 GPUs:\n/);
+  expect(stdout).toMatch(/ 3\.75 .*\n\nThe longest leases:\n {2}2\.00 GPU hours/);
+});
+
+test.each([
+  [['--month', '2025-13'], "--month: '2025-13' is not a month; use one such as '2026-10'"],
+  [['--month', '9999-01'], '--month: 9999-01 has not begun'],
+  [['--month', '2025-10', '--since', '1d'], '--month contradicts --since and --until'],
+  [['--since', '2025-02-30'], "--since: '2025-02-30' is not a time; there is no such day"],
+  [['--since', '9999-01-01'], '--since: that is a time to come'],
+  [['--until', '2025-10-01'], 'use a time before --until'],
+  [['--user', 'no such user'], '--user: there is no user no such user here'],
+])('%s is refused', async (args, why) => {
+  const { code, stderr } = await machine.runCommand(['report', ...args]);
+  expect(code).toBe(64);
+  expect(stderr).toContain(why);
+});
+
 test.skipIf(whyNotNobody() !== null)(
   "a user sees the sums of others, and names of their jobs only with 'usageCommands: everybody'",
   async () => {
@@ -172,11 +215,11 @@ test('the energy of a lease is what the counter says, whatever holds the GPU', a
   const meanwhile = () => [3, 4].map((gpu) => linesByGPU()[gpu]?.energy);
   await until(() => linesByGPU().length === 8 && meanwhile().every((energy) => energy === 0));
   await until(() => linesByGPU().every(({ held }) => Number(held) >= 1_000)); // shorter ones aren't metered
-  const joules = [3_600, 1, 36_000, 7_200, 0.25e6, 100, 5e5, 0];
+  const joules = [36, 1, 360, 72, 2_500, 100, 5_000, 0];
   for (const [gpu, used] of joules.entries()) machine.set(`gpu=${gpu}`, `energy=${5_000 + used}`);
   machine.set('gpu=6', 'energy=4999'); // the driver was loaded anew
   children[7]?.kill('SIGKILL');
-  await until(() => meanwhile().join() === '7200000,250000000');
+  await until(() => meanwhile().join() === '72000,2500000');
   machine.touch('done');
   hold.stdin?.end();
   for (const { code, stderr } of await ends) expect([0, null], stderr).toContain(code);
@@ -200,7 +243,7 @@ test('the energy of a lease is what the counter says, whatever holds the GPU', a
     const kWh = gpu < 5 ? (used / 3.6e6) * (held / metered) : null;
     expect(told.get(String(gpu))).toMatchObject({ energyKWh: kWh === null ? null : expect.closeTo(kWh, 9) });
   }
-  expect(told.get('0')).toMatchObject({ energyKWh: 0.001, idleShare: null });
+  expect(told.get('0')).toMatchObject({ energyKWh: 0.00001, idleShare: null });
 });
 
 test('claims of a process end as quickly as one where the driver hangs', async () => {

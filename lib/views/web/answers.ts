@@ -4,7 +4,7 @@ import { type Job, readSweepTrials, type SweepTrials } from '../../jobs/index.ts
 import { reuseAnswer } from '../../platform/index.ts';
 import { freshExposition } from '../../prometheus/index.ts';
 import { LedgerSums } from '../../usage/index.ts';
-import { machineFamilies } from '../machine-metrics.ts';
+import { countCards, machineFamilies } from '../machine-metrics.ts';
 import type { Feed, StreamMachine } from './feed.ts';
 
 const SWEEPS_FRESH_MS = 2_000;
@@ -43,7 +43,7 @@ export function answersHere(feed: Feed, request: DiscoveryRequest): Answers {
     '/api/v1/queue': async () => JSON.stringify((await current()).snapshot?.queue),
     '/api/v1/jobs': async () => JSON.stringify((await current()).jobs),
     '/api/v1/history': async () => JSON.stringify(feed.history()),
-    '/api/v1/usage': reuseAnswer(usageAnswer(request), USAGE_FRESH_MS),
+    '/api/v1/usage': reuseAnswer(usageAnswer(feed, request), USAGE_FRESH_MS),
     '/api/v1/sweeps': reuseAnswer(
       async () => JSON.stringify(sweepsOf((await feed.current())[0]?.jobs ?? [])),
       SWEEPS_FRESH_MS,
@@ -69,12 +69,14 @@ export function answersOfHosts(feed: Feed): Answers {
   };
 }
 
-function usageAnswer({ lockDirectory }: DiscoveryRequest): () => Promise<string> {
+function usageAnswer(feed: Feed, { lockDirectory }: DiscoveryRequest): () => Promise<string> {
   let ledger: LedgerSums | null = null;
   return async () => {
     const path = ledgerOf(lockDirectory);
     if (ledger?.path !== path) ledger = path === null ? null : new LedgerSums(path, Date.now() - USAGE_MS);
-    const { days, users } = (await ledger?.read()) ?? { days: [], users: [] };
+    const { days, users } = (await ledger?.read(
+      countCards((await feed.current())[0]?.snapshot?.gpus ?? []),
+    )) ?? { days: [], users: [] };
     const sum = (hours: readonly number[]) => hours.reduce((all, each) => all + each, 0);
     const answer: UsageAnswer = {
       days,
