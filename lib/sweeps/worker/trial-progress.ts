@@ -3,7 +3,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { SearchRecord, WorkerQueue } from '../queue/index.ts';
 import { metricOf, TrialCourse } from '../search/index.ts';
-import { isValues, Literal, parseValue, type Values } from '../task/index.ts';
+import { isValues, Literal, parseValue, type Value, type Values } from '../task/index.ts';
 import type { WandbRun } from './wandb-run.ts';
 
 const POLL_MS = 250;
@@ -52,7 +52,7 @@ export class TrialProgress {
     if (wandb !== null) this.#sources.push({ read: async (isEnd) => this.#readWandb(wandb, isEnd) });
     const pattern = search?.metric?.pattern ?? null;
     if (pattern !== null) {
-      const expression = new RegExp(pattern);
+      const expression = new RegExp(pattern, 'd');
       this.#sources.push(new LineReader(log.path, log.from, (line) => this.#noteOutput(line, expression)));
     }
     this.#watching = this.#watch();
@@ -113,9 +113,41 @@ export class TrialProgress {
     const match = pattern.exec(line);
     const name = this.#options.search?.metric?.name;
     if (match === null || name === undefined) return;
-    const value = Number(match[1] ?? match[0]);
-    if (!Number.isNaN(value)) this.#course?.note(null, { [name]: value });
+    const [whole, ...groups] = match.indices as RegExpIndicesArray;
+    const found = groups.length === 0 ? whole : groups.find((group) => group !== undefined);
+    const value = found === undefined ? null : numberAt(line, ...found);
+    if (value !== null) this.#course?.note(null, { [name]: value });
   }
+}
+
+/** Numbers as programs print them. A minus after a letter or digit is a hyphen. */
+const NUMBERS =
+  /(?:(?<![\w.)\]])[-+])?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?<![A-Za-z0-9_.])[-+]?(?:nan|inf(?:inity)?)\b/gi;
+
+/**
+ * The number in a part of a line. A part that begins or ends inside a number, or is empty before one, stands for the whole number:
+ * patterns such as `[0-9.]+` forget exponents. null: there is none, or the part has something else.
+ */
+function numberAt(line: string, from: number, to: number): Value | null {
+  const part = line.slice(from, to);
+  const start = from + (part.length - part.trimStart().length);
+  for (const { index, 0: text } of line.matchAll(NUMBERS)) {
+    const end = index + text.length;
+    if (end <= start) continue;
+    const isInside = index <= start && /^[.,;:\s]*$/.test(line.slice(end, Math.max(end, to)));
+    // 1,234 is one number or two.
+    const isUnclear = /^[-+]?\d{1,3}$/.test(text) && /^,\d{3}(?!\d)/.test(line.slice(end, end + 5));
+    return isInside && !isUnclear ? valueOfNumber(text) : null;
+  }
+  return null;
+}
+
+function valueOfNumber(text: string): Value {
+  const [, sign = '', word] = /^([-+]?)(nan|inf)/i.exec(text) ?? [];
+  if (word?.toLowerCase() === 'nan') return Number.NaN;
+  if (word !== undefined) return sign === '-' ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
+  const number = Number(text.replaceAll('_', ''));
+  return String(number) === text ? number : new Literal(number, text);
 }
 
 /** Reads lines as they are appended to a file. */
