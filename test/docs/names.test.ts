@@ -60,7 +60,17 @@ const EXPERIMENTS = [
 const JOBS = ['submit', 'jobs', 'logs', 'wait', 'cancel', 'resubmit'];
 
 const PAGES_OF_COMMANDS = [
-  ...['claims', 'status', 'jobs', 'fleet', 'simulator', 'metrics', 'doctor', 'reference', 'first-steps'],
+  ...[
+    'troubleshooting',
+    'claims',
+    'status',
+    'jobs',
+    'fleet',
+    'simulator',
+    'metrics',
+    'doctor',
+    'first-steps',
+  ],
   ...['fairness', 'enforce'],
 ];
 const PAGES_OF_SWEEPS = ['sweeps', 'search', 'many-machines', 'results', 'claims', 'simulator', 'jobs'];
@@ -151,7 +161,7 @@ test('every option about sweeps is explained in the pages of sweeps', () => {
 });
 
 test('exit codes are those of the command', () => {
-  const rows = [...(texts.get('docs/reference.md') as string).matchAll(/^\| (\d+) \| (.*?) \|/gm)];
+  const rows = [...section('docs/troubleshooting.md', '## Exit codes').matchAll(/^\| (\d+) \| (.*?) \|/gm)];
   const table = Object.fromEntries(
     rows.flatMap(([, code, codes]) =>
       [...(codes as string).matchAll(/`(ERR_\w+)`/g)].map(([, name]) => [name, Number(code)]),

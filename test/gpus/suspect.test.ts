@@ -1,7 +1,13 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, test } from 'vitest';
-import { BEFORE_RESET, CUDA_CODES, explainCudaCode, showCudaCode } from '../../lib/gpus/cuda-codes.ts';
+import {
+  BEFORE_RESET,
+  CUDA_CODES,
+  explainCudaCode,
+  resetOf,
+  showCudaCode,
+} from '../../lib/gpus/cuda-codes.ts';
 import { type CudaNote, describeSuspect, suspectsIn } from '../../lib/gpus/suspect.ts';
 
 const NOW = Date.parse('2026-11-28T12:00:00Z');
@@ -71,12 +77,15 @@ describe('the table of what CUDA says', () => {
   });
 
   test('is that of docs/troubleshooting.md', () => {
-    const rows = Object.entries(CUDA_CODES).map(
-      ([code, { name, cause, remedy, blames }]) =>
-        `| ${code} | \`${name}\` | ${blames} | ${cause} | ${remedy.replaceAll('|', '\\|')} |\n`,
-    );
+    // The page says once how a GPU is reset.
+    const reset = `${resetOf('N')}, or reboot.`;
+    const rows = Object.entries(CUDA_CODES).map(([code, { name, cause, remedy, blames }]) => {
+      const advice = remedy.replace(reset, '[Reset the GPU](#reset-a-gpu).').replaceAll('|', '\\|');
+      return `| ${code} | \`${name}\` | ${blames} | ${cause} | ${advice} |\n`;
+    });
     const page = readFileSync(new URL('../../docs/troubleshooting.md', import.meta.url), 'utf8');
     expect(page).toContain(rows.join(''));
+    expect(page.replaceAll('\n', ' ')).toContain(reset.replace('Reset the GPU: e', '### Reset a GPU  E'));
   });
 
   test('and all other advice names what keeps a GPU from being reset, or its MIG mode from being changed', () => {
