@@ -8,10 +8,10 @@ import {
   parseMove,
   SweepProgress,
 } from '../jobs/index.ts';
-import { ownProgram } from '../platform/index.ts';
+import { formatMoment, ownProgram, parseDate, parseMoment } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
-import type { InferValues, OptionTable } from './options.ts';
+import { type InferValues, type OptionTable, usage } from './options.ts';
 import { print, say } from './output.ts';
 
 /** As if SIGTERM had ended it. */
@@ -24,9 +24,9 @@ export const ABOUT = {
 
 export const JOB = {
   after: {
-    value: 'JOB',
+    value: 'JOB|TIME',
     isRepeatable: true,
-    help: 'start when that job (a number, a name, or HOST:JOB) has ended, however it did',
+    help: "start when that job (a number, a name, or HOST:JOB) has ended, however it did, or not before TIME (22:00, 'friday 9:00', +2h)",
     candidates: 'job',
   },
   'after-ok': {
@@ -52,7 +52,10 @@ export const JOB = {
 /** @throws ERR_INVALID_ARGUMENT. Ends this process if a host of another job doesn't answer */
 export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>): Promise<JobOptions> {
   const { name, note, output, notify = false } = values;
-  const after = splitWords(values.after);
+  const lists = (values.after ?? []).flatMap((list) => list.split(',')).map((word) => word.trim());
+  const after = splitWords(lists.filter((word) => !isTime(word)));
+  const now = Date.now();
+  const times = lists.filter(isTime).map((word) => notBefore(word, now));
   const afterOk = splitWords(values['after-ok']);
   const elsewhere = [
     ...after.elsewhere.map((address) => ({ ...address, isOk: false })),
@@ -61,7 +64,22 @@ export async function jobOptions(values: InferValues<typeof ABOUT & typeof JOB>)
   const found: JobElsewhere[] =
     elsewhere.length === 0 ? [] : await (await import('./jobs-elsewhere.ts')).livingElsewhere(elsewhere);
   const move = values.move === undefined ? undefined : parseMove(values.move);
-  return { name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, move, output, notify };
+  return {
+    ...{ name, note, after: after.here, afterOk: afterOk.here, elsewhere: found, move, output, notify },
+    notBefore: times.length === 0 ? undefined : Math.max(...times),
+  };
+}
+
+/** Whether a word is a time, and no job: '22:00', 'friday 9:00', '2026-01-31', '+2h'. */
+function isTime(word: string): boolean {
+  return /^\+|^\d{4}-\d\d-\d\d|(?:^|\s)\d{1,2}:\d\d$/.test(word);
+}
+
+/** @throws ERR_INVALID_ARGUMENT */
+function notBefore(word: string, now: number): number {
+  const time = parseDate(word, '--after') ?? parseMoment(word, '--after', now);
+  if (time >= now) return time;
+  throw usage(`--after: ${formatMoment(time)} is over; use a time to come`);
 }
 
 function splitWords(lists: readonly string[] = []): { here: string[]; elsewhere: JobAddress[] } {

@@ -137,7 +137,11 @@ export async function submitTo(
 async function jobsToFollow(given: RunArguments['values']) {
   const { after: _, 'after-ok': __, ...values }: Parsed<typeof SUBMIT_GROUPS>['values'] = given;
   const { jobOptions } = await import('./job-options.ts');
-  const { after, afterOk, elsewhere } = await jobOptions(given);
+  const { after, afterOk, elsewhere, notBefore } = await jobOptions(given);
+  if (notBefore !== undefined)
+    throw usage(
+      '--after TIME needs one host, as --on any starts a job as soon as a host can serve it: use --on HOST',
+    );
   const [here] = [...after, ...afterOk];
   if (here === undefined) return { after: elsewhere, values };
   throw usage(

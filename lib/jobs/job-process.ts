@@ -7,7 +7,7 @@ import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { invalidArgument, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import { invalidArgument, now, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle.ts';
 import {
   hideExtraCertificates,
@@ -49,6 +49,8 @@ function sanitizeLines(text: string): string {
 
 /** How often it is looked whether a job has ended whose lock can't be waited for. */
 const FOLLOW_MS = 250;
+/** How often the clock is read before the job's time, in ms. */
+const MAX_CLOCK_MS = 60_000;
 
 /** The first process of a job: claims its GPUs, and says how it stands. */
 export class JobProcess implements BackgroundJob {
@@ -158,6 +160,9 @@ export class JobProcess implements BackgroundJob {
       return job !== null && isAlive(job);
     };
     while (this.request.after.some(isAhead)) await new Promise((resolve) => setTimeout(resolve, FOLLOW_MS));
+    // The clock may have been set since the native program began to wait.
+    for (let left = this.#untilStart; left > 0; left = this.#untilStart)
+      await new Promise((resolve) => setTimeout(resolve, Math.min(left, MAX_CLOCK_MS)));
   }
 
   /** Why it can't start, if a job that it was to follow didn't end well. */
@@ -197,10 +202,15 @@ export class JobProcess implements BackgroundJob {
     return wanted == null && count > 0 && this.#isFree;
   }
 
-  /** Whether it follows no other job. */
+  /** Whether it follows no other job, and its time has come. */
   get #isFree(): boolean {
     const { after, elsewhere = [] } = this.request;
-    return after.length === 0 && elsewhere.length === 0;
+    return after.length === 0 && elsewhere.length === 0 && this.#untilStart <= 0;
+  }
+
+  /** How long it may not start yet, in ms. */
+  get #untilStart(): number {
+    return (this.request.notBefore ?? 0) - Date.now();
   }
 
   /** Jobs of other machines that it is to follow. */
@@ -235,7 +245,7 @@ export class JobProcess implements BackgroundJob {
     this.#submitter = null;
   }
 
-  /** The words before a program that is to wait for the jobs ahead. */
+  /** The words before a program that is to wait for the jobs ahead, and for its time. */
   #waitForOthers(): { words: string[]; descriptors: number[] } {
     const locks: string[] = [];
     const files = new Map<string, number>();
@@ -248,7 +258,12 @@ export class JobProcess implements BackgroundJob {
       files.set(path, descriptor);
       locks.push('--lock', `${descriptor}:${byte}`);
     }
-    const words = locks.length === 0 ? [] : [nativeFile(KEEPER), 'wait', '--locks', 'all', ...locks, '--'];
+    const wait = (options: readonly string[]) => [nativeFile(KEEPER), 'wait', ...options, '--'];
+    const left = this.#untilStart;
+    const words = [
+      ...(locks.length === 0 ? [] : wait(['--locks', 'all', ...locks])),
+      ...(left <= 0 ? [] : wait(['--until', String(Math.ceil(now() + left))])),
+    ];
     return { words, descriptors: [...files.values()] };
   }
 

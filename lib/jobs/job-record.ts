@@ -47,6 +47,8 @@ export interface JobRequest {
   after: readonly { id: number; isOk: boolean }[];
   /** The same of other machines. */
   elsewhere?: readonly JobElsewhere[];
+  /** When it may start, in ms since 1970; missing: at once. */
+  notBefore?: number;
   /** How long the command may run, in ms. */
   limitMs: number | null;
   /** The key of this place of a job that may move, as in `MoveRequest`; missing: it stays here. */
@@ -246,6 +248,7 @@ const REQUEST = record({
   submitted: epochMs,
   after: listOf(record({ id: whole(), isOk: flag })),
   elsewhere: optional(listOf(record({ host: text, id: whole(), isOk: flag }))),
+  notBefore: optional(epochMs),
   limitMs: or(schema.amount(), null),
   move: optional(record({ key: matching(/^[0-9a-f]{32}$/), isHeld: flag })),
   notify: or(flag, false),

@@ -3,7 +3,15 @@ import { accessSync, constants, existsSync, openSync, readFileSync, readlinkSync
 import { basename, dirname, resolve } from 'node:path';
 import { LockDirectory, ownLimit, queueUp, type Slot } from '../claims/index.ts';
 import { errorCode } from '../errors.ts';
-import { errorReason, invalidArgument, privately, sanitize, schema, showValue } from '../platform/index.ts';
+import {
+  errorReason,
+  formatMoment,
+  invalidArgument,
+  privately,
+  sanitize,
+  schema,
+  showValue,
+} from '../platform/index.ts';
 import { EXTRA_CERTIFICATES } from './inherited.ts';
 import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
@@ -22,6 +30,8 @@ export interface JobOptions {
   afterOk: readonly string[];
   /** The same of other machines. */
   elsewhere: readonly JobElsewhere[];
+  /** When it may start, in ms since 1970; missing: at once. */
+  notBefore?: number | undefined;
   /** The place that this is, if the job may move to another machine. */
   move?: MoveRequest | undefined;
   /** Where the output goes: %j is the number, %n the name. */
@@ -91,10 +101,12 @@ const MAX_NAMED_JOBS = 10;
 export function describeDependencies({
   after,
   elsewhere = [],
-}: Pick<JobRequest, 'after' | 'elsewhere'>): string {
+  notBefore,
+}: Pick<JobRequest, 'after' | 'elsewhere' | 'notBefore'>): string {
   const all = [
     ...after.map(({ id }) => `job ${id}`),
     ...elsewhere.map(({ host, id }) => `job ${host}:${id}`),
+    ...(notBefore === undefined || notBefore <= Date.now() ? [] : [formatMoment(notBefore)]),
   ];
   const named = all.slice(0, MAX_NAMED_JOBS);
   const more = all.length - named.length;

@@ -132,6 +132,7 @@ export async function submitJob(
       submitted: Date.now(),
       after,
       ...(options.elsewhere.length === 0 ? {} : { elsewhere: options.elsewhere }),
+      ...(options.notBefore === undefined ? {} : { notBefore: options.notBefore }),
       ...(options.move === undefined ? {} : { move: options.move }),
       limitMs: limit?.ms ?? null,
       notify: options.notify,

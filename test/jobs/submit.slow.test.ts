@@ -227,6 +227,28 @@ describe('order', () => {
     expect(stderr).toMatch(/failed with exit code 4, so the new job would never start/);
   });
 
+  test('--after a time starts the job then, and not before; a native process waits', async () => {
+    const begin = Date.now();
+    const first = await jobs.submit(['sleep', '1']);
+    const id = await jobs.submit(['--after', `${first},+3s`, '--', 'date', '+%s%3N']);
+    const late = await jobs.submit(['--after', '23:59', 'true']);
+    const { state, reason, pid } = await jobs.find(late);
+    expect([state, reason]).toEqual(['waiting', expect.stringMatching(/^after \w{3} [\d-]+ 23:59 /)]);
+    await until(() => readFileSync(`/proc/${pid}/comm`, 'utf8') === 'gpu-owner-wait\n');
+    expect(JSON.parse((await jobs.run(['queue', '--json'])).stdout)).toEqual([]);
+    expect(await jobs.wait(id)).toBe(0);
+    expect(Number((await jobs.run(['logs', String(id)])).stdout) - begin).toBeGreaterThanOrEqual(3_000);
+    expect(await jobs.run(['cancel', String(late)])).toMatchObject({ code: 0 });
+    for (const [time, why] of [
+      ['25:00', /'25:00' is not a time/],
+      ['2020-01-01', /2020-01-01 00:00 .* is over; use a time to come/],
+    ] as const)
+      expect(await jobs.run(['submit', '--after', time, 'true'])).toMatchObject({
+        code: 64,
+        stderr: expect.stringMatching(why),
+      });
+  });
+
   test('a job can only follow earlier ones, so that none waits for itself', async () => {
     expect(await jobs.submit(['--name', 'first', 'true'])).toBe(1);
     expect(await jobs.wait(1)).toBe(0);
