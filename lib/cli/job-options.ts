@@ -6,9 +6,8 @@ import {
   type JobOptions,
   type JobProcess,
   parseMove,
-  SweepProgress,
 } from '../jobs/index.ts';
-import { formatMoment, ownProgram, parseDate, parseMoment } from '../platform/index.ts';
+import { formatMoment, parseDate, parseMoment } from '../platform/index.ts';
 import { EXIT_CODES } from './exit-codes.ts';
 import { addressOf, type JobAddress } from './job-address.ts';
 import { type InferValues, type OptionTable, usage } from './options.ts';
@@ -104,26 +103,17 @@ export function announce(id: number, giveUp: () => void): void {
   });
 }
 
-/**
- * Becomes the job of a sweep, which has no GPUs of its own: its controller claims them.
- * @param words how many words of this process come before those of the user
- * @param controller the words of this program that are the controller, before those of the user
- */
-export async function becomeSweepJob(
-  job: JobProcess,
-  words: number,
-  controller: readonly string[],
-): Promise<void> {
+/** Becomes the job of an array or a sweep, which has no GPUs of its own: its controller claims them. */
+export async function becomeSweepJob(job: JobProcess): Promise<void> {
   try {
-    job.start();
+    job.detach();
   } catch (error) {
     if (error instanceof GPUOwnerError) job.fail(EXIT_CODES[error.code], error.message, error.code);
     throw error;
   }
   await followOthers(job);
   job.begin();
-  SweepProgress.announce(job.request.id);
-  becomeKeeperWithoutGPUs(job, ownProgram(...controller), process.argv.length - 2 - words);
+  becomeKeeperWithoutGPUs(job);
 }
 
 /** Waits for jobs that it is to follow, and ends this process if one that must end well didn't. */

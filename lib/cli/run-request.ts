@@ -1,5 +1,5 @@
 // A request for `run` or `submit`: the options that both have, and their check.
-import { type ClaimPurpose, checkOptions, type Settings } from '../claims/index.ts';
+import { checkOptions, type Settings } from '../claims/index.ts';
 import {
   checkJobOptions,
   commandProblem,
@@ -127,12 +127,8 @@ export interface RunRequest {
   exitCodes: ExitCodes;
 }
 
-/** @param called the command's name @param about what others read of it, if it isn't what the options say @throws ERR_INVALID_ARGUMENT */
-export function checkRun(
-  { values, command, args }: Parsed<typeof RUN_GROUPS>,
-  called: string,
-  about?: ClaimPurpose['about'],
-): RunRequest {
+/** @param called the command's name @throws ERR_INVALID_ARGUMENT */
+export function checkRun({ values, command, args }: Parsed<typeof RUN_GROUPS>, called: string): RunRequest {
   if (command.length === 0) {
     throw usage(`a command is missing; for example: gpu-owner ${called} -n 2 -- python train.py`);
   }
@@ -163,7 +159,7 @@ export function checkRun(
     command: shellWords(command),
     isJob: true,
     takesLimit: true,
-    about: about ?? asked,
+    about: asked,
     ...(isPreemptible ? { class: 'preemptible' as const } : {}),
     ...(limit === null ? {} : { limitMs: limit.ms }),
   });

@@ -1,11 +1,10 @@
 import {
   becomeKeeper,
-  type ContinuedWait,
   claimForJob,
   claimUntilInputCloses,
   commandProblem,
-  continueWait,
-  isRestarted,
+  readStart,
+  type Start,
   warnOfOwnDevices,
 } from '../jobs/index.ts';
 import { native } from '../native.ts';
@@ -43,20 +42,21 @@ const GROUPS = [
 
 async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const { values } = parsed;
-  const continued = continueWait();
+  const start = readStart();
   if (values.requeue && !values.preemptible) throw usage('--requeue needs --preemptible');
   const request = checkRun(parsed, 'run');
   if (values.on !== undefined) return (await import('./remote.ts')).runOn(values.on, parsed, request);
-  await runHere(parsed, request, continued).catch((error: unknown) => {
+  await runHere(parsed, request, start).catch((error: unknown) => {
     throw withExitCode(error, request.exitCodes);
   });
 }
 
 async function runHere(
   { values, command }: Parsed<typeof GROUPS>,
-  { settings, limit, idle, preemption }: RunRequest,
-  continued: ContinuedWait,
+  request: RunRequest,
+  start: Start,
 ): Promise<void> {
+  const isRestarted = start.preemptions > 0;
   const overSSH = values['over-ssh'];
   if (overSSH !== undefined) native().processHangUpWithParent();
   refuseThrowAway();
@@ -66,14 +66,14 @@ async function runHere(
     process.exit(problem.exitCode);
   }
   warnOfOwnDevices(command);
-  const wait = waitLimits(isRestarted() ? {} : values, true);
+  const wait = waitLimits(isRestarted ? {} : values, true);
   const claiming = values['until-input-closes']
-    ? claimUntilInputCloses(settings, wait)
-    : claimForJob(settings, wait, continued);
+    ? claimUntilInputCloses(request.settings, wait)
+    : claimForJob(request.settings, wait, start);
   const claim = await claiming.finally(() => wait?.end());
-  if (typeof overSSH === 'string' && !isRestarted()) print(`\n${overSSH}`);
-  const again = { restart: { words: [], own: process.argv.length - 1 }, lock: null };
-  becomeKeeper(claim, command.length, limit, null, preemption, values.requeue ? again : null, idle);
+  if (typeof overSSH === 'string' && !isRestarted) print(`\n${overSSH}`);
+  const isRequeued = values.requeue === true;
+  becomeKeeper(claim, { ...request, words: command.length, start, isRequeued, job: null });
 }
 
 export const COMMAND: Command = {

@@ -2,14 +2,13 @@ import { GPUOwnerError } from '../errors.ts';
 import {
   ArrayRun,
   becomeKeeper,
-  becomeSubmitter,
-  type ContinuedWait,
-  continueWait,
-  isRestarted,
+  belowSubmitter,
+  isJob,
   JobProcess,
   JobStore,
   parseArray,
-  Submitter,
+  readStart,
+  type Start,
   SweepProgress,
   submitCommand,
 } from '../jobs/index.ts';
@@ -24,44 +23,48 @@ import { checkRun, type RunRequest, SUBMIT_GROUPS } from './run-request.ts';
 import { waitLimits } from './wait-progress.ts';
 
 async function submit(parsed: Parsed<typeof SUBMIT_GROUPS>): Promise<void> {
-  const { values, command } = parsed;
+  const { values } = parsed;
   const { array } = values;
   if (array !== undefined) parseArray(array);
   else if (values['like-slurm']) throw usage('--like-slurm is for the parts of --array');
   if (array !== undefined && waitOption(values, true) === null)
     throw usage('--no-wait: parts of an array wait for their turn; use --wait=10m, or leave it out');
-  const continued = continueWait();
+  const start = readStart(values['as-job']);
   if (values.on !== undefined)
     return (await import('./remote.ts')).submitOn(values.on, parsed, checkRun(parsed, 'submit'));
-  const background = array === undefined ? null : SweepProgress.take();
-  if (background !== null) return runParts(background, values['like-slurm'] === true);
-  const submitter = Submitter.find();
-  const jobDescriptors = values['as-job'];
-  const started = jobDescriptors === undefined ? null : JobProcess.next(jobDescriptors, submitter, announce);
-  // An array waits for jobs before it, but not for GPUs: its parts do.
-  if (started?.request.array !== undefined) return becomeSweepJob(started, OWN_WORDS, CONTROLLER);
-  const request = checkRun(parsed, 'submit', started?.about);
-  if (started !== null) return runJob(started, parsed, request, continued);
+  if (array !== undefined && start.controls !== null)
+    return runParts(new SweepProgress(start.controls), values['like-slurm'] === true);
+  if (!isJob(start)) return submitFirst(parsed, start);
+  const job = JobProcess.next(start, announce);
+  if (job.request.array !== undefined) return becomeSweepJob(job);
+  await runJob(job, parsed, checkRun(parsed, 'submit'));
+}
+
+/** Makes the job, and becomes its process. */
+async function submitFirst(parsed: Parsed<typeof SUBMIT_GROUPS>, first: Start): Promise<void> {
+  const { values, command } = parsed;
+  const { array } = values;
+  const request = checkRun(parsed, 'submit');
   refuseThrowAway();
-  const { settings, limit, exitCodes } = request;
   const waits = waitOption(values, true) !== null;
-  const waiting = submitter ?? becomeSubmitter();
+  const start = belowSubmitter(first);
   const asked = await jobOptions(values);
   let job: JobProcess;
   try {
-    job = await submitCommand(settings, command, asked, { limit, waits, array }, waiting, announce);
+    job = await submitCommand(
+      request.settings,
+      command,
+      asked,
+      { limit: request.limit, waits, array },
+      start,
+      announce,
+    );
   } catch (error) {
-    throw withExitCode(error, exitCodes);
+    throw withExitCode(error, request.exitCodes);
   }
-  if (array !== undefined) return becomeSweepJob(job, CONTROLLER.length, CONTROLLER);
-  const own = { ...settings, request: { ...settings.request, about: job.about } };
-  await runJob(job, parsed, { ...request, settings: own }, { received: null, keep: [] });
+  // An array waits for jobs before it, but not for GPUs: its parts do.
+  await (array === undefined ? runJob(job, parsed, request) : becomeSweepJob(job));
 }
-
-/** The words of this program that the controller of an array begins with, before those of the user. */
-const CONTROLLER = ['submit'];
-/** The same of an array that is submitted again: submit --as-job DESCRIPTORS. */
-const OWN_WORDS = 3;
 
 /** The controller of an array: ends this process with 1 if a part failed. */
 async function runParts(background: SweepProgress, isLikeSlurm: boolean): Promise<void> {
@@ -90,18 +93,16 @@ function slurmVariables(job: number, index: number, ids: readonly number[]): Rec
 async function runJob(
   job: JobProcess,
   { values, command }: Parsed<typeof SUBMIT_GROUPS>,
-  { settings, limit, idle, preemption, exitCodes }: RunRequest,
-  continued: ContinuedWait,
-) {
+  request: RunRequest,
+): Promise<void> {
+  const { settings, limit, exitCodes } = request;
   try {
-    job.start();
-    if (!isRestarted()) await followOthers(job);
+    job.detach();
+    if (!job.isRestarted) await followOthers(job);
     // A job that starts anew has waited before: the limit of that wait doesn't count again.
-    const wait = waitLimits(isRestarted() ? {} : values, true);
-    const claim = await job
-      .claim(job.inItsPlace(settings), wait, limit, continued)
-      .finally(() => wait?.end());
-    becomeKeeper(claim, command.length, limit, job, preemption, job.again, idle);
+    const wait = waitLimits(job.isRestarted ? {} : values, true);
+    const claim = await job.claim(settings, wait, limit).finally(() => wait?.end());
+    becomeKeeper(claim, { ...request, words: command.length, start: job.start, isRequeued: true, job });
   } catch (error) {
     if (error instanceof GPUOwnerError) {
       const hasMoved = error.code === 'ERR_ABORTED';

@@ -47,12 +47,11 @@ export {
 } from './keeper.ts';
 export { MOVED, type MoveAction, type PlaceState, parseMove, STARTED, settleMove } from './move.ts';
 export { JOB_EVENTS, notifyOfJob } from './notification.ts';
-export { isRestarted, type Preemption, parsePreemption } from './preemption.ts';
+export { type Preemption, parsePreemption } from './preemption.ts';
+export { belowSubmitter, isJob, readStart, type Start, type WaitLine } from './start.ts';
 export { askedOf, resubmitJob, submitCommand, submitJob } from './submission.ts';
-export { becomeSubmitter, Submitter } from './submitter.ts';
 export type { Outcome, Supervised } from './supervised-process.ts';
 export { readSweepTrials, SweepProgress, type SweepTrials } from './sweep-progress.ts';
 export { parseTimeLimit, type TimeLimit } from './time-limit.ts';
-export { type ContinuedWait, continueWait, type WaitLine } from './waiter.ts';
 export { pauseJob, putJobsFirst, resumeJob } from './waiting-jobs.ts';
 export { WorkerClaim } from './worker-claim.ts';

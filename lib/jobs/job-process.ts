@@ -2,29 +2,14 @@
 // for other jobs, and claims GPUs.
 import { closeSync, readlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
-import { BEFORE_EXEC } from '../bundle.ts';
 import type { Settings, Slot, WaitOptions } from '../claims/index.ts';
 import { type ErrorCode, GPUOwnerError } from '../errors.ts';
 import { describeHidden } from '../gpus/index.ts';
 import { native, nativeFile } from '../native.ts';
-import { invalidArgument, now, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
+import { now, sanitize, setVariables, systemError, warn } from '../platform/index.ts';
 import type { IdleLimit } from './idle.ts';
-import {
-  hideExtraCertificates,
-  INHERITED,
-  inheritable,
-  KEEPER,
-  parseInherited,
-  withoutDescriptors,
-} from './inherited.ts';
-import {
-  isAlive,
-  type JobElsewhere,
-  type JobProgress,
-  type JobRequest,
-  readJob,
-  writeBlock,
-} from './job-record.ts';
+import { INHERITED, inheritable, KEEPER, parseInherited, withoutDescriptors } from './inherited.ts';
+import { isAlive, type JobElsewhere, type JobProgress, type JobRequest, writeBlock } from './job-record.ts';
 import { describeDependencies, describeJob, openOutput, takeSlot, whyNeverOk } from './job-request.ts';
 import { JobStore, jobLimits, type MadeJob, OUTPUT } from './job-store.ts';
 import { claimForJob, type JobClaim } from './keeper.ts';
@@ -32,10 +17,8 @@ import type { BackgroundJob } from './keeper-options.ts';
 import { scopeWords } from './login-session.ts';
 import { pruneMoves, startHere } from './move.ts';
 import { type JobEvent, notifierOf, startNotifier } from './notification.ts';
-import { isRestarted, type Requeue } from './preemption.ts';
-import { ERRORS, type Submitter } from './submitter.ts';
+import { becomePlaced, type JobStart, leaveSubmitter, type Start } from './start.ts';
 import type { TimeLimit } from './time-limit.ts';
-import type { ContinuedWait, Restart } from './waiter.ts';
 
 /** Tells the number of a job that is about to start. The job won't start if that can't be told: `giveUp` removes it. */
 export type Announce = (id: number, giveUp: () => void) => void;
@@ -55,14 +38,9 @@ const MAX_CLOCK_MS = 60_000;
 /** The first process of a job: claims its GPUs, and says how it stands. */
 export class JobProcess implements BackgroundJob {
   readonly store: JobStore;
-  readonly request: JobRequest;
-  readonly lock: number;
-  readonly file: number;
   readonly #announce: Announce;
-  /** Waits until the job is announced; null: it has been. */
-  #submitter: Submitter | null;
-  /** Whether this process is where logging out doesn't end it. */
-  readonly #isPlaced: boolean;
+  /** Without a submitter once the job is announced. */
+  #start: JobStart;
   /** Descriptors that the submitter's caller had open. */
   #foreign: readonly number[] = [];
   #output = -1;
@@ -72,20 +50,11 @@ export class JobProcess implements BackgroundJob {
   #order: string | undefined;
   #isPruned = false;
 
-  private constructor(
-    store: JobStore,
-    { request, lock, file }: MadeJob,
-    submitter: Submitter | null,
-    announce: Announce,
-    isPlaced: boolean,
-  ) {
+  private constructor(store: JobStore, start: JobStart, announce: Announce) {
     this.store = store;
-    this.request = request;
-    this.lock = lock;
-    this.file = file;
-    this.#submitter = submitter;
+    this.#start = start;
+    this.#order = start.order;
     this.#announce = announce;
-    this.#isPlaced = isPlaced;
     setVariables({
       // Descriptors of the submitter are closed before the job starts, and aren't for its command.
       [INHERITED]: withoutDescriptors(process.env[INHERITED] ?? ''),
@@ -95,42 +64,42 @@ export class JobProcess implements BackgroundJob {
   }
 
   /** The process of a job that it has made itself. */
-  static first(store: JobStore, made: MadeJob, submitter: Submitter, announce: Announce): JobProcess {
+  static first(store: JobStore, made: MadeJob, start: Start, announce: Announce): JobProcess {
     const foreign = parseInherited(process.env[INHERITED]).descriptors;
-    const { lock, file } = made;
-    const kept = { request: made.request, lock: inheritable(lock), file: inheritable(file) };
+    const { request, lock, file } = made;
+    const kept = { request, lock: inheritable(lock), file: inheritable(file) };
     for (const descriptor of [lock, file]) closeSync(descriptor);
-    const job = new JobProcess(store, kept, submitter, announce, false);
+    const job = new JobProcess(store, { ...start, job: kept }, announce);
     job.#foreign = foreign;
     return job;
   }
 
-  /**
-   * The process of a job that another one has made. @param descriptors as {@link #again} gives them. @throws
-   * ERR_INVALID_ARGUMENT
-   */
-  static next(descriptors: string, submitter: Submitter | null, announce: Announce): JobProcess {
-    const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(descriptors) ?? [];
-    // Not by its path: whatever becomes of the state directory, the job goes on.
-    const job = file === undefined ? null : readJob(Number(file));
-    if (job === null) throw invalidArgument('--as-job is for gpu-owner itself');
-    const { request } = job;
-    const made = { request, lock: Number(lock), file: Number(file) };
-    const store = submitter === null ? JobStore.open() : storeOf(made);
-    const next = new JobProcess(store, made, submitter, announce, placed !== undefined);
-    next.#order = job.progress?.order;
-    return next;
+  /** The process of a job that another process has made. */
+  static next(start: JobStart, announce: Announce): JobProcess {
+    const store = start.submitter === null ? JobStore.open() : storeOf(start.job);
+    return new JobProcess(store, start, announce);
   }
 
-  /** A request that has the place in the queue that the job had before it was preempted. */
-  inItsPlace(settings: Settings): Settings {
-    const order = isRestarted() ? this.#order : undefined;
-    return order === undefined ? settings : { ...settings, request: { ...settings.request, order } };
+  get request(): JobRequest {
+    return this.#start.job.request;
   }
 
-  /** How it is started anew after it was preempted. */
-  get again(): Requeue {
-    return { restart: this.#again(':placed'), lock: this.lock };
+  get lock(): number {
+    return this.#start.job.lock;
+  }
+
+  get file(): number {
+    return this.#start.job.file;
+  }
+
+  /** How this process was started, and what the next one is to know. */
+  get start(): JobStart {
+    return this.#start;
+  }
+
+  /** Whether the command was preempted before: then the job has its place in the queue, and has waited for other jobs. */
+  get isRestarted(): boolean {
+    return this.#start.preemptions > 0;
   }
 
   /** Only the output that is kept in the job's own directory is cut. */
@@ -178,11 +147,11 @@ export class JobProcess implements BackgroundJob {
    * Lets the job be seen and leaves the submitter, unless its GPUs decide whether there is a job. May become another program, which starts
    * this one anew. @throws what prevents the start
    */
-  start(): void {
+  detach(): void {
     const { id } = this.request;
-    if (this.#submitter === null) return;
+    if (this.#start.submitter === null) return;
     this.#output = openOutput(this.request, this.store.directoryOf(id));
-    const scope = this.#isPlaced ? [] : scopeWords(id);
+    const scope = this.#start.kind === 'placed' ? [] : scopeWords(id);
     const { words, descriptors } = this.#waitForOthers();
     this.#tell({ reason: this.#isFree ? 'starting' : describeDependencies(this.request) });
     if (!this.#needsGPUsFirst) {
@@ -192,7 +161,7 @@ export class JobProcess implements BackgroundJob {
       this.#leaveSubmitter();
     }
     const [first, ...others] = [...scope, ...words];
-    if (first !== undefined) this.#become([first, ...others], descriptors);
+    if (first !== undefined) becomePlaced(this.#start, [first, ...others], descriptors);
     for (const descriptor of descriptors) closeSync(descriptor);
   }
 
@@ -240,9 +209,8 @@ export class JobProcess implements BackgroundJob {
     if (error !== 0)
       throw new GPUOwnerError('ERR_INTERNAL', `a job can't leave this session: ${systemError(-error)}.`);
     closeSync(this.#output);
-    setVariables({ [ERRORS]: undefined });
-    this.#submitter?.release();
-    this.#submitter = null;
+    leaveSubmitter(this.#start);
+    this.#start = { ...this.#start, submitter: null };
   }
 
   /** The words before a program that is to wait for the jobs ahead, and for its time. */
@@ -267,52 +235,20 @@ export class JobProcess implements BackgroundJob {
     return { words, descriptors: [...files.values()] };
   }
 
-  /** Returns only where a thread that is stuck in the kernel lets no process become another program. @throws ERR_INTERNAL */
-  #become(before: readonly [string, ...string[]], descriptors: readonly number[]): void {
-    const { driverHasCallOut, cudaHasCallOut, processExec } = native();
-    if (driverHasCallOut() || cudaHasCallOut()) return;
-    const { words, own } = this.#again(':placed');
-    const given = [this.lock, this.file, ...descriptors];
-    if (this.#submitter !== null) given.push(this.#submitter.handOn());
-    hideExtraCertificates();
-    process.emit(BEFORE_EXEC as 'exit', 0);
-    const program = [process.execPath, ...process.execArgv, ...words];
-    const error = processExec(before[0], [...before, ...program], own, given, 0);
-    throw new GPUOwnerError(
-      'ERR_INTERNAL',
-      `job ${this.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,
-    );
-  }
-
-  /** How this program is started as the same job. */
-  #again(placed = ''): Restart {
-    const { start } = this.request;
-    const asJob = ['--as-job', `${this.lock}:${this.file}${placed}`];
-    const own =
-      process.argv.length - 2 - start.length - (process.argv.includes('--as-job') ? asJob.length : 0);
-    return { words: [...process.argv.slice(1, 2), ...start, ...asJob], own };
-  }
-
   /** @throws as {@link claimForJob} */
-  async claim(
-    settings: Settings,
-    wait: WaitOptions | null,
-    limit: TimeLimit | null,
-    continued: ContinuedWait,
-  ): Promise<JobClaim> {
-    if ((continued.received?.rest ?? null) === null) this.#tell({ reason: 'starting' });
-    else this.#isPruned = true; // by the process before the wait
+  async claim(settings: Settings, wait: WaitOptions | null, limit: TimeLimit | null): Promise<JobClaim> {
+    if (this.#start.kind === 'woken') this.#isPruned = true;
+    else this.#tell({ reason: 'starting' });
+    this.#handOverSlot();
     const onWaiting: WaitOptions['onWaiting'] = (state) => {
       wait?.onWaiting?.(state);
       const reason = state.position === null ? 'waiting' : 'waiting for GPUs';
       this.#tell({ reason, hidden: describeHidden(state.gpus) });
     };
     const claiming = claimForJob(
-      settings,
+      this.#ownSettings(settings),
       wait === null ? null : { ...wait, onWaiting },
-      this.#handOverSlot() ?? continued,
-      [this.lock, this.file],
-      this.#again(),
+      this.#start,
     );
     // While the driver answers, this process has nothing else to do.
     setImmediate(() => this.#prune());
@@ -321,7 +257,7 @@ export class JobProcess implements BackgroundJob {
     const gpus = claim.gpus.map(({ index, instance, uuid }) =>
       instance === null ? { index, uuid } : { index, instance, uuid },
     );
-    if (this.#submitter !== null) this.#leaveSubmitter(() => claim.release());
+    if (this.#start.submitter !== null) this.#leaveSubmitter(() => claim.release());
     await this.#startHere().catch((error: unknown) => {
       claim.release();
       throw error;
@@ -330,23 +266,29 @@ export class JobProcess implements BackgroundJob {
     return claim;
   }
 
+  /** As others read them, and in the place in the queue that the job had before it was preempted. */
+  #ownSettings(settings: Settings): Settings {
+    const order = this.isRestarted && this.#order !== undefined ? { order: this.#order } : {};
+    return { ...settings, request: { ...settings.request, about: this.about, ...order } };
+  }
+
   /** @throws ERR_ABORTED if the job has moved to another machine */
   async #startHere(): Promise<void> {
     const { move } = this.request;
-    if (move === undefined || isRestarted()) return;
+    if (move === undefined || this.isRestarted) return;
     if (move.isHeld) this.#tell({ reason: 'has its GPUs, until its move to this machine is confirmed' });
     await startHere(this.store, move);
   }
 
   /** Leaves the slot to the claim. */
-  #handOverSlot(): ContinuedWait | null {
+  #handOverSlot(): void {
     const slot = this.#slot;
-    if (slot === null) return null;
+    if (slot === null) return;
     this.#slot = null;
     const kept = { ...slot.kept, descriptor: inheritable(slot.kept.descriptor) };
     native().processCloseOnExec(kept.descriptor);
     slot.leave();
-    return { received: { slot: kept, rest: null }, keep: [] };
+    this.#start = { ...this.#start, wait: { slot: kept, rest: null } };
   }
 
   #prune(): void {
@@ -365,12 +307,12 @@ export class JobProcess implements BackgroundJob {
   begin(more: Pick<JobProgress, 'gpus' | 'until'> = {}): void {
     this.#progress = { pid: process.pid };
     this.#tell({ started: Date.now(), ...more });
-    if (!isRestarted()) this.#notify('started');
+    if (!this.isRestarted) this.#notify('started');
   }
 
   /** Notes that the job ends without having started. @param code of the error, if one has ended it */
   fail(exitCode: number, message: string, code: ErrorCode | null = null): void {
-    if (this.#submitter !== null) {
+    if (this.#start.submitter !== null) {
       // The submitter's user reads why.
       if (this.request.part === undefined) {
         this.store.remove(this.request.id);

@@ -17,8 +17,7 @@ import type { JobElsewhere, JobRequest } from './job-record.ts';
 import { exitCodeOf, resolveJobs, stateOf } from './job-state.ts';
 import { type JobStore, unusable } from './job-store.ts';
 import type { MoveRequest } from './move.ts';
-import { ERRORS, SUBMITTER } from './submitter.ts';
-import { WAITING } from './waiter.ts';
+import { OWN_VARIABLES } from './start.ts';
 
 /** A user's wishes besides the claim. */
 export interface JobOptions {
@@ -49,7 +48,6 @@ const MAX_NOTE_LENGTH = 200;
 const POINTER_BYTES = 8;
 /** For what the keeper and its options add to arguments and environment, in bytes. */
 const EXEC_RESERVE = 64 * 1024;
-const OWN_VARIABLES = [ERRORS, WAITING, SUBMITTER];
 
 /** Checks what can be checked before anything is made. @throws ERR_INVALID_ARGUMENT */
 export function checkJobOptions({

@@ -29,17 +29,18 @@ import {
   untilOf,
 } from './keeper-options.ts';
 import { PlaceholderProcess } from './placeholder-process.ts';
+import { giveWayOptions, type Preemption } from './preemption.ts';
+import { warnWithoutStandIns } from './stand-ins.ts';
 import {
-  earlierStarts,
-  giveWayOptions,
-  type Preemption,
-  type Requeue,
+  controllerOf,
+  type JobStart,
   requeueOptions,
   restartVariables,
-} from './preemption.ts';
-import { warnWithoutStandIns } from './stand-ins.ts';
+  type Start,
+  type WaitLine,
+  waitHandover,
+} from './start.ts';
 import type { TimeLimit } from './time-limit.ts';
-import { type ContinuedWait, type Restart, type WaitLine, waitHandover } from './waiter.ts';
 
 /** A wait that may go on without Node.js. */
 interface JobWait extends WaitOptions {
@@ -53,23 +54,14 @@ export type JobClaim = ActiveClaim<PlaceholderProcess>;
 /**
  * Claims GPUs for a command that will be started from this process.
  * @param wait null: don't wait for GPUs to become free
- * @param continued lets this process become a smaller one while it waits: all that it is to do is in its arguments and environment;
- *   missing: it stays as it is
- * @param keep descriptors that it shall have afterwards, too, numbered 200 or higher
- * @param restart missing: the program is started again with the arguments of this process
+ * @param start lets this process become a smaller one while it waits: all that it is to do is in its arguments and environment; missing: it
+ *   stays as it is
  * @throws what `claim` throws, ERR_TIMEOUT, ERR_PLACEHOLDER; nothing is held then
  */
-export function claimForJob(
-  settings: Settings,
-  wait: JobWait | null,
-  continued?: ContinuedWait,
-  keep: readonly number[] = [],
-  restart?: Restart,
-): Promise<JobClaim> {
+export function claimForJob(settings: Settings, wait: JobWait | null, start?: Start): Promise<JobClaim> {
   keepPrograms(KEEPER, PLACEHOLDER);
-  const patient =
-    wait === null || continued === undefined ? wait : withHandover(wait, continued, keep, restart);
-  return claimForCommands(settings, patient, {
+  const handover = wait === null || start === undefined ? {} : { handover: waitHandover(start, wait.line) };
+  return claimForCommands(settings, wait === null ? null : { ...wait, ...handover }, {
     ownEnvironment: true,
     startPlaceholder: async ({ gpus, claim: { suspects } }) =>
       PlaceholderProcess.start(gpus, settings, startTimeout(gpus, suspects), lookout(settings, gpus)),
@@ -81,15 +73,6 @@ function lookout({ request }: Settings, gpus: readonly GPU[]): string[] {
   if (!request.isJob || gpus.some(isInstance)) return [];
   const uuids = gpus.map(({ uuid }) => uuid);
   return ownProgram('tell-job', request.lockDirectory ?? '', ...uuids);
-}
-
-function withHandover(
-  wait: JobWait,
-  continued: ContinuedWait,
-  keep: readonly number[],
-  restart: Restart | undefined,
-): WaitOptions {
-  return { ...wait, handover: waitHandover(continued, keep, wait.line, restart) };
 }
 
 /**
@@ -126,22 +109,31 @@ export async function claimUntilInputCloses(settings: Settings, wait: WaitOption
   }
 }
 
+/** A command that a keeper is to run. */
+interface KeptCommand {
+  /** How many of this process's last arguments are the command and its arguments. */
+  words: number;
+  /** null: it may run for ever. */
+  limit: TimeLimit | null;
+  /** null: its GPUs may do nothing for ever. */
+  idle: IdleLimit | null;
+  /** null: it never gives way. */
+  preemption: Preemption | null;
+  /** How this process was started. */
+  start: Start;
+  /** Whether it is started anew after it was preempted. */
+  isRequeued: boolean;
+  /** The job that it is; null: it isn't in the background. */
+  job: BackgroundJob | null;
+}
+
 /**
  * Turns this process into the front of a keeper, which runs the command under the claim. Doesn't return.
- *
- * @param words how many of this process's last arguments are the command and its arguments
- * @param limit null: the command may run for ever
- * @param preemption null: the command never gives way @param again how it is started anew then; null: it isn't
  * @throws ERR_INTERNAL when the keeper can't be started
  */
 export function becomeKeeper(
   { claim, placeholder, settings, usage }: JobClaim,
-  words: number,
-  limit: TimeLimit | null,
-  job: BackgroundJob | null = null,
-  preemption: Preemption | null = null,
-  again: Requeue | null = null,
-  idle: IdleLimit | null = null,
+  { words, limit, idle, preemption, start, isRequeued, job }: KeptCommand,
 ): never {
   // Claims inside the job must find what it holds.
   const inherited = parseInherited(process.env[INHERITED]);
@@ -151,12 +143,11 @@ export function becomeKeeper(
   const own = { ...environmentOf(claim), ...(lockDirectory && { GPU_OWNER_LOCK_DIR: lockDirectory }) };
   // Inside a job, the job gives way.
   const givesWay = preemption !== null && claim.job === null;
-  const earlier = earlierStarts();
   const giveWay = givesWay ? giveWayOptions(claim, preemption) : [];
-  const restarts = givesWay ? restartVariables() : {};
+  const restarts = givesWay ? restartVariables(start) : {};
   const variables = simulatedVariables({ ...process.env, ...own });
   setVariables({ ...own, ...restarts, ...variables, [INHERITED]: undefined });
-  const requeue = givesWay && again !== null ? requeueOptions(again, words, earlier) : null;
+  const requeue = givesWay && isRequeued ? requeueOptions(start, words) : null;
   const args = [
     KEEPER,
     'run',
@@ -183,19 +174,16 @@ export function becomeKeeper(
 }
 
 /**
- * As {@link becomeKeeper} for a program of ours that claims GPUs itself. Cancelled, it gets SIGTERM alone, and ends what it has started.
- * @param words how many of this process's last arguments are appended to the program's
+ * As {@link becomeKeeper} for the controller of an array or a sweep, which claims GPUs itself. Cancelled, it gets SIGTERM alone, and ends
+ * what it has started.
  */
-export function becomeKeeperWithoutGPUs(
-  job: BackgroundJob,
-  program: readonly string[],
-  words: number,
-): never {
+export function becomeKeeperWithoutGPUs(job: BackgroundJob & { start: JobStart }): never {
   const inherited = parseInherited(process.env[INHERITED]);
   setVariables({ [INHERITED]: undefined });
+  const { program, own } = controllerOf(job.start.job);
   const options = ['--cancel', 'command', ...jobOptions(job)];
   const args = [KEEPER, 'run', ...options, ...commandOptions({ gpus: [] }, inherited), '--', ...program];
-  return become(args, words, descriptorsOf(job), inherited.dropped);
+  return become(args, own, descriptorsOf(job), inherited.dropped);
 }
 
 /**

@@ -1,5 +1,5 @@
 // Preemptible commands give their GPUs back to requests that need them. See docs/decisions/052-preemption.md.
-import { type FSWatcher, readFileSync, watch } from 'node:fs';
+import { type FSWatcher, watch } from 'node:fs';
 import {
   type Claim,
   isPreempted,
@@ -9,10 +9,7 @@ import {
 } from '../claims/index.ts';
 import { loadConfiguration } from '../config/index.ts';
 import { formatDuration, invalidArgument, parseDuration, pathIn } from '../platform/index.ts';
-import { changesTo, INHERITED, withoutDescriptors } from './inherited.ts';
-import { ERRORS, SUBMITTER } from './submitter.ts';
 import { signalNumber } from './time-limit.ts';
-import { type Restart, WAITING } from './waiter.ts';
 
 /** How a preemptible command gives way. */
 export interface Preemption {
@@ -69,20 +66,6 @@ export function watchPreemption(claim: Claim, callback: () => void): () => void 
   };
 }
 
-/** Names the variable by which a command that is started anew knows it: how often it was, and how many ms it ran. */
-const REQUEUED = 'GPU_OWNER_REQUEUED';
-
-/** How often the command of this process was preempted before, and for how long it has run in all. */
-export function earlierStarts(): { times: number; ranMs: number } {
-  const [, times = 0, ranMs = 0] = /^(\d{1,9}):(\d{1,15})$/.exec(process.env[REQUEUED] ?? '') ?? [];
-  return { times: Number(times), ranMs: Number(ranMs) };
-}
-
-/** Whether the command of this process was preempted, and is started anew. */
-export function isRestarted(): boolean {
-  return earlierStarts().times > 0;
-}
-
 /** Options of a keeper whose lease gives way. */
 export function giveWayOptions({ directory }: Claim, { signal, graceMs }: Preemption): string[] {
   openPreemptionNotice(directory);
@@ -91,52 +74,4 @@ export function giveWayOptions({ directory }: Claim, { signal, graceMs }: Preemp
     ...['--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
     ...['--notice-path', pathIn(directory.path, PREEMPTION_NOTICE)],
   ];
-}
-
-/** How a command is started anew after it was preempted. */
-export interface Requeue {
-  restart: Restart;
-  /** The lock of a job in the background, which lives on; null: it is none. */
-  lock: number | null;
-}
-
-/**
- * Options of a keeper that starts its command anew. To be called when the environment is the command's.
- * @param words how many of the program's words are the command's
- * @returns the options, and the program
- */
-export function requeueOptions(
-  { restart, lock }: Requeue,
-  words: number,
-  { times, ranMs }: ReturnType<typeof earlierStarts>,
-): { options: string[]; program: string[]; own: number } {
-  const program = [process.execPath, ...process.execArgv, ...restart.words];
-  const options = [
-    ...['--requeue', String(program.length + restart.own - words)],
-    ...['--requeued', `${times}:${ranMs}`],
-    ...(lock === null ? [] : ['--kept', String(lock)]),
-    ...changesTo(environmentAtStart(lock !== null)).flatMap((change) => ['--requeue-environment', change]),
-  ];
-  return { options, program, own: restart.own };
-}
-
-/** The environment as it was when this process started, but for what was for this process alone. */
-function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
-  const before: NodeJS.ProcessEnv = Object.create(null);
-  for (const entry of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
-    const [name = '', ...value] = entry.split('=');
-    if (name !== '') before[name] = value.join('=');
-  }
-  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) delete before[name];
-  // Descriptors of the caller are closed by then.
-  before[INHERITED] &&= withoutDescriptors(before[INHERITED]);
-  return before;
-}
-
-/** Variables of a preemptible command. */
-export function restartVariables(): Record<string, string | undefined> {
-  return {
-    GPU_OWNER_RESTART: String(earlierStarts().times),
-    [REQUEUED]: undefined,
-  };
 }

@@ -3,18 +3,8 @@ import { closeSync, constants, openSync, readFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { checkPossible, LockDirectory, type RequestClass, type Settings } from '../claims/index.ts';
 import { errorCode, errorMessage, GPUOwnerError } from '../errors.ts';
-import { native, nativeFile } from '../native.ts';
-import {
-  errorReason,
-  invalidArgument,
-  ownProgram,
-  sanitize,
-  shellWords,
-  showValue,
-  systemError,
-} from '../platform/index.ts';
+import { errorReason, invalidArgument, sanitize, shellWords, showValue } from '../platform/index.ts';
 import { checkCommand, warnOfOwnDevices } from './command-check.ts';
-import { FIRST_DESCRIPTOR, KEEPER } from './inherited.ts';
 import { type Announce, JobProcess } from './job-process.ts';
 import { type JobCancellation, type JobRequest, writeBlock } from './job-record.ts';
 import {
@@ -32,7 +22,7 @@ import { isLiving, stateOf, unknownJob } from './job-state.ts';
 import { ARGUMENTS, ENVIRONMENT, isOfPart, JobStore, type MadeJob } from './job-store.ts';
 import { MAX_TITLE_LENGTH } from './keeper.ts';
 import { checkNotification } from './notification.ts';
-import { ERRORS, type Submitter } from './submitter.ts';
+import { type Start, startJob } from './start.ts';
 import type { TimeLimit } from './time-limit.ts';
 
 /** A job's arguments and environment, each ended by a NUL. */
@@ -70,7 +60,7 @@ export async function submitCommand(
   command: readonly string[],
   options: JobOptions,
   { limit, waits, array }: Pick<Submission, 'limit' | 'waits' | 'array'>,
-  submitter: Submitter,
+  start: Start,
   announce: Announce,
 ): Promise<JobProcess> {
   checkCommand(command);
@@ -87,7 +77,7 @@ export async function submitCommand(
     lockDirectory,
     configuredDirectory,
   };
-  return submitJob(submission, options, () => checkPossible(request), submitter, announce);
+  return submitJob(submission, options, () => checkPossible(request), start, announce);
 }
 
 /** @param check refuses what can never run @throws as {@link submitCommand} */
@@ -95,7 +85,7 @@ export async function submitJob(
   submission: Submission,
   options: JobOptions,
   check: () => Promise<Pick<Awaited<ReturnType<typeof checkPossible>>, 'uuids'>>,
-  submitter: Submitter,
+  start: Start,
   announce: Announce,
 ): Promise<JobProcess> {
   const { start: words, command, count, waits, limit, lockDirectory, configuredDirectory } = submission;
@@ -142,7 +132,7 @@ export async function submitJob(
     files,
     locks,
   );
-  return JobProcess.first(store, made, submitter, announce);
+  return JobProcess.first(store, made, start, announce);
 }
 
 /**
@@ -249,13 +239,13 @@ function withCopy<T>(
   }
 }
 
-/** As {@link startAgain}, in the directory and with the umask of the job. */
+/** As {@link startJob}, in the directory and with the umask of the job. */
 function startInPlace(made: MadeJob, files: JobFiles): number {
   const place = openDirectory(made.request.id, made.request);
   const umask = process.umask(made.request.umask);
   try {
     process.chdir(`/proc/self/fd/${place}`);
-    return startAgain(made, files);
+    return startJob(made, files);
   } finally {
     process.umask(umask);
     closeSync(place);
@@ -301,26 +291,4 @@ function openDirectory(
     const why = code === 'ENOENT' ? 'is no longer there' : `can't be entered: ${errorReason(error)}`;
     throw invalidArgument(`job ${id}: its directory ${showValue(directory)} ${why}`);
   }
-}
-
-/** Starts the first process of a job with its own arguments and environment. @returns 0 as soon as it has announced the job, else its exit code */
-function startAgain({ request, lock, file }: MadeJob, files: JobFiles): number {
-  const program = nativeFile(KEEPER);
-  const asJob = ['--as-job', `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`];
-  const errors = process.env[ERRORS];
-  const code = native().processRun(
-    program,
-    [KEEPER, 'submit', '--', ...ownProgram(...request.start, ...asJob)],
-    files.arguments,
-    errors === undefined
-      ? files.environment
-      : Buffer.concat([files.environment, Buffer.from(`${ERRORS}=${errors}\0`)]),
-    FIRST_DESCRIPTOR,
-    [lock, file],
-  );
-  if (code >= 0) return code;
-  throw new GPUOwnerError(
-    'ERR_INTERNAL',
-    `job ${request.id} can't be started: ${program}: ${systemError(-code)}.`,
-  );
 }

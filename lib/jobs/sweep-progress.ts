@@ -1,12 +1,9 @@
 // A sweep in the background: its job has no GPUs, and its controller says how far it is.
 import { closeSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { readSmallFile, schema, setVariables } from '../platform/index.ts';
+import { readSmallFile, schema } from '../platform/index.ts';
 import { type JobProgress, writeBlock } from './job-record.ts';
 import { JobStore } from './job-store.ts';
-
-/** Tells a controller that it is a job, by the number. Tasks don't inherit the variable. */
-const VARIABLE = 'GPU_OWNER_SWEEP_JOB';
 
 const { amount, among, flag, jsonOf, listOf, nullable, readAs, record, shownText, whole } = schema;
 const value = amount(Number.MAX_VALUE, -Number.MAX_VALUE);
@@ -36,20 +33,8 @@ export class SweepProgress {
   readonly id: number;
   #noted = '';
 
-  private constructor(id: number) {
+  constructor(id: number) {
     this.id = id;
-  }
-
-  /** So that the program that this process becomes knows that it is the controller of that job. */
-  static announce(id: number): void {
-    setVariables({ [VARIABLE]: String(id) });
-  }
-
-  /** null: this process isn't in the background. */
-  static take(): SweepProgress | null {
-    const id = Number(process.env[VARIABLE] ?? Number.NaN);
-    setVariables({ [VARIABLE]: undefined });
-    return Number.isSafeInteger(id) && id > 0 ? new SweepProgress(id) : null;
   }
 
   /**

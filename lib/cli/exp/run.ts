@@ -1,6 +1,14 @@
 import { checkPossible } from '../../claims/index.ts';
 import { chooseHosts } from '../../fleet/index.ts';
-import { becomeSubmitter, JobProcess, Submitter, SweepProgress, submitJob } from '../../jobs/index.ts';
+import {
+  belowSubmitter,
+  isJob,
+  JobProcess,
+  readStart,
+  type Start,
+  SweepProgress,
+  submitJob,
+} from '../../jobs/index.ts';
 import { onWarning, shellWords } from '../../platform/index.ts';
 import {
   checkPrograms,
@@ -86,18 +94,16 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   if (values.json === true)
     throw usage('--json belongs to --dry-run; of a sweep that runs: exp status --json');
   refuseThrowAway();
-  const background = SweepProgress.take();
-  const jobDescriptors = values['as-job'];
-  const found = Submitter.find();
-  if (typeof jobDescriptors === 'string')
-    return becomeSweepJob(JobProcess.next(jobDescriptors, found, announce), OWN_WORDS, CONTROLLER);
+  const start = readStart(values['as-job']);
+  if (isJob(start)) return becomeSweepJob(JobProcess.next(start, announce));
+  const background = start.controls === null ? null : new SweepProgress(start.controls);
   const detaches = values.detach === true && background === null;
   if (detaches && values.commands === '-')
     throw usage(
       "--detach: a sweep in the background can't read standard input; write the commands to a file, and name it after --commands",
     );
   // Before anything is read: this program is started anew.
-  const submitter = detaches ? (found ?? becomeSubmitter()) : null;
+  const detached = detaches ? belowSubmitter(start) : null;
   const location = locationOf(values);
   const request = workerRequest(values, null);
   if (values.on === undefined && values.env !== undefined)
@@ -107,9 +113,9 @@ async function run(parsed: Parsed<typeof GROUPS>): Promise<void> {
   const metrics = await metricsEndpoint(values);
   const sweep = await openSweepIfAny(sweepSource(parsed, location.directory));
   if (sweep !== null && hosts === null) checkPrograms(sweep, location.directory);
-  if (submitter !== null) {
+  if (detached !== null) {
     if (sweep !== null && values['replace-commands'] !== true) await refuseOtherCommands(parsed, location);
-    return detach(parsed, request, hosts !== null, submitter);
+    return detach(parsed, request, hosts !== null, detached);
   }
   await runSweep(location, sweep, background, {
     start: (experiment, reporter) =>
@@ -208,7 +214,7 @@ async function detach(
   { values, args }: Parsed<typeof GROUPS>,
   { settings: { request } }: WorkerRequest,
   isElsewhere: boolean,
-  submitter: Submitter,
+  start: Start,
 ): Promise<void> {
   const { lockDirectory, configuredDirectory } = request;
   const command = shellWords(['exp', 'run', ...args.filter((word) => word !== '--detach')]);
@@ -222,14 +228,9 @@ async function detach(
     configuredDirectory,
   };
   const check = async () => (isElsewhere ? { uuids: [] } : checkPossible(request));
-  const job = await submitJob(submission, await jobOptions(values), check, submitter, announce);
-  await becomeSweepJob(job, submission.start.length, CONTROLLER);
+  const job = await submitJob(submission, await jobOptions(values), check, start, announce);
+  await becomeSweepJob(job);
 }
-
-/** The words of this program before those of the user: exp run --as-job DESCRIPTORS. */
-const OWN_WORDS = 4;
-/** The words of the controller before those of the user. */
-const CONTROLLER = ['exp', 'run'];
 
 const PROGRESS_MS = 1_000;
 

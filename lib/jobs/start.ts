@@ -1,0 +1,396 @@
+// One program goes on in several processes, one after the other: `submit` leaves its caller's session, a long wait goes on in the small
+// waiter, and a preempted command starts once more. This file alone reads and writes what such a process leaves to the next one: arguments,
+// variables and descriptors. docs/decisions/041-cheap-waiting.md
+import { closeSync, existsSync, fstatSync, readFileSync, writeSync } from 'node:fs';
+import { BEFORE_EXEC } from '../bundle.ts';
+import { type HandedOverWait, type IdleWait, WAIT_QUEUE_FILE, WaitHandover } from '../claims/index.ts';
+import { GPUOwnerError } from '../errors.ts';
+import { native, nativeFile, nativeProgram } from '../native.ts';
+import {
+  invalidArgument,
+  ownProgram,
+  pathIn,
+  restoreMessages,
+  saveMessages,
+  schema,
+  setVariables,
+  systemError,
+  TIMEOUTS,
+} from '../platform/index.ts';
+import {
+  changesTo,
+  FIRST_DESCRIPTOR,
+  hideExtraCertificates,
+  INHERITED,
+  KEEPER,
+  parseInherited,
+  showExtraCertificates,
+  withoutDescriptors,
+} from './inherited.ts';
+import { readJob } from './job-record.ts';
+import type { MadeJob } from './job-store.ts';
+
+/** How a process of `run`, `submit` or `exp run` was started, and what the process before it has left to it. */
+export interface Start {
+  /**
+   * The process that has started it, the last one if several have:
+   * first: a user's;
+   * part: that which has made the job, a part of an array or a job that is submitted again;
+   * placed: the job's own, which has left its caller's session and has waited for other jobs;
+   * woken: the waiter, as it is time to look at GPUs;
+   * requeued: the keeper, after it has ended the command for another request;
+   * controller: the keeper of an array or of a sweep, whose parts or tasks this process starts.
+   */
+  kind: 'first' | 'part' | 'placed' | 'woken' | 'requeued' | 'controller';
+  /** The background job that this process is; null: it is none, or makes one. */
+  job: MadeJob | null;
+  /** The job's tag in the wait queue, as text; undefined: it had none yet. */
+  order: string | undefined;
+  /** The pipe to the parent that waits until the job is announced; null: there is none, or the job was announced. */
+  submitter: number | null;
+  /** The wait that goes on here; null: it begins here. */
+  wait: HandedOverWait | null;
+  /** How often the command was preempted before, and for how many ms it has run in all. */
+  preemptions: number;
+  ranMs: number;
+  /** The number of the array or sweep; null: this process is no controller. */
+  controls: number | null;
+}
+
+/** The start of a process that is a job. */
+export type JobStart = Start & { job: MadeJob };
+
+/** The option that makes a process a job: `--as-job LOCK:FILE[:placed]`, descriptors. */
+const AS_JOB = '--as-job';
+/** Names the variable by which a command that is started once more knows it: how often it was, and how many ms it ran. */
+const REQUEUED = 'GPU_OWNER_REQUEUED';
+/** Names the variable with the pipe to the submitter. See native/keeper/submit.h. */
+const SUBMITTER = 'GPU_OWNER_SUBMITTER';
+/** Names the variable with the number of the array or sweep whose controller a process is. Tasks don't inherit it. */
+const CONTROLLED = 'GPU_OWNER_SWEEP_JOB';
+/** Names the variable that says how a caller wants to read errors. */
+const ERRORS = 'GPU_OWNER_ERRORS';
+/** Names the variable by which a wait goes on in another process. */
+const WAITING = 'GPU_OWNER_WAITING';
+/** The form of its contents: what is left in another one is closed, and the wait begins anew. */
+const FORMAT = 2;
+/** The kernel refuses a variable of more than 128 KiB. */
+const MAX_MESSAGE_CHARACTERS = 50_000;
+
+/** A line that says how long a wait has lasted. */
+export interface WaitLine {
+  before: string;
+  after: string;
+  /** On the clock of `now()`. */
+  since: number;
+  /** A terminal with fewer columns has no room for it. */
+  columns: number;
+}
+
+/** How this program is started again: the words before the last `own` arguments of this process, which are passed on as bytes. */
+interface Restart {
+  words: readonly string[];
+  own: number;
+}
+
+/** Variables that are for this process alone. */
+export const OWN_VARIABLES: readonly string[] = [ERRORS, WAITING, SUBMITTER];
+
+/**
+ * Takes over what the process before this one has left. To be called once, before anything is said, as people have been told much already.
+ * @param asJob the value of the option @throws ERR_INVALID_ARGUMENT
+ */
+export function readStart(asJob?: string): Start {
+  const wait = takeWait();
+  const submitter = takeSubmitter();
+  const controlled = Number(process.env[CONTROLLED] ?? Number.NaN);
+  setVariables({ [CONTROLLED]: undefined });
+  const controls = Number.isSafeInteger(controlled) && controlled > 0 ? controlled : null;
+  // The variable stays for the processes that are to come before the command.
+  const [, times = 0, ranMs = 0] = /^(\d{1,9}):(\d{1,15})$/.exec(process.env[REQUEUED] ?? '') ?? [];
+  const { job, order, isPlaced } = asJob === undefined ? NO_JOB : openJob(asJob);
+  const isRequeued = Number(times) > 0;
+  const own = job === null ? 'first' : isPlaced ? 'placed' : 'part';
+  const kind = controls !== null ? 'controller' : wait !== null ? 'woken' : isRequeued ? 'requeued' : own;
+  return { kind, job, order, submitter, wait, preemptions: Number(times), ranMs: Number(ranMs), controls };
+}
+
+const NO_JOB = { job: null, order: undefined, isPlaced: false };
+
+/** Not by its path: whatever becomes of the state directory, the job goes on. */
+function openJob(asJob: string) {
+  const [, lock, file, placed] = /^(\d{1,9}):(\d{1,9})(:placed)?$/.exec(asJob) ?? [];
+  const found = file === undefined ? null : readJob(Number(file));
+  if (found === null) throw invalidArgument('--as-job is for gpu-owner itself');
+  const job: MadeJob = { request: found.request, lock: Number(lock), file: Number(file) };
+  return { job, order: found.progress?.order, isPlaced: placed !== undefined };
+}
+
+function takeSubmitter(): number | null {
+  if (process.env[SUBMITTER] === undefined) return null;
+  const descriptor = Number(process.env[SUBMITTER]);
+  setVariables({ [SUBMITTER]: undefined });
+  try {
+    if (!Number.isSafeInteger(descriptor) || !fstatSync(descriptor).isFIFO()) return null;
+  } catch {
+    return null; // anybody can set the variable
+  }
+  return native().processCloseOnExec(descriptor) === 0 ? descriptor : null;
+}
+
+/** null: this process wasn't started by a waiter. */
+function takeWait(): HandedOverWait | null {
+  const text = process.env[WAITING];
+  if (text !== undefined) setVariables({ [WAITING]: undefined });
+  const [, format, list = '', json = ''] = /^(\d+) fds=([\d,]*) (.*)$/s.exec(text ?? '') ?? [];
+  const descriptors = list.split(',').map(Number).filter(isHandedOn);
+  // Nothing of it is for the command, but for what the caller hands on himself.
+  const isOpen = descriptors.every((descriptor) => native().processCloseOnExec(descriptor) === 0);
+  const left = format === String(FORMAT) && isOpen ? schema.readAs(schema.jsonOf(LEFT), json) : null;
+  if (left !== null) {
+    const { rested, keep, told } = left;
+    if ([rested.slot.descriptor, ...keep].every((each) => descriptors.includes(each))) {
+      restoreMessages(told);
+      return rested;
+    }
+  }
+  for (const descriptor of descriptors) native().fileClose(descriptor);
+  return null;
+}
+
+/** Other descriptors are not from a waiter: anybody can set the variable. */
+function isHandedOn(descriptor: number): boolean {
+  return Number.isSafeInteger(descriptor) && descriptor >= FIRST_DESCRIPTOR && descriptor < 2 ** 31;
+}
+
+const { amount, listOf, nullable, pairOf, record, text, whole } = schema;
+
+/** The text that {@link waitingVariable} writes, checked, as anybody can set a variable. */
+const LEFT = record({
+  rested: record({
+    slot: record({ descriptor: whole(), number: whole(), since: text, order: text }),
+    rest: nullable(record({ began: amount(), since: amount(), end: nullable(amount()) })),
+  }),
+  keep: listOf(whole()),
+  told: listOf(pairOf(text, text)),
+});
+
+/** The environment variable that has a process go on with a wait. @param messages as `saveMessages` has it */
+function waitingVariable(
+  wait: HandedOverWait,
+  keep: readonly number[] = [],
+  messages: ReturnType<typeof saveMessages> = [],
+): [name: string, value: string] {
+  const descriptors = [wait.slot.descriptor, ...keep];
+  return [
+    WAITING,
+    `${FORMAT} fds=${descriptors.join(',')} ${JSON.stringify({ rested: wait, keep, told: messages })}`,
+  ];
+}
+
+/** How this program goes on as the same job, or command. */
+function restartOf({ job }: Pick<Start, 'job'>): Restart {
+  if (job === null) return { words: [], own: process.argv.length - 1 };
+  const { request, lock, file } = job;
+  const words = [...process.argv.slice(1, 2), ...request.start, AS_JOB, `${lock}:${file}:placed`];
+  return { words, own: userArguments(job) };
+}
+
+/** How many of this process's last arguments are the user's. */
+function userArguments({ request: { start } }: MadeJob): number {
+  const at = 2 + start.length;
+  return process.argv.length - at - (process.argv[at] === AS_JOB ? 2 : 0);
+}
+
+/** `woken`: lets a claim of this process hand its wait over, where that lasts long. */
+export function waitHandover(start: Start, line: (() => WaitLine | null) | undefined): WaitHandover {
+  const become = (idle: IdleWait, next: HandedOverWait) => becomeWaiter(start, idle, next, line?.() ?? null);
+  return new WaitHandover(start.wait, become, line !== undefined);
+}
+
+/**
+ * Turns this process into a small one that waits, and then starts this program anew. Everything that the caller of this process had it
+ * inherit stays. Returns only if that isn't possible.
+ */
+function becomeWaiter(start: Start, idle: IdleWait, next: HandedOverWait, line: WaitLine | null): void {
+  const { driverHasCallOut, cudaHasCallOut, processExec, processInheritable } = native();
+  // A thread that is stuck in the kernel lets no process become another program.
+  if (driverHasCallOut() || cudaHasCallOut()) return;
+  const { slot, directory, locks, ahead, leases, seenAt, until } = idle;
+  const inherited = parseInherited(process.env[INHERITED]);
+  const given: number[] = [];
+  const give = (descriptor: number) => {
+    const duplicate = processInheritable(descriptor);
+    if (duplicate >= 0) given.push(duplicate);
+    return duplicate;
+  };
+  const queue = give(slot.descriptor);
+  const { words, own } = restartOf(start);
+  const keep = start.job === null ? [] : [start.job.lock, start.job.file];
+  const needs = [process.execPath, process.argv[1] ?? '', import.meta.filename, nativeFile(KEEPER)];
+  const args = [
+    KEEPER,
+    'wait',
+    ...locks.flatMap(({ descriptor, byte }) => ['--lock', `${give(descriptor)}:${byte}`]),
+    ...['--queue', `${queue}:${slot.number}`, '--queue-path', pathIn(directory.path, WAIT_QUEUE_FILE)],
+    ...ahead.flatMap((number) => ['--ahead', String(number)]),
+    ...leases.flatMap((lease) => ['--lease', String(give(lease))]),
+    ...['--bookings', String(Math.floor(seenAt))],
+    ...(Number.isFinite(until) ? ['--until', String(Math.ceil(until))] : []),
+    ...needs.filter((path) => existsSync(path)).flatMap((path) => ['--needs', path]),
+    ...['--needs-timeout', String(TIMEOUTS.upgrade)],
+    ...(line === null
+      ? []
+      : [
+          ...['--line-before', line.before, '--line-after', line.after],
+          ...['--line-since', String(Math.floor(line.since)), '--line-columns', String(line.columns)],
+        ]),
+    ...(inherited.sigign ? ['--ignore-signals', inherited.sigign] : []),
+    ...['--', process.execPath, ...process.execArgv, ...words],
+  ];
+  if (given.length === 1 + locks.length + leases.length) {
+    const saved = saveMessages();
+    const messages = JSON.stringify(saved).length > MAX_MESSAGE_CHARACTERS ? [] : saved;
+    const [name, value] = waitingVariable({ ...next, slot: { ...slot, descriptor: queue } }, keep, messages);
+    setVariables({ [name]: value });
+    hideExtraCertificates();
+    process.emit(BEFORE_EXEC as 'exit', 0);
+    const descriptors = [...inherited.descriptors, ...keep, queue];
+    processExec(nativeProgram(KEEPER), args, own, descriptors, 0);
+    setVariables({ [WAITING]: undefined });
+    showExtraCertificates();
+  }
+  for (const duplicate of given) closeSync(duplicate);
+}
+
+/**
+ * `placed`: turns this process into another program, which starts this one again as the same job. Returns only where a thread that is stuck
+ * in the kernel lets no process become another program.
+ * @param before the words of that program @param descriptors that it needs @throws ERR_INTERNAL
+ */
+export function becomePlaced(
+  start: JobStart,
+  before: readonly [string, ...string[]],
+  descriptors: readonly number[],
+): void {
+  const { driverHasCallOut, cudaHasCallOut, processExec } = native();
+  if (driverHasCallOut() || cudaHasCallOut()) return;
+  const { job, submitter } = start;
+  const { words, own } = restartOf(start);
+  const given = [job.lock, job.file, ...descriptors, ...(submitter === null ? [] : [submitter])];
+  if (submitter !== null) setVariables({ [SUBMITTER]: String(submitter) });
+  hideExtraCertificates();
+  process.emit(BEFORE_EXEC as 'exit', 0);
+  const program = [process.execPath, ...process.execArgv, ...words];
+  const error = processExec(before[0], [...before, ...program], own, given, 0);
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `job ${job.request.id} can't be started: ${before[0]}: ${systemError(-error)}.`,
+  );
+}
+
+/**
+ * `part`: starts the first process of a job that this process has made, with the job's own arguments and environment.
+ * @returns 0 as soon as that process has announced the job, else its exit code
+ */
+export function startJob(
+  { request, lock, file }: MadeJob,
+  files: { arguments: Buffer; environment: Buffer },
+): number {
+  const program = nativeFile(KEEPER);
+  const asJob = [AS_JOB, `${FIRST_DESCRIPTOR}:${FIRST_DESCRIPTOR + 1}`];
+  const errors = process.env[ERRORS];
+  const code = native().processRun(
+    program,
+    [KEEPER, 'submit', '--', ...ownProgram(...request.start, ...asJob)],
+    files.arguments,
+    errors === undefined
+      ? files.environment
+      : Buffer.concat([files.environment, Buffer.from(`${ERRORS}=${errors}\0`)]),
+    FIRST_DESCRIPTOR,
+    [lock, file],
+  );
+  if (code >= 0) return code;
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `job ${request.id} can't be started: ${program}: ${systemError(-code)}.`,
+  );
+}
+
+/** `controller`: the program of an array or a sweep, and how many of this process's last arguments follow. It gets this environment. */
+export function controllerOf(job: MadeJob): { program: readonly string[]; own: number } {
+  setVariables({ [CONTROLLED]: String(job.request.id) });
+  return { program: ownProgram(...job.request.start), own: userArguments(job) };
+}
+
+/**
+ * `requeued`: options of a keeper that starts its command anew. To be called when the environment is the command's.
+ * @param words how many of the program's words are the command's
+ * @returns the options, and the program
+ */
+export function requeueOptions(
+  start: Start,
+  words: number,
+): { options: string[]; program: string[]; own: number } {
+  const { job, preemptions, ranMs } = start;
+  const restart = restartOf(start);
+  const program = [process.execPath, ...process.execArgv, ...restart.words];
+  const options = [
+    ...['--requeue', String(program.length + restart.own - words)],
+    ...['--requeued', `${preemptions}:${ranMs}`],
+    ...(job === null ? [] : ['--kept', String(job.lock)]),
+    ...changesTo(environmentAtStart(job !== null)).flatMap((change) => ['--requeue-environment', change]),
+  ];
+  return { options, program, own: restart.own };
+}
+
+/** The environment as it was when this process started, but for what was for this process alone. */
+function environmentAtStart(isJob: boolean): NodeJS.ProcessEnv {
+  const before: NodeJS.ProcessEnv = Object.create(null);
+  for (const entry of readFileSync('/proc/self/environ', 'utf8').split('\0')) {
+    const [name = '', ...value] = entry.split('=');
+    if (name !== '') before[name] = value.join('=');
+  }
+  for (const name of [WAITING, REQUEUED, SUBMITTER, ...(isJob ? [ERRORS] : [])]) delete before[name];
+  // Descriptors of the caller are closed by then.
+  before[INHERITED] &&= withoutDescriptors(before[INHERITED]);
+  return before;
+}
+
+/** Variables of a preemptible command. */
+export function restartVariables({ preemptions }: Start): Record<string, string | undefined> {
+  return { GPU_OWNER_RESTART: String(preemptions), [REQUEUED]: undefined };
+}
+
+/**
+ * `first`, below a parent that waits until the job is announced: starts this program anew as its child, unless it has one. The launcher
+ * does so itself, and other callers start Node.js. @throws ERR_INTERNAL if that isn't possible
+ */
+export function belowSubmitter(start: Start): Start {
+  if (start.submitter !== null) return start;
+  process.emit(BEFORE_EXEC as 'exit', 0);
+  const program = nativeFile(KEEPER);
+  const words = [KEEPER, 'submit', '--', process.execPath, ...process.execArgv];
+  const { descriptors } = parseInherited(process.env[INHERITED]);
+  const error = native().processExec(program, words, process.argv.length - 1, descriptors, 0);
+  throw new GPUOwnerError(
+    'ERR_INTERNAL',
+    `${program} can't be started: ${systemError(-error)}. Is the package complete?`,
+  );
+}
+
+/** Lets the submitter end, with success: the job goes on without it. */
+export function leaveSubmitter({ submitter }: Start): void {
+  setVariables({ [ERRORS]: undefined });
+  if (submitter === null) return;
+  try {
+    writeSync(submitter, '\n');
+  } catch {
+    // The submitter was killed.
+  }
+  closeSync(submitter);
+}
+
+export function isJob(start: Start): start is JobStart {
+  return start.job !== null;
+}
